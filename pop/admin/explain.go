@@ -40,6 +40,11 @@ type KeyState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// Refused reports whether the key is mitigated now.
+func (k KeyState) Refused() bool {
+	return k.Mitigation != nil && !k.Mitigation.Lifted && !k.Mitigation.Ineffective
+}
+
 // A LimitState is the state of a key for one limit.
 type LimitState struct {
 	Threshold uint64  `json:"threshold"`

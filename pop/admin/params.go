@@ -89,11 +89,7 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 			return "is not a duration such as 90s, 15m or 2h"
 		}
 	case *netip.Prefix:
-		if addr, err := netip.ParseAddr(text); err == nil {
-			*to = netip.PrefixFrom(addr.WithZone("").Unmap(), addr.Unmap().BitLen())
-			return ""
-		}
-		v, err := netip.ParsePrefix(text)
+		v, err := ParseClient(text)
 		if *to = v; err != nil {
 			return "is not an address or a network such as 203.0.113.0/24"
 		}
@@ -101,4 +97,13 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 		panic(fmt.Sprintf("admin: no parameter can be a %T", to))
 	}
 	return ""
+}
+
+// ParseClient parses the address or the network of clients.
+func ParseClient(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		addr = addr.WithZone("").Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
 }

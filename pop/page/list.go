@@ -1,7 +1,6 @@
 package page
 
 import (
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,36 +18,25 @@ var keyStart = regexp.MustCompile(`^[0-9a-f]{4,32}$`)
 // name of a node.
 func (l list) query() (q admin.Query, problem string) {
 	q = admin.Query{Rule: l.rule, State: l.state, Sort: l.sort, Cursor: l.cursor, Limit: shownMitigations}
-	switch search := strings.TrimSpace(l.search); {
+	search := strings.TrimSpace(l.search)
+	client, err := admin.ParseClient(search)
+	switch {
 	case search == "":
+	case err == nil:
+		q.Client = client
 	case strings.Contains(search, "/"):
-		prefix, err := netip.ParsePrefix(search)
-		if err != nil {
-			return q, "This is not a network such as 203.0.113.0/24."
-		}
-		q.Client = prefix
+		return q, "This is not a network such as 203.0.113.0/24."
 	case keyStart.MatchString(strings.ToLower(search)):
 		q.Key = strings.ToLower(search)
 	default:
-		if addr, err := netip.ParseAddr(search); err == nil {
-			addr = addr.WithZone("").Unmap()
-			q.Client = netip.PrefixFrom(addr, addr.BitLen())
-		} else {
-			q.Node = search
-		}
+		q.Node = search
 	}
 	return q, ""
 }
 
-// A row is a mitigation in the list.
-type row struct {
-	admin.Mitigation
-	End int64 // milliseconds since the Unix epoch, by this node's clock
-}
-
-func rowOf(m admin.Mitigation, now time.Time) row {
-	end := now.Add(time.Duration(m.Left * float64(time.Second))).Round(time.Second)
-	return row{m, end.UnixMilli()}
+// ends returns when a mitigation ends, in milliseconds since the Unix epoch, by this node's clock.
+func ends(now time.Time, left float64) int64 {
+	return now.Add(time.Duration(left * float64(time.Second))).Round(time.Second).UnixMilli()
 }
 
 // mitigations renders a page of mitigations.
@@ -61,24 +49,21 @@ func (p *Page) mitigations(l list, now time.Time) part {
 			problem = sentence(err.Error())
 		}
 	}
-	rows := make([]row, len(found.Mitigations))
-	for i, m := range found.Mitigations {
-		rows[i] = rowOf(m, now)
-	}
-	network := ""
+	rows, network := found.Mitigations, ""
 	if q.Client.IsValid() {
 		network = q.Client.String()
 	}
 	return write("list", "list", struct {
-		Rows                []row
+		Now                 time.Time
+		Rows                []admin.Mitigation
 		Total               int
 		Next, Problem       string
 		Rule, Network, Rest string
 		All                 bool // the whole list can be lifted at once
 		Clients             bool // some client is known
-	}{rows, found.Total, found.Next, problem, l.rule, network, l.search,
+	}{now, rows, found.Total, found.Next, problem, l.rule, network, l.search,
 		len(rows) > 0 && q.Key == "" && q.Node == "" && (l.state == "" || l.state == "active"),
-		slices.ContainsFunc(rows, func(r row) bool { return r.Client != "" })})
+		slices.ContainsFunc(rows, func(m admin.Mitigation) bool { return m.Client != "" })})
 }
 
 // sentence formats the text of an error as a sentence.

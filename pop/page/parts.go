@@ -22,6 +22,7 @@ var source string
 var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
 	"grouped": report.Grouped[int],
 	"left":    left,
+	"ends":    ends,
 	"bar":     bar,
 	"clocks":  func(ahead *float64) string { return fmt.Sprintf("%+.0f ms", 1000**ahead) },
 	"hundred": func(share float64) float64 { return 100 * share },

@@ -6,18 +6,6 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// A told is a key in a story.
-type told struct {
-	admin.KeyState
-	Of row // its mitigation, if there is one
-}
-
-// An ask is a rule for which an address is not enough, and the target to use instead.
-type ask struct {
-	admin.Need
-	Target string
-}
-
 // story renders the state of a client.
 func (p *Page) story(target string, now time.Time) part {
 	values := admin.ParseTarget(target)
@@ -26,29 +14,11 @@ func (p *Page) story(target string, now time.Time) part {
 	if err != nil {
 		e, problem = admin.Explanation{}, sentence(err.Error())
 	}
-	var keys []told
-	for _, k := range e.Keys {
-		t := told{KeyState: k}
-		if k.Mitigation != nil {
-			t.Of = rowOf(*k.Mitigation, now)
-		}
-		keys = append(keys, t)
-	}
-	var asks []ask
-	for _, n := range e.Needs {
-		asks = append(asks, ask{n, n.Target(values["ip"])})
-	}
 	return write("story", "story", struct {
-		Target, Problem string
-		Keys            []told
-		Asks            []ask
-		Listed          *admin.Listed
-	}{target, problem, keys, asks, e.Listed})
-}
-
-// Refused reports whether the key is mitigated now.
-func (t told) Refused() bool {
-	return t.Mitigation != nil && !t.Mitigation.Lifted && !t.Mitigation.Ineffective
+		Target, Problem, IP string
+		Now                 time.Time
+		admin.Explanation
+	}{target, problem, values["ip"], now, e})
 }
 
 // bar returns how much of a threshold is used, in percent.
