@@ -42,8 +42,10 @@ func TestRecentDecisions(t *testing.T) {
 				t.Errorf("from a node without a log: %s", text)
 			}
 		} else {
-			for deadline := time.Now().Add(2 * time.Minute); len(found.Decisions) < 4 && time.Now().Before(deadline); found, text = ask("?rule=all") {
-			}
+			await(t, "the log has the last refusal", func() bool {
+				found, text = ask("?rule=all")
+				return len(found.Decisions) >= 4 && found.Decisions[1].Verdict == "blocked"
+			})
 			if len(found.Decisions) < 4 || found.Decisions[0].Verdict != "blocked" || found.Decisions[0].By != "all" || found.Decisions[0].Client != "" {
 				t.Errorf("all decisions: %s", text)
 			}
