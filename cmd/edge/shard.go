@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -49,13 +48,6 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 			return n << 20, nil
 		})},
 		{Name: "max-connections", Help: "maximum number of connections at once", Value: pop.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
-		{Name: "idle-timeout", Help: "time after which an idle connection is closed; 0: never", Value: pop.Parsed("duration", &o.Options.IdleTimeout, "0s", func(text string) (time.Duration, error) {
-			d, err := time.ParseDuration(text)
-			if err != nil || d < 0 {
-				err = errors.New("must be a duration of 0 or more with its unit, such as 300ms, 5s or 1h30m")
-			}
-			return d, err
-		})},
 	}
 	check := func() error {
 		if o.Listen == "" {

@@ -113,7 +113,7 @@ func TestShardMemory(t *testing.T) {
 
 func TestShardConnections(t *testing.T) {
 	t.Parallel()
-	p, addr, _ := startShard(t, "--max-connections=1", "--idle-timeout=1h")
+	p, addr, _ := startShard(t, "--max-connections=1")
 	first, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)

