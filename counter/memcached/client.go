@@ -33,10 +33,6 @@ type Options struct {
 	// counting is asynchronous. If zero, 100 ms.
 	Timeout time.Duration
 
-	// Connections is the maximum number of idle connections; use the number of goroutines
-	// that use the shard. If zero, 8.
-	Connections int
-
 	// Failures is the number of consecutive failures that open the breaker. If zero, 3.
 	Failures int
 
@@ -53,7 +49,6 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
-	o.Connections = cmp.Or(max(o.Connections, 0), 8)
 	o.Failures = cmp.Or(max(o.Failures, 0), 3)
 	o.Pause = cmp.Or(max(o.Pause, 0), 250*time.Millisecond)
 	if o.Dial == nil {
@@ -76,18 +71,11 @@ type Client struct {
 	down    atomic.Bool // the breaker is not closed
 	metrics *Metrics
 	series  atomic.Pointer[series] // nil while the shard is hidden
+	rare    *memcache.Client       // for Update
 
 	mu        sync.Mutex // guards the fields below
-	idle      []*pooled  // last used last
 	conns     []*conn    // idle connections for batches
 	slowSince time.Time  // every answer since then was slow; zero: the last one was not
-}
-
-// A pooled client has one connection and is used by one goroutine at a time, so that it is known which
-// instance answers. It reconnects after an error.
-type pooled struct {
-	*memcache.Client
-	link *Link // of the last connection
 }
 
 // address is the shard's host:port. It is the client's whole server list.
@@ -113,40 +101,17 @@ func New(addr string, o Options) *Client {
 			s.series.Load().setOpen(s.Down())
 		},
 	})
-	return s
-}
-
-// take returns a client for exclusive use until give.
-func (s *Client) take() *pooled {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last := len(s.idle) - 1; last >= 0 {
-		c := s.idle[last]
-		s.idle = s.idle[:last]
-		return c
-	}
-	c := &pooled{Client: memcache.NewFromSelector(s.addr)}
-	c.Timeout = s.o.Timeout
-	c.MaxIdleConns = 1
-	c.DialContext = func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	s.rare = memcache.NewFromSelector(s.addr)
+	s.rare.Timeout, s.rare.MaxIdleConns = o.Timeout, 1
+	s.rare.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		mustNotDecide("dial")
-		if conn, c.link, err = s.dial(ctx, network, addr); err != nil {
-			return nil, err
+		conn, err := o.Dial(ctx, network, addr)
+		if err != nil {
+			return nil, dialError{err}
 		}
-		return &boundedConn{Conn: conn}, nil
+		return &boundedConn{Conn: guard(conn)}, nil
 	}
-	return c
-}
-
-// give returns c to the idle clients, or closes it if there are enough.
-func (s *Client) give(c *pooled) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.idle) < s.o.Connections {
-		s.idle = append(s.idle, c)
-	} else {
-		_ = c.Close()
-	}
+	return s
 }
 
 // dial connects, and asks the server which instance it is. If the server closes the connection
@@ -187,10 +152,7 @@ func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateO
 func (s *Client) Down() bool { return s.down.Load() }
 
 // Probe returns an error if the shard does not answer.
-func (s *Client) Probe() error {
-	_, err := s.Numbers("probe")
-	return err
-}
+func (s *Client) Probe() error { return s.Exchange(new(Batch)) }
 
 // Hide removes the shard from the metrics until Show. It may still be used.
 func (s *Client) Hide() {
@@ -210,30 +172,7 @@ func (s *Client) Show() {
 // Close closes idle connections. The Client may still be used.
 func (s *Client) Close() error {
 	s.closeIdle()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.idle {
-		_ = c.Close()
-	}
-	s.idle = nil
-	return nil
-}
-
-// Numbers reads the counters and records under keys in one round trip. The result omits those
-// that do not exist.
-func (s *Client) Numbers(keys ...string) (values map[string][]byte, err error) {
-	c := s.take()
-	defer s.give(c)
-	var items map[string]*memcache.Item
-	err = s.do("get", func() (err error) {
-		items, err = c.GetMulti(keys)
-		return err
-	})
-	values = make(map[string][]byte, len(items))
-	for key, item := range items {
-		values[key] = item.Value
-	}
-	return values, err
+	return s.rare.Close()
 }
 
 // ParseNumber parses the value of a counter. memcached pads a value that has become shorter with
@@ -250,12 +189,10 @@ func ParseNumber(value []byte) (uint64, error) {
 // others write it at the same time. old is nil if there is no value. change returns the new
 // value and its time to live in seconds, or nil to keep the old one.
 func (s *Client) Update(key string, change func(old []byte) (value []byte, ttl int32)) error {
-	c := s.take()
-	defer s.give(c)
 	for range 3 {
 		var item *memcache.Item
 		err := s.do("get", func() (err error) {
-			item, err = c.Get(key)
+			item, err = s.rare.Get(key)
 			return err
 		})
 		if err == memcache.ErrCacheMiss {
@@ -268,9 +205,9 @@ func (s *Client) Update(key string, change func(old []byte) (value []byte, ttl i
 		if value == nil {
 			return nil
 		}
-		write, op := c.CompareAndSwap, "cas"
+		write, op := s.rare.CompareAndSwap, "cas"
 		if item.Value == nil {
-			write, op = c.Add, "add"
+			write, op = s.rare.Add, "add"
 		}
 		item.Value, item.Expiration = value, ttl
 		switch err := s.do(op, func() error { return write(item) }); err {
@@ -313,8 +250,7 @@ func (s *Client) do(op string, roundTrip func() error) (err error) {
 	if errors.As(err, &dial) {
 		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, dial.error)
 	}
-	// The other idle connections are probably dead, too, and each would lose an increment.
-	_ = s.Close()
+	_ = s.Close() // the other idle connections are probably dead, too, and each would lose a batch
 	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
 }
 

@@ -45,7 +45,7 @@ func onBoth(t *testing.T, test func(t *testing.T, s *memcached.Client)) {
 		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second, Connections: 64})
+			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			test(t, s)
 		})
@@ -65,10 +65,10 @@ func TestCount(t *testing.T) {
 		count(t, s, "a", 4, 7)
 		count(t, s, "b", 1<<48, 1<<48)
 		count(t, s, "b", 1, 1<<48+1)
-		values, err := s.Numbers(named("a"), "missing", named("b"))
+		values := harness.Values(t, s, named("a"), named("missing"), named("b"))
 		want := map[string][]byte{named("a"): []byte("7                   "), named("b"): []byte("281474976710657     ")}
-		if diff := cmp.Diff(want, values); diff != "" || err != nil {
-			t.Errorf("Numbers: %v (-want +got):\n%s", err, diff)
+		if diff := cmp.Diff(want, values); diff != "" {
+			t.Errorf("values (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -96,20 +96,20 @@ func TestCountersAreMadeOnce(t *testing.T) {
 
 func TestUpdate(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *memcached.Client) {
+		record := named("r")
 		appendTo := func(text string) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) { return append(old, text...), 60 }
 		}
 		for _, text := range []string{"one", " two"} {
-			if err := s.Update("r", appendTo(text)); err != nil {
+			if err := s.Update(record, appendTo(text)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Update("r", func([]byte) ([]byte, int32) { return nil, 0 }); err != nil {
+		if err := s.Update(record, func([]byte) ([]byte, int32) { return nil, 0 }); err != nil {
 			t.Fatal(err)
 		}
-		values, err := s.Numbers("r")
-		if err != nil || string(values["r"]) != "one two" {
-			t.Errorf("after two updates and one that changes nothing: %q, %v", values["r"], err)
+		if got := string(harness.Values(t, s, record)[record]); got != "one two" {
+			t.Errorf("after two updates and one that changes nothing: %q", got)
 		}
 
 		// Another writer intervenes between read and write, once, then always.
@@ -117,22 +117,21 @@ func TestUpdate(t *testing.T) {
 		interfere := func(times int) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) {
 				if tries++; tries <= times {
-					if err := s.Update("r", appendTo("!")); err != nil {
+					if err := s.Update(record, appendTo("!")); err != nil {
 						t.Error(err)
 					}
 				}
 				return append(old, " three"...), 60
 			}
 		}
-		if err := s.Update("r", interfere(1)); err != nil || tries != 2 {
+		if err := s.Update(record, interfere(1)); err != nil || tries != 2 {
 			t.Errorf("Update beside one other writer: %v after %d tries, want success after 2", err, tries)
 		}
-		values, _ = s.Numbers("r")
-		if got := string(values["r"]); got != "one two! three" {
+		if got := string(harness.Values(t, s, record)[record]); got != "one two! three" {
 			t.Errorf("two writers made %q", got)
 		}
 		tries = 0
-		if err := s.Update("r", interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
+		if err := s.Update(record, interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
 			t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 		}
 	})
@@ -207,7 +206,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 // A memcached that restarts while nothing is in flight costs nothing: the old connections are not used.
 func TestRestart(t *testing.T) {
 	m := harness.StartMemcached(t)
-	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second, Connections: 16})
+	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -283,7 +282,7 @@ func BenchmarkCount(b *testing.B) {
 		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second, Connections: 16})
+			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			b.SetParallelism(8)
 			b.ReportAllocs()

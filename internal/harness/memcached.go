@@ -8,6 +8,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A Memcached is a real memcached, which ends with the test.
@@ -56,3 +59,22 @@ func (m *Memcached) Stall() { m.t.Helper(); m.Signal(syscall.SIGSTOP) }
 
 // Resume continues memcached after Stall.
 func (m *Memcached) Resume() { m.t.Helper(); m.Signal(syscall.SIGCONT) }
+
+// Values reads the counters and records under keys from a shard. The result omits those that do not exist.
+func Values(t testing.TB, shard interface{ Exchange(*memcached.Batch) error }, keys ...string) map[string][]byte {
+	t.Helper()
+	var b memcached.Batch
+	for _, key := range keys {
+		b.Reads = append(b.Reads, memcached.Read{Item: counter.Item([]byte(key))})
+	}
+	if err := shard.Exchange(&b); err != nil {
+		t.Fatal(err)
+	}
+	values := map[string][]byte{}
+	for i, read := range b.Reads {
+		if read.Outcome == memcached.Done {
+			values[keys[i]] = read.Value
+		}
+	}
+	return values
+}

@@ -260,7 +260,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 				var counted [64]uint64 // by each node
 				var all sync.WaitGroup
 				for i := range nodes {
-					s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second, Connections: 1})
+					s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second})
 					defer s.Close()
 					all.Go(func() {
 						var own tally
@@ -288,11 +288,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 				all.Wait()
 				s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second})
 				defer s.Close()
-				values, err := s.Numbers(key)
-				if err != nil {
-					t.Fatal(err)
-				}
-				number, err := memcached.ParseNumber(values[key])
+				number, err := memcached.ParseNumber(harness.Values(t, s, key)[key])
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -226,11 +227,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 				keys = append(keys, secret.CounterKey(secret.Tag(what), of, number))
 			}
 			for _, s := range sound {
-				values, err := s.Numbers(keys...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, value := range values {
+				for _, value := range harness.Values(t, s, keys...) {
 					number, err := memcached.ParseNumber(value)
 					if err != nil {
 						t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -200,11 +201,7 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 			for _, l := range limits {
 				for window := first; window <= first+1; window++ {
 					key := p.secret.CounterKey(tag, l, window)
-					values, err := s.(*memcached.Client).Numbers(key)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if value, ok := values[key]; ok {
+					if value, ok := harness.Values(t, s, key)[key]; ok {
 						n, err := memcached.ParseNumber(value)
 						if err != nil {
 							t.Error(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
@@ -26,11 +27,7 @@ func (a *single) stored(t *testing.T, key string) []byte {
 	t.Helper()
 	s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 	defer s.Close()
-	values, err := s.Numbers(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return values[key]
+	return harness.Values(t, s, key)[key]
 }
 
 // minuteKey returns the key of a client's counter of this minute.
