@@ -53,5 +53,5 @@
 // # Where counters are
 //
 // Counters live in shards, memcached servers, under items that a [Secret] derives: see
-// [Secret.Tag] and [Secret.CounterKey]. Package memcached speaks to them.
+// [Secret.Tag] and [Secret.CounterItem]. Package memcached speaks to them.
 package counter

@@ -70,11 +70,6 @@ func (s Secret) CounterItem(key Key, l Limit, index int64) Item {
 	return s.item(b[:])
 }
 
-// CounterKey returns CounterItem as a string.
-func (s Secret) CounterKey(key Key, l Limit, index int64) string {
-	return s.CounterItem(key, l, index).String()
-}
-
 // After returns the key that counts requests of key after this many lifts, so that counters from
 // before a lift never count again.
 func (s Secret) After(key Key, lifts uint32) Key {
@@ -91,9 +86,6 @@ func (s Secret) RecordItem(key Key) Item {
 	b[16] = 'm'
 	return s.item(b[:])
 }
-
-// RecordKey returns RecordItem as a string.
-func (s Secret) RecordKey(key Key) string { return s.RecordItem(key).String() }
 
 func (s Secret) item(b []byte) (i Item) {
 	sum := s.Tag(b)

@@ -27,12 +27,12 @@ func TestGoldenKeys(t *testing.T) {
 	limit := plain(50, minute)
 	packed := counter.Limit{Threshold: 50, Period: minute, Layout: counter.Layout{Fields: 6, Bits: 10}}
 	for _, tt := range []struct{ name, got, want string }{
-		{"a counter", s.CounterKey(tag, limit, 28_000_000), "XqcJ2cmkvJClc0Ll"},
-		{"of the next window", s.CounterKey(tag, limit, 28_000_001), "FnAP67l6zLViZQlQ"},
-		{"of another period", s.CounterKey(tag, plain(50, 2*minute), 28_000_000), "cR8ktz2cxwtwYCGC"},
-		{"of another layout", s.CounterKey(tag, packed, 28_000_000), "TO2OiGZ4vKZH3EXM"},
-		{"before the epoch", s.CounterKey(tag, limit, -1), "TIv1vlMKbsxdtOzP"},
-		{"the record", s.RecordKey(tag), "4AeX0J-ffKJ4Dy2Q"},
+		{"a counter", s.CounterItem(tag, limit, 28_000_000).String(), "XqcJ2cmkvJClc0Ll"},
+		{"of the next window", s.CounterItem(tag, limit, 28_000_001).String(), "FnAP67l6zLViZQlQ"},
+		{"of another period", s.CounterItem(tag, plain(50, 2*minute), 28_000_000).String(), "cR8ktz2cxwtwYCGC"},
+		{"of another layout", s.CounterItem(tag, packed, 28_000_000).String(), "TO2OiGZ4vKZH3EXM"},
+		{"before the epoch", s.CounterItem(tag, limit, -1).String(), "TIv1vlMKbsxdtOzP"},
+		{"the record", s.RecordItem(tag).String(), "4AeX0J-ffKJ4Dy2Q"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: key %s, want %s", tt.name, tt.got, tt.want)
@@ -41,7 +41,7 @@ func TestGoldenKeys(t *testing.T) {
 			t.Errorf("%s: key %q is not 16 characters that memcached takes", tt.name, tt.got)
 		}
 	}
-	if a, b := s.CounterKey(tag, limit, 1), s.CounterKey(tag, plain(99, minute), 1); a != b {
+	if a, b := s.CounterItem(tag, limit, 1).String(), s.CounterItem(tag, plain(99, minute), 1).String(); a != b {
 		t.Errorf("another threshold makes another counter: %s, %s; edits would lose the counts", a, b)
 	}
 }

@@ -329,7 +329,7 @@ func (n *Node) Start() error {
 		})
 	}
 	if len(n.shards) > 1 {
-		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordKey(n.secret.Tag([]byte("drains")))) })
+		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordItem(n.secret.Tag([]byte("drains"))).String()) })
 	}
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()

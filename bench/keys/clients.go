@@ -76,12 +76,12 @@ func (c gomemcache) count(from uint64, fresh bool, end time.Time) int {
 		wg.Go(func() {
 			for time.Now().Before(end) {
 				key := keyOf(next.Add(1)-1, fresh)
-				item := secret.CounterKey(key, minute, 1)
+				item := secret.CounterItem(key, minute, 1).String()
 				_, err := c.Increment(item, 1)
 				if errors.Is(err, memcache.ErrCacheMiss) {
 					err = c.Add(&memcache.Item{Key: item, Value: []byte("1"), Expiration: ttl})
 					harness.Check(err)
-					_, err = c.GetMulti([]string{secret.CounterKey(key, minute, 0), secret.RecordKey(key)})
+					_, err = c.GetMulti([]string{secret.CounterItem(key, minute, 0).String(), secret.RecordItem(key).String()})
 				}
 				harness.Check(err)
 			}

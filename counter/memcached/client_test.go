@@ -249,7 +249,7 @@ func TestMemoryOfAMillionClients(t *testing.T) {
 			tag := sec.Tag([]byte(fmt.Sprint("client ", i)))
 			for window := range int64(2) {
 				// The longest number that packed counts can have.
-				fmt.Fprintf(w, "set %s 0 %d 20 noreply\r\n18446744073709551615\r\n", sec.CounterKey(tag, limit, window), counter.TTL(limit.Period))
+				fmt.Fprintf(w, "set %s 0 %d 20 noreply\r\n18446744073709551615\r\n", sec.CounterItem(tag, limit, window).String(), counter.TTL(limit.Period))
 			}
 		}
 		fmt.Fprint(w, "stats slabs\r\n")

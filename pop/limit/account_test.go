@@ -224,7 +224,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 			first, _ := counter.Window(begin, of.Period)
 			last, _ := counter.Window(time.Now(), of.Period)
 			for number := first; number <= last; number++ {
-				keys = append(keys, secret.CounterKey(secret.Tag(what), of, number))
+				keys = append(keys, secret.CounterItem(secret.Tag(what), of, number).String())
 			}
 			for _, s := range sound {
 				for _, value := range harness.Values(t, s, keys...) {

@@ -200,7 +200,7 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 		for _, s := range shards {
 			for _, l := range limits {
 				for window := first; window <= first+1; window++ {
-					key := p.secret.CounterKey(tag, l, window)
+					key := p.secret.CounterItem(tag, l, window).String()
 					if value, ok := harness.Values(t, s, key)[key]; ok {
 						n, err := memcached.ParseNumber(value)
 						if err != nil {

@@ -134,7 +134,7 @@ func TestShortMitigationLeavesShard(t *testing.T) {
 		if !ok || held.Lifetime >= time.Second {
 			t.Fatalf("the node holds %+v, want a record that ends within a second", held)
 		}
-		record := a.secret.RecordKey(a.key(1))
+		record := a.secret.RecordItem(a.key(1)).String()
 		if len(a.stored(t, record)) == 0 {
 			t.Fatal("no record is stored")
 		}

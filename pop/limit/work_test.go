@@ -34,7 +34,7 @@ func (a *single) stored(t *testing.T, key string) []byte {
 func (a *single) minuteKey(client uint32) string {
 	limit := counter.Limit{Period: 60e6, Layout: counter.Plain}
 	number, _ := counter.Window(time.Now(), limit.Period)
-	return a.secret.CounterKey(a.key(client), limit, number)
+	return a.secret.CounterItem(a.key(client), limit, number).String()
 }
 
 // Requests that were provably not sent are sent once when the shard is back. Until then the node
@@ -95,7 +95,7 @@ func TestGreaterRecordStaysStored(t *testing.T) {
 			tt.change(&other)
 			s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 			defer s.Close()
-			key := a.secret.RecordKey(a.key(1))
+			key := a.secret.RecordItem(a.key(1)).String()
 			if err := s.Update(key, func([]byte) ([]byte, int32) { return other.AppendStored(nil), 3600 }); err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +131,7 @@ func TestLiftKeepsLaterMitigations(t *testing.T) {
 				stored = r.AppendStored(nil)
 				s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
 				defer s.Close()
-				if err := s.Update(a.secret.RecordKey(r.Key), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
+				if err := s.Update(a.secret.RecordItem(r.Key).String(), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
 					t.Error(err)
 				}
 			}
@@ -145,7 +145,7 @@ func TestLiftKeepsLaterMitigations(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond) // the lift is stored
-		if got := a.stored(t, a.secret.RecordKey(a.key(1))); stored == nil || !bytes.Equal(got, stored) {
+		if got := a.stored(t, a.secret.RecordItem(a.key(1)).String()); stored == nil || !bytes.Equal(got, stored) {
 			t.Errorf("stored is %x, want %x", got, stored)
 		}
 		if held, _ := a.table.Held(a.key(1), time.Now()); held.Node != 7 || held.Lifted {
