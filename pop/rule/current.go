@@ -1,8 +1,11 @@
 package rule
 
+// Rules of other sets, and of other nodes.
+
 import (
 	"slices"
-	"strings"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Current returns the rule of s with the ID and the characteristics of r, which may be of an older set, or
@@ -28,23 +31,23 @@ func (s *Set) Rule(id string) *Rule {
 	if len(s.rules) == 0 {
 		return nil
 	}
-	i, found := slices.BinarySearchFunc(s.byID(), id, func(at uint32, id string) int {
-		return strings.Compare(s.rules[at].ID, id)
-	})
-	if !found {
-		return nil
-	}
-	return s.rules[s.byID()[i]]
+	return s.byID()[id]
 }
 
-// sortByID returns the indexes of the rules in the order of their IDs.
-func (s *Set) sortByID() []uint32 {
-	order := make([]uint32, len(s.rules))
-	for i := range order {
-		order[i] = uint32(i)
+// Fingerprint returns a hash of r's ID and characteristics, which identifies r in messages with fields of
+// fixed size. It is never 0.
+func (r *Rule) Fingerprint() uint64 {
+	b := appendString(nil, r.ID)
+	for _, c := range r.Characteristics {
+		b = appendString(append(b, byte(c.Kind)), c.Name)
 	}
-	slices.SortFunc(order, func(a, b uint32) int {
-		return strings.Compare(s.rules[a].ID, s.rules[b].ID)
-	})
-	return order
+	return max(1, xxhash.Sum64(b))
+}
+
+// ByFingerprint returns the rule with a fingerprint, or nil if there is none.
+func (s *Set) ByFingerprint(fingerprint uint64) *Rule {
+	if len(s.rules) == 0 {
+		return nil
+	}
+	return s.byFingerprint()[fingerprint]
 }

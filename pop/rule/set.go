@@ -14,14 +14,13 @@ import (
 type Set struct {
 	rules []*Rule
 
-	// Rules are found by host. The keys of exact are hosts, and those of suffixes are what follows "*."
-	// in hosts. Both point into byHost, where the rules of a host are adjacent, so that a million hosts
-	// cost a map of small values. everywhere has the rules without hosts.
-	exact      map[string]span
-	suffixes   map[string]span
-	byHost     []*Rule
-	everywhere []*Rule
-	longest    int     // bytes of the longest key of suffixes
+	// Rules are found by host. first has, by host or by what follows the star of a wildcard, the index in
+	// byHost of the first rule with it, and each rule there the index of the next one. Index 0 is unused and
+	// ends a chain, so that a million hosts cost a map of small values.
+	first      map[string]uint32
+	byHost     []link
+	longest    int     // bytes of the longest wildcard, without its star
+	everywhere []*Rule // those without hosts
 	malformed  []*Rule // those that apply to malformed requests
 
 	headers map[string]bool // those that rules count by, as net/http spells them
@@ -36,8 +35,14 @@ type Set struct {
 	networkSets []*NetworkSet
 	labelSets   []*LabelSet
 
-	byID          func() []uint32         // indexes in rules, in the order of IDs; made on first use
+	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use
+}
+
+// A link is a rule in a chain of those with the same host.
+type link struct {
+	rule *Rule
+	next uint32
 }
 
 // Hyphens returns the keys of the files that are spelled with hyphens instead of underscores.
@@ -46,15 +51,15 @@ func (s *Set) Hyphens() strictyaml.Hyphens { return s.hyphens }
 // Disabled returns the rules with enabled: false. They are not part of the set.
 func (s *Set) Disabled() []*Rule { return s.disabled }
 
-// A span is a part of Set.byHost.
-type span struct{ from, to uint32 }
-
 // newSet returns a set of rules. It keeps the slice. access may be nil.
 func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
-	s := &Set{rules: rules, access: access, headers: map[string]bool{}}
-	s.byID, s.byFingerprint = sync.OnceValue(s.sortByID), sync.OnceValue(s.indexFingerprints)
+	s := &Set{rules: rules, access: access, headers: map[string]bool{}, first: map[string]uint32{}}
+	s.byID = index(rules, func(r *Rule) string { return r.ID })
+	s.byFingerprint = index(rules, (*Rule).Fingerprint)
+	hosts := 0
 	for i, r := range rules {
 		r.Index = i
+		hosts += len(r.Hosts)
 		if len(r.Hosts) == 0 {
 			s.everywhere = append(s.everywhere, r)
 		}
@@ -70,66 +75,29 @@ func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
 			}
 		}
 	}
-	s.exact, s.suffixes = s.index(false), s.index(true)
-	for suffix := range s.suffixes {
-		s.longest = max(s.longest, len(suffix))
+	s.byHost = make([]link, 1, hosts+1)
+	for _, r := range slices.Backward(rules) {
+		for _, host := range r.Hosts {
+			suffix, wildcard := strings.CutPrefix(host, "*")
+			if wildcard {
+				s.longest = max(s.longest, len(suffix))
+			}
+			s.byHost = append(s.byHost, link{r, s.first[suffix]})
+			s.first[suffix] = uint32(len(s.byHost) - 1)
+		}
 	}
 	return s
 }
 
-// index appends the rules with hosts, or with wildcards, to byHost, grouped by host, and returns the place
-// of each group.
-func (s *Set) index(wildcards bool) map[string]span {
-	at := map[string]span{}
-	each := func(visit func(host string, r *Rule)) {
-		for _, r := range s.rules {
-			for _, h := range uncovered(r.Hosts) {
-				if suffix, wildcard := strings.CutPrefix(h, "*."); wildcard == wildcards {
-					visit(suffix, r)
-				}
-			}
+// index returns a function that returns the rules by their keys, in a map that it makes when it is first
+// called.
+func index[K comparable](rules []*Rule, key func(*Rule) K) func() map[K]*Rule {
+	return sync.OnceValue(func() map[K]*Rule {
+		by := make(map[K]*Rule, len(rules))
+		for _, r := range rules {
+			by[key(r)] = r
 		}
-	}
-	each(func(host string, _ *Rule) {
-		at[host] = span{0, at[host].to + 1}
-	})
-	end := uint32(len(s.byHost))
-	for host, count := range at {
-		at[host] = span{end, end}
-		end += count.to
-	}
-	s.byHost = append(s.byHost, make([]*Rule, int(end)-len(s.byHost))...)
-	each(func(host string, r *Rule) {
-		group := at[host]
-		s.byHost[group.to] = r
-		at[host] = span{group.from, group.to + 1}
-	})
-	return at
-}
-
-// uncovered returns hosts without those that a wildcard among them includes, so that a rule is found only
-// once for a request.
-func uncovered(hosts []string) []string {
-	if len(hosts) < 2 {
-		return hosts
-	}
-	wildcards := map[string]bool{}
-	for _, h := range hosts {
-		if suffix, ok := strings.CutPrefix(h, "*."); ok {
-			wildcards[suffix] = true
-		}
-	}
-	if len(wildcards) == 0 {
-		return hosts
-	}
-	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
-		_, suffix, more := strings.Cut(strings.TrimPrefix(h, "*."), ".")
-		for ; more; _, suffix, more = strings.Cut(suffix, ".") {
-			if wildcards[suffix] {
-				return true
-			}
-		}
-		return false
+		return by
 	})
 }
 
@@ -143,39 +111,30 @@ func (s *Set) Rules() []*Rule { return s.rules }
 func (s *Set) CountsHeader(name string) bool { return s.headers[name] }
 
 // NamesHosts reports whether a rule of s names a host.
-func (s *Set) NamesHosts() bool { return len(s.byHost) > 0 }
+func (s *Set) NamesHosts() bool { return len(s.first) > 0 }
 
 // Names reports whether a rule of s names host, which must be canonical, exactly or by a wildcard.
 func (s *Set) Names(host string) bool {
-	if _, ok := s.exact[host]; ok {
-		return true
+	for ; host != ""; host = s.parent(host) {
+		if s.first[host] != 0 {
+			return true
+		}
 	}
-	_, _, ok := s.wildcard(s.end(host))
-	return ok
+	return false
 }
 
-// end returns the end of host that suffixes can contain. Longer ends are not looked up, so that a host of
-// a megabyte of dots costs no more than a name.
-func (s *Set) end(host string) string {
+// parent returns the longest end of host, which must not be empty, that a wildcard may name, or "". It skips
+// those that are longer than any wildcard, so that a host of a megabyte of dots costs no more than a name.
+func (s *Set) parent(host string) string {
 	if s.longest == 0 {
 		return ""
 	}
-	return host[max(0, len(host)-s.longest-1):]
-}
-
-// wildcard returns the rules of the longest wildcard that matches host, and the rest of host that shorter
-// ones may match.
-func (s *Set) wildcard(host string) (at span, rest string, ok bool) {
-	for {
-		dot := strings.IndexByte(host, '.')
-		if dot < 0 {
-			return span{}, "", false
-		}
-		host = host[dot+1:]
-		if at, ok := s.suffixes[host]; ok {
-			return at, host, true
-		}
+	host = host[max(1, len(host)-s.longest):]
+	dot := strings.IndexByte(host, '.')
+	if dot < 0 {
+		return ""
 	}
+	return host[dot:]
 }
 
 // ReadsFields reports whether a rule looks at the header of requests.
@@ -187,23 +146,27 @@ func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)
 	}
-	if at, ok := s.exact[req.Host]; ok {
-		dst = match(s.byHost[at.from:at.to], req, dst)
+	before := len(dst)
+	for host := req.Host; host != ""; host = s.parent(host) {
+		for i := s.first[host]; i != 0; i = s.byHost[i].next {
+			r := s.byHost[i].rule
+			again := len(r.Hosts) > 1 && slices.Contains(dst[before:], r)
+			if !again && r.matches(req) {
+				dst = append(dst, r)
+			}
+		}
 	}
-	at, rest, ok := s.wildcard(s.end(req.Host))
-	for ; ok; at, rest, ok = s.wildcard(rest) {
-		dst = match(s.byHost[at.from:at.to], req, dst)
-	}
-	return match(s.everywhere, req, dst)
-}
-
-func match(rules []*Rule, req *Request, dst []*Rule) []*Rule {
-	for _, r := range rules {
-		if r.hasMethod(req.Method) && r.hasAddr(req.Addr) && r.matchPath(req) {
+	for _, r := range s.everywhere {
+		if r.matches(req) {
 			dst = append(dst, r)
 		}
 	}
 	return dst
+}
+
+// matches reports whether r, which has the host of req, applies to req.
+func (r *Rule) matches(req *Request) bool {
+	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && r.matchPath(req)
 }
 
 // matchPath reports whether r matches a form in which an origin may read the path of req.
