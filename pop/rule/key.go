@@ -146,18 +146,20 @@ type values struct {
 	n     int // at most MaxKeys+1
 }
 
-// full reports whether there are too many values, so that more do not matter.
-func (v values) full() bool { return v.n > MaxKeys }
-
 // begin begins a value. The caller appends it to bytes, then calls end.
 func (v values) begin() values {
 	v.bytes = append(v.bytes, 0, 0, 0, 0)
 	return v
 }
 
-// end ends the value whose length is at from. It removes the value if it is a duplicate.
+// end ends the value whose length is at from. It removes the value if it is a duplicate, or if there are
+// too many already.
 func (v values) end(from int) values {
 	binary.BigEndian.PutUint32(v.bytes[from:], uint32(len(v.bytes)-from-4))
+	if v.n > MaxKeys {
+		v.bytes = v.bytes[:from]
+		return v
+	}
 	for at := v.from; at < from; {
 		next := at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:]))
 		if bytes.Equal(v.bytes[at:next], v.bytes[from:]) {
@@ -230,9 +232,7 @@ func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 		return r.collectPaths(v, req)
 	case Header:
 		for _, value := range req.Header[c.canonical] {
-			if v = v.add(value); v.full() {
-				break
-			}
+			v = v.add(value)
 		}
 		return v
 	case Cookie:
@@ -254,9 +254,7 @@ func (r *Rule) collectPaths(v values, req *Request) values {
 		} else {
 			v.bytes = appendFolded(v.bytes, form)
 		}
-		if v = v.end(from); v.full() {
-			break
-		}
+		v = v.end(from)
 	}
 	return v
 }
@@ -273,9 +271,7 @@ func collectCookies(v values, lines []string, name string) values {
 			}
 			from := len(v.bytes)
 			v.bytes = appendCookie(v.begin().bytes, trimBlanks(value))
-			if v = v.end(from); v.full() {
-				return v
-			}
+			v = v.end(from)
 		}
 	}
 	return v
@@ -336,9 +332,7 @@ func collectParameters(v values, query, name string) values {
 		}
 		from := len(v.bytes)
 		v.bytes = decode(v.begin().bytes, value, true)
-		if v = v.end(from); v.full() {
-			break
-		}
+		v = v.end(from)
 	}
 	return v
 }

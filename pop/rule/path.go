@@ -2,6 +2,7 @@ package rule
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -33,9 +34,6 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// maxForms is the maximum number of forms of a path: one for each way of appendForm.
-const maxForms = 5
-
 // A target is the path of a request, with the forms in which origins read it.
 type target struct {
 	sent    string // percent-encoded, as received
@@ -45,7 +43,7 @@ type target struct {
 	// except for case and a trailing slash.
 	odd bool
 
-	forms  [maxForms]string // for syntax, if n > 0
+	forms  [len(ways)]string // for syntax, if n > 0
 	syntax PathSyntax
 	n      int // number of forms
 }
@@ -58,7 +56,7 @@ func (t *target) set(path string) {
 	}
 	var decoded, cleaned [256]byte
 	d := decode(decoded[:0], path, false)
-	b := clean(cleaned[:0], d)
+	b := clean(cleaned[:0], d, false)
 	if string(b) != path {
 		t.decoded = string(b)
 	}
@@ -74,7 +72,7 @@ func canonicalPath(path string) string {
 }
 
 // isPlainPath reports whether all origins read path as it is, except for case and a trailing slash. It may
-// report false for a path with a percent sign that stands for itself.
+// report false for a path with a percent sign that stands for itself, or with the name of a dot file.
 func isPlainPath(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -83,12 +81,8 @@ func isPlainPath(path string) bool {
 		switch path[i] {
 		case '%', ';', '\\':
 			return false
-		case '/':
+		case '/', '.':
 			if path[i-1] == '/' {
-				return false
-			}
-		case '.':
-			if path[i-1] == '/' && beginsWithDots(path[i:]) {
 				return false
 			}
 		}
@@ -96,27 +90,26 @@ func isPlainPath(path string) bool {
 	return true
 }
 
-// beginsWithDots reports whether the first segment of s is a dot segment.
-func beginsWithDots(s string) bool {
-	segment, _, _ := strings.Cut(s, "/")
-	return segment == "." || segment == ".."
-}
-
-// clean appends path to dst without empty segments and dot segments. If the last segment is one of these,
-// the result ends in a slash.
-func clean(dst, path []byte) []byte {
+// clean appends path to dst without dot segments and, unless url is set, without empty segments. If the
+// last segment is one of these, the result ends in a slash. If url is set, path is not decoded yet, dots
+// may be percent-encoded, and the first slash is missing.
+func clean(dst, path []byte, url bool) []byte {
 	slash := true
 	for len(path) > 0 {
 		var segment []byte
 		segment, path, slash = bytes.Cut(path, []byte("/"))
-		switch string(segment) {
-		case "":
-		case ".":
-			slash = true
-		case "..":
+		dots := segment
+		if url && len(segment) <= len("%2e%2e") {
+			var buf [8]byte
+			dots = decode(buf[:0], string(segment), false)
+		}
+		switch {
+		case string(dots) == "..":
 			dst = dst[:max(0, bytes.LastIndexByte(dst, '/'))]
 			slash = true
-		default:
+		case string(dots) == ".":
+			slash = true
+		case len(segment) > 0 || url:
 			dst = append(append(dst, '/'), segment...)
 		}
 	}
@@ -126,9 +119,25 @@ func clean(dst, path []byte) []byte {
 	return dst
 }
 
+// A way is how some origins split a path into segments.
+type way struct {
+	reading   PathReading
+	strip     bool // remove parameters first, unless the syntax has exact ones
+	backslash bool // read a backslash, even an escaped one, as a slash
+}
+
+// ways are all ways to read a path.
+var ways = [...]way{
+	{reading: ReadResolved},
+	{reading: ReadResolved, backslash: true},
+	{reading: ReadResolved, backslash: true, strip: true},
+	{reading: ReadLiteral, strip: true},
+	{reading: ReadURL},
+}
+
 // read returns the forms in which origins of the syntax s may read the path. There is one, unless the path
-// is odd. Letters keep their case. It allocates only for odd paths. The result is valid until the next
-// call.
+// is odd. Letters keep their case if the path is not odd. It allocates only for odd paths. The result is
+// valid until the next call.
 func (t *target) read(s PathSyntax) []string {
 	if t.n > 0 && t.syntax == s {
 		return t.forms[:t.n]
@@ -138,115 +147,56 @@ func (t *target) read(s PathSyntax) []string {
 		t.forms[0], t.n = trimSlash(t.decoded, s), 1
 		return t.forms[:1]
 	}
-	if s.Reading == ReadAny || s.Reading == ReadResolved {
-		t.add(s, way{resolve: true})
-		t.add(s, way{resolve: true, backslash: true})
-		if !s.ExactParameters {
-			t.add(s, way{resolve: true, backslash: true, strip: true})
+	for _, w := range ways {
+		if s.Reading != ReadAny && s.Reading != w.reading {
+			continue
 		}
-	}
-	if s.Reading == ReadAny || s.Reading == ReadLiteral {
-		t.add(s, way{strip: !s.ExactParameters})
-	}
-	if s.Reading == ReadAny || s.Reading == ReadURL {
-		t.add(s, way{url: true})
+		if form := w.form(t.sent, s); !slices.Contains(t.forms[:t.n], form) {
+			t.forms[t.n] = form
+			t.n++
+		}
 	}
 	return t.forms[:t.n]
 }
 
-// add adds the form of the path that results from w, unless t has it.
-func (t *target) add(s PathSyntax, w way) {
-	var buf [256]byte
-	b := w.appendForm(buf[:0], t.sent)
+// form returns the form of a path, as sent, for origins that read it in this way, in lower case if s
+// ignores case.
+func (w way) form(path string, s PathSyntax) string {
+	var buf, cleaned, decoded [256]byte
+	b := append(buf[:0], path...)
+	if w.reading == ReadURL {
+		// Like the path of new URL(path, base), according to the WHATWG's URL standard.
+		replaceBackslashes(b)
+		if bytes.HasPrefix(b, []byte("//")) { // a host follows
+			b = bytes.TrimLeft(b, "/")
+			_, b, _ = bytes.Cut(b, []byte("/"))
+		} else {
+			b = bytes.TrimPrefix(b, []byte("/"))
+		}
+		b = clean(cleaned[:0], b, true)
+	}
+	if w.strip && !s.ExactParameters {
+		b = stripParameters(b)
+	}
+	b = decode(decoded[:0], string(b), false)
+	if w.backslash {
+		replaceBackslashes(b)
+	}
+	if w.reading == ReadResolved {
+		b = clean(cleaned[:0], b, false)
+	}
 	if !s.ExactParameters {
 		b = stripParameters(b)
 	}
-	b = mergeSlashes(b)
-	form := trimSlash(string(b), s)
-	for _, known := range t.forms[:t.n] {
-		if known == form || !s.ExactCase && sameFolded(known, form) {
-			return
-		}
+	// Remove empty segments, except for the last one.
+	if len(b) == 0 || b[0] != '/' {
+		b = slices.Insert(b, 0, '/')
 	}
-	t.forms[t.n] = form
-	t.n++
-}
-
-// A way says what an origin does with a path before it splits the path into segments.
-type way struct {
-	strip     bool // remove parameters first
-	backslash bool // read a backslash as a slash
-	resolve   bool // resolve doubled slashes, then dot segments
-	url       bool // read the path like the WHATWG's URL parser
-}
-
-// appendForm appends the form of a path, as sent, to dst.
-func (w way) appendForm(dst []byte, path string) []byte {
-	var buf, decoded [256]byte
-	b := append(buf[:0], path...)
-	if w.url {
-		return appendURLPath(dst, b)
+	b = slices.CompactFunc(b, func(c, next byte) bool { return c == '/' && next == '/' })
+	if !s.ExactCase {
+		b = appendFolded(buf[:0], string(b))
 	}
-	if w.strip {
-		b = stripParameters(b)
-	}
-	d := decode(decoded[:0], string(b), false)
-	if w.backslash {
-		replaceBackslashes(d)
-	}
-	if w.resolve {
-		return clean(dst, d)
-	}
-	return append(dst, d...)
-}
-
-// appendURLPath appends to dst the decoded path of new URL(path, base), according to the WHATWG's URL
-// standard. It modifies path.
-func appendURLPath(dst, path []byte) []byte {
-	replaceBackslashes(path)
-	if bytes.HasPrefix(path, []byte("//")) { // a host follows
-		path = bytes.TrimLeft(path, "/")
-		path = path[len(path)-len(afterSegment(path)):]
-	}
-	path = bytes.TrimPrefix(path, []byte("/"))
-	var ends []int // of the segments in dst
-	begin := len(dst)
-	for more := true; more; {
-		var segment []byte
-		segment, path, more = bytes.Cut(path, []byte("/"))
-		var buf [8]byte
-		dots := ""
-		if len(segment) <= len("%2e%2e") {
-			dots = string(decode(buf[:0], string(segment), false))
-		}
-		switch dots {
-		case "..":
-			if len(ends) > 0 {
-				ends = ends[:len(ends)-1]
-			}
-			dst = dst[:begin]
-			if len(ends) > 0 {
-				dst = dst[:ends[len(ends)-1]]
-			}
-			fallthrough
-		case ".":
-			if !more {
-				dst = append(dst, '/')
-			}
-		default:
-			dst = decode(append(dst, '/'), string(segment), false)
-			ends = append(ends, len(dst))
-		}
-	}
-	return dst
-}
-
-// afterSegment returns the rest of path after its first segment, from the slash on.
-func afterSegment(path []byte) []byte {
-	if i := bytes.IndexByte(path, '/'); i >= 0 {
-		return path[i:]
-	}
-	return nil
+	return trimSlash(string(b), s)
 }
 
 func replaceBackslashes(b []byte) {
@@ -268,24 +218,10 @@ func stripParameters(b []byte) []byte {
 	return kept
 }
 
-// mergeSlashes removes empty segments from b, except for the last one, in place.
-func mergeSlashes(b []byte) []byte {
-	if len(b) == 0 || b[0] != '/' {
-		b = append([]byte{'/'}, b...)
-	}
-	merged := b[:1]
-	for _, c := range b[1:] {
-		if c != '/' || merged[len(merged)-1] != '/' {
-			merged = append(merged, c)
-		}
-	}
-	return merged
-}
-
 // trimSlash returns path without its trailing slash, if s ignores it and path is not the root.
 func trimSlash(path string, s PathSyntax) string {
-	if !s.ExactSlash && len(path) > 1 && path[len(path)-1] == '/' {
-		return path[:len(path)-1]
+	if !s.ExactSlash && len(path) > 1 {
+		return strings.TrimSuffix(path, "/")
 	}
 	return path
 }
@@ -299,50 +235,26 @@ func (s PathSyntax) normalPattern(pattern string) string {
 	if s.ExactCase {
 		return pattern
 	}
-	if folded := string(appendFolded(nil, pattern)); folded != pattern {
-		return folded
-	}
-	return pattern
+	return string(appendFolded(nil, pattern))
 }
 
 // names reports whether pattern, in normal form, matches path, a form of a request's path.
 func (s PathSyntax) names(pattern, path string) bool {
 	prefix, wildcard := strings.CutSuffix(pattern, "*")
-	if !wildcard {
-		rest, ok := s.cut(path, pattern)
-		return ok && rest == ""
+	segment := false
+	if wildcard && !s.ExactSlash { // the path may have lost the slash before the star
+		prefix, segment = strings.CutSuffix(prefix, "/")
 	}
-	if !s.ExactSlash && strings.HasSuffix(prefix, "/") {
-		// The path may have lost the slash.
-		rest, ok := s.cut(path, prefix[:len(prefix)-1])
-		return ok && (rest == "" || rest[0] == '/')
-	}
-	_, ok := s.cut(path, prefix)
-	return ok
+	rest, ok := s.cut(path, prefix)
+	return ok && (rest == "" || wildcard && (!segment || rest[0] == '/'))
 }
 
 // cut returns path without prefix, which is in normal form. ok is false if path does not begin with it.
 func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
-	if s.ExactCase {
-		return strings.CutPrefix(path, prefix)
+	if rest, ok = strings.CutPrefix(path, prefix); ok || s.ExactCase {
+		return rest, ok
 	}
-	if rest, ok := strings.CutPrefix(path, prefix); ok {
-		return rest, true
-	}
-	for len(prefix) > 0 && len(path) > 0 && path[0] < utf8.RuneSelf {
-		c := path[0]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != prefix[0] {
-			return "", false
-		}
-		path, prefix = path[1:], prefix[1:]
-	}
-	for prefix != "" {
-		if path == "" {
-			return "", false
-		}
+	for prefix != "" && path != "" {
 		var buf [utf8.UTFMax]byte
 		folded, n := appendFoldedRune(buf[:0], path)
 		if len(prefix) < len(folded) || prefix[:len(folded)] != string(folded) {
@@ -350,21 +262,7 @@ func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 		}
 		path, prefix = path[n:], prefix[len(folded):]
 	}
-	return path, true
-}
-
-// sameFolded reports whether a and b are equal except for case.
-func sameFolded(a, b string) bool {
-	for a != "" && b != "" {
-		var bufA, bufB [utf8.UTFMax]byte
-		foldedA, n := appendFoldedRune(bufA[:0], a)
-		foldedB, m := appendFoldedRune(bufB[:0], b)
-		if string(foldedA) != string(foldedB) {
-			return false
-		}
-		a, b = a[n:], b[m:]
-	}
-	return a == b
+	return path, prefix == ""
 }
 
 // appendFolded appends s to dst in lower case.
