@@ -163,22 +163,21 @@ func (t *target) read(s PathSyntax) []string {
 // ignores case.
 func (w way) form(path string, s PathSyntax) string {
 	var buf, cleaned, decoded [256]byte
-	b := append(buf[:0], path...)
 	if w.reading == ReadURL {
 		// Like the path of new URL(path, base), according to the WHATWG's URL standard.
+		b := append(buf[:0], path...)
 		replaceBackslashes(b)
 		if bytes.HasPrefix(b, []byte("//")) { // a host follows
-			b = bytes.TrimLeft(b, "/")
-			_, b, _ = bytes.Cut(b, []byte("/"))
+			_, b, _ = bytes.Cut(bytes.TrimLeft(b, "/"), []byte("/"))
 		} else {
 			b = bytes.TrimPrefix(b, []byte("/"))
 		}
-		b = clean(cleaned[:0], b, true)
+		path = string(clean(cleaned[:0], b, true))
 	}
 	if w.strip && !s.ExactParameters {
-		b = stripParameters(b)
+		path = string(stripParameters(append(buf[:0], path...)))
 	}
-	b = decode(decoded[:0], string(b), false)
+	b := decode(decoded[:0], path, false)
 	if w.backslash {
 		replaceBackslashes(b)
 	}
@@ -194,7 +193,7 @@ func (w way) form(path string, s PathSyntax) string {
 	}
 	b = slices.CompactFunc(b, func(c, next byte) bool { return c == '/' && next == '/' })
 	if !s.ExactCase {
-		b = appendFolded(buf[:0], string(b))
+		b = appendFolded(buf[:0], b)
 	}
 	return trimSlash(string(b), s)
 }
@@ -255,39 +254,33 @@ func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 		return rest, ok
 	}
 	for prefix != "" && path != "" {
+		_, n := utf8.DecodeRuneInString(path)
 		var buf [utf8.UTFMax]byte
-		folded, n := appendFoldedRune(buf[:0], path)
-		if len(prefix) < len(folded) || prefix[:len(folded)] != string(folded) {
+		folded := appendFolded(buf[:0], path[:n])
+		if prefix, ok = strings.CutPrefix(prefix, string(folded)); !ok {
 			return "", false
 		}
-		path, prefix = path[n:], prefix[len(folded):]
+		path = path[n:]
 	}
 	return path, prefix == ""
 }
 
-// appendFolded appends s to dst in lower case.
-func appendFolded(dst []byte, s string) []byte {
-	for s != "" {
-		var n int
-		dst, n = appendFoldedRune(dst, s)
-		s = s[n:]
+// appendFolded appends s to dst in lower case. Characters with the same upper case have the same lower
+// case here. Bytes that are not UTF-8 stay as they are.
+func appendFolded[T string | []byte](dst []byte, s T) []byte {
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			dst = append(dst, lowerByte(s[i]))
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(string(s[i:min(len(s), i+utf8.UTFMax)]))
+		if r == utf8.RuneError {
+			dst = append(dst, s[i:i+n]...)
+		} else {
+			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
+		}
+		i += n
 	}
 	return dst
-}
-
-// appendFoldedRune appends the first character of s, which must not be empty, in lower case, and returns
-// its length in s. Characters with the same upper case have the same lower case here. Bytes that are not
-// UTF-8 stay as they are.
-func appendFoldedRune(dst []byte, s string) (_ []byte, n int) {
-	if c := s[0]; c < utf8.RuneSelf {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		return append(dst, c), 1
-	}
-	r, n := utf8.DecodeRuneInString(s)
-	if r == utf8.RuneError {
-		return append(dst, s[:n]...), n
-	}
-	return utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r))), n
 }

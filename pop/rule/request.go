@@ -111,12 +111,7 @@ func canonicalHost(host string) string {
 	for strings.HasSuffix(host, ".") {
 		host = host[:len(host)-1]
 	}
-	for i := range len(host) {
-		if c := host[i]; 'A' <= c && c <= 'Z' {
-			return lower(host)
-		}
-	}
-	return host
+	return lower(host)
 }
 
 // canonicalIPv6 returns the shortest form of an address in brackets, and an invalid one in lower case.
@@ -134,19 +129,26 @@ func canonicalIPv6(host string) string {
 }
 
 // lower returns s with ASCII letters in lower case. Other letters stay, so that hosts that differ in them
-// remain different.
+// remain different. It allocates only if a letter changes.
 func lower(s string) string {
-	var buf [256]byte
-	b := append(buf[:0], s...)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
+	for i := range len(s) {
+		if lowerByte(s[i]) != s[i] {
+			var buf [256]byte
+			b := append(buf[:0], s...)
+			for i, c := range b {
+				b[i] = lowerByte(c)
+			}
+			return string(b)
 		}
 	}
-	if string(b) == s {
-		return s
+	return s
+}
+
+func lowerByte(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
 	}
-	return string(b)
+	return c
 }
 
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
