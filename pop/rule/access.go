@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -82,6 +83,17 @@ func (e *PrefixError) Error() string { return e.problem }
 
 // Hint returns what to write instead.
 func (e *PrefixError) Hint() string { return e.hint }
+
+// hintOf returns the hint of err, or "" if it has none.
+func hintOf(err error) string {
+	if hinter, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		return hinter.Hint()
+	}
+	return ""
+}
 
 // ParsePrefix parses a network, or an address as a network of one address. IPv4 networks written as IPv6
 // (::ffff:192.0.2.0/120) become IPv4. Its errors are [PrefixError].

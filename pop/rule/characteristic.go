@@ -16,7 +16,7 @@ import (
 // ParseCharacteristic parses a characteristic in the form of a word: ip, host, path, method, header:NAME,
 // cookie:NAME, query:NAME, network:24/48. Requests without a value share one count.
 func ParseCharacteristic(text string) (Characteristic, error) {
-	r := newReader("", nil, 0)
+	r := new(loader).reader("", nil, 0)
 	c, ok := r.characteristic(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text})
 	if ok && c.Kind == Label {
 		return Characteristic{}, errors.New("rule: labels need a rules file that names their file")
@@ -38,14 +38,7 @@ func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 			list = append(list, c)
 		}
 	}
-	key := ""
-	for _, c := range list {
-		key += fmt.Sprintf("%q %t ", c, c.Skip)
-		for _, alternative := range c.First {
-			key += fmt.Sprintf("%t ", alternative.Skip)
-		}
-	}
-	return intern(r.characteristics, key, list)
+	return intern(r, list)
 }
 
 // characteristic reads a characteristic that is a string, ip or header:NAME, or a mapping,
@@ -53,14 +46,7 @@ func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
 func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
 	before := len(r.Errs)
 	if strictyaml.Resolve(n).Kind == yaml.MappingNode {
-		r.Mapping(n, "this characteristic", "write {header: x-api-key, missing: skip}", r.characteristicFields(&c))
-		switch {
-		case len(r.Errs) > before:
-		case c.Kind == 0:
-			r.Fail(n, "write {header: x-api-key, missing: skip}", "this characteristic has no header, cookie or query")
-		case c.Kind == First && c.Skip:
-			r.Fail(n, "write missing: skip for the last alternative", "first cannot have missing")
-		}
+		r.mapping(n, &c)
 		return c, len(r.Errs) == before
 	}
 	text, isText := r.Text(n, "a characteristic")
@@ -93,16 +79,8 @@ func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
 // kindForms are the forms of characteristics that are strings.
 var kindForms = strings.Fields("ip host path method header:NAME cookie:NAME query:NAME label:NAME network:24/48")
 
-// The values of missing: ways to treat requests without a value.
-const (
-	share = iota
-	skip
-)
-
-var missingNames = [...]string{share: "share", skip: "skip"}
-
-// characteristicFields are the keys of a characteristic that is a mapping. They read into c.
-func (r *reader) characteristicFields(c *Characteristic) []strictyaml.Field {
+// mapping reads a characteristic that is a mapping, {header: NAME, missing: skip}.
+func (r *reader) mapping(n *yaml.Node, c *Characteristic) {
 	field := func(kind Kind) strictyaml.Field {
 		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
 			if c.Kind != 0 {
@@ -114,10 +92,17 @@ func (r *reader) characteristicFields(c *Characteristic) []strictyaml.Field {
 			}
 		}}
 	}
-	return []strictyaml.Field{field(Header), field(Cookie), field(Query), field(First),
-		{Name: "missing", Read: func(n *yaml.Node) {
-			c.Skip = r.Choice(n, "missing", missingNames[:]) == skip
-		}},
+	before := len(r.Errs)
+	const hint = "write {header: x-api-key, missing: skip}"
+	r.Mapping(n, "this characteristic", hint, []strictyaml.Field{field(Header), field(Cookie), field(Query), field(First),
+		{Name: "missing", Read: func(n *yaml.Node) { c.Skip = r.Choice(n, "missing", []string{"share", "skip"}) == 1 }},
+	})
+	switch {
+	case len(r.Errs) > before:
+	case c.Kind == 0:
+		r.Fail(n, hint, "this characteristic has no header, cookie or query")
+	case c.Kind == First && c.Skip:
+		r.Fail(n, "write missing: skip for the last alternative", "first cannot have missing")
 	}
 }
 
@@ -129,8 +114,7 @@ func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
 	case c.Kind == Network:
 		r.networkBits(n, c, name)
 	case c.Kind == Label:
-		c.Skip = true
-		r.uses = append(r.uses, setUse{setName{true, name}, r.place(n), nil})
+		c.Skip, c.labels = true, r.use(n, setName{true, name})
 	case c.Kind != Query && !httpguts.ValidHeaderFieldName(name):
 		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", strictyaml.Quote(name), c.Kind)
 	case c.Kind == Header && strings.EqualFold(name, "host"):

@@ -83,7 +83,11 @@ func (m *Match) spoken(anyMethod string) string {
 		text += " for " + strictyaml.Enumerate(m.Paths, "or")
 	}
 	if len(m.Networks) > 0 {
-		text += " from " + strictyaml.Enumerate(m.networkNames(), "or")
+		var names []string
+		for _, s := range m.Networks {
+			names = append(names, s.Name)
+		}
+		text += " from " + strictyaml.Enumerate(names, "or")
 	}
 	return text
 }
@@ -222,7 +226,7 @@ func (s *Set) Notes(r *Rule) (notes []string) {
 		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
 	note(r.CostHeader != "", "The origin decides what a request counts, so worst cases are those of requests that count %d each. Requests that it does not answer do not count.", cost)
-	note(r.Action == Log && *r.Response != new(draft).complete(Log), "The response is never sent: this rule only logs.")
+	note(r.Action == Log && *r.Response != *Response{}.complete(Log, false), "The response is never sent: this rule only logs.")
 	note(r.Action == Log && r.OnFailure == FailClosed, "on_failure: closed has no effect: this rule only logs.")
 	return notes
 }

@@ -91,42 +91,31 @@ func (l Limit) Bound(late, cost uint64) (most uint64, arithmetic string) {
 	return 2*(l.Threshold+late) + cost, fmt.Sprintf("2·(%d + %d) + %d", l.Threshold, late, cost)
 }
 
-// autoSubWindows stands for the maximum number of sub-windows in rules files.
-const autoSubWindows = "auto"
-
-// limitFields are the keys of a limit. They read into l, and the node of sub_windows into subWindows.
-// before are the limits that precede it.
-func (r *reader) limitFields(l *Limit, subWindows **yaml.Node, before []Limit) []strictyaml.Field {
-	return []strictyaml.Field{
-		strictyaml.Whole(&r.Document, "threshold", "threshold: 50, or how many requests are allowed", &l.Threshold, 1, MaxThreshold),
-		{Name: "period", Need: "period: 1m, or how long the threshold is for", Read: func(n *yaml.Node) {
-			var ok bool
-			l.Period, ok = r.duration(n, "period", MinPeriod)
-			if ok && slices.ContainsFunc(before, func(o Limit) bool { return o.Period == l.Period }) {
-				r.Fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s", FormatDuration(l.Period))
-			}
-		}},
-		{Name: "sub_windows", Read: func(n *yaml.Node) { *subWindows = n }},
-		strictyaml.Word(&r.Document, "estimate", &l.Estimate, counter.KindNames()),
-	}
-}
-
 func (r *reader) limitList(n *yaml.Node) []Limit {
 	nodes := r.Sequence(n, "limits", "write a list: [{threshold: 50, period: 1m}]", "write [{threshold: 50, period: 1m}]")
 	list := make([]Limit, 0, len(nodes))
-	var key []byte
 	for _, each := range nodes {
 		var l Limit
 		var subWindows *yaml.Node
-		if r.Mapping(each, "this limit", "write {threshold: 50, period: 1m}", r.limitFields(&l, &subWindows, list)) {
+		if r.Mapping(each, "this limit", "write {threshold: 50, period: 1m}", []strictyaml.Field{
+			strictyaml.Whole(&r.Document, "threshold", "threshold: 50, or how many requests are allowed", &l.Threshold, 1, MaxThreshold),
+			{Name: "period", Need: "period: 1m, or how long the threshold is for", Read: func(n *yaml.Node) {
+				var ok bool
+				l.Period, ok = r.duration(n, "period", MinPeriod)
+				if ok && slices.ContainsFunc(list, func(o Limit) bool { return o.Period == l.Period }) {
+					r.Fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s", FormatDuration(l.Period))
+				}
+			}},
+			{Name: "sub_windows", Read: func(n *yaml.Node) { subWindows = n }},
+			strictyaml.Word(&r.Document, "estimate", &l.Estimate, counter.KindNames()),
+		}) {
 			if subWindows != nil {
 				r.subWindows(subWindows, &l)
 			}
 			list = append(list, l)
-			key = fmt.Appendf(key, "%d %d %d %d,", l.Threshold, l.Period, l.SubWindows, l.Estimate)
 		}
 	}
-	return intern(r.limits, string(key), list)
+	return intern(r, list)
 }
 
 // subWindows reads the number of sub-windows of l, whose other fields are set.
@@ -135,7 +124,7 @@ func (r *reader) subWindows(node *yaml.Node, l *Limit) {
 	if value := strictyaml.Resolve(node); !strictyaml.IsString(value) {
 		v, _ := r.Integer(node, "sub_windows", 1, uint64(counter.MaxFields))
 		n = int(v)
-	} else if auto = value.Value == autoSubWindows; !auto {
+	} else if auto = value.Value == "auto"; !auto {
 		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", strictyaml.Quote(value.Value))
 	}
 	if l.Estimate == counter.Fixed && (auto || n > 1) {

@@ -104,6 +104,9 @@ type loader struct {
 	errs    Errors
 	hyphens strictyaml.Hyphens
 	read    func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot name files
+
+	mu   sync.Mutex
+	sets map[setName]*NetworkSet
 }
 
 // add reads a file. If it has at least large bytes, it reads parts of about size bytes in parallel.
@@ -113,8 +116,8 @@ func (l *loader) add(file string, text []byte, large, size int) {
 	if parts := split(text, large, size); parts != nil && l.addParts(file, parts) {
 		return
 	}
-	whole := newReader(file, text, 0)
-	whole.document()
+	whole := l.reader(file, text, 0)
+	whole.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, whole.fields())
 	l.join(whole)
 }
 
@@ -131,7 +134,7 @@ func (l *loader) addParts(file string, parts []part) bool {
 	for range min(runtime.GOMAXPROCS(0), len(parts)) {
 		wg.Go(func() {
 			for i := range next {
-				readers[i] = parts[i].read(file)
+				readers[i] = l.part(file, parts[i])
 			}
 		})
 	}
@@ -160,7 +163,7 @@ func (l *loader) join(one *reader) {
 func (l *loader) set() (*Set, error) {
 	l.checkIDs()
 	access := l.accessTable()
-	networks, labels := l.sets()
+	networks, labels := l.define()
 	overrides := l.overrides()
 	if len(l.errs) > 0 {
 		return nil, l.errs.Report(l.files...)

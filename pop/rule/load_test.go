@@ -3,6 +3,7 @@ package rule_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,8 +89,8 @@ func TestLoadConfigMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ids(set); got != "a" || len(rule.Networks(set)) != 1 {
-		t.Errorf("Load = rules %q and %d networks, want a and 1", got, len(rule.Networks(set)))
+	if got := ids(set); got != "a" || len(maps.Collect(set.Entries())) != 1 {
+		t.Errorf("Load = rules %q and %d networks, want a and 1", got, len(maps.Collect(set.Entries())))
 	}
 }
 
@@ -183,7 +184,7 @@ func checkParts(t interface {
 	if diff := cmp.Diff(want.Rules(), got.Rules(), values); diff != "" {
 		t.Fatalf("rules of %q in %d parts of %d bytes (-whole +parts):\n%s", text, parts, size, diff)
 	}
-	if diff := cmp.Diff(rule.Networks(want), rule.Networks(got), prefixes); diff != "" {
+	if diff := cmp.Diff(maps.Collect(want.Entries()), maps.Collect(got.Entries()), prefixes); diff != "" {
 		t.Fatalf("networks of %q in %d parts of %d bytes (-whole +parts):\n%s", text, parts, size, diff)
 	}
 	return parts, used
@@ -224,7 +225,7 @@ func TestLoadInParts(t *testing.T) {
 		{"byte order mark", "\ufeffrules:\n" + three, 0, false}, // Load takes it off before
 		{"dashes in a block", "rules:\n" + one("a") + "  response:\n    body: |\n      - id: x\n      rules:\n\n      - y\n" + one("b"), 3, true},
 		{"dashes in a folded block at the end", "rules:\n" + one("a") + "  response:\n    body: >-\n     - id\n\n\n" + one("b"), 3, true},
-		{"dash alone in a line", "rules:\n-\n  id: a\n  characteristics: [ip]\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 3, true},
+		{"dash alone in a line", "rules:\n-\n  id: a\n  characteristics: [ip]\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 0, false},
 		{"lists at the indentation of their keys", "rules:\n- id: a\n  characteristics:\n  - ip\n  - host\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 3, true},
 		{"anchors within a rule", "rules:\n- id: a\n  characteristics: [ip, &h host, *h]\n  limits: [{threshold: 5, period: 1m}]\n" + one("b"), 3, true},
 		{"rule in braces over lines", "rules:\n- {id: a, characteristics: [ip],\n   limits: [{threshold: 5, period: 1m}]}\n" + one("b"), 3, true},
@@ -239,15 +240,15 @@ func TestLoadInParts(t *testing.T) {
 		{"rules empty", "rules:\n", 0, false},
 		{"rules in brackets", "rules: []\n", 0, false},
 		{"rules is a mapping", "rules:\n  id: a\n", 0, false},
-		{"start of a document", "---\nrules:\n" + three, 0, false},
-		{"second document", "rules:\n" + one("a") + "---\nrules:\n" + one("b"), 0, false},
-		{"end of the document", "rules:\n" + three + "...\n", 0, false},
+		{"start of a document", "---\nrules:\n" + three, 4, true},
+		{"second document", "rules:\n" + one("a") + "---\nrules:\n" + one("b"), 2, false},
+		{"end of the document", "rules:\n" + three + "...\n", 4, true},
 		{"line end of old", strings.ReplaceAll("rules:\n"+three, "\n", "\r"), 0, false},
 		{"line separator in a comment", "rules:\n" + one("a") + "# \u2028- id: x\n" + one("b"), 0, false},
 		{"next line in a comment", "rules:\n" + one("a") + "# \u0085\n" + one("b c"), 0, false},
 		{"anchors of a list", "allow: [&a 192.0.2.1]\nrules:\n" + one("&a 192.0.2.2") + "deny: [*a]\n", 0, false},
 
-		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 0, false},
+		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 2, false},
 		{"rules in another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three + one("a b"), 5, false},
 		{"tab that indents", "rules:\n" + one("a") + "\t\n" + one("b"), 0, false},
 		{"tab behind a block", "rules:\n" + one("a") + "  response:\n    body: |\n      x\n\n\t\n", 0, false},
@@ -257,7 +258,7 @@ func TestLoadInParts(t *testing.T) {
 		{"rule too far left", "rules:\n" + indented(2, one("a")) + one("b"), 2, false},
 		{"rule too far right", "rules:\n" + one("a") + indented(1, one("b")), 2, false},
 		{"key too far left", "rules:\n" + indented(4, one("a")) + "  allow: []\n", 2, false},
-		{"key that begins with a dash", "rules:\n" + one("a") + "-x: y\n" + one("b"), 2, false},
+		{"key that begins with a dash", "rules:\n" + one("a") + "-x: y\n" + one("b"), 3, false},
 		{"quoted text that looks like a rule", "rules:\n" + one("a") + "  response: {body: \"\n- id: x\n\"}\n" + one("b"), 3, false},
 		{"bracket not closed", "rules:\n" + one("a") + "  match: {hosts: [a\n" + one("b"), 3, false},
 		{"closing brace in the first column", "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]\n}\n" + one("b"), 2, false},

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"unique"
 
 	"go.yaml.in/yaml/v4"
 
@@ -20,65 +21,82 @@ type setName struct {
 	name   string
 }
 
-// A definition is a set as defined in a rules file, by a list or by the name of a file.
-type definition struct {
-	setName
-	place    // of the name
-	file     string
-	at       place // of file
-	networks NetworkSet
-	set      *LabelSet
-}
-
 // A setUse is a match or a characteristic that names a set.
 type setUse struct {
 	setName
 	place
-	match *Match
+}
+
+// A definition is a set as defined in a rules file, by a list or by the name of a file.
+type definition struct {
+	setUse   // the name
+	networks []netip.Prefix
+	file     string
+	at       place // of file
+}
+
+// named returns the set with a name, which may be read later.
+func (l *loader) named(name setName) *NetworkSet {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sets == nil {
+		l.sets = map[setName]*NetworkSet{}
+	}
+	if l.sets[name] == nil {
+		l.sets[name] = &NetworkSet{Name: name.name}
+	}
+	return l.sets[name]
+}
+
+// use returns the set that is named in n.
+func (r *reader) use(n *yaml.Node, name setName) *NetworkSet {
+	r.uses = append(r.uses, setUse{name, r.place(n)})
+	return r.loader.named(name)
 }
 
 // networkSets reads the network sets of a rules file.
 func (r *reader) networkSets(n *yaml.Node) {
 	const hint = "write networks: {office: [192.0.2.0/24], crawlers: {file: crawlers.txt}}"
-	r.definitions(n, "networks", "the name of a network set", hint, false, func(d *definition, value *yaml.Node) {
-		d.networks.Name = d.name
+	for d, value := range r.definitions(n, "networks", "the name of a network set", hint, false) {
 		if strictyaml.IsMapping(strictyaml.Resolve(value)) {
-			r.Mapping(value, "this network set", "write {file: networks.txt}", r.fileFields(d, "networks.txt", "a network"))
-			return
+			r.setFile(value, d, "this network set", "write {file: networks.txt}", "networks.txt", "a network")
+			continue
 		}
 		for _, each := range r.Sequence(value, "a network set", "write a list: [192.0.2.0/24], or {file: networks.txt}", "list its networks") {
 			if prefix, ok := r.network(each, "a network"); ok {
-				d.networks.add(prefix)
+				d.networks = append(d.networks, prefix)
 			}
 		}
-	})
+	}
 }
 
 // labelSets reads the labels of a rules file.
 func (r *reader) labelSets(n *yaml.Node) {
 	const hint = "write labels: {asn: {file: asn.txt}}"
-	r.definitions(n, "labels", "the name of labels", hint, true, func(d *definition, value *yaml.Node) {
-		r.Mapping(value, "labels", hint, r.fileFields(d, "labels.txt", "a network and its label"))
-	})
-}
-
-// definitions reads a mapping of names to sets, and each set with read.
-func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool, read func(d *definition, value *yaml.Node)) {
-	for _, pair := range r.Pairs(n, what, hint) {
-		if r.Full() {
-			return
-		}
-		d := &definition{setName: setName{labels, r.identifier(pair[0], noun)}, place: r.place(pair[0])}
-		read(d, pair[1])
-		r.defined = append(r.defined, d)
+	for d, value := range r.definitions(n, "labels", "the name of labels", hint, true) {
+		r.setFile(value, d, "labels", hint, "labels.txt", "a network and its label")
 	}
 }
 
-// fileFields are the keys of a set in a file.
-func (r *reader) fileFields(d *definition, example, line string) []strictyaml.Field {
-	return []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with " + line + " in each line", Read: func(n *yaml.Node) {
+// definitions reads the names in a mapping of names to sets, and yields each with its value.
+func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool) iter.Seq2[*definition, *yaml.Node] {
+	return func(yield func(*definition, *yaml.Node) bool) {
+		for _, pair := range r.Pairs(n, what, hint) {
+			if r.Full() {
+				return
+			}
+			d := &definition{setUse: setUse{setName{labels, r.identifier(pair[0], noun)}, r.place(pair[0])}}
+			r.defined = append(r.defined, d)
+			yield(d, pair[1])
+		}
+	}
+}
+
+// setFile reads a mapping with the name of a set's file.
+func (r *reader) setFile(n *yaml.Node, d *definition, what, hint, example, line string) {
+	r.Mapping(n, what, hint, []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with " + line + " in each line", Read: func(n *yaml.Node) {
 		d.file, d.at = r.fileName(n, "file", example), r.place(n)
-	}}}
+	}}})
 }
 
 // fileName reads the name of a file.
@@ -93,27 +111,14 @@ func (r *reader) fileName(n *yaml.Node, what, example string) string {
 // network reads a network.
 func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok bool) {
 	text, ok := r.Text(n, what)
-	if ok {
-		prefix, ok = parseNetwork(text, func(hint, format string, args ...any) { r.Fail(n, hint, format, args...) })
+	if !ok {
+		return prefix, false
 	}
-	return prefix, ok
-}
-
-// parseNetwork is ParsePrefix, but passes the error to fail.
-func parseNetwork(text string, fail func(hint, format string, args ...any)) (prefix netip.Prefix, ok bool) {
 	prefix, err := ParsePrefix(text)
-	if wrong, is := err.(*PrefixError); is {
-		fail(wrong.hint, "%s %s", strictyaml.Quote(text), wrong.problem)
+	if err != nil {
+		r.Fail(n, hintOf(err), "%s %v", strictyaml.Quote(text), err)
 	}
 	return prefix, err == nil
-}
-
-// networkNames reads the names of m's sets. They are looked up after all files are read.
-func (r *reader) networkNames(n *yaml.Node, m *Match) {
-	r.matchList(n, "network", "[office]", func(n *yaml.Node, name string) (string, bool) {
-		r.uses = append(r.uses, setUse{setName{false, name}, r.place(n), m})
-		return name, true
-	})
 }
 
 // fail adds an error.
@@ -156,111 +161,78 @@ func (l *loader) entries(file string, text []byte) iter.Seq2[string, place] {
 	}
 }
 
-// network parses a network. at is its place.
-func (l *loader) network(text string, at place) (prefix netip.Prefix, ok bool) {
-	return parseNetwork(text, func(hint, format string, args ...any) { l.fail(at, hint, format, args...) })
-}
-
-// sets reads the files of the sets, and assigns the sets to the matches and characteristics that name them.
-func (l *loader) sets() (networks []*NetworkSet, labels []*LabelSet) {
+// define reads the files of the sets, and returns the sets. It reports names that are defined twice, or not
+// at all.
+func (l *loader) define() (networks, labels []*NetworkSet) {
 	defined, names := map[setName]*definition{}, map[bool][]string{}
 	for _, d := range l.defined {
-		first := defined[d.setName]
-		switch {
-		case first != nil && d.labels:
-			l.fail(d.place, "names must be unique across all files", "there are labels %s already, at %s:%d", d.name, first.place.file, first.line)
+		if first := defined[d.setName]; first != nil {
+			exists := map[bool]string{false: "there is a network set", true: "there are labels"}[d.labels]
+			l.fail(d.place, "names must be unique across all files", "%s %s already, at %s:%d", exists, d.name, first.place.file, first.line)
 			continue
-		case first != nil:
-			l.fail(d.place, "names must be unique across all files", "there is a network set %s already, at %s:%d", d.name, first.place.file, first.line)
-			continue
-		case d.labels:
-			d.set = &LabelSet{Name: d.name}
-			labels = append(labels, d.set)
-			if file, text, ok := l.open(d.file, d.at, "match networks instead: labels are in files"); ok {
-				d.set.File = file
-				l.labelFile(d.set, text)
-			}
-		default:
-			networks = append(networks, &d.networks)
-			l.networkFile(d)
 		}
 		defined[d.setName], names[d.labels] = d, append(names[d.labels], d.name)
+		set := l.named(d.setName)
+		if d.labels {
+			labels = append(labels, set)
+		} else {
+			networks = append(networks, set)
+		}
+		for _, prefix := range d.networks {
+			set.add(prefix, "")
+		}
+		if d.file != "" {
+			l.readSet(d, set)
+		}
 	}
 	for _, use := range l.uses {
-		d := defined[use.setName]
 		missing, hint := "there is no network set %s", "write networks: at the beginning of a line, and a list or a file below it for each name"
 		if use.labels {
 			missing, hint = "there are no labels %s", "write labels: at the beginning of a line, and below it "+use.name+": {file: labels.txt}"
 		}
-		switch {
-		case d == nil && len(names[use.labels]) > 0:
-			l.fail(use.place, strictyaml.Suggest(use.name, names[use.labels]), missing, strictyaml.Quote(use.name))
-		case d == nil:
-			l.fail(use.place, hint, missing, strictyaml.Quote(use.name))
-		case !use.labels:
-			use.match.Networks = append(use.match.Networks, &d.networks)
+		if known := names[use.labels]; len(known) > 0 {
+			hint = strictyaml.Suggest(use.name, known)
 		}
-	}
-	for _, r := range l.rules {
-		for c := range r.leaves() {
-			if d := defined[setName{true, c.Name}]; c.Kind == Label && d != nil {
-				c.labels = d.set
-			}
+		if defined[use.setName] == nil {
+			l.fail(use.place, hint, missing, strictyaml.Quote(use.name))
 		}
 	}
 	return networks, labels
 }
 
-// networkFile reads the file of a set, if it has one. Each line has a network.
-func (l *loader) networkFile(d *definition) {
-	if d.file == "" {
-		return
+// readSet reads the file of a set. Each line has a network and, in a file of labels, its label.
+func (l *loader) readSet(d *definition, set *NetworkSet) {
+	instead, none, hint := "list the networks: [192.0.2.0/24]", "the file has no networks", "write a network in each line"
+	if d.labels {
+		instead, none, hint = "match networks instead: labels are in files", "the file has no labels", "write a network and its label in each line: 192.0.2.0/24 AS64500"
 	}
-	file, text, ok := l.open(d.file, d.at, "list the networks: [192.0.2.0/24]")
+	file, text, ok := l.open(d.file, d.at, instead)
 	if !ok {
 		return
 	}
-	d.networks.File = file
+	set.File = file
 	before := len(l.errs)
 	for entry, at := range l.entries(file, text) {
-		if prefix, ok := l.network(entry, at); ok {
-			d.networks.add(prefix)
-		}
-	}
-	if len(d.networks.Prefixes) == 0 && len(l.errs) == before {
-		l.fail(place{file: file}, "write a network in each line", "the file has no networks")
-	}
-}
-
-// labelFile reads a file. Each line has a network and its label.
-func (l *loader) labelFile(s *LabelSet, text []byte) {
-	known := map[string]uint32{}
-	before := len(l.errs)
-	for entry, at := range l.entries(s.File, text) {
 		network, label := entry, ""
-		if end := strings.IndexAny(entry, " \t,"); end > 0 {
+		if end := strings.IndexAny(entry, " \t,"); d.labels && end > 0 {
 			network, label = entry[:end], strings.Trim(entry[end:], " \t,")
 		}
-		prefix, ok := l.network(network, at)
-		_, twice := s.table.Get(prefix)
+		prefix, err := ParsePrefix(network)
+		_, twice := set.table.Get(prefix)
 		switch {
-		case !ok:
-		case label == "":
+		case err != nil:
+			l.fail(at, hintOf(err), "%s %v", strictyaml.Quote(network), err)
+		case d.labels && label == "":
 			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", strictyaml.Quote(network))
 		case len(label) > MaxID:
 			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", MaxID), "a label has %d bytes", len(label))
-		case twice:
+		case d.labels && twice:
 			l.fail(at, "remove one of them", "%v is listed twice", prefix)
 		default:
-			index, ok := known[label]
-			if !ok {
-				index = uint32(len(s.labels))
-				known[label], s.labels = index, append(s.labels, strings.Clone(label))
-			}
-			s.table.Insert(prefix, index)
+			set.add(prefix, unique.Make(label).Value()) // a copy, so that the text is not kept
 		}
 	}
-	if len(known) == 0 && len(l.errs) == before {
-		l.fail(place{file: s.File}, "write a network and its label in each line: 192.0.2.0/24 AS64500", "the file has no labels")
+	if set.table.Size() == 0 && len(l.errs) == before {
+		l.fail(place{file: file}, hint, "%s", none)
 	}
 }

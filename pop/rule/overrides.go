@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
@@ -71,12 +69,6 @@ func (s *Set) Overridden(r *Rule) (plans []*Rule, keys, exempt int) {
 		return nil, 0, 0
 	}
 	return o.rules[1:], len(o.plans), o.exempt
-}
-
-// overridesFile reads the name of a file with overrides.
-func (r *reader) overridesFile(n *yaml.Node, rule *Rule) {
-	rule.Overrides = r.fileName(n, "overrides", "plans.csv")
-	r.plans = append(r.plans, overridesUse{rule, r.place(n)})
 }
 
 // overrides reads the files with overrides.

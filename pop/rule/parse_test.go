@@ -2,6 +2,7 @@ package rule_test
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -250,7 +252,7 @@ func TestParseValid(t *testing.T) {
 			for network, access := range test.listed {
 				listed[netip.MustParsePrefix(network)] = access
 			}
-			if diff := cmp.Diff(listed, rule.Networks(set), prefixes); diff != "" {
+			if diff := cmp.Diff(listed, maps.Collect(set.Entries()), prefixes); diff != "" {
 				t.Errorf("listed networks of %q (-want +got):\n%s", test.text, diff)
 			}
 		})
@@ -291,14 +293,14 @@ func checkErrors(t *testing.T, text string, err error) {
 		if e.Line < 0 || e.Line > lines || e.Line > 0 && (e.Column < 1 || e.Column > utf8.RuneCountInString(e.Source)+1) {
 			t.Errorf("Parse(%q): error %d is at %d:%d in %q, not in the file of %d lines", text, i, e.Line, e.Column, e.Source, lines)
 		}
-		tooMany := i == rule.MaxErrors && e.Message == "too many errors; the rest is not shown"
+		tooMany := i == strictyaml.MaxErrors && e.Message == "too many errors; the rest is not shown"
 		if !tooMany && (e.Line < before.Line || e.Line == before.Line && e.Column < before.Column) {
 			t.Errorf("Parse(%q): error %d is at %d:%d, before the one at %d:%d", text, i, e.Line, e.Column, before.Line, before.Column)
 		}
 		before = e
 	}
-	if len(errs) > rule.MaxErrors+1 {
-		t.Errorf("Parse(%q) = %d errors, want at most %d", text, len(errs), rule.MaxErrors+1)
+	if len(errs) > strictyaml.MaxErrors+1 {
+		t.Errorf("Parse(%q) = %d errors, want at most %d", text, len(errs), strictyaml.MaxErrors+1)
 	}
 }
 
@@ -350,8 +352,8 @@ func TestParseGivesUp(t *testing.T) {
 	} {
 		_, err := rule.Parse("r.yaml", []byte(text))
 		var errs rule.Errors
-		if !errors.As(err, &errs) || len(errs) != rule.MaxErrors+1 || errs[0].Column > 10 {
-			t.Errorf("10,000 errors in %s are reported as %d, the first %v; want the first %d, and that there are more", name, len(errs), errs[0], rule.MaxErrors)
+		if !errors.As(err, &errs) || len(errs) != strictyaml.MaxErrors+1 || errs[0].Column > 10 {
+			t.Errorf("10,000 errors in %s are reported as %d, the first %v; want the first %d, and that there are more", name, len(errs), errs[0], strictyaml.MaxErrors)
 		}
 	}
 }

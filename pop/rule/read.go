@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,16 +17,9 @@ import (
 type reader struct {
 	strictyaml.Document
 	contents
-
-	// Of the current rule.
-	paths    []pathList
-	counting *yaml.Node // count_while_mitigated
-
-	lists           map[string][]string
-	characteristics map[string][]Characteristic
-	limits          map[string][]Limit
-	statuses        map[Statuses]*Statuses
-	responses       map[Response]*Response
+	loader *loader
+	known  map[string]any // by key, what rules share
+	key    []byte
 }
 
 // A place is a line and a column of a file.
@@ -34,14 +28,10 @@ type place struct {
 	line, column int32
 }
 
-func newReader(file string, text []byte, offset int) *reader {
+func (l *loader) reader(file string, text []byte, offset int) *reader {
 	return &reader{
-		Document:        strictyaml.Document{File: file, Bytes: text, Offset: offset, Parents: parents},
-		lists:           map[string][]string{},
-		characteristics: map[string][]Characteristic{},
-		limits:          map[string][]Limit{},
-		statuses:        map[Statuses]*Statuses{},
-		responses:       map[Response]*Response{},
+		Document: strictyaml.Document{File: file, Bytes: text, Offset: offset, Parents: parents},
+		loader:   l, known: map[string]any{},
 	}
 }
 
@@ -50,18 +40,14 @@ func (r *reader) place(n *yaml.Node) place {
 	return place{r.File, int32(n.Line + r.Offset), int32(n.Column)}
 }
 
-// intern returns the known value of key or, if there is none, makes v known.
-func intern[K comparable, V any](known map[K]V, key K, v V) V {
-	if same, ok := known[key]; ok {
-		return same
+// intern returns v, or an equal value that r has read before.
+func intern[V any](r *reader, v V) V {
+	r.key = fmt.Appendf(r.key[:0], "%#v", v)
+	if same, ok := r.known[string(r.key)]; ok {
+		return same.(V)
 	}
-	known[key] = v
+	r.known[string(r.key)] = v
 	return v
-}
-
-// document reads a whole rules file.
-func (r *reader) document() {
-	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.topFields())
 }
 
 // parents maps keys that are easily written a level too high or too low to the keys they belong under.
@@ -73,8 +59,8 @@ var parents = map[string]string{
 	"status": "response", "content_type": "response", "body": "response",
 }
 
-// topFields are the keys of a rules file.
-func (r *reader) topFields() []strictyaml.Field {
+// fields are the keys of a rules file.
+func (r *reader) fields() []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "rules", Read: r.ruleList},
 		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", Allowed) }},
@@ -93,61 +79,75 @@ func (r *reader) ruleList(n *yaml.Node) {
 	}
 }
 
-// ruleFields are the keys of a rule. They read into rule and answer.
-func (r *reader) ruleFields(rule *Rule, answer *draft) []strictyaml.Field {
-	return []strictyaml.Field{
-		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) {
-			rule.ID = r.identifier(n, "id")
-			r.ids[len(r.ids)-1] = r.place(n)
-		}},
-		{Name: "match", Read: func(n *yaml.Node) { r.match(n, rule) }},
-		{Name: "except", Read: func(n *yaml.Node) { r.except(n, rule) }},
+func (r *reader) rule(n *yaml.Node) {
+	rule := &Rule{File: r.File, Line: n.Line + r.Offset, Action: Block, Response: new(Response)}
+	id := r.place(n)
+	var paths []pathList
+	var counting, body *yaml.Node // of count_while_mitigated and of the response
+	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
+		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { rule.ID, id = r.identifier(n, "id"), r.place(n) }},
+		{Name: "match", Read: func(n *yaml.Node) { paths = append(paths, r.match(n, rule)...) }},
+		{Name: "except", Read: func(n *yaml.Node) { paths = append(paths, r.except(n, rule)...) }},
 		{Name: "count", Read: func(n *yaml.Node) { r.count(n, rule) }},
 		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
 			rule.Characteristics = r.characteristicList(n)
 		}},
 		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { rule.Limits = r.limitList(n) }},
-		{Name: "overrides", Read: func(n *yaml.Node) { r.overridesFile(n, rule) }},
+		{Name: "overrides", Read: func(n *yaml.Node) {
+			rule.Overrides = r.fileName(n, "overrides", "plans.csv")
+			r.plans = append(r.plans, overridesUse{rule, r.place(n)})
+		}},
 		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
 			rule.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
 		}},
 		{Name: "count_while_mitigated", Read: func(n *yaml.Node) {
 			rule.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
-			r.counting = n
+			counting = n
 		}},
 		strictyaml.Whole(&r.Document, "min_clients", "", &rule.MinClients, 1, MaxClients),
 		strictyaml.Word(&r.Document, "action", &rule.Action, actionNames[:]),
-		{Name: "response", Read: func(n *yaml.Node) { r.response(n, answer) }},
+		{Name: "response", Read: func(n *yaml.Node) { body = r.response(n, rule.Response) }},
 		strictyaml.Word(&r.Document, "on_failure", &rule.OnFailure, onFailureNames[:]),
 		{Name: "enabled", Read: func(n *yaml.Node) {
 			rule.Disabled = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
 		}},
-	}
-}
-
-func (r *reader) rule(n *yaml.Node) {
-	rule := &Rule{File: r.File, Line: n.Line + r.Offset, Action: Block}
-	answer := new(draft)
-	r.ids = append(r.ids, r.place(n))
-	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", r.ruleFields(rule, answer)) {
-		r.ids = r.ids[:len(r.ids)-1]
+	}) {
 		return
 	}
-	for _, p := range r.paths {
+	for _, p := range paths {
 		r.normalize(p, rule.PathSyntax)
 	}
-	r.paths = r.paths[:0]
 	if rule.CountWhileMitigated && rule.CountsAnswer() {
-		r.Fail(r.counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
+		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
 			map[bool]string{true: "statuses", false: "cost_header"}[rule.Statuses != nil])
 	}
 	r.checkShared(n, rule)
-	if rule.Action == ShadowBan && answer.Filled {
-		r.Fail(answer.body, "leave the placeholders out, or write action: block", "a shadow_ban must not show, and its body has {id} or {retry_after}")
+	if rule.Action == ShadowBan && rule.Response.Filled {
+		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not show, and its body has {id} or {retry_after}")
 	}
-	response := answer.complete(rule.Action)
-	rule.Response = intern(r.responses, response, &response)
-	r.rules = append(r.rules, rule)
+	rule.Response = intern(r, rule.Response.complete(rule.Action, body != nil))
+	r.rules, r.ids = append(r.rules, rule), append(r.ids, id)
+}
+
+// checkShared refuses settings that contradict the number of clients that share a key.
+func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
+	if len(rule.Characteristics) == 0 { // an error already
+		return
+	}
+	shed := rule.Action == Shed
+	if (shed || rule.MinClients > 0) && rule.Width() == 0 {
+		what := "min_clients is"
+		if shed {
+			what = "action: shed is"
+		}
+		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
+	}
+	if shed && rule.CountsAnswer() {
+		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
+	}
+	if shed && slices.ContainsFunc(rule.Limits, func(l Limit) bool { return l.SubWindows > 1 }) {
+		r.Fail(n, "leave sub_windows out: their counts end too soon above the threshold", "a rule with sub_windows cannot have action: shed")
+	}
 }
 
 // identifier reads an ID, or another name of the same form.
@@ -170,37 +170,39 @@ func (r *reader) identifier(n *yaml.Node, what string) string {
 
 // count reads which requests a rule counts, and how much each counts.
 func (r *reader) count(n *yaml.Node, rule *Rule) {
-	const hint = "write count: {statuses: [401, 403]}, or count: {cost: 10}"
-	if r.Mapping(n, "count", hint, r.countFields(rule)) && len(strictyaml.Resolve(n).Content) == 0 {
+	if r.Mapping(n, "count", "write count: {statuses: [401, 403]}, or count: {cost: 10}", []strictyaml.Field{
+		strictyaml.Whole(&r.Document, "cost", "", &rule.Cost, 1, MaxCost),
+		{Name: "cost_header", Read: func(n *yaml.Node) {
+			name, ok := r.Text(n, "cost_header")
+			if ok && !httpguts.ValidHeaderFieldName(name) {
+				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", strictyaml.Quote(name))
+			}
+			rule.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
+		}},
+		{Name: "statuses", Read: func(n *yaml.Node) { rule.Statuses = r.statuses(n) }},
+	}) && len(strictyaml.Resolve(n).Content) == 0 {
 		r.Fail(n, "leave count out to count every request once", "count is empty")
 	}
 }
 
-func (r *reader) countFields(rule *Rule) []strictyaml.Field {
-	return []strictyaml.Field{strictyaml.Whole(&r.Document, "cost", "", &rule.Cost, 1, MaxCost), {Name: "cost_header", Read: func(n *yaml.Node) {
-		name, ok := r.Text(n, "cost_header")
-		if ok && !httpguts.ValidHeaderFieldName(name) {
-			r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", strictyaml.Quote(name))
+// statuses reads a list of statuses and of classes of them.
+func (r *reader) statuses(n *yaml.Node) *Statuses {
+	s := new(Statuses)
+	for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
+		first, number := statusClass(strictyaml.Resolve(each)), 100
+		if first == 0 {
+			status, _ := r.Integer(each, "a status", MinStatus, MaxStatus)
+			first, number = int(status), 1
 		}
-		rule.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
-	}}, {Name: "statuses", Read: func(n *yaml.Node) {
-		var statuses Statuses
-		for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
-			first, number := statusClass(strictyaml.Resolve(each)), 100
-			if first == 0 {
-				status, _ := r.Integer(each, "a status", MinStatus, MaxStatus)
-				first, number = int(status), 1
+		for status := first; status > 0 && status < first+number; status++ {
+			if s.Has(status) {
+				r.Fail(each, "remove one of them", "the status %d is listed twice", status)
+				break
 			}
-			for status := first; status > 0 && status < first+number; status++ {
-				if statuses.Has(status) {
-					r.Fail(each, "remove one of them", "the status %d is listed twice", status)
-					break
-				}
-				statuses.add(status)
-			}
+			s.add(status)
 		}
-		rule.Statuses = intern(r.statuses, statuses, &statuses)
-	}}}
+	}
+	return intern(r, s)
 }
 
 // statusClass returns the first status of the class n, such as 4xx, or 0 if n is not a class.

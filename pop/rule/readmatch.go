@@ -14,14 +14,25 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// match reads which requests a rule concerns.
-func (r *reader) match(n *yaml.Node, rule *Rule) {
-	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}",
-		append(r.exceptionFields(&rule.Match), r.pathFields(&rule.PathSyntax)...))
+// match reads which requests a rule concerns, and how paths are read. It returns the list of paths.
+func (r *reader) match(n *yaml.Node, rule *Rule) (paths []pathList) {
+	syntax := &rule.PathSyntax
+	exact := func(name string, to *bool) strictyaml.Field {
+		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *to = r.Choice(n, name, exactNames) == 1 }}
+	}
+	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&rule.Match, &paths),
+		exact("path_case", &syntax.ExactCase),
+		exact("path_trailing_slash", &syntax.ExactSlash),
+		exact("path_parameters", &syntax.ExactParameters),
+		strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingNames[:])))
+	return paths
 }
 
-// except reads one exception, or a list of them.
-func (r *reader) except(n *yaml.Node, rule *Rule) {
+// exactNames are the values of path_case, path_trailing_slash and path_parameters.
+var exactNames = []string{"ignore", "exact"}
+
+// except reads one exception, or a list of them. It returns the lists of paths.
+func (r *reader) except(n *yaml.Node, rule *Rule) (paths []pathList) {
 	const hint = "write except: {paths: [/health]}"
 	nodes := []*yaml.Node{n}
 	if strictyaml.IsSequence(strictyaml.Resolve(n)) {
@@ -30,11 +41,11 @@ func (r *reader) except(n *yaml.Node, rule *Rule) {
 	rule.Except = make([]Match, len(nodes))
 	for i, each := range nodes {
 		m, before := &rule.Except[i], len(r.Errs)
-		uses := len(r.uses)
-		if r.Mapping(each, "except", hint, r.exceptionFields(m)); m.all() && len(r.Errs) == before && len(r.uses) == uses {
+		if r.Mapping(each, "except", hint, r.matchFields(m, &paths)); m.all() && len(r.Errs) == before {
 			r.Fail(each, hint, "an empty exception would except every request")
 		}
 	}
+	return paths
 }
 
 // A pathList is a list of paths as written in the file. The path syntax of the rule may follow it.
@@ -61,50 +72,30 @@ func (r *reader) normalize(p pathList, syntax PathSyntax) {
 			normal, seen[path] = append(normal, path), true
 		}
 	}
-	*p.paths = r.internList(normal)
+	*p.paths = intern(r, normal)
 }
 
-// The values of path_case, path_trailing_slash and path_parameters.
-const (
-	ignore = iota
-	exact
-)
-
-var exactNames = [...]string{ignore: "ignore", exact: "exact"}
-
-// exceptionFields are the keys of an exception, which a match also has. They read into m.
-func (r *reader) exceptionFields(m *Match) []strictyaml.Field {
+// matchFields are the keys of a match and of an exception. They read into m, and append to paths.
+func (r *reader) matchFields(m *Match, paths *[]pathList) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "hosts", Read: func(n *yaml.Node) {
 			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
 			if len(m.Hosts) > 1 { // rules seldom share a single host
-				m.Hosts = r.internList(m.Hosts)
+				m.Hosts = intern(r, m.Hosts)
 			}
 		}},
-		{Name: "methods", Read: func(n *yaml.Node) { m.Methods = r.internList(r.matchList(n, "method", "[POST]", r.method)) }},
+		{Name: "methods", Read: func(n *yaml.Node) { m.Methods = intern(r, r.matchList(n, "method", "[POST]", r.method)) }},
 		{Name: "paths", Read: func(n *yaml.Node) {
 			m.Paths = r.matchList(n, "path", "[/login]", r.path)
-			r.paths = append(r.paths, pathList{&m.Paths, n})
+			*paths = append(*paths, pathList{&m.Paths, n})
 		}},
-		{Name: "networks", Read: func(n *yaml.Node) { r.networkNames(n, m) }},
+		{Name: "networks", Read: func(n *yaml.Node) {
+			r.matchList(n, "network", "[office]", func(n *yaml.Node, name string) (string, bool) {
+				m.Networks = append(m.Networks, r.use(n, setName{false, name}))
+				return name, true
+			})
+		}},
 	}
-}
-
-// pathFields are the other keys of a match, about the syntax of paths. They read into s.
-func (r *reader) pathFields(s *PathSyntax) []strictyaml.Field {
-	exactField := func(name string, into *bool) strictyaml.Field {
-		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *into = r.Choice(n, name, exactNames[:]) == exact }}
-	}
-	return []strictyaml.Field{
-		exactField("path_case", &s.ExactCase),
-		exactField("path_trailing_slash", &s.ExactSlash),
-		exactField("path_parameters", &s.ExactParameters),
-		strictyaml.Word(&r.Document, "path_reading", &s.Reading, readingNames[:]),
-	}
-}
-
-func (r *reader) internList(list []string) []string {
-	return intern(r.lists, fmt.Sprintf("%q", list), list)
 }
 
 // matchList reads a list of strings, each called noun in errors. check checks one and returns its

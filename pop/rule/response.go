@@ -75,38 +75,29 @@ func isNameByte(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// A draft is a response as written in a rules file.
-type draft struct {
-	Response
-	body *yaml.Node // nil if the rule has none
-}
-
-func (r *reader) response(n *yaml.Node, d *draft) {
-	r.Mapping(n, "response", "write response: {status: 429, body: too many requests}", r.responseFields(d))
-	if d.Body != "" && bodyless(d.Status) {
-		r.Fail(d.body, "leave the body out, or take another status", "a response of status %d has no body", d.Status)
-	}
-}
-
-func (r *reader) responseFields(d *draft) []strictyaml.Field {
-	return []strictyaml.Field{
-		strictyaml.Whole(&r.Document, "status", "", &d.Status, MinStatus, MaxStatus),
+// response reads a response into to. It returns the node of the body, or nil if there is none.
+func (r *reader) response(n *yaml.Node, to *Response) (body *yaml.Node) {
+	r.Mapping(n, "response", "write response: {status: 429, body: too many requests}", []strictyaml.Field{
+		strictyaml.Whole(&r.Document, "status", "", &to.Status, MinStatus, MaxStatus),
 		{Name: "content_type", Read: func(n *yaml.Node) {
 			text, ok := r.Text(n, "content_type")
 			if ok && !isContentType(text) {
 				r.Fail(n, "write a type such as text/html or application/json", "content_type cannot be %s", strictyaml.Quote(text))
 			}
-			d.ContentType = text
+			to.ContentType = text
 		}},
 		{Name: "body", Read: func(n *yaml.Node) {
 			text, ok := r.Text(n, "body")
 			if ok && len(text) > MaxBody {
 				r.Fail(n, fmt.Sprintf("at most %d are allowed", MaxBody), "body has %d bytes", len(text))
 			}
-			d.Body, d.body = text, n
-			d.Filled = r.placeholders(n, text)
+			to.Body, to.Filled, body = text, r.placeholders(n, text), n
 		}},
+	})
+	if to.Body != "" && (to.Status == http.StatusNoContent || to.Status == http.StatusNotModified) {
+		r.Fail(body, "leave the body out, or take another status", "a response of status %d has no body", to.Status)
 	}
+	return body
 }
 
 // placeholders reports whether a body has placeholders. Other names in braces, such as those in scripts,
@@ -139,20 +130,14 @@ func (r *reader) find(n *yaml.Node, part string) (line, column int) {
 	return n.Line, n.Column
 }
 
-// bodyless reports whether HTTP responses with a status have no body.
-func bodyless(status int) bool {
-	return status == http.StatusNoContent || status == http.StatusNotModified
-}
-
 // isContentType reports whether s is a printable media type, with or without parameters.
 func isContentType(s string) bool {
 	kind, _, err := mime.ParseMediaType(s)
 	return err == nil && strings.Contains(kind, "/") && s[0] != ' ' && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// complete returns the response with defaults for what the file omits.
-func (d *draft) complete(action Action) Response {
-	r := d.Response
+// complete returns r with defaults for what the file omits. hasBody says whether it has a body.
+func (r Response) complete(action Action, hasBody bool) *Response {
 	switch {
 	case r.Status != 0:
 	case action == ShadowBan:
@@ -162,9 +147,9 @@ func (d *draft) complete(action Action) Response {
 	}
 	if r.ContentType == "" {
 		r.ContentType = "text/plain; charset=utf-8"
-		if d.body == nil && r.Status == http.StatusTooManyRequests && action != ShadowBan {
+		if !hasBody && r.Status == http.StatusTooManyRequests && action != ShadowBan {
 			r.Body = "too many requests\n"
 		}
 	}
-	return r
+	return &r
 }

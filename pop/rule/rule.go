@@ -177,7 +177,7 @@ type Characteristic struct {
 
 	canonical  string // Name as net/http spells a header
 	ipv4, ipv6 uint8  // lengths of networks
-	labels     *LabelSet
+	labels     *NetworkSet
 }
 
 // A Kind is the kind of a characteristic. Its number is part of every key.

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -60,96 +63,77 @@ func words(value any) []string {
 	return list
 }
 
-func TestSchemaHasTheKeysOfTheParser(t *testing.T) {
-	_, root := schema(t)
-	for object, keys := range rule.FieldNames() {
-		definition := any(root)
-		if object != "" {
-			definition = at(t, root, "$defs", object)
-		}
-		if object == "characteristic" { // the other choices are strings
-			choices := at(t, definition, "anyOf").([]any)
-			definition = choices[len(choices)-1]
-		}
-		var want, required []string
-		for key, need := range keys {
-			want = append(want, key)
-			if need {
-				required = append(required, key)
-			}
-		}
-		var got []string
-		for key := range at(t, definition, "properties").(map[string]any) {
-			got = append(got, key)
-		}
-		sorted := cmpopts.SortSlices(strings.Compare)
-		if diff := cmp.Diff(want, got, sorted); diff != "" {
-			t.Errorf("keys of %q (-parser +schema):\n%s", object, diff)
-		}
-		var needed []string
-		if len(required) > 0 {
-			needed = words(at(t, definition, "required"))
-		}
-		if diff := cmp.Diff(required, needed, sorted, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("required keys of %q (-parser +schema):\n%s", object, diff)
-		}
-		if more := at(t, definition, "additionalProperties"); more != false {
-			t.Errorf("additionalProperties of %q = %v, want false", object, more)
-		}
-	}
+// objects are files with an object of the schema that has one key, by the schema's name of the object.
+var objects = map[string]string{
+	"": "{%s}", "rule": "rules: [{%s}]", "match": "rules: [{match: {%s}}]", "exception": "rules: [{except: {%s}}]",
+	"network_file": "networks: {a: {%s}}", "count": "rules: [{count: {%s}}]", "characteristic": "rules: [{characteristics: [{%s}]}]",
+	"limit": "rules: [{limits: [{%s}]}]", "response": "rules: [{response: {%s}}]",
 }
 
-func TestSchemaHasTheWordsAndBoundsOfTheParser(t *testing.T) {
+// definition returns an object of the schema.
+func definition(t *testing.T, root map[string]any, object string) map[string]any {
+	t.Helper()
+	of := any(root)
+	if object != "" {
+		of = at(t, root, "$defs", object)
+	}
+	if object == "characteristic" { // the other choices are strings
+		choices := at(t, of, "anyOf").([]any)
+		of = choices[len(choices)-1]
+	}
+	return of.(map[string]any)
+}
+
+// The parser's errors list the keys and the words that it knows.
+func TestSchemaHasTheKeysAndWordsOfTheParser(t *testing.T) {
 	_, root := schema(t)
-	defs := at(t, root, "$defs")
-	choices := at(t, defs, "characteristic", "anyOf").([]any)
-	mapping := choices[len(choices)-1]
-	want := rule.Words()
-	for _, test := range []struct {
-		name string
-		want []string
-		got  any
-	}{
-		{"actions", want["action"], at(t, defs, "rule", "properties", "action", "enum")},
-		{"ways to fail", want["on_failure"], at(t, defs, "rule", "properties", "on_failure", "enum")},
-		{"estimates", want["estimate"], at(t, defs, "limit", "properties", "estimate", "enum")},
-		{"ways to read paths", want["path_reading"], at(t, defs, "match", "properties", "path_reading", "enum")},
-		{"ways to treat case", want["exact"], at(t, defs, "match", "properties", "path_case", "enum")},
-		{"ways to treat trailing slashes", want["exact"], at(t, defs, "match", "properties", "path_trailing_slash", "enum")},
-		{"ways to treat parameters", want["exact"], at(t, defs, "match", "properties", "path_parameters", "enum")},
-		{"characteristics without name", want["unnamed"], at(t, choices[0], "enum")},
-		{"ways to treat requests without a value", want["missing"], at(t, mapping, "properties", "missing", "enum")},
-	} {
-		if diff := cmp.Diff(test.want, words(test.got), cmpopts.SortSlices(strings.Compare)); diff != "" {
-			t.Errorf("%s (-parser +schema):\n%s", test.name, diff)
+	between := regexp.MustCompile(`, | and | or `)
+	sorted := cmpopts.SortSlices(strings.Compare)
+	for object, file := range objects {
+		of := definition(t, root, object)
+		errorOf := func(pair string) string {
+			_, err := rule.Parse("r.yaml", fmt.Appendf(nil, file, pair))
+			return fmt.Sprint(err)
+		}
+		said := errorOf("zzzzzzzzzz: 0")
+		keys := regexp.MustCompile(`unknown key "zzzzzzzzzz" in (.*) \(the keys are (.*)\)`).FindStringSubmatch(said)
+		if keys == nil {
+			t.Fatalf("the error of an unknown key of %q does not list keys: %s", object, said)
+		}
+		properties := at(t, of, "properties").(map[string]any)
+		if diff := cmp.Diff(between.Split(keys[2], -1), slices.Collect(maps.Keys(properties)), sorted); diff != "" {
+			t.Errorf("keys of %q (-parser +schema):\n%s", object, diff)
+		}
+		var required, needed []string
+		for _, has := range regexp.MustCompile(": "+keys[1]+` has no (\w+) `).FindAllStringSubmatch(said, -1) {
+			required = append(required, has[1])
+		}
+		if len(required) > 0 {
+			needed = words(at(t, of, "required"))
+		}
+		if diff := cmp.Diff(required, needed, sorted); diff != "" {
+			t.Errorf("required keys of %q (-parser +schema):\n%s", object, diff)
+		}
+		if more := at(t, of, "additionalProperties"); more != false {
+			t.Errorf("additionalProperties of %q = %v, want false", object, more)
+		}
+		for key, property := range properties {
+			if enum, ok := property.(map[string]any)["enum"]; ok && key != "sub_windows" { // a word or a number
+				list := regexp.MustCompile(`: ` + key + ` is a list, not a string \(write (.*)\)`).FindStringSubmatch(errorOf(key + ": []"))
+				if list == nil {
+					t.Errorf("%s of %q is no choice", key, object)
+				} else if diff := cmp.Diff(between.Split(list[1], -1), words(enum), sorted); diff != "" {
+					t.Errorf("words of %s of %q (-parser +schema):\n%s", key, object, diff)
+				}
+			}
 		}
 	}
-	for i, each := range at(t, defs, "limit", "allOf").([]any) {
+	for i, each := range at(t, root, "$defs", "limit", "allOf").([]any) {
 		layout, _ := counter.LayoutOf(counter.MaxFields - i)
 		got := fmt.Sprintln(at(t, each, "if", "properties", "sub_windows", "const"), at(t, each, "then", "properties", "threshold", "maximum"))
 		if want := fmt.Sprintln(layout.Fields, layout.MaxThreshold()); got != want {
 			t.Errorf("the greatest threshold for sub-windows is %s, want %s", got, want)
 		}
-	}
-	for _, kind := range want["named"] {
-		at(t, mapping, "properties", kind)
-	}
-	for _, test := range []struct {
-		want int64
-		path []string
-	}{
-		{1, []string{"limit", "properties", "threshold", "minimum"}},
-		{rule.MaxThreshold, []string{"limit", "properties", "threshold", "maximum"}},
-		{rule.MinStatus, []string{"status", "minimum"}},
-		{rule.MaxStatus, []string{"status", "maximum"}},
-		{rule.MaxBody, []string{"response", "properties", "body", "maxLength"}},
-	} {
-		if got := at(t, defs, test.path...); fmt.Sprint(got) != fmt.Sprint(test.want) {
-			t.Errorf("%s = %v, want %d", strings.Join(test.path, "."), got, test.want)
-		}
-	}
-	if got, want := at(t, defs, "rule", "properties", "id", "pattern").(string), fmt.Sprintf("{0,%d}$", rule.MaxID-1); !strings.HasSuffix(got, want) {
-		t.Errorf("pattern of id = %s, want one that ends in %s", got, want)
 	}
 }
 
@@ -386,21 +370,19 @@ var shared = []string{
 }
 
 func TestSchemaAgreesWithTheParser(t *testing.T) {
-	schema, _ := schema(t)
+	schema, root := schema(t)
 	var roots []func() *tree
 	for _, test := range valid {
 		if len(test.text) < 4096 {
-			roots = append(roots, func() *tree { return treeOf(rule.Root([]byte(strings.TrimPrefix(test.text, "\ufeff")))) })
+			roots = append(roots, func() *tree { return treeOf(strictyaml.New("", []byte(test.text)).Parse()) })
 		}
 	}
 	for _, text := range shared {
-		roots = append(roots, func() *tree { return treeOf(rule.Root([]byte(text))) })
+		roots = append(roots, func() *tree { return treeOf(strictyaml.New("", []byte(text)).Parse()) })
 	}
 	names := []string{"host", "x", ""}
-	for _, keys := range rule.FieldNames() {
-		for key := range keys {
-			names = append(names, key)
-		}
+	for object := range objects {
+		names = slices.AppendSeq(names, maps.Keys(at(t, definition(t, root, object), "properties").(map[string]any)))
 	}
 	slices.Sort(names)
 	rapid.Check(t, func(t *rapid.T) {

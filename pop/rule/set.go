@@ -33,7 +33,7 @@ type Set struct {
 	disabled    []*Rule // those with enabled: false
 	overrides   map[*Rule]*overrides
 	networkSets []*NetworkSet
-	labelSets   []*LabelSet
+	labelSets   []*NetworkSet
 
 	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gaissmai/bart"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
@@ -53,29 +52,6 @@ func (r *Rule) leaves() iter.Seq[*Characteristic] {
 					return
 				}
 			}
-		}
-	}
-}
-
-// checkShared refuses settings that contradict the number of clients that share a key.
-func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
-	if len(rule.Characteristics) == 0 { // an error already
-		return
-	}
-	shed := rule.Action == Shed
-	if (shed || rule.MinClients > 0) && rule.Width() == 0 {
-		what := "min_clients is"
-		if shed {
-			what = "action: shed is"
-		}
-		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
-	}
-	if shed && rule.CountsAnswer() {
-		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
-	}
-	for _, l := range rule.Limits {
-		if shed && l.SubWindows > 1 {
-			r.Fail(n, "leave sub_windows out: their counts end too soon above the threshold", "a rule with sub_windows cannot have action: shed")
 		}
 	}
 }
@@ -153,47 +129,3 @@ func (r *Rule) choose(b []byte, c *Characteristic, req *Request) int {
 	}
 	return last
 }
-
-// A LabelSet assigns labels to addresses. The longest prefix that contains an address determines its label.
-type LabelSet struct {
-	Name   string
-	File   string
-	labels []string
-	table  bart.Table[uint32] // index in labels
-}
-
-// Of returns the label of addr. It does not allocate.
-func (s *LabelSet) Of(addr netip.Addr) (label string, ok bool) {
-	i, ok := s.table.Lookup(addr)
-	if !ok {
-		return "", false
-	}
-	return s.labels[i], true
-}
-
-// All yields each prefix of the file with its label.
-func (s *LabelSet) All() iter.Seq2[netip.Prefix, string] {
-	return func(yield func(netip.Prefix, string) bool) {
-		for prefix, i := range s.table.All() {
-			if !yield(prefix, s.labels[i]) {
-				return
-			}
-		}
-	}
-}
-
-// addr returns an address that has a label.
-func (s *LabelSet) addr(label string) (netip.Addr, bool) {
-	for prefix, its := range s.All() {
-		if its != label {
-			continue
-		}
-		if of, _ := s.Of(prefix.Addr()); of == label {
-			return prefix.Addr(), true
-		}
-	}
-	return netip.Addr{}, false
-}
-
-// LabelSets returns the sets of labels.
-func (s *Set) LabelSets() []*LabelSet { return s.labelSets }

@@ -2,12 +2,15 @@ package rule
 
 import (
 	"bytes"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A tree of YAML nodes takes thirty times the bytes of its file and is built on one core. So large files
-// are split between rules, and several parts are parsed and read at once. A rule begins at a dash in the
+// are split between rules, and several parts are parsed and read at once. A rule begins with a dash in the
 // column of the first one, since everything else in a rule is indented further. If that assumption fails,
 // a part does not parse, and the file is read as a whole.
 const (
@@ -22,89 +25,61 @@ type part struct {
 	rules  bool // it is a list of rules; otherwise it is everything else in the file
 }
 
-// split splits a file. It returns nil if the file is small or has an unusual form: several documents, or no
-// line with only the key "rules:".
+// beginning matches a line with only the key "rules:", blank lines, and the dash of the first rule.
+var beginning = regexp.MustCompile(`(?m)^rules:(?: *| +#.*)\r?\n(?: *(?:#.*)?\r?\n)*( *- )`)
+
+// split splits a file. It returns nil if the file is small or has an unusual form.
 func split(text []byte, large, size int) []part {
-	if len(text) < large || oddBreaks(text) {
+	if len(text) < large || unusual(text) {
 		return nil
 	}
-	var parts []part
-	var around []byte // the file with an empty list, and its lines empty
-	indent, inList := -1, false
-	begin, before := 0, 0 // of the current part
-	cut := func(at, lines int) {
-		if at > begin {
-			parts = append(parts, part{text[begin:at], before, true})
-		}
-		begin, before = at, lines
+	at := beginning.FindSubmatchIndex(text)
+	if at == nil {
+		return nil
 	}
-	lines := 0
-	for at, end := 0, 0; at < len(text); at, lines = end, lines+1 {
-		if end = at + bytes.IndexByte(text[at:], '\n') + 1; end == at {
-			end = len(text)
+	key, begin, end := at[0], at[2], len(text)
+	dash := "\n" + string(text[at[2]:at[3]])
+	line := begin
+	for list := range bytes.Lines(text[begin:]) {
+		if strings.IndexByte(" -#\r\n", list[0]) < 0 { // the next key of the file
+			end = line
+			break
 		}
-		line := bytes.TrimRight(text[at:end], " \r\n")
-		body := bytes.TrimLeft(line, " ")
-		column := len(line) - len(body)
-		comment := len(body) == 0 || body[0] == '#'
-		dash := string(body) == "-" || bytes.HasPrefix(body, []byte("- "))
-		switch {
-		// Another document, or a tab, which is valid YAML only after certain lines.
-		case bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("...")) || bytes.HasPrefix(body, []byte("\t")):
-			return nil
-		case isRulesKey(line) && indent >= 0: // a second list, which is an error
-			return nil
-		case !inList && isRulesKey(line):
-			inList = true
-			begin, before = end, lines+1
-			around = append(around, "rules: []\n"...)
-			continue
-		case !inList || comment:
-		case indent < 0 && !dash:
-			return nil
-		case indent < 0:
-			indent = column
-		case column < indent || column == indent && !dash:
-			cut(at, lines)
-			inList = false
-		case column == indent && at-begin >= size:
-			cut(at, lines)
-		}
-		if inList {
-			around = append(around, '\n')
-		} else {
-			around = append(around, text[at:end]...)
-		}
+		line += len(list)
 	}
-	if indent < 0 || bytes.IndexByte(around, '&') >= 0 {
+	around := slices.Concat(text[:key], []byte("rules: []"), bytes.Repeat([]byte("\n"), bytes.Count(text[key:end], []byte("\n"))), text[end:])
+	if bytes.IndexByte(around, '&') >= 0 {
 		return nil // an alias in a part may refer to an anchor here
 	}
-	if inList {
-		cut(len(text), lines)
+	parts := []part{{text: around}}
+	for before := bytes.Count(text[:begin], []byte("\n")); begin < end; {
+		next := end
+		from := min(begin+size-1, end)
+		if i := bytes.Index(text[from:end], []byte(dash)); i >= 0 {
+			next = from + i + 1
+		}
+		parts = append(parts, part{text[begin:next], before, true})
+		before += bytes.Count(text[begin:next], []byte("\n"))
+		begin = next
 	}
-	return append(parts, part{text: around})
+	return parts
 }
 
-// isRulesKey reports whether line has only the key of the list, and perhaps a comment.
-func isRulesKey(line []byte) bool {
-	rest, ok := bytes.CutPrefix(line, []byte("rules:"))
-	return ok && (len(rest) == 0 || bytes.HasPrefix(bytes.TrimLeft(rest, " "), []byte("#")) && rest[0] == ' ')
-}
-
-// oddBreaks reports whether text has line breaks of YAML that split does not recognize.
-func oddBreaks(text []byte) bool {
-	return bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
+// unusual reports whether text has tabs, which may indent only after certain lines, or line breaks of YAML
+// that split does not recognize.
+func unusual(text []byte) bool {
+	return bytes.IndexByte(text, '\t') >= 0 || bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
 		bytes.Contains(text, []byte("\u0085")) || bytes.Contains(text, []byte("\u2028")) || bytes.Contains(text, []byte("\u2029"))
 }
 
-// read reads p, a part of file.
-func (p part) read(file string) *reader {
-	r := newReader(file, p.text, p.before)
+// part reads p, a part of file.
+func (l *loader) part(file string, p part) *reader {
+	r := l.reader(file, p.text, p.before)
 	switch root := r.Parse(); {
 	case r.Broken || root == nil: // blank, or an error
 	case !p.rules:
 		// After an error here, such as a second key "rules", the whole file may have other errors than its parts.
-		r.Broken = !r.Mapping(root, "the file", "", r.topFields()) || len(r.Errs) > 0
+		r.Broken = !r.Mapping(root, "the file", "", r.fields()) || len(r.Errs) > 0
 	case strictyaml.IsSequence(root):
 		r.ruleList(root)
 	default:
