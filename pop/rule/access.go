@@ -21,30 +21,19 @@ const (
 
 // Access looks up addr in the allow and deny lists. The longest prefix wins.
 func (s *Set) Access(addr netip.Addr) Access {
-	if s.access == nil {
-		return Unlisted
-	}
 	access, _ := s.access.Lookup(addr.Unmap())
 	return access
 }
 
 // Entry returns the entry of the lists that determines the access of addr. It does not allocate.
 func (s *Set) Entry(addr netip.Addr) (netip.Prefix, Access) {
-	if s.access == nil || !addr.IsValid() {
-		return netip.Prefix{}, Unlisted
-	}
 	addr = addr.Unmap()
 	entry, access, _ := s.access.LookupPrefixLPM(netip.PrefixFrom(addr, addr.BitLen()))
 	return entry, access
 }
 
 // Entries returns the entries of the allow and deny lists.
-func (s *Set) Entries() iter.Seq2[netip.Prefix, Access] {
-	if s.access == nil {
-		return func(func(netip.Prefix, Access) bool) {}
-	}
-	return s.access.All()
-}
+func (s *Set) Entries() iter.Seq2[netip.Prefix, Access] { return s.access.All() }
 
 // Listed returns the numbers of networks on the allow list and on the deny list.
 func (s *Set) Listed() (allowed, denied int) {
@@ -76,27 +65,24 @@ func (r *reader) accessList(n *yaml.Node, what string, access Access) {
 	}
 }
 
-// A PrefixError says why a text is not a network.
-type PrefixError struct{ problem, hint string }
+// A ValueError says why a text is not a value, such as a network.
+type ValueError struct{ problem, hint string }
 
-func (e *PrefixError) Error() string { return e.problem }
+func (e *ValueError) Error() string { return e.problem }
 
 // Hint returns what to write instead.
-func (e *PrefixError) Hint() string { return e.hint }
+func (e *ValueError) Hint() string { return e.hint }
 
-// hintOf returns the hint of err, or "" if it has none.
+// hintOf returns the hint of err, or "" if it is no [ValueError].
 func hintOf(err error) string {
-	if hinter, ok := errors.AsType[interface {
-		error
-		Hint() string
-	}](err); ok {
-		return hinter.Hint()
+	if wrong, ok := errors.AsType[*ValueError](err); ok {
+		return wrong.hint
 	}
 	return ""
 }
 
 // ParsePrefix parses a network, or an address as a network of one address. IPv4 networks written as IPv6
-// (::ffff:192.0.2.0/120) become IPv4. Its errors are [PrefixError].
+// (::ffff:192.0.2.0/120) become IPv4. Its errors are [ValueError].
 func ParsePrefix(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if !strings.Contains(text, "/") {
@@ -106,25 +92,25 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 		}
 	}
 	if err != nil || !prefix.IsValid() {
-		return netip.Prefix{}, &PrefixError{"is not a network", "write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address"}
+		return netip.Prefix{}, &ValueError{"is not a network", "write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address"}
 	}
 	if prefix, err = Unmap(prefix); err != nil {
 		return netip.Prefix{}, err
 	}
 	if masked := prefix.Masked(); masked != prefix {
-		return netip.Prefix{}, &PrefixError{"is an address within a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
+		return netip.Prefix{}, &ValueError{"is an address within a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
 	}
 	return prefix, nil
 }
 
 // Unmap returns prefix with IPv4 written as IPv6 turned into IPv4, as addresses are for lookups. If prefix
-// also has other IPv6 addresses, the error is a [PrefixError].
+// also has other IPv6 addresses, the error is a [ValueError].
 func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
 	switch addr := prefix.Addr(); {
 	case !addr.Is4In6():
 		return prefix, nil
 	case prefix.Bits() < 96:
-		return netip.Prefix{}, &PrefixError{"begins as IPv4 written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
+		return netip.Prefix{}, &ValueError{"begins as IPv4 written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
 	default:
 		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
 	}

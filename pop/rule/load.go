@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/gaissmai/bart"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
@@ -162,7 +161,7 @@ func (l *loader) join(one *reader) {
 // set returns the set of all files, after the checks that need all of them.
 func (l *loader) set() (*Set, error) {
 	l.checkIDs()
-	access := l.accessTable()
+	l.checkAccess()
 	networks, labels := l.define()
 	overrides := l.overrides()
 	if len(l.errs) > 0 {
@@ -175,8 +174,11 @@ func (l *loader) set() (*Set, error) {
 		}
 		return r.Disabled
 	})
-	set := newSet(slices.Clip(rules), access)
+	set := newSet(slices.Clip(rules))
 	set.disabled, set.overrides = disabled, overrides
+	for _, one := range l.access {
+		set.access.Insert(one.prefix, one.access)
+	}
 	for base, o := range overrides {
 		for _, other := range o.rules[1:] {
 			other.Index = base.Index
@@ -204,21 +206,15 @@ func (l *loader) checkIDs() {
 	}
 }
 
-// accessTable returns the allow and deny lists as a table, or nil if they are empty.
-func (l *loader) accessTable() *bart.Table[Access] {
-	if len(l.access) == 0 {
-		return nil
-	}
-	table := new(bart.Table[Access])
-	at := make(map[netip.Prefix]*listed, len(l.access))
-	for i := range l.access {
-		one := &l.access[i]
-		if first := at[one.prefix]; first == nil {
-			at[one.prefix] = one
-			table.Insert(one.prefix, one.access)
+// checkAccess checks that no network is listed twice.
+func (l *loader) checkAccess() {
+	at := make(map[netip.Prefix]place, len(l.access))
+	for _, one := range l.access {
+		first, twice := at[one.prefix]
+		if !twice {
+			at[one.prefix] = one.place
 		} else if len(l.errs) < strictyaml.Enough {
 			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
 		}
 	}
-	return table
 }

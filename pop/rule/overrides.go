@@ -97,64 +97,68 @@ func (l *loader) overrides() map[*Rule]*overrides {
 func (o *overrides) readAll(r *Rule, text []byte) (errs Errors) {
 	lines := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	lines.Comment, lines.FieldsPerRecord, lines.ReuseRecord, lines.TrimLeadingSpace = '#', -1, true, true
-	fail := func(line, column int, hint string, err error) {
-		errs = append(errs, &Error{File: r.Overrides, Line: line, Column: column, Message: err.Error(), Hint: hint})
+	fail := func(line, column int, hint, format string, args ...any) {
+		errs = append(errs, &Error{File: r.Overrides, Line: line, Column: column, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	columns := r.columns()
-	hint := "write " + strings.Join(columns, ",")
+	form := "write " + strings.Join(columns, ",")
 	o.plans = make(map[counter.Key]uint16, bytes.Count(text, []byte("\n")))
 	known := map[string]uint16{exempt: 0}
 	for named := false; len(errs) < strictyaml.Enough; {
 		values, err := lines.Read()
 		if err == io.EOF {
 			if !named && len(errs) == 0 {
-				fail(0, 0, hint+" in the first line", errors.New("the file is empty"))
+				fail(0, 0, form+" in the first line", "the file is empty")
 			}
 			break
 		}
 		if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
-			fail(wrong.Line, wrong.Column, "", wrong.Err)
+			fail(wrong.Line, wrong.Column, "", "%v", wrong.Err)
 			continue
 		}
 		for i := range values {
 			values[i] = strings.TrimSpace(values[i])
 		}
-		if named {
-			if at, hint, err := o.add(r, known, values, columns); err != nil {
-				line, column := lines.FieldPos(at)
-				fail(line, column, hint, err)
+		switch line, column := lines.FieldPos(0); {
+		case !named && !slices.Equal(values, columns):
+			fail(line, column, form, "the first line does not name the columns of rule %s", r.ID)
+			return errs
+		case !named:
+			named = true
+		case len(values) > len(columns) || len(values) < len(columns) && !isExempt(r, values):
+			fail(line, column, form+", or exempt after the key", "%d values instead of %d", len(values), len(columns))
+		default:
+			if at, err := o.add(r, known, values); err != nil {
+				line, column = lines.FieldPos(at)
+				fail(line, column, hintOf(err), "%v", err)
 			}
-			continue
-		}
-		if named = slices.Equal(values, columns); !named {
-			line, column := lines.FieldPos(0)
-			fail(line, column, hint, fmt.Errorf("the first line does not name the columns of rule %s", r.ID))
-			break
 		}
 	}
 	return errs
 }
 
+// isExempt reports whether a line of the file exempts its key.
+func isExempt(r *Rule, values []string) bool {
+	n := len(r.Characteristics)
+	return len(values) > n && values[n] == exempt && strings.Join(values[n+1:], "") == ""
+}
+
 // add adds the key in a line of the file. known has the indexes of thresholds in o.rules. After an error,
-// at is the index of the invalid value, and hint says what to write.
-func (o *overrides) add(r *Rule, known map[string]uint16, values, columns []string) (at int, hint string, err error) {
-	thresholds := values[min(len(r.Characteristics), len(values)):]
-	isExempt := len(thresholds) > 0 && thresholds[0] == exempt && strings.Join(thresholds[1:], "") == ""
-	if len(values) > len(columns) || len(values) < len(columns) && !isExempt {
-		return 0, "write " + strings.Join(columns, ",") + ", or exempt after the key", fmt.Errorf("%d values instead of %d", len(values), len(columns))
-	}
+// at is the index of the invalid value.
+func (o *overrides) add(r *Rule, known map[string]uint16, values []string) (at int, err error) {
+	thresholds := values[len(r.Characteristics):]
 	plan := exempt
-	if !isExempt {
+	if !isExempt(r, values) {
 		plan = strings.Join(thresholds, ",")
 	}
 	index, found := known[plan]
 	if !found {
 		if len(o.rules) > maxPlans {
-			return 0, "give more keys the same limits", fmt.Errorf("there are more than %d different limits", maxPlans)
+			return 0, &ValueError{fmt.Sprintf("there are more than %d different limits", maxPlans), "give more keys the same limits"}
 		}
-		rule, at, hint, err := r.with(thresholds)
+		rule, at, err := r.with(thresholds)
 		if err != nil {
-			return len(r.Characteristics) + at, hint, err
+			return len(r.Characteristics) + at, err
 		}
 		index = uint16(len(o.rules))
 		known[strings.Clone(plan)] = index
@@ -162,20 +166,17 @@ func (o *overrides) add(r *Rule, known map[string]uint16, values, columns []stri
 	}
 	key, err := r.keyOf(values)
 	if err != nil {
-		if wrong, ok := errors.AsType[*PrefixError](err); ok {
-			hint = wrong.hint
-		}
-		return 0, hint, err
+		return 0, err
 	}
 	tag := o.secret.Tag(key)
 	if _, twice := o.plans[tag]; twice {
-		return 0, "remove one of them", errors.New("this key is listed twice")
+		return 0, &ValueError{"this key is listed twice", "remove one of them"}
 	}
 	o.plans[tag] = index
-	if isExempt {
+	if plan == exempt {
 		o.exempt++
 	}
-	return 0, "", nil
+	return 0, nil
 }
 
 // columns returns the names of the columns in a file with r's overrides: the characteristics and the
@@ -191,8 +192,8 @@ func (r *Rule) columns() (names []string) {
 }
 
 // with returns r with other thresholds. Empty ones leave r's. After an error, at is the index of the
-// invalid threshold, and hint says what to write.
-func (r *Rule) with(thresholds []string) (other *Rule, at int, hint string, err error) {
+// invalid threshold.
+func (r *Rule) with(thresholds []string) (other *Rule, at int, err error) {
 	copied := *r
 	other = &copied
 	other.base, other.Limits = r, slices.Clone(r.Limits)
@@ -203,14 +204,16 @@ func (r *Rule) with(thresholds []string) (other *Rule, at int, hint string, err 
 		}
 		n, ok := strictyaml.ParseDigits(text)
 		if !ok || n < 1 || n > MaxThreshold {
-			return nil, i, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits, or exempt", MaxThreshold), fmt.Errorf("a threshold cannot be %s", strictyaml.Quote(text))
+			return nil, i, &ValueError{fmt.Sprintf("a threshold cannot be %s", strictyaml.Quote(text)),
+				fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits, or exempt", MaxThreshold)}
 		}
-		if layout := l.Counted().Layout; n > layout.MaxThreshold() {
-			return nil, i, "set fewer sub_windows in the rule", fmt.Errorf("a threshold cannot be %d with %d sub-windows, which are for thresholds up to %d", n, l.SubWindows, layout.MaxThreshold())
+		if most := l.Counted().Layout.MaxThreshold(); n > most {
+			return nil, i, &ValueError{fmt.Sprintf("a threshold cannot be %d with %d sub-windows, which are for thresholds up to %d", n, l.SubWindows, most),
+				"set fewer sub_windows in the rule"}
 		}
 		l.Threshold = n
 	}
-	return other, 0, "", nil
+	return other, 0, nil
 }
 
 // keyOf returns the key of requests with the given values of r's characteristics. The value of ip is an

@@ -25,8 +25,8 @@ type Set struct {
 
 	headers map[string]bool // those that rules count by, as net/http spells them
 
-	access *bart.Table[Access] // nil if both lists are empty
-	hash   uint64              // of the text of the files
+	access bart.Table[Access]
+	hash   uint64 // of the text of the files
 
 	hyphens strictyaml.Hyphens
 
@@ -51,9 +51,9 @@ func (s *Set) Hyphens() strictyaml.Hyphens { return s.hyphens }
 // Disabled returns the rules with enabled: false. They are not part of the set.
 func (s *Set) Disabled() []*Rule { return s.disabled }
 
-// newSet returns a set of rules. It keeps the slice. access may be nil.
-func newSet(rules []*Rule, access *bart.Table[Access]) *Set {
-	s := &Set{rules: rules, access: access, headers: map[string]bool{}, first: map[string]uint32{}}
+// newSet returns a set of rules. It keeps the slice.
+func newSet(rules []*Rule) *Set {
+	s := &Set{rules: rules, headers: map[string]bool{}, first: map[string]uint32{}}
 	s.byID = index(rules, func(r *Rule) string { return r.ID })
 	s.byFingerprint = index(rules, (*Rule).Fingerprint)
 	hosts := 0
