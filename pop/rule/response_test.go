@@ -1,6 +1,7 @@
 package rule_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
@@ -31,5 +32,5 @@ func TestPlaceholders(t *testing.T) {
 
 func responseWith(t *testing.T, body string) *rule.Response {
 	t.Helper()
-	return parse(t, withKeys("response: {body: "+quoted(body)+"}")).Rules()[0].Response
+	return parse(t, withKeys("response: {body: "+strconv.Quote(body)+"}")).Rules()[0].Response
 }
