@@ -3,9 +3,7 @@ package rule_test
 import (
 	"bytes"
 	"encoding/hex"
-	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
 )
 
 // keyed returns a rule with characteristics in the form of rules files.
@@ -311,119 +308,6 @@ func TestAppendKeySkip(t *testing.T) {
 	if _, counted := key(keyed(t, "[ip, host, path, method]"), rule.Request{}); !counted {
 		t.Error("a request without anything is not counted by a rule that skips nothing")
 	}
-}
-
-// A request as drawn by the property below: the values of each characteristic.
-type drawn struct{ header, cookie, query []string }
-
-// alone returns requests with at most one value of each characteristic: one for each key of d. The
-// value several stands for values that are too many to count separately.
-func (d drawn) alone() []drawn {
-	var distinct [3][]string
-	combinations := 1
-	for i, list := range [][]string{d.header, d.cookie, d.query} {
-		list = slices.Clone(list)
-		slices.Sort(list)
-		distinct[i] = slices.Compact(list)
-		combinations *= max(1, len(distinct[i]))
-	}
-	all := [][3][]string{{}}
-	for i, list := range distinct {
-		var choices [][]string
-		for _, value := range list {
-			choices = append(choices, []string{value})
-		}
-		switch {
-		case len(list) == 0:
-			choices = [][]string{nil}
-		case len(list) > 1 && combinations > 4:
-			choices = [][]string{{"1", "2", "3", "4", "5", "6"}}
-		}
-		var longer [][3][]string
-		for _, one := range all {
-			for _, c := range choices {
-				one[i] = c
-				longer = append(longer, one)
-			}
-		}
-		all = longer
-	}
-	var single []drawn
-	for _, one := range all {
-		single = append(single, drawn{one[0], one[1], one[2]})
-	}
-	return single
-}
-
-// request returns d in one of its many spellings.
-func (d drawn) request(t *rapid.T) rule.Request {
-	req := rule.Request{Header: map[string][]string{}}
-	if len(d.header) > 0 {
-		req.Header["X"] = d.header
-	}
-	noise := rapid.SampledFrom([]string{"", "", "y=1", "xx=2", "X=3", "y"})
-	line := ""
-	for _, v := range d.cookie {
-		pair := "x=" + v
-		if v == "" && rapid.Bool().Draw(t, "without =") {
-			pair = "x"
-		} else if rapid.Bool().Draw(t, "quoted") {
-			pair = `x="` + v + `"`
-		}
-		line += noise.Draw(t, "cookie") + "; " + pair + ";"
-		if rapid.Bool().Draw(t, "another line") {
-			req.Header["Cookie"], line = append(req.Header["Cookie"], line), ""
-		}
-	}
-	req.Header["Cookie"] = append(req.Header["Cookie"], line+noise.Draw(t, "cookie"))
-	escape := func(s string) string {
-		var b strings.Builder
-		for _, c := range []byte(s) {
-			if rapid.Bool().Draw(t, "escaped") {
-				fmt.Fprintf(&b, "%%%02x", c)
-			} else {
-				b.WriteString(url.QueryEscape(string(rune(c))))
-			}
-		}
-		return b.String()
-	}
-	for _, v := range d.query {
-		req.Query += noise.Draw(t, "parameter") + "&" + escape("x") + "=" + escape(v) + "&"
-	}
-	req.Query += noise.Draw(t, "parameter")
-	return req
-}
-
-// Two requests share a key if and only if they share a combination of values.
-func TestKeysDependOnValuesOnly(t *testing.T) {
-	r := keyed(t, "[header:x, cookie:x, query:x]")
-	list := func(values ...string) *rapid.Generator[[]string] {
-		return rapid.SliceOfN(rapid.SampledFrom(values), 0, 3)
-	}
-	draw := rapid.Custom(func(t *rapid.T) drawn {
-		return drawn{
-			list("", "a", "b", "a,b", "a, b", "\x00\x00\x00\x01a").Draw(t, "header"),
-			list("", "a", "b", "a=b", "x=a", "a,b").Draw(t, "cookie"),
-			list("", "a", "b", "a&x=b", "a b", "a+b", "%", "%41", "A", ";").Draw(t, "query"),
-		}
-	})
-	seen := map[string]string{} // what has each key
-	rapid.Check(t, func(t *rapid.T) {
-		d := draw.Draw(t, "values")
-		var want []string
-		for _, one := range d.alone() {
-			keys := keysOf(r, one.request(t))
-			what := fmt.Sprintf("%q", one)
-			if other, ok := seen[keys[0]]; ok && other != what || len(keys) != 1 {
-				t.Fatalf("%s has the keys %q, the first as %s", what, keys, other)
-			}
-			seen[keys[0]] = what
-			want = append(want, keys[0])
-		}
-		if diff := cmp.Diff(want, keysOf(r, d.request(t)), cmpopts.SortSlices(strings.Compare)); diff != "" {
-			t.Fatalf("keys of %q (-of its values +got):\n%s", d, diff)
-		}
-	})
 }
 
 func TestAppendKeyAppends(t *testing.T) {

@@ -56,12 +56,14 @@ rules:
 - {id: subdomains, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ["*.example.com"]}}
 - {id: deep, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ["*.b.example.com", "*.example.com", x.b.example.com, "[2001:db8::1]"]}}
 - {id: com, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ["*.com", other.org]}}
+- {id: pair, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ["*.pair.example.org", "*.example.org"]}}
 - {id: post, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [methods], methods: [POST, PUT]}}
 - {id: login, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: [/login]}}
 - {id: api, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: [/api/*, /v1*]}}
 - {id: root, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: [/]}}
 - {id: dots, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: ["/.*"]}}
 - {id: any, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [paths], paths: ["*"]}}
+- {id: long, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ["*.longest.example.net"]}}
 - {id: exact, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [exact], paths: [/Login, /api/*, "/a;b", /d/],
    path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}}
 `)
@@ -81,6 +83,10 @@ rules:
 		{"IPv6 host", "GET", "[2001:DB8::1]:80", "/", "all deep"},
 		{"host longer than any name", "GET", strings.Repeat("a.", 300) + "example.com", "/", "all subdomains deep com"},
 		{"host longer than any name, of one label", "GET", strings.Repeat("a", 600) + ".com", "/", "all com"},
+
+		{"both wildcards of a rule, found once", "GET", "a.pair.example.org", "/", "all pair"},
+		{"longest wildcard, which has no other beside it", "GET", "a.longest.example.net", "/", "all long"},
+		{"shorter wildcard of two", "GET", "a.example.org", "/", "all pair"},
 
 		{"method", "POST", "methods", "/", "all post"},
 		{"second method", "PUT", "methods", "/", "all post"},

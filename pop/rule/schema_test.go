@@ -299,7 +299,7 @@ var onlyParser = []string{
 	"in plain decimal digits", // spellings of numbers
 	"it is from",              // lengths of periods
 	"there is no network set", "there are no labels", "rules that are not in a file cannot",
-	"matches no request",                                       // paths
+	"matches no request",                                    // paths
 	"address within", "24 or 2001:db8::/32, or one address", // networks
 	`is not a host (write a name such as example.com or "*.example.com", or an address)`, // IPv6
 	"write a type such as text/html", // parameters
