@@ -55,7 +55,7 @@ var arrows = map[string][]string{
 	"pop/gossip":          {},
 	"pop/vote":            {},
 	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
-	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/http2", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
+	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
 	"internal/bubble":     {},                               // for tests
 	"internal/golden":     {},                               // for tests
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests

@@ -2,6 +2,7 @@ package pop
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 
@@ -58,11 +59,21 @@ func (n *Node) serveShardLocked(ln net.Listener) {
 
 // serveMetricsLocked starts the server for metrics and health checks. mu is held.
 func (n *Node) serveMetricsLocked(ln net.Listener) {
-	var both http.Protocols
+	both := new(http.Protocols)
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
-	s := n.serveLocked(ln, nil, admin.Handler(n.registry, n.readiness), both)
-	n.operators = append(n.operators, s.Server)
+	server := &http.Server{
+		Handler:                      admin.Handler(n.registry, n.readiness),
+		Protocols:                    both,
+		ReadHeaderTimeout:            n.o.ReadHeaderTimeout,
+		IdleTimeout:                  n.o.IdleTimeout,
+		MaxHeaderBytes:               n.o.MaxHeaderBytes,
+		DisableGeneralOptionsHandler: true,
+		HTTP2:                        &http.HTTP2Config{WriteByteTimeout: n.o.BodyTimeout},
+		ErrorLog:                     slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug),
+	}
+	n.operators = append(n.operators, server)
+	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
 }
 
 // adminConnections is the maximum number of operators' connections. Others wait.

@@ -73,8 +73,6 @@ type Node struct {
 	stopped   chan struct{}  // closed when Stop is done
 	stopErr   error
 
-	upgrading  upgrades
-	lameDuck   lameDuck
 	unixSource sync.Once // to log the first PROXY header of that family
 }
 

@@ -2,14 +2,12 @@ package pop
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -258,26 +256,4 @@ func (o Options) origins() (origins proxy.Origins, err error) {
 		}
 	}
 	return origins, nil
-}
-
-// server returns an HTTP server that speaks protocols. base is cancelled when upgraded connections must end.
-func (o Options) server(handler http.Handler, protocols http.Protocols, base context.Context) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		Protocols:         &protocols,
-		ReadHeaderTimeout: o.ReadHeaderTimeout,
-		IdleTimeout:       o.IdleTimeout,
-		MaxHeaderBytes:    o.MaxHeaderBytes,
-		// Otherwise net/http would answer OPTIONS *, even to mitigated clients.
-		DisableGeneralOptionsHandler: true,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout:  o.IdleTimeout,
-			PingTimeout:      15 * time.Second,
-			WriteByteTimeout: o.BodyTimeout,
-		},
-		ConnContext: proxy.ConnContext,
-		ConnState:   proxy.ConnState,
-		BaseContext: func(net.Listener) context.Context { return base },
-		ErrorLog:    slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
-	}
 }

@@ -1,54 +1,30 @@
-// Package conns tracks the connections of a server, and ends them.
+// Package conns tracks what a node waits for before it stops: connections, which it can also end, and other
+// work.
 package conns
 
 import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// A Set holds the connections of a server. The zero value is ready to use, concurrently.
+// A Set holds what is under way. The zero value is ready to use, concurrently.
 type Set[C comparable] struct {
-	mu      sync.Mutex // guards the fields below
-	all     map[C]struct{}
-	closed  bool
-	serving sync.WaitGroup
+	mu     sync.Mutex // guards the fields below
+	all    map[C]struct{}
+	closed bool
+	empty  chan struct{} // closed when all becomes empty; nil unless Empty was called
 }
 
-// Serve adds c and calls serve with the peer of conn in a new goroutine. When serve returns, Serve calls ended,
-// unless it is nil, and removes c. After Close, Serve closes conn instead.
-func (s *Set[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.AddrPort)) {
-	if ended == nil {
-		ended = func() {}
-	}
-	if !s.add(c) {
-		_ = conn.Close()
-		ended()
-		return
-	}
-	go func() {
-		defer s.Remove(c)
-		defer ended()
-		serve(Peer(conn))
-	}()
-}
-
-// Peer returns the remote address of conn, or that of a PROXY protocol header.
-func Peer(conn net.Conn) netip.AddrPort {
-	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort()
-	}
-	peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	return peer
-}
-
-// add adds c, unless Close was called.
-func (s *Set[C]) add(c C) bool {
+// Add adds c, and reports whether it has: not after Close.
+func (s *Set[C]) Add(c C) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -58,7 +34,6 @@ func (s *Set[C]) add(c C) bool {
 		s.all = map[C]struct{}{}
 	}
 	s.all[c] = struct{}{}
-	s.serving.Add(1)
 	return true
 }
 
@@ -66,14 +41,22 @@ func (s *Set[C]) add(c C) bool {
 func (s *Set[C]) Remove(c C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.all[c]; ok {
-		delete(s.all, c)
-		s.serving.Done()
+	delete(s.all, c)
+	if len(s.all) == 0 && s.empty != nil {
+		close(s.empty)
+		s.empty = nil
 	}
 }
 
-// End calls end for connections until it has returned true most times. It returns how often end has
-// returned true.
+// Len returns how many s holds.
+func (s *Set[C]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+// End calls end for elements until it has returned true most times. It returns how often end has returned true.
+// end must not block.
 func (s *Set[C]) End(most int, end func(C) bool) (ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,35 +71,119 @@ func (s *Set[C]) End(most int, end func(C) bool) (ended int) {
 	return ended
 }
 
-// Close makes Serve refuse further connections, and calls leave for each connection.
-func (s *Set[C]) Close(leave func(C)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for c := range s.all {
-		leave(c)
-	}
+// each calls f for each element, and returns how many there are.
+func (s *Set[C]) each(f func(C)) int {
+	return s.End(math.MaxInt, func(c C) bool { f(c); return true })
 }
 
-// Wait waits until all connections are removed. If ctx is done first, it calls cut for each remaining
-// connection and returns ctx's error.
-func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
-	done := make(chan struct{})
-	go func() {
-		s.serving.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
+// Close makes Add refuse further elements, and calls leave for each that s holds.
+func (s *Set[C]) Close(leave func(C)) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.each(leave)
+}
+
+// Empty returns a channel that is closed when s is empty.
+func (s *Set[C]) Empty() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.all {
-		cut(c)
+	empty := s.empty
+	if empty == nil {
+		empty = make(chan struct{})
+		s.empty = empty
+	}
+	if len(s.all) == 0 {
+		close(empty)
+		s.empty = nil
+	}
+	return empty
+}
+
+// Wait waits until s is empty. If ctx is done first, it calls cut for each remaining element and returns ctx's
+// error.
+func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
+	select {
+	case <-s.Empty():
+	case <-ctx.Done():
+	}
+	if s.each(cut) == 0 {
+		return nil
 	}
 	return ctx.Err()
+}
+
+// A Server serves connections and ends them. Its methods may be called concurrently.
+type Server[C comparable] struct {
+	// How connections end. These functions may be called from any goroutine, and must not block.
+	Idle   func(c C, refused bool) bool // ends c if it waits for a request, and reports whether it has; see EndIdle
+	Leave  func(C)                      // ends c when it waits for another request
+	Finish func(C)                      // ends c when it waits for a request, even for its first one
+	Cut    func(C)                      // closes c
+
+	conns   Set[C]
+	leaving atomic.Bool
+	ending  atomic.Bool
+}
+
+// LastMoment is how long a server that shuts down waits for the first request of a new connection: its
+// client has not been asked to close it yet.
+const LastMoment = time.Second
+
+// Serve calls serve with the peer of conn, which is c's, in a new goroutine. When serve returns, Serve calls ended,
+// unless it is nil. After Shutdown, Serve closes conn instead.
+func (s *Server[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.AddrPort)) {
+	if ended == nil {
+		ended = func() {}
+	}
+	if !s.conns.Add(c) {
+		_ = conn.Close()
+		ended()
+		return
+	}
+	go func() {
+		defer s.conns.Remove(c)
+		defer ended()
+		serve(Peer(conn))
+	}()
+}
+
+// Forget makes Shutdown not wait for c.
+func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
+
+// EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
+// refused is set, it ends only connections whose last request was refused.
+func (s *Server[C]) EndIdle(refused bool, most int) (ended int) {
+	return s.conns.End(most, func(c C) bool { return s.Idle(c, refused) })
+}
+
+// AskToLeave makes every further answer ask its client to close the connection, or to open no more streams.
+func (s *Server[C]) AskToLeave() { s.leaving.Store(true) }
+
+// IsLeaving reports whether AskToLeave or Shutdown was called.
+func (s *Server[C]) IsLeaving() bool { return s.leaving.Load() }
+
+// IsEnding reports whether Shutdown was called.
+func (s *Server[C]) IsEnding() bool { return s.ending.Load() }
+
+// Shutdown ends connections that wait for another request at once, and those without a first request after
+// LastMoment. It waits until the others have answered their requests. If ctx is done first, it closes all
+// connections and returns ctx's error.
+func (s *Server[C]) Shutdown(ctx context.Context) error {
+	s.AskToLeave()
+	s.ending.Store(true)
+	s.conns.Close(s.Leave)
+	defer time.AfterFunc(LastMoment, func() { s.conns.each(s.Finish) }).Stop()
+	return s.conns.Wait(ctx, s.Cut)
+}
+
+// Peer returns the remote address of conn, or that of a PROXY protocol header.
+func Peer(conn net.Conn) netip.AddrPort {
+	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return peer
 }
 
 // maxLinger is how many bytes Linger reads at most.

@@ -197,7 +197,7 @@ func (c *Conn) rest() bool {
 	case c.refused:
 		waits = spare
 	}
-	if c.state.Swap(waits) == ended || waits != unused && c.server.ending.Load() {
+	if c.state.Swap(waits) == ended || waits != unused && c.server.IsEnding() {
 		return false
 	}
 	c.release()
@@ -239,6 +239,14 @@ func (c *Conn) endIn(states ...uint32) bool {
 		}
 	}
 	return false
+}
+
+// cut closes c and the origin's connection. It may be called from any goroutine.
+func (c *Conn) cut() {
+	_ = c.conn.Close()
+	if oc := c.upstream.Load(); oc != nil {
+		_ = oc.conn.Close()
+	}
 }
 
 // patience returns how long the client may be idle before its next request.
@@ -330,7 +338,7 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 // appendConnection appends a Connection field if the client needs one. framed is false if only
 // closing the connection ends the answer.
 func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
-	if !framed || c.server.leaving.Load() {
+	if !framed || c.server.IsLeaving() {
 		c.closing = true
 	}
 	switch {

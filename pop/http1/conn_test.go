@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 )
 
@@ -297,9 +298,9 @@ func TestShutdownWithNewConnections(t *testing.T) {
 		asks time.Duration
 		want time.Duration // until Shutdown returns
 	}{
-		{"a request", "", http1.LastMoment - time.Millisecond, http1.LastMoment - time.Millisecond},
-		{"half a head", ask[:10], 2 * http1.LastMoment, 2 * http1.LastMoment},
-		{"nothing", "", 0, http1.LastMoment},
+		{"a request", "", conns.LastMoment - time.Millisecond, conns.LastMoment - time.Millisecond},
+		{"half a head", ask[:10], 2 * conns.LastMoment, 2 * conns.LastMoment},
+		{"nothing", "", 0, conns.LastMoment},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			s := http1.NewServer(options(relay{}))

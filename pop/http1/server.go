@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -58,11 +57,9 @@ type Options struct {
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	o       Options
-	leaving atomic.Bool // answers ask clients to close
-	ending  atomic.Bool // connections end as soon as they wait for a request
-	clock   Clock
-	conns   conns.Set[*Conn]
+	conns.Server[*Conn]
+	o     Options
+	clock Clock
 }
 
 // NewServer returns a server.
@@ -71,7 +68,14 @@ func NewServer(o Options) *Server {
 	if o.Tunnels == nil {
 		o.Tunnels = context.Background()
 	}
-	return &Server{o: o}
+	return &Server{o: o, Server: conns.Server[*Conn]{
+		Idle: func(c *Conn, refused bool) bool {
+			return c.endIn(spare) || !refused && c.endIn(idle, unused)
+		},
+		Leave:  func(c *Conn) { c.endIn(spare, idle) },
+		Finish: func(c *Conn) { c.endIn(unused) },
+		Cut:    (*Conn).cut,
+	}}
 }
 
 // A Start describes a connection for ServeConn.
@@ -91,44 +95,9 @@ func (s *Server) ServeConn(conn net.Conn, start Start) {
 	} else {
 		c.state.Store(unused)
 	}
-	s.conns.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
+	s.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
 		c.peer = peer
 		c.serve()
-	})
-}
-
-// EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
-// refused is set, it ends only connections whose last request was refused.
-func (s *Server) EndIdle(refused bool, most int) (ended int) {
-	states := []uint32{spare, idle, unused}
-	if refused {
-		states = states[:1]
-	}
-	return s.conns.End(most, func(c *Conn) bool { return c.endIn(states...) })
-}
-
-// Leave makes every further answer close its connection.
-func (s *Server) Leave() { s.leaving.Store(true) }
-
-// LastMoment is how long a server that shuts down waits for the first request of a new connection: its
-// client has not been asked to close it yet.
-const LastMoment = time.Second
-
-// Shutdown closes idle connections at once, and those without a first request after LastMoment. It
-// waits until the others have answered their requests. If ctx is done first, it closes all connections
-// and returns ctx's error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.Leave()
-	s.ending.Store(true)
-	s.conns.Close(func(c *Conn) { c.endIn(spare, idle) })
-	defer time.AfterFunc(LastMoment, func() {
-		s.conns.End(math.MaxInt, func(c *Conn) bool { return c.endIn(unused) })
-	}).Stop()
-	return s.conns.Wait(ctx, func(c *Conn) {
-		_ = c.conn.Close()
-		if oc := c.upstream.Load(); oc != nil {
-			_ = oc.conn.Close()
-		}
 	})
 }
 

@@ -238,7 +238,7 @@ func (t *relaying) switchProtocols(a *Answer) {
 	c.r, c.w, oc.r, oc.w = 0, 0, 0, 0
 	c.release()
 	oc.release()
-	c.server.conns.Remove(c)
+	c.server.Forget(c)
 	defer context.AfterFunc(c.server.o.Tunnels, func() {
 		_ = c.conn.Close()
 		_ = oc.conn.Close()

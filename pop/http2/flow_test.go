@@ -16,6 +16,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/http2"
 )
@@ -434,7 +435,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A new connection is answered if its first request comes within http1.LastMoment after Shutdown, else it
+// A new connection is answered if its first request comes within conns.LastMoment after Shutdown, else it
 // is told then that none was read.
 func TestShutdownWithNewConnections(t *testing.T) {
 	for _, asks := range []bool{true, false} {
@@ -448,7 +449,7 @@ func TestShutdownWithNewConnections(t *testing.T) {
 			frames := make(chan string, 1)
 			go func() { frames <- kinds(near) }()
 			c := newClient(t, near)
-			time.Sleep(http1.LastMoment - time.Millisecond)
+			time.Sleep(conns.LastMoment - time.Millisecond)
 			want := "SETTINGS WINDOW_UPDATE SETTINGS GOAWAY(0)"
 			if asks {
 				c.get(true, "/refused")

@@ -11,13 +11,9 @@ package http2
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
-	"math"
 	"net"
 	"net/netip"
-	"sync/atomic"
-	"time"
 
 	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
@@ -59,18 +55,23 @@ type Options struct {
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	o       Options
-	clock   http1.Clock
-	leaving atomic.Bool
-	conns   conns.Set[*Conn]
+	conns.Server[*Conn]
+	o     Options
+	clock http1.Clock
 }
 
-// NewServer returns a server.
+// NewServer returns a server. Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to
+// open no more streams, then, within conns.LastMoment, which streams the node has seen.
 func NewServer(o Options) *Server {
 	o.MaxStreams = cmp.Or(o.MaxStreams, 128)
 	o.MaxOverhead = cmp.Or(o.MaxOverhead, 1000)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	return &Server{o: o}
+	return &Server{o: o, Server: conns.Server[*Conn]{
+		Idle:   (*Conn).endWaiting,
+		Leave:  func(c *Conn) { go c.drain() }, // it may have to wait for the client
+		Finish: func(c *Conn) { go c.finish() },
+		Cut:    func(c *Conn) { _ = c.conn.Close() },
+	}}
 }
 
 // ServeConn serves a connection in a new goroutine.
@@ -78,33 +79,8 @@ func (s *Server) ServeConn(conn net.Conn, start http1.Start) {
 	c := newConn(s, conn, start.Secure)
 	c.in = inputs.Get().(*input)
 	c.w, c.since = copy(c.in[:], start.Read), start.Since
-	s.conns.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
+	s.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
 		c.peer = peer
 		c.serve()
 	})
-}
-
-// EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
-// refused is set, it ends only connections whose last request was refused.
-func (s *Server) EndIdle(refused bool, most int) (ended int) {
-	return s.conns.End(most, func(c *Conn) bool { return c.endWaiting(refused) })
-}
-
-// Leave makes every further answer ask the client to open no more streams.
-func (s *Server) Leave() { s.leaving.Store(true) }
-
-// Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to open no more
-// streams, then, within http1.LastMoment, which streams the node has seen. New connections may begin a
-// first request until then. Shutdown waits until all requests are answered. If ctx is done first, it
-// closes the connections and returns ctx's error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.Leave()
-	s.conns.Close(func(c *Conn) { go c.drain() }) // it may have to wait for the client
-	defer time.AfterFunc(http1.LastMoment, func() {
-		s.conns.End(math.MaxInt, func(c *Conn) bool {
-			go c.finish()
-			return true
-		})
-	}).Stop()
-	return s.conns.Wait(ctx, func(c *Conn) { _ = c.conn.Close() })
 }

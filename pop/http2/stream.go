@@ -186,7 +186,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 // writeAnswerHead writes the header of the final answer. mu is held.
 func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	c := s.c
-	if c.server.leaving.Load() && !c.left {
+	if c.server.IsLeaving() && !c.left {
 		c.leave()
 	}
 	c.writeHead(s.id, block, end)

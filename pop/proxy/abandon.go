@@ -2,12 +2,12 @@ package proxy
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -17,15 +17,11 @@ const placePatience = time.Second
 // abandoned holds the requests that wait for the origin's answer without their clients, because a rule
 // counts by the answer.
 type abandoned struct {
-	most    int
-	place   chan struct{} // sent to for each that ends, if a request waits
-	results map[string]prometheus.Counter
-	refused prometheus.Counter
-
-	mu   sync.Mutex // guards the fields below
-	ends map[*exchange]context.CancelFunc
-	cut  bool          // no request may be abandoned any more
-	none chan struct{} // closed when ends is empty; nil unless Drain waits
+	exchanges conns.Set[*exchange]
+	most      int
+	place     chan struct{} // sent to for each that ends, if a request waits
+	results   map[string]prometheus.Counter
+	refused   prometheus.Counter
 }
 
 // Results of abandoned requests.
@@ -36,7 +32,7 @@ const (
 )
 
 func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
-	a := &abandoned{most: most, place: make(chan struct{}), ends: map[*exchange]context.CancelFunc{}}
+	a := &abandoned{most: most, place: make(chan struct{})}
 	f := promauto.With(reg)
 	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
@@ -49,20 +45,12 @@ func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_abandoned_waiting",
 		Help: "Requests waiting for the origin's answer without their clients.",
-	}, func() float64 {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return float64(len(a.ends))
-	})
+	}, func() float64 { return float64(a.exchanges.Len()) })
 	return a
 }
 
 // full reports whether new requests must wait.
-func (a *abandoned) full() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.ends) >= a.most
-}
+func (a *abandoned) full() bool { return a.exchanges.Len() >= a.most }
 
 // waitForPlace waits until an abandoned request ends, for at most placePatience.
 // It reports whether one ended; each that ends releases one that waits.
@@ -76,61 +64,14 @@ func (a *abandoned) waitForPlace() bool {
 	}
 }
 
-// add adds an exchange that cancel ends, and reports whether it may continue.
-func (a *abandoned) add(x *exchange, cancel context.CancelFunc) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.cut {
-		a.ends[x] = cancel
-	}
-	return !a.cut
-}
-
 func (a *abandoned) remove(x *exchange) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.ends, x)
-	if len(a.ends) < a.most {
+	a.exchanges.Remove(x)
+	if !a.full() {
 		select {
 		case a.place <- struct{}{}:
 		default:
 		}
 	}
-	if len(a.ends) == 0 && a.none != nil {
-		close(a.none)
-		a.none = nil
-	}
-}
-
-// Drain waits until no abandoned request is left. If ctx is done first, it ends the remaining ones and
-// returns ctx's error. It must be called once, after the servers have stopped.
-func (p *Proxy) Drain(ctx context.Context) error {
-	a := p.abandoned
-	a.mu.Lock()
-	none := make(chan struct{})
-	if len(a.ends) == 0 {
-		a.cut = true
-		a.mu.Unlock()
-		return nil
-	}
-	a.none = none
-	a.mu.Unlock()
-	var err error
-	select {
-	case <-none:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	a.mu.Lock()
-	a.cut = true
-	for _, cancel := range a.ends {
-		cancel()
-	}
-	a.mu.Unlock()
-	if err != nil {
-		<-none
-	}
-	return err
 }
 
 // resolve counts an abandoned exchange by the origin's answer. status is 0 if the origin did not answer.
@@ -145,11 +86,12 @@ func (x *exchange) resolve(status int, fields limit.Fields) {
 	p.abandoned.results[result].Inc()
 }
 
-// abandon reports whether x continues although its client has disconnected. If not, it counts x if the
-// client sent the whole request.
+// abandon reports whether x continues, until cancel is called, although its client has disconnected. If not, it
+// counts x if the client sent the whole request.
 func (x *exchange) abandon(whole bool, cancel context.CancelFunc) bool {
 	p := x.p
-	if !p.abandoned.add(x, cancel) {
+	x.cancel = cancel
+	if !p.abandoned.exchanges.Add(x) {
 		return false
 	}
 	if p.o.Limiter.Abandon(&x.decision, whole, p.o.Now()) {

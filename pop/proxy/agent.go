@@ -75,6 +75,7 @@ func (a *Agent) read(m *spop.Message) (q spopQuestion) {
 // Handle answers a message.
 func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	p, now := a.p, a.p.o.Now()
+	p.note()
 	q := a.read(m)
 	req := &q.req
 	if p.trusted.Contains(req.Addr) { // HAProxy is behind another proxy

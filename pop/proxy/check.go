@@ -95,6 +95,7 @@ func (k *Check) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { retur
 // serve answers a question.
 func (k *Check) serve(c client, r *http1.Request) {
 	p, now := k.p, k.p.o.Now()
+	p.note()
 	var buf [512]byte
 	x := question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}
 	if status, why := k.read(c, r, &x, now); status != 0 {

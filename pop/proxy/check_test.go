@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/pop/http1"
-	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -23,7 +22,7 @@ import (
 func serveCheck(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.CheckOptions) {
 	t.Helper()
 	check := p.NewCheck(o)
-	serveEngines(t, p, ln, http1.Options{Handler: check, Limits: http1.Limits{MaxHeaderBytes: 1 << 16}}, http2.Options{Handler: check, Limits: http1.Limits{MaxHeaderBytes: 1 << 16}})
+	runFront(t, p, ln, proxy.FrontOptions{Handler: check, Limits: http1.Limits{MaxHeaderBytes: 1 << 16}})
 }
 
 // newCheck serves a Check with these rules on a TCP port, and returns its URL.

@@ -98,12 +98,11 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 	})
 }
 
-// EndIdle registers end to be called when connections become scarce: see [http1.Server.EndIdle].
-func (p *Proxy) EndIdle(end func(refused bool, most int) (ended int)) {
-	c := p.connections
+// endBy registers functions that end idle connections when connections become scarce.
+func (c *connections) endBy(end ...func(refused bool, most int) (ended int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = append(c.end, end)
+	c.end = append(c.end, end...)
 }
 
 // makeRoom ends idle connections: all whose last request was refused, and a few others if the node is

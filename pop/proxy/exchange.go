@@ -54,7 +54,8 @@ type exchange struct {
 	lines  []byte      // buffer for fields of the answer
 	text   []byte      // buffer for the answer's body
 
-	abandoned atomic.Bool // the exchange continues without its client
+	abandoned atomic.Bool        // the exchange continues without its client
+	cancel    context.CancelFunc // ends it then
 
 	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
 	answered bool       // by the origin
@@ -83,6 +84,7 @@ func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 
 // serve decides r. It answers r, or returns an exchange that relays it.
 func (p *Proxy) serve(c client, r *http1.Request, proto string) *exchange {
+	p.note()
 	x := exchanges.Get().(*exchange)
 	x.p, x.c, x.r = p, c, r
 	x.decide()
@@ -195,9 +197,21 @@ func (x *exchange) end() {
 // Pass relays the request, unless a rule counts by its answer and too many requests are abandoned.
 func (x *exchange) Pass() {
 	defer x.end()
+	if x.upgrades() {
+		x.p.upgrades.Add(x)
+		defer x.p.upgrades.Remove(x)
+	}
 	if !x.decision.CountsAnswer() || !x.p.abandoned.full() || x.waits() {
 		x.relay()
 	}
+}
+
+// upgrades reports whether the client of a Front asks for another protocol.
+func (x *exchange) upgrades() bool {
+	if x.net != nil {
+		return x.net.conn != nil && x.net.r.Header["Upgrade"] != nil
+	}
+	return x.r.Upgrade
 }
 
 // waits waits until fewer requests are abandoned. It answers the request, and returns false, if that takes

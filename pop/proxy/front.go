@@ -5,208 +5,203 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/http2"
+	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A Front accepts client connections and hands each to the server of its protocol. It watches what
-// servers of net/http read and write, to notice invalid requests that they answer themselves: these
-// count, and mitigated clients get the same refusal as for other requests.
+// A Front accepts client connections, and serves each by the engine of its protocol.
 type Front struct {
-	// HTTP1 and HTTP2 are the listeners of servers of net/http. Closing one closes the other and the
-	// underlying listener.
-	HTTP1, HTTP2 net.Listener
-
-	own1, own2    func(net.Conn, http1.Start) // replace the servers of HTTP1 and HTTP2; may be nil
-	http1, http2  chan net.Conn
-	p             *Proxy
-	ln            net.Listener
-	closeListener func() error // closes ln once
-	headerTimeout time.Duration
-	done          chan struct{} // closed when the listeners are
-
-	mu    sync.Mutex
-	conns map[net.Conn]bool // whose protocol is not known yet; nil when done is closed
+	p            *Proxy
+	ln           net.Listener
+	timeout      time.Duration // for the TLS handshake and the beginning of the first request
+	http1, http2 engine
+	greeting     conns.Set[net.Conn] // connections whose protocol is not known yet
+	ran          chan struct{}       // closed when Run has returned
 }
 
-// Front returns a Front for the connections of ln, which may use TLS. headerTimeout bounds the TLS
-// handshake and the header of the first request. own1 and own2 serve the connections of HTTP/1 and HTTP/2,
-// and return at once. If they are nil, the servers of HTTP1 and HTTP2 do. Run runs the Front.
-func (p *Proxy) Front(ln net.Listener, headerTimeout time.Duration, own1, own2 func(net.Conn, http1.Start)) *Front {
-	f := &Front{
-		own1: own1, own2: own2,
-		http1: make(chan net.Conn), http2: make(chan net.Conn), p: p, ln: ln, closeListener: sync.OnceValue(ln.Close),
-		headerTimeout: headerTimeout, done: make(chan struct{}), conns: map[net.Conn]bool{},
+// An engine serves connections of one version of HTTP.
+type engine interface {
+	ServeConn(net.Conn, http1.Start)
+	EndIdle(refused bool, most int) (ended int)
+	AskToLeave()
+	Shutdown(context.Context) error
+}
+
+// A Handler answers requests of both versions of HTTP: a [Proxy] or a [Check].
+type Handler interface {
+	http1.Handler
+	http2.Handler
+}
+
+// FrontOptions configures a Front. Limits are required.
+type FrontOptions struct {
+	http1.Limits
+
+	// Handler answers the requests. If nil, the Proxy.
+	Handler Handler
+
+	// NetHTTP makes net/http serve the clients of the Proxy. By default, the packages http1 and http2 do.
+	NetHTTP bool
+
+	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
+	MaxStreams, MaxOverhead int
+
+	// Tunnels ends, when it is done, connections that have switched to another protocol.
+	Tunnels context.Context
+}
+
+// NewFront returns a Front for the connections of ln, which may use TLS. Run runs it.
+func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
+	f := &Front{p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{})}
+	if o.Handler == nil {
+		o.Handler = p
 	}
-	f.HTTP1, f.HTTP2 = &frontListener{f, f.http1}, &frontListener{f, f.http2}
+	if o.NetHTTP {
+		f.http1, f.http2 = newNetServer(p, &o, false), newNetServer(p, &o, true)
+	} else {
+		f.http1 = http1.NewServer(http1.Options{Limits: o.Limits, Handler: o.Handler, Tunnels: o.Tunnels, Logger: p.o.Logger})
+		f.http2 = http2.NewServer(http2.Options{
+			Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
+		})
+	}
+	p.connections.endBy(f.http1.EndIdle, f.http2.EndIdle)
 	return f
 }
 
-// A frontListener is the listener of a server of net/http.
-type frontListener struct {
-	*Front
-	conns chan net.Conn
-}
-
-func (l *frontListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *frontListener) Addr() net.Addr { return l.ln.Addr() }
-
-// Close closes ln and the connections whose protocol is not known yet.
-func (f *Front) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.conns == nil {
-		return nil
-	}
-	close(f.done)
-	for c := range f.conns {
-		_ = c.Close()
-	}
-	f.conns = nil
-	return f.closeListener()
-}
-
-// Stop closes ln. Clients of connections that were accepted before have http1.LastMoment to send
-// something, so that servers answer them. After that, or when ctx is done, it closes the connections whose
-// protocol is not known yet.
-func (f *Front) Stop(ctx context.Context) error {
-	closed := f.closeListener()
-	ctx, cancel := context.WithTimeout(ctx, http1.LastMoment)
-	defer cancel()
-	select {
-	case <-f.done: // by Run
-	case <-ctx.Done():
-	}
-	_ = f.Close()
-	return closed
-}
-
-// Run accepts connections until the listener is closed. It returns when each has been closed or handed to
-// a server.
+// Run accepts connections until Shutdown. It returns when each has been closed or handed to its engine.
 func (f *Front) Run() {
+	defer close(f.ran)
 	var greeting sync.WaitGroup
+	defer greeting.Wait()
 	for {
 		c, err := f.ln.Accept()
 		if err != nil {
-			break
+			return
 		}
-		if f.add(c) {
+		if f.greeting.Add(c) {
 			greeting.Go(func() { f.greet(c) })
+		} else {
+			_ = c.Close()
 		}
 	}
-	greeting.Wait()
-	_ = f.Close()
 }
 
-// add adds c to f.conns. If f is closed, it closes c and returns false.
-func (f *Front) add(c net.Conn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.conns == nil {
-		_ = c.Close()
-		return false
-	}
-	f.conns[c] = true
-	return true
+// AskToLeave makes every further answer ask its client to reconnect elsewhere.
+func (f *Front) AskToLeave() {
+	f.http1.AskToLeave()
+	f.http2.AskToLeave()
 }
 
-// greet detects the protocol of nc and hands it to a server.
-func (f *Front) greet(nc net.Conn) {
-	c := &conn{Conn: nc, front: f, headBy: time.Now().Add(f.headerTimeout), begun: make(chan struct{})}
-	c.peer = addrOf(conns.Peer(nc)) // may read a PROXY header
-	c.ended = f.p.connections.add(c.peer, !f.p.trusted.Contains(c.peer))
-	var to chan<- net.Conn
-	if c.ended != nil {
-		to = c.open()
-	}
-	f.mu.Lock()
-	delete(f.conns, nc)
-	f.mu.Unlock()
-	if to == nil {
-		_ = c.Close()
-		return
-	}
-	own := f.own1
-	if to == f.http2 {
-		own = f.own2
-	}
-	if own != nil {
-		own(nc, http1.Start{Since: c.headBy.Add(-f.headerTimeout), Read: c.sniffed, Secure: c.tls != nil, Ended: c.ended})
-		return
-	}
+// Shutdown closes the listener and waits for requests in flight: see [conns.Server.Shutdown]. Clients that have sent
+// nothing yet have conns.LastMoment to begin.
+func (f *Front) Shutdown(ctx context.Context) error {
+	f.AskToLeave()
+	closed := f.ln.Close()
 	select {
-	case to <- c:
-		select { // while it shuts down, net/http does not answer a first request
-		case <-c.begun:
-		case <-f.done:
-		}
-	case <-f.done:
-		_ = c.Close()
+	case <-f.ran:
+	case <-time.After(conns.LastMoment):
+	case <-ctx.Done():
 	}
+	f.greeting.Close(func(c net.Conn) { _ = c.Close() })
+	ended := make(chan error, 1)
+	go func() { ended <- f.http2.Shutdown(ctx) }()
+	return errors.Join(closed, f.http1.Shutdown(ctx), <-ended)
 }
 
-// open detects the protocol and returns the channel of c's server, or nil if there is nothing to serve.
-func (c *conn) open() (to chan<- net.Conn) {
-	f, nc, http2 := c.front, c.Conn, false
-	if secure, ok := nc.(*tls.Conn); ok {
-		if !c.handshake(secure) {
+// greet detects the protocol of c and hands it to its engine.
+func (f *Front) greet(c net.Conn) {
+	start := http1.Start{Since: time.Now()}
+	peer := addrOf(conns.Peer(c)) // may read a PROXY header
+	start.Ended = f.p.connections.add(peer, !f.p.trusted.Contains(peer))
+	var to engine
+	if start.Ended != nil {
+		to = f.open(c, peer, &start)
+	}
+	f.greeting.Remove(c)
+	switch {
+	case to != nil:
+		to.ServeConn(c, start)
+		return
+	case start.Ended != nil:
+		start.Ended()
+	}
+	_ = c.Close()
+}
+
+// open detects the protocol of c and returns its engine, or nil if there is nothing to serve.
+func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
+	var isHTTP2 bool
+	if secure, ok := c.(*tls.Conn); ok {
+		_ = c.SetDeadline(start.Since.Add(f.timeout))
+		if !f.handshake(secure, peer) {
 			return nil
 		}
-		c.headBy = time.Now().Add(f.headerTimeout)
-		http2 = c.tls.NegotiatedProtocol == "h2"
+		start.Since, start.Secure = time.Now(), true
+		isHTTP2 = secure.ConnectionState().NegotiatedProtocol == "h2"
 	} else {
+		_ = c.SetReadDeadline(start.Since.Add(f.timeout))
 		var err error
-		_ = nc.SetReadDeadline(c.headBy)
-		if http2, err = c.sniff(); err != nil && len(c.sniffed) == 0 {
+		if start.Read, isHTTP2, err = sniff(c); err != nil && len(start.Read) == 0 {
 			return nil
 		}
-		f.p.around.open(c.peer, c.sniffed)
-		if isForeign(c.sniffed) {
-			c.malformed(f.p.o.Now())
+		f.p.around.open(peer, start.Read)
+		if isForeign(start.Read) {
+			f.p.malformed(peer, f.p.o.Now())
 			return nil
 		}
 	}
-	_ = nc.SetDeadline(time.Time{})
-	if http2 {
-		c.frames = &watch{conn: c}
+	_ = c.SetDeadline(time.Time{})
+	if isHTTP2 {
 		return f.http2
 	}
 	return f.http1
 }
 
 // handshake does the TLS handshake and reports whether it succeeded.
-func (c *conn) handshake(secure *tls.Conn) bool {
-	_ = secure.SetDeadline(c.headBy)
-	err := secure.HandshakeContext(context.Background())
+func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
+	err := c.HandshakeContext(context.Background())
 	if err == nil {
-		c.front.p.around.open(c.peer, nil)
-		state := secure.ConnectionState()
-		c.tls = &state
+		f.p.around.open(peer, nil)
 		return true
 	}
-	c.front.p.o.Logger.Debug("TLS handshake failed", "err", err)
+	f.p.o.Logger.Debug("TLS handshake failed", "err", err)
 	var no tls.RecordHeaderError
 	if errors.As(err, &no) && no.Conn != nil {
-		c.front.p.around.open(c.peer, no.RecordHeader[:])
+		f.p.around.open(peer, no.RecordHeader[:])
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
-			answer := c.instead([]byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))
+			answer := f.p.malformedAnswer(peer, []byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))
 			_, _ = no.Conn.Write(answer)
 		}
 	}
 	return false
+}
+
+// malformedAnswer counts a malformed request of peer, and returns what to write instead of answer if peer is
+// refused: nil if it gets no answer.
+func (p *Proxy) malformedAnswer(peer netip.Addr, answer []byte) []byte {
+	now := p.o.Now()
+	x := p.malformed(peer, now)
+	switch x.decision.Verdict {
+	case limit.Malformed:
+		return answer
+	case limit.Blocked, limit.ShadowBanned:
+		var text []byte
+		fields, status, body := p.refusal(nil, &text, &x, now)
+		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			status, http.StatusText(status), fields, len(body), body)
+	default: // denied, or to be closed
+		return nil
+	}
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
@@ -222,17 +217,16 @@ func isForeign(first []byte) bool {
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // sniff reads until it knows whether the client speaks HTTP/2. The first Read drains the bytes that arrived
-// with a PROXY header: afterwards a server may read the socket itself.
-func (c *conn) sniff() (http2 bool, err error) {
+// with a PROXY header: afterwards an engine may read the socket itself.
+func sniff(c net.Conn) (read []byte, isHTTP2 bool, err error) {
 	buf := make([]byte, 512)
-	for n := 0; n < len(preface); {
-		var k int
-		k, err = c.Conn.Read(buf[n:])
-		n += k
-		c.sniffed = buf[:n]
-		if known := min(n, len(preface)); string(buf[:known]) != preface[:known] || err != nil {
-			return false, err
+	for len(read) < len(preface) {
+		var n int
+		n, err = c.Read(buf[len(read):])
+		read = buf[:len(read)+n]
+		if known := min(len(read), len(preface)); string(read[:known]) != preface[:known] || err != nil {
+			return read, false, err
 		}
 	}
-	return true, nil
+	return read, true, nil
 }

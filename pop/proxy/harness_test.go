@@ -22,7 +22,6 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/http1"
-	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -144,24 +143,18 @@ func serveOwn(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
 	value, _ := bodyTimeouts.Load(p)
 	bodyTimeout, _ := value.(time.Duration)
-	serveEngines(t, p, ln,
-		http1.Options{Handler: p, Limits: http1.Limits{BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20}},
-		http2.Options{Handler: p, Limits: http1.Limits{BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20}})
+	runFront(t, p, ln, proxy.FrontOptions{Limits: http1.Limits{BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20}})
 }
 
-// serveEngines serves clients of ln with both engines, behind the front of p.
-func serveEngines(t testing.TB, p *proxy.Proxy, ln net.Listener, o1 http1.Options, o2 http2.Options) {
-	o1.ReadHeaderTimeout, o1.IdleTimeout = 10*time.Second, time.Hour
-	o2.ReadHeaderTimeout, o2.IdleTimeout = 10*time.Second, time.Hour
-	one, two := http1.NewServer(o1), http2.NewServer(o2)
-	f := p.Front(ln, 10*time.Second, one.ServeConn, two.ServeConn)
+// runFront runs a front of p for clients of ln.
+func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.FrontOptions) {
+	o.ReadHeaderTimeout, o.IdleTimeout = 10*time.Second, time.Hour
+	f := p.NewFront(ln, o)
 	go f.Run()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = f.Close()
-		_ = one.Shutdown(ctx)
-		_ = two.Shutdown(ctx)
+		_ = f.Shutdown(ctx)
 	})
 }
 

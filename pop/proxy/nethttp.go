@@ -62,11 +62,12 @@ func (a *Admission) Answered(status int, header http.Header) {
 }
 
 // ServeHTTP decides r, then relays or answers it.
-func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if c := connOf(r); c != nil {
-		defer c.begin(r)()
-	}
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serveNet(w, r, nil) }
+
+// serveNet serves a request on c, which is nil if another server than a netServer has accepted it.
+func (p *Proxy) serveNet(w http.ResponseWriter, r *http.Request, c *conn) {
 	a := p.Admit(r)
+	a.c.conn = c
 	a.c.answerTo(w, r)
 	a.x.line = requestLine{r.Method, r.Host, r.RequestURI, r.Proto}
 	if a.x.admit() {
@@ -83,6 +84,7 @@ type netClient struct {
 	x       *exchange
 	r       *http.Request
 	w       *answerWriter
+	conn    *conn // nil if another server than a netServer has accepted it
 	body    *body // of the request while it is relayed; nil if it has none
 	err     error // why the origin's answer could not be relayed
 	dropped bool
@@ -91,7 +93,7 @@ type netClient struct {
 // answerTo makes w receive the answer to r.
 func (c *netClient) answerTo(w http.ResponseWriter, r *http.Request) {
 	c.r = r
-	c.w = &answerWriter{ResponseWriter: w, control: *http.NewResponseController(w), timeout: c.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
+	c.w = &answerWriter{ResponseWriter: w, conn: c.conn, control: *http.NewResponseController(w), timeout: c.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
 	c.x.lines = c.w.lines[:0]
 }
 
@@ -168,8 +170,8 @@ func (c *netClient) discard() {
 		}
 	}
 	c.w.Header().Set("Connection", "close")
-	if conn := connOf(c.r); conn != nil {
-		conn.linger.Store(true)
+	if c.conn != nil {
+		c.conn.linger.Store(true)
 	}
 }
 
@@ -337,6 +339,7 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 // deadline.
 type answerWriter struct {
 	http.ResponseWriter
+	conn    *conn // may be nil
 	control http.ResponseController
 	timeout time.Duration // of a write; 0: no limit
 	http2   bool
@@ -345,10 +348,14 @@ type answerWriter struct {
 	lines   [512]byte // buffer for fields, then for the body
 }
 
-// WriteHeader writes the header of the answer or of an interim one.
+// WriteHeader writes the header of the answer or of an interim one. When the server leaves, the answer closes the
+// connection, which net/http turns into GOAWAY in HTTP/2.
 func (w *answerWriter) WriteHeader(status int) {
 	if w.status < http.StatusOK {
 		w.status = status
+	}
+	if status >= http.StatusOK && w.conn != nil && w.conn.s.IsLeaving() {
+		w.Header().Set("Connection", "close")
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

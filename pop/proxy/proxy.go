@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/internal/lograte"
+	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -87,6 +88,8 @@ type Proxy struct {
 	metrics *metrics
 
 	abandoned   *abandoned
+	upgrades    conns.Set[*exchange] // requests to switch protocols, and the connections that have
+	lameDuck    lameDuck
 	connections *connections
 	warnings    lograte.Limiter
 	around      surroundings

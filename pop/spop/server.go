@@ -7,6 +7,7 @@
 package spop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/pop/conns"
@@ -40,76 +39,47 @@ type Options struct {
 
 // A Server serves connections of HAProxy. Its methods may be called concurrently.
 type Server struct {
-	o Options
-
-	conns  conns.Set[*conn]
-	ending atomic.Bool
-
-	mu  sync.Mutex // guards lns
-	lns []net.Listener
+	conns.Server[*conn]
+	o  Options
+	ln net.Listener
 }
 
-// NewServer returns a server.
-func NewServer(o Options) *Server {
-	if o.IdleTimeout == 0 {
-		o.IdleTimeout = time.Hour
-	}
-	if o.HelloTimeout == 0 {
-		o.HelloTimeout = 10 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	return &Server{o: o}
+// NewServer returns a server for the connections of ln. Shutdown answers what was received.
+func NewServer(ln net.Listener, o Options) *Server {
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Hour)
+	o.HelloTimeout = cmp.Or(o.HelloTimeout, 10*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	end := func(c *conn) { _ = c.SetReadDeadline(past) }
+	return &Server{o: o, ln: ln, Server: conns.Server[*conn]{
+		Leave:  end,
+		Finish: end,
+		Cut:    func(c *conn) { _ = c.Close() },
+	}}
 }
 
-// Serve serves the connections of ln until it is closed.
-func (s *Server) Serve(ln net.Listener) error {
-	s.mu.Lock()
-	s.lns = append(s.lns, ln)
-	s.mu.Unlock()
-	if s.ending.Load() {
-		return ln.Close()
-	}
+// Run serves connections until Shutdown.
+func (s *Server) Run() {
 	for {
-		nc, err := ln.Accept()
+		nc, err := s.ln.Accept()
 		if err != nil {
-			return err
+			return
 		}
 		c := &conn{Conn: nc, s: s, most: maxFrame}
-		s.conns.Serve(c, nc, nil, func(netip.AddrPort) {
+		s.Serve(c, nc, nil, func(netip.AddrPort) {
 			defer c.Close()
 			c.serve()
 		})
 	}
 }
 
-// Shutdown closes the listeners, answers what was received, and ends the connections. If ctx is done
-// first, it closes them all and returns ctx's error.
+// Shutdown closes the listener, and ends the connections: see [conns.Server.Shutdown].
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.end(func(c *conn) { _ = c.SetReadDeadline(past) })
-	return s.conns.Wait(ctx, func(c *conn) { _ = c.Close() })
-}
-
-// Close closes all connections at once.
-func (s *Server) Close() error {
-	s.end(func(c *conn) { _ = c.Close() })
-	return nil
+	_ = s.ln.Close()
+	return s.Server.Shutdown(ctx)
 }
 
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
-
-// end closes the listeners, and calls leave for each connection.
-func (s *Server) end(leave func(*conn)) {
-	s.ending.Store(true)
-	s.mu.Lock()
-	for _, ln := range s.lns {
-		_ = ln.Close()
-	}
-	s.mu.Unlock()
-	s.conns.Close(leave)
-}
 
 // A conn is a connection of HAProxy.
 type conn struct {
@@ -140,7 +110,7 @@ func (c *conn) serve() {
 		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		protocol = &protocolError{codeTimeout, "no frame came in time"}
-		if c.s.ending.Load() {
+		if c.s.IsEnding() {
 			protocol = &protocolError{codeNormal, "the node is stopping"}
 		}
 	default:
@@ -196,7 +166,7 @@ func (c *conn) read() error {
 		wait = c.s.o.HelloTimeout
 	}
 	_ = c.SetReadDeadline(time.Now().Add(wait))
-	if c.s.ending.Load() { // Shutdown may have set its deadline before
+	if c.s.IsEnding() { // Shutdown may have set its deadline before
 		_ = c.SetReadDeadline(past)
 	}
 	n, err := c.Read(c.in[c.w:])

@@ -89,7 +89,7 @@ func (w *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 func converse(t testing.TB, in io.Reader, handle func(*Message, *Actions)) (said []string, c *conn) {
 	t.Helper()
 	w := &wire{in: in}
-	c = &conn{Conn: w, s: NewServer(Options{Handle: handle, Logger: slog.New(slog.DiscardHandler)}), most: maxFrame}
+	c = &conn{Conn: w, s: NewServer(nil, Options{Handle: handle, Logger: slog.New(slog.DiscardHandler)}), most: maxFrame}
 	c.serve()
 	for out := w.out.Bytes(); len(out) > 0; {
 		f, ok, err := parseFrame(out, maxFrame)
@@ -198,7 +198,6 @@ func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 // shuts down.
 func TestTimeouts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := NewServer(Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), IdleTimeout: time.Minute, Refuse: func(net.Addr) string { return "" }})
 		for _, test := range []struct {
 			send []byte
 			stop bool
@@ -209,8 +208,8 @@ func TestTimeouts(t *testing.T) {
 			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node is stopping"},
 		} {
 			ln := shard.NewPipe()
-			served := make(chan error)
-			go func() { served <- s.Serve(ln) }()
+			s := NewServer(ln, Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), IdleTimeout: time.Minute, Refuse: func(net.Addr) string { return "" }})
+			go s.Run()
 			near, err := ln.Dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
@@ -226,10 +225,7 @@ func TestTimeouts(t *testing.T) {
 			if got := readFrame(t, near); got != test.want {
 				t.Errorf("%s after %v, want %s", got, time.Since(begin), test.want)
 			}
-			if !test.stop {
-				_ = ln.Close()
-			}
-			<-served
+			_ = ln.Close()
 		}
 	})
 }
@@ -253,9 +249,9 @@ func readFrame(t *testing.T, c net.Conn) string {
 
 // A peer that must not be served is told the reason.
 func TestRefusedPeer(t *testing.T) {
-	s := NewServer(Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), Refuse: func(net.Addr) string { return "not trusted" }})
 	ln := shard.NewPipe()
-	go func() { _ = s.Serve(ln) }()
+	s := NewServer(ln, Options{Handle: echo, Logger: slog.New(slog.DiscardHandler), Refuse: func(net.Addr) string { return "not trusted" }})
+	go s.Run()
 	defer s.Shutdown(context.Background())
 	near, err := ln.Dial(t.Context(), "", "")
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,66 +15,139 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop/conns"
+	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A conn is a client's connection that the Front watches.
+// A netServer is an engine that consists of the server and the reverse proxy of net/http. It watches what the
+// server reads and writes, to notice invalid requests that it answers itself: these count, and mitigated clients
+// get the same refusal as for other requests.
+type netServer struct {
+	conns.Server[*conn]
+	p       *Proxy
+	o       *FrontOptions
+	isHTTP2 bool
+}
+
+func newNetServer(p *Proxy, o *FrontOptions, isHTTP2 bool) *netServer {
+	return &netServer{p: p, o: o, isHTTP2: isHTTP2, Server: conns.Server[*conn]{
+		Idle:   func(*conn, bool) bool { return false },
+		Leave:  (*conn).leave,
+		Finish: (*conn).finish,
+		Cut:    func(c *conn) { _ = c.server.Close() },
+	}}
+}
+
+// ServeConn serves a connection in a new goroutine, by a server of its own.
+func (s *netServer) ServeConn(nc net.Conn, start http1.Start) {
+	c := &conn{Conn: nc, s: s, sniffed: start.Read, headBy: start.Since.Add(s.o.ReadHeaderTimeout), closed: make(chan struct{})}
+	if s.isHTTP2 {
+		c.frames = &watch{conn: c}
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!s.isHTTP2)
+	protocols.SetUnencryptedHTTP2(s.isHTTP2)
+	c.server = &http.Server{
+		Handler:           c,
+		Protocols:         protocols,
+		ReadHeaderTimeout: s.o.ReadHeaderTimeout,
+		IdleTimeout:       s.o.IdleTimeout,
+		MaxHeaderBytes:    s.o.MaxHeaderBytes,
+		// Otherwise net/http would answer OPTIONS *, even to mitigated clients.
+		DisableGeneralOptionsHandler: true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  s.o.IdleTimeout,
+			PingTimeout:      15 * time.Second,
+			WriteByteTimeout: s.o.BodyTimeout,
+		},
+		ConnState:   c.state,
+		BaseContext: func(net.Listener) context.Context { return s.o.Tunnels },
+		ErrorLog:    slog.NewLogLogger(s.p.o.Logger.Handler(), slog.LevelDebug),
+	}
+	s.Serve(c, nc, start.Ended, func(peer netip.AddrPort) {
+		c.peer = addrOf(peer)
+		_ = c.server.Serve(&once{c, nc.LocalAddr()})
+		<-c.closed
+	})
+}
+
+// A once is a listener with one connection.
+type once struct {
+	c    net.Conn
+	addr net.Addr
+}
+
+func (o *once) Accept() (c net.Conn, err error) {
+	if c, o.c = o.c, nil; c == nil {
+		err = io.EOF
+	}
+	return c, err
+}
+
+func (o *once) Addr() net.Addr { return o.addr }
+func (o *once) Close() error   { return nil }
+
+// A conn is a client's connection that a netServer serves.
 type conn struct {
 	net.Conn
-	front   *Front
+	s       *netServer
+	server  *http.Server // of this connection
 	peer    netip.Addr
-	tls     *tls.ConnectionState // nil without TLS
-	sniffed []byte               // read by the Front, but not by the server yet
-	headBy  time.Time            // deadline of the first request's header
-	frames  *watch               // of HTTP/2; nil for HTTP/1
-	ended   func()               // called when the connection is closed; nil if it was refused
+	sniffed []byte    // read by the Front, but not by the server yet
+	headBy  time.Time // deadline of the first request's header
+	frames  *watch    // of HTTP/2; nil for HTTP/1
 
-	began   atomic.Bool // the Proxy has got a request, or c was closed
-	handled atomic.Bool // the Proxy has got the current request
+	began   atomic.Bool // the first request was handled
+	handled atomic.Bool // so was the current request
 	linger  atomic.Bool // the client may still send when the connection is closed
 
-	begun chan struct{} // closed when began is set
+	closing sync.Once
+	closed  chan struct{}
 }
 
-type connKey struct{}
-
-// ConnContext lets the Proxy find the connection of a request. An http.Server of a Front must use it.
-func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-// ConnState notices the end of a request. An http.Server of a Front must use it.
-func ConnState(c net.Conn, state http.ConnState) {
-	if c, ok := c.(*conn); ok && state == http.StateIdle {
+// state notices the end of a request, and a switch to another protocol.
+func (c *conn) state(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateIdle:
 		c.handled.Store(false)
+	case http.StateHijacked:
+		c.s.Forget(c)
 	}
 }
 
-// connOf returns the connection of r, or nil if no Front has accepted it.
-func connOf(r *http.Request) *conn {
-	c, _ := r.Context().Value(connKey{}).(*conn)
-	return c
-}
-
-// begin must be called when the Proxy gets r, and end when it has answered r.
-func (c *conn) begin(r *http.Request) (end func()) {
-	if r.TLS == nil {
-		r.TLS = c.tls
+// ServeHTTP passes a request to the Proxy.
+func (c *conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if secure, ok := c.Conn.(*tls.Conn); ok {
+		state := secure.ConnectionState()
+		r.TLS = &state
 	}
-	c.setBegan()
 	c.handled.Store(true)
-	if c.frames == nil {
-		return func() {}
+	if c.began.Store(true); c.s.IsEnding() {
+		c.leave()
 	}
-	if c.frames.handled.Add(1)-c.frames.done.Load() >= maxHandlers {
-		c.frames.full.Store(true)
+	if w := c.frames; w != nil {
+		if w.handled.Add(1)-w.done.Load() >= maxHandlers {
+			w.full.Store(true)
+		}
+		defer w.done.Add(1)
 	}
-	return func() { c.frames.done.Add(1) }
+	c.s.p.note()
+	c.s.p.serveNet(w, r, c)
 }
 
-func (c *conn) setBegan() {
-	if !c.began.Swap(true) {
-		close(c.begun)
+// leave ends c when it waits for another request. While it shuts down, net/http does not answer a first one.
+func (c *conn) leave() {
+	if c.began.Load() {
+		noWait, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.server.Shutdown(noWait)
+	}
+}
+
+// finish closes c if it has had no request.
+func (c *conn) finish() {
+	if !c.began.Load() {
+		_ = c.Conn.Close()
 	}
 }
 
@@ -109,7 +183,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	c.linger.Store(true)
-	if answer := c.instead(p); len(answer) > 0 {
+	if answer := c.s.p.malformedAnswer(c.peer, p); len(answer) > 0 {
 		if _, err := c.Conn.Write(answer); err != nil {
 			return 0, err
 		}
@@ -138,32 +212,8 @@ func (c *conn) Close() error {
 	if c.linger.Swap(false) {
 		conns.Linger(c.Conn, lingerTime)
 	}
-	if c.ended != nil {
-		c.ended()
-	}
-	c.setBegan()
+	c.closing.Do(func() { close(c.closed) })
 	return c.Conn.Close()
-}
-
-// malformed counts a request that the server has answered itself.
-func (c *conn) malformed(now time.Time) arrival { return c.front.p.malformed(c.peer, now) }
-
-// instead counts a malformed request, and returns what to write instead of answer: nil if the
-// client gets no answer.
-func (c *conn) instead(answer []byte) []byte {
-	now := c.front.p.o.Now()
-	x := c.malformed(now)
-	switch x.decision.Verdict {
-	case limit.Malformed:
-		return answer
-	case limit.Blocked, limit.ShadowBanned:
-		var text []byte
-		fields, status, body := c.front.p.refusal(nil, &text, &x, now)
-		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-			status, http.StatusText(status), fields, len(body), body)
-	default: // denied, or to be closed
-		return nil
-	}
 }
 
 // A watch follows the frames of an HTTP/2 connection.
@@ -202,7 +252,7 @@ func (w *watch) read(p []byte) {
 	w.in.feed(p[skip:], w.readFrame)
 	switch within := w.block || w.in.within(); {
 	case within && w.headerBy.IsZero():
-		w.headerBy = time.Now().Add(w.conn.front.headerTimeout)
+		w.headerBy = time.Now().Add(w.conn.s.o.ReadHeaderTimeout)
 		_ = w.conn.Conn.SetReadDeadline(w.headerBy)
 	case !within && !w.headerBy.IsZero():
 		w.headerBy = time.Time{}
@@ -268,7 +318,8 @@ func (w *watch) settle(opened int64) {
 
 // malformed counts a malformed request, and ends the connection of a mitigated client.
 func (w *watch) malformed() {
-	if x := w.conn.malformed(w.conn.front.p.o.Now()); x.decision.Verdict != limit.Malformed {
+	p := w.conn.s.p
+	if x := p.malformed(w.conn.peer, p.o.Now()); x.decision.Verdict != limit.Malformed {
 		_ = w.conn.Conn.Close()
 	}
 }
