@@ -5,10 +5,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
-	"time"
 
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/spop"
 )
 
@@ -36,17 +33,8 @@ func (a *Agent) RefusePeer(peer net.Addr) string {
 	return notTrusted
 }
 
-// A spopQuestion is what HAProxy asks or reports. It is valid as long as its message.
-type spopQuestion struct {
-	req     rule.Request // without path and query
-	target  string
-	status  int
-	verdict string
-	cost    reported
-}
-
 // read reads the arguments of a message.
-func (a *Agent) read(m *spop.Message) (q spopQuestion) {
+func (a *Agent) read(m *spop.Message) (q question) {
 	for i := range m.Args {
 		switch v := &m.Args[i].Value; m.Args[i].Name {
 		case "method":
@@ -66,9 +54,11 @@ func (a *Agent) read(m *spop.Message) (q spopQuestion) {
 				q.cost = reported{string(v.Bytes)}
 			}
 		case "verdict":
-			q.verdict = borrow(v.Bytes)
+			q.acted = borrow(v.Bytes)
 		}
 	}
+	q.split()
+	q.report = m.Name == "edge-report"
 	return q
 }
 
@@ -77,41 +67,20 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	p, now := a.p, a.p.o.Now()
 	p.note()
 	q := a.read(m)
-	req := &q.req
-	if p.trusted.Contains(req.Addr) { // HAProxy is behind another proxy
-		req.Addr = p.client(req.Addr, req.Header["X-Forwarded-For"])
+	if p.trusted.Contains(q.req.Addr) { // HAProxy is behind another proxy
+		q.req.Addr = p.client(q.req.Addr, q.req.Header["X-Forwarded-For"])
 	}
-	if req.Method == "" || q.target == "" || !req.Addr.IsValid() {
+	q.client = q.req.Addr
+	switch {
+	case q.req.Method == "" || q.target == "" || !q.client.IsValid():
 		p.undecided(undecidedField, now, "an SPOP message has no method, path or src", "message", m.Name)
-		return
-	}
-	req.Path, req.Query, _ = strings.Cut(q.target, "?")
-	req.Borrowed = true
-	req.Malformed = !validHost(req.Host) || !validEscapes(req.Path)
-	switch m.Name {
-	case "edge-check":
-		a.check(actions, &q, now)
-	case "edge-report":
-		if !limit.Refused(q.verdict) {
-			p.o.Limiter.Report(req, q.status, q.cost, now)
-		}
-	}
-}
-
-// check decides a request.
-func (a *Agent) check(actions *spop.Actions, q *spopQuestion, now time.Time) {
-	p, req := a.p, &q.req
-	if req.Path != "*" && (req.Path == "" || req.Path[0] != '/') {
-		req.Malformed = true
-	}
-	var line requestLine
-	if p.o.AccessLog != nil {
-		line = requestLine{req.Method, req.Host, q.target, "spop"}.clone()
-	}
-	x := arrival{client: req.Addr, decision: p.o.Limiter.Decide(req, now)}
-	status := p.setVariables(actions, &x)
-	if p.o.AccessLog != nil {
-		p.logRequest(&x, now, line, status, 0)
+	case q.report || m.Name == "edge-check":
+		p.settle(&q, "spop", now, func() (status int, bytes int64) {
+			if q.report {
+				return 0, 0
+			}
+			return p.setVariables(actions, &q.arrival), 0
+		})
 	}
 }
 

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/http2"
 	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A Check answers other proxies that ask whether a request may pass: with 200 or the refusal. It is a
@@ -54,19 +52,12 @@ const (
 	itself
 )
 
-// A question is what another proxy asks or reports.
-type question struct {
-	arrival
-	in     description
-	report bool
-	method string
-	target string // path and query, or with host as an absolute URL
-	host   string
-	status int      // X-Origin-Status; 0 if it is missing or invalid
-	cost   reported // X-Origin-Cost
-	acted  string   // X-Edge-Verdict
-	chain  []string // X-Forwarded-For
-	twice  string   // the name of a field that was repeated
+// A httpQuestion is a question with what its description lacks.
+type httpQuestion struct {
+	question
+	in    description
+	chain []string // X-Forwarded-For
+	twice string   // the name of a field that was repeated
 }
 
 // ServeHTTP1 answers r.
@@ -97,36 +88,28 @@ func (k *Check) serve(c client, r *http1.Request) {
 	p, now := k.p, k.p.o.Now()
 	p.note()
 	var buf [512]byte
-	x := question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}
+	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
 		return
 	}
-	req := x.request(r, p.o.Limiter.Rules().ReadsFields())
-	if x.report {
-		if !limit.Refused(x.acted) {
-			p.o.Limiter.Report(&req, x.status, x.cost, now)
+	if p.o.Limiter.Rules().ReadsFields() {
+		x.req.Header = headerOf(r)
+	}
+	p.settle(&x.question, "check", now, func() (status int, bytes int64) {
+		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
+		if !x.report {
+			p.timed(now)
+			fields, status, body = k.verdict(fields, &x, now)
 		}
-		c.Answer(r, http.StatusNoContent, p.appendNode(buf[:0]), "")
-		return
-	}
-	var line requestLine
-	if p.o.AccessLog != nil {
-		line = requestLine{x.method, x.host, x.target, "check"}.clone() // r is not valid after the answer
-	}
-	x.decision = p.o.Limiter.Decide(&req, now)
-	p.timed(now)
-	fields, status, body := k.verdict(p.appendNode(buf[:0]), &x, now)
-	c.Answer(r, status, fields, body)
-	if p.o.AccessLog != nil {
-		status, bytes := c.Sent()
-		p.logRequest(&x.arrival, now, line, status, bytes)
-	}
+		c.Answer(r, status, fields, body)
+		return c.Sent()
+	})
 }
 
 // read reads the question x. If there is nothing to decide or to report, it returns the status of the
 // answer, and why.
-func (k *Check) read(c client, r *http1.Request, x *question, now time.Time) (status int, why string) {
+func (k *Check) read(c client, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
 	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
 		k.p.undecided(undecidedPeer, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
 		c.Refuse(true)
@@ -141,6 +124,7 @@ func (k *Check) read(c client, r *http1.Request, x *question, now time.Time) (st
 	}
 	x.readFields(r, rest)
 	x.client = k.p.client(netip.Addr{}, x.chain)
+	x.req.Addr = x.client
 	if problem := x.problem(); problem != "" {
 		k.p.undecided(undecidedField, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
 		return http.StatusBadRequest, problem
@@ -148,18 +132,9 @@ func (k *Check) read(c client, r *http1.Request, x *question, now time.Time) (st
 	return 0, ""
 }
 
-// notTrusted is the answer to a question of an address that is not trusted.
-const notTrusted = "this address is not a trusted proxy: add it to the node's trusted_proxy"
-
-// undecided counts and logs a question of another proxy that gets no decision.
-func (p *Proxy) undecided(reason string, now time.Time, text string, args ...any) {
-	p.metrics.undecided[reason].Inc()
-	p.warnings.Log(p.o.Logger, slog.LevelWarn, now, text, args...)
-}
-
 // verdict returns the answer to x: fields, which it appends to dst as lines that end in CRLF, the status
 // and the body.
-func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, status int, body string) {
+func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []byte, status int, body string) {
 	d := &x.decision
 	dst = append(append(append(dst, "X-Edge-Verdict: "...), d.Verdict.String()...), "\r\n"...)
 	if d.Rule != nil {
@@ -185,7 +160,7 @@ func (k *Check) verdict(dst []byte, x *question, now time.Time) (fields []byte, 
 
 // route reads from path where the request is described. rest is the rest of the path; ok is false if
 // path is not one of the endpoint's.
-func (x *question) route(path string) (rest string, ok bool) {
+func (x *httpQuestion) route(path string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, "/check")
 	if !ok {
 		if rest, ok = strings.CutPrefix(path, "/report"); !ok {
@@ -215,7 +190,7 @@ var describing = [...]struct{ method, target string }{
 }
 
 // readFields reads the description of the request. x is valid as long as r.
-func (x *question) readFields(r *http1.Request, rest string) {
+func (x *httpQuestion) readFields(r *http1.Request, rest string) {
 	once := func(to *string, f *http1.Field, name string) {
 		if *to != "" {
 			x.twice = name
@@ -238,7 +213,7 @@ func (x *question) readFields(r *http1.Request, rest string) {
 		}
 		switch {
 		case x.in != itself && strings.EqualFold(name, describing[x.in].method):
-			once(&x.method, f, describing[x.in].method)
+			once(&x.req.Method, f, describing[x.in].method)
 		case x.in != itself && strings.EqualFold(name, describing[x.in].target):
 			once(&x.target, f, describing[x.in].target)
 		case x.report && strings.EqualFold(name, "X-Origin-Status"):
@@ -251,27 +226,31 @@ func (x *question) readFields(r *http1.Request, rest string) {
 	}
 	switch x.in {
 	case forwarded:
-		x.host = host
+		x.req.Host = host
 	case original:
-		x.host = borrow(r.Host())
+		x.req.Host = borrow(r.Host())
 	case itself:
-		x.method, x.target, x.host = borrow(r.Method()), rest, borrow(r.Host())
+		x.req.Method, x.target, x.req.Host = borrow(r.Method()), rest, borrow(r.Host())
 	}
 	x.status, _ = strconv.Atoi(status)
 	if _, after, ok := strings.Cut(x.target, "://"); ok && x.target[0] != '/' {
-		x.host, x.target = after, "/"
+		x.req.Host, x.target = after, "/"
 		if at := strings.IndexAny(after, "/?"); at >= 0 {
-			x.host, x.target = after[:at], after[at:]
+			x.req.Host, x.target = after[:at], after[at:]
 		}
+	}
+	x.split()
+	if x.req.Path == "" {
+		x.req.Path = "/"
 	}
 }
 
 // problem returns what is wrong with the description, or "".
-func (x *question) problem() string {
+func (x *httpQuestion) problem() string {
 	switch {
 	case x.twice != "":
 		return x.twice + " is there twice"
-	case x.method == "":
+	case x.req.Method == "":
 		return describing[x.in].method + " is missing"
 	case x.target == "":
 		return describing[x.in].target + " is missing"
@@ -284,26 +263,3 @@ func (x *question) problem() string {
 	}
 	return ""
 }
-
-// request returns the described request for the limiter, with fields if rules read them. It is valid as
-// long as r.
-func (x *question) request(r *http1.Request, fields bool) rule.Request {
-	path, query, _ := strings.Cut(x.target, "?")
-	if path == "" {
-		path = "/"
-	}
-	req := rule.Request{
-		Addr: x.client, Method: x.method, Host: x.host, Path: path, Query: query, Borrowed: true,
-		Malformed: !validHost(x.host) || !validEscapes(path) || path[0] != '/' && path != "*",
-	}
-	if fields {
-		req.Header = headerOf(r)
-	}
-	return req
-}
-
-// reported are the values of an answer's cost header, whatever its name, as reported by another proxy.
-type reported []string
-
-// Values returns r.
-func (r reported) Values(string) []string { return r }
