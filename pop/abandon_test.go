@@ -16,7 +16,6 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/http2/http2test"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // guesses limits wrong passwords per address.
@@ -217,12 +216,9 @@ func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *tes
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 		}, func(o *pop.Options) {
-			var err error
-			if o.Rules, err = rule.Parse("rules.yaml", []byte(`rules:
+			o.Rules = parse(t, `rules:
   - {id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: ["header:x-user"], limits: [{threshold: 5, period: 7d}]}
-  - {id: all, characteristics: [ip], limits: [{threshold: 10, period: 7d}]}`)); err != nil {
-				t.Fatal(err)
-			}
+  - {id: all, characteristics: [ip], limits: [{threshold: 10, period: 7d}]}`)
 			o.AbandonedRequests, o.DrainTimeout, o.OriginOptions.Timeout = 1, 30*time.Second, originTimeout
 		}))
 	})

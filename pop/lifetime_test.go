@@ -66,35 +66,6 @@ func TestStopWaitsForUpgradedConnections(t *testing.T) {
 	}
 }
 
-// A connection without a request is closed.
-func TestIdleConnectionsAreClosed(t *testing.T) {
-	const idle, header = 20 * time.Second, 7 * time.Second
-	for _, tt := range []struct {
-		name, sent string
-		want       time.Duration
-	}{
-		{"no request", "", header},
-		{"half a header", "GET / HTTP/1.1\r\nHost:", header},
-		{"after a request", "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", idle},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
-				o.IdleTimeout, o.ReadHeaderTimeout = idle, header
-			})
-			start := time.Now()
-			_, r := p.connect(t, tt.sent)
-			time.AfterFunc(time.Minute, func() { _ = p.Stop(t.Context()) }) // if nothing else stops it
-			if _, err := io.Copy(io.Discard, r); err != nil {
-				t.Errorf("%s: %v", tt.name, err)
-			}
-			if took := time.Since(start); took != tt.want {
-				t.Errorf("%s: the connection is closed after %v, want %v", tt.name, took, tt.want)
-			}
-			time.Sleep(time.Minute)
-		})
-	}
-}
-
 // Changed files are loaded once, when they have been stable for a second, whatever they contain then.
 func TestFilesAreLoadedOnce(t *testing.T) {
 	const one = "rules:\n  - {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"

@@ -15,7 +15,6 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/http2/http2test"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // No spelling of a host evades a rule for it and still reaches the site: nginx ignores the part after a name
@@ -196,11 +195,7 @@ func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
-				o.MaxHeaderBytes = 1500
-				var err error
-				if o.Rules, err = rule.Parse("rules.yaml", []byte(anything)); err != nil {
-					t.Fatal(err)
-				}
+				o.MaxHeaderBytes, o.Rules = 1500, parse(t, anything)
 			})
 			ask := func(want int) {
 				t.Helper()
@@ -267,10 +262,7 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }, func(o *pop.Options) {
 			// Such requests continue when they are cancelled, so others wait for their turn.
-			var err error
-			if o.Rules, err = rule.Parse("rules.yaml", []byte(`rules: [{id: all, count: {statuses: [401]}, characteristics: ["header:x-n"], limits: [{threshold: 5, period: 7d}]}]`)); err != nil {
-				t.Fatal(err)
-			}
+			o.Rules = parse(t, `rules: [{id: all, count: {statuses: [401]}, characteristics: ["header:x-n"], limits: [{threshold: 5, period: 7d}]}]`)
 		})
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
@@ -307,6 +299,7 @@ func TestTimeOfHeaders(t *testing.T) {
 		later string // sent after six seconds
 		want  time.Duration
 	}{
+		{"nothing", "", "", timeout},
 		{"a request that is too short", "x\r\n\r\n", "", 0},
 		{"the first byte of a method", "P", "", timeout},
 		{"a preface that does not end", preface[:20], "", timeout},

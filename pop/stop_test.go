@@ -18,7 +18,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A node that stops still answers clients, and asks them to leave: with the answer in HTTP/1, with GOAWAY in
@@ -130,12 +129,8 @@ func TestStopPassesInterimAnswersAndUpgrades(t *testing.T) {
 // Stop returns once all pending requests are counted, also if it is called again.
 func TestStopSendsPendingCounts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		rules, err := rule.Parse("rules.yaml", []byte(anything))
-		if err != nil {
-			t.Fatal(err)
-		}
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
-			o.Rules, o.FlushInterval = rules, time.Hour
+			o.Rules, o.FlushInterval = parse(t, anything), time.Hour
 		})
 		_, r := p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
 		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
@@ -249,45 +250,6 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// Shutdown closes connections that wait, and waits for requests that are under way.
-func TestShutdown(t *testing.T) {
-	asked, answer := make(chan struct{}), make(chan struct{})
-	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		close(asked)
-		<-answer
-	}))
-	defer back.Close()
-	ln := listen(t)
-	s := http1.NewServer(options(relay{http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
-	}})}))
-	go accept(s, ln)
-	defer ln.Close()
-	idle, busy := dial(t, ln.Addr().String()), dial(t, ln.Addr().String())
-	for conn, path := range map[net.Conn]string{idle: "/refused", busy: "/"} {
-		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if resp, err := http.ReadResponse(bufio.NewReader(idle), nil); err != nil || resp.StatusCode != 429 {
-		t.Fatal(resp, err)
-	}
-	awaitClosed(t, "the origin is asked", asked)
-	down := make(chan error)
-	go func() { down <- s.Shutdown(t.Context()) }()
-	if _, err := io.Copy(io.Discard, idle); err != nil {
-		t.Errorf("connection that waits: %v", err)
-	}
-	close(answer)
-	resp, err := http.ReadResponse(bufio.NewReader(busy), nil)
-	if err != nil || resp.StatusCode != 200 || !resp.Close {
-		t.Errorf("request under way: %v, %v", resp, err)
-	}
-	if err := <-down; err != nil {
-		t.Error(err)
-	}
-}
-
 // A new connection is answered if its first request comes within LastMoment after Shutdown, else it is
 // closed then.
 func TestShutdownWithNewConnections(t *testing.T) {
@@ -301,6 +263,7 @@ func TestShutdownWithNewConnections(t *testing.T) {
 		{"a request", "", conns.LastMoment - time.Millisecond, conns.LastMoment - time.Millisecond},
 		{"half a head", ask[:10], 2 * conns.LastMoment, 2 * conns.LastMoment},
 		{"nothing", "", 0, conns.LastMoment},
+		{"no request after a refused one", ask, 0, 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			s := http1.NewServer(options(relay{}))
@@ -311,6 +274,12 @@ func TestShutdownWithNewConnections(t *testing.T) {
 				if _, err := io.WriteString(conn, test.sent); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if test.sent == ask {
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 429 || resp.Close {
+					t.Errorf("%s: %v, %v; want 429, and the connection kept", test.name, resp, err)
+				}
+				synctest.Wait()
 			}
 			start, took := time.Now(), make(chan time.Duration)
 			go func() {

@@ -13,9 +13,7 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -23,8 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/edgelimit/edge/counter/shard"
-	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/proxy"
 )
@@ -322,48 +318,6 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("the access log has no %s: %s", want, log)
 		}
 	}
-}
-
-// A client that stops within its body is cut off.
-func TestBodyTimeout(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		front, origin := shard.NewPipe(), shard.NewPipe()
-		var wg sync.WaitGroup
-		var originSaw error
-		originServer := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, originSaw = io.ReadAll(r.Body)
-		})}
-		wg.Go(func() { _ = originServer.Serve(origin) })
-		p, _ := newProxy(t, noRules, "http://origin", func(o *proxy.Options) {
-			o.BodyTimeout = 5 * time.Second
-			tr := &http.Transport{DialContext: origin.Dial}
-			t.Cleanup(tr.CloseIdleConnections)
-			o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr})
-		})
-		server := &http.Server{Handler: p}
-		wg.Go(func() { _ = server.Serve(front) })
-
-		start := time.Now()
-		conn, err := front.Dial(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.StatusCode != http.StatusRequestTimeout || time.Since(start) != 5*time.Second {
-			t.Errorf("a body that stops: %d after %v, want 408 after 5s", resp.StatusCode, time.Since(start))
-		}
-		_ = conn.Close()
-		synctest.Wait()
-		if originSaw == nil {
-			t.Error("the origin took half a body for a whole one")
-		}
-		_, _ = server.Close(), originServer.Close()
-		wg.Wait()
-	})
 }
 
 // A client that does not read its answer is cut off, and the origin let go. This cannot be

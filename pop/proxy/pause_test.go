@@ -123,7 +123,9 @@ func TestBodyRate(t *testing.T) {
 							_, _ = io.Copy(w, r.Body)
 							return
 						}
-						_, _ = io.Copy(io.Discard, r.Body)
+						if _, err := io.Copy(io.Discard, r.Body); (err == nil) != (tt.status == http.StatusOK) {
+							t.Errorf("the origin reads the body: %v", err)
+						}
 					})
 					body, send := io.Pipe()
 					go func() {
