@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -26,20 +27,15 @@ const (
 	NetHTTP
 )
 
+var engineNames = []string{OwnEngine: "own", NetHTTP: "net/http"}
+
 // String returns the engine as it is written in settings.
-func (e Engine) String() string {
-	if e == NetHTTP {
-		return "net/http"
-	}
-	return "own"
-}
+func (e Engine) String() string { return engineNames[e] }
 
 // ParseEngine parses own or net/http.
 func ParseEngine(text string) (Engine, error) {
-	for _, e := range []Engine{OwnEngine, NetHTTP} {
-		if e.String() == text {
-			return e, nil
-		}
+	if i := slices.Index(engineNames, text); i >= 0 {
+		return Engine(i), nil
 	}
 	return 0, errors.New("must be own or net/http")
 }

@@ -250,9 +250,9 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// A new connection is answered if its first request comes within LastMoment after Shutdown, else it is
-// closed then.
-func TestShutdownWithNewConnections(t *testing.T) {
+// Shutdown closes connections that wait for another request. A new connection is answered if its first request comes
+// within conns.LastMoment, else it is closed then.
+func TestShutdown(t *testing.T) {
 	const ask = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, test := range []struct {
 		name string

@@ -19,6 +19,7 @@ type relay struct{ origin *http1.Origin }
 
 func (h relay) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 	if strings.HasPrefix(string(r.Path()), "/refused") {
+		c.Refuse(false)
 		c.Answer(r, 429, []byte("Retry-After: 1\r\n"), "slow down\n")
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/proxy"
 )
@@ -230,38 +231,56 @@ func TestCheckByUnixSocket(t *testing.T) {
 	}
 }
 
+// An asker is a proxy that asks a Check about requests for a path.
+type asker struct {
+	t         *testing.T
+	c         *http.Client
+	url, path string
+}
+
+func newAsker(t *testing.T, rules, path string) *asker {
+	return &asker{t, client(t), newCheck(t, rules, proxy.CheckOptions{}, trustLocal), path}
+}
+
+func (a *asker) ask(method, to, client string, more ...string) (status int) {
+	a.t.Helper()
+	header := append([]string{"X-Forwarded-Method", "POST", "X-Forwarded-Uri", a.path, "X-Forwarded-For", client}, more...)
+	resp, _ := do(a.t, a.c, newRequest(a.t, method, a.url+to, nil, header...))
+	return resp.StatusCode
+}
+
+func (a *asker) refused(client string) bool {
+	a.t.Helper()
+	return a.ask("GET", "/check", client) == http.StatusTooManyRequests
+}
+
+// await waits until a client is refused.
+func (a *asker) await(client string) {
+	a.t.Helper()
+	harness.Until(a.t, client+" is refused", patience, time.Millisecond, func() bool { return a.refused(client) })
+}
+
+// report reports an answer to a client.
+func (a *asker) report(client, status string, more ...string) {
+	a.t.Helper()
+	if got := a.ask("POST", "/report", client, append(more, "X-Origin-Status", status)...); got != http.StatusNoContent {
+		a.t.Fatalf("report: %d", got)
+	}
+}
+
 // Rules that count answers count what is reported, and not what the node has refused.
 func TestReport(t *testing.T) {
-	const rules = "rules: [{id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}]"
-	url := newCheck(t, rules, proxy.CheckOptions{}, trustLocal)
-	c := client(t)
-	describe := func(client string, more ...string) []string {
-		return append([]string{"X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/login", "X-Forwarded-For", client}, more...)
-	}
-	report := func(client string, more ...string) {
-		t.Helper()
-		if resp, body := do(t, c, newRequest(t, "POST", url+"/report", nil, describe(client, more...)...)); resp.StatusCode != http.StatusNoContent {
-			t.Fatalf("report: %d %s", resp.StatusCode, body)
-		}
-	}
-	check := func(client string) int {
-		t.Helper()
-		resp, _ := do(t, c, newRequest(t, "GET", url+"/check", nil, describe(client)...))
-		return resp.StatusCode
-	}
+	a := newAsker(t, "rules: [{id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}]", "/login")
 	for range 20 {
-		report("192.0.2.1", "X-Origin-Status", "200")
-		report("192.0.2.2", "X-Origin-Status", "401", "X-Edge-Verdict", "blocked")
-		report("192.0.2.3", "X-Origin-Status", "401", "X-Edge-Verdict", "passed")
-		report("192.0.2.4", "X-Origin-Status", "401")
+		a.report("192.0.2.1", "200")
+		a.report("192.0.2.2", "401", "X-Edge-Verdict", "blocked")
+		a.report("192.0.2.3", "401", "X-Edge-Verdict", "passed")
+		a.report("192.0.2.4", "401")
 	}
-	for deadline := time.Now().Add(2 * time.Minute); check("192.0.2.3") != 429 || check("192.0.2.4") != 429; {
-		if time.Now().After(deadline) {
-			t.Fatal("who was reported is not refused")
-		}
-	}
+	a.await("192.0.2.3")
+	a.await("192.0.2.4")
 	for _, innocent := range []string{"192.0.2.1", "192.0.2.2"} {
-		if got := check(innocent); got != 200 {
+		if got := a.ask("GET", "/check", innocent); got != 200 {
 			t.Errorf("%s gets %d", innocent, got)
 		}
 	}
@@ -269,31 +288,7 @@ func TestReport(t *testing.T) {
 
 // A report tells the cost of a request, for rules that read it from the answer.
 func TestReportedCost(t *testing.T) {
-	const rules = "rules: [{id: all, count: {cost: 2, cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 168h}]}]"
-	url := newCheck(t, rules, proxy.CheckOptions{}, trustLocal)
-	c := client(t)
-	describe := func(client string, more ...string) []string {
-		return append([]string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-For", client}, more...)
-	}
-	report := func(client string, cost ...string) {
-		t.Helper()
-		header := describe(client, append([]string{"X-Origin-Status", "200"}, cost...)...)
-		if resp, body := do(t, c, newRequest(t, "POST", url+"/report", nil, header...)); resp.StatusCode != http.StatusNoContent {
-			t.Fatalf("report: %d %s", resp.StatusCode, body)
-		}
-	}
-	refused := func(client string) bool {
-		resp, _ := do(t, c, newRequest(t, "GET", url+"/check", nil, describe(client)...))
-		return resp.StatusCode == http.StatusTooManyRequests
-	}
-	await := func(client string) {
-		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); !refused(client); {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is not refused", client)
-			}
-		}
-	}
+	a := newAsker(t, "rules: [{id: all, count: {cost: 2, cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 168h}]}]", "/")
 	for i, test := range []struct {
 		cost []string
 		pass int
@@ -307,15 +302,15 @@ func TestReportedCost(t *testing.T) {
 	} {
 		client, other := fmt.Sprintf("192.0.2.%d", i), fmt.Sprintf("198.51.100.%d", i)
 		for range test.pass {
-			report(client, test.cost...)
+			a.report(client, "200", test.cost...)
 		}
-		report(other, "X-Origin-Cost", "101")
-		await(other)
-		if refused(client) {
+		a.report(other, "200", "X-Origin-Cost", "101")
+		a.await(other)
+		if a.refused(client) {
 			t.Errorf("the client is refused after %d reports with %q", test.pass, test.cost)
 		}
-		report(client, test.cost...)
-		await(client)
+		a.report(client, "200", test.cost...)
+		a.await(client)
 	}
 }
 

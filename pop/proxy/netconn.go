@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -328,7 +329,7 @@ func (w *watch) malformed() {
 // speak HTTP/2.
 func (w *watch) wrote(p []byte) {
 	w.out.feed(p, func(f *frames) {
-		if f.kind() == frameGoAway && f.n == len(f.head) && f.head[16] != 0 && !w.waits() {
+		if f.kind() == frameGoAway && f.at == len(f.head) && f.head[16] != 0 && !w.waits() {
 			go w.malformed() // it may close the connection that the server is writing to
 		}
 	})
@@ -344,52 +345,46 @@ func (w *watch) waits() bool {
 // frames finds the frames in a stream of bytes.
 type frames struct {
 	head [17]byte // a frame's header and first bytes
-	n    int      // bytes of head
-	left int      // bytes of the frame after head
+	at   int      // bytes of the frame that have passed; 0 between frames
 }
 
-func (f *frames) length() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
-func (f *frames) kind() byte  { return f.head[3] }
+const frameHeader = 9 // bytes
+
+func (f *frames) size() int {
+	return frameHeader + (int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]))
+}
+func (f *frames) kind() byte { return f.head[3] }
 func (f *frames) stream() uint32 {
-	return uint32(f.head[5]&0x7f)<<24 | uint32(f.head[6])<<16 | uint32(f.head[7])<<8 | uint32(f.head[8])
+	return binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1)
 }
 
-// feed processes the next bytes, and calls begun for each frame that begins in them.
+// feed processes the next bytes, and calls begun for each frame when its head is complete.
 func (f *frames) feed(p []byte, begun func(*frames)) {
 	for len(p) > 0 {
-		if f.left > 0 {
-			k := min(f.left, len(p))
-			f.left -= k
-			p = p[k:]
-			continue
+		to := frameHeader
+		if f.at >= frameHeader {
+			to = f.size()
 		}
-		if f.whole() {
-			f.n = 0
+		if f.at < len(f.head) {
+			to = min(to, len(f.head))
+			copy(f.head[f.at:to], p)
 		}
-		k := copy(f.head[f.n:f.want()], p)
-		f.n += k
-		p = p[k:]
-		if f.whole() {
-			f.left = f.length() - (f.n - 9)
+		n := min(to-f.at, len(p))
+		f.at += n
+		p = p[n:]
+		if f.at < frameHeader {
+			return
+		}
+		if f.at == min(f.size(), len(f.head)) {
 			begun(f)
 		}
+		if f.at == f.size() {
+			f.at = 0
+		}
 	}
 }
-
-// want returns the length of head for the frame.
-func (f *frames) want() int {
-	if f.n < 9 {
-		return 9
-	}
-	return 9 + min(8, f.length())
-}
-
-func (f *frames) whole() bool { return f.n >= 9 && f.n == f.want() }
 
 // within reports whether a frame other than DATA has begun and not ended.
 func (f *frames) within() bool {
-	if f.n > 0 && !f.whole() {
-		return f.n < 4 || f.kind() != frameData
-	}
-	return f.left > 0 && f.kind() != frameData
+	return f.at > 0 && (f.at < 4 || f.kind() != frameData)
 }
