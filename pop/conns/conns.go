@@ -113,18 +113,24 @@ func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 	return ctx.Err()
 }
 
-// A Server serves connections and ends them. Its methods may be called concurrently.
-type Server[C comparable] struct {
-	// How connections end. These functions may be called from any goroutine, and must not block.
-	Idle   func(c C, refused bool) bool // ends c if it waits for a request, and reports whether it has; see EndIdle
+// Ends are the ways to end a connection. Servers call them from any goroutine; they must not block.
+type Ends[C any] struct {
+	Idle   func(c C, refused bool) bool // ends c if it waits for a request, and reports whether it has; see Server.EndIdle
 	Leave  func(C)                      // ends c when it waits for another request
 	Finish func(C)                      // ends c when it waits for a request, even for its first one
 	Cut    func(C)                      // closes c
+}
 
+// A Server serves connections and ends them. Its methods may be called concurrently.
+type Server[C comparable] struct {
+	ends    Ends[C]
 	conns   Set[C]
 	leaving atomic.Bool
 	ending  atomic.Bool
 }
+
+// NewServer returns a server whose connections end by ends.
+func NewServer[C comparable](ends Ends[C]) *Server[C] { return &Server[C]{ends: ends} }
 
 // LastMoment is how long a server that shuts down waits for the first request of a new connection: its
 // client has not been asked to close it yet.
@@ -154,7 +160,7 @@ func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
 // EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
 // refused is set, it ends only connections whose last request was refused.
 func (s *Server[C]) EndIdle(refused bool, most int) (ended int) {
-	return s.conns.End(most, func(c C) bool { return s.Idle(c, refused) })
+	return s.conns.End(most, func(c C) bool { return s.ends.Idle(c, refused) })
 }
 
 // AskToLeave makes every further answer ask its client to close the connection, or to open no more streams.
@@ -172,9 +178,9 @@ func (s *Server[C]) IsEnding() bool { return s.ending.Load() }
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
 	s.ending.Store(true)
-	s.conns.Close(s.Leave)
-	defer time.AfterFunc(LastMoment, func() { s.conns.each(s.Finish) }).Stop()
-	return s.conns.Wait(ctx, s.Cut)
+	s.conns.Close(s.ends.Leave)
+	defer time.AfterFunc(LastMoment, func() { s.conns.each(s.ends.Finish) }).Stop()
+	return s.conns.Wait(ctx, s.ends.Cut)
 }
 
 // Peer returns the remote address of conn, or that of a PROXY protocol header.

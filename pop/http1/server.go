@@ -57,7 +57,7 @@ type Options struct {
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	conns.Server[*Conn]
+	*conns.Server[*Conn]
 	o     Options
 	clock Clock
 }
@@ -68,14 +68,14 @@ func NewServer(o Options) *Server {
 	if o.Tunnels == nil {
 		o.Tunnels = context.Background()
 	}
-	return &Server{o: o, Server: conns.Server[*Conn]{
+	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
 		Idle: func(c *Conn, refused bool) bool {
 			return c.endIn(spare) || !refused && c.endIn(idle, unused)
 		},
 		Leave:  func(c *Conn) { c.endIn(spare, idle) },
 		Finish: func(c *Conn) { c.endIn(unused) },
 		Cut:    (*Conn).cut,
-	}}
+	})}
 }
 
 // A Start describes a connection for ServeConn.

@@ -55,7 +55,7 @@ type Options struct {
 
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
-	conns.Server[*Conn]
+	*conns.Server[*Conn]
 	o     Options
 	clock http1.Clock
 }
@@ -66,12 +66,12 @@ func NewServer(o Options) *Server {
 	o.MaxStreams = cmp.Or(o.MaxStreams, 128)
 	o.MaxOverhead = cmp.Or(o.MaxOverhead, 1000)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	return &Server{o: o, Server: conns.Server[*Conn]{
+	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
 		Idle:   (*Conn).endWaiting,
 		Leave:  func(c *Conn) { go c.drain() }, // it may have to wait for the client
 		Finish: func(c *Conn) { go c.finish() },
 		Cut:    func(c *Conn) { _ = c.conn.Close() },
-	}}
+	})}
 }
 
 // ServeConn serves a connection in a new goroutine.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -55,16 +56,16 @@ type FrontOptions struct {
 	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
 	MaxStreams, MaxOverhead int
 
-	// Tunnels ends, when it is done, connections that have switched to another protocol.
+	// Tunnels ends, when it is done, connections that have switched to another protocol. If nil, they end when
+	// the client or the origin closes them.
 	Tunnels context.Context
 }
 
 // NewFront returns a Front for the connections of ln, which may use TLS. Run runs it.
 func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
 	f := &Front{p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{})}
-	if o.Handler == nil {
-		o.Handler = p
-	}
+	o.Handler = cmp.Or[Handler](o.Handler, p)
+	o.Tunnels = cmp.Or(o.Tunnels, context.Background())
 	if o.NetHTTP {
 		f.http1, f.http2 = newNetServer(p, &o, false), newNetServer(p, &o, true)
 	} else {

@@ -24,19 +24,19 @@ import (
 // server reads and writes, to notice invalid requests that it answers itself: these count, and mitigated clients
 // get the same refusal as for other requests.
 type netServer struct {
-	conns.Server[*conn]
+	*conns.Server[*conn]
 	p       *Proxy
 	o       *FrontOptions
 	isHTTP2 bool
 }
 
 func newNetServer(p *Proxy, o *FrontOptions, isHTTP2 bool) *netServer {
-	return &netServer{p: p, o: o, isHTTP2: isHTTP2, Server: conns.Server[*conn]{
+	return &netServer{p: p, o: o, isHTTP2: isHTTP2, Server: conns.NewServer(conns.Ends[*conn]{
 		Idle:   func(*conn, bool) bool { return false },
 		Leave:  (*conn).leave,
 		Finish: (*conn).finish,
 		Cut:    func(c *conn) { _ = c.server.Close() },
-	}}
+	})}
 }
 
 // ServeConn serves a connection in a new goroutine, by a server of its own.

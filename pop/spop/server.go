@@ -39,7 +39,7 @@ type Options struct {
 
 // A Server serves connections of HAProxy. Its methods may be called concurrently.
 type Server struct {
-	conns.Server[*conn]
+	*conns.Server[*conn]
 	o  Options
 	ln net.Listener
 }
@@ -50,11 +50,11 @@ func NewServer(ln net.Listener, o Options) *Server {
 	o.HelloTimeout = cmp.Or(o.HelloTimeout, 10*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	end := func(c *conn) { _ = c.SetReadDeadline(past) }
-	return &Server{o: o, ln: ln, Server: conns.Server[*conn]{
+	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
 		Leave:  end,
 		Finish: end,
 		Cut:    func(c *conn) { _ = c.Close() },
-	}}
+	})}
 }
 
 // Run serves connections until Shutdown.
