@@ -2,7 +2,6 @@ package limit_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -63,11 +62,7 @@ func TestDecisionLog(t *testing.T) {
 		time.Sleep(time.Second)
 
 		var got []string
-		for _, text := range slices.Backward(log.Recent()) {
-			var line decision.Line
-			if err := json.Unmarshal(text, &line); err != nil {
-				t.Fatal(err)
-			}
+		for _, line := range slices.Backward(log.Recent()) {
 			if line.Event == decision.EventCount {
 				got = append(got, fmt.Sprintf("%s count %d, decided %t", line.Rule, line.Cost, line.Decided == decided))
 				continue
