@@ -23,22 +23,13 @@ const (
 	denyIgnored         // it passed despite being on the deny list
 )
 
-// classify sets the outcome of each request.
-func (c *court) classify() {
-	c.outcomes = make([]outcome, c.trace.Len())
-	for i := range c.outcomes {
-		q := c.trace.At(i)
-		c.outcomes[i] = c.outcome(int32(i), &q.Answer)
+// outcomeOf returns the outcome of a request.
+func (c *court) outcomeOf(q *request) outcome {
+	a, s := &q.Answer, c.book.of(q)
+	some := func(is func(r *rule.Rule) bool) bool {
+		return slices.ContainsFunc(s.keys, func(k *key) bool { return is(k.rule) })
 	}
-}
-
-func (c *court) outcome(i int32, a *Answer) outcome {
-	var rules []*rule.Rule
-	for _, k := range c.book.keysOf(i) {
-		rules = append(rules, c.book.keys[k].rule)
-	}
-	refusing := slices.ContainsFunc(rules, func(r *rule.Rule) bool { return refuses(r, a) })
-	list := c.book.list[c.book.of[i]]
+	refusing := some(func(r *rule.Rule) bool { return refuses(r, a) })
 	switch {
 	case a.Failure == NotSent:
 		return unsent
@@ -46,11 +37,11 @@ func (c *court) outcome(i int32, a *Answer) outcome {
 		return refused
 	case a.Failure != Answered, slices.ContainsFunc(c.others, func(r *rule.Rule) bool { return refuses(r, a) }):
 		return uncertain
-	case list == rule.Denied && a.Status == http.StatusForbidden:
+	case s.list == rule.Denied && a.Status == http.StatusForbidden:
 		return denied
-	case list == rule.Denied:
+	case s.list == rule.Denied:
 		return denyIgnored
-	case a.Status == http.StatusServiceUnavailable && a.Retry != NoRetry && !a.Prepared && slices.ContainsFunc(rules, failsClosed):
+	case a.Status == http.StatusServiceUnavailable && a.Retry != NoRetry && !a.Prepared && some(func(r *rule.Rule) bool { return r.OnFailure == rule.FailClosed }):
 		return unavailable
 	case refusing:
 		return refused
@@ -58,16 +49,18 @@ func (c *court) outcome(i int32, a *Answer) outcome {
 		return passed
 	case a.Status == http.StatusTooManyRequests, a.Retry != NoRetry && a.Status >= 400:
 		return foreign
-	case a.Status == http.StatusBadGateway, a.Status == http.StatusGatewayTimeout:
-		return uncertain // the node did not reach the origin
-	case a.Head && slices.ContainsFunc(rules, func(r *rule.Rule) bool { return r.Action == rule.ShadowBan && r.Response.Status == a.Status }):
+	case q.originFailed():
+		return uncertain
+	case a.Head && some(func(r *rule.Rule) bool { return r.Action == rule.ShadowBan && r.Response.Status == a.Status }):
 		return uncertain
 	}
 	return passed
 }
 
-// failsClosed reports whether a rule refuses requests that it cannot count.
-func failsClosed(r *rule.Rule) bool { return r.OnFailure == rule.FailClosed }
+// originFailed reports whether the node did not reach the origin.
+func (q *request) originFailed() bool {
+	return q.Answer.Status == http.StatusBadGateway || q.Answer.Status == http.StatusGatewayTimeout
+}
 
 // refuses reports whether an answer may be a rule's refusal.
 func refuses(r *rule.Rule, a *Answer) bool {
@@ -128,29 +121,28 @@ type RetryAfter struct {
 }
 
 // alone reports whether q was sent so late that traffic from before the trace no longer matters.
-func (c *court) alone(q *Request) bool { return q.Sent-c.trace.At(0).Sent > 2*c.memory+c.lag }
+func (c *court) alone(q *request) bool { return q.Sent-c.requests[0].Sent > 2*c.memory+c.lag }
 
-// seen reports whether the client can recognize the refusal of its request.
-func seen(b *book, i int32, a *Answer) bool {
-	return a.Failure == Answered && slices.ContainsFunc(b.keysOf(i), func(k int32) bool {
-		r := b.keys[k].rule
-		return r.Action != rule.ShadowBan && refuses(r, a)
+// seen reports whether the client can recognize the refusal of its request by one of these keys.
+func seen(keys []*key, q *request) bool {
+	return q.Answer.Failure == Answered && slices.ContainsFunc(keys, func(k *key) bool {
+		return k.rule.Action != rule.ShadowBan && refuses(k.rule, &q.Answer)
 	})
 }
 
 // headers counts answers whose headers contradict their status.
 func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
-	for i, o := range c.outcomes {
-		q := c.trace.At(i)
-		a := &q.Answer
-		visible := o == refused && seen(b, int32(i), a)
-		hidden := len(b.keysOf(int32(i))) > 0 && !slices.ContainsFunc(b.keysOf(int32(i)), func(k int32) bool { return b.keys[k].rule.Action != rule.ShadowBan })
-		if (o == refused && !visible || o == passed && hidden) && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
+	for i := range c.requests {
+		q := &c.requests[i]
+		a, keys := &q.Answer, b.keysOf(q)
+		visible := q.outcome == refused && seen(keys, q)
+		hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != rule.ShadowBan })
+		if (q.outcome == refused && !visible || q.outcome == passed && hidden) && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
 			h.ShadowShown++
 			continue
 		}
 		switch {
-		case o == passed && a.Retry >= 0 && a.Status < 400:
+		case q.outcome == passed && a.Retry >= 0 && a.Status < 400:
 			h.PassedRetryAfter++
 		case !visible:
 		case a.Retry == NoRetry:
@@ -188,45 +180,48 @@ const returnMargin = 50_000
 // therefore applies to each key of the request, and a request must pass once the Retry-After of
 // all its keys has elapsed. If the actions of the rules differ, the most severe one answers, and
 // the others are unknown.
-func (c *court) returned(b *book, wrong, shed map[int32]bool, r *RetryAfter) {
+func (c *court) returned(b *book, wrong map[*request]bool, shed map[*key]bool, r *RetryAfter) {
 	promises := make([]promise, len(b.keys))
 	for n := range promises {
 		promises[n].lastPass = -c.lag
 	}
-	for i, o := range c.outcomes {
-		q, keys := c.trace.At(i), b.keysOf(int32(i))
-		if o == unsent {
-			continue
-		}
+	for _, q := range c.sent {
+		keys := b.keysOf(q)
 		// A shedding rule counts the refused request itself, so Retry-After promises nothing.
-		if slices.ContainsFunc(keys, func(n int32) bool { return shed[n] }) {
+		if slices.ContainsFunc(keys, func(k *key) bool { return shed[k] }) {
 			continue
 		}
-		if b.sheds {
-			keys = slices.DeleteFunc(slices.Clone(keys), func(n int32) bool { return b.keys[n].rule.Action == rule.Shed })
-		}
-		due := len(keys) > 0 && !slices.ContainsFunc(keys, func(n int32) bool {
-			p := &promises[n]
+		keys = without(keys, (*key).sheds)
+		due := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool {
+			p := &promises[k.n]
 			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+c.lag
 		})
-		visible := o == refused && seen(b, int32(i), &q.Answer)
+		visible := q.outcome == refused && seen(b.keysOf(q), q)
 		switch {
-		case due && o == passed:
+		case due && q.outcome == passed:
 			r.Checked++
-		case due && visible && !wrong[int32(i)]:
+		case due && visible && !wrong[q]:
 			r.Checked++
 			r.Untrue++
 		}
-		alike := !slices.ContainsFunc(keys, func(n int32) bool { return b.keys[n].rule.Action != b.keys[keys[0]].rule.Action })
-		for _, n := range keys {
-			switch p := &promises[n]; {
-			case o != refused:
+		alike := !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != keys[0].rule.Action })
+		for _, k := range keys {
+			switch p := &promises[k.n]; {
+			case q.outcome != refused:
 				p.lastPass = max(p.lastPass, q.Done)
 			case visible && q.Answer.Retry > 0 && alike:
 				p.sent, p.until = q.Sent, q.Done+int64(q.Answer.Retry)*1e6
 			}
 		}
 	}
+}
+
+// without returns the entries of list that are not some, in list itself if there is none.
+func without[T any](list []T, some func(T) bool) []T {
+	if slices.ContainsFunc(list, some) {
+		list = slices.DeleteFunc(slices.Clone(list), some)
+	}
+	return list
 }
 
 // String describes the contradictions. bad is the number of refusals with an invalid Retry-After.

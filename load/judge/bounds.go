@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -30,8 +29,8 @@ type model struct {
 // nodes count separately. A request may arrive at any time between being sent and being answered.
 type bound struct{ most, least counter }
 
-// keyBounds is the state of a key during a trial.
-type keyBounds struct {
+// A state is what a trial knows about a key.
+type state struct {
 	limits [][]bound // by node
 	spans  []span    // by node
 
@@ -53,15 +52,21 @@ type span struct {
 	over, sheds int64
 }
 
+// refuses returns the time until which the rule of k may refuse requests.
+func (s *span) refuses(k *key) int64 {
+	if k.sheds() {
+		return s.over
+	}
+	return s.may
+}
+
 // A violation is a request that passed although it had to be refused, or vice versa.
 type violation struct {
-	request, key int32 // one of its keys; noKey if no rule refuses this way
+	request      *request
+	key          *key // one of its keys; nil if no rule refuses this way
 	leak         bool
 	since, until int64 // if leak, when it had to be refused, else when it last may have been; 0 if never
 }
-
-// noKey is the key of a request that no rule can have refused.
-const noKey = -1
 
 // A trial compares a trace with a model.
 type trial struct {
@@ -69,33 +74,25 @@ type trial struct {
 	b        *book
 	m        model
 	lag      int64
-	keys     []*keyBounds
+	states   []*state // by key; nil if it cannot exceed a threshold
 	nodes    int
-	sent     []int32        // the requests of the trial, in the order in which they were sent
-	done     []int32        // the same, in the order in which they were answered
-	one      map[int32]bool // if not nil, only these keys, treated as one
-	brief    bool           // do not check the remaining requests in answers
+	sent     []*request    // the requests of the trial, in the order in which they were sent
+	done     []*request    // the same, in the order in which they were answered
+	one      map[*key]bool // if not nil, only these keys, treated as one
+	brief    bool          // do not check the remaining requests in answers
 	found    []violation
-	leaked   map[int32]bool // requests that passed but had to be refused: they may not have been counted
+	leaked   map[*request]bool // requests that passed but had to be refused: they may not have been counted
 	retry    RetryAfter
-	reported uint64  // passed answers that report the remaining requests
-	tooFew   []int32 // those that report too few
-	tooMany  []int32 // those that report too many
+	reported uint64     // passed answers that report the remaining requests
+	tooFew   []*request // those that report too few
+	tooMany  []*request // those that report too many
 
-	offers map[int32]*offer // requests with keys of shedding rules; passed ones are removed when answered
+	claims map[*request][]claim // by key, of requests with keys of shedding rules; those of passed ones are removed when answered
+	shed   map[*request]bool    // requests that a shedding rule may have refused
 }
 
 func (c *court) trial(b *book, m model) *trial {
-	return &trial{c: c, b: b, m: m, lag: c.lag, nodes: max(1, len(c.trace.Nodes())), sent: c.bySent, done: c.byDone}
-}
-
-// counters returns new counters for the limits of a key.
-func (t *trial) counters(k int32) (list []bound) {
-	r := t.b.keys[k].rule
-	for _, l := range r.Limits {
-		list = append(list, bound{t.m.counter(r, l), t.m.counter(r, l)})
-	}
-	return list
+	return &trial{c: c, b: b, m: m, lag: c.lag, nodes: max(1, len(c.trace.Nodes())), sent: c.sent, done: c.done}
 }
 
 // counter returns a new counter for limit l of r.
@@ -117,32 +114,33 @@ func (m *model) counter(r *rule.Rule, l rule.Limit) counter {
 // busy reports whether a key has enough requests to exceed a threshold. Other keys need no state,
 // and there may be a million of them.
 func (t *trial) busy(k *key) bool {
-	for _, l := range k.rule.Limits {
-		if n := k.most(); n > t.threshold(l.Threshold) || t.m.twice && 2*n > t.threshold(l.Threshold) {
-			return true
-		}
+	n := k.most()
+	if t.m.twice {
+		n *= 2
 	}
-	return false
+	return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return n > t.threshold(l) })
 }
 
-func (t *trial) threshold(n uint64) int64 { return max(0, int64(min(n, 1<<62))+t.m.more) }
+// threshold returns the threshold of a limit according to the model.
+func (t *trial) threshold(l rule.Limit) int64 {
+	return max(0, int64(min(l.Threshold, 1<<62))+t.m.more)
+}
 
 // prepare creates the state of each busy key.
 func (t *trial) prepare() {
-	t.keys, t.leaked, t.offers = make([]*keyBounds, len(t.b.keys)), map[int32]bool{}, map[int32]*offer{}
-	for i := range t.keys {
-		if t.one == nil && t.busy(&t.b.keys[i]) {
-			t.keys[i] = t.newKey()
+	t.states, t.leaked, t.claims, t.shed = make([]*state, len(t.b.keys)), map[*request]bool{}, map[*request][]claim{}, map[*request]bool{}
+	one := t.newState()
+	for n, k := range t.b.keys {
+		if t.one[k] {
+			t.states[n] = one
+		} else if t.one == nil && t.busy(k) {
+			t.states[n] = t.newState()
 		}
-	}
-	one := t.newKey()
-	for k := range t.one {
-		t.keys[k] = one
 	}
 }
 
-func (t *trial) newKey() *keyBounds {
-	return &keyBounds{limits: make([][]bound, t.slots(t.m.apart)), spans: make([]span, t.slots(t.m.alone))}
+func (t *trial) newState() *state {
+	return &state{limits: make([][]bound, t.slots(t.m.apart)), spans: make([]span, t.slots(t.m.alone))}
 }
 
 func (t *trial) slots(each bool) int {
@@ -152,7 +150,7 @@ func (t *trial) slots(each bool) int {
 	return 1
 }
 
-func slot(each bool, q *Request) int {
+func slot(each bool, q *request) int {
 	if each {
 		return q.Node
 	}
@@ -160,148 +158,123 @@ func slot(each bool, q *Request) int {
 }
 
 // limitsAt returns the bounds of a key at the node that answered q.
-func (t *trial) limitsAt(k int32, q *Request) []bound {
-	at := &t.keys[k].limits[slot(t.m.apart, q)]
+func (t *trial) limitsAt(k *key, q *request) []bound {
+	at := &t.states[k.n].limits[slot(t.m.apart, q)]
 	if *at == nil {
-		*at = t.counters(k)
+		for _, l := range k.rule.Limits {
+			*at = append(*at, bound{t.m.counter(k.rule, l), t.m.counter(k.rule, l)})
+		}
 	}
 	return *at
+}
+
+// spanOf returns the span of a key at the node that answered q, or nil if the key cannot exceed a threshold.
+func (t *trial) spanOf(k *key, q *request) *span {
+	if t.states[k.n] == nil {
+		return nil
+	}
+	return &t.states[k.n].spans[slot(t.m.alone, q)]
 }
 
 // run processes the events of all requests in order: sent, answered, and settled, that is, the
 // lag has passed since the answer. It returns the violations found.
 func (t *trial) run() []violation {
 	t.prepare()
-	sent, answered, settled := &cursor{c: t.c, order: t.sent}, &cursor{c: t.c, order: t.done}, &cursor{c: t.c, order: t.done}
-	for {
-		some, more := sent.more(), answered.more()
-		if !some && !more {
-			return t.found
+	sent, settled := 0, 0
+	for done := 0; done < len(t.done); {
+		next := t.done[done].Done
+		asks := sent < len(t.sent) && t.sent[sent].Sent <= next
+		if asks {
+			next = t.sent[sent].Sent
 		}
-		first := some && (!more || sent.q.Sent <= answered.q.Done)
-		now := answered.q.Done
-		if first {
-			now = sent.q.Sent
+		for ; settled < done && t.done[settled].Done+t.c.skew+t.lag <= next; settled++ {
+			t.settled(t.done[settled])
 		}
-		for ; settled.more() && settled.q.Done+t.c.skew+t.lag <= now; settled.next() {
-			t.settled(settled.i, &settled.q)
-		}
-		if first {
-			t.asked(sent.i, &sent.q)
-			sent.next()
+		if asks {
+			t.asked(t.sent[sent])
+			sent++
 		} else {
-			t.answered(answered.i, &answered.q)
-			answered.next()
+			t.answered(t.done[done])
+			done++
 		}
 	}
+	return t.found
 }
-
-// A cursor iterates over requests.
-type cursor struct {
-	c     *court
-	order []int32
-	at    int
-	read  int // requests read into i and q
-	i     int32
-	q     Request
-}
-
-// more reports whether there is another request, and reads it into q.
-func (s *cursor) more() bool {
-	if s.at == len(s.order) {
-		return false
-	}
-	if s.read == s.at {
-		s.read++
-		s.i = s.order[s.at]
-		s.q = s.c.at(s.i)
-	}
-	return true
-}
-
-func (s *cursor) next() { s.at++ }
 
 // blurred returns the earliest and latest time at which a request may have been counted.
-func (t *trial) blurred(q *Request) (from, to int64) { return q.Sent - t.c.skew, q.Done + t.c.skew }
+func (t *trial) blurred(q *request) (from, to int64) { return q.Sent - t.c.skew, q.Done + t.c.skew }
 
-// counts reports whether a request may and must be counted under a key.
-func (t *trial) counts(k int32, i int32, q *Request) (may, must bool) {
-	o := t.c.outcomes[i]
-	r := t.b.keys[k].rule
+// counts reports whether a request may and must be counted under a key, as far as is known yet.
+func (t *trial) counts(k *key, q *request) (may, must bool) {
 	status := q.Answer.Status
-	if o == refused || o == uncertain {
+	if q.outcome == refused || q.outcome == uncertain {
 		status = q.Answer.Expected
 	}
-	fits := t.m.statuses || countsStatus(r, status)
-	switch o {
+	fits := t.m.statuses || countsStatus(k.rule, status)
+	switch q.outcome {
 	case passed:
 		return fits, fits
 	case uncertain, unavailable:
 		return fits, false
 	case refused:
-		if r.Action == rule.Shed {
-			return t.offered(k, i, q)
+		if k.sheds() {
+			return t.reaches(k, q)
 		}
 		// It certainly counts only if no other rule can have refused it.
-		rule := r.CountWhileMitigated && !t.m.passed
-		return fits && (t.m.refused || rule), fits && (t.m.refused || rule && len(t.b.keysOf(i)) == 1)
+		prolongs := k.rule.CountWhileMitigated && !t.m.passed
+		return fits && (t.m.refused || prolongs), fits && (t.m.refused || prolongs && len(t.b.keysOf(q)) == 1)
 	}
 	return false, false
 }
 
 // asked handles the sending of a request.
-func (t *trial) asked(i int32, q *Request) {
-	o := t.c.outcomes[i]
-	if o == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.maxRemaining(t.b.keysOf(i), q) {
-		t.tooMany = append(t.tooMany, i)
+func (t *trial) asked(q *request) {
+	keys := t.b.keysOf(q)
+	if q.outcome == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.maxRemaining(keys, q) {
+		t.tooMany = append(t.tooMany, q)
 	}
-	var leak *violation
-	var later []int32
-	for _, k := range t.b.keysOf(i) {
-		if t.keys[k] == nil {
+	for n, k := range keys {
+		s := t.spanOf(k, q)
+		if s == nil {
 			continue
 		}
-		s := t.spanOf(k, q)
-		if o == passed && q.Done <= s.must && leak == nil {
-			leak = &violation{i, k, true, s.mustSince, s.must}
+		if q.outcome == passed && q.Done <= s.must && !t.leaked[q] {
+			t.found = append(t.found, violation{q, k, true, s.mustSince, s.must})
+			t.leaked[q] = true
 		}
-		if may, _ := t.counts(k, i, q); may {
-			t.mayCount(k, i, q)
-		} else if o == refused && t.b.keys[k].rule.Action == rule.Shed {
-			later = append(later, k)
+		may, _ := t.counts(k, q)
+		if may {
+			t.mayCount(k, q)
 		}
-	}
-	t.offer(i, t.b.keysOf(i), later, q)
-	if leak != nil {
-		t.found = append(t.found, *leak)
-		t.leaked[i] = true
+		if k.sheds() && (q.outcome == passed || q.outcome == refused) {
+			t.claim(k, n, q, may)
+		}
 	}
 }
 
 // mayCount records that a request may have been counted under a key.
-func (t *trial) mayCount(k, i int32, q *Request) {
+func (t *trial) mayCount(k *key, q *request) {
 	from, to := t.blurred(q)
-	r, timeout := t.b.keys[k].rule, t.timeout(k)
 	s := t.spanOf(k, q)
-	enough := t.keys[k].crowd.enough(r, t.b.client[t.b.of[i]], from, to, r.MinClients)
+	enough := t.states[k.n].crowd.enough(k.rule, t.b.of(q).client, from, to, k.rule.MinClients)
 	for l, b := range t.limitsAt(k, q) {
 		latest := to
 		if t.m.kind == slidingLog {
 			latest += t.lag // it may use the time of counting
 		}
 		b.most.add(from, latest, true)
-		if t.m.twice && r.Action != rule.Shed {
+		if t.m.twice && !k.sheds() {
 			b.most.add(from, latest, true)
 		}
 		if enough || s.may >= from {
-			t.mayExceed(&b, s, q, t.threshold(r.Limits[l].Threshold), timeout)
+			t.mayExceed(&b, s, q, t.threshold(k.rule.Limits[l]), t.timeout(k))
 		}
 	}
 }
 
 // mayExceed extends s if a request that may have been counted can begin a mitigation: at once, or
 // at the start of each sub-window in which it may have been counted.
-func (t *trial) mayExceed(b *bound, s *span, q *Request, threshold, timeout int64) {
+func (t *trial) mayExceed(b *bound, s *span, q *request, threshold, timeout int64) {
 	from, to := t.blurred(q)
 	next := from
 	for at := from; ; at = next {
@@ -322,44 +295,44 @@ func (t *trial) mayExceed(b *bound, s *span, q *Request, threshold, timeout int6
 	}
 }
 
-func (t *trial) timeout(k int32) int64 {
+func (t *trial) timeout(k *key) int64 {
 	if t.m.replaced {
 		return t.m.timeout
 	}
-	return t.b.keys[k].rule.MitigationTimeout.Microseconds()
+	return k.rule.MitigationTimeout.Microseconds()
 }
 
 // answered handles the answer to a request.
-func (t *trial) answered(i int32, q *Request) {
-	keys := t.b.keysOf(i)
-	t.settle(i, keys, q)
-	switch o := t.c.outcomes[i]; {
-	case o == passed && q.Answer.Remaining >= 0 && !t.brief && t.c.alone(q):
-		t.remaining(i, keys, q)
+func (t *trial) answered(q *request) {
+	keys := t.b.keysOf(q)
+	t.settle(keys, q)
+	switch {
+	case q.outcome == passed && q.Answer.Remaining >= 0 && !t.brief && t.c.alone(q):
+		t.remaining(keys, q)
 		return
-	case o != refused && o != foreign || t.one != nil && !slices.ContainsFunc(keys, func(k int32) bool { return t.keys[k] != nil }):
+	case q.outcome != refused && q.outcome != foreign || t.one != nil && !slices.ContainsFunc(keys, func(k *key) bool { return t.states[k.n] != nil }):
 		return
 	}
-	wrong := violation{request: i, key: noKey}
+	wrong := violation{request: q}
 	may, must, ends, alike := int64(0), int64(0), int64(0), true
 	var action *rule.Action
 	for _, k := range keys {
-		if a := t.b.keys[k].rule.Action; a != rule.Shed || t.canRefuse(k, q) {
-			alike = alike && (action == nil || *action == a)
-			action = &a
+		if !k.sheds() || t.canRefuse(k, q) {
+			alike = alike && (action == nil || *action == k.rule.Action)
+			action = &k.rule.Action
 		}
-		if wrong.key == noKey && refuses(t.b.keys[k].rule, &q.Answer) {
+		if wrong.key == nil && refuses(k.rule, &q.Answer) {
 			wrong.key = k
 		}
-		if t.keys[k] == nil {
+		s := t.spanOf(k, q)
+		if s == nil {
 			continue
 		}
-		s := t.keys[k].spans[slot(t.m.alone, q)]
 		must = max(must, s.must)
-		if !refuses(t.b.keys[k].rule, &q.Answer) {
+		if !refuses(k.rule, &q.Answer) {
 			continue
 		}
-		until := s.refuses(t.b.keys[k].rule)
+		until := s.refuses(k)
 		if until >= may {
 			wrong.key, wrong.since, wrong.until = k, s.maySince, until
 		}
@@ -368,7 +341,7 @@ func (t *trial) answered(i int32, q *Request) {
 	if may < q.Sent {
 		wrong.key = t.nearest(wrong.key, keys, q)
 		t.found = append(t.found, wrong)
-	} else if q.Answer.Retry > 0 && seen(t.b, i, &q.Answer) {
+	} else if q.Answer.Retry > 0 && seen(keys, q) {
 		t.promised(q, ends, must, alike)
 	}
 }
@@ -376,7 +349,7 @@ func (t *trial) answered(i int32, q *Request) {
 // promised compares Retry-After, which is the time left on the node rounded up to seconds, with
 // the latest and earliest end of the mitigation. If rules with different actions refuse,
 // Retry-After covers only some of them.
-func (t *trial) promised(q *Request, may, must int64, alike bool) {
+func (t *trial) promised(q *request, may, must int64, alike bool) {
 	t.retry.Compared++
 	switch seconds := int64(q.Answer.Retry) * 1e6; {
 	case seconds-1e6 > max(0, may-q.Sent):
@@ -391,56 +364,57 @@ func (t *trial) promised(q *Request, may, must int64, alike bool) {
 const prolonged = 100_000
 
 // settled handles the end of a request's lag: by now it has been counted.
-func (t *trial) settled(i int32, q *Request) {
-	o := t.c.outcomes[i]
-	for _, k := range t.b.keysOf(i) {
-		if t.keys[k] == nil || t.leaked[i] {
+func (t *trial) settled(q *request) {
+	for n, k := range t.b.keysOf(q) {
+		if t.states[k.n] == nil || t.leaked[q] {
 			continue
 		}
-		_, must := t.counts(k, i, q)
-		if !t.m.apart && !t.brief && (must || t.unsure(k, i)) {
-			t.see(k, q, must)
+		_, must := t.counts(k, q)
+		if claims := t.claims[q]; claims != nil && k.sheds() {
+			must = claims[n].sure
 		}
-		if !must {
-			continue
-		}
-		from, to := t.blurred(q)
-		late := to + t.lag
-		limits := t.b.keys[k].rule.Limits
-		s := t.spanOf(k, q)
-		until, back := int64(0), int64(0)
-		timeout, grace := t.timeout(k), int64(0)
-		if o == refused && t.b.keys[k].rule.CountWhileMitigated {
-			timeout, grace = 0, prolonged
-		}
-		for l, b := range t.limitsAt(k, q) {
-			threshold := t.threshold(limits[l].Threshold)
-			b.least.add(from, to, false)
-			// Some mistakes keep the estimate from falling in the meantime.
-			if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
-				back = max(back, b.least.back(late, threshold)-t.lag-grace)
-				until = max(until, back, q.Sent+timeout-t.lag)
-			}
-		}
-		r := t.b.keys[k].rule
-		if !t.keys[k].crowded(r, t.b.client[t.b.of[i]], q.Node, t.nodes, from, late) {
-			continue
-		}
-		if r.Action == rule.Shed {
-			s.sheds = max(s.sheds, back)
-			continue
-		}
-		if until > s.must {
-			if s.must < late {
-				s.mustSince = q.Sent
-			}
-			s.must = until
+		if must {
+			t.mustCount(k, q)
 		}
 	}
 }
 
-// split returns the requests that passed and those that were refused, the latter sorted.
-func split(found []violation) (leaks, wrong []int32) {
+// mustCount records that a request must have been counted under a key.
+func (t *trial) mustCount(k *key, q *request) {
+	if !t.m.apart && !t.brief {
+		t.see(k, q)
+	}
+	from, to := t.blurred(q)
+	late := to + t.lag
+	s := t.spanOf(k, q)
+	until, back := int64(0), int64(0)
+	timeout, grace := t.timeout(k), int64(0)
+	if q.outcome == refused && k.rule.CountWhileMitigated {
+		timeout, grace = 0, prolonged
+	}
+	for l, b := range t.limitsAt(k, q) {
+		threshold := t.threshold(k.rule.Limits[l])
+		b.least.add(from, to, false)
+		// Some mistakes keep the estimate from falling in the meantime.
+		if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
+			back = max(back, b.least.back(late, threshold)-t.lag-grace)
+			until = max(until, back, q.Sent+timeout-t.lag)
+		}
+	}
+	switch {
+	case !t.states[k.n].crowded(k.rule, t.b.of(q).client, q.Node, t.nodes, from, late):
+	case k.sheds():
+		s.sheds = max(s.sheds, back)
+	case until > s.must:
+		if s.must < late {
+			s.mustSince = q.Sent
+		}
+		s.must = until
+	}
+}
+
+// split returns the requests that passed and those that were refused.
+func split(found []violation) (leaks, wrong []*request) {
 	for _, v := range found {
 		if v.leak {
 			leaks = append(leaks, v.request)
@@ -448,6 +422,5 @@ func split(found []violation) (leaks, wrong []int32) {
 			wrong = append(wrong, v.request)
 		}
 	}
-	slices.SortFunc(wrong, cmp.Compare[int32])
 	return leaks, wrong
 }

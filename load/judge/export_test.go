@@ -7,7 +7,7 @@ func KeysOf(p Properties, set *rule.Set, bits rule.ClientPrefix, n int) []string
 	r := set.Rules()[n]
 	f := formOf(&p, bits)
 	f.labels = labelsOf(set)
-	if !concerns(r, &f) {
+	if len(paths(r, &f)) == 0 {
 		return nil
 	}
 	return keys(r, &f, false)

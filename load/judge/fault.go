@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"time"
 
@@ -81,28 +80,21 @@ type investigation struct {
 	rough  bool        // last does not know when mitigations end
 	faults []Fault
 
-	overExact, overEstimate map[int32]bool // keys that exceed a threshold with all requests counted
-	mixedUp                 map[int32]bool // keys that the target confuses with another
+	overExact, overEstimate map[*key]bool // keys that exceed a threshold with all requests counted
+	mixedUp                 map[*key]bool // keys that the target confuses with another
 
 	// The requests that hypotheses are tested on.
-	sent, done []int32
-	sampled    []bool // by request
+	sent, done []*request
+	sampled    map[*request]bool
 }
 
-// A hypothesis is a mistake that may explain violations.
-type hypothesis struct {
-	name, text string
-	m          model
-	v          variant
-	rough      bool // it does not predict when mitigations end
-	trial      *trial
-	violated   map[int32]bool
-}
+// over reports whether a key ever exceeds a threshold.
+func (v *investigation) over(k *key) bool { return v.overExact[k] || v.overEstimate[k] }
 
 // investigate finds violations and what explains them. A limiter that estimates and one that logs
 // the time of every request are both correct: it assumes whichever needs fewer explanations.
 func (c *court) investigate(s *Score) *investigation {
-	overEstimate, overExact := c.everOver(model{refused: true}), c.everOver(model{refused: true, kind: slidingLog})
+	overEstimate, overExact := c.everOver(weighted), c.everOver(slidingLog)
 	var best *investigation
 	for _, k := range []kind{weighted, slidingLog} {
 		v := &investigation{c: c, s: s, last: c.trial(c.book, model{kind: k}), overEstimate: overEstimate, overExact: overExact}
@@ -145,42 +137,39 @@ const sampleSize = 30_000
 
 // sample selects the requests that hypotheses are tested on.
 func (v *investigation) sample() {
-	v.sampled = make([]bool, len(v.c.outcomes))
-	first := v.c.bySent[:min(sampleSize, len(v.c.bySent))]
-	for _, i := range first {
-		v.sampled[i] = true
-	}
+	first := min(sampleSize, len(v.c.sent))
 	requests := map[uint64]int{} // by client
-	for _, i := range v.c.bySent[len(first):] {
-		requests[v.c.at(i).Client]++
+	for _, q := range v.c.sent[first:] {
+		requests[q.Client]++
 	}
 	clients, room := map[uint64]bool{}, sampleSize
 	for _, w := range v.found {
-		client := v.c.at(w.request).Client
-		if n := requests[client]; !clients[client] && n <= room {
-			clients[client] = true
+		if n := requests[w.request.Client]; !clients[w.request.Client] && n <= room {
+			clients[w.request.Client] = true
 			room -= n
 		}
 	}
-	for _, i := range v.c.bySent[len(first):] {
-		v.sampled[i] = clients[v.c.at(i).Client]
+	v.sampled = map[*request]bool{}
+	for n, q := range v.c.sent {
+		if n < first || clients[q.Client] {
+			v.sent, v.sampled[q] = append(v.sent, q), true
+		}
 	}
-	v.sent = slices.DeleteFunc(slices.Clone(v.c.bySent), func(i int32) bool { return !v.sampled[i] })
-	v.done = slices.DeleteFunc(slices.Clone(v.c.byDone), func(i int32) bool { return !v.sampled[i] })
+	v.done = answered(v.sent)
 }
 
-// everOver returns the keys that ever exceed a threshold according to a model.
-func (c *court) everOver(m model) map[int32]bool {
-	over := map[int32]bool{}
-	if !slices.Contains(c.outcomes, refused) {
+// everOver returns the keys that ever exceed a threshold if all requests are counted.
+func (c *court) everOver(k kind) map[*key]bool {
+	over := map[*key]bool{}
+	if !c.refuses {
 		return over
 	}
-	t := c.trial(c.book, m)
+	t := c.trial(c.book, model{refused: true, kind: k})
 	t.brief = true
 	t.run()
-	for k, b := range t.keys {
-		if b != nil && b.spans[0].may > 0 {
-			over[int32(k)] = true
+	for n, s := range t.states {
+		if s != nil && s.spans[0].may > 0 {
+			over[c.book.keys[n]] = true
 		}
 	}
 	return over
@@ -195,24 +184,27 @@ func (v *investigation) report(s *Score) {
 	if leaks, _ := split(v.found); len(leaks) == 0 {
 		v.sharpen()
 	}
-	v.shedding(s)
+	for _, r := range v.c.rules {
+		if r.Action == rule.Shed {
+			s.Shed = append(s.Shed, v.shed(r))
+		}
+	}
 	v.answers()
 	s.Faults = append(s.Faults, v.faults...)
 }
 
 // add reports a fault of requests.
-func (v *investigation) add(name string, requests []int32, format string, args ...any) *Fault {
+func (v *investigation) add(name string, requests []*request, format string, args ...any) *Fault {
 	f := v.note(name, uint64(len(requests)), format, args...)
 	seen := map[uint64]bool{}
-	for _, i := range requests {
-		q := v.c.at(i)
+	for _, q := range requests {
 		if seen[q.Client] {
 			continue
 		}
 		if seen[q.Client] = true; len(f.Clients) == v.c.o.Top {
 			break
 		}
-		f.Clients = append(f.Clients, v.c.trace.Name(int(i)))
+		f.Clients = append(f.Clients, v.c.trace.Name(q.i))
 	}
 	return f
 }
@@ -225,36 +217,35 @@ func (v *investigation) note(name string, requests uint64, format string, args .
 
 // basics reports faults that need no bounds.
 func (v *investigation) basics() {
-	var by [denyIgnored + 1][]int32
-	var failed []int32
-	reached := 0
-	for i, o := range v.c.outcomes {
-		by[o] = append(by[o], int32(i))
-		if o == unsent {
-			continue
-		}
-		reached++
-		if status := v.c.at(int32(i)).Answer.Status; o == uncertain && (status == http.StatusBadGateway || status == http.StatusGatewayTimeout) {
-			failed = append(failed, int32(i))
+	var ignored, failed []*request
+	denials := 0
+	for _, q := range v.c.sent {
+		switch {
+		case q.outcome == denied:
+			denials++
+		case q.outcome == denyIgnored:
+			ignored = append(ignored, q)
+		case q.outcome == uncertain && q.originFailed():
+			failed = append(failed, q)
 		}
 	}
-	if v.s.Requests == 0 && len(by[denied])+len(by[denyIgnored]) == 0 {
+	if v.s.Requests == 0 && denials+len(ignored) == 0 {
 		v.add(NoRuleApplies, nil, "no request matches a rule that refuses: %s", v.c.whyNoRule())
 	}
-	if len(by[denyIgnored]) > 0 {
-		v.add(DenyIgnored, by[denyIgnored], "clients on the deny list do not get 403")
+	if len(ignored) > 0 {
+		v.add(DenyIgnored, ignored, "clients on the deny list do not get 403")
 	}
-	if 100*len(failed) > reached {
+	if 100*len(failed) > len(v.c.sent) {
 		v.add(OriginFails, failed, "nodes cannot reach their origin: they answer 502 or 504, which cannot be judged")
 	}
 }
 
 // whyNoRule suggests why no rule matches the requests.
 func (c *court) whyNoRule() string {
-	if len(c.rules) == 0 || !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
+	if !slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action != rule.Log }) {
 		return "every rule only logs, or is not judged"
 	}
-	if c.trace.Len() == 0 {
+	if len(c.requests) == 0 {
 		return "no request was sent"
 	}
 	p := c.trace.Properties(0, AsSent)
@@ -264,6 +255,16 @@ func (c *court) whyNoRule() string {
 		}
 	}
 	return fmt.Sprintf("the first one is %s %s at host %s; check path, method and headers of the traffic", p.Method, p.Target, p.Host)
+}
+
+// A hypothesis is a mistake that may explain violations.
+type hypothesis struct {
+	name, text string
+	m          model
+	v          variant
+	rough      bool // it does not predict when mitigations end
+	trial      *trial
+	violated   map[*request]bool
 }
 
 // hypotheses returns the known mistakes that are possible with these rules, simplest first.
@@ -285,58 +286,44 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		{name: WindowWrong, text: "its windows begin a second early", m: model{shift: -1e6}},
 		{name: CountsRefused, text: "it counts requests that it refuses", m: model{refused: true}},
 	}
-	add := func(h hypothesis) { list = append(list, h) }
-	if len(c.trace.Nodes()) > 1 {
-		add(hypothesis{name: CountsApart, text: "each node counts for itself", m: model{apart: true, alone: true}})
-		add(hypothesis{name: CountsApart, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
+	add := func(possible bool, h hypothesis) {
+		if possible {
+			list = append(list, h)
+		}
 	}
 	some := func(is func(r *rule.Rule) bool) bool { return slices.ContainsFunc(c.rules, is) }
-	if some(func(r *rule.Rule) bool { return r.CountWhileMitigated }) {
-		add(hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
-	}
-	if some(func(r *rule.Rule) bool { return r.Cost > 1 }) {
-		add(hypothesis{name: CostIgnored, text: "it counts each request once, although the rule gives them a higher cost", m: model{once: true}})
-	}
-	if some(func(r *rule.Rule) bool { return r.Overrides != "" }) {
-		add(hypothesis{name: PlansIgnored, text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true}})
-	}
-	if some(func(r *rule.Rule) bool { return r.Statuses != nil }) {
-		add(hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{statuses: true}})
-	}
-	if some(func(r *rule.Rule) bool {
+	several := len(c.trace.Nodes()) > 1
+	skips := func(r *rule.Rule) bool {
 		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
-	}) {
-		add(hypothesis{name: SharesMissing, text: "it counts requests without a value together, although the rule skips them", v: variant{share: true}})
 	}
-	if some(func(r *rule.Rule) bool { return r.Action == rule.Shed }) && len(c.rules) > 1 {
-		add(hypothesis{name: CountsNarrower, text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true}})
-	}
-	own := c.o.Client
-	own.IPv4, own.IPv6 = cmp.Or(own.IPv4, 32), cmp.Or(own.IPv6, 64)
+	add(several, hypothesis{name: CountsApart, text: "each node counts for itself", m: model{apart: true, alone: true}})
+	add(several, hypothesis{name: CountsApart, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
+	add(some(func(r *rule.Rule) bool { return r.CountWhileMitigated }),
+		hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
+	add(some(func(r *rule.Rule) bool { return r.Cost > 1 }),
+		hypothesis{name: CostIgnored, text: "it counts each request once, although the rule gives them a higher cost", m: model{once: true}})
+	add(some(func(r *rule.Rule) bool { return r.Overrides != "" }),
+		hypothesis{name: PlansIgnored, text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true}})
+	add(some(func(r *rule.Rule) bool { return r.Statuses != nil }),
+		hypothesis{name: AllStatuses, text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{statuses: true}})
+	add(some(skips), hypothesis{name: SharesMissing, text: "it counts requests without a value together, although the rule skips them", v: variant{share: true}})
+	add(c.sheds() && len(c.rules) > 1,
+		hypothesis{name: CountsNarrower, text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true}})
+	own := rule.ClientPrefix{IPv4: cmp.Or(c.o.Client.IPv4, 32), IPv6: cmp.Or(c.o.Client.IPv6, 64)}
 	for _, bits := range []int{128, 64, 56, 48} {
-		if bits != own.IPv6 {
-			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it counts IPv6 clients by /%d, not by /%d", bits, own.IPv6), v: variant{client: rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits}}})
-		}
+		add(bits != own.IPv6, hypothesis{name: ClientPrefix, text: fmt.Sprintf("it counts IPv6 clients by /%d, not by /%d", bits, own.IPv6), v: variant{client: rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits}}})
 	}
 	for _, bits := range []int{32, 24} {
-		if bits != own.IPv4 {
-			add(hypothesis{name: ClientPrefix, text: fmt.Sprintf("it counts IPv4 clients by /%d, not by /%d", bits, own.IPv4), v: variant{client: rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6}}})
-		}
+		add(bits != own.IPv4, hypothesis{name: ClientPrefix, text: fmt.Sprintf("it counts IPv4 clients by /%d, not by /%d", bits, own.IPv4), v: variant{client: rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6}}})
 	}
-	if some(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 }) {
-		add(hypothesis{name: TimeoutIgnored, text: "its mitigations ignore their timeout", m: model{replaced: true}})
-	}
-	short, long := c.lasted(found)
-	if short > 0 {
-		add(hypothesis{name: MitigationShort, text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true})
-	}
-	if long > 0 {
-		add(hypothesis{name: MitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true})
-	}
-	if violated := c.bucket(); violated != nil {
-		add(hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts periods", violated: violated, rough: true})
-	}
-	add(hypothesis{name: CountsTwice, text: "it counts some requests twice", m: model{twice: true}})
+	add(some(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 }),
+		hypothesis{name: TimeoutIgnored, text: "its mitigations ignore their timeout", m: model{replaced: true}})
+	short, long := lasted(found)
+	add(short > 0, hypothesis{name: MitigationShort, text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true})
+	add(long > 0, hypothesis{name: MitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true})
+	violated := c.bucket()
+	add(violated != nil, hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts periods", violated: violated, rough: true})
+	add(true, hypothesis{name: CountsTwice, text: "it counts some requests twice", m: model{twice: true}})
 	return list
 }
 
@@ -345,14 +332,15 @@ func rounded(micros int64) time.Duration {
 }
 
 // lasted returns how long mitigations seem to last if that is too short or too long, else 0.
-func (c *court) lasted(found []violation) (short, long int64) {
+func lasted(found []violation) (short, long int64) {
 	short = math.MaxInt64
 	for _, v := range found {
-		q := c.at(v.request)
-		if v.leak && v.since > 0 {
-			short = min(short, q.Sent-v.since)
-		} else if !v.leak && v.since > 0 {
-			long = max(long, q.Done-v.since)
+		switch {
+		case v.since <= 0:
+		case v.leak:
+			short = min(short, v.request.Sent-v.since)
+		default:
+			long = max(long, v.request.Done-v.since)
 		}
 	}
 	if short == math.MaxInt64 {
@@ -379,13 +367,6 @@ func (v *investigation) try(h *hypothesis) {
 	h.test(t, v.last.lag)
 }
 
-// whole tests a hypothesis on all requests if it predicts which ones are wrong.
-func (v *investigation) whole(h *hypothesis) {
-	if h.trial != nil {
-		h.test(v.c.trial(h.trial.b, h.m), h.trial.lag)
-	}
-}
-
 // test runs a trial of h.
 func (h *hypothesis) test(t *trial, lag int64) {
 	t.lag, h.trial = lag, t
@@ -393,8 +374,8 @@ func (h *hypothesis) test(t *trial, lag int64) {
 }
 
 // requestsOf returns the requests of violations.
-func requestsOf(found []violation) map[int32]bool {
-	requests := map[int32]bool{}
+func requestsOf(found []violation) map[*request]bool {
+	requests := map[*request]bool{}
 	for _, w := range found {
 		requests[w.request] = true
 	}
@@ -411,28 +392,20 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if len(v.left) == 0 {
 		return false
 	}
-	sampled := slices.DeleteFunc(slices.Clone(v.left), func(w violation) bool { return !v.sampled[w.request] })
-	leaks, wrong := split(sampled)
+	leaks, wrong := split(without(v.left, func(w violation) bool { return !v.sampled[w.request] }))
 	// A shedding rule may refuse any client while its key is over the threshold, so any hypothesis that puts
 	// it over would explain the refusals.
-	_, own := split(slices.DeleteFunc(sampled, func(w violation) bool { return w.key != noKey && v.c.book.keys[w.key].rule.Action == rule.Shed }))
+	_, own := split(without(v.left, func(w violation) bool { return !v.sampled[w.request] || w.key != nil && w.key.sheds() }))
 	before := requestsOf(v.found)
 	var best *hypothesis
 	most := 0
 	for i := range hypotheses {
 		h := &hypotheses[i]
 		v.try(h)
-		explains := func(list []int32) (n int) {
-			for _, i := range list {
-				if !h.violated[i] {
-					n++
-				}
-			}
-			return n
-		}
+		explains := func(list []*request) int { return len(without(list, func(q *request) bool { return h.violated[q] })) }
 		more := 0
-		for i := range h.violated {
-			if !before[i] && v.sampled[i] {
+		for q := range h.violated {
+			if !before[q] && v.sampled[q] {
 				more++
 			}
 		}
@@ -449,19 +422,23 @@ func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if best == nil {
 		return false
 	}
-	v.whole(best)
-	var explained []int32
-	v.left = slices.DeleteFunc(v.left, func(w violation) bool {
-		if best.violated[w.request] {
-			return false
-		}
-		explained = append(explained, w.request)
-		return true
-	})
-	v.add(best.name, explained, "%s", best.text)
-	v.rough = v.rough || best.rough
-	if best.trial != nil {
+	if best.trial != nil { // test it on all requests
+		best.test(v.c.trial(best.trial.b, best.m), best.trial.lag)
 		v.last = best.trial
 	}
+	v.rough = v.rough || best.rough
+	v.add(best.name, v.take(func(w violation) bool { return !best.violated[w.request] }), "%s", best.text)
 	return true
+}
+
+// take removes the violations that are explained, and returns their requests.
+func (v *investigation) take(explained func(violation) bool) (requests []*request) {
+	v.left = slices.DeleteFunc(v.left, func(w violation) bool {
+		is := explained(w)
+		if is {
+			requests = append(requests, w.request)
+		}
+		return is
+	})
+	return requests
 }

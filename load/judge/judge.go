@@ -1,3 +1,10 @@
+// Package judge finds the faults of a PoP by examining the requests sent to it and its answers.
+//
+// The only code it shares with nodes is the parser of rules files, whose result it uses as plain
+// data. docs/judge.md explains how it decides and what it cannot know.
+//
+// Memory use grows with the number of requests, clients, and keys that exceed a threshold.
+// Judging starts after all requests have been sent.
 package judge
 
 import (
@@ -38,7 +45,7 @@ type Trace interface {
 	// Len returns the number of requests.
 	Len() int
 
-	// At returns the ith request, in the order in which they were sent.
+	// At returns the ith request, in the order in which they were sent. It is called once for each.
 	At(i int) Request
 
 	// Properties returns the properties of the ith request that rules examine.
@@ -111,12 +118,19 @@ type court struct {
 	lag, skew int64
 	memory    int64 // the longest period or mitigation timeout
 
+	requests []request
 	book     *book // with clients as they were sent
 	books    map[variant]*book
-	bySent   []int32 // requests that reached the target, by Sent
-	byDone   []int32 // the same, by Done
-	outcomes []outcome
-	refuses  bool // at least one request was refused
+	sent     []*request // those that reached the target, in the order in which they were sent
+	done     []*request // the same, in the order in which they were answered
+	refuses  bool       // at least one request was refused
+}
+
+// A request is a request of the trace with what the rules did with it.
+type request struct {
+	Request
+	i       int // in the trace
+	outcome outcome
 }
 
 // Judge compares a trace with rules.
@@ -125,7 +139,10 @@ func Judge(trace Trace, o Options) (*Score, error) {
 		return nil, errors.New("judge: Options.Rules is required")
 	}
 	o.Lag, o.Skew, o.Top = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond), cmp.Or(o.Top, 10)
-	c := &court{plans: map[*rule.Rule]map[string]*rule.Rule{}, o: o, trace: trace, lists: maps.Collect(o.Rules.Entries()), labels: labelsOf(o.Rules), lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds()}
+	c := &court{
+		o: o, trace: trace, lists: maps.Collect(o.Rules.Entries()), labels: labelsOf(o.Rules), plans: map[*rule.Rule]map[string]*rule.Rule{},
+		lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds(), requests: make([]request, trace.Len()),
+	}
 	for _, r := range o.Rules.Rules() {
 		why := unknown(r)
 		if why == "" && r.Overrides != "" {
@@ -144,39 +161,31 @@ func Judge(trace Trace, o Options) (*Score, error) {
 			c.memory = max(c.memory, l.Period.Microseconds())
 		}
 	}
+	for i := range c.requests {
+		c.requests[i] = request{Request: trace.At(i), i: i}
+	}
 	c.book = c.bookOf(variant{})
 	c.books = map[variant]*book{{}: c.book}
-	c.classify()
-	c.refuses = slices.Contains(c.outcomes, refused)
-	for i, o := range c.outcomes {
-		if o != unsent {
-			c.bySent = append(c.bySent, int32(i))
+	for i := range c.requests {
+		q := &c.requests[i]
+		if q.outcome = c.outcomeOf(q); q.outcome != unsent {
+			c.sent = append(c.sent, q)
 		}
+		c.refuses = c.refuses || q.outcome == refused
 	}
-	c.byDone = c.answered(c.bySent)
+	c.done = answered(c.sent)
 	return c.score(), nil
 }
 
-// answered returns requests sorted by the time of their answers.
-func (c *court) answered(requests []int32) []int32 {
-	type done struct {
-		at int64
-		i  int32
-	}
-	list := make([]done, len(requests))
-	for n, i := range requests {
-		list[n] = done{c.at(i).Done, i}
-	}
-	slices.SortStableFunc(list, func(a, b done) int { return cmp.Compare(a.at, b.at) })
-	order := make([]int32, len(list))
-	for n := range list {
-		order[n] = list[n].i
-	}
-	return order
+// sheds reports whether a rule sheds.
+func (c *court) sheds() bool {
+	return slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action == rule.Shed })
 }
 
-// at returns a request.
-func (c *court) at(i int32) Request { return c.trace.At(int(i)) }
+// answered returns requests in the order in which they were answered.
+func answered(requests []*request) []*request {
+	return slices.SortedStableFunc(slices.Values(requests), func(a, b *request) int { return cmp.Compare(a.Done, b.Done) })
+}
 
 // A variant is a way to derive the keys of requests.
 type variant struct {
@@ -188,16 +197,20 @@ type variant struct {
 
 // A book holds the keys of all requests.
 type book struct {
-	of     []int32       // index in sets, by request
-	sets   [][]int32     // indexes in keys
-	list   []rule.Access // by set
-	client []int32       // number of the client, by set
-	keys   []key
-	sheds  bool // at least one key's rule sheds
+	sets []*set // by request
+	keys []*key
+}
+
+// A set is what requests with the same client and look have in common.
+type set struct {
+	keys   []*key // none if the client is listed
+	list   rule.Access
+	client int32 // number of the client
 }
 
 // A key identifies requests that a rule counts together.
 type key struct {
+	n     int // in book.keys
 	rule  *rule.Rule
 	sent  int64 // number of requests
 	width int
@@ -206,11 +219,23 @@ type key struct {
 // most returns the maximum count of k's requests.
 func (k *key) most() int64 { return k.sent * costOf(k.rule) }
 
+// mayExceed reports whether k has enough requests to exceed a limit.
+func (k *key) mayExceed(l rule.Limit) bool { return k.most() > int64(min(l.Threshold, 1<<62)) }
+
+// sheds reports whether k's rule sheds.
+func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
+
 // countsStatus reports whether r counts requests that the origin answers with status.
 func countsStatus(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }
 
 // costOf returns how much each request counts.
 func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
+
+// of returns what b holds about a request.
+func (b *book) of(q *request) *set { return b.sets[q.i] }
+
+// keysOf returns the keys of a request.
+func (b *book) keysOf(q *request) []*key { return b.sets[q.i].keys }
 
 // bookOf determines the keys of all requests.
 func (c *court) bookOf(v variant) *book {
@@ -223,12 +248,12 @@ func (c *court) bookOf(v variant) *book {
 		method, host, path string
 		addr               netip.Addr
 	}
-	b := &book{of: make([]int32, c.trace.Len())}
-	sets, numbers, rules, clients := map[sender]int32{}, map[string]int32{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
-	for i := range b.of {
-		q := c.trace.At(i)
-		set, found := sets[sender{q.Client, q.Look}]
-		if !found {
+	b := &book{sets: make([]*set, len(c.requests))}
+	sets, known, rules, clients := map[sender]*set{}, map[string]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
+	for i := range c.requests {
+		q := &c.requests[i]
+		s := sets[sender{q.Client, q.Look}]
+		if s == nil {
 			p := c.trace.Properties(i, v.as)
 			f := formOf(&p, bits)
 			f.labels = c.labels
@@ -239,66 +264,50 @@ func (c *court) bookOf(v variant) *book {
 			list, found := rules[to]
 			if !found {
 				for _, r := range c.rules {
-					if r.Action != rule.Log && concerns(r, &f) {
+					if r.Action != rule.Log && len(paths(r, &f)) > 0 {
 						list = append(list, r)
 					}
 				}
 				rules[to] = list
 			}
-			set = b.add(list, &f, c.listed(f.addr), v, c.plans, numbers)
-			sets[sender{q.Client, q.Look}] = set
 			if _, known := clients[f.client]; !known {
 				clients[f.client] = int32(len(clients))
 			}
-			b.client = append(b.client, clients[f.client])
+			access, _ := longest(c.lists, f.addr)
+			s = &set{list: access, client: clients[f.client]}
+			if access == rule.Unlisted {
+				s.keys = c.keys(b, list, &f, v, known)
+			}
+			sets[sender{q.Client, q.Look}] = s
 		}
-		b.of[i] = set
+		b.sets[i] = s
 		if q.Answer.Failure != NotSent {
-			for _, k := range b.sets[set] {
-				b.keys[k].sent++
+			for _, k := range s.keys {
+				k.sent++
 			}
 		}
 	}
 	return b
 }
 
-// listed returns the access of the longest listed prefix that contains a.
-func (c *court) listed(a netip.Addr) rule.Access {
-	access, ok := longest(c.lists, a)
-	if !ok {
-		return rule.Unlisted
-	}
-	return access
-}
-
-// add adds a set of keys and returns its index. The set is empty if the client is listed.
-func (b *book) add(rules []*rule.Rule, f *form, list rule.Access, v variant, plans map[*rule.Rule]map[string]*rule.Rule, numbers map[string]int32) int32 {
-	var set []int32
+// keys returns the keys under which rules count a request. It adds those that are not known yet to b.
+func (c *court) keys(b *book, rules []*rule.Rule, f *form, v variant, known map[string]*key) (list []*key) {
 	for _, r := range rules {
-		if list != rule.Unlisted {
-			break
-		}
-		for _, k := range keys(r, f, v.share) {
-			by, found := plans[r][k]
+		for _, name := range keys(r, f, v.share) {
+			by, found := c.plans[r][name]
 			if !found || v.plain {
 				by = r
 			}
 			if by == nil {
 				continue // exempt
 			}
-			n, found := numbers[k]
-			if !found {
-				n = int32(len(b.keys))
-				numbers[k] = n
-				b.sheds = b.sheds || by.Action == rule.Shed
-				b.keys = append(b.keys, key{rule: by, width: width(by)})
+			k := known[name]
+			if k == nil {
+				k = &key{n: len(b.keys), rule: by, width: width(by)}
+				known[name], b.keys = k, append(b.keys, k)
 			}
-			set = append(set, n)
+			list = append(list, k)
 		}
 	}
-	b.sets, b.list = append(b.sets, set), append(b.list, list)
-	return int32(len(b.sets) - 1)
+	return list
 }
-
-// keysOf returns the keys of a request.
-func (b *book) keysOf(i int32) []int32 { return b.sets[b.of[i]] }

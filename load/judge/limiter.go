@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A limiter decides requests like a limiter that counts every request without delay.
@@ -25,41 +23,35 @@ type limited struct {
 
 func newLimiter(b *book, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
 
-// decide returns the index of the key because of which a request is refused, or −1 if it passes.
+// decide returns the key because of which a request is refused, or nil if it passes.
 // status is that of the origin's answer. The limiter does not know which clients are shed: shed
 // must be true if a shedding rule of the target may have refused the request, which then counts
 // only for mitigated keys that count refused requests.
-func (l *limiter) decide(i int32, q *Request, status int, shed bool) int32 {
-	by := int32(-1)
-	for _, k := range l.b.keysOf(i) {
-		if q.Sent < l.keys[k].until && (by < 0 || l.prevails(k, by)) {
+func (l *limiter) decide(q *request, status int, shed bool) *key {
+	var by *key
+	for _, k := range l.b.keysOf(q) {
+		if q.Sent < l.keys[k.n].until && (by == nil || l.prevails(k, by)) {
 			by = k
 		}
 	}
-	for _, k := range l.b.keysOf(i) {
-		r := l.b.keys[k].rule
-		timeout := r.MitigationTimeout.Microseconds()
-		if r.Action == rule.Shed {
+	for _, k := range l.b.keysOf(q) {
+		known, timeout := &l.keys[k.n], k.rule.MitigationTimeout.Microseconds()
+		mitigated := q.Sent < known.until
+		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !(mitigated && k.rule.CountWhileMitigated) {
 			continue
 		}
-		if mitigated := q.Sent < l.keys[k].until; (by >= 0 || shed) && !(mitigated && r.CountWhileMitigated) {
-			continue
-		} else if mitigated {
+		if mitigated {
 			timeout = 0 // it is only prolonged
 		}
-		if !countsStatus(r, status) {
-			continue
-		}
-		for n, limit := range r.Limits {
-			if l.b.keys[k].most() <= int64(min(limit.Threshold, 1<<62)) {
-				continue // never exceeded; there may be a million such keys
+		for n, limit := range k.rule.Limits {
+			if !k.mayExceed(limit) {
+				continue // there may be a million such keys
 			}
-			known := &l.keys[k]
 			if known.counters == nil {
-				known.counters = make([]counter, len(r.Limits))
+				known.counters = make([]counter, len(k.rule.Limits))
 			}
 			if known.counters[n] == nil {
-				known.counters[n] = l.m.counter(r, limit)
+				known.counters[n] = l.m.counter(k.rule, limit)
 			}
 			c := known.counters[n]
 			c.add(q.Sent, q.Sent, true)
@@ -73,56 +65,46 @@ func (l *limiter) decide(i int32, q *Request, status int, shed bool) int32 {
 
 // prevails reports whether the mitigation of a takes precedence over that of b: the more severe
 // action, then the later end, then the first rule.
-func (l *limiter) prevails(a, b int32) bool {
-	x, y := l.b.keys[a].rule, l.b.keys[b].rule
-	return cmp.Or(cmp.Compare(x.Action, y.Action), cmp.Compare(l.keys[a].until, l.keys[b].until), cmp.Compare(y.Index, x.Index)) > 0
+func (l *limiter) prevails(a, b *key) bool {
+	return cmp.Or(cmp.Compare(a.rule.Action, b.rule.Action), cmp.Compare(l.keys[a.n].until, l.keys[b.n].until), cmp.Compare(b.rule.Index, a.rule.Index)) > 0
 }
 
 // compare compares each answer with that of an exact limiter, which logs every request of each
 // client, and measures how soon clients that exceed a threshold are refused.
 func (c *court) compare(s *Score, v *investigation) {
-	for _, r := range c.rules {
-		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
-	}
-	rules := map[string]*RuleScore{}
-	for i := range s.Rules {
-		rules[s.Rules[i].Rule] = &s.Rules[i]
-	}
 	unexplained := requestsOf(v.found)
 	exact, estimate := newLimiter(c.book, model{kind: slidingLog}), newLimiter(c.book, model{})
 	clients := map[uint64]*crossing{}
-	for i, o := range c.outcomes {
-		i := int32(i)
-		if o == unsent || len(c.book.keysOf(i)) == 0 {
+	for _, q := range c.sent {
+		if len(c.book.keysOf(q)) == 0 {
 			continue
 		}
-		q := c.at(i)
 		status := q.Answer.Status
-		if o != passed {
+		if q.outcome != passed {
 			status = q.Answer.Expected
 		}
-		shed := o == refused && v.last.sheds(i)
-		k := exact.decide(i, &q, status, shed)
-		over, estimated := k >= 0, estimate.decide(i, &q, status, shed) >= 0
+		shed := q.outcome == refused && v.last.shed[q]
+		k := exact.decide(q, status, shed)
+		over, estimated := k != nil, estimate.decide(q, status, shed) != nil
 		s.Requests++
+		if q.Attack {
+			s.AttackRequests++
+		}
 		if over {
 			s.Exact++
-			rules[c.book.keys[k].rule.ID].ExactRefused++
+			s.rule(k).ExactRefused++
 		}
 		if shed && !over { // not because of the client's own requests
 			s.Refused++
-			if q.Attack {
-				s.AttackRequests++
-			}
-			if unexplained[i] {
+			if unexplained[q] {
 				s.WronglyRefused.Requests++
 				s.WronglyRefused.Unexplained++
 			}
 			continue
 		}
-		cross(s, clients, &q, o, over)
+		cross(s, clients, q, over)
 		d := &s.WronglyAllowed
-		switch o {
+		switch q.outcome {
 		case passed:
 		case refused:
 			s.Refused++
@@ -134,14 +116,14 @@ func (c *court) compare(s *Score, v *investigation) {
 			s.Unknown++
 			continue
 		}
-		if (o == refused) == over {
+		if (q.outcome == refused) == over {
 			continue
 		}
 		d.Requests++
 		switch {
-		case unexplained[i]:
+		case unexplained[q]:
 			d.Unexplained++
-		case estimated == (o == refused):
+		case estimated == (q.outcome == refused):
 			d.Estimate++
 		default:
 			d.Lag++
@@ -177,36 +159,31 @@ type crossing struct {
 }
 
 // cross records the outcome of a request. over is whether an exact limiter would refuse it.
-func cross(s *Score, clients map[uint64]*crossing, q *Request, o outcome, over bool) {
+func cross(s *Score, clients map[uint64]*crossing, q *request, over bool) {
 	x := clients[q.Client]
 	if x == nil {
 		x = &crossing{at: q.Sent, refused: -1}
 		clients[q.Client] = x
 	}
 	x.attack = x.attack || q.Attack
-	if q.Attack {
-		s.AttackRequests++
+	x.ended = x.ended || x.over && !over
+	x.over = x.over || over
+	if !x.over {
+		x.at = q.Sent
 	}
 	switch {
-	case !over:
-		if !x.over {
-			x.at = q.Sent
-		}
-		x.ended = x.over
-		if q.Attack && o == passed && !x.over {
-			s.LetThroughBefore++
-		}
-	default:
-		x.over = true
-		if o == passed && q.Attack {
+	case q.outcome == refused && x.refused < 0:
+		x.refused = q.Done
+	case q.outcome != passed:
+	case over:
+		if q.Attack {
 			s.LetThroughAfter++
 		}
-		if o == passed && !x.ended {
+		if !x.ended {
 			x.lastPass = q.Done
 		}
-	}
-	if o == refused && x.refused < 0 {
-		x.refused = q.Done
+	case !x.over && q.Attack:
+		s.LetThroughBefore++
 	}
 }
 
@@ -219,26 +196,21 @@ func timesOf(h *hdrhistogram.Histogram) Times {
 
 // overshoot measures how far keys exceeded their thresholds within a period.
 func (c *court) overshoot() (o Overshoot) {
-	logs, peaks := map[int32][]log{}, map[int32]int64{}
-	for _, i := range c.byDone {
-		if c.outcomes[i] != passed {
-			continue
-		}
-		q := c.at(i)
-		for _, k := range c.book.keysOf(i) {
-			r := c.book.keys[k].rule
-			if !countsStatus(r, q.Answer.Status) {
+	logs, peaks := map[*key][]log{}, map[*key]int64{}
+	for _, q := range c.done {
+		for _, k := range c.book.keysOf(q) {
+			if q.outcome != passed || !countsStatus(k.rule, q.Answer.Status) {
 				continue
 			}
-			for n, limit := range r.Limits {
-				if c.book.keys[k].most() <= int64(min(limit.Threshold, 1<<62)) {
+			for n, limit := range k.rule.Limits {
+				if !k.mayExceed(limit) {
 					continue
 				}
 				if logs[k] == nil {
-					logs[k] = make([]log, len(r.Limits))
+					logs[k] = make([]log, len(k.rule.Limits))
 				}
 				l := &logs[k][n]
-				l.period, l.cost = limit.Period.Microseconds(), costOf(r)
+				l.period, l.cost = limit.Period.Microseconds(), costOf(k.rule)
 				l.add(q.Done, q.Done, true)
 				if more := l.count(q.Done) - int64(limit.Threshold); more > 0 {
 					peaks[k] = max(peaks[k], more)

@@ -205,7 +205,8 @@ func folded(s string) string {
 	return b.String()
 }
 
-// paths returns the forms of a request's path that r matches and none of its exceptions does.
+// paths returns the forms of a request's path that r matches and none of its exceptions does. If there are none, r does
+// not apply to the request.
 func paths(r *rule.Rule, f *form) []string {
 	return slices.DeleteFunc(forms(f.path, r.PathSyntax), func(path string) bool {
 		return !means(&r.Match, f, path, r.PathSyntax) ||
@@ -225,9 +226,6 @@ func means(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
 		return p == path || wildcard && (strings.HasPrefix(path, prefix) || !syntax.ExactSlash && path+"/" == prefix)
 	})
 }
-
-// concerns reports whether r applies to f.
-func concerns(r *rule.Rule, f *form) bool { return len(paths(r, f)) > 0 }
 
 // among reports whether list is empty or holds returns true for one of its entries.
 func among[T any](list []T, holds func(T) bool) bool {
@@ -383,61 +381,61 @@ func cookie(s string) string {
 }
 
 // known lists the fields of a rule that this package understands or may ignore.
-var known = []string{
-	"ID", "Index", "File", "Line", "Match", "Except", "Hosts", "Methods", "Paths", "Networks", "PathSyntax", "Statuses", "Cost", "Characteristics", "Limits", "Overrides", "MitigationTimeout", "CountWhileMitigated", "MinClients", "Action", "Response", "OnFailure",
-	"Threshold", "Period", "SubWindows", "Estimate", "Kind", "Name", "Skip", "First", "Reading", "ExactCase", "ExactSlash", "ExactParameters",
-}
+var known = strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost Characteristics
+	Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response OnFailure Threshold Period SubWindows Estimate
+	Kind Name Skip First Reading ExactCase ExactSlash ExactParameters`)
 
 // unknown returns what this package cannot judge about a rule, or "" if it can judge the rule.
 func unknown(r *rule.Rule) string {
-	if r.CostHeader != "" {
+	switch {
+	case r.CostHeader != "":
 		return "the origin's answer gives the cost of a request, in " + r.CostHeader
-	}
-	if s := strange(reflect.ValueOf(*r)); s != "" {
-		return s
-	}
-	if r.Action > rule.Close {
-		return fmt.Sprintf("action %d", r.Action)
-	}
-	if r.Action == rule.ShadowBan && r.Response.Body == "" {
+	case r.Action == rule.ShadowBan && r.Response.Body == "":
 		return "a shadow_ban without a body: its answers look like those of the origin"
 	}
-	if s := strange(reflect.ValueOf(r.PathSyntax)); s != "" || r.PathSyntax.Reading > rule.ReadURL {
-		return cmp.Or(s, fmt.Sprintf("path_reading %d", r.PathSyntax.Reading))
-	}
-	for _, m := range append([]rule.Match{r.Match}, r.Except...) {
-		if s := strange(reflect.ValueOf(m)); s != "" {
-			return s
-		}
-	}
-	all := slices.Clone(r.Characteristics)
-	for _, c := range r.Characteristics {
-		all = append(all, c.First...)
-	}
-	for _, c := range all {
-		if c.Kind < rule.IP || c.Kind > rule.First {
-			return fmt.Sprintf("characteristic %d", c.Kind)
-		}
-		if s := strange(reflect.ValueOf(c)); s != "" {
-			return s
-		}
-	}
-	for _, l := range r.Limits {
-		if s := strange(reflect.ValueOf(l)); s != "" {
-			return s
-		}
-		if _, ok := kinds[fmt.Sprint(l.Estimate)]; !ok {
-			return fmt.Sprintf("estimate %d", l.Estimate)
-		}
-	}
-	return ""
+	return strange(reflect.ValueOf(*r))
 }
 
-// strange returns the name of a field of v that is set but not known, or "".
+// strange returns the first field in v that is set but not known, or the first value that is not known, or "".
 func strange(v reflect.Value) string {
-	for i := range v.NumField() {
-		if f := v.Type().Field(i); f.IsExported() && !slices.Contains(known, f.Name) && !v.Field(i).IsZero() {
-			return f.Name
+	switch value := v.Interface().(type) {
+	case rule.Action:
+		if value > rule.Close {
+			return fmt.Sprintf("action %d", value)
+		}
+	case rule.PathReading:
+		if value > rule.ReadURL {
+			return fmt.Sprintf("path_reading %d", value)
+		}
+	case rule.Kind:
+		if value < rule.IP || value > rule.First {
+			return fmt.Sprintf("characteristic %d", value)
+		}
+	case rule.Limit:
+		if _, ok := kinds[fmt.Sprint(value.Estimate)]; !ok {
+			return fmt.Sprintf("estimate %d", value.Estimate)
+		}
+	}
+	var parts []reflect.Value
+	switch v.Kind() {
+	case reflect.Struct:
+		for f, part := range v.Fields() {
+			switch {
+			case !f.IsExported():
+			case !slices.Contains(known, f.Name) && !part.IsZero():
+				return f.Name
+			default:
+				parts = append(parts, part)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			parts = append(parts, v.Index(i))
+		}
+	}
+	for _, part := range parts {
+		if s := strange(part); s != "" {
+			return s
 		}
 	}
 	return ""

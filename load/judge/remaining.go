@@ -2,26 +2,17 @@ package judge
 
 // What a node must know about a key, and how many remaining requests it may report.
 
-import (
-	"math"
+import "math"
 
-	"github.com/edgelimit/edge/pop/rule"
-)
-
-// A counted request is certain to have been counted by the time certain. If sure is false, a narrower rule may have
-// refused it, so it may not count at all.
-type counted struct {
-	from, to, certain int64
-	sure              bool
-}
+// A counted request is certain to have been counted by the time certain.
+type counted struct{ from, to, certain int64 }
 
 // A view is the least that a node must know about a key: the counts from before the node itself
 // last counted a request of the key.
 type view struct {
 	limits []counter
-	all    []counter // including requests that are not sure; nil unless the rule sheds
-	n      int       // how many entries of keyBounds.counted it has
-	last   int64     // when the node's last request was sent
+	n      int   // how many entries of state.counted it has
+	last   int64 // when the node's last request was sent
 }
 
 // knows reports whether v has counts of the window in which a request from between from and to is counted, and
@@ -32,75 +23,63 @@ func (v *view) knows(from, to, period int64) bool {
 
 // remaining checks that an answer reports at least as many remaining requests as the greatest
 // possible count leaves.
-func (t *trial) remaining(i int32, keys []int32, q *Request) {
+func (t *trial) remaining(keys []*key, q *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
-		for l, limit := range t.b.keys[k].rule.Limits {
-			n := t.b.keys[k].most()
-			if t.keys[k] != nil {
-				c := t.limitsAt(k, q)[l].most
-				n = 1 + max(c.count(q.Sent-t.c.skew), c.count(q.Done+t.c.skew)) // count rounds down
+		for n, l := range k.rule.Limits {
+			count := k.most()
+			if t.states[k.n] != nil {
+				c := t.limitsAt(k, q)[n].most
+				count = 1 + max(c.count(q.Sent-t.c.skew), c.count(q.Done+t.c.skew)) // count rounds down
 			}
-			least = min(least, t.threshold(limit.Threshold)-n)
+			least = min(least, t.threshold(l)-count)
 		}
 	}
 	t.reported++
 	if int64(q.Answer.Remaining) < least {
-		t.tooFew = append(t.tooFew, i)
+		t.tooFew = append(t.tooFew, q)
 	}
 }
 
 // maxRemaining returns the maximum number of remaining requests that a node may report for any
 // limit. A node need not know about a window in which it has counted no request of the key.
-func (t *trial) maxRemaining(keys []int32, q *Request) int64 {
+func (t *trial) maxRemaining(keys []*key, q *request) int64 {
 	if len(keys) == 0 {
 		return math.MaxInt64
 	}
 	most := int64(0)
+	from, to := t.blurred(q)
 	for _, k := range keys {
-		for l, limit := range t.b.keys[k].rule.Limits {
-			n, period := int64(0), limit.Period.Microseconds()
-			if t.keys[k] != nil && t.keys[k].views != nil {
-				v := &t.keys[k].views[q.Node]
-				if from, to := t.blurred(q); v.knows(from, to, period) {
-					n = min(v.limits[l].count(from), v.limits[l].count(to))
+		for n, l := range k.rule.Limits {
+			count := int64(0)
+			if s := t.states[k.n]; s != nil && s.views != nil {
+				if v := &s.views[q.Node]; v.knows(from, to, l.Period.Microseconds()) {
+					count = min(v.limits[n].count(from), v.limits[n].count(to))
 				}
 			}
-			most = max(most, t.threshold(limit.Threshold)-n)
+			most = max(most, t.threshold(l)-count)
 		}
 	}
 	return most
 }
 
-// see records that the node that answered q has counted it or, if sure is false, may have.
-func (t *trial) see(k int32, q *Request, sure bool) {
-	b := t.keys[k]
+// see records that the node that answered q has counted it.
+func (t *trial) see(k *key, q *request) {
+	s := t.states[k.n]
 	from, to := t.blurred(q)
-	b.counted = append(b.counted, counted{from, to, to + t.lag, sure})
-	if b.views == nil {
-		b.views = make([]view, t.nodes)
+	s.counted = append(s.counted, counted{from, to, to + t.lag})
+	if s.views == nil {
+		s.views = make([]view, t.nodes)
 	}
-	v := &b.views[q.Node]
+	v := &s.views[q.Node]
 	if v.limits == nil {
-		for _, l := range t.counters(k) {
-			v.limits = append(v.limits, l.least)
-			if t.b.keys[k].rule.Action == rule.Shed {
-				v.all = append(v.all, l.most)
-			}
+		for _, l := range k.rule.Limits {
+			v.limits = append(v.limits, t.m.counter(k.rule, l))
 		}
 	}
-	if !sure {
-		return
-	}
-	for ; v.n < len(b.counted) && b.counted[v.n].certain <= from; v.n++ {
-		of := &b.counted[v.n]
-		for n, l := range v.limits {
-			if of.sure {
-				l.add(of.from, of.to, false)
-			}
-			if v.all != nil {
-				v.all[n].add(of.from, of.to, false)
-			}
+	for ; v.n < len(s.counted) && s.counted[v.n].certain <= from; v.n++ {
+		for _, l := range v.limits {
+			l.add(s.counted[v.n].from, s.counted[v.n].to, false)
 		}
 	}
 	v.last = q.Sent

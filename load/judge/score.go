@@ -96,11 +96,16 @@ type RuleScore struct {
 	Bystanders      uint64 `json:"bystanders_refused"`
 }
 
+// rule returns the part of s for a key's rule.
+func (s *Score) rule(k *key) *RuleScore {
+	return &s.Rules[slices.IndexFunc(s.Rules, func(r RuleScore) bool { return r.Rule == k.rule.ID })]
+}
+
 // score computes the Score.
 func (c *court) score() *Score {
-	s := &Score{Faults: []Fault{}, NotJudged: slices.Clone(c.why), Rules: []RuleScore{}, Shed: []Shed{}}
-	if s.NotJudged == nil {
-		s.NotJudged = []string{}
+	s := &Score{Faults: []Fault{}, NotJudged: append([]string{}, c.why...), Rules: []RuleScore{}, Shed: []Shed{}}
+	for _, r := range c.rules {
+		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
 	}
 	i := c.investigate(s)
 	c.compare(s, i)
@@ -113,42 +118,38 @@ func (c *court) score() *Score {
 // innocents counts refused requests by rule, and those of clients that exceed no threshold. It looks first at the
 // client's own keys, such as its address, and then at the keys that it shares with others.
 func (c *court) innocents(s *Score, v *investigation) {
-	rules := map[string]*RuleScore{}
-	for i := range s.Rules {
-		rules[s.Rules[i].Rule] = &s.Rules[i]
-	}
 	bystanders, legitimate := map[int32]bool{}, map[int32]bool{}
-	for i, o := range c.outcomes {
-		q := c.at(int32(i))
-		keys := c.book.keysOf(int32(i))
-		if o != unsent && len(keys) > 0 && !q.Attack {
+	for _, q := range c.sent {
+		keys := c.book.keysOf(q)
+		if len(keys) > 0 && !q.Attack {
 			s.LegitimateRequests++
 		}
-		if o != refused {
+		if q.outcome != refused {
 			continue
 		}
-		overExact, overEstimate, overShared, likely := false, false, false, false
-		var by *RuleScore
+		overExact, overEstimate, overShared := false, false, false
+		var by *key
 		for _, k := range keys {
-			if c.book.keys[k].width > 0 {
-				overShared = overShared || v.overExact[k] || v.overEstimate[k]
+			if k.width > 0 {
+				overShared = overShared || v.over(k)
 			} else {
 				overExact, overEstimate = overExact || v.overExact[k], overEstimate || v.overEstimate[k]
 			}
-			if r := c.book.keys[k].rule; refuses(r, &q.Answer) && (by == nil || v.overEstimate[k] && !likely) {
-				by, likely = rules[r.ID], v.overEstimate[k]
+			if refuses(k.rule, &q.Answer) && (by == nil || v.overEstimate[k] && !v.overEstimate[by]) {
+				by = k
 			}
 		}
-		by.Refused++
+		r := s.rule(by)
+		r.Refused++
 		switch {
 		case overExact:
 		case overEstimate:
 			s.InnocentByEstimate++
-			by.InnocentByEst++
+			r.InnocentByEst++
 		case overShared:
-			client := c.book.client[c.book.of[i]]
+			client := c.book.of(q).client
 			s.BystandersRefused++
-			by.Bystanders++
+			r.Bystanders++
 			bystanders[client] = true
 			if !q.Attack {
 				s.LegitimateRefused++
@@ -156,7 +157,7 @@ func (c *court) innocents(s *Score, v *investigation) {
 			}
 		default:
 			s.InnocentRefused++
-			by.InnocentRefused++
+			r.InnocentRefused++
 		}
 	}
 	s.Bystanders, s.Legitimate = uint64(len(bystanders)), uint64(len(legitimate))

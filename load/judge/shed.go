@@ -28,166 +28,112 @@ func width(r *rule.Rule) int {
 	return width
 }
 
-// An offer holds what is known about a request with keys of shedding rules. Under which of them it counts may
+// A claim is what is known about a request and a key of a shedding rule. Whether the request counts under the key may
 // not be known until it is answered.
-type offer struct {
-	answered bool
-	later    []int32 // keys under which it did not count when it was sent
-	may      []int32 // keys under which it may count
-	sure     []int32 // keys under which it must count
-	shed     bool    // it may have been refused because of a key of a shedding rule
-	passes   []pass  // by key
-}
-
-// A pass holds the greatest probability that a request passes the rule of a key, given all requests that may count,
-// and given only those that must.
-type pass struct{ all, sure float64 }
-
-// refuses returns the time until which r may refuse requests.
-func (s *span) refuses(r *rule.Rule) int64 {
-	if r.Action == rule.Shed {
-		return s.over
-	}
-	return s.may
+type claim struct {
+	may, sure bool    // it may count, and must count
+	passes    float64 // the greatest probability that it passes the rule
 }
 
 // canRefuse reports whether q may have been refused because of a key, as far as is known yet.
-func (t *trial) canRefuse(k int32, q *Request) bool {
-	r := t.b.keys[k].rule
+func (t *trial) canRefuse(k *key, q *request) bool {
 	s := t.spanOf(k, q)
-	return s != nil && refuses(r, &q.Answer) && s.refuses(r) >= q.Sent
+	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
 }
 
-// offered reports whether a refused request may, and must, count under a key of a shedding rule. It does not count
-// if a narrower rule refuses it.
-func (t *trial) offered(k, i int32, q *Request) (may, must bool) {
-	if t.m.wider {
-		return true, true
-	}
-	if o := t.offers[i]; o != nil && o.answered {
-		return slices.Contains(o.may, k), slices.Contains(o.sure, k)
-	}
-	return t.reaches(k, i, q)
-}
-
-// reaches reports whether a refused request may, and must, have been refused because of a key or one at least as
-// wide.
-func (t *trial) reaches(k, i int32, q *Request) (may, must bool) {
+// reaches reports whether a refused request may, and must, count under a key of a shedding rule: it does unless a
+// narrower rule refuses it.
+func (t *trial) reaches(k *key, q *request) (may, must bool) {
 	narrower := false
-	for _, by := range t.b.keysOf(i) {
+	for _, by := range t.b.keysOf(q) {
 		if !t.canRefuse(by, q) {
 			continue
 		}
-		if t.b.keys[by].width < t.b.keys[k].width {
+		if by.width < k.width {
 			narrower = true
 		} else {
 			may = true
 		}
 	}
-	return may, may && !narrower
+	return may || t.m.wider, may && !narrower || t.m.wider
 }
 
-// unsure reports whether a refused request may, but need not, count under a key.
-func (t *trial) unsure(k, i int32) bool {
-	o := t.offers[i]
-	return o != nil && slices.Contains(o.may, k) && !slices.Contains(o.sure, k)
-}
-
-// offer handles the sending of a request for the keys of shedding rules. later holds those under which it does
-// not count yet.
-func (t *trial) offer(i int32, keys, later []int32, q *Request) {
-	if o := t.c.outcomes[i]; o != passed && o != refused {
-		return
+// claim handles the sending of a request for a key of a shedding rule, the nth of the request's. may is whether it is
+// counted already.
+func (t *trial) claim(k *key, n int, q *request, may bool) {
+	keys := t.b.keysOf(q)
+	if t.claims[q] == nil {
+		t.claims[q] = make([]claim, len(keys))
 	}
-	var o *offer
-	for n, k := range keys {
-		if r := t.b.keys[k].rule; t.keys[k] != nil && r.Action == rule.Shed {
-			if o == nil {
-				o = &offer{later: later, passes: make([]pass, len(keys))}
-				t.offers[i] = o
-			}
-			o.passes[n] = t.passes(k, keys, q)
-		}
-	}
+	t.claims[q][n] = claim{may: may, passes: t.passes(k, keys, q)}
 }
 
-// passes returns the probability that a request passes the rule of a key. It is 1 if the node that answers may
+// passes returns the greatest probability that a request passes the rule of a key. It is 1 if the node that answers may
 // not know that the key is over its threshold, or if another rule must refuse the request.
-func (t *trial) passes(k int32, keys []int32, q *Request) pass {
-	b, r := t.keys[k], t.b.keys[k].rule
-	if b.views == nil || t.spanOf(k, q).sheds < q.Done {
-		return pass{1, 1}
+func (t *trial) passes(k *key, keys []*key, q *request) float64 {
+	if t.states[k.n].views == nil || t.spanOf(k, q).sheds < q.Done {
+		return 1
 	}
 	for _, by := range keys {
 		if s := t.spanOf(by, q); s != nil && s.must >= q.Done {
-			return pass{1, 1}
+			return 1
 		}
 	}
 	from, to := t.blurred(q)
-	v := &b.views[q.Node]
-	least := func(counters []counter) float64 {
-		p := 1.0
-		for l, c := range counters {
-			if limit := &r.Limits[l]; v.knows(from, to, limit.Period.Microseconds()) {
-				p = min(p, float64(t.threshold(limit.Threshold))/float64(max(1, min(c.count(from), c.count(to)))))
-			}
+	v := &t.states[k.n].views[q.Node]
+	p := 1.0
+	for n, l := range k.rule.Limits {
+		if v.knows(from, to, l.Period.Microseconds()) {
+			p = min(p, float64(t.threshold(l))/float64(max(1, min(v.limits[n].count(from), v.limits[n].count(to)))))
 		}
-		return p
 	}
-	return pass{least(v.all), least(v.limits)}
+	return p
 }
 
 // settle handles the answer to a request for the keys of shedding rules.
-func (t *trial) settle(i int32, keys []int32, q *Request) {
-	o := t.offers[i]
-	if o == nil {
+func (t *trial) settle(keys []*key, q *request) {
+	claims := t.claims[q]
+	if claims == nil {
 		return
 	}
-	if t.c.outcomes[i] == passed {
-		delete(t.offers, i)
+	if q.outcome == passed {
+		delete(t.claims, q)
 	}
-	wrong := !slices.ContainsFunc(keys, func(k int32) bool { return t.canRefuse(k, q) }) // if refused, the reason is unknown
+	known := slices.ContainsFunc(keys, func(k *key) bool { return t.canRefuse(k, q) })
 	for n, k := range keys {
-		if t.keys[k] == nil || t.b.keys[k].rule.Action != rule.Shed {
+		if t.states[k.n] == nil || !k.sheds() {
 			continue
 		}
-		may, sure := true, true
-		if t.c.outcomes[i] == refused {
-			may, sure = t.reaches(k, i, q)
-			may = may || wrong
-			o.shed = o.shed || t.canRefuse(k, q)
+		counted := claims[n].may
+		claims[n].may, claims[n].sure = t.counts(k, q)
+		if q.outcome == refused && !known { // for an unknown reason
+			claims[n].may = true
 		}
-		if may {
-			o.may = append(o.may, k)
-		}
-		if sure {
-			o.sure = append(o.sure, k)
+		if q.outcome == refused && t.canRefuse(k, q) {
+			t.shed[q] = true
 		}
 		if !t.brief && !t.m.apart {
-			t.tally(k, i, q, o.passes[n], sure)
+			t.tally(k, q, claims[n].passes)
 		}
-	}
-	o.answered, o.passes = true, nil
-	for _, k := range o.later {
-		if slices.Contains(o.may, k) {
-			t.mayCount(k, i, q)
+		if claims[n].may && !counted {
+			t.mayCount(k, q)
 		}
 	}
 }
 
 // nearest returns the key to blame for a refusal that no key justifies. If a rule of the request sheds, it is the
 // key that is nearest to its threshold, else blamed.
-func (t *trial) nearest(blamed int32, keys []int32, q *Request) int32 {
-	if !slices.ContainsFunc(keys, func(k int32) bool { return t.b.keys[k].rule.Action == rule.Shed }) {
+func (t *trial) nearest(blamed *key, keys []*key, q *request) *key {
+	if !slices.ContainsFunc(keys, (*key).sheds) {
 		return blamed
 	}
 	most := 0.0
 	for _, k := range keys {
-		if t.keys[k] == nil || !refuses(t.b.keys[k].rule, &q.Answer) {
+		if t.states[k.n] == nil || !refuses(k.rule, &q.Answer) {
 			continue
 		}
 		for l, b := range t.limitsAt(k, q) {
-			if part := float64(b.most.count(q.Done)) / float64(t.threshold(t.b.keys[k].rule.Limits[l].Threshold)); part > most {
+			if part := float64(b.most.count(q.Done)) / float64(t.threshold(k.rule.Limits[l])); part > most {
 				blamed, most = k, part
 			}
 		}
@@ -223,7 +169,7 @@ const crowdFactor = 4
 
 // crowded adds a client that a node must have counted, and reports whether the node must know by late that the key
 // has enough clients.
-func (b *keyBounds) crowded(r *rule.Rule, client int32, node, nodes int, from, late int64) bool {
+func (b *state) crowded(r *rule.Rule, client int32, node, nodes int, from, late int64) bool {
 	if r.MinClients <= 1 {
 		return true
 	}
@@ -233,14 +179,11 @@ func (b *keyBounds) crowded(r *rule.Rule, client int32, node, nodes int, from, l
 	return b.crowds[node].enough(r, client, late, from, crowdFactor*r.MinClients)
 }
 
-// A tally compares the requests of a key that pass while its rule certainly sheds with the number that passes on
+// A tally compares the requests of a key that pass and are refused while its rule sheds with the numbers that do on
 // average over all possible shares of its clients.
 type tally struct {
-	all, sure balance // of requests that pass, with refused ones that may (all) or must (sure) count
-	refused   balance // of requests that are refused
-	passes    float64 // number of those in refused that should pass
-	unsure    bool    // some requests may, but need not, count
-	growth    float64 // the greatest estimate, as a multiple of the threshold
+	passed  balance // requests that pass while the rule certainly sheds
+	refused balance // requests that are refused
 
 	steady  map[int32]*steady // by client
 	changes []change
@@ -273,81 +216,65 @@ func (b *balance) add(client int32, is bool, probability float64) {
 	w.expected += probability
 }
 
-// variance returns the variance of the number of requests, and the contribution of the heaviest client.
-func (b *balance) variance() (sum, heaviest float64) {
+// A total is the sum of balances: their requests, expected number, requests of either fate, the variance of the number,
+// and the requests of the heaviest client.
+type total struct{ requests, expected, all, variance, heaviest float64 }
+
+func (s *total) add(b *balance) {
+	s.requests, s.expected = s.requests+b.requests, s.expected+b.expected
 	for _, w := range b.clients {
-		sum += w.expected * (w.requests - w.expected)
-		heaviest = max(heaviest, w.requests)
+		s.all += w.requests
+		s.variance += w.expected * (w.requests - w.expected)
+		s.heaviest = max(s.heaviest, w.requests)
 	}
-	return sum, heaviest
 }
 
-// A total is the sum of balances.
-type total struct{ requests, expected, passes, variance, heaviest float64 }
-
-func (s *total) add(b *balance, passes float64) {
-	variance, heaviest := b.variance()
-	s.requests, s.expected, s.passes = s.requests+b.requests, s.expected+b.expected, s.passes+passes
-	s.variance, s.heaviest = s.variance+variance, max(s.heaviest, heaviest)
-}
-
-// tolerance returns by how much the number of requests may exceed the expected one: 5% of what passes, plus the
-// variation due to the clients' shares, except for one key in ten thousand.
-func (s *total) tolerance() float64 {
+// tolerance returns by how much the number of requests may exceed the expected one: 5% of those expected to pass, plus
+// the variation due to the clients' shares, except for one key in ten thousand.
+func (s *total) tolerance(passes float64) float64 {
 	const rare = 8 // exponent of Bernstein's inequality: the probability is at most exp(−8)
-	return 0.05*s.passes + math.Sqrt(2*rare*s.variance) + rare*s.heaviest/3
+	return 0.05*passes + math.Sqrt(2*rare*s.variance) + rare*s.heaviest/3
 }
 
-// tally adds an answered request. Requests that other rules may refuse say nothing about this one.
-func (t *trial) tally(k, i int32, q *Request, p pass, sure bool) {
-	b, r := t.keys[k], t.b.keys[k].rule
-	if b.tally == nil {
-		b.tally = &tally{}
+// exceeds reports whether there are more requests than expected and tolerated.
+func (s *total) exceeds(passes float64) bool { return s.requests > s.expected+s.tolerance(passes) }
+
+// tally adds an answered request, which passed with at most the given probability. Requests that other rules may
+// refuse say nothing about how many this one refuses.
+func (t *trial) tally(k *key, q *request, probability float64) {
+	y := &t.states[k.n].tally
+	if *y == nil {
+		*y = &tally{}
 	}
-	client, passes := t.b.client[t.b.of[i]], t.c.outcomes[i] == passed
+	client, passes := t.b.of(q).client, q.outcome == passed
 	from, to := t.blurred(q)
-	if p.sure < 1 && sure {
-		b.tally.sure.add(client, passes, p.sure)
+	if probability < 1 {
+		(*y).passed.add(client, passes, probability)
 		if passes {
-			b.tally.observe(client, true, level{1 / p.sure, from, to})
+			(*y).observe(client, true, level{1 / probability, from, to})
 		}
 	}
-	if p.all < 1 {
-		b.tally.all.add(client, passes, p.all)
-		b.tally.unsure = b.tally.unsure || !sure
-		b.tally.growth = max(b.tally.growth, 1/p.all)
-	}
-	for _, by := range t.b.keysOf(i) {
-		if s := t.spanOf(by, q); by != k && s != nil && s.refuses(t.b.keys[by].rule) >= q.Sent {
+	for _, by := range t.b.keysOf(q) {
+		if s := t.spanOf(by, q); by != k && s != nil && s.refuses(by) >= q.Sent {
 			return
 		}
 	}
 	least, most := 1.0, 0.0
 	for l, of := range t.limitsAt(k, q) {
-		threshold, count := float64(t.threshold(r.Limits[l].Threshold)), float64(1+max(of.most.count(from), of.most.count(to)))
+		threshold, count := float64(t.threshold(k.rule.Limits[l])), float64(1+max(of.most.count(from), of.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && t.canRefuse(k, q) {
-		b.tally.observe(client, false, level{most, from, to})
+		(*y).observe(client, false, level{most, from, to})
 	}
 	if least < 1 {
-		b.tally.refused.add(client, !passes, 1-least)
-		b.tally.passes += least
+		(*y).refused.add(client, !passes, 1-least)
 	}
 }
 
-// sheds reports whether a refused request may have been refused by a shedding rule.
-func (t *trial) sheds(i int32) bool {
-	o := t.offers[i]
-	return o != nil && o.shed
-}
-
-// spanOf returns the span of a key at the node that answered q, or nil if the key cannot exceed a threshold.
-func (t *trial) spanOf(k int32, q *Request) *span {
-	if t.keys[k] == nil {
-		return nil
-	}
-	return &t.keys[k].spans[slot(t.m.alone, q)]
+// overAtTimes reports whether a key of a shedding rule may have exceeded a threshold.
+func (s *state) overAtTimes() bool {
+	return slices.ContainsFunc(s.spans, func(s span) bool { return s.over > 0 })
 }
 
 // A Shed describes how much a shedding rule let through.
@@ -376,64 +303,47 @@ func (v *investigation) shedding(s *Score) {
 
 func (v *investigation) shed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
-	var all, sure, refused total
-	var little, much uint64 // keys
-	slack := 0.0
-	for k, b := range v.last.keys {
-		if v.last.b.keys[k].rule.ID != r.ID || b == nil {
+	var passes, refusals total
+	little, much := false, false
+	for n, s := range v.last.states {
+		if v.last.b.keys[n].rule.ID != r.ID || s == nil {
 			continue
 		}
-		if slices.ContainsFunc(b.spans, func(s span) bool { return s.over > 0 }) {
+		if s.overAtTimes() {
 			shed.Keys++
 		}
-		if b.tally == nil {
+		if s.tally == nil {
 			continue
 		}
-		more := 0.0
-		if b.tally.unsure {
-			more = (1 + math.Log(b.tally.growth)) * float64(v.last.b.keys[k].rule.Limits[0].Threshold) / float64(costOf(r))
-		}
-		one := func(of *total, b *balance, passes float64) bool {
-			of.add(b, passes)
-			var alone total
-			alone.add(b, passes)
-			return alone.requests > alone.expected+alone.tolerance()+more
-		}
-		a, b, c := one(&all, &b.tally.all, b.tally.all.expected), one(&sure, &b.tally.sure, b.tally.sure.expected), one(&refused, &b.tally.refused, b.tally.passes)
-		slack += more
-		if a && b {
-			little++
-		}
-		if c {
-			much++
-		}
+		var p, r total // of this key alone
+		p.add(&s.tally.passed)
+		r.add(&s.tally.refused)
+		little, much = little || p.exceeds(p.expected), much || r.exceeds(r.all-r.expected)
+		passes.add(&s.tally.passed)
+		refusals.add(&s.tally.refused)
 	}
-	lenient := &sure
-	if all.expected+all.tolerance() > sure.expected+sure.tolerance() {
-		lenient = &all
-	}
-	tolerance := lenient.tolerance() + slack
-	shed.Passed, shed.Expected, shed.Tolerance = uint64(lenient.requests), math.Round(lenient.expected), math.Ceil(tolerance)
+	little, much = little || passes.exceeds(passes.expected), much || refusals.exceeds(refusals.all-refusals.expected)
+	tolerance := passes.tolerance(passes.expected)
+	shed.Passed, shed.Expected, shed.Tolerance = uint64(passes.requests), math.Round(passes.expected), math.Ceil(tolerance)
 	switch {
 	case shed.Keys == 0:
-	case slack > lenient.expected/2:
-		shed.NotJudged = "narrower rules shed as well, and it is not known which of them refuses a request"
-	case lenient.expected == 0:
+	case passes.expected == 0:
 		shed.NotJudged = "no key was over its threshold long enough for every node to know"
-	case tolerance > lenient.expected:
+	case tolerance > passes.expected:
 		shed.NotJudged = "too few clients or too short a run for a reliable comparison"
 	}
-	early := slices.ContainsFunc(v.found, func(w violation) bool {
-		return !w.leak && w.key != noKey && v.c.book.keys[w.key].rule.ID == r.ID
-	})
-	beyond := func(t *total) uint64 { return uint64(max(1, math.Round(t.requests-t.expected))) }
-	if little > 0 || sure.requests > sure.expected+sure.tolerance()+slack && all.requests > all.expected+all.tolerance()+slack {
-		v.note(ShedsTooLittle, beyond(lenient), "rule %s passed %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, lenient.requests, lenient.expected, tolerance)
+	early := slices.ContainsFunc(v.found, func(w violation) bool { return !w.leak && w.key != nil && w.key.rule.ID == r.ID })
+	add := func(name, what string, t *total, tolerance float64) {
+		v.note(name, uint64(max(1, math.Round(t.requests-t.expected))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f ± %.0f",
+			r.ID, what, t.requests, t.expected, tolerance)
 	}
-	if !early && (much > 0 || refused.requests > refused.expected+refused.tolerance()) {
-		v.note(ShedsTooMuch, beyond(&refused), "rule %s refused %.0f requests of keys above its threshold; expected at most %.0f ± %.0f", r.ID, refused.requests, refused.expected, refused.tolerance())
+	if little {
+		add(ShedsTooLittle, "passed", &passes, tolerance)
 	}
-	if little == 0 && much == 0 && len(v.faults) == 0 {
+	if much && !early {
+		add(ShedsTooMuch, "refused", &refusals, refusals.tolerance(refusals.all-refusals.expected))
+	}
+	if !little && !much && len(v.faults) == 0 {
 		v.byRequest(r.ID)
 	}
 	return shed

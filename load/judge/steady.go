@@ -90,8 +90,8 @@ func (y *tally) unexplained() []change {
 func (v *investigation) byRequest(id string) {
 	var found []change
 	clients, changed := 0, map[int32]bool{}
-	for k, b := range v.last.keys {
-		if v.last.b.keys[k].rule.ID != id || b == nil || b.tally == nil {
+	for n, b := range v.last.states {
+		if v.last.b.keys[n].rule.ID != id || b == nil || b.tally == nil {
 			continue
 		}
 		for _, s := range b.tally.steady {
