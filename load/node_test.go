@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -10,8 +11,54 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/rule"
 )
+
+// A sender sends requests to the code of real nodes, without HTTP.
+type sender struct {
+	sim      *analysis.Simulation
+	source   load.Steady
+	began    time.Time
+	requests []load.Decided
+}
+
+func newSender(t rapid.TB, o analysis.PoPOptions, rules *rule.Set, began time.Time) *sender {
+	t.Helper()
+	o.Spread = analysis.ByRequest
+	sim, err := analysis.NewSimulation(o, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sender{sim: sim, source: load.Steady{Clients: 1500}, began: began}
+}
+
+// send sends a request that arrives half a millisecond later.
+func (s *sender) send(at time.Duration, client uint64) {
+	now, addr := s.began.Add(at).Add(500*time.Microsecond), s.source.Addr(client)
+	d := s.sim.Decide(&accesslog.Entry{Time: now.UnixMicro(), Client: addr.String(), Addr: addr, Method: "GET", Host: "example.com", Path: "/", Status: 200})
+	q := load.Decided{At: at, Client: client, Refused: d.Verdict.Refused()}
+	if q.Refused {
+		q.RetryAfter = uint32(max(1, (d.Deadline().Sub(now)+time.Second-1)/time.Second))
+	}
+	s.requests = append(s.requests, q)
+}
+
+// judge returns the score, which must be without faults.
+func (s *sender) judge(t rapid.TB, o load.OracleOptions) *judge.Score {
+	t.Helper()
+	score, err := load.DecidedLog(s.began, &s.source, s.requests).Score(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range score.Faults {
+		t.Errorf("%s: %s (%d of %d requests, %v)", f.Name, f.Text, f.Requests, len(s.requests), f.Clients)
+	}
+	if score.InnocentRefused > 0 {
+		t.Errorf("%d innocent requests refused", score.InnocentRefused)
+	}
+	return score
+}
 
 // The oracle finds no fault with the code of real nodes, whatever the rule, as long as their lag is within
 // its bound.
@@ -29,40 +76,52 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := analysis.PoPOptions{
-			Nodes: rapid.IntRange(1, 3).Draw(t, "nodes"), Spread: analysis.ByRequest, Seed: rapid.Uint64().Draw(t, "seed"),
+			Nodes: rapid.IntRange(1, 3).Draw(t, "nodes"), Seed: rapid.Uint64().Draw(t, "seed"),
 			Lag:  time.Duration(rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "lag in ms")) * time.Millisecond,
 			Skew: time.Duration(rapid.SampledFrom([]int{0, 4}).Draw(t, "skew in ms")) * time.Millisecond,
 		}
-		sim, err := analysis.NewSimulation(o, rules)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source := &load.Steady{Clients: 3}
-		began := time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
-		at := time.Duration(0)
+		s, at := newSender(t, o, rules, time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)), time.Duration(0)
 		gaps := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 7, 50, 50, 150, 400, 900}), 50, 400).Draw(t, "gaps in ms")
 		clients := rapid.SliceOfN(rapid.SampledFrom([]uint64{0, 0, 0, 1, 2}), len(gaps), len(gaps)).Draw(t, "clients")
-		requests := make([]load.Decided, len(gaps))
 		for i, gap := range gaps {
 			at += time.Duration(gap) * time.Millisecond
-			now := began.Add(at).Add(500 * time.Microsecond) // in the middle
-			addr := source.Addr(clients[i])
-			d := sim.Decide(&accesslog.Entry{Time: now.UnixMicro(), Client: addr.String(), Addr: addr, Method: "GET", Host: "example.com", Path: "/", Status: 200})
-			requests[i] = load.Decided{At: at, Client: clients[i], Refused: d.Verdict.Refused()}
-			if d.Verdict.Refused() {
-				requests[i].RetryAfter = uint32(max(1, (d.Deadline().Sub(now)+time.Second-1)/time.Second))
-			}
+			s.send(at, clients[i])
 		}
 		// Nodes count sub-windows in ticks of 10 ms: a request may count as that much older.
-		s, err := load.DecidedLog(began, source, requests).Score(load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range s.Faults {
-			t.Errorf("%s: %s (%d of %d requests)", f.Name, f.Text, f.Requests, len(requests))
-		}
-		if s.InnocentRefused > 0 {
-			t.Errorf("%d innocent requests refused", s.InnocentRefused)
-		}
+		s.judge(t, load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
 	})
+}
+
+// Nor does it with shedding, for any secret and any clients, and compares the number of passed requests. The requests
+// come from five networks, some of which send more than others.
+func TestSheddingNodesHaveNoFaults(t *testing.T) {
+	t.Parallel()
+	const client = "{id: client, characteristics: [ip], limits: [{threshold: 30, period: 10s}]}, "
+	for seed, text := range []string{
+		"{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed}",
+		client + "{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed}, {id: wide, characteristics: ['network:21/48'], limits: [{threshold: 600, period: 10s}], action: shed}",
+		"{id: all, characteristics: [host], limits: [{threshold: 300, period: 2s}, {threshold: 1200, period: 10s}], mitigation_timeout: 4s, action: shed}",
+		client + "{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], min_clients: 40, action: shed}",
+		client + "{id: block, characteristics: ['network:24/48'], limits: [{threshold: 300, period: 10s}], min_clients: 20}",
+	} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rules := parse(t, "rules: ["+text+"]")
+			lag := []time.Duration{2, 30, 0}[seed%3] * time.Millisecond
+			s := newSender(t, analysis.PoPOptions{Nodes: 1 + (seed+1)%3, Seed: uint64(seed), Lag: lag}, rules, time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC))
+			random := rand.New(rand.NewPCG(uint64(seed), 7))
+			for at := time.Duration(0); at < 45*time.Second; at += time.Duration(random.ExpFloat64() * float64(time.Second) / 250) {
+				network := min(random.IntN(5), random.IntN(5))
+				if at < 12*time.Second && network == 1 {
+					continue
+				}
+				s.send(at, uint64(network*256+random.IntN(250)))
+			}
+			score := s.judge(t, load.OracleOptions{Rules: rules, Lag: 4*lag + 200*time.Millisecond, Skew: time.Millisecond})
+			if score.BystandersRefused < 100 || len(score.NotJudged) > 0 {
+				t.Errorf("refused: %d requests of bystanders; not judged: %v", score.BystandersRefused, score.NotJudged)
+			}
+			t.Logf("%+v", score.Shed)
+		})
+	}
 }

@@ -2,9 +2,11 @@ package load_test
 
 import (
 	"bytes"
-	"os"
+	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,45 +28,54 @@ func trafficSource(t *testing.T) load.Source {
 	return load.NewMixed(m, 1)
 }
 
-// score sends traffic to a limiter for two and a half periods, and returns the score.
-func (l *limiter) score(t *testing.T, source load.Source) *judge.Score {
-	t.Helper()
-	l.threshold, l.period = 10, 10*time.Second
-	log := l.attack(t, load.Options{Source: source, Duration: 25 * time.Second, Return: true})
-	s, err := log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // The oracle names the fault of a limiter that it reaches over HTTP, and no other. The tests of package judge cover more
 // faults, without HTTP.
 func TestOracleNamesFaults(t *testing.T) {
+	refusals := func(alter func(h http.Header, seconds int)) func(http.Header, int) {
+		return func(h http.Header, seconds int) {
+			if seconds > 0 {
+				alter(h, seconds)
+			}
+		}
+	}
 	for _, test := range []struct {
 		name string
 		*limiter
 		want []string
 	}{
-		{"counts exactly", &limiter{}, nil},
-		{"estimates", &limiter{estimates: true}, nil},
-		{"nodes learn 15 ms late", &limiter{estimates: true, timeout: 5 * time.Second, late: 15 * time.Millisecond}, nil},
-		{"one too many", &limiter{more: 1}, []string{judge.ThresholdHigh}},
-		{"one too few", &limiter{more: -1}, []string{judge.ThresholdLow}},
-		{"fixed window", &limiter{fixed: true}, []string{judge.FixedWindow}},
-		{"a node that ignores mitigations", &limiter{deaf: 2, timeout: 5 * time.Second}, []string{judge.DeafNode}},
-		{"Retry-After is too short", &limiter{hurry: 3, timeout: 5 * time.Second}, []string{judge.RetryTooShort}},
-		{"no Retry-After", &limiter{silent: true}, []string{judge.HeadersDiffer}},
-		{"RateLimit contradicts Retry-After", &limiter{wobble: 1}, []string{judge.HeadersDiffer}},
-		{"reports nothing remaining", &limiter{poor: true}, []string{judge.HeadersDiffer}},
-		{"reports too much remaining", &limiter{boast: true}, []string{judge.HeadersDiffer}},
-		{"two rules that mitigate", &limiter{timeout: 4 * time.Second, also: &limiter{threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}, nil},
-		{"Retry-After is that of the first rule", &limiter{forgetful: true, timeout: 4 * time.Second, also: &limiter{threshold: 10, period: 10 * time.Second, timeout: 9 * time.Second}}, []string{judge.RetryTooShort}},
-		{"all clients are one", &limiter{blind: true}, []string{judge.ClientsAsOne}},
-		{"one innocent client is refused", &limiter{refuses: "10.0.0.3"}, []string{judge.RefusesSome}},
+		{"no mistake", &limiter{quotas: []*quota{ten(0)}}, nil},
+		{"a node that ignores mitigations", &limiter{quotas: []*quota{ten(5 * time.Second)}, deaf: 2}, []string{judge.DeafNode}},
+		{"Retry-After is too short", &limiter{quotas: []*quota{ten(5 * time.Second)}, alter: refusals(func(h http.Header, seconds int) {
+			for _, name := range []string{"Retry-After", "X-RateLimit-Reset"} {
+				h.Set(name, strconv.Itoa(max(1, seconds-3)))
+			}
+			h.Set("RateLimit", fmt.Sprintf(`"all";r=0;t=%d`, max(1, seconds-3)))
+		})}, []string{judge.RetryTooShort}},
+		{"no Retry-After", &limiter{quotas: []*quota{ten(0)}, alter: refusals(func(h http.Header, _ int) { h.Del("Retry-After") })}, []string{judge.HeadersDiffer}},
+		{"RateLimit contradicts Retry-After", &limiter{quotas: []*quota{ten(0)}, alter: refusals(func(h http.Header, seconds int) {
+			h.Set("RateLimit", fmt.Sprintf(`"never,;r=0";r=7;t=100, "all";r=0;t=%d`, seconds+1))
+		})}, []string{judge.HeadersDiffer}},
+		{"reports nothing remaining", &limiter{quotas: []*quota{ten(0)}, alter: func(h http.Header, seconds int) {
+			if seconds == 0 {
+				h.Set("RateLimit", `"never,;r=0"; r=7; t=1, "all";r=0;t=10`)
+			}
+		}}, []string{judge.HeadersDiffer}},
+		{"reports too much remaining", &limiter{quotas: []*quota{ten(0)}, alter: func(h http.Header, seconds int) {
+			if seconds == 0 {
+				h.Set("RateLimit", `"all";r=11;t=10`)
+			}
+		}}, []string{judge.HeadersDiffer}},
+		{"two rules that mitigate", &limiter{quotas: []*quota{ten(4 * time.Second), {threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}}, nil},
+		{"Retry-After is that of the first rule", &limiter{first: true, quotas: []*quota{ten(4 * time.Second), ten(9 * time.Second)}}, []string{judge.RetryTooShort}},
+		{"all clients are one", &limiter{quotas: []*quota{ten(0)}, blind: true}, []string{judge.ClientsAsOne}},
+		{"one innocent client is refused", &limiter{quotas: []*quota{ten(0)}, refuses: "10.0.0.3"}, []string{judge.RefusesSome}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := test.score(t, trafficSource(t))
+			log := test.attack(t, load.Options{Source: trafficSource(t), Duration: 25 * time.Second, Return: true})
+			s, err := log.Score(load.OracleOptions{Rules: test.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
 			var got []string
 			for _, f := range s.Faults {
 				got = append(got, f.Name)
@@ -88,7 +99,7 @@ func TestOracleNamesFaults(t *testing.T) {
 					}
 				}
 			}
-			if s.RetryAfter.Checked == 0 && !test.silent && !test.blind {
+			if s.RetryAfter.Checked == 0 && test.name != "no Retry-After" && !test.blind {
 				t.Error("no Retry-After was checked")
 			}
 			if s.Exact == 0 || !test.blind && s.WronglyAllowed.Requests+s.WronglyRefused.Requests > s.Requests/2 {
@@ -114,22 +125,14 @@ func TestUnavailable(t *testing.T) {
 
 // The exact decisions equal those of a replay of the run's log.
 func TestExactDecisionsMatchReplay(t *testing.T) {
-	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, estimates: true}
+	l := &limiter{quotas: []*quota{ten(5 * time.Second)}}
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second, Return: true})
 	rules := l.rules(t)
 	s, err := log.Score(load.OracleOptions{Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	if err := log.Write(&b); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "run.log")
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e := replay(t, file, rules)
+	e := replay(t, log, rules)
 	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 1000 {
 		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the oracle says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
 	}
@@ -157,7 +160,7 @@ components:
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := rule.Parse("rules.yaml", []byte(`
+	rules := parse(t, `
 rules:
 - {id: login, match: {methods: [POST], paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 2, period: 10s}, {threshold: 4, period: 20s}]}
 - {id: key, match: {paths: ["/v1/*"]}, characteristics: [{header: x-api-key, missing: skip}, path], limits: [{threshold: 5, period: 10s}]}
@@ -165,36 +168,32 @@ rules:
 - {id: agent, characteristics: ["header:user-agent"], limits: [{threshold: 150, period: 10s}]}
 - {id: all, characteristics: [ip], limits: [{threshold: 20, period: 10s}]}
 - {id: cost, count: {cost: 7}, match: {methods: [PUT]}, characteristics: [ip], limits: [{threshold: 58, period: 10s, sub_windows: auto}]}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &limiter{threshold: 15, period: 10 * time.Second, estimates: true}
+`)
+	l := &limiter{quotas: []*quota{{threshold: 15, period: 10 * time.Second}}}
 	log := l.attack(t, load.Options{
 		Source: load.NewMixed(m, 1), Duration: 30 * time.Second, Identity: load.Identity{Header: "X-Api-Key", Cookie: "sid"},
 		Header: [][2]string{{"Cookie", "theme=dark"}, {"Accept", "*/*"}},
 	})
-	o := load.OracleOptions{Rules: rules}
-	s, err := log.Score(o)
+	s, err := log.Score(load.OracleOptions{Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	if err := log.Write(&b); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "run.log")
-	write(t, file, b.String())
-	for i, r := range replay(t, file, rules).Rules {
+	for i, r := range replay(t, log, rules).Rules {
 		if r.ExactRefused != s.Rules[i].ExactRefused || r.ExactRefused == 0 {
 			t.Errorf("rule %s: exact refusals: %d in the replay, %d by the oracle", r.Rule, r.ExactRefused, s.Rules[i].ExactRefused)
 		}
 	}
 }
 
-// replay plays a log through a PoP.
-func replay(t *testing.T, file string, rules *rule.Set) *analysis.Enforcement {
+// replay plays the log of a run through a PoP.
+func replay(t *testing.T, run *load.Log, rules *rule.Set) *analysis.Enforcement {
 	t.Helper()
+	var b bytes.Buffer
+	if err := run.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "run.log")
+	write(t, file, b.String())
 	f, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: rules})
 	if err != nil {
 		t.Fatal(err)

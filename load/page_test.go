@@ -17,7 +17,7 @@ import (
 
 // The page reports the faults of a limiter, too.
 func TestPage(t *testing.T) {
-	l := &limiter{threshold: 10, period: 10 * time.Second, timeout: 5 * time.Second, deaf: 2}
+	l := &limiter{quotas: []*quota{ten(5 * time.Second)}, deaf: 2}
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second})
 	r := log.Report()
 	var err error

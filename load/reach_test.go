@@ -37,7 +37,6 @@ func TestUnreachable(t *testing.T) {
 		text, hint string // the hint or a part of it
 	}{
 		{"nothing listens", "http://127.0.0.1:1", load.Options{}, "nothing listens at 127.0.0.1:1: connection refused for 3s", "start the target first"},
-		{"nothing listens, HTTP/2", "http://127.0.0.1:1", load.Options{HTTP2: true}, "nothing listens at 127.0.0.1:1", "start the target first"},
 		{"TLS to a plain HTTP server", strings.Replace(plain.URL, "http:", "https:", 1), load.Options{}, "does not speak TLS", "http://"},
 		{"untrusted certificate", secure.URL, load.Options{}, "cannot trust 127.0.0.1", "--ca FILE"},
 		{"TLS without HTTP/2", secure.URL, load.Options{HTTP2: true, TLS: insecure}, "does not speak HTTP/2", "leave out --http2"},
