@@ -1,79 +1,71 @@
 package load
 
 import (
-	"math/bits"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A live holds the statistics of a connection during the run. One goroutine writes it; any may
-// read it.
+// A live holds the statistics of a connection during the run.
 type live struct {
-	requests, refused, failed atomic.Uint64
-	latencies                 [128]atomic.Uint32 // since the request was due, by latencyClass
+	mu                        sync.Mutex
+	requests, refused, failed uint64
+	latencies                 *hdrhistogram.Histogram // since the last Progress, from when requests were due; nil if none
 }
 
 func (l *live) add(r *record) {
-	l.requests.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests++
 	if r.failure != answered {
-		l.failed.Add(1)
+		l.failed++
 		return
 	}
 	if r.status == 429 || r.retry > 0 {
-		l.refused.Add(1)
+		l.refused++
 	}
-	l.latencies[latencyClass(r.done-r.due)].Add(1)
+	if l.latencies == nil {
+		l.latencies = newHistogram(1)
+	}
+	recordIn(l.latencies, r.done-r.due)
 }
 
-// latencyClass returns the class of a latency in microseconds. It grows by 4 with each doubling.
-func latencyClass(t int64) int {
-	v := uint64(max(t, 4))
-	shift := bits.Len64(v) - 3
-	return min(4*shift+int(v>>shift)&3, 127)
+// heard reports whether a request was answered.
+func (l *live) heard() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.requests > l.failed
 }
-
-// classLatency returns the greatest latency of a class, in microseconds.
-func classLatency(class int) int64 { return int64(4+class&3+1)<<(class/4) - 1 }
 
 // A Progress describes the state of a run.
 type Progress struct {
 	Elapsed, Of               time.Duration // since the start, and Options.Duration
 	Requests, Refused, Failed uint64        // Refused counts 429 and answers with Retry-After
 	Waiting                   uint64        // due but not sent yet
-	P50, P99                  int64         // latencies since the last Progress, within a quarter; microseconds
+	P50, P99                  int64         // latencies since the last Progress, within a tenth; microseconds
 }
 
-// progress returns the progress, with latencies since before, which it updates.
-func (r *run) progress(before *[128]uint32) (p Progress) {
-	var now [128]uint32
+// progress returns the progress since the last call.
+func (r *run) progress() (p Progress) {
 	p.Elapsed, p.Of = time.Since(r.began), r.o.Duration
 	r.mu.Lock()
 	conns := r.conns
 	r.mu.Unlock()
+	latencies := newHistogram(1)
 	for _, c := range conns {
-		p.Requests += c.live.requests.Load()
-		p.Refused += c.live.refused.Load()
-		p.Failed += c.live.failed.Load()
-		for i := range now {
-			now[i] += c.live.latencies[i].Load()
+		l := &c.live
+		l.mu.Lock()
+		p.Requests, p.Refused, p.Failed = p.Requests+l.requests, p.Refused+l.refused, p.Failed+l.failed
+		if l.latencies != nil {
+			latencies.Merge(l.latencies)
+			l.latencies.Reset()
 		}
+		l.mu.Unlock()
 	}
 	for _, l := range r.lanes {
 		p.Waiting += uint64(l.left())
 	}
-	var total, sum uint32
-	for i := range now {
-		total += now[i] - before[i]
-	}
-	for i := range now {
-		sum += now[i] - before[i]
-		if p.P50 == 0 && sum > 0 && sum >= (total+1)/2 {
-			p.P50 = classLatency(i)
-		}
-		if p.P99 == 0 && sum > 0 && uint64(sum)*100 >= uint64(total)*99 {
-			p.P99 = classLatency(i)
-		}
-	}
-	*before = now
+	p.P50, p.P99 = latencies.ValueAtQuantile(50), latencies.ValueAtQuantile(99)
 	return p
 }

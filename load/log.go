@@ -1,6 +1,8 @@
 package load
 
 import (
+	"cmp"
+	"slices"
 	"time"
 )
 
@@ -45,11 +47,12 @@ func (r *run) log() *Log {
 			l.Unsent += uint64(lane.left())
 		}
 	}
-	tapes := make([]tape, len(r.conns))
-	for i, c := range r.conns {
-		tapes[i], c.tape = c.tape, tape{}
+	var pieces tape
+	for _, c := range r.conns {
+		pieces, c.tape = append(pieces, c.tape...), nil
 	}
-	l.records = merged(tapes)
+	l.records = slices.Concat(pieces...)
+	slices.SortStableFunc(l.records, func(a, b record) int { return cmp.Compare(a.sent, b.sent) })
 	return l
 }
 

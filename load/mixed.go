@@ -13,13 +13,13 @@ type Mixed struct {
 	mix   *mix.Mix
 	from  *mix.Source
 	speed float64
-	looks map[Look]*Look
+	looks looks
 	next  mix.Request
 }
 
 // NewMixed returns a source of the requests of m, speed times as fast. If speed is zero, it is 1.
 func NewMixed(m *mix.Mix, speed float64) *Mixed {
-	return &Mixed{m, m.Source(), cmp.Or(speed, 1), map[Look]*Look{}, mix.Request{}}
+	return &Mixed{m, m.Source(), cmp.Or(speed, 1), looks{}, mix.Request{}}
 }
 
 // Begin aligns bursts around window edges with the windows of the nodes. With a speed other than 1
@@ -49,12 +49,7 @@ func (s *Mixed) Next(r *Request) bool {
 	}
 	r.Due = time.Duration(float64(q.Time-s.mix.Start().UnixMicro()) / s.speed * 1e3)
 	r.Client, r.Addr = q.Client, s.mix.Addr(q.Client)
-	look := Look{Component: q.Component, Method: q.Method, Host: q.Host, Target: q.Path, Agent: q.Agent, Status: q.Status}
-	known, ok := s.looks[look]
-	if !ok {
-		known = new(look)
-		s.looks[look] = known
-	}
-	r.Look, r.probe = known, false
+	r.Look = s.looks.of(Look{Component: q.Component, Method: q.Method, Host: q.Host, Target: q.Path, Agent: q.Agent, Status: q.Status})
+	r.probe = false
 	return true
 }

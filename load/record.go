@@ -1,10 +1,5 @@
 package load
 
-import (
-	"cmp"
-	"slices"
-)
-
 // A record is the outcome of one request. Times are in microseconds since the start of the run.
 type record struct {
 	due, sent, done int64
@@ -46,34 +41,15 @@ const (
 
 // A tape holds the records of a connection in the order in which they were sent. It consists of
 // pieces so that records are never moved.
-type tape struct{ pieces [][]record }
+type tape [][]record
 
 const tapePiece = 2048
 
 func (t *tape) add(r *record) {
-	last := len(t.pieces) - 1
-	if last < 0 || len(t.pieces[last]) == tapePiece {
-		t.pieces = append(t.pieces, make([]record, 0, tapePiece))
+	last := len(*t) - 1
+	if last < 0 || len((*t)[last]) == tapePiece {
+		*t = append(*t, make([]record, 0, tapePiece))
 		last++
 	}
-	t.pieces[last] = append(t.pieces[last], *r)
-}
-
-// merged returns the records of all tapes in the order in which they were sent. It consumes the
-// tapes.
-func merged(tapes []tape) []record {
-	total := 0
-	for _, t := range tapes {
-		for _, piece := range t.pieces {
-			total += len(piece)
-		}
-	}
-	all := make([]record, 0, total)
-	for _, t := range tapes {
-		for i, piece := range t.pieces {
-			all, t.pieces[i] = append(all, piece...), nil
-		}
-	}
-	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.sent, b.sent) })
-	return all
+	(*t)[last] = append((*t)[last], *r)
 }

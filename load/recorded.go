@@ -24,7 +24,7 @@ type Recorded struct {
 	end     context.CancelFunc
 	err     error // valid once batches is closed
 	clients map[string]uint64
-	looks   map[Look]*Look
+	looks   looks
 
 	mu     sync.Mutex // guards the following
 	addrs  []netip.Addr
@@ -37,7 +37,7 @@ type Recorded struct {
 func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Recorded {
 	ctx, end := context.WithCancel(ctx)
 	s := &Recorded{
-		speed: cmp.Or(speed, 1), batches: make(chan []Request, 16), end: end, clients: map[string]uint64{}, looks: map[Look]*Look{},
+		speed: cmp.Or(speed, 1), batches: make(chan []Request, 16), end: end, clients: map[string]uint64{}, looks: looks{},
 	}
 	go func() {
 		defer close(s.batches)
@@ -158,13 +158,7 @@ func (s *Recorded) look(e *accesslog.Entry) (*Look, bool) {
 			look.Agent = f.Value
 		}
 	}
-	known, ok := s.looks[look]
-	if !ok {
-		look.Method, look.Host, look.Target, look.Agent = strings.Clone(look.Method), strings.Clone(look.Host), strings.Clone(look.Target), strings.Clone(look.Agent)
-		known = &look
-		s.looks[look] = known
-	}
-	return known, true
+	return s.looks.of(look), true
 }
 
 // Components returns the component log and, if requests read so far are marked as attacks, the

@@ -122,9 +122,9 @@ func stepOf(length time.Duration) int64 {
 	return 3600
 }
 
-// newHistogram returns a histogram of up to an hour in microseconds, with a precision of 0.1%.
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
+// newHistogram returns a histogram of up to an hour in microseconds, with a precision of this many decimal digits.
+func newHistogram(digits int) *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, time.Hour.Microseconds(), digits)
 }
 
 // recordIn records a duration, or the nearest one within h's bounds.
@@ -151,14 +151,9 @@ func newParts(nodes int) *parts {
 
 func (p *parts) add(node int, micros int64) {
 	if p.now[node] == nil {
-		p.now[node], p.all[node] = smallHistogram(), smallHistogram()
+		p.now[node], p.all[node] = newHistogram(2), newHistogram(2)
 	}
 	recordIn(p.now[node], micros)
-}
-
-// smallHistogram is like newHistogram, but with a precision of 1%.
-func smallHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, time.Hour.Microseconds(), 2)
 }
 
 // end adds the collected latencies to the last point of t.
@@ -168,7 +163,7 @@ func (p *parts) end(t *Timeline) {
 	}
 	point := &t.Points[len(t.Points)-1]
 	point.NodesP99MS = make([]float64, len(p.now))
-	together := smallHistogram()
+	together := newHistogram(2)
 	for i, h := range p.now {
 		if h == nil {
 			continue
@@ -201,7 +196,7 @@ func (l *Log) Report() *Report {
 	}
 	nodes := make([]NodeCount, len(l.nodes))
 	statuses := map[uint16]uint64{}
-	latency, service, late := newHistogram(), newHistogram(), newHistogram()
+	latency, service, late := newHistogram(3), newHistogram(3), newHistogram(3)
 	r.Timeline.StepS = stepOf(l.Elapsed)
 	parts := newParts(len(nodes))
 	for i := range l.records {

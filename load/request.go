@@ -31,6 +31,20 @@ type Look struct {
 	number uint32 // index in run.looks, from 1
 }
 
+// A looks holds the looks of a source.
+type looks map[Look]*Look
+
+// of returns the look that is equal to look.
+func (l looks) of(look Look) *Look {
+	known := l[look]
+	if known == nil {
+		look.Method, look.Host, look.Target, look.Agent = strings.Clone(look.Method), strings.Clone(look.Host), strings.Clone(look.Target), strings.Clone(look.Agent)
+		known = &look
+		l[look] = known
+	}
+	return known
+}
+
 // Check returns an error if l does not describe valid requests.
 func (l *Look) Check() error {
 	switch {

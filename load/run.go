@@ -324,7 +324,6 @@ const ticksPerSecond = 10 // of the watchdog
 func (r *run) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second / ticksPerSecond)
 	defer tick.Stop()
-	var before [128]uint32
 	for i := 1; ; i++ {
 		select {
 		case <-ctx.Done():
@@ -354,14 +353,14 @@ func (r *run) watch(ctx context.Context) {
 			c.watch(oldest)
 		}
 		if r.o.Progress != nil && i%(ticksPerSecond/ProgressesPerSecond) == 0 {
-			r.o.Progress(r.progress(&before))
+			r.o.Progress(r.progress())
 		}
 	}
 }
 
 // unheard reports whether to give up because no request was ever answered.
 func (r *run) unheard(conns []*conn) bool {
-	r.heard = r.heard || slices.ContainsFunc(conns, func(c *conn) bool { return c.live.requests.Load() > c.live.failed.Load() })
+	r.heard = r.heard || slices.ContainsFunc(conns, func(c *conn) bool { return c.live.heard() })
 	at := r.giveUp.Load()
 	return !r.heard && at > 0 && r.now() >= at
 }

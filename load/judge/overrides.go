@@ -53,28 +53,26 @@ func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 
 // written returns a value of an overrides file in the form in which valuesOf returns it.
 func written(r *rule.Rule, c rule.Characteristic, value string) string {
+	var p Properties
 	switch c.Kind {
-	case rule.IP:
-		if network, err := netip.ParsePrefix(value); err == nil {
-			return network.String()
-		}
-		addr, _ := netip.ParseAddr(value)
-		return formOf(&Properties{Addr: addr}, rule.ClientPrefix{}).client.String()
-	case rule.Network:
+	case rule.IP, rule.Network:
 		if network, err := netip.ParsePrefix(value); err == nil {
 			return network.Masked().String()
 		}
-		addr, _ := netip.ParseAddr(value)
-		return networkOf(addr.Unmap(), c.Name).String()
+		p.Addr, _ = netip.ParseAddr(value)
 	case rule.Host:
-		return plainHost(value)
+		p.Host = value
 	case rule.Method:
-		return plainMethod(value)
+		p.Method = value
 	case rule.Path:
 		f := form{path: value}
 		if forms := paths(r, &f); len(forms) > 0 {
 			return forms[0]
 		}
+		return value
+	default:
+		return value
 	}
-	return value
+	f := formOf(&p, rule.ClientPrefix{})
+	return valuesOf(r, c, &f)[0]
 }
