@@ -3,22 +3,20 @@ package load_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
 
-	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/load"
-	"github.com/google/go-cmp/cmp"
 )
 
 // Requests do not allocate.
@@ -66,51 +64,31 @@ func TestRefusalsWith503(t *testing.T) {
 	}
 }
 
-// Answers in the forms that servers send.
+// Answers in the forms that servers send, at once and byte by byte.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
-		name, raw        string
-		status, failures map[string]uint64
+		name, raw string
+		statuses  []int
+		failure   string // of the answer after those
 	}{
-		{"plain", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
-		{"chunks with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n", map[string]uint64{"200": 2}, nil},
-		{"early hints", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 429 Too Many\r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"429": 2}, nil},
-		{"until EOF", "HTTP/1.1 200 OK\r\n\r\nhello", map[string]uint64{"200": 2}, nil},
-		{"close", "HTTP/1.0 500 no\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"500": 2}, nil},
-		{"several encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", map[string]uint64{"200": 2}, nil},
-		{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 60_000) + "\r\nContent-Length: 0\r\n\r\n", map[string]uint64{"200": 2}, nil},
-		{"not HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
-		{"invalid length", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", map[string]uint64{}, map[string]uint64{"malformed": 2}},
-		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<19), map[string]uint64{}, map[string]uint64{"malformed": 2}},
-		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", map[string]uint64{}, map[string]uint64{"closed": 2}},
-		{"no answer", "", map[string]uint64{}, map[string]uint64{"closed": 2}},
+		{"plain", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", []int{200}, "closed"},
+		{"chunks with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n", []int{200}, "closed"},
+		{"early hints", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 429 Too Many\r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n", []int{429}, "closed"},
+		{"until EOF", "HTTP/1.1 200 OK\r\n\r\nhello", []int{200}, ""},
+		{"close", "HTTP/1.0 500 no\r\nContent-Length: 0\r\n\r\n", []int{500}, ""},
+		{"several encodings", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", []int{200}, "closed"},
+		{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 60_000) + "\r\nContent-Length: 0\r\n\r\n", []int{200}, "closed"},
+		{"not HTTP", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", nil, "malformed"},
+		{"invalid length", "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n", nil, "malformed"},
+		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<19), nil, "malformed"},
+		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", nil, "closed"},
+		{"no answer", "", nil, "closed"},
 	} {
-		for _, bytewise := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/byte by byte=%t", test.name, bytewise), func(t *testing.T) {
-				var r *load.Report
-				bubble.Test(t, func(t *testing.T) { // a run without answers is given up after a second
-					o := load.Options{
-						Targets: make([]load.Target, 1), Requests: 2, Connections: 1, KeepAlive: 1,
-						Source: &two{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET", Host: "example.com", Target: "/"}}},
-					}
-					o.Dial = func(context.Context, *load.Target) (net.Conn, error) {
-						ours, theirs := net.Pipe()
-						go answer(theirs, test.raw)
-						if bytewise {
-							return pieces{ours, iotest.OneByteReader(bufio.NewReader(ours))}, nil
-						}
-						return ours, nil
-					}
-					o.UseTimers()
-					r = run(t, o)
-				})
-				if diff := cmp.Diff(test.status, r.Statuses); diff != "" {
-					t.Errorf("statuses (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(test.failures, r.Failures, cmp.Comparer(func(a, b map[string]uint64) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
-					t.Errorf("failures (-want +got):\n%s", diff)
-				}
-			})
+		for _, r := range []io.Reader{strings.NewReader(test.raw), iotest.OneByteReader(strings.NewReader(test.raw))} {
+			statuses, err := load.ReadAnswers(r)
+			if failure := load.FailureOf(err); !slices.Equal(statuses, test.statuses) || failure != test.failure {
+				t.Errorf("%s: statuses %v, failure %q; want %v, %q", test.name, statuses, failure, test.statuses, test.failure)
+			}
 		}
 	}
 }
@@ -166,32 +144,5 @@ func TestNodeNames(t *testing.T) {
 	}
 	if name := r.Nodes[1].Name; !strings.HasPrefix(name, "edge\ufffd") || len(name) > 300 {
 		t.Errorf("node name %q", name)
-	}
-}
-
-// two makes two requests of a source.
-type two struct {
-	load.Steady
-	n int
-}
-
-func (s *two) Next(r *load.Request) bool {
-	s.n++
-	return s.n <= 2 && s.Steady.Next(r)
-}
-
-// pieces is a connection that is read in pieces of another size.
-type pieces struct {
-	net.Conn
-	io.Reader
-}
-
-func (p pieces) Read(b []byte) (int, error) { return p.Reader.Read(b) }
-
-// answer answers the request on a connection, and closes it.
-func answer(c net.Conn, raw string) {
-	defer c.Close()
-	if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-		_, _ = io.WriteString(c, raw)
 	}
 }

@@ -25,6 +25,18 @@ func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	return statuses, nil
 }
 
+// FailureOf returns the kind of failure that an error is reported as, or "" if there is none.
+func FailureOf(err error) string { return failureNames[failureOf(err)] }
+
+// readAnswer reads an answer without a body.
+func readAnswer(head string) (a answer) {
+	w := wire{Reader: bufio.NewReader(strings.NewReader(head + "Content-Length: 0\r\n\r\n"))}
+	if err := w.read(&a, false); err != nil {
+		panic(err)
+	}
+	return a
+}
+
 // Headers holds the data of an answer's headers: the smallest remaining quota, and whether the reset time differs
 // from Retry-After.
 type Headers struct {
@@ -34,21 +46,13 @@ type Headers struct {
 
 // ReadHeaders reads header lines.
 func ReadHeaders(lines string) Headers {
-	w := wire{Reader: bufio.NewReader(strings.NewReader("HTTP/1.1 429 Too Many Requests\r\n" + lines + "Content-Length: 0\r\n\r\n"))}
-	var a answer
-	if err := w.read(&a, false); err != nil {
-		panic(err)
-	}
+	a := readAnswer("HTTP/1.1 429 Too Many Requests\r\n" + lines)
 	return Headers{a.least(), a.agreement() == otherTime}
 }
 
 // ByRule reports whether an answer with these header lines is recognized as a rule's.
 func ByRule(lines string) bool {
-	w := wire{Reader: bufio.NewReader(strings.NewReader(lines + "Content-Length: 0\r\n\r\n"))}
-	var a answer
-	if err := w.read(&a, false); err != nil {
-		panic(err)
-	}
+	a := readAnswer(lines)
 	return a.flags&prepared != 0
 }
 

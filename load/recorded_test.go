@@ -15,6 +15,18 @@ import (
 	"github.com/edgelimit/edge/load"
 )
 
+// record returns a source of the requests of a log.
+func record(t *testing.T, name, text string, speed float64) *load.Recorded {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	write(t, file, text)
+	log, err := accesslog.Open([]string{file}, accesslog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return load.NewRecorded(t.Context(), log, speed)
+}
+
 // Requests that the log marks as an attack are a separate component, which the judge knows to be an attack.
 func TestRecordedAttack(t *testing.T) {
 	const text = `{"time":1767366245,"remote_addr":"203.0.113.7","uri":"/","status":200}
@@ -24,13 +36,7 @@ func TestRecordedAttack(t *testing.T) {
 		"":                 {{"log", false}},
 		`,"attack":"true"`: {{"log", false}, {"attack", true}},
 	} {
-		file := filepath.Join(t.TempDir(), "access.log")
-		write(t, file, fmt.Sprintf(text, mark))
-		log, err := accesslog.Open([]string{file}, accesslog.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := load.NewRecorded(t.Context(), log, 1)
+		s := record(t, "access.log", fmt.Sprintf(text, mark), 1)
 		var components []int
 		for r := (load.Request{}); s.Next(&r); {
 			components = append(components, r.Look.Component)
@@ -47,7 +53,7 @@ func TestRecordedAttack(t *testing.T) {
 	}
 }
 
-// A log is sent with its timing, here twice as fast, with each second's requests spread over it.
+// A log is sent with its timing, here ten times as fast, with each second's requests spread over it.
 func TestRecorded(t *testing.T) {
 	const text = `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl/8.5.0"
 203.0.113.8 - - [02/Jan/2026:15:04:05 +0000] "POST /login HTTP/1.1" 401 512 "-" "-"
@@ -59,27 +65,18 @@ func TestRecorded(t *testing.T) {
 		saw.add("%s %s %s by %q", r.Header.Get("X-Forwarded-For"), r.Method, r.RequestURI, r.UserAgent())
 	}))
 	defer server.Close()
-	open := func() *load.Recorded {
-		file := filepath.Join(t.TempDir(), "access.log")
-		write(t, file, text)
-		log, err := accesslog.Open([]string{file}, accesslog.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return load.NewRecorded(t.Context(), log, 2)
-	}
-	s := open()
+	s := record(t, "access.log", text, 10)
 	var due []time.Duration
 	for r := (load.Request{}); s.Next(&r); {
 		due = append(due, r.Due)
 	}
-	if diff := cmp.Diff([]time.Duration{0, 250 * time.Millisecond, time.Second, 1500 * time.Millisecond}, due); diff != "" {
+	if diff := cmp.Diff([]time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}, due); diff != "" {
 		t.Errorf("due times (-want +got):\n%s", diff)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	s = open()
+	s = record(t, "access.log", text, 10)
 	run(t, load.Options{Targets: []load.Target{target(t, server.URL)}, Source: s, Identity: load.Identity{Forwarded: true}})
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -103,13 +100,7 @@ func TestRecordedTimes(t *testing.T) {
 		{"from 0 on", "0 a\n1 a\n1 b\n", []time.Duration{0, 1000, 1500}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "trace.tsv")
-			write(t, file, strings.ReplaceAll(test.trace, " ", "\t"))
-			log, err := accesslog.Open([]string{file}, accesslog.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := load.NewRecorded(t.Context(), log, 1)
+			s := record(t, "trace.tsv", strings.ReplaceAll(test.trace, " ", "\t"), 1)
 			defer s.Close()
 			var due []time.Duration
 			for r := (load.Request{}); s.Next(&r); {
@@ -124,17 +115,7 @@ func TestRecordedTimes(t *testing.T) {
 
 // A source can be closed before its end.
 func TestRecordedClosedEarly(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "trace.tsv")
-	text := make([]byte, 0, 1<<20)
-	for range 100_000 {
-		text = append(text, "1700000000\t1\n1700000001\t2\n"...)
-	}
-	write(t, file, string(text))
-	log, err := accesslog.Open([]string{file}, accesslog.Options{Sort: accesslog.SortMemory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := load.NewRecorded(t.Context(), log, 1)
+	s := record(t, "trace.tsv", strings.Repeat("1700000000\t1\n1700000001\t2\n", 100_000), 1)
 	var r load.Request
 	if !s.Next(&r) || !r.Addr.Is6() {
 		t.Errorf("first request %+v", r)

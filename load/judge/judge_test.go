@@ -157,10 +157,19 @@ func TestPlantedMistakes(t *testing.T) {
 		{"a client that is never refused", throttle, &limiter{passes: func(r *sent) bool { return r.Client == 44 }}, judge.NeverRefused},
 		{"a token bucket", throttle, &limiter{bucket: 10}, judge.TokenBucket},
 		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, judge.TokenBucket},
+		// The bound on the lag hides these in each single request.
+		{"threshold +1, hidden by the lag", ban, &limiter{more: 1, traffic: hurry}, judge.ThresholdHigh},
+		{"threshold +2, hidden by the lag", throttle, &limiter{more: 2, traffic: hurry}, judge.ThresholdHigh},
+		{"threshold −1, hidden by the lag", ban, &limiter{more: -1, traffic: hurry}, judge.ThresholdLow},
+		{"threshold +1, 20 ms late", ban, &limiter{more: 1, traffic: hurry, lag: func() int64 { return 20_000 }}, judge.ThresholdHigh},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := test.score(t, test.rules, judge.Options{Lag: 50 * time.Millisecond})
+			o := judge.Options{Lag: 50 * time.Millisecond}
+			if test.traffic == hurry {
+				o.Lag = 0 // by default half a second
+			}
+			s := test.score(t, test.rules, o)
 			got := names(s)
 			if test.lift > 0 { // some would start before they were refused, and others would end before they may pass
 				got = slices.DeleteFunc(got, func(name string) bool { return name == judge.Leaks || name == judge.MitigationShort })
@@ -325,9 +334,7 @@ func TestCorrectLimiterHasNoFaults(t *testing.T) {
 		lag  func() int64
 	}{
 		{"at once", func() int64 { return 0 }},
-		{"after 20 ms", func() int64 { return 20_000 }},
 		{"after up to 400 ms", func() int64 { return random.Int64N(400_000) }},
-		{"after 250 ms", func() int64 { return 250_000 }},
 	} {
 		for name, l := range map[string]*limiter{
 			throttle: {}, ban: {}, throttle + " ": {exact: true}, ban + " ": {exact: true}, guesses: {counts: countGuesses}, prolonged: {counts: countAll},

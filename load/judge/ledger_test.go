@@ -104,28 +104,6 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// A mistake is named even if the bound on the lag hides it in each single request.
-func TestMistakesHiddenByLag(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		rules string
-		*limiter
-		want string
-	}{
-		{"threshold +1", ban, &limiter{more: 1}, judge.ThresholdHigh},
-		{"threshold +2", throttle, &limiter{more: 2}, judge.ThresholdHigh},
-		{"threshold −1", ban, &limiter{more: -1}, judge.ThresholdLow},
-		{"threshold +1, 20 ms late", ban, &limiter{more: 1, lag: func() int64 { return 20_000 }}, judge.ThresholdHigh},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			test.traffic = hurry
-			if s := test.score(t, test.rules, judge.Options{}); !slices.Equal(names(s), []string{test.want}) {
-				t.Errorf("faults %v, want %s\n%s", names(s), test.want, describe(s))
-			}
-		})
-	}
-}
-
 // A limiter whose lag is within the bound is not reported, even if clients send several requests within that
 // time.
 func TestLagIsNoFault(t *testing.T) {
