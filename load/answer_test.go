@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -134,11 +133,10 @@ func TestAnswersOnOneConnection(t *testing.T) {
 // Nodes name themselves. The list of names is bounded, even if every answer has a new name.
 func TestNodeNames(t *testing.T) {
 	var n atomic.Int32
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	_, targets := serve(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Edge-Node", fmt.Sprintf("edge\t%d%s", n.Add(1), strings.Repeat("x", 1000)))
-	}))
-	defer s.Close()
-	r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Requests: 3000, Connections: 4, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+	})
+	r := run(t, load.Options{Targets: targets, Requests: 3000, Connections: 4, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
 	if len(r.Nodes) > 1001 || r.Nodes[0].Requests != 2000 {
 		t.Errorf("%d nodes, the target itself with %d requests; want 1000 and 2000", len(r.Nodes), r.Nodes[0].Requests)
 	}

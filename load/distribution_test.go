@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,15 +14,14 @@ import (
 // The histogram and the CSV contain every request once.
 func TestDistribution(t *testing.T) {
 	var n int
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	_, targets := serve(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		if n++; n%4 == 0 {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
-	}))
-	defer s.Close()
+	})
 	log, err := load.Run(t.Context(), load.Options{
-		Targets: []load.Target{target(t, s.URL)}, Requests: 100, Connections: 1, Identity: load.Identity{Forwarded: true},
+		Targets: targets, Requests: 100, Connections: 1, Identity: load.Identity{Forwarded: true},
 		Source: &load.Steady{Profile: fast, Clients: 5, Look: load.Look{Method: "GET", Target: "/a,b"}},
 	})
 	if err != nil {
@@ -76,9 +74,8 @@ func TestDistribution(t *testing.T) {
 // If all answers have the same error status, the report says what may be wrong.
 func TestHints(t *testing.T) {
 	for status, want := range map[int]string{404: "check the path of the target and --host", 502: "origin may be down", 400: "https://", 200: "", 429: ""} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		defer s.Close()
-		r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
+		_, targets := serve(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		r := run(t, load.Options{Targets: targets, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
 		if got := strings.Join(r.Hints, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("status %d: hint %q, want %q", status, got, want)
 		}

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// UseTimers makes a run sleep only with timers, which a synctest bubble controls.
-func (o *Options) UseTimers() { o.nap = time.Sleep }
-
 // FirstAccepting returns the first address that accepts connections, or the first one if none does.
 var FirstAccepting = firstAccepting
 

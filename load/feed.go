@@ -178,7 +178,7 @@ func (r *run) sleep(until time.Duration) bool {
 			case <-time.After(wait - time.Millisecond):
 			}
 		default:
-			r.o.nap(wait)
+			r.nap(wait)
 		}
 	}
 }

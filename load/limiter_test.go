@@ -148,7 +148,6 @@ func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 			return nodes[t.Addr.Port()].Dial(ctx, "", "")
 		}
 		o.Identity.Forwarded = true
-		o.UseTimers()
 		var err error
 		if log, err = load.Run(t.Context(), o); err != nil {
 			t.Fatal(err)

@@ -85,8 +85,6 @@ type Options struct {
 
 	// Progress, if not nil, is called ProgressesPerSecond times a second.
 	Progress func(Progress)
-
-	nap func(time.Duration) // sleeps for less than a few milliseconds
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -112,12 +110,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Dial == nil {
 		o.Dial = dialTCP
 	}
-	if o.nap == nil {
-		o.nap = nap
-		if runtime.GOMAXPROCS(0) == 1 {
-			o.nap = time.Sleep // connections need the only processor
-		}
-	}
 	if o.Hashed && o.Connections < len(o.Targets) {
 		return o, fmt.Errorf("load: %d connections are too few for %d targets", o.Connections, len(o.Targets))
 	}
@@ -136,6 +128,7 @@ func dialTCP(ctx context.Context, t *Target) (net.Conn, error) {
 // A run is the state of Run.
 type run struct {
 	o       Options
+	nap     func(time.Duration) // sleeps for less than a few milliseconds
 	began   time.Time
 	caller  context.Context // done when the run is interrupted
 	over    context.Context // done when no more requests are sent
@@ -227,7 +220,10 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{o: o, caller: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	if runtime.GOMAXPROCS(0) == 1 {
+		r.nap = time.Sleep // connections need the only processor
+	}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
 	r.source = &drawn{run: r, source: o.Source}

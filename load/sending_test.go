@@ -48,6 +48,24 @@ func target(t *testing.T, url string) load.Target {
 	return target
 }
 
+// serve returns a server that speaks HTTP/1.1 and HTTP/2, also as targets.
+func serve(t *testing.T, secure bool, handler http.HandlerFunc) (*httptest.Server, []load.Target) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.EnableHTTP2 = true
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetHTTP2(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	if secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s, []load.Target{target(t, s.URL)}
+}
+
 // listen returns a target whose connections are passed to serve, and then closed.
 func listen(t *testing.T, serve func(net.Conn)) load.Target {
 	t.Helper()
@@ -149,24 +167,13 @@ func TestProtocols(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var saw seen
-			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, targets := serve(t, test.secure, func(w http.ResponseWriter, r *http.Request) {
 				saw.add("%s %s %s %s %s", r.Method, r.RequestURI, r.Proto, r.Host, r.UserAgent())
 				w.WriteHeader(http.StatusTeapot)
 				_, _ = io.WriteString(w, strings.Repeat("tea", 10_000))
-			}))
-			s.EnableHTTP2 = true
-			s.Config.Protocols = new(http.Protocols)
-			s.Config.Protocols.SetHTTP1(true)
-			s.Config.Protocols.SetHTTP2(true)
-			s.Config.Protocols.SetUnencryptedHTTP2(true)
-			if test.secure {
-				s.StartTLS()
-			} else {
-				s.Start()
-			}
-			defer s.Close()
+			})
 			o := load.Options{
-				Targets: []load.Target{target(t, s.URL)}, HTTP2: test.http2, Streams: 4, Connections: 2,
+				Targets: targets, HTTP2: test.http2, Streams: 4, Connections: 2,
 				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST", Host: "example.com", Target: "//a?b=c#d", Agent: "probe/1"}},
 			}
 			if test.secure {
@@ -198,20 +205,15 @@ func TestBodies(t *testing.T) {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s %q, HTTP2=%t", test.method, test.body, http2), func(t *testing.T) {
 				var saw seen
-				s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, targets := serve(t, false, func(_ http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
 					if err != nil {
 						t.Error(err)
 					}
 					saw.add("%s %d %s", r.Method, r.ContentLength, body)
-				}))
-				s.Config.Protocols = new(http.Protocols)
-				s.Config.Protocols.SetHTTP1(true)
-				s.Config.Protocols.SetUnencryptedHTTP2(true)
-				s.Start()
-				defer s.Close()
+				})
 				run(t, load.Options{
-					Targets: []load.Target{target(t, s.URL)}, HTTP2: http2, Body: []byte(test.body), Connections: 2,
+					Targets: targets, HTTP2: http2, Body: []byte(test.body), Connections: 2,
 					Source: &load.Steady{Profile: fast, Look: load.Look{Method: test.method}},
 				})
 				if diff := cmp.Diff(map[string]int{test.want: 100}, saw.lines); diff != "" {
@@ -224,13 +226,12 @@ func TestBodies(t *testing.T) {
 
 // An answer may come before the whole body is read.
 func TestAnswerBeforeBody(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, targets := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	defer s.Close()
+	})
 	r := run(t, load.Options{
-		Targets: []load.Target{target(t, s.URL)}, Body: make([]byte, 1<<16), Connections: 2,
+		Targets: targets, Body: make([]byte, 1<<16), Connections: 2,
 		Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST"}},
 	})
 	if r.Statuses["429"] != 100 {
@@ -309,16 +310,15 @@ func (c *headless) Write(b []byte) (int, error) {
 func TestNoCoordinatedOmission(t *testing.T) {
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	_, targets := serve(t, false, func(http.ResponseWriter, *http.Request) {
 		select {
 		case <-first:
 			time.Sleep(300 * time.Millisecond)
 		default:
 		}
-	}))
-	defer s.Close()
+	})
 	r := run(t, load.Options{
-		Targets: []load.Target{target(t, s.URL)}, Connections: 1,
+		Targets: targets, Connections: 1,
 		Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}},
 	})
 	// While the first request took 300 ms, the 99 others became due within 99 ms.
@@ -340,10 +340,9 @@ func (s *begun) Begin(now time.Time) { s.at = now }
 
 // A source is told when the run begins, for example to meet the boundaries of windows.
 func TestBegin(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer s.Close()
+	_, targets := serve(t, false, func(http.ResponseWriter, *http.Request) {})
 	source := &begun{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}
-	if r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: source}); !r.Began.Equal(source.at) {
+	if r := run(t, load.Options{Targets: targets, Source: source}); !r.Began.Equal(source.at) {
 		t.Errorf("the run began at %v, its source got %v", r.Began, source.at)
 	}
 }

@@ -193,6 +193,9 @@ func (v *investigation) report(s *Score) {
 	s.Faults = append(s.Faults, v.faults...)
 }
 
+// maxClients is the maximum number of clients that a fault names.
+const maxClients = 10
+
 // add reports a fault of requests.
 func (v *investigation) add(name string, requests []*request, format string, args ...any) *Fault {
 	f := v.note(name, uint64(len(requests)), format, args...)
@@ -201,7 +204,7 @@ func (v *investigation) add(name string, requests []*request, format string, arg
 		if seen[q.Client] {
 			continue
 		}
-		if seen[q.Client] = true; len(f.Clients) == v.c.o.Top {
+		if seen[q.Client] = true; len(f.Clients) == maxClients {
 			break
 		}
 		f.Clients = append(f.Clients, v.c.trace.Name(q.i))

@@ -35,9 +35,6 @@ type Options struct {
 
 	// Distrust is advice to show if the target does not learn the addresses of clients.
 	Distrust string
-
-	// Top is the maximum number of clients that a fault names. If zero, 10.
-	Top int
 }
 
 // A Trace holds requests and their answers. Its methods are called from one goroutine only.
@@ -138,7 +135,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	if o.Rules == nil {
 		return nil, errors.New("judge: Options.Rules is required")
 	}
-	o.Lag, o.Skew, o.Top = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond), cmp.Or(o.Top, 10)
+	o.Lag, o.Skew = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond)
 	c := &court{
 		o: o, trace: trace, lists: maps.Collect(o.Rules.Entries()), labels: labelsOf(o.Rules), plans: map[*rule.Rule]map[string]*rule.Rule{},
 		lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds(), requests: make([]request, trace.Len()),
