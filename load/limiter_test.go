@@ -138,10 +138,11 @@ func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 		var servers []*http.Server
 		var serving sync.WaitGroup
 		for port := range uint16(3) {
-			nodes[port] = shard.NewPipe()
+			p := shard.NewPipe()
+			nodes[port] = p
 			server := &http.Server{Handler: l.serve(int(port) + 1), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 			servers = append(servers, server)
-			serving.Go(func() { _ = server.Serve(nodes[port]) })
+			serving.Go(func() { _ = server.Serve(p) })
 			o.Targets = append(o.Targets, load.Target{Name: fmt.Sprintf("edge-%d", port+1), Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), port), Path: "/"})
 		}
 		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) {
