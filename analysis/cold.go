@@ -235,12 +235,12 @@ func (s *Simulation) catchUp(keys []simulatedKey) {
 				continue
 			}
 			s.stepUntil(send.at, int(send.node))
-			s.set(send.at)
+			s.now = send.at
 			n.limiter.Count(k.rule, k.counterKey(), cost, send.arrived)
 			s.step(n)
 		}
 		s.stepUntil(now, len(s.nodes))
-		s.set(now)
+		s.now = now
 	}
 }
 
@@ -274,7 +274,7 @@ func (s *Simulation) stepUntil(to int64, before int) {
 		if next.due > to || next.due == to && slices.Index(s.nodes, next) >= before {
 			return
 		}
-		s.set(next.due)
+		s.now = next.due
 		s.step(next)
 	}
 }

@@ -20,25 +20,14 @@ type grid struct {
 	o       *SweepOptions
 	rule    rule.Rule // to make keys
 	keys    *client.Table
-	joined  int      // keys seen by grids that joined it
-	places  []uint32 // place of the windows of each key, by its number, or nowhere
-	byIP    bool     // the client alone determines the key
-	bytes   []byte   // memory for the bytes of keys
-	columns []column // one for each period
-	blocks  []block
-	free    []uint32 // places
-	kept    int      // places in use after the last release
+	windows [][]keyWindow // by the number of the key, then by period; in blocks of keysInBlock keys, which are not copied
+	joined  int           // keys seen by grids that joined it
+	byIP    bool          // the client alone determines the key
+	bytes   []byte        // memory for the bytes of keys
+	columns []column      // one for each period
 }
 
-// A block contains places, which hold the windows of keys with counts. Space grows by blocks, so that nothing
-// is copied.
-type block struct {
-	keys    []uint32    // numbers
-	windows []keyWindow // one for each key and period
-}
-
-// nowhere is the place of a key without counts.
-const nowhere = math.MaxUint32
+const keysInBlock = 1 << 10
 
 // A column is the rules of a grid with the same period.
 type column struct {
@@ -74,9 +63,6 @@ type keyState struct {
 	until             int64
 	lessPrev, lessCur uint32
 }
-
-// keysInBlock is the number of places in a block.
-const keysInBlock = 1 << 12
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: client.NewTable(), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
@@ -128,10 +114,7 @@ func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart, part int) erro
 
 // count counts a request in the windows of a key.
 func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, moments []gridMoment) error {
-	windows, err := g.of(key, hash, moments)
-	if err != nil {
-		return err
-	}
+	windows := g.of(key, hash)
 	*counted = windows
 	for i := range windows {
 		w := &windows[i]
@@ -147,71 +130,12 @@ func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, m
 }
 
 // of returns the windows of a key.
-func (g *grid) of(key *accesslog.Client, hash uint64, moments []gridMoment) ([]keyWindow, error) {
-	number := g.keys.At(hash, key)
-	if int(number) == len(g.places) {
-		g.places = append(g.places, nowhere)
+func (g *grid) of(key *accesslog.Client, hash uint64) []keyWindow {
+	number, n := int(g.keys.At(hash, key)), len(g.columns)
+	if number == keysInBlock*len(g.windows) {
+		g.windows = append(g.windows, client.Make[keyWindow](keysInBlock*n))
 	}
-	if at := g.places[number]; at != nowhere {
-		_, windows := g.at(at)
-		return windows, nil
-	}
-	if len(g.free) == 0 {
-		if len(g.blocks) == nowhere/keysInBlock {
-			return nil, fmt.Errorf("analysis: too many different %s", join(g.rule.Characteristics))
-		}
-		g.extend(moments)
-	}
-	at := g.free[len(g.free)-1]
-	g.free = g.free[:len(g.free)-1]
-	g.places[number] = at
-	holder, windows := g.at(at)
-	*holder = number
-	for i := range windows {
-		windows[i] = keyWindow{Windows: counter.Windows[uint32, uint32]{Index: moments[i].index}}
-	}
-	return windows, nil
-}
-
-// at returns the number of the key and the windows at a place.
-func (g *grid) at(place uint32) (*uint32, []keyWindow) {
-	b := &g.blocks[place/keysInBlock]
-	i, n := int(place%keysInBlock), len(g.columns)
-	return &b.keys[i], b.windows[i*n : i*n+n]
-}
-
-// extend makes free places. When twice as many are in use as after the last release, it releases those of keys
-// whose windows have passed. So the number of places is about that of concurrently active keys, and the cost
-// per place is constant.
-func (g *grid) extend(moments []gridMoment) {
-	used := len(g.blocks) * keysInBlock
-	if used >= 2*g.kept {
-		for place := range uint32(used) {
-			key, windows := g.at(place)
-			if idle(windows, moments) {
-				g.places[*key] = nowhere
-				g.free = append(g.free, place)
-			}
-		}
-		g.kept = used - len(g.free)
-	}
-	if len(g.free) > 0 {
-		return
-	}
-	g.blocks = append(g.blocks, block{make([]uint32, keysInBlock), make([]keyWindow, keysInBlock*len(g.columns))})
-	for i := range uint32(keysInBlock) {
-		g.free = append(g.free, uint32(used)+keysInBlock-1-i)
-	}
-}
-
-// idle reports whether the windows have no counts any more.
-func idle(windows []keyWindow, moments []gridMoment) bool {
-	for i := range windows {
-		if windows[i].over > 0 || moments[i].index-windows[i].Index < 2 {
-			return false
-		}
-	}
-	return true
+	return g.windows[number/keysInBlock][number%keysInBlock*n:][:n]
 }
 
 // roll makes the window at this index the current one.

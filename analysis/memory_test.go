@@ -27,15 +27,11 @@ func TestMemoryDependsOnActiveClients(t *testing.T) {
 	}
 	items := 0
 	for _, shard := range s.shards {
-		shard.grow() // removes expired counters
-		items += shard.taken + len(shard.records)
-		if n := len(shard.counters); n > 2*fewestCounters {
-			t.Errorf("a shard has room for %d counters, but holds %d", n, shard.taken)
-		}
+		items += len(shard.counters) + len(shard.records)
 	}
-	// There are 2.5 clients a second. Each has one or two counters for 26 s and a record for 15 s. Expired
-	// records are only removed when there are many.
-	if most := 3*27*3 + 2*(fewestCounters+3*16); items == 0 || items > most {
+	// There are 2.5 clients a second. Each has one or two counters for 26 s and a record for 15 s. Expired items
+	// are only removed when there are many.
+	if most := 2 * (fewestItems + 2*(3*27*2+3*16)); items == 0 || items > most {
 		t.Errorf("%d items in the shards, want at most %d", items, most)
 	}
 	if n := s.spread.connections.len(); n == 0 || n > 3*120 {

@@ -150,7 +150,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	}
 	var shards []count.Shard
 	for i := range o.Shards {
-		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1)))
+		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1), &s.now))
 		shards = append(shards, s.shards[i])
 	}
 	for i := range o.Nodes {
@@ -273,14 +273,6 @@ func (s *Simulation) begin(at int64) {
 	for _, after := range changesOf(s.o.Losses) {
 		s.changes = append(s.changes, at+after)
 	}
-	s.tick()
-}
-
-// tick sets the shards' clock.
-func (s *Simulation) tick() {
-	for _, shard := range s.shards {
-		shard.tick(s.now / 1e6)
-	}
 }
 
 // advance moves the clock to a time, and runs everything that is due until then, in order. At the same time,
@@ -303,7 +295,7 @@ func (s *Simulation) advance(to int64) {
 		if at > to {
 			break
 		}
-		s.set(max(s.now, at))
+		s.now = max(s.now, at)
 		switch {
 		case next == nil && arrives:
 			s.deliver()
@@ -315,15 +307,7 @@ func (s *Simulation) advance(to int64) {
 			s.step(next)
 		}
 	}
-	s.set(to)
-}
-
-func (s *Simulation) set(now int64) {
-	if now/1e6 != s.now/1e6 {
-		s.now = now
-		s.tick()
-	}
-	s.now = now
+	s.now = to
 }
 
 // count sends n's counts and handles the answers.

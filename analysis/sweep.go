@@ -131,10 +131,9 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 // a request that exceeds the threshold starts a mitigation, and requests until its end are refused. The methods
 // of a Sweep must not be called concurrently. It runs goroutines from the first Add until Report.
 //
-// Memory is bounded by the number of clients, not of requests. Each client has a key of 16 bytes. As long as
-// its windows matter, it has two counters per period, shared by all thresholds. A client that exceeds the
-// smallest threshold stays in memory; for each threshold that it exceeds, it has the difference to these
-// counters.
+// Memory is bounded by the number of clients, not of requests. Each client has a key of 16 bytes and, in another
+// 16 bytes per period, two counters that all thresholds share. For each threshold that it exceeds, it has the
+// difference to these counters.
 type Sweep struct {
 	o      SweepOptions
 	player *player

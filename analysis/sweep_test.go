@@ -264,39 +264,22 @@ func TestSweepOptions(t *testing.T) {
 	}
 }
 
-// Inactive clients are counted, but keep no counts. A client that returns is like a new one.
+// A client that returns after its windows have passed is like a new one.
 func TestSweepForgets(t *testing.T) {
-	s, err := analysis.NewSweep(analysis.SweepOptions{Thresholds: []uint64{3}, Periods: []time.Duration{time.Second, 10 * time.Second}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const clients = 100_000
-	at := 1e9
-	send := func(name string, n int) {
-		for range n {
-			e := accesslog.Entry{Time: int64(at * 1e6), Client: name}
-			if err := s.Add(&e); err != nil {
-				t.Fatal(err)
-			}
+	var log []accesslog.Entry
+	for at := range 100 {
+		for range 3 {
+			log = append(log, entry(1e9+20*float64(at), "192.0.2.1"))
 		}
+		log = append(log, entry(1e9+20*float64(at), fmt.Sprint("10.0.0.", at)))
 	}
-	for i := range clients {
-		send(fmt.Sprint("once ", i), 1)
-		if i%1000 == 0 {
-			at += 20
-			send("now and then", 3)
-		}
+	for range 5 {
+		log = append(log, entry(1e9+3000, "10.0.0.1"))
 	}
-	// 1,000 clients send requests within three windows.
-	if got := s.Places(); got > 3*4096 {
-		t.Errorf("room for %d clients", got)
-	}
-	for i := range 10 {
-		send(fmt.Sprint("once ", i), 5)
-	}
-	for _, c := range s.Report().Curves {
-		if c.Clients != clients+1 || c.Cells[0].Clients != 10 || c.Cells[0].Refused != 10 {
-			t.Errorf("%d clients, %d of them affected with %d requests; want %d, 10, 10", c.Clients, c.Cells[0].Clients, c.Cells[0].Refused, clients+1)
+	report := sweep(t, log, analysis.SweepOptions{Thresholds: []uint64{3}, Periods: []time.Duration{time.Second, 10 * time.Second}})
+	for _, c := range report.Curves {
+		if c.Clients != 101 || c.Cells[0].Clients != 1 || c.Cells[0].Refused != 1 {
+			t.Errorf("%d clients, %d of them affected with %d requests; want 101, 1, 1", c.Clients, c.Cells[0].Clients, c.Cells[0].Refused)
 		}
 	}
 }
