@@ -26,7 +26,7 @@ type coldKeys struct {
 
 	bounds  map[*rule.Rule][]bound // nil if no request is deferred
 	span    int64                  // of the longest bound
-	states  expiringMap[coldState] // a key that had no requests for this long has no effect any more
+	states  agingTable[coldState]  // a key that had no requests for this long has no effect any more
 	counted []uint64               // deferred requests that a rule counts, by the rule's index
 	n       uint32                 // number of requests so far; it may wrap around
 	sink    uint64                 // keeps the compiler from dropping the reads of fetch
@@ -54,7 +54,7 @@ type deferredRequest struct {
 // newColdKeys returns an empty set. If shards fail, no key is cold: then the state of a node depends on when it
 // asked.
 func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
-	c := &coldKeys{rules: rules, client: o.Client, requests: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules()))}
+	c := &coldKeys{rules: rules, client: o.Client, requests: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules())), states: newAgingTable[coldState](0)}
 	if len(o.Losses) > 0 {
 		return c
 	}
@@ -123,23 +123,15 @@ func (c *coldKeys) fetch(keys []simulatedKey) {
 	}
 }
 
-// fetchStates reads the states of fetched keys.
-func (c *coldKeys) fetchStates(keys []simulatedKey) {
-	for i := range keys {
-		if k := &keys[i]; c.states.peek(&k.key, k.hash).hot {
-			c.sink++
-		}
-	}
-}
-
 // take defers the next request, which reaches a node at now, if all its keys are cold and stay so, and returns
 // how often the node counts it. Otherwise it returns mustDecide.
 func (c *coldKeys) take(keys []simulatedKey, hot bool, now int64, node uint16) (n int) {
 	p := deferredRequest{now, c.n, node}
 	c.n++
+	c.states.age(now, now)
 	for i := range keys {
 		k := &keys[i]
-		k.state, _ = c.states.get(&k.key, k.hash, now)
+		k.state = c.states.get(&k.key, k.hash)
 		hot = hot || k.state.hot || k.counts && k.exceeds(now)
 	}
 	if hot {

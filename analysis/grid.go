@@ -20,14 +20,12 @@ type grid struct {
 	o       *SweepOptions
 	rule    rule.Rule // to make keys
 	keys    *client.Table
-	windows [][]keyWindow // by the number of the key, then by period; in blocks of keysInBlock keys, which are not copied
+	windows [][]keyWindow // by the number of the key, then by period; in blocks, which are not copied
 	joined  int           // keys seen by grids that joined it
 	byIP    bool          // the client alone determines the key
 	bytes   []byte        // memory for the bytes of keys
 	columns []column      // one for each period
 }
-
-const keysInBlock = 1 << 10
 
 // A column is the rules of a grid with the same period.
 type column struct {

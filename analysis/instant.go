@@ -25,6 +25,7 @@ type instantPoP struct {
 	rules         *rule.Set
 	client        rule.ClientPrefix
 	first         int // way
+	place         int // of its decisions in those of a request
 	requests      requests
 	clients       *keyStates              // of rules that count by the client alone
 	groups        []*keyStates            // of all rules; clients is the first
@@ -37,7 +38,6 @@ type instantPoP struct {
 	next          [decidedAtOnce]prepared
 	keys          []requestKey // of next
 	ruleKeys      []ruleKey    // of next
-	many          []state      // memory of fetch
 	key           [256]byte
 	fetched       uint64 // meaningless: see fetch
 
@@ -70,7 +70,6 @@ func (m *member) setRule(r *rule.Rule) {
 // A prepared request is ready to be decided.
 type prepared struct {
 	*replayed
-	path   string // canonical
 	listed rule.Access
 	keys   [2]int // from, to, in instantPoP.keys
 	rules  [2]int // in instantPoP.ruleKeys
@@ -113,12 +112,12 @@ type limitState struct {
 	log exact.Log
 }
 
-// newInstantPoP returns a PoP that decides by exact counts and by the estimate, or by the estimate only.
-func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, exact bool) *instantPoP {
+// newInstantPoP returns a PoP that decides by exact counts and by the estimate, or by the estimate only. It writes
+// its decisions from the given place on.
+func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact bool) *instantPoP {
 	all := rules.Rules()
 	p := &instantPoP{
-		rules: rules, client: client, requests: requests{fields: rules.ReadsFields()}, clients: newKeyStates(never), // they are counted at the end
-
+		rules: rules, client: client, place: place, requests: requests{fields: rules.ReadsFields()}, clients: newKeyStates(never), // they are counted at the end
 		of: make([]member, len(all)), plans: map[*rule.Rule]*member{}, sums: make([]ruleSums, len(all)), mitigated: newMitigations(rules),
 	}
 	if !exact {
@@ -163,7 +162,7 @@ func isByClient(r *rule.Rule) bool {
 }
 
 // decideAll decides up to decidedAtOnce requests of the log in order, and counts those that pass.
-func (p *instantPoP) decideAll(requests []*replayed, done func(*prepared, *[ways]outcome)) {
+func (p *instantPoP) decideAll(requests []*replayed) {
 	for _, g := range p.groups {
 		g.age(requests[0].now, requests[len(requests)-1].now)
 	}
@@ -175,9 +174,9 @@ func (p *instantPoP) decideAll(requests []*replayed, done func(*prepared, *[ways
 		q.keys[1], q.rules[1] = len(p.keys), len(p.ruleKeys)
 	}
 	p.fetch()
-	for i := range requests {
+	for i, r := range requests {
 		decided := p.decide(&p.next[i])
-		done(&p.next[i], &decided)
+		copy(r.decided[p.place:], decided[p.first:])
 	}
 }
 
@@ -185,7 +184,10 @@ func (p *instantPoP) decideAll(requests []*replayed, done func(*prepared, *[ways
 func (p *instantPoP) prepare(q *prepared, r *replayed) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
-	q.replayed, q.path, q.listed = r, req.Path, p.rules.Access(req.Addr)
+	q.replayed, q.listed = r, p.rules.Access(req.Addr)
+	if p.place == 0 {
+		r.path = req.Path
+	}
 	first := len(p.keys)
 	p.keys = append(p.keys, requestKey{group: p.clients, key: r.client, hash: r.hash})
 	if q.listed != rule.Unlisted {
@@ -237,7 +239,7 @@ func (p *instantPoP) fetch() {
 	fetched := p.fetched
 	for i := range p.keys {
 		k := &p.keys[i]
-		fetched += uint64(k.group.young.numbers.Touch(k.hash))
+		fetched += uint64(k.group.touch(k.hash))
 	}
 	for i := range p.keys {
 		k := &p.keys[i]
@@ -248,11 +250,8 @@ func (p *instantPoP) fetch() {
 	for i := range p.keys {
 		fetched += uint64(p.keys[i].times.n)
 	}
-	many := p.many[:0]
 	for i := range p.keys {
-		if k := &p.keys[i]; k.times.isMany() {
-			s := k.group.state(k.times)
-			many = append(many, s)
+		if s := p.keys[i].times.state; s != nil {
 			fetched += uint64(s.untils[0][0])
 			for l := range s.limits {
 				fetched += uint64(s.limits[l].Index)
@@ -260,13 +259,15 @@ func (p *instantPoP) fetch() {
 		}
 	}
 	if p.first == byExactCounts {
-		for _, s := range many {
-			for l := range s.limits {
-				fetched += uint64(s.limits[l].log.Newest())
+		for i := range p.keys {
+			if s := p.keys[i].times.state; s != nil {
+				for l := range s.limits {
+					fetched += uint64(s.limits[l].log.Newest())
+				}
 			}
 		}
 	}
-	p.many, p.fetched = many, fetched
+	p.fetched = fetched
 }
 
 // decide decides a request, and counts it if it passes.
@@ -302,14 +303,14 @@ func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
 func (p *instantPoP) countSent(q *prepared) {
 	for i := q.keys[0]; i < q.keys[1]; i++ {
 		k := &p.keys[i]
-		if k.sent == nil || k.rules == 0 || !k.sent.isMany() && k.sent.add(q.now, k.rules, k.group.sent) {
+		if k.sent == nil || k.rules == 0 || k.sent.state == nil && k.sent.add(q.now, k.rules, k.group.sent) {
 			continue
 		}
-		if !k.sent.isMany() {
+		if k.sent.state == nil {
 			p.expand(k.group.sent, k.sent, byNodesEstimate)
 		}
 		for _, r := range p.ruleKeys[q.rules[0]:q.rules[1]] {
-			if r.at == i && k.rules&(1<<r.rule.place) != 0 && p.count(byNodesEstimate, r.rule, k.group.sent.state(k.sent), q.now, nil, true) {
+			if r.at == i && k.rules&(1<<r.rule.place) != 0 && p.count(byNodesEstimate, r.rule, k.sent.state, q.now, nil, true) {
 				p.exceeded[q.network] = struct{}{}
 			}
 		}
@@ -324,7 +325,7 @@ func (p *instantPoP) note(q *prepared, passes, same bool) {
 		if !passes && !k.group.sheds {
 			continue // none of its rules counts the request
 		}
-		if k.rules != 0 && !k.times.isMany() && !(same && k.times.add(q.now, k.rules, k.group)) {
+		if k.rules != 0 && k.times.state == nil && !(same && k.times.add(q.now, k.rules, k.group)) {
 			p.expand(k.group, k.times, p.first)
 		}
 	}
@@ -332,8 +333,8 @@ func (p *instantPoP) note(q *prepared, passes, same bool) {
 
 // expand creates a state for a key from its times, for the ways from first on. No limit is exceeded by them.
 func (p *instantPoP) expand(g *keyStates, times *fewTimes, first int) {
-	few := *times
-	s := g.young.extend(g, times)
+	few, s := *times, g.newState()
+	*times = fewTimes{state: s}
 	for i := range few.n {
 		for _, m := range g.rules {
 			if few.rules[i]&(1<<m.place) == 0 {
@@ -357,11 +358,11 @@ func (p *instantPoP) countAll(q *prepared, way int, by int8) {
 		if k.rules&(1<<r.rule.place) == 0 {
 			continue
 		}
-		if !k.times.isMany() && refused {
+		s := k.times.state
+		if s == nil && refused {
 			continue
 		}
-		if k.times.isMany() {
-			s := k.group.state(k.times)
+		if s != nil {
 			if r.rule.Action == rule.Shed {
 				if refused && r.rule.width >= by {
 					continue
@@ -371,7 +372,7 @@ func (p *instantPoP) countAll(q *prepared, way int, by int8) {
 			}
 			few := false
 			if r.rule.MinClients > 1 {
-				clients := &k.group.young.clientsOf(k.group, k.times)[r.rule.place][way]
+				clients := &s.clients[r.rule.place][way]
 				clients.add(r.rule, q)
 				few = clients.n() < r.rule.MinClients
 			}
@@ -390,12 +391,10 @@ func (p *instantPoP) look(q *prepared, way int) (o outcome) {
 	var by *rule.Rule
 	var until int64
 	for _, k := range p.ruleKeys[q.rules[0]:q.rules[1]] {
-		times := p.keys[k.at].times
-		if !times.isMany() {
+		r, s := k.rule.Rule, p.keys[k.at].times.state
+		if s == nil {
 			continue
 		}
-		r := k.rule.Rule
-		s := k.rule.group.state(times)
 		end := s.untils[k.rule.place][way]
 		if end <= q.now || r.Action == rule.Shed && !k.rule.sheds(way, s, &p.keys[k.at].key, q) {
 			continue
@@ -420,7 +419,7 @@ func (p *instantPoP) look(q *prepared, way int) (o outcome) {
 // count counts a request under a key, and mitigates the key if a limit is exceeded: until the
 // rule's timeout is over and every limit is back at its threshold. It reports whether one is exceeded.
 // few is set if the key has too few clients to be mitigated.
-func (p *instantPoP) count(way int, m *member, s state, now int64, key *accesslog.Client, few bool) (over bool) {
+func (p *instantPoP) count(way int, m *member, s *state, now int64, key *accesslog.Client, few bool) (over bool) {
 	back := now
 	for i := range m.limits {
 		s, l := &s.limits[m.from+i], &m.limits[i]

@@ -80,12 +80,13 @@ func TestExactCounts(t *testing.T) {
 func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 	p := newRulesPlayer(rule.ClientPrefix{}, rules)
 	p.owners = 1
-	x := newInstantPoP(p.client, rules, true)
-	return func(e *accesslog.Entry) (decided [ways]outcome) {
+	x := newInstantPoP(p.client, rules, 0, true)
+	return func(e *accesslog.Entry) [ways]outcome {
 		p.next = &batch{requests: make([]replayed, 0, 2)}
 		p.add(e)
-		x.decideAll([]*replayed{&p.next.requests[0]}, func(_ *prepared, d *[ways]outcome) { decided = *d })
-		return decided
+		r := &p.next.requests[0]
+		x.decideAll([]*replayed{r})
+		return [ways]outcome(r.decided[:ways])
 	}
 }
 

@@ -71,11 +71,10 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 }
 
 // len returns an upper bound of the number of values: a value in young and old counts twice.
-func (a *expiringMap[V]) len() (n int) {
-	for _, gen := range []mapGeneration[V]{a.young, a.old} {
-		if gen.numbers != nil {
-			n += int(gen.numbers.Len())
-		}
+func (a *agingTable[V]) len() int {
+	n := a.young.numbers.Len()
+	if a.old != nil {
+		n += a.old.numbers.Len()
 	}
-	return n
+	return int(n)
 }

@@ -62,10 +62,10 @@ const (
 // once all PoPs have decided them. Its goroutines run from the first full batch until finish.
 type player struct {
 	client  rule.ClientPrefix
-	shared  rule.Kind         // characteristic that all rules share; 0 if there is none
-	widest  rule.ClientPrefix // if shared is Network: no key spans two networks of this length
 	owners  uint32
-	fields  bool // rules read headers
+	byHost  bool              // no key spans two hosts; else
+	widest  rule.ClientPrefix // no key spans two networks of this length
+	fields  bool              // rules read headers
 	spread  spread
 	players []func(*batch)
 	done    func(*replayed)
@@ -92,17 +92,12 @@ const (
 // read header fields.
 func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteristic) *player {
 	p := &player{client: client, fields: fields, owners: 1, last: math.MinInt64}
-	for _, kind := range []rule.Kind{rule.IP, rule.Host} { // a request has a single value of each
-		if p.shared == 0 && !slices.ContainsFunc(lists, func(list []rule.Characteristic) bool {
-			return !slices.ContainsFunc(list, func(c rule.Characteristic) bool { return c.Kind == kind })
-		}) {
-			p.shared = kind
-		}
+	isHost := func(c rule.Characteristic) bool { return c.Kind == rule.Host } // a request has a single one
+	widest, ok := widestNetworks(client, lists)
+	if p.widest = widest; !ok {
+		p.byHost = !slices.ContainsFunc(lists, func(list []rule.Characteristic) bool { return !slices.ContainsFunc(list, isHost) })
 	}
-	if widest, ok := widestNetworks(client, lists); ok && p.shared == 0 {
-		p.shared, p.widest = rule.Network, widest
-	}
-	if p.shared != 0 {
+	if ok || p.byHost {
 		p.owners = uint32(runtime.GOMAXPROCS(0))
 	}
 	return p
@@ -144,29 +139,18 @@ func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
 // from the ith on, the exact ones first if exact is set.
 func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
 	for owner := range p.owners {
-		x := newInstantPoP(p.client, rules, exact)
+		x := newInstantPoP(p.client, rules, i, exact)
 		all = append(all, x)
-		var next [decidedAtOnce]*replayed
-		done := func(q *prepared, decided *[ways]outcome) {
-			copy(q.decided[i:], decided[x.first:])
-			if i == 0 {
-				q.replayed.path = q.path
-			}
-		}
+		own := make([]*replayed, 0, requestsInBatch)
 		p.players = append(p.players, func(b *batch) {
-			n := 0
+			own = own[:0]
 			for j := range b.requests {
-				if b.requests[j].owner != owner {
-					continue
-				}
-				next[n] = &b.requests[j]
-				if n++; n == len(next) {
-					x.decideAll(next[:n], done)
-					n = 0
+				if r := &b.requests[j]; r.owner == owner {
+					own = append(own, r)
 				}
 			}
-			if n > 0 {
-				x.decideAll(next[:n], done)
+			for some := range slices.Chunk(own, decidedAtOnce) {
+				x.decideAll(some)
 			}
 		})
 	}
@@ -195,11 +179,8 @@ func (p *player) simulate(s *Simulation, i int) {
 			t.all = append(t.all, req)
 		}
 		for j := range b.requests {
-			if next := j + 2*fetchedAhead; next < len(b.requests) {
-				s.cold.fetch(t.keysOf(next))
-			}
 			if next := j + fetchedAhead; next < len(b.requests) {
-				s.cold.fetchStates(t.keysOf(next))
+				s.cold.fetch(t.keysOf(next))
 			}
 			r := &b.requests[j]
 			t.all[j].counted = s.cold.take(t.keysOf(j), t.all[j].hot, r.now, r.node)
@@ -232,8 +213,7 @@ type takenRequest struct {
 // keysOf returns the keys of the ith request.
 func (t *takenRequests) keysOf(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
 
-// fetchedAhead is how many requests ahead the states of keys are fetched from memory. Their table entries are
-// fetched as far ahead of that.
+// fetchedAhead is how many requests ahead the table entries of keys are fetched from memory.
 const fetchedAhead = 8
 
 // add adds the next request of the log.
@@ -253,23 +233,19 @@ func (p *player) add(e *accesslog.Entry) {
 	p.last = max(p.last, e.Time)
 	r.now = p.last
 	r.addr = address(e)
-	req := rule.Request{Addr: r.addr}
-	if p.shared == rule.Host {
-		req.Host = e.Host
-	}
-	req.Canonicalize(p.client)
-	r.network = req.Client()
+	r.network = p.client.Client(r.addr)
 	r.client = r.network.As16()
 	r.hash = client.Hash(&r.client)
-	switch {
-	case p.owners == 1:
-	case p.shared == rule.Host:
-		r.owner = uint32(maphash.String(hosts, req.Host) >> 32 * uint64(p.owners) >> 32)
-	case p.shared == rule.Network:
-		network := accesslog.Client(p.widest.Client(r.addr).As16())
-		r.owner = uint32(client.Hash(&network) >> 32 * uint64(p.owners) >> 32)
-	default:
-		r.owner = uint32(r.hash >> 32 * uint64(p.owners) >> 32)
+	if p.owners > 1 {
+		hash := r.hash
+		if p.byHost {
+			req := rule.Request{Host: e.Host}
+			req.Canonicalize(p.client)
+			hash = maphash.String(hosts, req.Host)
+		} else if network := accesslog.Client(p.widest.Client(r.addr).As16()); network != r.client {
+			hash = client.Hash(&network)
+		}
+		r.owner = uint32(hash >> 32 * uint64(p.owners) >> 32)
 	}
 	if len(b.requests) == requestsInBatch {
 		p.pass()

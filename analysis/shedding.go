@@ -9,7 +9,7 @@ import (
 )
 
 // sheds reports whether m refuses the request under a mitigated key: see [count.Loop.Sheds].
-func (m *member) sheds(way int, s state, key *accesslog.Client, q *prepared) bool {
+func (m *member) sheds(way int, s *state, key *accesslog.Client, q *prepared) bool {
 	share := count.ShareOf(secret, counter.Key(*key), q.network, time.UnixMicro(q.now))
 	for i := range m.limits {
 		s, l := &s.limits[m.from+i], m.limits[i]

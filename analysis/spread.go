@@ -44,15 +44,22 @@ type spread struct {
 	by          Spread
 	nodes       int
 	random      *rand.Rand
-	connections expiringMap[int] // node of each address
-	sink        uint32           // prevents the compiler from dropping reads
+	connections agingTable[connection] // of each address
+	sink        uint32                 // prevents the compiler from dropping reads
+}
+
+// A connection is that of an address to a node.
+type connection struct {
+	node int
+	used int64
+	open bool
 }
 
 func newSpread(o PoPOptions) spread {
 	return spread{
 		by: o.Spread, nodes: o.Nodes,
 		random:      rand.New(rand.NewPCG(o.Seed, 0)),
-		connections: expiringMap[int]{life: silence.Microseconds()},
+		connections: newAgingTable[connection](silence.Microseconds()),
 	}
 }
 
@@ -69,11 +76,13 @@ func (s *spread) node(addr netip.Addr, now int64) int {
 }
 
 func (s *spread) connection(key *accesslog.Client, hash uint64, now int64) int {
-	node, known := s.connections.get(key, hash, now)
-	if !known {
-		*node = s.random.IntN(s.nodes)
+	s.connections.age(now, now)
+	c := s.connections.get(key, hash)
+	if !c.open || now-c.used > silence.Microseconds() {
+		c.node, c.open = s.random.IntN(s.nodes), true
 	}
-	return *node
+	c.used = now
+	return c.node
 }
 
 // all sets the nodes of requests. It reads the entries of several connections at once, so that cache misses
