@@ -2,6 +2,7 @@ package analysis_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/internal/trace"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -174,5 +176,31 @@ func TestEnforcementOfSeveralValues(t *testing.T) {
 	r := enforce(t, analysis.EnforcementOptions{Rules: rules}, entries).Rules[0]
 	if r.Matched != 20 || r.Counted != 6 || r.Refused != 14 || r.ExactRefused != 14 {
 		t.Errorf("%d requests matched, %d counted, %d refused, %d by exact counts; want 20, 6, 14, 14", r.Matched, r.Counted, r.Refused, r.ExactRefused)
+	}
+}
+
+// Fewer decisions about real traffic are wrong with sub-windows. The requests of a client in a second are spread
+// over it.
+func TestSubWindowsUnderEnforcement(t *testing.T) {
+	arrivals := trace.Arrivals(t, "xzymo")
+	in, seen := map[accesslog.Arrival]int64{}, map[accesslog.Arrival]int64{}
+	for _, a := range arrivals {
+		in[a]++
+	}
+	var entries []accesslog.Entry
+	for _, a := range arrivals {
+		at := a.Time + (2*seen[a]+1)*500_000/in[a] - newYear.UnixMicro()
+		seen[a]++
+		entries = append(entries, accesslog.Entry{Time: at, Client: strings.TrimRight(string(a.Client[:]), "\x00"), Path: "/"})
+	}
+	slices.SortStableFunc(entries, func(a, b accesslog.Entry) int { return int(a.Time - b.Time) })
+	wrong := map[string]uint64{}
+	for _, setting := range []string{"1", "auto"} {
+		rules := parse(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 20, period: 1m, sub_windows: "+setting+"}]}]")
+		got := enforce(t, analysis.EnforcementOptions{Rules: rules}, entries)
+		wrong[setting] = got.WronglyRefused.Requests + got.WronglyAllowed.Requests
+	}
+	if wrong["1"] == 0 || wrong["auto"] >= wrong["1"] {
+		t.Errorf("wrong decisions: %d with sub-windows, %d without", wrong["auto"], wrong["1"])
 	}
 }

@@ -8,6 +8,8 @@ require (
 	golang.org/x/net v0.59.0
 )
 
+require github.com/klauspost/compress v1.20.3 // indirect
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/buraksezer/consistent v1.0.0 // indirect
