@@ -269,7 +269,10 @@ func (p *player) pass() {
 			}()
 		}
 	}
-	p.spread.all(p.next.requests)
+	for i := range p.next.requests {
+		r := &p.next.requests[i]
+		r.node = uint16(p.spread.node(r.addr, r.now))
+	}
 	for _, q := range p.queues {
 		q <- p.next
 	}

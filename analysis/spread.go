@@ -72,41 +72,11 @@ func (s *spread) node(addr netip.Addr, now int64) int {
 		return s.random.IntN(s.nodes)
 	}
 	key := accesslog.Client(addr.As16())
-	return s.connection(&key, client.Hash(&key), now)
-}
-
-func (s *spread) connection(key *accesslog.Client, hash uint64, now int64) int {
 	s.connections.age(now, now)
-	c := s.connections.get(key, hash)
+	c := s.connections.get(&key, client.Hash(&key))
 	if !c.open || now-c.used > silence.Microseconds() {
 		c.node, c.open = s.random.IntN(s.nodes), true
 	}
 	c.used = now
 	return c.node
-}
-
-// all sets the nodes of requests. It reads the entries of several connections at once, so that cache misses
-// overlap.
-func (s *spread) all(requests []replayed) {
-	switch {
-	case s.nodes <= 1:
-		return
-	case s.by == ByRequest:
-		for i := range requests {
-			requests[i].node = uint16(s.random.IntN(s.nodes))
-		}
-		return
-	}
-	var keys [client.AtOnce]accesslog.Client
-	var hashes [client.AtOnce]uint64
-	for some := range slices.Chunk(requests, client.AtOnce) {
-		for i := range some {
-			keys[i] = some[i].addr.As16()
-			hashes[i] = client.Hash(&keys[i])
-			s.sink += s.connections.touch(hashes[i])
-		}
-		for i := range some {
-			some[i].node = uint16(s.connection(&keys[i], hashes[i], some[i].now))
-		}
-	}
 }

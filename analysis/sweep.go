@@ -153,7 +153,6 @@ type sweepPart struct {
 	timeline TimelineCollector
 	events   uint64
 	last     int64
-	fetched  uint32 // meaningless: see fetch
 }
 
 // A gridMoment is the position of a request in the windows of a period.
@@ -182,7 +181,6 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 		}
 		s.parts = append(s.parts, p)
 		s.player.players = append(s.player.players, func(b *batch) {
-			p.fetch(b, owner)
 			for i := range b.requests {
 				if err := p.add(&b.requests[i], b.requests[i].owner == owner); err != nil {
 					s.failed.CompareAndSwap(nil, &err)
@@ -216,20 +214,6 @@ func (s *Sweep) Add(e *accesslog.Entry) error {
 	s.events++
 	s.player.add(e)
 	return nil
-}
-
-// fetch touches the clients of requests with keys of p.
-func (p *sweepPart) fetch(b *batch, owner uint32) {
-	for _, g := range p.grids {
-		if !g.byIP {
-			continue
-		}
-		for i := range b.requests {
-			if r := &b.requests[i]; r.owner == owner {
-				p.fetched += g.keys.Touch(r.hash)
-			}
-		}
-	}
 }
 
 // add adds the next request of the log if it has a key of p. Others only advance the time.

@@ -235,7 +235,6 @@ func (a *Accuracy) start() {
 		return
 	}
 	a.running = true
-	go a.normal.run()
 	for _, w := range a.workers {
 		go w.run()
 	}
