@@ -234,7 +234,7 @@ func limitsText(r *rule.Rule) string {
 func (t *tally) key(l *Log, events []event) {
 	exactly, estimate := &limiter{exactly: true}, new(limiter)
 	generation := uint32(0)
-	var judged, refused, would, wrong bool
+	var refused, would, wrong bool
 	t.Keys++
 	for i := range events {
 		e := &events[i]
@@ -274,7 +274,6 @@ func (t *tally) key(l *Log, events []event) {
 			t.WarmUp++
 			continue
 		}
-		judged = true
 		byNode := has(mitigated)
 		t.Decisions++
 		if byNode {
@@ -292,17 +291,14 @@ func (t *tally) key(l *Log, events []event) {
 			wrong = t.accuracy.add(byNode, byEstimate, byExact) || wrong
 		}
 	}
-	bump := func(n *uint64, ok bool) {
-		if ok {
-			*n++
-		}
+	if refused {
+		t.KeysRefused++
 	}
-	bump(&t.KeysRefused, judged && refused)
-	if t.change != nil {
-		bump(&t.change.KeysRefused, would)
+	if would {
+		t.change.KeysRefused++
 	}
-	if t.accuracy != nil {
-		bump(&t.accuracy.KeysWrong, wrong)
+	if wrong {
+		t.accuracy.KeysWrong++
 	}
 }
 

@@ -26,10 +26,7 @@ func (d Document) WriteText(w io.Writer) error {
 		b.WriteString("\n" + Printable(s.Title) + "\n")
 		table := false // whether the previous block is a table
 		for _, block := range s.Blocks {
-			v := block.view()
-			if v.Plot != nil && v.Plot.listed {
-				v.Table = &v.Plot.Data
-			}
+			v := listed(block)
 			prose := v.Paragraph != "" || v.Facts != nil || v.Outcome != nil
 			if v.Table != nil || v.Code != nil || table && prose {
 				b.WriteByte('\n')
@@ -45,11 +42,7 @@ func (d Document) WriteText(w io.Writer) error {
 			case v.Outcome != nil:
 				b.WriteString("  " + Printable(v.Outcome.Text) + "\n")
 			case v.Facts != nil:
-				t := Table{Columns: make([]Column, 3)}
-				for _, f := range v.Facts {
-					t.Rows = append(t.Rows, Row{Cells: []string{f.Name, f.Value, f.Note}})
-				}
-				t.text(&b)
+				v.Facts.table(false).text(&b)
 			case v.Code != nil:
 				b.WriteString("# " + v.Code.Title + "\n" + v.Code.Text)
 			case v.Table != nil:
@@ -59,6 +52,24 @@ func (d Document) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, strings.TrimLeft(b.String(), "\n"))
 	return err
+}
+
+// listed returns the view of a block, with the numbers of plots that need a table.
+func listed(b Block) view {
+	v := b.view()
+	if v.Plot != nil && v.Plot.listed {
+		v.Table = &v.Plot.Data
+	}
+	return v
+}
+
+// table returns f as a table. numbers is set if values are aligned as numbers.
+func (f Facts) table(numbers bool) Table {
+	t := Table{Columns: []Column{{}, {Numbers: numbers}, {}}}
+	for _, fact := range f {
+		t.Rows = append(t.Rows, Row{Cells: []string{fact.Name, fact.Value, fact.Note}})
+	}
+	return t
 }
 
 // wrapped returns the lines of text.
@@ -127,10 +138,7 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "\n<details><summary>%s</summary>\n", escaped(s.Title))
 		}
 		for _, block := range s.Blocks {
-			v := block.view()
-			if v.Plot != nil && v.Plot.listed {
-				v.Table = &v.Plot.Data
-			}
+			v := listed(block)
 			switch {
 			case v.Paragraph != "":
 				b.WriteString("\n" + escaped(string(v.Paragraph)) + "\n")
@@ -141,11 +149,7 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 				}
 				fmt.Fprintf(&b, "\n%s **%s**\n", mark, escaped(v.Outcome.Text))
 			case v.Facts != nil:
-				t := Table{Columns: []Column{{}, {Numbers: true}, {}}}
-				for _, f := range v.Facts {
-					t.Rows = append(t.Rows, Row{Cells: []string{f.Name, f.Value, f.Note}})
-				}
-				t.markdown(&b)
+				v.Facts.table(true).markdown(&b)
 			case v.Code != nil:
 				fence := "```"
 				for strings.Contains(v.Code.Text, fence) {
