@@ -27,31 +27,14 @@ func (o Options) Check() error {
 // check replaces zero numbers by their defaults and returns all errors, joined.
 func (o *Options) check() error {
 	rows := Settings(o)
-	byName := map[string]*Setting{}
-	for i := range rows {
-		byName[rows[i].Name] = &rows[i]
-	}
 	var errs []error
 	wrong := func(setting, problem, other string) {
-		of := byName[cmp.Or(other, setting)]
-		hint := fmt.Sprintf("--%s %s (%s)", of.Name, strings.Trim(of.Sample, "#[]"), strings.ReplaceAll(of.Help, "`", ""))
-		errs = append(errs, &SettingError{Setting: setting, Problem: problem, Other: other, Hint: hint})
+		errs = append(errs, conflict(rows, setting, problem, other))
 	}
 	for _, s := range rows {
 		errs = append(errs, s.about("", s.Value.check()))
-		if !s.Value.given() {
-			continue
-		}
-		if byName[s.Contradicts] != nil && byName[s.Contradicts].Value.given() {
-			wrong(s.Name, "contradicts", s.Contradicts)
-		}
-		for _, need := range s.Needs {
-			either := strings.Split(need, "|")
-			if !slices.ContainsFunc(either, func(name string) bool { return byName[name].Value.given() }) {
-				wrong(s.Name, "needs", either[0])
-			}
-		}
 	}
+	errs = append(errs, CheckTogether(rows, func(s Setting) bool { return s.Value.given() }))
 	if o.Name == "" {
 		wrong("name", "", "")
 	}
@@ -80,6 +63,36 @@ func (o *Options) check() error {
 	var err error
 	o.Secret, err = o.secret()
 	return errors.Join(append(errs, err, o.checkListeners())...)
+}
+
+// CheckTogether returns an error for each given setting that needs another one, or contradicts one.
+func CheckTogether(rows []Setting, given func(Setting) bool) error {
+	var errs []error
+	isGiven := func(name string) bool {
+		return slices.ContainsFunc(rows, func(s Setting) bool { return s.Name == name && given(s) })
+	}
+	for _, s := range rows {
+		if !given(s) {
+			continue
+		}
+		if isGiven(s.Contradicts) {
+			errs = append(errs, conflict(rows, s.Name, "contradicts", s.Contradicts))
+		}
+		for _, need := range s.Needs {
+			if either := strings.Split(need, "|"); !slices.ContainsFunc(either, isGiven) {
+				errs = append(errs, conflict(rows, s.Name, "needs", either[0]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
+// other one, or the setting itself if it is missing.
+func conflict(rows []Setting, setting, problem, other string) error {
+	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
+	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
+	return &SettingError{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
 }
 
 // checkRules returns an error if a node with o cannot use rules in a PoP of this many nodes.

@@ -3,6 +3,7 @@ package pop
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 // file, default, checks, help and sample are derived from it.
 type Setting struct {
 	Name  string // as in its flag, with hyphens
+	Short string // of the flag; optional
 	Value Value  // type, default, bounds, unit, and the field that it sets
 	Help  string // a noun phrase; a text in backquotes stands for the value
 
@@ -197,30 +199,19 @@ func Bool(to *bool, otherwise bool) Value {
 // Int is an integer from low to high, in a unit. If low is 0, the value 0 turns the feature off. The field is
 // then -1 if it is off, and 0 stands for the default.
 func Int[T int | int64](to *T, otherwise, low, high T, unit string) Value {
-	form := fmt.Sprintf("must be a whole number from %d to %d", low, high)
-	return bounded(unit, to, otherwise, low, high, strconv.FormatInt(int64(otherwise), 10), form, func(text string) (T, error) {
-		v, err := strconv.ParseInt(text, 10, 64)
-		return T(min(v, int64(high)+1)), err
-	})
+	return bounded(unit, to, otherwise, strconv.FormatInt(int64(otherwise), 10), low == 0, Whole(low, high))
 }
 
 // Duration is a duration from low to high. If low is 0, the value 0 turns the feature off. The field is then -1
 // if it is off, and 0 stands for the default.
 func Duration(to *time.Duration, otherwise, low, high time.Duration) Value {
-	form := fmt.Sprintf("must be a duration from %v to %v, such as 300ms, 5s or 1h30m", low, shortDuration(high))
-	return bounded("duration", to, otherwise, low, high, shortDuration(otherwise), form, time.ParseDuration)
+	return bounded("duration", to, otherwise, shortDuration(otherwise), low == 0, Span(low, high))
 }
 
-// bounded is a value from low to high, which form formats.
-func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise, low, high T, text, form string, parse func(string) (T, error)) Value {
-	within := func(v T, err error) (T, error) {
-		if err != nil || v < low || v > high {
-			return v, errors.New(form)
-		}
-		return v, nil
-	}
+// bounded is a value that parse returns. text is otherwise as parse parses it.
+func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise T, text string, canBeOff bool, parse func(string) (T, error)) Value {
 	v := Parsed(kind, to, text, func(text string) (T, error) {
-		v, err := within(parse(text))
+		v, err := parse(text)
 		if v == 0 {
 			v = -1 // off
 		}
@@ -230,12 +221,39 @@ func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise, low, 
 		if *to == 0 {
 			*to = otherwise
 		}
-		if _, err := within(*to, nil); err != nil && (low > 0 || *to > 0) {
-			return about(fmt.Sprint(*to), err)
+		text := fmt.Sprint(*to)
+		if _, err := parse(text); err != nil && !(canBeOff && *to < 0) {
+			return about(text, err)
 		}
 		return nil
 	}
 	return v
+}
+
+// Whole returns a parser of whole numbers from low to high, which must not be negative.
+func Whole[T int | int64 | uint64](low, high T) func(string) (T, error) {
+	form := fmt.Sprintf("from %d to %d", low, high)
+	if uint64(high) >= math.MaxInt {
+		form = fmt.Sprintf("of %d or more", low)
+	}
+	return func(text string) (T, error) {
+		v, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || v < uint64(low) || v > uint64(high) {
+			return low, errors.New("must be a whole number " + form)
+		}
+		return T(v), nil
+	}
+}
+
+// Span returns a parser of durations from low to high.
+func Span(low, high time.Duration) func(string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < low || d > high {
+			return low, fmt.Errorf("must be a duration from %v to %v, such as 300ms, 5s or 1h30m", low, shortDuration(high))
+		}
+		return d, nil
+	}
 }
 
 var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)

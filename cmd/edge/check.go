@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,15 @@ func newCheck() *cobra.Command {
 	var asJSON, schema bool
 	var tests []string
 	var nodes int
+	flags := flagSet([]pop.Setting{
+		{Name: "json", Value: pop.Bool(&asJSON, false), Help: "write JSON, including errors"},
+		{Name: "test", Value: repeatable(pop.List(&tests, nil)), Help: "run the cases in this `file`; may be repeated"},
+		{Name: "schema", Value: pop.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
+		{Name: "rate", Value: pop.Parsed("rate", &o.rate, "500", parseKeyRate), Help: "requests per second of one key, for the worst case"},
+		{Name: "lag", Value: pop.Parsed("duration", &o.lag, "100ms", pop.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds"},
+		{Name: "answer-time", Value: pop.Parsed("duration", &o.answer, "100ms", pop.Span(0, time.Hour)), Help: "time that the origin takes to answer, for the worst case"},
+		{Name: "max-nodes", Value: pop.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all"},
+	})
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Check rules and explain what they mean",
@@ -56,27 +66,11 @@ else those named in the test file.`,
   edge check --schema > rules.schema.json`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			flags := cmd.Flags()
-			var errs []error
-			if !(o.rate >= 0 && o.rate <= maxRate) { // NaN is neither
-				errs = append(errs, fail("rate", "", "%v is not between 0 and %.0f requests per second", o.rate, float64(maxRate)))
-			}
-			for i, d := range []time.Duration{o.lag, o.answer} {
-				if d < 0 || d > maxLag {
-					errs = append(errs, fail([]string{"lag", "answer-time"}[i], "", "%v is not between 0s and %v", d, maxLag))
-				}
-			}
-			errs = append(errs, within("max-nodes", int64(nodes), pop.MaxNodes))
 			switch {
 			case schema && (len(files) > 0 || asJSON || tests != nil):
-				errs = append(errs, usageError{errors.New("--schema takes no files"), "edge check --schema > rules.schema.json"})
-			case tests != nil:
-				errs = append(errs, foreignToTests(flags))
-			case !schema && len(files) == 0:
-				errs = append(errs, usageError{errors.New("no rules file given"), "edge check rules.yaml"})
-			}
-			if err := errors.Join(errs...); err != nil {
-				return err
+				return usageError{errors.New("--schema takes no files"), "edge check --schema > rules.schema.json"}
+			case !schema && tests == nil && len(files) == 0:
+				return usageError{errors.New("no rules file given"), "edge check rules.yaml"}
 			}
 			out := cmd.OutOrStdout()
 			if schema {
@@ -84,6 +78,9 @@ else those named in the test file.`,
 				return err
 			}
 			if tests != nil {
+				if err := foreign(cmd.Flags(), "--test", picked(flags, "test", "json")); err != nil {
+					return err
+				}
 				return checkTests(out, tests, files, asJSON)
 			}
 			set, err := rule.Load(files...)
@@ -101,16 +98,19 @@ else those named in the test file.`,
 			return nil
 		},
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.BoolVar(&asJSON, "json", false, "write JSON, including errors")
-	flags.StringArrayVar(&tests, "test", nil, "run the cases in this `file`; may be repeated")
-	flags.BoolVar(&schema, "schema", false, "write only the JSON Schema of rules files, for editors")
-	flags.Float64Var(&o.rate, "rate", 500, "requests per second of one key, for the worst case")
-	flags.DurationVar(&o.lag, "lag", 100*time.Millisecond, "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds")
-	flags.DurationVar(&o.answer, "answer-time", 100*time.Millisecond, "time that the origin takes to answer, for the worst case")
-	flags.IntVar(&nodes, "max-nodes", counter.MinNodes, "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all")
+	cmd.Flags().SortFlags = false
+	cmd.Flags().AddFlagSet(flags)
 	return cmd
+}
+
+// parseKeyRate parses requests per second.
+func parseKeyRate(text string) (float64, error) {
+	const most = 1e9
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate >= 0 && rate <= most) { // NaN is neither
+		return 0, fmt.Errorf("must be a number from 0 to %.0f", most)
+	}
+	return rate, nil
 }
 
 // worst holds the parameters of a worst case.
@@ -118,11 +118,6 @@ type worst struct {
 	rate        float64 // requests per second of one key
 	lag, answer time.Duration
 }
-
-const (
-	maxRate = 1e9
-	maxLag  = time.Hour
-)
 
 // late returns the cost of the requests that pass between the one that crosses a threshold of r and
 // the time when every node knows.

@@ -6,22 +6,9 @@ import (
 	"io"
 	"os"
 
-	"github.com/spf13/pflag"
-
 	"github.com/edgelimit/edge/analysis/cases"
 	"github.com/edgelimit/edge/pop/rule"
 )
-
-// foreignToTests returns an error if flags are given that do not apply to test cases.
-func foreignToTests(flags *pflag.FlagSet) error {
-	var errs []error
-	for _, name := range []string{"rate", "lag", "answer-time", "max-nodes"} {
-		if flags.Changed(name) {
-			errs = append(errs, fail(name, "leave it out: cases run on one node that knows of each request at once", "it does not apply to --test"))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // checkTests runs the test cases of files against a node with rules or, if rules is empty, with
 // those that each file names.

@@ -1,45 +1,153 @@
 package main
 
-import (
-	"fmt"
+// Every flag is a row of a table; see [pop.Setting]. The command line collects the texts of flags. They are parsed
+// once all are known, so that all errors are reported together.
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop"
 )
+
+// A flagValue collects the texts of a flag.
+type flagValue struct {
+	row   pop.Setting
+	texts []string
+	err   error
+}
+
+func (v *flagValue) Type() string { return v.row.Value.Type }
+
+func (v *flagValue) String() string { return v.row.Value.Default }
+
+func (v *flagValue) Set(text string) error {
+	texts, err := elements(v.row.Value, text)
+	if !isList(v.row.Value) && v.row.Value.Type != repeated {
+		v.texts, v.err = nil, nil // the last one wins
+	}
+	v.texts, v.err = append(v.texts, texts...), cmp.Or(v.err, err)
+	return nil
+}
+
+// repeated is the type of a flag that may be repeated. Commas do not separate its values.
+const repeated = "repeated"
+
+// repeatable returns the list v, whose elements are each from a flag of its own.
+func repeatable(v pop.Value) pop.Value {
+	v.Type = repeated
+	return v
+}
+
+// defaultsTo returns v with a default.
+func defaultsTo(text string, v pop.Value) pop.Value {
+	v.Default = text
+	return v
+}
+
+// define adds flags to set.
+func define(set *pflag.FlagSet, rows []pop.Setting) {
+	set.SortFlags = false
+	for _, row := range rows {
+		f := set.VarPF(&flagValue{row: row}, row.Name, row.Short, row.Help)
+		if row.Value.Type == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// flagSet returns a set of flags.
+func flagSet(rows []pop.Setting) *pflag.FlagSet {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	define(set, rows)
+	return set
+}
+
+// readFlags sets the fields of the flags of cmd. It returns all errors, joined.
+func readFlags(cmd *cobra.Command, _ []string) error {
+	s := &settings{flags: cmd.Flags(), given: map[string]given{}}
+	s.flags.VisitAll(func(f *pflag.Flag) {
+		if v, ok := f.Value.(*flagValue); ok {
+			s.rows = append(s.rows, v.row)
+		}
+	})
+	err := s.readFlags()
+	return errors.Join(err, s.set(func() error {
+		return pop.CheckTogether(s.rows, func(row pop.Setting) bool { return s.flags.Changed(row.Name) })
+	}))
+}
+
+// told returns parse with errors that show the text once.
+func told[T any](parse func(string) (T, error)) func(string) (T, error) {
+	return func(text string) (T, error) {
+		v, err := parse(text)
+		if err == nil {
+			return v, nil
+		}
+		e, quoted := &pop.SettingError{Problem: message(err), Hint: hintAt(err)}, strconv.Quote(text)
+		if _, problem, ok := strings.Cut(e.Problem, quoted+": "); ok {
+			e.Problem = problem
+		} else if strings.Contains(e.Problem, quoted) {
+			return v, e
+		}
+		e.Value = quoted
+		return v, e
+	}
+}
+
+// oneOf returns a check of a text that must be one of words.
+func oneOf(words ...string) func(string) error {
+	return func(text string) error {
+		if slices.Contains(words, text) {
+			return nil
+		}
+		return errors.New("must be " + strictyaml.EnumerateAll(words, "or"))
+	}
+}
+
+// picked returns some flags of a set.
+func picked(set *pflag.FlagSet, names ...string) *pflag.FlagSet {
+	some := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, name := range names {
+		some.AddFlag(set.Lookup(name))
+	}
+	return some
+}
+
+// onlyOne returns the one of the named flags that is given, or "". It returns an error if several are.
+func onlyOne(flags *pflag.FlagSet, names ...string) (string, error) {
+	var given []string
+	for _, name := range names {
+		if flags.Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) > 1 {
+		return "", usageError{fmt.Errorf("%s cannot be combined", strings.Join(given, " and ")), "choose one"}
+	}
+	return strings.TrimPrefix(strings.Join(given, ""), "--"), nil
+}
+
+// foreign returns an error for each given flag that is in none of the groups.
+func foreign(given *pflag.FlagSet, where string, groups ...*pflag.FlagSet) error {
+	var errs []error
+	given.Visit(func(f *pflag.Flag) {
+		if !slices.ContainsFunc(groups, func(g *pflag.FlagSet) bool { return g != nil && g.Lookup(f.Name) != nil }) {
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "see the help for what goes together"})
+		}
+	})
+	return errors.Join(errs...)
+}
 
 // fail returns an error about the named flag.
 func fail(name, hint, format string, args ...any) error {
 	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}
-}
-
-// within returns an error if the value of the named flag is not between 1 and most.
-func within(name string, value, most int64) error {
-	if value >= 1 && value <= most {
-		return nil
-	}
-	return fail(name, "", "%d is not between 1 and %d", value, most)
-}
-
-// wrongValue describes why text is not a valid value of f.
-func wrongValue(f *pflag.Flag, text string, err error) string {
-	switch f.Value.Type() {
-	case "duration":
-		return fmt.Sprintf("%q is not a duration with its unit, such as 300ms, 5s or 1h30m", text)
-	case "int", "int64", "uint64":
-		return fmt.Sprintf("%q is not a whole number, or too large", text)
-	case "float64":
-		return fmt.Sprintf("%q is not a number", text)
-	case "bool":
-		return fmt.Sprintf("%q is neither true nor false", text)
-	}
-	return err.Error()
-}
-
-// listVar defines a flag with several values, which are separated by commas or newlines, or given
-// by repeating the flag.
-func listVar(flags *pflag.FlagSet, values *[]string, name, usage string) {
-	flags.Func(name, usage, func(text string) error {
-		texts, err := splitList(text)
-		*values = append(*values, texts...)
-		return err
-	})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/pop"
 )
 
 func newHealthcheck() *cobra.Command {
@@ -38,9 +39,6 @@ EDGE_METRICS_LISTEN if set, otherwise 127.0.0.1:9180, where nodes listen by defa
 				given = args[0]
 			}
 			target, err := readiness(given)
-			if timeout <= 0 {
-				err = errors.Join(err, fail("timeout", "", "%v is not positive", timeout))
-			}
 			if err != nil {
 				return err
 			}
@@ -49,7 +47,7 @@ EDGE_METRICS_LISTEN if set, otherwise 127.0.0.1:9180, where nodes listen by defa
 			return askReady(ctx, cmd.OutOrStdout(), target)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "maximum time for the answer")
+	define(cmd.Flags(), []pop.Setting{{Name: "timeout", Value: pop.Parsed("duration", &timeout, "2s", pop.Span(1, time.Hour)), Help: "maximum time for the answer"}})
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
+	"github.com/edgelimit/edge/pop"
 )
 
 func newLoad() *cobra.Command {
@@ -18,12 +19,13 @@ func newLoad() *cobra.Command {
 	var oracle oracleFlags
 	var out loadOutput
 	var progress bool
-	general := pflag.NewFlagSet("", pflag.ContinueOnError)
-	general.BoolVar(&progress, "progress", true, "show progress, if standard error is a terminal")
-	general.BoolVar(&out.asJSON, "json", false, "write JSON")
-	general.BoolVar(&out.latency, "latency", false, "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram")
-	general.StringVar(&out.csv, "csv", "", "write a line for each request to this `file`, as CSV")
-	general.StringVar(&out.html, "html", "", "also write a page with plots to this `file`")
+	general := flagSet([]pop.Setting{
+		{Name: "progress", Value: pop.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
+		{Name: "json", Value: pop.Bool(&out.asJSON, false), Help: "write JSON"},
+		{Name: "latency", Value: pop.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
+		{Name: "csv", Value: pop.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
+		{Name: "html", Value: pop.Text(&out.html, "", nil), Help: "also write a page with plots to this `file`"},
+	})
 	groups := []flagGroup{
 		{"Traffic flags", traffic.flags()},
 		{"Sending flags", sending.flags()},
@@ -116,10 +118,6 @@ func loadFlagError(cmd *cobra.Command, err error) error {
 		if name := unknown.GetSpecifiedName(); otherTools[name] != "" && unknown.GetSpecifiedShortnames() != "" {
 			return usageError{fmt.Errorf("unknown flag -%s", name), otherTools[name]}
 		}
-	}
-	var wrong *pflag.InvalidValueError
-	if errors.As(err, &wrong) && wrong.GetFlag().Name == "duration" {
-		return usageError{fmt.Errorf("-d, --duration: %q is not a duration", wrong.GetValue()), "write it with its unit, as in 300ms, 10s or 1h30m; --body is the body of requests"}
 	}
 	return flagError(cmd, err)
 }

@@ -5,18 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // oracleFlags configures which rules answers are checked against and what fails the run.
 type oracleFlags struct {
-	set      *pflag.FlagSet
 	rules    []string
 	o        load.OracleOptions
 	comeBack bool
@@ -27,36 +26,29 @@ type oracleFlags struct {
 }
 
 func (f *oracleFlags) flags() *pflag.FlagSet {
-	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	listVar(f.set, &f.rules, "rules", "rules `files` of the PoP, or directories of them")
-	f.set.DurationVar(&f.o.Lag, "lag", 500*time.Millisecond, "maximum time until all nodes act on a count; longer is a fault")
-	f.set.DurationVar(&f.o.Skew, "skew", 15*time.Millisecond, "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms")
-	f.set.IntVar(&f.o.Client.IPv4, "ipv4-prefix", 32, "leading `bits` of an IPv4 address that identify a client, as configured on the nodes")
-	f.set.IntVar(&f.o.Client.IPv6, "ipv6-prefix", 64, "the same for IPv6 addresses")
-	f.set.BoolVar(&f.comeBack, "come-back", true, "let some refused clients wait for their Retry-After, and then retry")
-	f.set.StringArrayVar(&f.failIf, "fail-if", nil, "exit with status 1 if this `expression` over fields of the JSON report is true: 'innocent_refused > 0'")
-	f.set.StringVar(&f.log, "log", "", "write what was sent to this `file`, as a log for edge replay")
-	return f.set
+	const rules = "rules"
+	return flagSet([]pop.Setting{
+		{Name: rules, Value: pop.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
+		{Name: "lag", Value: pop.Parsed("duration", &f.o.Lag, "500ms", pop.Span(1, unbounded)), Help: "maximum time until all nodes act on a count; longer is a fault", Needs: []string{rules}},
+		{Name: "skew", Value: pop.Parsed("duration", &f.o.Skew, "15ms", pop.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
+		{Name: "ipv4-prefix", Value: pop.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
+		{Name: "ipv6-prefix", Value: pop.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
+		{Name: "come-back", Value: pop.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
+		{Name: "fail-if", Value: repeatable(pop.List(&f.failIf, nil)), Help: "exit with status 1 if this `expression` over fields of the JSON report is true: 'innocent_refused > 0'"},
+		{Name: "log", Value: pop.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
+	})
 }
 
 // check reads rules and conditions.
 func (f *oracleFlags) check(o *load.Options) error {
 	var errs []error
-	if len(f.rules) == 0 {
-		for _, name := range []string{"lag", "skew", "ipv4-prefix", "ipv6-prefix", "come-back"} {
-			if f.set.Changed(name) {
-				errs = append(errs, fail(name, "--rules rules.yaml: those of the PoP", "it needs --rules"))
-			}
+	if len(f.rules) > 0 {
+		rules, err := rule.Load(f.rules...)
+		if err == nil {
+			f.use(rules, o)
 		}
-	} else if rules, err := rule.Load(f.rules...); err != nil {
 		errs = append(errs, err)
-	} else {
-		f.use(rules, o)
 	}
-	if f.o.Lag <= 0 || f.o.Skew < 0 {
-		errs = append(errs, usageError{errors.New("--lag must be positive, and --skew must not be negative"), ""})
-	}
-	errs = append(errs, within("ipv4-prefix", int64(f.o.Client.IPv4), 32), within("ipv6-prefix", int64(f.o.Client.IPv6), 128))
 	for _, text := range f.failIf {
 		c, err := load.ParseCondition(text, len(f.rules) > 0)
 		if err != nil {

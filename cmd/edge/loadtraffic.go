@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,99 +17,102 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // trafficFlags configures what is sent.
 type trafficFlags struct {
-	set      *pflag.FlagSet
-	rate     string
-	mix      string
-	replay   []string
-	speed    float64
-	seed     uint64
-	clients  uint64
-	networks []string
-	method   string
-	path     string
-	host     string
-	attack   bool
+	set     *pflag.FlagSet
+	mix     string
+	replay  []string
+	speed   float64
+	seed    uint64
+	steady  load.Steady
+	fastest bool // --rate max
 
 	printRules bool
 }
 
+// steadyFlags describe requests at a rate.
+var steadyFlags = []string{"rate", "clients", "networks", "method", "path", "host", "attack"}
+
 func (f *trafficFlags) flags() *pflag.FlagSet {
-	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.set.StringVar(&f.rate, "rate", "", "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max (default): as fast as answers come")
-	f.set.StringVar(&f.mix, "mix", "", "send the requests of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
-	f.set.BoolVar(&f.printRules, "print-rules", false, "print the rules that the bundled mix is made for, and send nothing")
-	listVar(f.set, &f.replay, "replay", "send the requests of access `logs`, oldest first, in the formats of edge replay")
-	f.set.Float64Var(&f.speed, "speed", 1, "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1")
-	f.set.Uint64Var(&f.seed, "seed", 0, "seed to use instead of the mix's own")
-	f.set.Uint64Var(&f.clients, "clients", 1, "number of clients, which send in turn, at the rate")
-	listVar(f.set, &f.networks, "networks", "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)")
-	f.set.StringVarP(&f.method, "method", "m", "", "method of requests at the rate (default: GET, or POST with a body)")
-	f.set.StringVar(&f.path, "path", "", "path of requests at the rate (default: that of the target)")
-	f.set.StringVar(&f.host, "host", "", "Host of requests at the rate (default: that of the target)")
-	f.set.BoolVar(&f.attack, "attack", false, "mark requests at the rate as an attack, which should be refused")
+	s := &f.steady
+	f.set = flagSet([]pop.Setting{
+		{Name: "rate", Value: pop.Parsed("rate", &s.Profile, "max", told(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as answers come"},
+		{Name: "mix", Value: pop.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
+		{Name: "print-rules", Value: pop.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
+		{Name: "replay", Value: pop.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay"},
+		{Name: "speed", Value: pop.Parsed("factor", &f.speed, "1", parseSpeed), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1"},
+		{Name: "seed", Value: pop.Parsed("number", &f.seed, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
+		{Name: "clients", Value: pop.Parsed("number", &s.Clients, "1", pop.Whole[uint64](1, math.MaxUint64)), Help: "number of clients, which send in turn, at the rate"},
+		{Name: "networks", Value: pop.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)"},
+		{Name: "method", Short: "m", Value: pop.Text(&s.Look.Method, "", nil), Help: "method of requests at the rate (default: GET, or POST with a body)"},
+		{Name: "path", Value: pop.Text(&s.Look.Target, "", nil), Help: "path of requests at the rate (default: that of the target)"},
+		{Name: "host", Value: pop.Text(&s.Look.Host, "", nil), Help: "Host of requests at the rate (default: that of the target)"},
+		{Name: "attack", Value: pop.Bool(&s.Attack, false), Help: "mark requests at the rate as an attack, which should be refused"},
+	})
 	return f.set
 }
 
-// A kindOfTraffic is one of several mutually exclusive kinds, with the flags that do not apply to
-// it.
-type kindOfTraffic struct {
-	flag  string
-	given bool
-	no    []string
-	apply func(context.Context, *load.Options) (end func() error, err error)
+// parseRate parses the profile of a rate, which is nil for the greatest one possible.
+func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
+	if f.fastest = text == "max"; f.fastest {
+		return nil, nil
+	}
+	return load.ParseProfile(text)
 }
 
-func (f *trafficFlags) kinds() []kindOfTraffic {
-	steady := []string{"clients", "networks", "method", "path", "host", "attack"}
-	return []kindOfTraffic{
-		{"mix", f.mix != "", steady, f.applyMix},
-		{"replay", len(f.replay) > 0, append([]string{"seed"}, steady...), f.applyLog},
-		{"rate", f.rate != "", []string{"speed", "seed"}, f.applyRate},
+func parseSpeed(text string) (float64, error) {
+	speed, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(speed > 0 && speed <= 1e6) {
+		return 0, errors.New("must be a number greater than 0, up to 1,000,000")
 	}
+	return speed, nil
 }
 
-// kind returns the requested kind, by default requests as fast as answers arrive. It returns an error
-// if several are requested, or if flags are given that do not apply to it.
-func (f *trafficFlags) kind() (kind kindOfTraffic, err error) {
-	var given []string
-	for _, k := range f.kinds() {
-		if k.given {
-			given = append(given, "--"+k.flag)
-		}
-		if k.given || kind.flag == "" {
-			kind = k
-		}
+func parseNetwork(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err == nil {
+		p, err = rule.Unmap(p)
 	}
-	if len(given) > 1 {
-		return kind, usageError{fmt.Errorf("%s cannot be combined", strings.Join(given, " and ")), "choose one"}
+	if err != nil {
+		return p, errors.New("must be a network, such as 10.0.0.0/8 or 2001:db8::/32")
 	}
-	if len(given) == 0 {
-		f.rate, kind = "max", f.kinds()[2]
+	return p.Masked(), nil
+}
+
+// kind returns which of several mutually exclusive kinds of traffic is requested, by default requests as fast as
+// answers arrive. It returns an error if several are requested, or if flags are given that do not apply.
+func (f *trafficFlags) kind() (name string, err error) {
+	if name, err = onlyOne(f.set, "mix", "replay", "rate"); err != nil {
+		return "", err
+	}
+	no := map[string][]string{"mix": steadyFlags, "replay": append(steadyFlags, "seed")}[name]
+	if name == "" || name == "rate" {
+		name, no = "rate", []string{"speed", "seed"}
 	}
 	var errs []error
-	for _, name := range kind.no {
-		if f.set.Changed(name) {
-			errs = append(errs, fail(name, "", "cannot be combined with --%s", kind.flag))
+	for _, flag := range no {
+		if f.set.Changed(flag) {
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to --%s", flag, name), "see the help for what goes together"})
 		}
 	}
-	if f.speed <= 0 || f.speed > 1e6 {
-		errs = append(errs, fail("speed", "", "invalid speed %v: must be between 0 and 1,000,000", f.speed))
-	}
-	return kind, errors.Join(errs...)
+	return name, errors.Join(errs...)
 }
 
 // apply sets the source and the duration. The caller must call end after the run.
 func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() error, err error) {
-	kind, err := f.kind()
-	if err != nil {
+	switch name, err := f.kind(); {
+	case err != nil:
 		return nil, err
+	case name == "mix":
+		return noop, f.applyMix(o)
+	case name == "replay":
+		return f.applyLog(ctx, o)
 	}
-	return kind.apply(ctx, o)
+	return noop, f.applyRate(o)
 }
 
 // rules returns the rules that a bundled mix is made for.
@@ -124,54 +129,30 @@ func noop() error { return nil }
 // unbounded is the duration of a run that ends when its requests do.
 const unbounded = 10 * 365 * 24 * time.Hour
 
-func (f *trafficFlags) applyRate(_ context.Context, o *load.Options) (end func() error, err error) {
-	var errs []error
-	method := cmp.Or(f.method, map[bool]string{false: "GET", true: "POST"}[len(o.Body) > 0])
-	if len(o.Body) > 0 && !load.CarriesBody(method) {
-		errs = append(errs, fail("body", "-m POST", "%s requests have no body", method))
+func (f *trafficFlags) applyRate(o *load.Options) error {
+	s := &f.steady
+	s.Look.Method = cmp.Or(s.Look.Method, map[bool]string{false: "GET", true: "POST"}[len(o.Body) > 0])
+	o.Source, o.ClosedLoop = s, f.fastest
+	if len(o.Body) > 0 && !load.CarriesBody(s.Look.Method) {
+		return fail("body", "-m POST", "%s requests have no body", s.Look.Method)
 	}
-	s := &load.Steady{Clients: f.clients, Attack: f.attack, Look: load.Look{Method: method, Host: f.host, Target: f.path}}
-	if f.rate == "max" {
-		o.ClosedLoop = true
-	} else {
-		profile, err := load.ParseProfile(f.rate)
-		if err != nil {
-			errs = append(errs, fail("rate", "--rate 500/s, or 10/s,500/s@10s, or max", "%s", message(err)))
-		}
-		s.Profile = profile
+	if err := s.Check(); err != nil {
+		return usageError{err, "--method POST --host example.com --path /login --networks 10.0.0.0/8"}
 	}
-	for _, text := range f.networks {
-		p, err := netip.ParsePrefix(text)
-		if err == nil {
-			p, err = rule.Unmap(p)
-		}
-		if err != nil {
-			errs = append(errs, fail("networks", "--networks 10.0.0.0/8,2001:db8::/32", "invalid network %q", text))
-			continue
-		}
-		s.Networks = append(s.Networks, p.Masked())
-	}
-	if f.clients == 0 {
-		errs = append(errs, fail("clients", "", "must be positive"))
-	}
-	if err := s.Check(); err != nil && len(errs) == 0 {
-		errs = append(errs, usageError{err, "--method POST --host example.com --path /login --networks 10.0.0.0/8"})
-	}
-	o.Source = s
-	return noop, errors.Join(errs...)
+	return nil
 }
 
-func (f *trafficFlags) applyMix(_ context.Context, o *load.Options) (end func() error, err error) {
+func (f *trafficFlags) applyMix(o *load.Options) error {
 	m, err := mix.Load(f.mix)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if f.set.Changed("seed") {
 		m.Seed = f.seed
 	}
 	o.Source = load.NewMixed(m, f.speed)
 	o.Duration = cmp.Or(o.Duration, time.Duration(float64(m.Duration())/f.speed))
-	return noop, nil
+	return nil
 }
 
 func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {
@@ -233,7 +214,7 @@ func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error
 // plan describes what will be sent and how long it will take. It is empty if the duration was given
 // or is not known.
 func (f *trafficFlags) plan(o *load.Options, given bool, now time.Time) string {
-	if given || f.rate != "" || o.Duration >= unbounded {
+	if given || f.mix == "" && len(f.replay) == 0 || o.Duration >= unbounded {
 		return ""
 	}
 	what := "sending the mix " + f.mix

@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -57,6 +56,8 @@ memcached, without delaying any request, and refuse clients that exceed a rule f
 		Version:       version(),
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: readFlags,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -168,7 +169,6 @@ func seeHelp(cmd *cobra.Command) string { return fmt.Sprintf("see '%s --help'", 
 // flagError explains an error about a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	var wrong *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
@@ -178,16 +178,14 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("unknown flag %s", name), cmp.Or(meant(name, names), seeHelp(cmd))}
 	case errors.As(err, &missing):
 		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
-	case errors.As(err, &wrong):
-		return usageError{fmt.Errorf("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong.GetFlag(), wrong.GetValue(), wrong.Unwrap())), seeHelp(cmd)}
 	}
 	return usageError{err, seeHelp(cmd)}
 }
 
 // meant returns a hint that suggests the word in words that was probably meant, or "".
 func meant(word string, words []string) string {
-	if hint := strictyaml.Suggest(word, words); strings.HasPrefix(hint, "did you mean") {
-		return hint
+	if guess := strictyaml.Guess(word, words); guess != "" {
+		return "did you mean " + guess + "?"
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
 )
 
@@ -60,14 +62,15 @@ type selection struct {
 }
 
 func (q *selection) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&q.rule, "rule", "", "only those by the rule with this `ID`")
-	f.StringVar(&q.client, "client", "", "only those of clients at this `address` or network; needs nodes with --log-clients")
-	f.StringVar(&q.key, "key", "", "only those whose keys begin with these hexadecimal `digits`")
-	f.StringVar(&q.node, "by", "", "only those started by the `node` of this name")
-	f.StringVar(&q.state, "state", "", "only those that are `active`, ineffective or lifted")
-	f.StringVar(&q.sort, "sort", "end", "`order`: end (last to end first), start (newest first) or key")
-	f.IntVar(&q.limit, "limit", 0, "maximum number to list; 0: all")
+	define(cmd.Flags(), []pop.Setting{
+		{Name: "rule", Value: pop.Text(&q.rule, "", nil), Help: "only those by the rule with this `ID`"},
+		{Name: "client", Value: pop.Text(&q.client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
+		{Name: "key", Value: pop.Text(&q.key, "", nil), Help: "only those whose keys begin with these hexadecimal `digits`"},
+		{Name: "by", Value: pop.Text(&q.node, "", nil), Help: "only those started by the `node` of this name"},
+		{Name: "state", Value: pop.Text(&q.state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
+		{Name: "sort", Value: pop.Text(&q.sort, "end", nil), Help: "`order`: end (last to end first), start (newest first) or key"},
+		{Name: "limit", Value: pop.Parsed("number", &q.limit, "0", pop.Whole(0, math.MaxInt)), Help: "maximum `number` to list; 0: all"},
+	})
 }
 
 // values returns the selection as parameters of the API.
@@ -91,9 +94,6 @@ const pageSize = 1000
 
 // list lists mitigations, one page at a time.
 func (o *operator) list(cmd *cobra.Command, q selection) error {
-	if q.limit < 0 {
-		return usageError{fmt.Errorf("--limit: %d is negative", q.limit), "--limit 20"}
-	}
 	values := q.values()
 	all := admin.Mitigations{Mitigations: []admin.Mitigation{}}
 	for {
@@ -168,8 +168,10 @@ ends or is lifted. A longer mitigation of the same key stays.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "duration of the mitigation, such as 15m; required")
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the node's log; required")
+	define(cmd.Flags(), []pop.Setting{
+		{Name: "for", Value: pop.Parsed("duration", &length, "", pop.Span(1, math.MaxInt64)), Help: "duration of the mitigation, such as 15m; required"},
+		{Name: "reason", Value: pop.Text(&reason, "", nil), Help: "reason, for the node's log; required"},
+	})
 	return cmd
 }
 
@@ -189,16 +191,11 @@ those of a rule, or of clients in a prefix.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			values := url.Values{}
 			switch {
-			case all && key == "" && ip == "":
+			case all:
 				return o.liftAll(cmd, rule, prefix, reason, dryRun)
-			case all || prefix != "" || dryRun:
-				return usageError{errors.New("--prefix and --dry-run need --all, which excludes --key and --ip"), "edge mitigations lift --all --prefix 192.0.2.0/24 --dry-run"}
 			case key != "" && rule == "" && ip == "":
 				values.Set("key", key)
 			case key == "" && rule != "" && ip != "":
-				if _, err := netip.ParseAddr(ip); err != nil {
-					return usageError{fmt.Errorf("--ip: %q is not an address", ip), ""}
-				}
 				values.Set("rule", rule)
 				values.Set("ip", ip)
 			default:
@@ -211,21 +208,34 @@ those of a rule, or of clients in a prefix.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "end all mitigations, or those that --rule and --prefix select")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "with --all: the clients' `network`; needs nodes with --log-clients")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --all: only print their number")
-	cmd.Flags().StringVar(&key, "key", "", "`key` of the mitigation, as in lists and log lines")
-	cmd.Flags().StringVar(&rule, "rule", "", "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all")
-	cmd.Flags().StringVar(&ip, "ip", "", "`address` of the client, with --rule")
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the node's log")
+	define(cmd.Flags(), []pop.Setting{
+		{Name: "all", Value: pop.Bool(&all, false), Help: "end all mitigations, or those that --rule and --prefix select"},
+		{Name: "prefix", Value: pop.Text(&prefix, "", checkNetwork), Help: "with --all: the clients' `network`; needs nodes with --log-clients", Needs: []string{"all"}},
+		{Name: "dry-run", Value: pop.Bool(&dryRun, false), Help: "with --all: only print their number", Needs: []string{"all"}},
+		{Name: "key", Value: pop.Text(&key, "", nil), Help: "`key` of the mitigation, as in lists and log lines", Contradicts: "all"},
+		{Name: "rule", Value: pop.Text(&rule, "", nil), Help: "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all"},
+		{Name: "ip", Value: pop.Text(&ip, "", checkAddress), Help: "`address` of the client, with --rule", Contradicts: "all"},
+		{Name: "reason", Value: pop.Text(&reason, "", nil), Help: "reason, for the node's log"},
+	})
 	return cmd
+}
+
+func checkNetwork(text string) error {
+	if _, err := netip.ParsePrefix(text); err != nil {
+		return errors.New("must be a network, such as 192.0.2.0/24")
+	}
+	return nil
+}
+
+func checkAddress(text string) error {
+	if _, err := netip.ParseAddr(text); err != nil {
+		return errors.New("must be an address")
+	}
+	return nil
 }
 
 // liftAll lifts the mitigations of a rule or of clients in a prefix, or all of them.
 func (o *operator) liftAll(cmd *cobra.Command, rule, prefix, reason string, dryRun bool) error {
-	if _, err := netip.ParsePrefix(prefix); prefix != "" && err != nil {
-		return usageError{fmt.Errorf("--prefix: %q is not a network", prefix), "--prefix 192.0.2.0/24"}
-	}
 	values := nonEmpty(map[string]string{"dry_run": strconv.FormatBool(dryRun), "reason": reason, "rule": rule, "client": prefix})
 	return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", values, func(w io.Writer, l *admin.LiftedAll) error {
 		text := "lifted: %d\n"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
 )
 
@@ -24,10 +25,11 @@ type operator struct {
 }
 
 func (o *operator) register(cmd *cobra.Command) {
-	f := cmd.PersistentFlags()
-	f.StringVar(&o.node, "node", "127.0.0.1:9190", "`address` of the node's admin listener")
-	f.StringVar(&o.tokenFile, "token-file", "", "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine")
-	f.BoolVar(&o.asJSON, "json", false, "write JSON")
+	define(cmd.PersistentFlags(), []pop.Setting{
+		{Name: "node", Value: pop.Text(&o.node, "127.0.0.1:9190", nil), Help: "`address` of the node's admin listener"},
+		{Name: "token-file", Value: pop.Text(&o.tokenFile, "", nil), Help: "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine"},
+		{Name: "json", Value: pop.Bool(&o.asJSON, false), Help: "write JSON"},
+	})
 }
 
 var operatorClient = &http.Client{Timeout: 30 * time.Second}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,24 +20,22 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/pop"
 )
 
 // A replayMode is one of the questions that edge replay answers, with its own flags.
-type replayMode struct {
-	name  string // of the flag that selects it
-	flags *pflag.FlagSet
-
-	// selected reports whether the mode is selected.
-	selected func() bool
-
-	// needs returns the fields of entries that the mode uses, or 0 if it only uses arrivals.
-	needs func() accesslog.Fields
+type replayMode interface {
+	// flags returns new flags that set the fields of the mode.
+	flags() *pflag.FlagSet
 
 	// check checks the flags before the log is opened.
-	check func() error
+	check() error
+
+	// needs returns the fields of entries that the mode uses, or 0 if it only uses arrivals.
+	needs() accesslog.Fields
 
 	// run writes the answer.
-	run func(ctx context.Context, in *input, out destination) error
+	run(ctx context.Context, in *input, out destination) error
 }
 
 func newReplay() *cobra.Command {
@@ -44,13 +43,18 @@ func newReplay() *cobra.Command {
 	var out outputFlags
 	var generate generateFlags
 	var shared sharedFlags
-	entries := shared.flags()
-	modes := []replayMode{newRules(&shared, entries), newSweep(&shared, entries), newAccuracy(&in)}
-	general, reading := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
-	in.register(reading)
+	names, modes := []string{"rules", "sweep", "accuracy"}, map[string]replayMode{}
+	rules := &rulesMode{shared: &shared}
+	modes["rules"], modes["sweep"], modes["accuracy"] = rules, &sweepMode{shared: &shared}, &accuracyMode{in: &in}
+	reading, general, generating, common := in.flags(), out.flags(), generate.flags(), shared.flags()
 	general.AddFlagSet(reading)
-	out.register(general)
-	generating := generate.flags()
+	flagsOf := map[string]*pflag.FlagSet{}
+	for name, mode := range modes {
+		flagsOf[name] = mode.flags()
+	}
+	flagsOf["rules"].AddFlagSet(common)
+	flagsOf["sweep"].AddFlagSet(common)
+	modes[""] = &overviewMode{reading}
 	cmd := &cobra.Command{
 		Use:   "replay [flags] FILE…",
 		Short: "Report what limits would have done to the requests in access logs",
@@ -106,44 +110,39 @@ the columns of a W3C log without #Fields:
   edge replay --generate attack --over access.log > attacked.log`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if generate.mix != "" {
+			flags := cmd.Flags()
+			name, err := onlyOne(flags, append(names, "generate")...)
+			if err != nil {
+				return err
+			}
+			if name == "generate" {
 				groups := []*pflag.FlagSet{generating}
 				if len(generate.over) > 0 {
 					groups = append(groups, reading)
 				}
-				if err := foreign(cmd.Flags(), groups...); err != nil {
+				if err := foreign(flags, "--generate", groups...); err != nil {
 					return err
 				}
 				ctx, stop := untilSignal(cmd.Context())
 				defer stop()
 				return generate.write(ctx, files, &in, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
+			if len(files) == 0 {
+				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
+			}
 			decided, stdin, err := areDecisionLogs(files, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			if decided {
-				r := decisionReplay{files: files, stdin: stdin, accuracy: modes[2].selected()}
-				r.rules, _ = cmd.Flags().GetStringSlice("rules")
-				if err := errors.Join(r.check(cmd.Flags()), out.check()); err != nil {
-					return err
-				}
-				to, err := out.open(cmd.OutOrStdout())
-				if err != nil {
-					return err
-				}
-				return r.run(*to, cmd.ErrOrStderr())
+				r := decisionReplay{files, stdin, rules.files, name == "accuracy"}
+				return r.run(flags, out, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
-			mode, err := chosen(modes)
-			if err != nil {
-				return err
+			mode, where := modes[name], "--"+name
+			if name == "" {
+				where = "a summary"
 			}
-			if mode.run == nil && len(files) > 0 {
-				mode = newOverview(files, general, &out)
-			} else if mode.run == nil {
-				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
-			}
-			if err := errors.Join(foreign(cmd.Flags(), general, mode.flags), mode.check(), out.check(), requireFiles(files, mode.name)); err != nil {
+			if err := errors.Join(foreign(flags, where, general, flagsOf[name]), mode.check()); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
@@ -162,46 +161,11 @@ the columns of a W3C log without #Fields:
 		},
 	}
 	var groups []flagGroup
-	for _, m := range modes {
-		groups = append(groups, flagGroup{"Flags for --" + m.name, m.flags})
+	for _, name := range names {
+		groups = append(groups, flagGroup{"Flags for --" + name, flagsOf[name]})
 	}
 	groupFlags(cmd, append(groups, flagGroup{"Flags for --generate", generating}, flagGroup{"Flags for everything but --generate", general})...)
 	return cmd
-}
-
-// chosen returns the selected mode, or one whose run is nil.
-func chosen(modes []replayMode) (mode replayMode, err error) {
-	var selected []string
-	for _, m := range modes {
-		if m.selected() {
-			selected, mode = append(selected, "--"+m.name), m
-		}
-	}
-	if len(selected) > 1 {
-		return mode, usageError{fmt.Errorf("%s cannot be combined", strings.Join(selected, " and ")), "choose one"}
-	}
-	return mode, nil
-}
-
-// foreign returns an error for each given flag that is in none of the groups.
-func foreign(given *pflag.FlagSet, groups ...*pflag.FlagSet) error {
-	var errs []error
-	given.Visit(func(f *pflag.Flag) {
-		for _, g := range groups {
-			if g.Lookup(f.Name) != nil {
-				return
-			}
-		}
-		errs = append(errs, usageError{fmt.Errorf("--%s does not apply here", f.Name), "see 'edge replay --help' for what goes together"})
-	})
-	return errors.Join(errs...)
-}
-
-func requireFiles(files []string, mode string) error {
-	if len(files) > 0 {
-		return nil
-	}
-	return usageError{errors.New("no log given"), "edge replay --" + mode + " … access.log; - is the standard input"}
 }
 
 // outputFlags configures how an answer is written.
@@ -213,23 +177,14 @@ type outputFlags struct {
 	html      string
 }
 
-func (f *outputFlags) register(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
-	flags.BoolVar(&f.markdown, "markdown", false, "write Markdown, for example for a pull request")
-	flags.StringVar(&f.html, "html", "", "also write a page with plots to this `file`")
-	flags.BoolVar(&f.anonymise, "anonymise", false, "replace clients' names with pseudonyms")
-	flags.StringVar(&f.key, "anonymise-key", "", "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)")
-}
-
-// check refuses a key that would hide nothing.
-func (f *outputFlags) check() error {
-	if f.asJSON && f.markdown {
-		return fail("markdown", "remove one of them", "cannot be combined with --json")
-	}
-	if f.key != "" && !f.anonymise {
-		return fail("anonymise-key", "--anonymise", "clients' names are not being replaced")
-	}
-	return nil
+func (f *outputFlags) flags() *pflag.FlagSet {
+	return flagSet([]pop.Setting{
+		{Name: "json", Value: pop.Bool(&f.asJSON, false), Help: "write JSON"},
+		{Name: "markdown", Value: pop.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
+		{Name: "html", Value: pop.Text(&f.html, "", nil), Help: "also write a page with plots to this `file`"},
+		{Name: "anonymise", Value: pop.Bool(&f.anonymise, false), Help: "replace clients' names with pseudonyms"},
+		{Name: "anonymise-key", Value: pop.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymise"}},
+	})
 }
 
 // open returns the destination of answers, which is stdout and the page. It opens the page now, so
@@ -283,13 +238,23 @@ func commandLine(args []string) string {
 			word = name + "=…"
 		case strings.HasPrefix(word, "-H") && len(word) > 2:
 			word = "-H…"
-		case word == "" || strings.ContainsAny(word, " \t\n'\"$&|;<>()*?[]#~!{}\\`"):
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		default:
+			word = shellQuote(word)
 		}
 		secret = isSecret && !assigned && !secret
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
+}
+
+// plainWord matches words that a shell does not interpret.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./…-]+$`)
+
+func shellQuote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // isNotPage reports whether the named file exists and is not a page, but most likely a log.
@@ -356,7 +321,6 @@ type flagGroup struct {
 func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
 	cmd.Flags().SortFlags = false
 	for _, g := range groups {
-		g.flags.SortFlags = false
 		cmd.Flags().AddFlagSet(g.flags)
 	}
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -13,42 +14,31 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // accuracyMode compares estimators with the exact sliding log.
 type accuracyMode struct {
-	flags      *pflag.FlagSet
-	selected   bool
-	limits     []string
-	estimators []string
-	o          accuracy.Options
-	in         *inputFlags
+	o  accuracy.Options
+	in *inputFlags
 }
 
-func newAccuracy(in *inputFlags) replayMode {
-	m := &accuracyMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), in: in}
-	m.flags.BoolVar(&m.selected, "accuracy", false, "compare estimates with the exact sliding log")
-	m.flags.StringSliceVar(&m.limits, "limit", []string{"50/1m"}, "`threshold/period`, or several, separated by commas")
-	m.flags.StringSliceVar(&m.estimators, "estimators", nil, "`names` of the estimators to compare (default: all that suit the limits)")
-	m.flags.IntVar(&m.o.Phases, "phases", 4, "number of window starts to try, spread evenly over the period; the first is the epoch's")
-	m.flags.BoolVar(&m.o.Spread, "spread-seconds", false, "spread the requests of a client in a second evenly over that second")
-	return replayMode{name: "accuracy", flags: m.flags, selected: func() bool { return m.selected }, needs: func() accesslog.Fields { return 0 }, check: m.check, run: m.run}
+func (m *accuracyMode) flags() *pflag.FlagSet {
+	return flagSet([]pop.Setting{
+		{Name: "accuracy", Value: pop.Bool(new(bool), false), Help: "compare estimates with the exact sliding log"},
+		{Name: "limit", Value: defaultsTo("50/1m", pop.ListOf(&m.o.Limits, told(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
+		{Name: "estimators", Value: pop.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
+		{Name: "phases", Value: pop.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is the epoch's"},
+		{Name: "spread-seconds", Value: pop.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
+	})
 }
 
-// check parses the limits and returns the errors that an Accuracy would return.
+func (m *accuracyMode) needs() accesslog.Fields { return 0 }
+
+// check returns the errors that an Accuracy would return.
 func (m *accuracyMode) check() error {
-	m.o.Estimators, m.o.Workers, m.o.Limits = m.estimators, m.in.workers, nil
-	for _, text := range m.limits {
-		l, err := parseLimit(text)
-		if err != nil {
-			return fail("limit", "--limit 50/1m: 50 requests in a minute", "%q: %v", text, err)
-		}
-		m.o.Limits = append(m.o.Limits, l)
-	}
-	if m.o.Phases == 0 {
-		return fail("phases", "", "must be at least 1")
-	}
+	m.o.Workers = m.in.workers
 	if _, err := accuracy.New(m.o); err != nil {
 		return usageError{err, "see 'edge replay --help'"}
 	}
@@ -56,23 +46,33 @@ func (m *accuracyMode) check() error {
 }
 
 // parseLimit parses a limit such as 50/1m.
-func parseLimit(text string) (accuracy.Limit, error) {
+func parseLimit(text string) (l accuracy.Limit, err error) {
 	threshold, period, ok := strings.Cut(text, "/")
 	if !ok {
-		return accuracy.Limit{}, errors.New("a limit is a threshold, a slash and a period")
+		return l, errors.New("a limit is a threshold, a slash and a period, such as 50/1m")
 	}
-	n, err := strconv.ParseUint(threshold, 10, 64)
+	if l.Threshold, err = parseThreshold(threshold); err != nil {
+		return l, err
+	}
+	p, err := parsePeriod(period)
+	l.Period = p.Microseconds()
+	return l, err
+}
+
+func parseThreshold(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < 1 || n > rule.MaxThreshold {
-		return accuracy.Limit{}, fmt.Errorf("the threshold %q is not a number from 1 to 2^53", threshold)
+		return 0, fmt.Errorf("the threshold %q is not a number from 1 to 2^53", text)
 	}
-	p, err := rule.ParseDuration(period)
-	if err != nil {
-		return accuracy.Limit{}, err
+	return n, nil
+}
+
+func parsePeriod(text string) (time.Duration, error) {
+	p, err := rule.ParseDuration(text)
+	if err == nil && (p < rule.MinPeriod || p > rule.MaxPeriod) {
+		err = fmt.Errorf("the period %s is not between %s and %s", text, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
 	}
-	if p < rule.MinPeriod || p > rule.MaxPeriod {
-		return accuracy.Limit{}, fmt.Errorf("the period %s is not between %s and %s", period, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
-	}
-	return accuracy.Limit{Threshold: n, Period: p.Microseconds()}, nil
+	return p, err
 }
 
 func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -16,9 +15,6 @@ import (
 	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/pop/rule"
 )
-
-// decisionFlags are the flags of edge replay that apply to decision logs.
-var decisionFlags = []string{"rules", "accuracy", "json", "markdown", "html", "progress"}
 
 // A decisionReplay evaluates the decision logs of nodes.
 type decisionReplay struct {
@@ -62,22 +58,11 @@ func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, er
 	return is != "", stdin, nil
 }
 
-// check returns an error for each flag that does not apply.
-func (r *decisionReplay) check(given *pflag.FlagSet) error {
-	var errs []error
-	given.Visit(func(f *pflag.Flag) {
-		if !slices.Contains(decisionFlags, f.Name) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to decision logs", f.Name), "use --accuracy, --rules, or neither for an overview"})
-		}
-	})
-	if r.accuracy && len(r.rules) > 0 {
-		errs = append(errs, usageError{errors.New("--rules and --accuracy cannot be combined"), "choose one"})
-	}
-	return errors.Join(errs...)
-}
-
 // run answers.
-func (r *decisionReplay) run(to destination, stderr io.Writer) error {
+func (r *decisionReplay) run(given *pflag.FlagSet, out outputFlags, stdout, stderr io.Writer) error {
+	if err := foreign(given, "decision logs", picked(given, "rules", "accuracy", "json", "markdown", "html", "progress")); err != nil {
+		return err
+	}
 	var set *rule.Set
 	if len(r.rules) > 0 {
 		var err error
@@ -85,7 +70,8 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := onlyOnce(r.files); err != nil {
+	to, err := out.open(stdout)
+	if err := errors.Join(err, onlyOnce(r.files)); err != nil {
 		return err
 	}
 	log := decisions.New()
@@ -95,7 +81,6 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 		}
 	}
 	var found *decisions.Report
-	var err error
 	switch {
 	case set != nil:
 		found, err = log.Enforce(set)
@@ -116,16 +101,18 @@ func (r *decisionReplay) run(to destination, stderr io.Writer) error {
 	for _, s := range found.Samples {
 		fmt.Fprintf(stderr, "edge: %s:%d: %s\n", s.File, s.Line, s.Reason)
 	}
-	if err := to.emit(strings.Join(r.files[:min(3, len(r.files))], ", "), nil, found.Document()); err != nil || set != nil || r.accuracy || to.asJSON || to.markdown {
-		return err
+	d := found.Document()
+	if set == nil && !r.accuracy {
+		var names []string
+		for _, name := range r.files {
+			names = append(names, shellQuote(name))
+		}
+		d.Sections = append(d.Sections, whatNext([]suggestedNext{
+			{"edge replay --accuracy " + strings.Join(names, " "), "how often these decisions differ from an exact limiter's"},
+			{"edge replay --rules rules.yaml " + strings.Join(names, " "), "what other limits would have decided"},
+		}))
 	}
-	var names []string
-	for _, name := range r.files {
-		names = append(names, shellQuote(name))
-	}
-	_, err = fmt.Fprintf(to.stdout, "\nwhat to try next\n  # how often these decisions differ from an exact limiter's\n  edge replay --accuracy %[1]s\n"+
-		"  # what other limits would have decided\n  edge replay --rules rules.yaml %[1]s\n", strings.Join(names, " "))
-	return err
+	return to.emit(strings.Join(r.files[:min(3, len(r.files))], ", "), nil, d)
 }
 
 func (r *decisionReplay) read(log *decisions.Log, name string) error {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load/mix"
+	"github.com/edgelimit/edge/pop"
 )
 
 // generateFlags configures the log to write.
@@ -17,19 +19,21 @@ type generateFlags struct {
 	mix      string
 	seed     uint64
 	requests uint64
-	format   string
+	format   mix.Format
 	fraction bool
 	over     []string
 }
 
 func (f *generateFlags) flags() *pflag.FlagSet {
-	f.set = pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.set.StringVar(&f.mix, "generate", "", "write the log of a `mix`: a file, or one of "+strings.Join(mix.Names(), ", "))
-	f.set.Uint64Var(&f.seed, "seed", 0, "seed to use instead of the mix's own")
-	f.set.Uint64Var(&f.requests, "requests", 0, "stop after this `number` of requests")
-	f.set.StringVar(&f.format, "generate-format", mix.FormatNames()[0], strings.Join(mix.FormatNames(), ", "))
-	f.set.BoolVar(&f.fraction, "fraction", false, "write times of a trace with six decimals")
-	f.set.StringSliceVar(&f.over, "over", nil, "`files` of a log: write it as JSON, with the attacks of the mix added and marked")
+	names := mix.FormatNames()
+	f.set = flagSet([]pop.Setting{
+		{Name: "generate", Value: pop.Text(&f.mix, "", nil), Help: "write the log of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
+		{Name: "seed", Value: pop.Parsed("number", &f.seed, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
+		{Name: "requests", Value: pop.Parsed("number", &f.requests, "", pop.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
+		{Name: "generate-format", Value: pop.Parsed("format", &f.format, names[0], told(mix.ParseFormat)), Help: strings.Join(names, ", ")},
+		{Name: "fraction", Value: pop.Bool(&f.fraction, false), Help: "write times of a trace with six decimals"},
+		{Name: "over", Value: pop.List(&f.over, nil), Help: "`files` of a log: write it as JSON, with the attacks of the mix added and marked"},
+	})
 	return f.set
 }
 
@@ -37,10 +41,6 @@ func (f *generateFlags) flags() *pflag.FlagSet {
 func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlags, stdout, stderr io.Writer) error {
 	if len(files) > 0 {
 		return usageError{fmt.Errorf("--generate reads no log, but %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log; to add an attack to a log: --over"}
-	}
-	format, err := mix.ParseFormat(f.format)
-	if err != nil {
-		return fail("generate-format", "", "%s", message(err))
 	}
 	m, err := mix.Load(f.mix)
 	if err != nil {
@@ -50,13 +50,11 @@ func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlag
 		m.Seed = f.seed
 	}
 	if f.set.Changed("requests") {
-		if m.Requests = f.requests; f.requests == 0 {
-			return fail("requests", "", "must be at least 1")
-		}
+		m.Requests = f.requests
 	}
 	if len(f.over) > 0 {
 		return f.lay(ctx, m, in, stdout, stderr)
 	}
-	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: format, Fraction: f.fraction})
+	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: f.format, Fraction: f.fraction})
 	return err
 }

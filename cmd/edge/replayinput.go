@@ -19,33 +19,40 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/pop"
 )
 
 // inputFlags configures how logs are read.
 type inputFlags struct {
-	set      *pflag.FlagSet
 	format   string
 	pattern  string
 	fields   string
-	zone     string
+	zone     *time.Location
 	sort     string
 	tempDir  string
 	workers  int
 	progress bool
 }
 
-var sorts = map[string]accesslog.Sort{"auto": accesslog.SortMemory, "memory": accesslog.SortMemory, "disk": accesslog.SortDisk}
+func (f *inputFlags) flags() *pflag.FlagSet {
+	return flagSet([]pop.Setting{
+		{Name: "format", Value: pop.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
+		{Name: "pattern", Value: pop.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat"},
+		{Name: "fields", Value: pop.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields"},
+		{Name: "time-zone", Value: pop.Parsed("name", &f.zone, "UTC", parseZone), Help: "time zone of times that do not name one, such as Europe/Berlin"},
+		{Name: "sort", Value: pop.Text(&f.sort, "auto", oneOf("auto", "memory", "disk")), Help: "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary"},
+		{Name: "temp-dir", Value: pop.Text(&f.tempDir, "", nil), Help: "`directory` to sort in (default: the system's)"},
+		{Name: "workers", Value: pop.Parsed("number", &f.workers, "0", pop.Whole(0, 1<<10)), Help: "`number` of goroutines that read and count (default: one per core)"},
+		{Name: "progress", Value: pop.Bool(&f.progress, true), Help: "show progress, if standard error is a terminal"},
+	})
+}
 
-func (f *inputFlags) register(flags *pflag.FlagSet) {
-	f.set = flags
-	flags.StringVar(&f.format, "format", "", "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)")
-	flags.StringVar(&f.pattern, "pattern", "", "format of the logs, as nginx's `log_format` or Apache's LogFormat")
-	flags.StringVar(&f.fields, "fields", "", "`names` of the columns of a W3C log, such as IIS's, that has no #Fields")
-	flags.StringVar(&f.zone, "time-zone", "UTC", "time zone of times that do not name one, such as Europe/Berlin")
-	flags.StringVar(&f.sort, "sort", "auto", "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary")
-	flags.StringVar(&f.tempDir, "temp-dir", "", "`directory` to sort in (default: the system's)")
-	flags.IntVar(&f.workers, "workers", 0, "number of goroutines that read and count (default: one per core)")
-	flags.BoolVar(&f.progress, "progress", true, "show progress, if standard error is a terminal")
+func parseZone(name string) (*time.Location, error) {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		err = errors.New("must be a name such as Europe/Berlin")
+	}
+	return zone, err
 }
 
 // read opens files and calls pass with them. If entries come too late to be sorted in memory, it
@@ -66,28 +73,19 @@ func (f *inputFlags) read(files []string, need accesslog.Fields, stdin io.Reader
 
 // open opens files and determines their formats.
 func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader, stderr io.Writer) (*input, error) {
-	sort, known := sorts[f.sort]
-	if !known {
-		return nil, fail("sort", "use auto, memory or disk", "%q is unknown", f.sort)
-	}
 	format, err := f.described()
 	if err != nil {
 		return nil, err
 	}
-	zone, err := time.LoadLocation(f.zone)
-	if err != nil {
-		return nil, fail("time-zone", "a name such as Europe/Berlin; UTC is the default", "%q is unknown", f.zone)
-	}
-	if f.workers < 0 {
-		return nil, fail("workers", "", "%d is negative", f.workers)
-	}
 	if err := onlyOnce(files); err != nil {
 		return nil, err
 	}
-	in := &input{stderr: stderr, progress: f.progress}
-	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
-		Format: format, Location: zone, Need: need, Workers: f.workers, Sort: sort, TempDir: f.tempDir,
-	})
+	in := &input{files: files, stderr: stderr, progress: f.progress}
+	o := accesslog.Options{Format: format, Location: f.zone, Need: need, Workers: f.workers, TempDir: f.tempDir}
+	if f.sort == "disk" {
+		o.Sort = accesslog.SortDisk
+	}
+	in.log, err = accesslog.OpenWith(files, stdin, o)
 	return in, err
 }
 
@@ -140,6 +138,7 @@ func onlyOnce(files []string) error {
 
 // An input holds the logs to read.
 type input struct {
+	files      []string
 	log        *accesslog.Log
 	stderr     io.Writer
 	progress   bool

@@ -3,13 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -20,7 +16,6 @@ import (
 
 // An overview summarizes a log. It is the answer if no mode is selected.
 type overview struct {
-	Log      accesslog.Stats `json:"log"`
 	Requests int64           `json:"requests"`
 	Clients  int             `json:"clients"`
 	From     time.Time       `json:"from"`
@@ -43,35 +38,18 @@ type suggestedNext struct {
 	Says    string `json:"says"`
 }
 
-// newOverview returns the mode that is used if no other is selected.
-func newOverview(files []string, general *pflag.FlagSet, out *outputFlags) replayMode {
-	return replayMode{
-		name: "", flags: pflag.NewFlagSet("", pflag.ContinueOnError), needs: func() accesslog.Fields { return accesslog.Addr },
-		check: func() error {
-			switch hint := "add one of them"; {
-			case out.html != "":
-				return fail("html", hint, "a page needs a question to answer")
-			case out.markdown:
-				return fail("markdown", hint, "a report needs a question to answer")
-			}
-			return nil
-		},
-		run: func(ctx context.Context, in *input, to destination) error {
-			o, err := readOverview(ctx, in, to)
-			if err != nil {
-				return err
-			}
-			o.suggest(files, general)
-			if to.asJSON {
-				return writeJSON(to.stdout, o)
-			}
-			fmt.Fprintf(to.stdout, "%s\n\n", in.names())
-			return o.write(to.stdout)
-		},
-	}
+// An overviewMode is used if no other mode is selected.
+type overviewMode struct {
+	reading *pflag.FlagSet // how logs are read
 }
 
-func readOverview(ctx context.Context, in *input, to destination) (*overview, error) {
+func (m *overviewMode) flags() *pflag.FlagSet { return nil }
+
+func (m *overviewMode) check() error { return nil }
+
+func (m *overviewMode) needs() accesslog.Fields { return accesslog.Addr }
+
+func (m *overviewMode) run(ctx context.Context, in *input, to destination) error {
 	type tally struct{ requests, minute, inMinute, most int64 }
 	clients := map[string]*tally{}
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
@@ -89,10 +67,10 @@ func readOverview(ctx context.Context, in *input, to destination) (*overview, er
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s := in.stats()
-	o := &overview{Log: s, Requests: s.Entries, Clients: len(clients), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC()}
+	o := &overview{Requests: s.Entries, Clients: len(clients), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC()}
 	for name, c := range clients {
 		o.Busiest = append(o.Busiest, busyClient{name, c.requests, 100 * float64(c.requests) / float64(s.Entries), c.most})
 	}
@@ -105,29 +83,16 @@ func readOverview(ctx context.Context, in *input, to destination) (*overview, er
 			o.Busiest[i].Client = to.name(o.Busiest[i].Client)
 		}
 	}
-	return o, nil
-}
-
-// plainWord matches words that a shell does not interpret.
-var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
-
-func shellQuote(word string) string {
-	if plainWord.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	o.suggest(in.files, m.reading)
+	return to.write(in, o.document())
 }
 
 // suggest adds commands that read the same logs in the same way.
-func (o *overview) suggest(files []string, general *pflag.FlagSet) {
+func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
 	var how strings.Builder
-	general.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed {
-			return
-		}
-		switch f.Name {
-		case "format", "pattern", "fields", "time-zone", "sort", "temp-dir":
-			fmt.Fprintf(&how, " --%s %s", f.Name, shellQuote(f.Value.String()))
+	reading.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Name != "workers" && f.Name != "progress" {
+			fmt.Fprintf(&how, " --%s %s", f.Name, shellQuote(strings.Join(f.Value.(*flagValue).texts, ",")))
 		}
 	})
 	for _, name := range files {
@@ -147,22 +112,30 @@ func (o *overview) suggest(files []string, general *pflag.FlagSet) {
 	}
 }
 
-func (o *overview) write(out io.Writer) error {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (o *overview) document() page.Document {
 	when := "at " + o.From.Format(time.DateTime)
 	if !o.From.Equal(o.To) {
 		when = fmt.Sprintf("from %s to %s", o.From.Format(time.DateTime), o.To.Format(time.DateTime))
 	}
-	fmt.Fprintf(t, "%s of %s %s (UTC)\n\n", page.Count(o.Requests, "request"), page.Count(o.Clients, "client"), when)
-	fmt.Fprintf(t, "busiest clients\trequests\tof all\tmost in a minute\n")
+	busiest := page.Table{Columns: page.Columns("client", "requests", "of all", "most in a minute")}
 	for _, c := range o.Busiest {
-		fmt.Fprintf(t, "  %s\t%s\t%.1f%%\t%s\n", c.Client, page.Grouped(c.Requests), c.Pct, page.Grouped(c.Most))
+		busiest.Rows = append(busiest.Rows, page.Row{Cells: []string{c.Client, page.Grouped(c.Requests), fmt.Sprintf("%.1f%%", c.Pct), page.Grouped(c.Most)}})
 	}
-	fmt.Fprintf(t, "\nwhat to try next\n")
-	err := t.Flush()
-	for _, n := range o.Next {
-		_, e := fmt.Fprintf(out, "  # %s\n  %s\n", n.Says, n.Command)
-		err = errors.Join(err, e)
+	return page.Document{
+		Title: "Summary", Data: o,
+		Lead: fmt.Sprintf("%s of %s %s (UTC)", page.Count(o.Requests, "request"), page.Count(o.Clients, "client"), when),
+		Sections: []page.Section{
+			{Title: "Busiest clients", Blocks: []page.Block{busiest}},
+			whatNext(o.Next),
+		},
 	}
-	return err
+}
+
+// whatNext returns the section with the next commands.
+func whatNext(next []suggestedNext) page.Section {
+	s := page.Section{Title: "What to try next"}
+	for _, n := range next {
+		s.Blocks = append(s.Blocks, page.Code{Title: n.Says, Text: n.Command + "\n"})
+	}
+	return s
 }

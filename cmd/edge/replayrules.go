@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -13,92 +14,62 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // rulesMode enforces rules, and may compare them with others.
 type rulesMode struct {
-	flags  *pflag.FlagSet
-	rules  []string
+	set    *pflag.FlagSet
+	shared *sharedFlags
+	files  []string
 	base   []string
-	spread string
-	losses []string
 	most   uint64
 	pop    analysis.PoPOptions
-	shared *sharedFlags
 
-	set, before *rule.Set
+	rules, before *rule.Set
 }
 
 // sharedFlags are the flags of all modes that use whole entries.
 type sharedFlags struct {
-	ipv4, ipv6 int
-	top        int
+	client rule.ClientPrefix
+	top    int
 }
 
 func (f *sharedFlags) flags() *pflag.FlagSet {
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.IntVar(&f.ipv4, "ipv4-prefix", 32, "leading bits of an IPv4 address that identify a client")
-	flags.IntVar(&f.ipv6, "ipv6-prefix", 64, "leading bits of an IPv6 address that identify a client")
-	flags.IntVar(&f.top, "top", 10, "number of clients and paths to list")
-	return flags
+	return flagSet([]pop.Setting{
+		{Name: "ipv4-prefix", Value: pop.Int(&f.client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client"},
+		{Name: "ipv6-prefix", Value: pop.Int(&f.client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client"},
+		{Name: "top", Value: pop.Int(&f.top, 10, 1, math.MaxInt, "number"), Help: "number of clients and paths to list"},
+	})
 }
 
-func (f *sharedFlags) check() error {
-	errs := []error{within("ipv4-prefix", int64(f.ipv4), 32), within("ipv6-prefix", int64(f.ipv6), 128)}
-	if f.top < 1 {
-		errs = append(errs, fail("top", "", "%d is less than 1", f.top))
-	}
-	return errors.Join(errs...)
-}
-
-func (f *sharedFlags) client() rule.ClientPrefix {
-	return rule.ClientPrefix{IPv4: f.ipv4, IPv6: f.ipv6}
-}
-
-func newRules(shared *sharedFlags, sharedSet *pflag.FlagSet) replayMode {
-	m := &rulesMode{flags: pflag.NewFlagSet("", pflag.ContinueOnError), shared: shared}
-	m.flags.StringSliceVar(&m.rules, "rules", nil, "`files` or directories of rules: report what they would have refused")
-	m.flags.StringSliceVar(&m.base, "base", nil, "`files` of other rules to compare with: report which clients would be newly refused or newly allowed")
-	m.flags.Uint64Var(&m.most, "max-newly-refused", 0, "with --base: write Markdown, and exit with 1 if more requests are newly refused")
-	m.flags.IntVar(&m.pop.Nodes, "nodes", 1, "number of nodes of the PoP that enforces the rules")
-	m.flags.IntVar(&m.pop.Shards, "shards", 1, "number of counter shards of the PoP")
-	m.flags.DurationVar(&m.pop.Lag, "lag", 0, "time until counts and mitigations take effect")
-	m.flags.StringVar(&m.spread, "spread", "connection", "how requests reach nodes: by connection or by request")
-	m.flags.DurationVar(&m.pop.Skew, "skew", 0, "maximum difference between the nodes' clocks")
-	m.flags.StringSliceVar(&m.losses, "lose-shard", nil, "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard")
-	m.flags.AddFlagSet(sharedSet)
-	return replayMode{name: "rules", flags: m.flags, selected: func() bool { return len(m.rules) > 0 }, needs: m.needs, check: m.check, run: m.run}
+func (m *rulesMode) flags() *pflag.FlagSet {
+	m.set = flagSet([]pop.Setting{
+		{Name: "rules", Value: pop.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
+		{Name: "base", Value: pop.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
+		{Name: "max-newly-refused", Value: pop.Parsed("requests", &m.most, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with 1 if more `requests` are newly refused", Needs: []string{"base"}},
+		{Name: "nodes", Value: pop.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
+		{Name: "shards", Value: pop.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
+		{Name: "lag", Value: pop.Parsed("duration", &m.pop.Lag, "", pop.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
+		{Name: "spread", Value: pop.Parsed("text", &m.pop.Spread, "connection", told(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
+		{Name: "skew", Value: pop.Parsed("duration", &m.pop.Skew, "", pop.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
+		{Name: "lose-shard", Value: pop.ListOf(&m.pop.Losses, told(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
+	})
+	return m.set
 }
 
 func (m *rulesMode) needs() accesslog.Fields {
-	if m.set.ReadsFields() || m.before != nil && m.before.ReadsFields() {
+	if m.rules.ReadsFields() || m.before != nil && m.before.ReadsFields() {
 		return accesslog.All
 	}
 	return accesslog.All &^ accesslog.Header
 }
 
 func (m *rulesMode) check() (err error) {
-	errs := []error{m.shared.check()}
-	if m.flags.Changed("max-newly-refused") && len(m.base) == 0 {
-		errs = append(errs, fail("max-newly-refused", "--base old.yaml", "needs --base"))
-	}
-	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
-		errs = append(errs, fail("skew", "--nodes 3", "needs at least 2 nodes"))
-	}
-	if m.pop.Spread, err = analysis.ParseSpread(m.spread); err != nil {
-		errs = append(errs, fail("spread", "", "%s", message(err)))
-	}
-	m.pop.Losses = nil
-	for _, text := range m.losses {
-		loss, err := analysis.ParseLoss(text)
-		if err != nil {
-			errs = append(errs, fail("lose-shard", "", "%s", message(err)))
-		}
-		m.pop.Losses = append(m.pop.Losses, loss)
-	}
-	m.pop.Client = m.shared.client()
-	if m.set, err = rule.Load(m.rules...); err != nil {
+	m.pop.Client = m.shared.client
+	var errs []error
+	if m.rules, err = rule.Load(m.files...); err != nil {
 		errs = append(errs, err)
 	}
 	if len(m.base) > 0 {
@@ -109,7 +80,7 @@ func (m *rulesMode) check() (err error) {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if _, err := analysis.NewSimulation(m.pop, m.set); err != nil {
+	if _, err := analysis.NewSimulation(m.pop, m.rules); err != nil {
 		return usageError{err, "see 'edge replay --help'"}
 	}
 	return nil
@@ -120,7 +91,7 @@ func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
 	if m.before != nil {
 		return m.compare(ctx, in, to)
 	}
-	enforcer, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.set, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}, Detail: to.page != nil})
+	enforcer, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.rules, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}, Detail: to.page != nil})
 	if err != nil {
 		return err
 	}
@@ -150,7 +121,7 @@ func (m *rulesMode) collectGarbage() (undo func()) {
 // play passes all requests of the log to add, and then reports which parts of the question the log
 // cannot answer.
 func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Entry)) error {
-	rules := m.set.Rules()
+	rules := m.rules.Rules()
 	if m.before != nil {
 		rules = slices.Concat(rules, m.before.Rules())
 	}
@@ -170,7 +141,7 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond
 	for i, l := range m.pop.Losses {
 		if l.At > length {
-			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.losses[i], length))
+			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.set.Lookup("lose-shard").Value.(*flagValue).texts[i], length))
 		}
 	}
 	return nil
@@ -178,8 +149,8 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 
 // compare reports what the rules would do differently from the previous ones.
 func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
-	o := analysis.ComparisonOptions{Rules: m.set, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}}
-	isCheck := m.flags.Changed("max-newly-refused")
+	o := analysis.ComparisonOptions{Rules: m.rules, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}}
+	isCheck := m.set.Changed("max-newly-refused")
 	if isCheck {
 		o.MaxNewlyRefused = &m.most
 	}

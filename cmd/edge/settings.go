@@ -41,16 +41,10 @@ type given struct {
 // no error, run.
 func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
 	s := &settings{rows, cmd.Flags(), map[string]given{}}
-	s.flags.SortFlags = false
-	for _, row := range rows {
-		f := s.flags.VarPF(&flagValue{of: row.Value}, row.Name, "", row.Help)
-		if row.Value.Type == "bool" {
-			f.NoOptDefVal = "true"
-		}
-	}
+	define(s.flags, rows)
 	s.flags.String("config", "", "YAML `file` whose keys are these settings")
 	cmd.Args = noArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, warning := range strayVariables(cmd, os.Environ()) {
 			report(cmd.ErrOrStderr(), warning)
 		}
@@ -63,11 +57,9 @@ func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, ru
 		if err != nil {
 			check = func() error { return nil }
 		}
-		if err := byLine(errors.Join(err, s.set(check))); err != nil {
-			return err
-		}
-		return s.explain(run(cmd))
+		return byLine(errors.Join(err, s.set(check)))
 	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return s.explain(run(cmd)) }
 	cmd.Long += `
 
 Every setting is a flag, a variable EDGE_… (--metrics-listen is EDGE_METRICS_LISTEN) and
@@ -88,25 +80,6 @@ func byLine(err error) error {
 	all := pop.SingleErrors(err)
 	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
 	return errors.Join(all...)
-}
-
-// A flagValue collects the texts of a flag. They are parsed later, with those of variables and files.
-type flagValue struct {
-	of    pop.Value
-	texts []string
-}
-
-func (v *flagValue) Type() string { return v.of.Type }
-
-func (v *flagValue) String() string { return v.of.Default }
-
-func (v *flagValue) Set(text string) error {
-	texts, err := elements(v.of, text)
-	if !isList(v.of) {
-		v.texts = nil // the last one wins
-	}
-	v.texts = append(v.texts, texts...)
-	return err
 }
 
 func isList(v pop.Value) bool { return v.Type == "list" || v.Type == "map" }
@@ -145,19 +118,33 @@ func (s *settings) read(file string) (note, err error) {
 		errs = append(errs, err)
 	}
 	for _, row := range s.rows {
-		if name := variable(row.Name); !s.flags.Changed(row.Name) {
-			if text, ok := os.LookupEnv(name); ok {
-				texts, err := elements(row.Value, text)
-				if err != nil {
-					errs = append(errs, usageError{fmt.Errorf("%s: %w", name, err), ""})
-				}
-				s.given[row.Name] = given{texts: texts, shown: name}
-			}
+		name := variable(row.Name)
+		text, ok := os.LookupEnv(name)
+		if !ok || s.flags.Changed(row.Name) {
 			continue
 		}
-		s.given[row.Name] = given{texts: s.flags.Lookup(row.Name).Value.(*flagValue).texts, shown: "--" + row.Name}
+		texts, err := elements(row.Value, text)
+		if err != nil {
+			errs = append(errs, usageError{fmt.Errorf("%s: %w", name, err), ""})
+		}
+		s.given[row.Name] = given{texts: texts, shown: name}
 	}
-	return note, errors.Join(errs...)
+	return note, errors.Join(append(errs, s.readFlags())...)
+}
+
+// readFlags fills s.given from flags.
+func (s *settings) readFlags() error {
+	var errs []error
+	for _, row := range s.rows {
+		if f := s.flags.Lookup(row.Name); f.Changed {
+			v := f.Value.(*flagValue)
+			if v.err != nil {
+				errs = append(errs, fail(row.Name, "", "%v", v.err))
+			}
+			s.given[row.Name] = given{texts: v.texts, shown: "--" + row.Name}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // set sets the given values or defaults, and checks them. It returns all errors, joined.
@@ -245,10 +232,7 @@ func (s *settings) readFile(file string) (note, err error) {
 
 // readTexts returns the texts of a setting in a file, which may be one value, a list, or a mapping.
 func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts []string, ok bool) {
-	name, value := key(row.Name), n
-	if n.Kind == yaml.AliasNode {
-		value = n.Alias
-	}
+	name, value := key(row.Name), strictyaml.Resolve(n)
 	text, single := strictyaml.Scalar(n)
 	switch {
 	case single:
@@ -311,13 +295,9 @@ func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
 			continue
 		}
 		// Compared without the common prefix, which would make all names similar.
-		hint := meant(strings.TrimPrefix(name, "EDGE_"), mine)
-		if hint == "" {
-			continue
+		if guess := strictyaml.Guess(strings.TrimPrefix(name, "EDGE_"), mine); guess != "" {
+			warnings = append(warnings, usageError{fmt.Errorf("%s is not a setting, and has no effect", name), "did you mean " + variable(guess) + "?"})
 		}
-		guess := strings.TrimSuffix(strings.TrimPrefix(hint, "did you mean "), "?")
-		warnings = append(warnings, usageError{fmt.Errorf("%s is not a setting, and has no effect", name),
-			fmt.Sprintf("did you mean EDGE_%s?", strings.ToUpper(guess))})
 	}
 	return warnings
 }

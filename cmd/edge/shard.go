@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,11 +40,8 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 		{Name: "listen", Help: "`address` for nodes", Value: pop.Text(&o.Listen, "127.0.0.1:11211", nil)},
 		{Name: "metrics-listen", Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Value: pop.Text(&o.MetricsListen, "", nil)},
 		{Name: "memory", Help: "memory for items, in `MiB`", Value: pop.Parsed("MiB", &o.Options.MaxBytes, "64", func(text string) (int64, error) {
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err != nil || n < 1 || n > 1<<20 {
-				return 0, fmt.Errorf("must be a whole number from 1 to %d", 1<<20)
-			}
-			return n << 20, nil
+			n, err := pop.Whole[int64](1, 1<<20)(text)
+			return n << 20, err
 		})},
 		{Name: "max-connections", Help: "maximum number of connections at once", Value: pop.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
 	}
