@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,40 +14,57 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The examples in the help work when pasted.
-func TestHelpExamples(t *testing.T) {
+// The examples in the help and the README's commands work when pasted.
+func TestExamples(t *testing.T) {
 	t.Parallel()
+	harness.Installed(t, "bash")
+	harness.Installed(t, "jq")
+	var examples strings.Builder
 	root := newRoot(io.Discard, io.Discard)
 	for _, cmd := range append(root.Commands(), root) {
-		for example := range strings.SplitSeq(strings.ReplaceAll(cmd.Example, "\\\n", " "), "\n") {
-			if example = strings.TrimSpace(example); example == "" {
-				continue
-			}
-			t.Run(strings.ReplaceAll(example, ",", " "), func(t *testing.T) {
-				t.Parallel()
-				tryExample(t, example)
-			})
+		examples.WriteString(strings.ReplaceAll(cmd.Example, "\\\n", " ") + "\n")
+	}
+	for line := range strings.Lines(strings.Join(blocks(t, "sh"), "")) {
+		if strings.HasPrefix(line, "edge ") {
+			examples.WriteString(line)
 		}
 	}
+	asked := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
+	tried := map[string]bool{}
+	for line := range strings.Lines(examples.String()) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), "  #")
+		if line = strings.TrimSpace(line); tried[line] || line == "" || line[0] == '#' {
+			continue
+		}
+		tried[line] = true
+		t.Run(strings.ReplaceAll(line, ",", " "), func(t *testing.T) {
+			t.Parallel()
+			if asks.MatchString(line) {
+				tryAsking(t, line, asked)
+			} else {
+				tryExample(t, line, asked)
+			}
+		})
+	}
+	if len(tried) < 40 {
+		t.Errorf("%d examples, want at least 40", len(tried))
+	}
 }
+
+// asks matches commands that ask a node.
+var asks = regexp.MustCompile(`^edge (mitigations|explain|status|shards)`)
 
 // tryAsking runs an example that asks a node. If it names a rule, key, ID or shard, or lifts, the node
 // rejects it because it has none.
-func tryAsking(t *testing.T, example string) {
-	n := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
+func tryAsking(t *testing.T, example string, n *node) {
 	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.admin)
-	code, refused := p.End(), strings.Contains(example, "lift") || strings.Contains(example, "7kq2-m9xd") || strings.Contains(example, "rule") || strings.Contains(example, "drain")
+	code, refused := p.End(), regexp.MustCompile("lift|7kq2-m9xd|rule|drain").MatchString(example)
 	if !refused && (code != 0 || p.Stdout.String() == "") || refused && (code != 1 || !strings.HasPrefix(p.Stderr.String(), "edge: the node says: ")) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, p.Stdout, p.Stderr)
 	}
-	n.Terminate()
 }
 
-func tryExample(t *testing.T, example string) {
-	harness.Installed(t, "bash")
-	if strings.Contains(example, "| jq") {
-		harness.Installed(t, "jq")
-	}
+func tryExample(t *testing.T, example string, asked *node) {
 	dir := t.TempDir()
 	write(t, dir+"/rules.yaml", generous)
 	write(t, dir+"/cases.yaml", "rules: [rules.yaml]\ncases: [{name: one passes, requests: [{at: 0s, expect: passed}]}]\n")
@@ -76,10 +94,6 @@ origin: http://127.0.0.1:3000
 	write(t, dir+"/nginx.conf", "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;\nlimit_req zone=one;\n")
 	write(t, dir+"/ingress.yaml", "kind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/limit-rps: '5'}}\n")
 	write(t, dir+"/ratelimit.yaml", "domain: a\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
-	if strings.HasPrefix(example, "edge mitigations") || strings.HasPrefix(example, "edge explain") || strings.HasPrefix(example, "edge status") || strings.HasPrefix(example, "edge shards") {
-		tryAsking(t, example)
-		return
-	}
 	if strings.HasPrefix(example, "edge load") {
 		server := httptest.NewServer(http.NotFoundHandler())
 		defer server.Close()
@@ -89,7 +103,7 @@ origin: http://127.0.0.1:3000
 	env := []string{"EDGE_LISTEN=127.0.0.1:0"}
 	args := strings.Fields(example)
 	if args[1] == "healthcheck" {
-		env = []string{"EDGE_METRICS_LISTEN=" + startNode(t, generous, "--origin=http://127.0.0.1:1").metrics}
+		env = []string{"EDGE_METRICS_LISTEN=" + asked.metrics}
 	}
 	demonstrates := strings.Contains(example, "--demo")
 	example = strings.Replace(example, "--demo", "--demo=1s", 1) // another test runs it in full

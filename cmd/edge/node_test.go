@@ -1,119 +1,57 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/coder/websocket"
-	proxyproto "github.com/pires/go-proxyproto"
 
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// newOrigin starts a site that answers with a description of the request. Below /ws it echoes messages.
-func newOrigin(t *testing.T) *httptest.Server {
+// writeCertificate writes a certificate with a serial number, and its key, to files.
+func writeCertificate(t *testing.T, serial int64, cert, key string) {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/ws" {
-			echo(w, r)
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %s\nX-Forwarded-For: %s\n%s", r.Method, r.URL, r.Proto, r.Header.Get("X-Forwarded-For"), body)
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-// echo sends back what a WebSocket receives, until it is closed.
-func echo(w http.ResponseWriter, r *http.Request) {
-	c, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		return
-	}
-	defer c.CloseNow()
-	for {
-		kind, message, err := c.Read(r.Context())
-		if err != nil {
-			return
-		}
-		if err := c.Write(r.Context(), kind, message); err != nil {
-			return
-		}
-	}
-}
-
-// A certificate is self-signed, for 127.0.0.1.
-type certificate struct {
-	cert, key string // PEM
-	pool      *x509.CertPool
-}
-
-func newCertificate(t *testing.T, name string) certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := certificate{
-		cert: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		key:  string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
-		pool: x509.NewCertPool(),
-	}
-	c.pool.AppendCertsFromPEM([]byte(c.cert))
-	return c
-}
-
-// client returns a client that speaks the given protocols and trusts c.
-func client(t *testing.T, c certificate, set func(*http.Protocols)) *http.Client {
-	t.Helper()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.pool}, Protocols: new(http.Protocols)}
-	set(transport.Protocols)
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	replace(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})))
+	replace(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
 func TestNodeProtocols(t *testing.T) {
 	t.Parallel()
-	own := newCertificate(t, "edge")
 	dir := t.TempDir()
-	write(t, dir+"/cert.pem", own.cert)
-	write(t, dir+"/key.pem", own.key)
-	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem")
+	writeCertificate(t, 1, dir+"/cert.pem", dir+"/key.pem")
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--access-log", "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem")
 	for _, row := range []struct {
 		name, url string
 		protocols func(*http.Protocols)
@@ -124,124 +62,70 @@ func TestNodeProtocols(t *testing.T) {
 		{"HTTP/2 over TLS", "https://" + n.https, func(p *http.Protocols) { p.SetHTTP2(true) }, "HTTP/2.0"},
 		{"HTTP/2 with prior knowledge", "http://" + n.http, func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }, "HTTP/2.0"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			resp, err := client(t, own, row.protocols).Post(row.url+"/path?q=1", "text/plain", strings.NewReader("a body"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := "POST /path?q=1 HTTP/1.1\nX-Forwarded-For: 127.0.0.1\na body"; string(body) != want {
-				t.Errorf("body %q, want %q", body, want)
-			}
-			if resp.Proto != row.proto {
-				t.Errorf("protocol %s, want %s", resp.Proto, row.proto)
-			}
-			if got := resp.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"all";q=100000;w=60` {
-				t.Errorf("RateLimit-Policy %q", got)
-			}
-		})
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: new(http.Protocols)}
+		defer transport.CloseIdleConnections()
+		row.protocols(transport.Protocols)
+		a := get(t, &http.Client{Transport: transport, Timeout: patience}, row.url+"/path?q=1")
+		if want := "GET /path?q=1 HTTP/1.1\nX-Forwarded-For: 127.0.0.1\n"; a.body != want || a.Proto != row.proto {
+			t.Errorf("%s: %s, body %q, want %q", row.name, a.Proto, a.body, want)
+		}
+		if got := a.Header["Ratelimit-Policy"]; len(got) != 1 || got[0] != `"all";q=100000;w=60` {
+			t.Errorf("%s: RateLimit-Policy %q", row.name, got)
+		}
 	}
-	t.Run("WebSocket", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		ws, _, err := websocket.Dial(ctx, "ws://"+n.http+"/ws", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ws.CloseNow()
-		for _, message := range []string{"one", strings.Repeat("two ", 5000)} {
-			if err := ws.Write(ctx, websocket.MessageText, []byte(message)); err != nil {
-				t.Fatal(err)
-			}
-			if _, got, err := ws.Read(ctx); err != nil || string(got) != message {
-				t.Fatalf("echo of %d bytes: %d bytes, %v", len(message), len(got), err)
-			}
-		}
-		if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
-			t.Error(err)
-		}
-	})
-	n.Terminate()
-}
-
-// The client of a request is the peer, or the client that a trusted proxy names.
-func TestNodeClient(t *testing.T) {
-	severalAddresses(t)
-	t.Parallel()
-	const trusted, stranger = "127.0.0.50", "127.0.0.60"
-	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--trusted-proxy=::ffff:127.0.0.50", "--trusted-proxy=::ffff:127.0.0.51/128", "--proxy-protocol", "--access-log")
-	header := func(version byte) string {
-		h := proxyproto.HeaderProxyFromAddrs(version, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 7}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80})
-		text, err := h.Format()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	local, err := (&proxyproto.Header{Version: 2, Command: proxyproto.LOCAL}).Format()
+	n.Wait(n.Stderr, `no shards configured: this node counts alone`)
+	n.Wait(n.Stderr, `msg=request client=127\.0\.0\.1 method=GET host=\S+ uri="/path\?q=1" proto=HTTP/2\.0 status=200 bytes=\d+ duration=\S+ verdict=passed\n`)
+	writeCertificate(t, 2, dir+"/cert.pem", dir+"/key.pem")
+	mark := n.Stderr.Len()
+	n.Signal(syscall.SIGHUP)
+	n.WaitSince(n.Stderr, mark, `rules loaded`)
+	conn, err := tls.Dial("tcp", n.https, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	v6 := "PROXY TCP6 2001:db8::7 2001:db8::1 7 80\r\n"
-	const xff = "X-Forwarded-For: 203.0.113.9, 198.51.100.3, 127.0.0.51\r\n"
-	for i, row := range []struct {
-		name, peer, before, headers string
-		status                      int
-		client                      string
-	}{
-		{"trusted peer without a header", trusted, "", "", 200, trusted},
-		{"PROXY version 1 by a trusted peer", trusted, header(1), "", 200, "192.0.2.7"},
-		{"PROXY version 2 by a trusted peer", trusted, header(2), "", 200, "192.0.2.7"},
-		{"PROXY of an IPv6 client", trusted, v6, "", 200, "2001:db8::7"},
-		{"PROXY LOCAL, a health check", trusted, string(local), "", 200, trusted},
-		{"PROXY version 1 by a stranger", stranger, header(1), "", 400, ""},
-		{"PROXY version 2 by a stranger", stranger, header(2), "", 400, ""},
-		{"X-Forwarded-For by a trusted peer", trusted, "", xff, 200, "198.51.100.3"},
-		{"X-Forwarded-For by a stranger", stranger, "", xff, 200, stranger},
-		{"X-Forwarded-For of a client that PROXY names", trusted, header(1), xff, 200, "192.0.2.7"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			mark := n.Stderr.Len()
-			conn, err := dialer(row.peer).Dial("tcp", n.http)
+	defer conn.Close()
+	if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != 2 {
+		t.Errorf("certificate %d after a reload, want the second one", got)
+	}
+	// Clients do not see what operators do.
+	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+		if a := get(t, http.DefaultClient, "http://"+n.metrics+path); a.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, a.Status)
+		}
+		if a := get(t, http.DefaultClient, "http://"+n.http+path); !strings.HasPrefix(a.body, "GET "+path) {
+			t.Errorf("%s for clients: %q", path, a.body)
+		}
+	}
+	n.Terminate()
+}
+
+// Clients that send nothing, or something else than requests, are disconnected, and do no harm.
+func TestNodeGarbage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeCertificate(t, 1, dir+"/cert.pem", dir+"/key.pem")
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem", "--read-header-timeout=1s")
+	for _, addr := range []string{n.http, n.https, n.metrics} {
+		for _, sent := range []string{"", "\x00" + rand.Text(), "hello\r\n\r\n"} {
+			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			fmt.Fprintf(conn, "%sGET /%d HTTP/1.1\r\nHost: app.example.com\r\n%sConnection: close\r\n\r\n", row.before, i, row.headers)
-			status, _ := rawAnswer(t, conn)
-			if status != row.status {
-				t.Fatalf("status %d, want %d", status, row.status)
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			_, _ = io.WriteString(conn, sent) // the node may have closed the connection
+			if answer, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || len(answer) > 0 && !bytes.Contains(answer, []byte(" 400 ")) && addr != n.https {
+				t.Errorf("%q sent to %s: %q, %v", sent, addr, answer, err)
 			}
-			if row.client != "" {
-				m := n.WaitSince(n.Stderr, mark, fmt.Sprintf(`msg=request client=(\S+) .* uri=/%d `, i))
-				if m[1] != row.client {
-					t.Errorf("client %s, want %s", m[1], row.client)
-				}
-			}
-		})
+		}
+	}
+	if got := n.status(t, "/"); got != http.StatusOK {
+		t.Errorf("status %d afterwards, want 200", got)
 	}
 	n.Terminate()
-}
-
-// rawAnswer returns the status and body of the next answer on conn. The status is 0 if the connection is closed
-// without an answer.
-func rawAnswer(t *testing.T, conn net.Conn) (status int, body string) {
-	t.Helper()
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-			t.Fatal("the connection is neither answered nor closed")
-		}
-		return 0, ""
+	if strings.Contains(n.Stderr.String(), "panic") {
+		t.Error("the node panicked")
 	}
-	defer resp.Body.Close()
-	text, _ := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(text)
 }
 
 // An origin that is down is logged once, not with every request.
@@ -250,8 +134,8 @@ func TestNodeOriginDown(t *testing.T) {
 	n := startNode(t, generous, "--origin=http://"+harness.ReservePort(t))
 	const requests = 50
 	for range requests {
-		if a := get(t, http.DefaultClient, "http://"+n.http+"/"); a.StatusCode != http.StatusBadGateway || a.body != "the origin cannot be reached\n" {
-			t.Fatalf("%s %q", a.Status, a.body)
+		if got := n.status(t, "/"); got != http.StatusBadGateway {
+			t.Fatalf("status %d, want 502", got)
 		}
 	}
 	n.Wait(n.Stderr, `level=WARN msg="origin failed" origin=http://\S+ err="dial tcp [^"]*refused"`)
@@ -261,15 +145,12 @@ func TestNodeOriginDown(t *testing.T) {
 	if got := value(t, metrics(t, n.metrics), "edge_origin_failures_total", "reason", "unreachable"); got != requests {
 		t.Errorf("edge_origin_failures_total = %v, want %d", got, requests)
 	}
-	n.Terminate()
 }
 
 // A node starts without its shards, and reports those that do not answer.
 func TestNodeWithoutShards(t *testing.T) {
 	t.Parallel()
-	dead := harness.ReservePort(t)
-	origin := newOrigin(t)
-	web := netip.MustParseAddrPort(strings.TrimPrefix(origin.URL, "http://")).String()
+	dead, web := harness.ReservePort(t), strings.TrimPrefix(newOrigin(t).URL, "http://")
 	garbage, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -280,95 +161,12 @@ func TestNodeWithoutShards(t *testing.T) {
 			_, _ = io.WriteString(conn, strings.Repeat("garbage", 50))
 		}
 	}()
-	n := startNode(t, oneAWeek, "--origin="+origin.URL, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
+	n := startNode(t, oneAWeek, "--origin=http://"+web, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
 	n.Wait(n.Stderr, `err="not a memcached: it answers [^ ]*garbage`)
 	n.Wait(n.Stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
 	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="not a memcached: it answers .*400 Bad Request`)
-	exceed(t, n)
+	eventually(t, "a refusal", func() bool { return n.status(t, "/once") == http.StatusTeapot })
 	n.Terminate()
-}
-
-// A node without shards reports that it counts alone.
-func TestNodeAlone(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, oneAWeek, "--origin="+newOrigin(t).URL)
-	n.Wait(n.Stderr, `no shards configured: this node counts alone`)
-	exceed(t, n)
-	n.Terminate()
-}
-
-// Input that is not a request does no harm.
-func TestNodeGarbage(t *testing.T) {
-	t.Parallel()
-	own := newCertificate(t, "edge")
-	dir := t.TempDir()
-	write(t, dir+"/cert.pem", own.cert)
-	write(t, dir+"/key.pem", own.key)
-	startWith := func(timeout string) *node {
-		return startNode(t, generous, "--origin="+newOrigin(t).URL, "--tls-listen=127.0.0.1:0", "--tls-cert="+dir+"/cert.pem", "--tls-key="+dir+"/key.pem",
-			"--read-header-timeout="+timeout, "--max-header-bytes=8192")
-	}
-	n, hasty := startWith("1m"), startWith("10s")
-	hello := clientHello(t)
-	noise := make([]byte, 4096)
-	_, _ = rand.Read(noise)
-	for _, row := range []struct {
-		name, addr string
-		sent       string
-		status     int // 0 if the connection is closed without an answer
-	}{
-		{"nothing", hasty.http, "", 0},
-		{"nothing, TLS", hasty.https, "", 0},
-		{"nothing, metrics", hasty.metrics, "", 0},
-		{"half a line", hasty.http, "GET / HT", 408},
-		{"half a header", hasty.http, "GET / HTTP/1.1\r\nHost: a\r\nX-", 408},
-		{"not HTTP", n.http, "hello\r\n\r\n", 400},
-		{"no host", n.http, "GET / HTTP/1.1\r\n\r\n", 400},
-		{"not HTTP, metrics", n.metrics, "hello, is there anybody who listens?\r\n\r\n", 400},
-		{"noise, TLS", n.https, "\x00" + string(noise), 0},
-		{"TLS to the HTTP port", n.http, hello + "\r\n\r\n", 400},
-		{"HTTP to the TLS port", n.https, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-		{"oversized header", n.http, "GET / HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("a", 20000) + "\r\n\r\n", 431},
-		{"two lengths", n.http, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			conn, err := net.Dial("tcp", row.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			_, _ = io.WriteString(conn, row.sent) // the node may have closed the connection
-			if got, _ := rawAnswer(t, conn); got != row.status {
-				t.Errorf("status %d, want %d", got, row.status)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		for _, n := range []*node{n, hasty} {
-			get(t, http.DefaultClient, "http://"+n.http+"/")
-			n.Terminate()
-			if strings.Contains(n.Stderr.String(), "panic") {
-				t.Error("the node panicked")
-			}
-		}
-	})
-}
-
-// clientHello returns the first message of a TLS client.
-func clientHello(t *testing.T) string {
-	t.Helper()
-	client, server := net.Pipe()
-	defer server.Close()
-	go func() {
-		_ = tls.Client(client, &tls.Config{ServerName: "a"}).Handshake() // fails when the pipe is closed
-	}()
-	buf := make([]byte, 4096)
-	k, err := server.Read(buf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(bytes.Clone(buf[:k]))
 }
 
 // Every command gives a hint if an address is in use.
@@ -378,7 +176,7 @@ func TestAddressInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ln.Close() })
+	defer ln.Close()
 	taken := ln.Addr().String()
 	dir := t.TempDir()
 	write(t, dir+"/rules.yaml", generous)
@@ -394,20 +192,156 @@ func TestAddressInUse(t *testing.T) {
 		{"shard", []string{"shard", "--listen=" + taken}, "nodes"},
 		{"shard's metrics", []string{"shard", "--listen=127.0.0.1:0", "--metrics-listen=" + taken}, "metrics"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		p := start(t, dir, row.args...)
+		want := fmt.Sprintf("edge: listening for %s: listen tcp %s: bind: address already in use\n"+
+			"edge: hint: the address is in use: stop the other program, or choose another address (port 0: any free one)\n", row.of, taken)
+		if code := p.End(); code != 1 || p.Stderr.String() != want || p.Stdout.String() != "" {
+			t.Errorf("%s: exit code %d, %q, %q, want 1 and %q", row.name, code, p.Stdout, p.Stderr, want)
+		}
+	}
+}
+
+// After SIGTERM a node finishes requests, unless they take too long or a second signal arrives, and accepts no new
+// ones.
+func TestNodeStops(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		timeout string
+		second  syscall.Signal // 0: none
+		code    int
+		stderr  string
+	}{
+		{"the request ends", "5m", 0, 0, ""},
+		{"the request does not end in time", "50ms", 0, 1, `(?m)^edge: requests that did not end in time were aborted\nedge: hint: --drain-timeout allows more time\n`},
+		{"a second SIGTERM", "1h", syscall.SIGTERM, -1, ""},
+		{"a SIGINT", "1h", syscall.SIGINT, -1, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, dir, row.args...)
-			if code := p.End(); code != 1 {
-				t.Errorf("exit code %d, want 1", code)
+			asked, release := make(chan struct{}), make(chan struct{})
+			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked <- struct{}{}
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+				_, _ = io.WriteString(w, "an answer")
+			}))
+			defer origin.Close()
+			n := startNode(t, generous, "--origin="+origin.URL, "--drain-timeout="+test.timeout)
+			got := make(chan answer, 1)
+			go func() {
+				a, _ := try(http.DefaultClient, "http://"+n.http+"/")
+				got <- a
+			}()
+			<-asked
+			n.Signal(syscall.SIGTERM)
+			n.Wait(n.Stderr, `msg="node stopping"`)
+			if test.second != 0 {
+				n.Signal(test.second)
+			} else if test.code == 0 {
+				eventually(t, "new connections are refused", func() bool {
+					conn, err := net.Dial("tcp", n.http)
+					if err == nil {
+						_ = conn.Close()
+					}
+					return err != nil
+				})
+				if a := get(t, http.DefaultClient, "http://"+n.metrics+"/readyz"); a.StatusCode != 503 || a.body != "the node is stopping\n" {
+					t.Errorf("/readyz of a stopping node: %s, %q", a.Status, a.body)
+				}
+				close(release)
 			}
-			want := fmt.Sprintf("edge: listening for %s: listen tcp %s: bind: address already in use\n"+
-				"edge: hint: the address is in use: stop the other program, or choose another address (port 0: any free one)\n", row.of, taken)
-			if got := p.Stderr.String(); got != want {
-				t.Errorf("stderr %q, want %q", got, want)
+			code, status := n.End(), n.Cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if code != test.code || !regexp.MustCompile(test.stderr).MatchString(n.Stderr.String()) || test.second != 0 && status.Signal() != test.second {
+				t.Errorf("exit code %d, %v, want %d", code, status, test.code)
 			}
-			if p.Stdout.String() != "" {
-				t.Errorf("stdout %q, want nothing", p.Stdout)
+			if a := <-got; (a.body == "an answer") != (test.code == 0) {
+				t.Errorf("the request got %v %q", a.Response, a.body)
 			}
 		})
+	}
+}
+
+// A node reloads its rules on SIGHUP, and when they change, also by links as Kubernetes mounts a ConfigMap: to
+// ..data, which is a link to the directory of the current version. It keeps its rules if the new ones are invalid.
+func TestNodeReloads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := func(to, name string) {
+		t.Helper()
+		if err := os.Symlink(to, filepath.Join(dir, "new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version := func(name, limit string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name, "rules.yaml"), "rules:\n  - {id: all, characteristics: [ip], limits: [{"+limit+", period: 1h}]}\n")
+		link(name, "..data")
+	}
+	version("..1", "threshold: 100")
+	link("..data/rules.yaml", "rules.yaml")
+	n := startNodeOf(t, dir, "--origin="+newOrigin(t).URL, "--max-nodes=129")
+	failed := func(why string) string {
+		return `level=ERROR msg="[^"]*previous ones[^"]* in force" err="?[^\n]*rules\.yaml:2:\d+: ` + why
+	}
+	const loaded = `level=INFO msg="rules loaded" rules=1\n`
+	for i, step := range []struct {
+		limit  string // empty: the file is removed
+		signal bool
+		log    string
+		want   int // threshold
+	}{
+		{"threshold: 101", false, loaded, 101},
+		{"threshold: 0", false, failed("threshold cannot be 0"), 101},
+		{"threshold: 102", true, loaded, 102},
+		{"threshold: 91, sub_windows: 6", true, failed(`rule all: the limit of 91 in 1h has 6 sub-windows[^\n]*\(write sub_windows: 5\)`), 102},
+		{"", true, `msg="reload failed; the previous version stays in force" err="[^\n]*no such file`, 102},
+		{"threshold: 103", false, loaded, 103},
+	} {
+		mark := n.Stderr.Len()
+		if step.limit != "" {
+			version(fmt.Sprint("..", i+2), step.limit)
+		} else {
+			link("nowhere", "..data")
+		}
+		if step.signal {
+			n.Signal(syscall.SIGHUP)
+		}
+		n.WaitSince(n.Stderr, mark, step.log)
+		policy := get(t, http.DefaultClient, "http://"+n.http+"/").Header.Get("RateLimit-Policy")
+		if want := fmt.Sprintf(`"all";q=%d;`, step.want); !strings.HasPrefix(policy, want) {
+			t.Errorf("after %q: RateLimit-Policy %q, want %q", step.limit, policy, want)
+		}
+		successful := map[bool]float64{true: 1}[step.log == loaded]
+		if got := value(t, metrics(t, n.metrics), "edge_rules_last_reload_successful"); got != successful {
+			t.Errorf("after %q: edge_rules_last_reload_successful = %v, want %v", step.limit, got, successful)
+		}
+	}
+	n.Terminate()
+}
+
+// JSON has durations in seconds and other values as text.
+func TestLogger(t *testing.T) {
+	for _, test := range []struct {
+		log  logging
+		want string
+	}{
+		{logging{}, `level=INFO msg=text at=127.0.0.1 for=1.5s` + "\n"},
+		{logging{json: true}, `"level":"INFO","msg":"text","at":"127.0.0.1","for":1.5}` + "\n"},
+		{logging{level: slog.LevelWarn}, ""},
+	} {
+		var out bytes.Buffer
+		test.log.logger(&out).Info("text", "at", net.IPv4(127, 0, 0, 1), "for", 1500*time.Millisecond)
+		if got := out.String(); !strings.HasSuffix(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%+v writes %q, want %q", test.log, got, test.want)
+		}
 	}
 }

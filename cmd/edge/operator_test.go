@@ -1,11 +1,206 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
+	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/internal/harness"
+	"github.com/edgelimit/edge/pop/admin"
 )
+
+// edge runs the command in this process and returns its exit code and output.
+func edge(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// An operation is a command that asks a node.
+type operation struct {
+	command string
+	code    int
+	want    []string // parts of the output
+}
+
+// check runs the command against n.
+func (o operation) check(t *testing.T, n *node) {
+	t.Helper()
+	code, stdout, stderr := edge(append(strings.Fields(o.command), "--node", n.admin)...)
+	for _, want := range o.want {
+		if code != o.code || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("edge %s: exit code %d, want %d and %q:\n%s%s", o.command, code, o.code, want, stdout, stderr)
+		}
+	}
+}
+
+// shows waits until a command writes text.
+func (n *node) shows(t *testing.T, text, command string) {
+	t.Helper()
+	eventually(t, command+" shows "+text, func() bool {
+		_, out, _ := edge(append(strings.Fields(command), "--node", n.admin)...)
+		return strings.Contains(out, text)
+	})
+}
+
+// A customer complains. In a PoP of three nodes, the operator finds the reason on one node and lifts the
+// mitigation on another. Then all nodes let the customer pass. Another client is mitigated by hand, and a shard is
+// drained.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	p := startProcesses(t, 3, oneAWeek+`  - {id: api, match: {paths: [/api]}, characteristics: [ip, "header:x-api-key"], limits: [{threshold: 5, period: 1h}]}
+  - {id: session, characteristics: [{first: ["cookie:sid", ip]}], limits: [{threshold: 9, period: 1h}]}
+deny: [203.0.113.0/24]
+`)
+	first, other, last := p.nodes[0], p.nodes[1], p.nodes[2]
+	for range 2 {
+		first.status(t, "/once")
+	}
+	ids := map[string]bool{}
+	for _, n := range p.nodes {
+		eventually(t, "each node refuses", func() bool {
+			a := get(t, http.DefaultClient, "http://"+n.http+"/once")
+			ids[a.Header.Get("Refusal-Id")] = a.StatusCode == http.StatusTeapot
+			return a.StatusCode == http.StatusTeapot
+		})
+	}
+	delete(ids, "") // of passed requests
+	var id string
+	for id = range ids {
+	}
+	if len(ids) != 1 || !regexp.MustCompile(`^[0-9a-z]{4}-[0-9a-z]{4}$`).MatchString(id) {
+		t.Fatalf("three nodes returned IDs %v, want one", ids)
+	}
+	last.ready(t)
+	denied := last.ask("203.0.113.7").Header.Get("Refusal-Id")
+	_, text, _ := edge("mitigations", "--node", last.admin)
+	key := regexp.MustCompile(`[0-9a-f]{32}`).FindString(text)
+	for _, o := range []operation{
+		{"explain 127.0.0.1", 0, []string{
+			"rule once: mitigated, action block\n  key " + key + "\n  its refusals have the ID " + id + "\n  why: 2 in 7d (0 in the week before, 2 in this one); the limit is 1\n",
+			"to end it now: edge mitigations lift --key " + key, "rule all: not mitigated\n", "; the limit is 100000; ", " more allowed\n",
+			"rule api: counts by ip and header:x-api-key, so an address is not enough\n  edge explain rule=api,ip=127.0.0.1,header:x-api-key=…\n",
+			"rule session: counts by first:cookie:sid,ip, so an address is not enough\n  edge explain rule=session,cookie:sid=…\n",
+		}},
+		{"mitigations explain " + id, 0, []string{"rule once: mitigated, action block\n"}},
+		{"explain " + key, 0, []string{"rule once: mitigated, action block\n  key " + key + "\n"}},
+		{"explain 192.0.2.1", 0, []string{"rule once: not mitigated\n", "  now: 0 in 7d (0 in the week before, 0 in this one); the limit is 1; 1 more allowed\n"}},
+		{"explain rule=api,ip=127.0.0.1,header:x-api-key=a,b", 0, []string{"rule api: not mitigated\n", "; the limit is 5; 5 more allowed\n"}},
+		{"explain rule=session,cookie:sid=a", 0, []string{"rule session: not mitigated\n"}},
+		{"explain rule=all,ip=127.0.0.1 --json", 0, []string{`"rule":"all","action":"block","limits":[{"threshold":100000,"period_s":60,`}},
+		{"explain " + denied, 0, []string{"deny list: refused with 403 by entry 203.0.113.0/24\n  to allow it, remove the entry from the rules files\n"}},
+		{"explain 0000-0000", 1, []string{"no active mitigation has the ID 0000-0000"}},
+		{"explain login", 2, []string{`"login" is not an address, an ID such as 7kq2-m9xd, or a key`}},
+		{"explain", 2, []string{"takes an address, an ID, a key, or a rule and its values"}},
+		{"mitigations", 0, []string{"KEY", key, "; the limit is 1\n"}},
+		{"mitigations list --json --limit 1", 0, []string{`"rule":"once"`, `"total":1`}},
+		{"status", 0, []string{"node       n3, ready\n", ": up\n", "mitigated  1: once 1\n"}},
+		{"mitigations lift --all --rule all --dry-run", 0, []string{"would be lifted: 0\n"}},
+		{"mitigations lift --all --rule once --dry-run", 0, []string{"would be lifted: 1\n"}},
+	} {
+		o.check(t, last)
+	}
+
+	operation{"mitigations lift --rule once --ip 127.0.0.1 --reason called", 0, []string{"lifted\n"}}.check(t, other)
+	other.Wait(other.Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason=called .*rule=once .*key=[0-9a-f]{32}\n`)
+	for _, n := range p.nodes {
+		n.shows(t, "  lifted\n", "mitigations list --state lifted")
+	}
+	operation{"explain " + key, 0, []string{"rule once: not mitigated: lifted at node "}}.check(t, first)
+	if got := last.status(t, "/once"); got != http.StatusOK {
+		t.Errorf("status %d after the lift, want 200", got)
+	}
+	operation{"mitigations add rule=all,ip=127.0.0.1 --for 15m --reason test", 0, []string{"mitigated for 15m0s, action block, key "}}.check(t, first)
+	for _, n := range p.nodes {
+		eventually(t, "all nodes refuse by hand", func() bool { return n.status(t, "/") == http.StatusTooManyRequests })
+		n.shows(t, "  by hand\n", "mitigations list --rule all")
+	}
+	operation{"mitigations lift --all", 0, []string{"lifted: "}}.check(t, last)
+	for _, n := range p.nodes {
+		eventually(t, "all nodes pass", func() bool { return n.status(t, "/") == http.StatusOK })
+	}
+
+	drained := p.shards[1]
+	operation{"shards drain " + drained, 0, []string{"drained\n"}}.check(t, first)
+	for _, n := range p.nodes {
+		n.shows(t, drained+"  up     no, drained  0.0%\n", "shards")
+	}
+	operation{"status", 1, []string{"edge: the node is unhealthy", drained + ": up, drained\n", "lifted     "}}.check(t, last)
+	operation{"status --json", 1, []string{`{"well":false,"node":"n3",`, `"problems":[]`}}.check(t, last)
+	operation{"shards undrain " + drained, 0, []string{"undrained\n"}}.check(t, other)
+	for _, n := range p.nodes {
+		n.shows(t, drained+"  up     yes", "shards")
+	}
+
+	write(t, p.dir+"/wrong", strings.Repeat("x", 20))
+	for _, o := range []operation{
+		{"shards drain", 2, []string{"edge shards drain takes one shard"}},
+		{"shards drain nowhere:1", 1, []string{"there is no shard nowhere:1"}},
+		{"mitigations lift --rule none --ip ::1", 1, []string{"edge: the node says: there is no rule none\n"}},
+		{"mitigations lift --rule all --ip here", 2, []string{`invalid --ip "here": must be an address`}},
+		{"mitigations lift --all --key x", 2, []string{"--key contradicts --all"}},
+		{"mitigations lift --prefix ::/0", 2, []string{"--prefix needs --all"}},
+		{"mitigations lift --all --prefix ::/0", 1, []string{"the node runs without --log-clients"}},
+		{"mitigations lift --key x --ip ::1", 2, []string{"give --key, or --rule and --ip"}},
+		{"mitigations add 192.0.2.1 --for 1m --reason r", 2, []string{"the rule of the mitigation is missing"}},
+		{"mitigations add rule=all,ip=192.0.2.1 --reason r", 2, []string{"--for is missing"}},
+		{"mitigations add rule=all,ip=192.0.2.1 --for 1m", 2, []string{"--reason is missing"}},
+		{"mitigations list --limit -1", 2, []string{"invalid --limit -1: must be"}},
+		{"mitigations list --token-file none", 1, []string{"--token-file: open none: no such file"}},
+		{"mitigations list --token-file " + p.rules, 1, []string{"must contain a token and nothing else"}},
+		{"mitigations lift --all --token-file " + p.dir + "/wrong", 1, []string{"hint: the node does not know the token in " + p.dir + "/wrong"}},
+	} {
+		o.check(t, first)
+	}
+	for _, addr := range []struct {
+		node string
+		operation
+	}{
+		{first.metrics, operation{"status", 1, []string{"is not a node's admin listener: it answers 404 Not Found\nedge: hint: --node is"}}},
+		{first.http, operation{"explain ::1", 1, []string{"is not a node's admin listener: it answers 200 OK\n"}}},
+		{"http://", operation{"mitigations", 2, []string{"is not HOST:PORT"}}},
+		{"127.0.0.1", operation{"shards", 2, []string{"is not HOST:PORT"}}},
+		{"http://" + first.admin + "/", operation{"shards", 0, []string{drained}}},
+		{harness.ReservePort(t), operation{"status", 1, []string{"connection refused\nedge: hint: --node is the address"}}},
+	} {
+		addr.check(t, &node{admin: addr.node})
+	}
+}
+
+// Operators have their own tokens, in a file that is reloaded when it changes.
+func TestAdminTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, letter := range map[string]string{"anna": "a", "ben": "b"} {
+		write(t, dir+"/"+name, strings.Repeat(letter, 20)+"\n")
+	}
+	tokens := func(name string) { replace(t, dir+"/tokens", name+" "+strings.Repeat(name[:1], 20)+"\n") }
+	tokens("anna")
+	n := startNode(t, generous, "--origin="+newOrigin(t).URL, "--admin-tokens="+dir+"/tokens")
+	lift := func(args ...string) (int, string) {
+		code, _, err := edge(append([]string{"mitigations", "lift", "--all", "--node", n.admin}, args...)...)
+		return code, err
+	}
+	if code, err := lift(); code != 1 || !strings.Contains(err, "hint: run this as the node's user or as root, or give --token-file or EDGE_TOKEN") {
+		t.Errorf("without a token: exit code %d, %q", code, err)
+	}
+	if code, err := lift("--token-file", dir+"/anna"); code != 0 {
+		t.Errorf("anna: exit code %d, %q", code, err)
+	}
+	tokens("ben")
+	eventually(t, "ben may lift", func() bool { code, _ := lift("--token-file", dir+"/ben"); return code == 0 })
+	if code, _ := lift("--token-file", dir+"/anna"); code != 1 {
+		t.Error("anna may still lift")
+	}
+	n.Wait(n.Stderr, `msg="admin change" by=ben .*do=mitigations-lift-all`)
+}
 
 func TestNotAnswered(t *testing.T) {
 	for cause, want := range map[error]string{
@@ -15,5 +210,29 @@ func TestNotAnswered(t *testing.T) {
 		if err := notAnswered("192.0.2.1:9190", &url.Error{Op: "Get", URL: "http://192.0.2.1:9190/", Err: cause}); err.Error() != want {
 			t.Errorf("notAnswered(%v) = %q, want %q", cause, err, want)
 		}
+	}
+}
+
+func TestParseTarget(t *testing.T) {
+	for text, want := range map[string]url.Values{
+		"7KQ2 m9xd":                             {"id": {"7kq2-m9xd"}},
+		"2001:db8::1":                           {"ip": {"2001:db8::1"}},
+		strings.Repeat("0a", 16):                {"key": {strings.Repeat("0a", 16)}},
+		"rule=a,method=GET,network:24/64=::/64": {"rule": {"a"}, "method": {"GET"}, "network:24/64": {"::/64"}},
+		"rule=a,header:x-key=b,c=d,cookie:e==":  {"rule": {"a"}, "header:x-key": {"b,c=d"}, "cookie:e": {"="}},
+	} {
+		if got, err := parseTarget(text); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("parseTarget(%q) = %v, %v; want %v", text, got, err, want)
+		}
+	}
+}
+
+// There is no request that exceeded a limit, since the operator started the mitigation.
+func TestExplainByHand(t *testing.T) {
+	var out strings.Builder
+	m := &admin.Mitigation{Client: "192.0.2.1", ByHand: true}
+	writeKeyState(&out, &admin.KeyState{Mitigation: m}, "")
+	if !strings.Contains(out.String(), "\n  client: 192.0.2.1\n") || strings.Contains(out.String(), "crossed") {
+		t.Errorf("by hand:\n%s", &out)
 	}
 }

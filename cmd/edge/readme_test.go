@@ -42,28 +42,6 @@ func TestReadmeConfiguration(t *testing.T) {
 	}
 }
 
-// The README's commands work when pasted.
-func TestReadmeCommands(t *testing.T) {
-	t.Parallel()
-	commands := 0
-	for _, block := range blocks(t, "sh") {
-		for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
-			line, _, _ = strings.Cut(strings.TrimSpace(line), "  #")
-			if !strings.HasPrefix(line, "edge ") {
-				continue
-			}
-			commands++
-			t.Run(line, func(t *testing.T) {
-				t.Parallel()
-				tryExample(t, line)
-			})
-		}
-	}
-	if commands == 0 {
-		t.Error("the README shows no command")
-	}
-}
-
 // The README's commands of edge load work in their order: only attacks are refused, and all of them.
 func TestReadmeLoad(t *testing.T) {
 	harness.Installed(t, "bash")
