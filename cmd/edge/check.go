@@ -265,27 +265,15 @@ type networksJSON struct {
 	Networks int    `json:"networks"`
 }
 
-// An errorJSON is the JSON form of an error. Errors without a place in a file have only a message.
-type errorJSON struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-// errorsJSON returns the JSON form of the errors in wrong.
-func errorsJSON(wrong error) []errorJSON {
-	all := []errorJSON{}
-	if wrong == nil {
-		return all
-	}
-	for _, err := range pop.SingleErrors(wrong) {
+// errorsIn returns the errors in err for JSON. Those without a place in a file have only a message.
+func errorsIn(err error) []*rule.Error {
+	all := []*rule.Error{}
+	for _, err := range pop.SingleErrors(err) {
 		e, ok := err.(*rule.Error)
 		if !ok {
 			e = &rule.Error{Message: message(err)}
 		}
-		all = append(all, errorJSON{e.File, e.Line, e.Column, e.Message, e.Hint})
+		all = append(all, e)
 	}
 	return all
 }
@@ -299,11 +287,9 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		Aside   []string   `json:"set_aside,omitempty"` // IDs of rules with enabled: false
 
 		Networks []networksJSON `json:"networks,omitempty"`
-		Errors   []errorJSON    `json:"errors"`
-	}{Rules: []ruleJSON{}, Errors: []errorJSON{}}
-	if wrong != nil {
-		result.Errors = errorsJSON(wrong)
-	} else {
+		Errors   []*rule.Error  `json:"errors"`
+	}{Rules: []ruleJSON{}, Errors: errorsIn(wrong)}
+	if wrong == nil {
 		for _, r := range set.Rules() {
 			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, set.Notes(r)...), nil}
 			if _, keys, exempt := set.Overridden(r); r.Overrides != "" {

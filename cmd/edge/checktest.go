@@ -16,7 +16,7 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 	result := struct {
 		OK     bool            `json:"ok"`
 		Files  []*cases.Report `json:"files"`
-		Errors []errorJSON     `json:"errors"`
+		Errors []*rule.Error   `json:"errors"`
 	}{Files: []*cases.Report{}}
 	var wrong, failed []error
 	for _, file := range files {
@@ -29,7 +29,7 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 		failed = append(failed, report.Err())
 	}
 	failure, mistake := errors.Join(failed...), errors.Join(wrong...)
-	result.OK, result.Errors = failure == nil && mistake == nil, errorsJSON(mistake)
+	result.OK, result.Errors = failure == nil && mistake == nil, errorsIn(mistake)
 	err := errors.Join(mistake, failure)
 	if asJSON {
 		return errors.Join(writeJSON(w, result), err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop"
@@ -96,30 +95,11 @@ its report.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return errors.Join(runLoad(ctx, o, &oracle, out.to(cmd.OutOrStdout()), showLoad(progress, cmd.ErrOrStderr())), end())
+			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), showLoad(progress, cmd.ErrOrStderr())), end())
 		},
 	}
 	groupFlags(cmd, groups...)
-	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
-}
-
-// otherTools maps flags of other load generators to their equivalents here.
-var otherTools = map[string]string{
-	"z": "-d 10s is the duration", "q": "--rate 100/s is the rate of all connections together", "R": "--rate 100/s is the rate",
-	"t": "GOMAXPROCS=2 in the environment bounds the threads; --timeout 5s is the time for an answer", "T": "-H 'Content-Type: …'",
-	"o": "--csv FILE writes a line for each request, --json the report", "L": "--latency prints the distribution", "k": "--insecure trusts any certificate",
-}
-
-// loadFlagError is like flagError, with hints for users of other load generators.
-func loadFlagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
-		if name := unknown.GetSpecifiedName(); otherTools[name] != "" && unknown.GetSpecifiedShortnames() != "" {
-			return usageError{fmt.Errorf("unknown flag -%s", name), otherTools[name]}
-		}
-	}
-	return flagError(cmd, err)
 }
 
 func writeAll(w io.Writer, text []byte) error {

@@ -15,22 +15,15 @@ import (
 
 // A loadOutput configures where and how the report of a run is written.
 type loadOutput struct {
-	asJSON  bool
+	outputFlags
 	latency bool   // print the distribution
 	csv     string // file for a line per request, if not empty
-	html    string // file for a page, if not empty
-	stdout  io.Writer
-	page    *os.File // nil if none is wanted
-}
-
-func (o loadOutput) to(stdout io.Writer) loadOutput {
-	o.stdout = stdout
-	return o
 }
 
 // runLoad sends the requests and writes the report.
-func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, show progressLine) error {
-	if err := out.open(oracle.log); err != nil {
+func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, stdout io.Writer, show progressLine) error {
+	to, err := out.create(oracle.log, stdout)
+	if err != nil {
 		return err
 	}
 	o.Progress = show.update
@@ -49,7 +42,7 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return err
 	}
 	// Write to standard output last: its reader may stop, which ends the process.
-	return errors.Join(writeFile("log", oracle.log, log.Write), writeFile("CSV", out.csv, log.WriteCSV), out.write(report), unanswered(report, o.Timeout, o.HTTP2), oracle.judge(report))
+	return errors.Join(writeFile("log", oracle.log, log.Write), writeFile("CSV", out.csv, log.WriteCSV), out.write(*to, report), unanswered(report, o.Timeout, o.HTTP2), oracle.judge(report))
 }
 
 // unanswered returns an error if nothing was answered.
@@ -84,32 +77,26 @@ func leaveCores(o load.Options) (restore func()) {
 	return func() { runtime.GOMAXPROCS(all) }
 }
 
-// open opens the page and checks that the other files can be written, before anything is sent.
-func (o *loadOutput) open(log string) (err error) {
-	for _, other := range []struct{ what, file string }{{"the page", o.html}, {"the CSV", o.csv}} {
-		if log != "" && log == other.file {
-			return usageError{fmt.Errorf("%s cannot be the log and %s", log, other.what), ""}
+// create opens the page and checks that the other files can be written, before anything is sent.
+func (o *loadOutput) create(log string, stdout io.Writer) (*destination, error) {
+	names := map[string]string{}
+	for _, f := range []struct{ what, file string }{{"log", log}, {"CSV", o.csv}, {"page", o.html}} {
+		if before := names[f.file]; f.file != "" && before != "" {
+			return nil, usageError{fmt.Errorf("%s cannot be the %s and the %s", f.file, before, f.what), ""}
 		}
+		names[f.file] = f.what
 	}
-	if o.csv != "" && o.csv == o.html {
-		return usageError{fmt.Errorf("%s cannot be the CSV and the page", o.csv), ""}
-	}
-	if o.page, err = openPage(o.html); err != nil {
-		return err
-	}
+	to, err := o.open(stdout)
 	for _, name := range []string{log, o.csv} {
-		if name == "" {
+		if name == "" || err != nil {
 			continue
 		}
-		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return err
-		}
-		if err := file.Close(); err != nil {
-			return err
+		var file *os.File
+		if file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644); err == nil {
+			err = file.Close()
 		}
 	}
-	return nil
+	return to, err
 }
 
 // writeFile writes a file, unless name is empty.
@@ -124,20 +111,11 @@ func writeFile(what, name string, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-func (o loadOutput) write(r *load.Report) error {
-	var err error
-	report := r.Document()
-	report.Run = newRun("")
-	if o.page != nil {
-		err = writePage(o.page, report)
-	}
-	if o.asJSON {
-		return errors.Join(err, writeJSON(o.stdout, report))
-	}
-	if err := errors.Join(err, report.WriteText(o.stdout)); err != nil || !o.latency {
+func (o *loadOutput) write(to destination, r *load.Report) error {
+	if err := to.emit("", nil, r.Document()); err != nil || !o.latency || o.asJSON {
 		return err
 	}
-	return r.WriteLatency(o.stdout)
+	return r.WriteLatency(to.stdout)
 }
 
 // joined joins names, and abbreviates long lists.

@@ -9,11 +9,12 @@ import (
 
 // An Error says what is wrong with a file, where, and what to do.
 type Error struct {
-	File         string
-	Line, Column int    // from 1, in characters; 0 if the error is about the whole file
-	Message      string // what is wrong
-	Hint         string // what to do; may be empty
-	Source       string // the offending line of the file
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`   // from 1; 0 if the error is about the whole file
+	Column  int    `json:"column,omitempty"` // from 1, in characters
+	Message string `json:"message"`          // what is wrong
+	Hint    string `json:"hint,omitempty"`   // what to do
+	Source  string `json:"-"`                // the offending line of the file
 }
 
 // Error returns the error in one line, beginning with file:line:column.
