@@ -2,19 +2,20 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/golden"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/edgelimit/edge/internal/golden"
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // TestMain lets tests and scripts run the command in its own process.
@@ -53,41 +54,90 @@ func (t *tokenTests) Run() int {
 }
 
 // TestScripts runs the scripts of testdata, which show the behaviour of the command line. scriptCommands
-// extends testscript's own commands.
+// extends testscript's own commands. Scripts run one after another, and edge runs in this process, which is many
+// times faster than a process for each command.
 func TestScripts(t *testing.T) {
-	t.Parallel()
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(serial{t}, testscript.Params{
 		Dir:                 "testdata",
 		Cmds:                scriptCommands,
+		Setup:               func(*testscript.Env) error { clear(scriptVariables); return nil },
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       *golden.Update,
 	})
 }
 
+// A serial runs scripts one after another.
+type serial struct{ *testing.T }
+
+func (s serial) Parallel() {}
+
+func (s serial) Verbose() bool { return testing.Verbose() }
+
+func (s serial) Run(name string, f func(testscript.T)) {
+	s.T.Run(name, func(t *testing.T) { f(serial{t}) })
+}
+
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"exits": exits,
 	"json":  jsonValue,
 	"lines": countLines,
+	"runs":  runs,
+	"set":   setVariable,
 }
 
-// exits CODE COMMAND… runs a command, which must exit with CODE. Its stderr must follow the style of edge's
+// scriptVariables are the settings in the environment of the current script.
+var scriptVariables = map[string]string{}
+
+// set NAME=VALUE sets a variable of the environment of edge.
+func setVariable(ts *testscript.TestScript, neg bool, args []string) {
+	name, value, ok := strings.Cut(strings.Join(args, " "), "=")
+	if neg || !ok {
+		ts.Fatalf("usage: set NAME=VALUE")
+	}
+	scriptVariables[name] = value
+}
+
+// runScripted runs edge in the directory and the environment of a script.
+func runScripted(ts *testscript.TestScript, args []string) (code int, stdout, stderr string) {
+	before, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	for name, value := range scriptVariables {
+		ts.Check(os.Setenv(name, value))
+	}
+	os.Args = append([]string{"edge"}, args...)
+	out, errs := harness.NewOutput(), harness.NewOutput() // what runs in the background may still write
+	code = run(args, out, errs)
+	for name := range scriptVariables {
+		ts.Check(os.Unsetenv(name))
+	}
+	ts.Check(os.Chdir(before))
+	stdout, stderr = out.String(), errs.String()
+	_, _ = io.WriteString(ts.Stdout(), stdout)
+	_, _ = io.WriteString(ts.Stderr(), stderr)
+	return code, stdout, stderr
+}
+
+// runs edge ARGUMENT… runs edge, which must exit with 0, and may write to stderr.
+func runs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 || args[0] != "edge" {
+		ts.Fatalf("usage: runs edge [ARGUMENT…]")
+	}
+	if code, _, stderr := runScripted(ts, args[1:]); code != 0 {
+		ts.Fatalf("exit code %d\n%s", code, stderr)
+	}
+}
+
+// exits CODE edge ARGUMENT… runs edge, which must exit with CODE. Its stderr must follow the style of edge's
 // messages.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE COMMAND [ARGUMENT…]")
+	if neg || len(args) < 2 || args[1] != "edge" {
+		ts.Fatalf("usage: exits CODE edge [ARGUMENT…]")
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			ts.Fatalf("%v", err)
-		}
-		got = exit.ExitCode()
-	}
-	stdout, stderr := ts.ReadFile("stdout"), ts.ReadFile("stderr")
+	got, stdout, stderr := runScripted(ts, args[2:])
 	if got != want {
 		ts.Fatalf("exit code %d, want %d\n%s%s", got, want, stdout, stderr)
 	}
