@@ -70,7 +70,10 @@ its report.`,
 		RunE: func(cmd *cobra.Command, targets []string) error {
 			if traffic.printRules {
 				text, err := traffic.rules()
-				return errors.Join(err, writeAll(cmd.OutOrStdout(), text))
+				if err == nil {
+					_, err = cmd.OutOrStdout().Write(text)
+				}
+				return err
 			}
 			if len(targets) == 0 {
 				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}
@@ -100,11 +103,6 @@ its report.`,
 	}
 	groupFlags(cmd, groups...)
 	return cmd
-}
-
-func writeAll(w io.Writer, text []byte) error {
-	_, err := w.Write(text)
-	return err
 }
 
 // A progressLine shows the progress of a run in a line of a terminal.

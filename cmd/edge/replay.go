@@ -194,34 +194,14 @@ func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	if f.anonymise {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
-	d.page, err = openPage(f.html)
-	return d, err
-}
-
-// openPage opens the file that --html names, for writePage, or returns nil if name is empty. It
-// refuses a file that holds something else.
-func openPage(name string) (*os.File, error) {
 	switch {
-	case name == "":
-		return nil, nil
-	case isNotPage(name):
-		return nil, usageError{fmt.Errorf("--html would overwrite %s, which is not a page", name), "choose another name, or remove that file"}
+	case f.html == "":
+	case isNotPage(f.html):
+		err = usageError{fmt.Errorf("--html would overwrite %s, which is not a page", f.html), "choose another name, or remove that file"}
+	default:
+		d.page, err = os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
 	}
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
-}
-
-// writePage writes d to a file that openPage opened, and closes it.
-func writePage(file *os.File, d page.Document) error {
-	err := file.Truncate(0)
-	if err == nil {
-		err = d.WriteHTML(file)
-	}
-	return errors.Join(err, file.Close())
-}
-
-// newRun describes the current run of the command.
-func newRun(input string) page.Run {
-	return page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second)}
+	return d, err
 }
 
 // commandLine returns a command in shell syntax, without secrets.
@@ -288,11 +268,10 @@ func (d destination) write(in *input, report page.Document) error {
 
 // emit writes a report about input. read describes what was read of it.
 func (d destination) emit(input string, read any, report page.Document) error {
-	report.Run = newRun(input)
-	report.Run.Log = read
+	report.Run = page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
 	var err error
 	if d.page != nil {
-		err = writePage(d.page, report)
+		err = errors.Join(d.page.Truncate(0), report.WriteHTML(d.page), d.page.Close())
 	}
 	switch {
 	case d.asJSON:
