@@ -29,7 +29,7 @@ func TestSortAuto(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for sort, wantCode := range map[string]int{"auto": 0, "disk": 0, "memory": 1} {
+	for sort, wantCode := range map[string]int{"auto": 0, "memory": 1} {
 		var stdout, stderr bytes.Buffer
 		if code := run([]string{"replay", "--json", "--sort", sort, "--temp-dir", t.TempDir(), file}, &stdout, &stderr); code != wantCode {
 			t.Fatalf("--sort %s: exit code %d, want %d\n%s", sort, code, wantCode, &stderr)
