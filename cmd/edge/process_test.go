@@ -210,7 +210,7 @@ func (p *pointOfPresence) exceed(client string, most int) (passed int) {
 	return passed
 }
 
-// shardsAre waits until ok holds for all shards on all nodes, which are so many.
+// shardsAre waits until every node knows this many shards and ok holds for all of them.
 func (p *pointOfPresence) shardsAre(what string, shards int, ok func(admin.Shard) bool) {
 	p.t.Helper()
 	for _, n := range p.nodes {
