@@ -3,7 +3,6 @@ package accesslog
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"io"
 	"math"
@@ -14,25 +13,17 @@ import (
 // reused during a pass.
 type block struct {
 	file   int
-	number uint64
-	layout layout
-	buffer []byte
-	text   []byte // the lines, in buffer
-	long   int64  // number of lines before text that are too long, and not in it
+	layout layout // of the first line
+	text   []byte // the lines
 	torn   bool   // the file is truncated after text
 	err    error  // from reading; if not nil, this is the last block
 	done   chan struct{}
 
 	// Results.
-	arrivals  []Arrival // in order
-	records   string    // for entries: the Client of an Arrival refers to its record in here
-	first     int64     // time of the first entry, in input order
-	last      int64     // time of the last one
-	steps     int64
+	batch
 	lines     int64
 	malformed int64
 	unnamed   int64
-	size      int64
 	samples   []Sample // with lines relative to the beginning of the block
 }
 
@@ -42,58 +33,44 @@ type cutter struct {
 	rest    []byte // the beginning of a line, or whole lines, not yet in a block
 	maxLine int
 	parts   bool // lines may be split into parts, which must be in one block
-	long    bool // within a line that is too long
 	end     bool
 }
 
 // fill fills b with lines. It reports whether more lines may follow; if not, b may still hold
 // the last ones. The error is that of reading.
 func (c *cutter) fill(b *block, size int) (more bool, err error) {
-	b.long = 0
-	buffer := append(b.buffer[:0], c.rest...)
+	text := append(b.text[:0], c.rest...)
 	c.rest = c.rest[:0]
-	for !c.end {
-		if len(buffer) == cap(buffer) {
-			buffer = append(make([]byte, 0, max(size, 2*cap(buffer))), buffer...)
+	for whole := 0; whole == 0 && !c.end; {
+		if len(text) == cap(text) {
+			text = append(make([]byte, 0, max(size, 2*cap(text))), text...)
 		}
-		n, err := readFull(c.text, buffer[len(buffer):cap(buffer)])
-		buffer = buffer[:len(buffer)+n]
+		n, err := readFull(c.text, text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		whole = bytes.LastIndexByte(text, '\n') + 1
 		if c.end = errors.Is(err, io.EOF); err != nil && !c.end {
-			b.buffer, b.text = buffer, buffer[:bytes.LastIndexByte(buffer, '\n')+1]
+			b.text = text[:whole]
 			return false, err
 		}
-		if c.long {
-			i := bytes.IndexByte(buffer, '\n')
-			if i < 0 {
-				buffer = buffer[:0]
-				continue
-			}
-			c.long = false
-			buffer = buffer[:copy(buffer, buffer[i+1:])]
-			if !c.end && len(buffer) < cap(buffer) {
-				continue
-			}
+		if most := c.maxLine + 2; len(text) > most && bytes.IndexByte(text[:most], '\n') < 0 {
+			// The beginning of a line that is too long is enough to tell so.
+			line, _, _ := bytes.Cut(text, newline)
+			kept := withoutHole(line)
+			text = append(append(text[:0], kept[:min(most, len(kept))]...), text[len(line):]...)
+			whole = bytes.LastIndexByte(text, '\n') + 1
 		}
-		if i := bytes.LastIndexByte(buffer, '\n'); i >= 0 || c.end {
-			if !c.end {
-				whole := i + 1
-				if c.parts {
-					if whole = wholeLines(buffer[:whole], len(buffer), c.maxLine); whole == 0 {
-						continue
-					}
-				}
-				c.rest = append(c.rest, buffer[whole:]...)
-				buffer = buffer[:whole]
-			}
+		if c.end {
 			break
 		}
-		if len(buffer) > c.maxLine {
-			c.long = true
-			b.long++
-			buffer = buffer[:0]
+		if c.parts {
+			whole = wholeLines(text[:whole], len(text), c.maxLine)
+		}
+		if whole > 0 {
+			c.rest = append(c.rest, text[whole:]...)
+			text = text[:whole]
 		}
 	}
-	b.buffer, b.text = buffer, buffer
+	b.text = text
 	return !c.end, nil
 }
 
@@ -108,122 +85,89 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// parse parses the lines of b. If whole entries are read, it also sets b.records.
-func (b *block) parse(w *worker) {
-	b.arrivals, b.records, b.samples = w.free.get(), "", b.samples[:0]
-	b.lines, b.malformed, b.unnamed, b.steps = b.long, b.long, 0, 0
-	b.size = int64(len(b.text))
-	for i := range b.long {
-		w.sample(b, i, "the line is too long", nil)
+// A worker parses blocks.
+type worker struct {
+	entries bool // as entries, not arrivals
+	maxLine int
+	keep    int // maximum number of malformed lines kept
+	joiner  joiner
+	record  record
+
+	// Results of a block.
+	arrivals []Arrival
+	text     []byte
+}
+
+// parse parses the lines of b.
+func (w *worker) parse(b *block) {
+	b.lines, b.malformed, b.unnamed, b.samples = 0, 0, 0, b.samples[:0]
+	w.arrivals, w.text = w.arrivals[:0], w.text[:0]
+	malformed := func(line int64, reason string, s []byte) {
+		b.malformed++
+		if len(b.samples) < w.keep {
+			b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
+		}
 	}
-	r := &w.record
-	r.need = w.need
-	w.text = w.text[:0]
+	join := false
 	if p, prefixed := b.layout.(prefixed); prefixed && p.parts {
+		join = true
 		w.joiner.max, w.joiner.lost = w.maxLine, func(line int64, part []byte) {
-			b.malformed++
-			w.sample(b, line, "part of a line whose end is missing", part)
+			malformed(line, "part of a line whose end is missing", part)
 		}
 		defer w.joiner.expire(math.MaxInt)
-	} else {
-		w.joiner.max = 0
 	}
-	for text := b.text; len(text) > 0; {
-		s, ending := text, 0 // bytes that end the line
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			s, text, ending = text[:i], text[i+1:], 1
-		} else {
-			text = nil
-		}
-		b.lines++
-		if b.torn && text == nil {
-			w.malformed(b, "truncated at the end of the file", s)
+	layout, r, disordered := b.layout, &w.record, false
+	for text := b.text; len(text) > 0; b.lines++ {
+		s, rest, ended := bytes.Cut(text, newline)
+		at := len(b.text) - len(text)
+		text = rest
+		if b.torn && !ended {
+			malformed(b.lines, "truncated at the end of the file", s)
 			continue
 		}
-		if n := len(s); n > 0 && s[n-1] == '\r' {
-			s = s[:n-1]
-			ending++
+		s = bytes.TrimSuffix(s, carriageReturn)
+		end := at + len(s)
+		if c, ok := layout.(*columns); ok && len(s) > 0 && s[0] == '#' {
+			layout = c.direct(s)
 		}
 		if s = withoutHole(s); len(s) == 0 || s[0] == '#' {
 			continue
 		}
-		if w.joiner.max > 0 {
+		if join {
 			var whole bool
-			if s, whole = w.joiner.join(s, b.lines-1, len(b.text)-len(text)-ending); !whole || len(s) == 0 {
+			if s, whole = w.joiner.join(s, b.lines, end); !whole || len(s) == 0 {
 				continue
 			}
 		}
 		if len(s) > w.maxLine {
-			w.malformed(b, "the line is too long", s)
+			malformed(b.lines, "the line is too long", s)
 			continue
 		}
 		r.reset()
-		if reason := b.layout.parse(s, r); reason != "" {
+		if reason := layout.parse(s, r); reason != "" {
 			if len(bytes.TrimSpace(s)) > 0 {
-				w.malformed(b, reason, s)
+				malformed(b.lines, reason, s)
 			}
 			continue
 		}
 		if len(r.client) == 1 && r.client[0] == '-' {
 			b.unnamed++
 		}
-		if n := len(b.arrivals); n > 0 && r.time < b.arrivals[n-1].Time {
-			b.steps++
+		a := Arrival{Time: r.time}
+		if n := len(w.arrivals); n > 0 && a.Time < w.arrivals[n-1].Time {
+			disordered = true
 		}
-		if !w.entries {
-			b.arrivals = append(b.arrivals, Arrival{r.time, clientOf(r.client)})
-			continue
+		if w.entries {
+			from := len(w.text)
+			w.text = r.append(w.text)
+			a.Client = position(from, len(w.text))
+		} else {
+			a.Client = clientOf(r.client)
 		}
-		from := len(w.text)
-		w.text = r.append(w.text)
-		b.arrivals = append(b.arrivals, Arrival{r.time, reference(b.number, from, len(w.text))})
+		w.arrivals = append(w.arrivals, a)
 	}
-	b.records = string(w.text)
-	if n := len(b.arrivals); n > 0 {
-		b.first, b.last = b.arrivals[0].Time, b.arrivals[n-1].Time
-	}
-	if b.steps > 0 {
+	b.batch = batch{slices.Clone(w.arrivals), string(w.text)}
+	if disordered {
 		slices.SortStableFunc(b.arrivals, func(x, y Arrival) int { return cmp.Compare(x.Time, y.Time) })
-	}
-	// If few lines fill a block, the buffers of a million entries must not be mostly empty.
-	if n := len(b.arrivals); 4*n < cap(b.arrivals) {
-		few := slices.Clone(b.arrivals)
-		w.free.put(b.arrivals)
-		b.arrivals = few
-	}
-}
-
-// reference returns the Client of an entry's Arrival: the position of the entry's record.
-func reference(number uint64, from, to int) (c Client) {
-	binary.LittleEndian.PutUint64(c[:], number)
-	binary.LittleEndian.PutUint32(c[8:], uint32(from))
-	binary.LittleEndian.PutUint32(c[12:], uint32(to))
-	return c
-}
-
-func (c Client) reference() (number uint64, from, to uint32) {
-	return binary.LittleEndian.Uint64(c[:]), binary.LittleEndian.Uint32(c[8:]), binary.LittleEndian.Uint32(c[12:])
-}
-
-// A worker parses blocks.
-type worker struct {
-	entries bool // as entries, not arrivals
-	need    Fields
-	maxLine int
-	keep    int // maximum number of malformed lines kept
-	free    batches
-	joiner  joiner
-	record  record
-	text    []byte
-}
-
-func (w *worker) malformed(b *block, reason string, s []byte) {
-	b.malformed++
-	w.sample(b, b.lines-1, reason, s)
-}
-
-func (w *worker) sample(b *block, line int64, reason string, s []byte) {
-	if len(b.samples) < w.keep {
-		b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
 	}
 }

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// byteOrderMark is a prefix that some editors add to UTF-8.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
 // recognise detects the format of a text that begins with head. If the options name a format,
 // recognise checks that the text is in that format.
 func (s *source) recognise(head []byte, whole bool) error {
@@ -97,8 +94,8 @@ func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.
 		r.clock.location = location
 		for _, line := range lines {
 			if line[0] == '#' {
-				if d, ok := l.(directed); ok {
-					l = d.direct(line)
+				if c, ok := l.(*columns); ok {
+					l = c.direct(line)
 				}
 				continue
 			}

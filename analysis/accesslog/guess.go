@@ -121,7 +121,7 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 			}
 			return guess{"Zeek's " + zeekKind(zeek) + " log", "give Zeek's http.log"}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
-			c := (&columns{}).direct(line).(*columns)
+			c := (&columns{}).direct(line)
 			switch {
 			case c.has&(1<<client) == 0:
 				return guess{"a W3C log without the client's address", "make the server log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true

@@ -105,13 +105,12 @@ func (e *OrderError) Hint() string {
 // A Log is one or more files that are read as one. Except for Progress, its methods must not
 // be called concurrently.
 type Log struct {
-	o        Options
-	sources  []*source
-	read     atomic.Int64 // bytes, as stored
-	total    int64
-	passes   int
-	stats    Stats
-	previous int64 // time of the last entry read, in input order
+	o       Options
+	sources []*source
+	read    atomic.Int64 // bytes, as stored
+	total   int64
+	passes  int
+	stats   Stats
 }
 
 // Open opens the named files, oldest first, and detects their formats. "-" is the standard
@@ -159,13 +158,13 @@ func (l *Log) Close() error {
 // If f returns an error, Arrivals stops and returns it. It can be called again if all files
 // are regular.
 func (l *Log) Arrivals(ctx context.Context, f func([]Arrival) error) error {
-	return l.pass(ctx, 0, &output{arrivals: f})
+	return l.pass(ctx, 0, &sorter{arrivals: f})
 }
 
 // Entries is like Arrivals for whole entries. It fills in the fields of Options.Need. The entry
 // is valid only during the call.
 func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
-	return l.pass(ctx, l.o.Need, &output{entries: f})
+	return l.pass(ctx, l.o.Need, &sorter{entries: f})
 }
 
 // Progress returns the number of bytes read so far and in total, as stored: for a compressed

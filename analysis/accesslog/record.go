@@ -85,40 +85,26 @@ func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && v
 
 // append appends r except its time to b, encoded for restore.
 func (r *record) append(b []byte) []byte {
-	var kind byte
+	b = appendText(b, r.client)
 	var address netip.Addr
 	if r.need&Addr != 0 {
 		address = addressOf(r.client)
-		if address.IsValid() {
-			kind = byte(address.BitLen() / 8)
-		}
-		if address.Zone() != "" {
-			kind = 1
-		}
 	}
-	if b = append(b, kind); r.attack {
-		b[len(b)-1] |= attackBit
-	}
-	b = appendText(b, r.client)
-	switch kind {
-	case 4:
-		a := address.As4()
-		b = append(b, a[:]...)
-	case 16:
-		a := address.As16()
-		b = append(b, a[:]...)
-	}
-	if r.need == 0 {
-		return b
-	}
+	var buffer [64]byte
+	binaryAddress, _ := address.AppendBinary(buffer[:0]) // never fails
+	b = appendText(b, binaryAddress)
 	b = appendText(b, r.needed(Method, r.method))
 	b = appendText(b, r.needed(Host, r.host))
 	b = appendText(b, r.needed(Path, r.path))
 	b = appendText(b, r.needed(Path, r.query))
-	if r.need&Status == 0 {
-		r.status = 0
+	status := 0
+	if r.need&Status != 0 {
+		status = r.status
 	}
-	b = binary.AppendUvarint(b, uint64(r.status))
+	if r.attack {
+		status |= attackBit
+	}
+	b = binary.AppendUvarint(b, uint64(status))
 	b = binary.AppendUvarint(b, uint64(len(r.header)))
 	for _, h := range r.header {
 		b = binary.AppendUvarint(b, uint64(len(h.name)))
@@ -128,8 +114,8 @@ func (r *record) append(b []byte) []byte {
 	return b
 }
 
-// attackBit is set in a record's first byte if the request is part of an attack.
-const attackBit = 0x80
+// attackBit is set in an encoded status if the request is part of an attack.
+const attackBit = 1 << 10
 
 // needed returns text if field f is needed, otherwise nil.
 func (r *record) needed(f Fields, text []byte) []byte {
@@ -151,26 +137,15 @@ func appendText(b, text []byte) []byte {
 // restore decodes s, which append encoded, into e. It does not change e.Time.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
-	e.Attack = s[0]&attackBit != 0
-	kind := s[0] &^ attackBit
-	e.Client, s = cutText(s[1:])
-	switch kind {
-	case 4:
-		e.Addr, s = netip.AddrFrom4([4]byte([]byte(s[:4]))), s[4:]
-	case 16:
-		e.Addr, s = netip.AddrFrom16([16]byte([]byte(s[:16]))), s[16:]
-	case 1:
-		e.Addr, _ = netip.ParseAddr(e.Client)
-	}
-	if s == "" {
-		return
-	}
+	e.Client, s = cutText(s)
+	address, s := cutText(s)
+	_ = e.Addr.UnmarshalBinary([]byte(address)) // never fails
 	e.Method, s = cutText(s)
 	e.Host, s = cutText(s)
 	e.Path, s = cutText(s)
 	e.Query, s = cutText(s)
 	status, s := cutNumber(s)
-	e.Status = int(status)
+	e.Status, e.Attack = int(status&^attackBit), status&attackBit != 0
 	n, s := cutNumber(s)
 	for range n {
 		var f Field

@@ -13,21 +13,28 @@ import (
 	"time"
 )
 
-// A sorter merges batches of arrivals, each of them sorted. In memory, it holds back up to limit arrivals, and passes
-// a sorted log unchanged. On disk, it passes on nothing before finish: it writes runs of limit arrivals to a file, and
-// merges the runs at the end.
+// A batch is a list of arrivals in chronological order. For entries, the Client of an arrival is the position of the
+// entry's record in records.
+type batch struct {
+	arrivals []Arrival
+	records  string
+}
+
+// A sorter merges batches and passes them on as arrivals or entries. In memory, it holds back up to limit arrivals. On
+// disk, it passes on nothing before finish: it writes runs of limit arrivals to a file, and merges the runs at the end.
 type sorter struct {
-	batches
-	ctx   context.Context
-	out   *output
-	limit int
-	disk  bool
-	dir   string // of the file
+	ctx      context.Context
+	arrivals func([]Arrival) error
+	entries  func(*Entry) error // if not nil, instead of arrivals
+	limit    int
+	disk     bool
+	dir      string // of the file
 
 	sequences sequences
-	added     int       // number of sequences added so far
-	count     int       // number of arrivals in sequences
-	merged    []Arrival // parts of sequences that are ready to be passed on
+	added     int // number of sequences added so far
+	count     int // number of arrivals in sequences
+	entry     Entry
+	merged    []Arrival // small parts of sequences that are ready to be passed on
 	handed    bool
 	until     int64 // time of the newest arrival passed on or written
 
@@ -37,30 +44,28 @@ type sorter struct {
 	size    int64
 	runs    []run
 	buffer  []byte
-	fills   uint64
 }
 
 // A sequence is a sorted list of arrivals: a batch, or a run that is read in batches.
 type sequence struct {
-	place int       // in the input: breaks ties between arrivals with the same time
-	batch []Arrival // the current batch
-	rest  []Arrival // the part of batch not yet passed on
-	run             // the part not yet read
+	place int // in the input: breaks ties between arrivals with the same time
+	batch     // not yet passed on
+	run       // not yet read
 	r     *bufio.Reader
 }
 
 // A run is a sorted part of the file.
 type run struct {
 	from, to int64
-	arrivals int
+	left     int // number of arrivals
 }
 
-// add adds a batch, which must be sorted and not empty.
-func (s *sorter) add(b []Arrival) error {
-	if !s.disk && s.handed && b[0].Time < s.until {
-		return &OrderError{By: time.Duration(s.until-b[0].Time) * time.Microsecond, Buffer: s.limit}
+// add adds a batch, which must not be empty.
+func (s *sorter) add(b batch) error {
+	if first := b.arrivals[0].Time; !s.disk && s.handed && first < s.until {
+		return &OrderError{By: time.Duration(s.until-first) * time.Microsecond, Buffer: s.limit}
 	}
-	s.push(&sequence{batch: b, rest: b}, len(b))
+	s.push(&sequence{batch: b}, len(b.arrivals))
 	switch {
 	case !s.disk:
 		return s.drain(s.limit)
@@ -92,14 +97,17 @@ func (s *sorter) finish() error {
 			if err := s.fill(q); err != nil {
 				return err
 			}
-			s.push(q, run.arrivals)
+			s.push(q, run.left+len(q.arrivals))
 		}
 	}
 	s.disk = false
-	return s.drain(0)
+	if err := s.drain(0); err != nil {
+		return err
+	}
+	return s.flush()
 }
 
-// drain passes on the oldest arrivals until about keep are held, but never fewer.
+// drain hands over the oldest arrivals until about keep are held, but never fewer.
 func (s *sorter) drain(keep int) error {
 	for len(s.sequences) > 0 {
 		first := s.sequences[0]
@@ -107,27 +115,14 @@ func (s *sorter) drain(keep int) error {
 		if s.count-len(part) < keep {
 			return nil
 		}
+		if err := s.hand(batch{part, first.records}); err != nil {
+			return err
+		}
 		s.count -= len(part)
 		s.handed, s.until = true, part[len(part)-1].Time
-		first.rest = first.rest[len(part):]
-		whole := len(part) == len(first.batch)
-		if !whole {
-			s.merged = append(s.merged, part...)
-		}
-		if whole || len(s.merged) >= batchSize {
-			if err := s.flush(); err != nil {
-				return err
-			}
-		}
-		if whole {
-			if err := s.hand(part); err != nil {
-				return err
-			}
-		}
-		if len(first.rest) == 0 {
-			if first.arrivals == 0 {
+		if first.arrivals = first.arrivals[len(part):]; len(first.arrivals) == 0 {
+			if first.left == 0 {
 				heap.Pop(&s.sequences)
-				s.put(first.batch)
 				continue
 			}
 			if err := s.fill(first); err != nil {
@@ -136,7 +131,35 @@ func (s *sorter) drain(keep int) error {
 		}
 		heap.Fix(&s.sequences, 0)
 	}
-	return s.flush()
+	return nil
+}
+
+// batchSize is about the minimum number of arrivals passed on at once.
+const batchSize = 1024
+
+// hand passes on b, or writes it to the file if s sorts on disk and more may be added.
+func (s *sorter) hand(b batch) error {
+	switch {
+	case s.ctx.Err() != nil:
+		return s.ctx.Err()
+	case s.disk:
+		return s.store(b)
+	case s.entries == nil && len(s.merged) == 0 && len(b.arrivals) >= batchSize:
+		return s.arrivals(b.arrivals)
+	case s.entries == nil:
+		if s.merged = append(s.merged, b.arrivals...); len(s.merged) >= batchSize {
+			return s.flush()
+		}
+		return nil
+	}
+	for _, a := range b.arrivals {
+		s.entry.Time = a.Time
+		s.entry.restore(b.record(a))
+		if err := s.entries(&s.entry); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // flush passes on the merged arrivals.
@@ -144,31 +167,9 @@ func (s *sorter) flush() error {
 	if len(s.merged) == 0 {
 		return nil
 	}
-	err := s.hand(s.merged)
+	err := s.arrivals(s.merged)
 	s.merged = s.merged[:0]
 	return err
-}
-
-// hand passes on arrivals, or writes them to the file if s sorts on disk and more may be added.
-func (s *sorter) hand(as []Arrival) error {
-	if s.ctx.Err() != nil {
-		return s.ctx.Err()
-	}
-	if !s.disk {
-		return s.out.batch(as)
-	}
-	for _, a := range as {
-		s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(a.Time))
-		s.buffer = append(s.buffer, a.Client[:]...)
-		if s.out.entries != nil {
-			s.buffer = append(s.buffer, s.out.record(a.Client)...)
-		}
-		if _, err := s.w.Write(s.buffer); err != nil {
-			return onDisk(err)
-		}
-		s.size += int64(len(s.buffer))
-	}
-	return nil
 }
 
 // write writes the held arrivals as a run, or appends them to the last run if they are newer. Thus runs
@@ -186,43 +187,55 @@ func (s *sorter) write() error {
 		// If the system can remove open files, nothing is left behind even if the process is killed.
 		s.removed = os.Remove(f.Name()) == nil
 	}
-	if len(s.runs) == 0 || s.sequences[0].rest[0].Time < s.until {
+	if len(s.runs) == 0 || s.sequences[0].arrivals[0].Time < s.until {
 		s.runs = append(s.runs, run{from: s.size})
 	}
 	last := &s.runs[len(s.runs)-1]
-	last.arrivals += s.count
+	last.left += s.count
 	err := s.drain(0)
 	last.to = s.size
 	return err
 }
 
-// fill reads the next arrivals of a run. Their records are held like those of a block, with numbers that count down
-// from the largest.
+// store appends b to the file.
+func (s *sorter) store(b batch) error {
+	for _, a := range b.arrivals {
+		s.buffer = binary.LittleEndian.AppendUint64(s.buffer[:0], uint64(a.Time))
+		s.buffer = append(s.buffer, a.Client[:]...)
+		if s.entries != nil {
+			s.buffer = append(s.buffer, b.record(a)...)
+		}
+		if _, err := s.w.Write(s.buffer); err != nil {
+			return onDisk(err)
+		}
+		s.size += int64(len(s.buffer))
+	}
+	return nil
+}
+
+// fill reads the next arrivals of a run, which store wrote.
 func (s *sorter) fill(q *sequence) error {
-	const atOnce = 256 // so that the batches of many runs take little memory
-	q.batch = slices.Grow(q.batch[:0], atOnce)
-	s.fills--
-	var fixed [8 + len(Client{})]byte
+	q.arrivals = make([]Arrival, min(q.left, 256)) // so that the batches of many runs take little memory
+	q.left -= len(q.arrivals)
 	text := s.buffer[:0]
-	for range min(q.arrivals, atOnce) {
+	for i := range q.arrivals {
+		a := &q.arrivals[i]
+		var fixed [8 + len(a.Client)]byte
 		if _, err := io.ReadFull(q.r, fixed[:]); err != nil {
 			return onDisk(err)
 		}
-		a := Arrival{int64(binary.LittleEndian.Uint64(fixed[:])), Client(fixed[8:])}
-		if s.out.entries != nil {
-			_, from, to := a.Client.reference()
-			start, end := len(text), len(text)+int(to-from)
+		a.Time, a.Client = int64(binary.LittleEndian.Uint64(fixed[:])), Client(fixed[8:])
+		if s.entries != nil {
+			from, to := a.Client.position()
+			start, end := len(text), len(text)+to-from
 			text = slices.Grow(text, end-start)[:end]
 			if _, err := io.ReadFull(q.r, text[start:]); err != nil {
 				return onDisk(err)
 			}
-			a.Client = reference(s.fills, start, end)
+			a.Client = position(start, end)
 		}
-		q.batch = append(q.batch, a)
 	}
-	q.rest, s.buffer = q.batch, text
-	q.arrivals -= len(q.batch)
-	s.out.take(s.fills, string(text), len(q.batch))
+	q.records, s.buffer = string(text), text
 	return nil
 }
 
@@ -240,6 +253,23 @@ func (s *sorter) close() error {
 
 func onDisk(err error) error { return fmt.Errorf("accesslog: sorting on disk: %w", err) }
 
+// position returns the Client of an entry's Arrival: the position of the entry's record.
+func position(from, to int) (c Client) {
+	binary.LittleEndian.PutUint64(c[:], uint64(from))
+	binary.LittleEndian.PutUint64(c[8:], uint64(to))
+	return c
+}
+
+func (c Client) position() (from, to int) {
+	return int(binary.LittleEndian.Uint64(c[:])), int(binary.LittleEndian.Uint64(c[8:]))
+}
+
+// record returns the record of an entry.
+func (b batch) record(a Arrival) string {
+	from, to := a.Client.position()
+	return b.records[from:to]
+}
+
 // sequences is a heap, ordered by the times of the next arrivals.
 type sequences []*sequence
 
@@ -250,18 +280,19 @@ func (q *sequences) Push(s any)        { *q = append(*q, s.(*sequence)) }
 func (q *sequences) Pop() any {
 	last := len(*q) - 1
 	s := (*q)[last]
+	(*q)[last] = nil // so that it is freed
 	*q = (*q)[:last]
 	return s
 }
 
 func (s *sequence) before(other *sequence) bool {
-	a, b := s.rest[0].Time, other.rest[0].Time
+	a, b := s.arrivals[0].Time, other.arrivals[0].Time
 	return a < b || a == b && s.place < other.place
 }
 
 // part returns what can be passed on next: the arrivals of the first sequence that precede those of all others.
 func (q sequences) part() []Arrival {
-	rest := q[0].rest
+	rest := q[0].arrivals
 	if len(q) == 1 {
 		return rest
 	}
@@ -269,7 +300,7 @@ func (q sequences) part() []Arrival {
 	if len(q) > 2 && q[2].before(other) {
 		other = q[2]
 	}
-	end := other.rest[0].Time
+	end := other.arrivals[0].Time
 	if q[0].place < other.place {
 		end++ // those of the same time too
 	}
@@ -281,28 +312,4 @@ func (q sequences) part() []Arrival {
 		n++
 	}
 	return rest[:n]
-}
-
-// batches is a free list of batches. It is safe for concurrent use.
-type batches struct{ free chan []Arrival }
-
-const batchSize = 2048 // about the number of lines in a block
-
-func (p batches) get() []Arrival {
-	select {
-	case b := <-p.free:
-		return b[:0]
-	default:
-		return make([]Arrival, 0, batchSize)
-	}
-}
-
-func (p batches) put(b []Arrival) {
-	if cap(b) < batchSize {
-		return
-	}
-	select {
-	case p.free <- b:
-	default:
-	}
 }

@@ -9,8 +9,6 @@ type Stats struct {
 	Samples   []Sample    `json:"malformed_lines,omitempty"` // the first of them
 	Unnamed   int64       `json:"unnamed"`                   // entries whose client is "-"
 
-	Bytes       int64 `json:"-"` // of text
-	Steps       int64 `json:"-"` // entries that are older than the previous one in the input
 	First, Last int64 `json:"-"` // times of the oldest and newest entry, if there are entries
 }
 
@@ -23,8 +21,6 @@ type FileStats struct {
 	Lines       int64  `json:"lines"`
 	Entries     int64  `json:"requests"`
 	Malformed   int64  `json:"malformed"`
-
-	Bytes int64 `json:"-"` // of text
 
 	// Proxied reports whether nearly all of the first lines have the same private client, and their last
 	// quoted text looks like X-Forwarded-For. Pattern is an Options.Format that reads the clients from
@@ -60,16 +56,13 @@ func (s *Stats) count(b *block, samples int) {
 	f.Lines += b.lines
 	f.Entries += entries
 	f.Malformed += b.malformed
-	f.Bytes += b.size
 	f.Torn = f.Torn || b.torn
 	s.Lines += b.lines
 	s.Malformed += b.malformed
-	s.Bytes += b.size
 	s.Unnamed += b.unnamed
 	if entries == 0 {
 		return
 	}
-	s.Steps += b.steps
 	oldest, newest := b.arrivals[0].Time, b.arrivals[entries-1].Time
 	if s.Entries == 0 {
 		s.First, s.Last = oldest, newest

@@ -6,6 +6,12 @@ import (
 	"strings"
 )
 
+var (
+	newline        = []byte{'\n'}
+	carriageReturn = []byte{'\r'}
+	byteOrderMark  = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
+)
+
 // cutWord skips leading spaces, and cuts s around the next space.
 func cutWord(s []byte) (word, rest []byte) { return cutSpace(trimSpaces(s)) }
 

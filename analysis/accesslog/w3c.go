@@ -6,13 +6,6 @@ import (
 	"strings"
 )
 
-// A directed layout is changed by lines that begin with #. direct returns the layout of the
-// lines that follow s, which is the layout itself if s changes nothing.
-type directed interface {
-	layout
-	direct(s []byte) layout
-}
-
 // columns is a format whose directives name its columns: the W3C extended log format, which
 // IIS and CloudFront write, and Zeek's. It is immutable; a directive creates a new one.
 type columns struct {
@@ -51,7 +44,8 @@ var columnsWanted = map[string]field{
 	"user_agent": {kind: header, header: "User-Agent"}, "referrer": {kind: header, header: "Referer"}, "cs(referrer)": {kind: header, header: "Referer"},
 }
 
-func (c *columns) direct(s []byte) layout {
+// direct returns the layout of the lines that follow s, a line that begins with #. This is c if s changes nothing.
+func (c *columns) direct(s []byte) *columns {
 	name, rest, found := bytes.Cut(s, []byte(":"))
 	if c.zeek {
 		name, rest, found = bytes.Cut(s, []byte("\t"))
@@ -89,6 +83,21 @@ func (c *columns) direct(s []byte) layout {
 		return c
 	}
 	return &next
+}
+
+// after returns the layout of the lines that follow text.
+func (c *columns) after(text []byte) *columns {
+	for {
+		if len(text) > 0 && text[0] == '#' {
+			line, _, _ := bytes.Cut(text, newline)
+			c = c.direct(bytes.TrimSuffix(line, carriageReturn))
+		}
+		next := bytes.Index(text, []byte("\n#"))
+		if next < 0 {
+			return c
+		}
+		text = text[next+1:]
+	}
 }
 
 func (c *columns) setFields(names []string) {
