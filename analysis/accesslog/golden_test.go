@@ -2,7 +2,6 @@ package accesslog_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +25,9 @@ func dump(t *testing.T, l *accesslog.Log) string {
 		fmt.Fprintf(&text, "\n\t%q %q %q %q %d", e.Method, e.Host, e.Path, e.Query, e.Status)
 		for _, f := range e.Header {
 			fmt.Fprintf(&text, "\n\t%s: %q", f.Name, f.Value)
+		}
+		if e.Attack {
+			text.WriteString("\n\tattack")
 		}
 		text.WriteByte('\n')
 		return nil
@@ -97,28 +99,5 @@ func TestExamples(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// The host of a URL takes precedence over that of a column, which takes precedence over that of a URL without a
-// scheme.
-func TestColumnHost(t *testing.T) {
-	for target, want := range map[string]string{
-		"/a": "column.example", "url.example/a": "column.example", "http://url.example/a": "url.example",
-	} {
-		name := filepath.Join(t.TempDir(), "access.log")
-		text := "#Fields: timestamp c-ip cs-method cs-uri cs-host sc-status\n1767366245 203.0.113.7 GET " + target + " column.example 200\n"
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		err := open(t, []string{name}, accesslog.Options{}).Entries(t.Context(), func(e *accesslog.Entry) error {
-			if e.Host != want || e.Path != "/a" {
-				t.Errorf("%s: host %q and path %q, want %q and /a", target, e.Host, e.Path, want)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
 	}
 }
