@@ -12,7 +12,7 @@ type block struct {
 	networks []netip.Prefix // for spread, those in which its networks are drawn
 	key      uint64
 
-	spread   *spread      // nil for other kinds
+	spread   *params      // nil for other kinds
 	anywhere bool         // for spread, the file gives no addresses
 	addrs    []netip.Addr // for spread, the clients' addresses
 }

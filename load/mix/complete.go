@@ -17,13 +17,13 @@ func (r *reader) complete() {
 		case 0:
 			r.Fail(d.place, "give it one of "+strictyaml.EnumerateAll(kindNames(), "and"), "this component has no kind")
 		case 1:
-			if d.Kind, d.Attack = d.word.name, d.word.attack; d.attack != nil {
+			if d.Kind, d.Attack = d.kind.name, d.kind.attack; d.attack != nil {
 				d.Attack = *d.attack
 			}
 			r.completeLooks(d)
 			r.countClients(d)
-			if k, ok := d.kind.(*spread); ok {
-				r.completeSpread(d, k)
+			if d.Kind == spread {
+				r.completeSpread(d)
 			}
 		default:
 			r.Fail(d.place, "make a component for each", "this component has %d kinds", d.kinds)
@@ -49,11 +49,11 @@ func (r *reader) completeTimes(d *draft) {
 
 // countClients sets the number of clients of a component. A flood has more clients than requests.
 func (r *reader) countClients(d *draft) {
-	if d.Clients = d.kind.clients(); d.Clients > 0 {
+	if d.Clients = d.params.clients; d.Clients > 0 {
 		return
 	}
-	flood := d.kind.(*randomKeys)
-	expected := float64(flood.rate.n) / flood.rate.per.Seconds() * (d.to - d.from).Seconds()
+	rate := d.params.rate
+	expected := float64(rate.n) / rate.per.Seconds() * (d.to - d.from).Seconds()
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
 	if d.clientsOf != nil {
 		r.Fail(d.clientsOf, "leave clients_of out", "every request of random_keys has its own client")
@@ -64,7 +64,7 @@ func (r *reader) countClients(d *draft) {
 func (r *reader) assign() {
 	var taken pool
 	for _, d := range r.drafts {
-		if _, drawn := d.kind.(*spread); drawn {
+		if d.Kind == spread {
 			continue // its networks are drawn outside the others
 		}
 		for _, p := range d.networks {
@@ -75,7 +75,7 @@ func (r *reader) assign() {
 		}
 	}
 	for _, d := range r.drafts {
-		if _, drawn := d.kind.(*spread); drawn || d.clientsOf != nil {
+		if d.Kind == spread || d.clientsOf != nil {
 			continue
 		}
 		if d.networks == nil {
@@ -106,19 +106,18 @@ func (r *reader) draw(taken pool) {
 			from.use(d.block.addr(client))
 		}
 	}
-	if slices.ContainsFunc(r.drafts, func(d *draft) bool { k, ok := d.kind.(*spread); return ok && k.shared > 0 }) {
+	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Kind == spread && d.params.shared > 0 }) {
 		for _, d := range r.drafts {
-			if !d.Attack && d.block != nil && d.kind.clients() > 0 {
+			if !d.Attack && d.block != nil && d.params.clients > 0 {
 				legitimate(d)
 			}
 		}
 	}
 	for _, d := range r.drafts {
-		k, ok := d.kind.(*spread)
-		if !ok {
+		if d.Kind != spread {
 			continue
 		}
-		d.block = &block{networks: d.networks, key: hash(d.Name), spread: k, anywhere: d.addresses == nil}
+		d.block = &block{networks: d.networks, key: hash(d.Name), spread: d.params, anywhere: d.addresses == nil}
 		if err := from.draw(d.block, stream(d.block.key)); err != nil {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
 		} else if !d.Attack {
@@ -132,7 +131,7 @@ func (r *reader) number() {
 	var next uint64
 	for _, flood := range []bool{false, true} {
 		for _, d := range r.drafts {
-			if d.clientsOf == nil && (d.kind.clients() == 0) == flood {
+			if d.clientsOf == nil && (d.params.clients == 0) == flood {
 				d.First = next
 				next += d.Clients
 			}
@@ -143,7 +142,7 @@ func (r *reader) number() {
 // free returns networks for a component without addresses.
 func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	whole := pool4
-	if d.kind.clients() == 0 {
+	if d.params.clients == 0 {
 		whole = pool6
 	}
 	p, err := taken.take(whole, d.Clients)
@@ -169,7 +168,7 @@ func (r *reader) share(d *draft) {
 		}
 		r.Fail(d.clientsOf, strictyaml.Suggest(name, all), "there is no component %s", strictyaml.Quote(name))
 		return
-	case r.drafts[at].kind.clients() == 0:
+	case r.drafts[at].params.clients == 0:
 		r.Fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", strictyaml.Quote(name))
 		return
 	case r.drafts[at].clientsOf != nil:
@@ -183,4 +182,27 @@ func (r *reader) share(d *draft) {
 		r.Fail(d.clientsOf, "use at most as many", "%s has only %d clients", strictyaml.Quote(name), o.Clients)
 	}
 	d.First, d.block = o.First, o.block
+}
+
+// completeSpread checks the prefix and the addresses of a spread component.
+func (r *reader) completeSpread(d *draft) {
+	if d.clientsOf != nil {
+		r.Fail(d.clientsOf, "leave clients_of out", "spread has its own clients")
+	}
+	prefix := d.params.prefix
+	if d.networks == nil {
+		d.networks = []netip.Prefix{pool4}
+		if prefix > 32 {
+			d.networks[0] = pool6
+		}
+	}
+	for _, p := range d.networks {
+		switch {
+		case p.Addr().Is4() != d.networks[0].Addr().Is4():
+			r.Fail(d.addresses, "make a component for each", "the addresses of spread are IPv4 and IPv6")
+			return
+		case p.Bits() > prefix || p.Addr().Is4() && prefix > 32:
+			r.Fail(d.addresses, "choose another prefix", "%v has no networks of length %d", p, prefix)
+		}
+	}
 }

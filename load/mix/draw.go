@@ -93,14 +93,14 @@ func (d *drawer) draw(b *block, random stream) error {
 // populate assigns addresses in networks, in turn, to the clients of b. They are unique, except that
 // all clients of a network that is a single address share it.
 func (d *drawer) populate(b *block, networks []netip.Prefix, key uint64) error {
-	b.addrs = make([]netip.Addr, b.spread.n)
+	b.addrs = make([]netip.Addr, b.spread.clients)
 	next := make([]uint64, len(networks)) // by network, the next address to try
-	for client := range b.spread.n {
+	for client := range b.spread.clients {
 		n := client % uint64(len(networks))
 		p, width := networks[n], indexBits(networks[n])
 		for taken := true; taken; next[n]++ {
 			if width > 0 && next[n] == 1<<width {
-				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, b.spread.n)
+				return fmt.Errorf("%v has too few free addresses for its share of %d clients", p, b.spread.clients)
 			}
 			a := within(p, permute(next[n], width, scramble(key^n)), key^client)
 			b.addrs[client], taken = a, width > 0 && d.used[clientOf(a)]

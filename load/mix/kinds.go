@@ -1,8 +1,8 @@
 package mix
 
-// The kinds of components in files.
-
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -10,44 +10,131 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A kindWord is the key of a kind in files.
-type kindWord struct {
+// A kind is the behaviour of a component.
+type kind struct {
 	name    string
-	attack  bool        // default
-	new     func() kind // with the defaults of its keys
-	request look        // defaults
+	keys    string // in files; a question mark follows a key that is required by another kind only
+	attack  bool   // default
+	request look   // defaults
+
+	// skips reports whether the generator follows setting.swing by skipping requests, because its times
+	// cannot be warped.
+	skips bool
+
+	// check records errors in the values of n, and sets defaults that depend on them.
+	check func(p *params, r *reader, n *yaml.Node)
+
+	// generator returns a generator of the requests. It may keep set.
+	generator func(p *params, set *setting) generator
 }
 
-var kindWords = []kindWord{
-	{"steady", false, func() kind { return &steady{members: lone} }, look{}},
-	{"zipf", false, func() kind { return &zipf{together: together{lone}} }, look{}},
-	{"pages", false, func() kind { return &pages{members: lone, think: 30 * time.Second, load: 2 * time.Second, assets: 10} }, look{}},
-	{"flash_crowd", false, func() kind { return &flashCrowd{together: together{lone}} }, look{}},
-	{"boundary", true, func() kind { return &boundary{members: lone, requests: 1, period: time.Minute, every: 2} }, look{}},
-	{"on_off", true, func() kind { return &onOff{members: lone, on: time.Second} }, look{}},
-	{"botnet", true, func() kind { return &botnet{members: lone, spread: 0.1} }, look{}},
-	{"spread", true, func() kind { return &spread{together: together{lone}, requests: 1, networks: 1, prefix: 24} }, look{}},
-	{"guessing", true, func() kind { return &guessing{steady{members: lone, poisson: true}} }, look{methods: []string{"POST"}, paths: []string{"/login"}, status: 401}},
-	{"random_keys", true, func() kind { return &randomKeys{together{members{rate: lone.rate}}} }, look{}},
+var kinds = []kind{
+	{name: "steady", keys: "clients rate poisson", check: (*params).each, generator: (*params).steady},
+	{name: "zipf", keys: "clients rate exponent offset", check: (*params).together, generator: (*params).zipf},
+	{name: "pages", keys: "clients think load assets", check: (*params).checkPages, generator: (*params).pages},
+	{name: "flash_crowd", keys: "clients rate ramp hold decay", check: (*params).checkFlashCrowd, generator: (*params).flashCrowd},
+	{name: "boundary", keys: "clients requests period width every", attack: true, skips: true, check: (*params).checkBoundary, generator: (*params).boundary},
+	{name: "on_off", keys: "clients rate on off", attack: true, check: (*params).checkOnOff, generator: (*params).onOff},
+	{name: "botnet", keys: "clients rate spread", attack: true, check: (*params).each, generator: (*params).botnet},
+	{name: spread, keys: "clients rate requests? networks prefix shared", attack: true, check: (*params).together, generator: (*params).spreadOut},
+	{name: "guessing", keys: "clients rate", attack: true, request: look{methods: []string{"POST"}, paths: []string{"/login"}, status: 401},
+		check: (*params).each, generator: (*params).poissonian},
+	{name: "random_keys", keys: "rate", attack: true, check: (*params).together, generator: (*params).randomKeys},
 }
 
-// lone replaces clients and a rate that are missing or invalid.
-var lone = members{1, rate{1, time.Second}}
+// Kinds that need more than a generator.
+const (
+	spread = "spread"
+	pages  = "pages"
+)
 
-func kindNames() []string {
-	list := make([]string, len(kindWords))
-	for i, k := range kindWords {
-		list[i] = k.name
+func kindNames() (list []string) {
+	for _, k := range kinds {
+		list = append(list, k.name)
 	}
 	return list
 }
 
-// kind reads the keys of a kind.
-func (r *reader) kind(node *yaml.Node, word *kindWord) kind {
-	k := word.new()
-	r.Mapping(node, word.name, "", k.keys(r))
-	k.check(r, node)
-	return k
+// params are the values of a kind's keys.
+type params struct {
+	clients uint64 // 0 if every request has a different one
+	rate    rate   // of each client, or of all together
+
+	poisson bool
+
+	exponent, offset float64 // of the shares of clients
+
+	think, load time.Duration // means
+	assets      uint64        // mean
+
+	ramp, hold, decay time.Duration
+
+	requests      uint64 // of each client
+	period, width time.Duration
+	every         int64 // n, to burst at every nth edge
+
+	on, off time.Duration
+
+	spread float64 // maximum difference, as a fraction of the rate
+
+	networks uint64
+	prefix   int     // prefix length of the networks
+	shared   float64 // fraction of networks that legitimate clients use as well
+}
+
+// usual are the defaults of all keys, and replace required values that are missing or invalid.
+var usual = params{
+	clients: 1, rate: rate{1, time.Second}, think: 30 * time.Second, load: 2 * time.Second, assets: 10,
+	requests: 1, period: time.Minute, every: 2, on: time.Second, spread: 0.1, networks: 1, prefix: 24,
+}
+
+// A rate is n requests per duration.
+type rate struct {
+	n   uint64
+	per time.Duration
+}
+
+// params reads the keys of a kind.
+func (r *reader) params(n *yaml.Node, k *kind) *params {
+	p := usual
+	all := []strictyaml.Field{
+		integer(r, "clients", "clients: 100, or how many there are", &p.clients, 1, maxClients),
+		r.rate("rate", "rate: 50/1m", &p.rate),
+		{Name: "poisson", Read: func(n *yaml.Node) { p.poisson = r.Boolean(n, "poisson", "write poisson: true") }},
+		r.fraction("exponent", "exponent: 1.1", &p.exponent, 10),
+		r.fraction("offset", "", &p.offset, 1e9),
+		r.span("think", "", &p.think, time.Second, maxPer),
+		r.span("load", "", &p.load, time.Millisecond, maxPer),
+		integer(r, "assets", "", &p.assets, 0, 1000),
+		r.span("ramp", "", &p.ramp, 0, maxPer),
+		r.span("hold", "", &p.hold, 0, maxPer),
+		r.span("decay", "", &p.decay, 0, maxPer),
+		integer(r, "requests", "requests: 100, or how many each client sends around an edge", &p.requests, 1, 1e6),
+		r.span("period", "period: 1m, or how long the windows of the limit are", &p.period, time.Second, maxPer),
+		r.span("width", "", &p.width, time.Millisecond, maxPer),
+		integer(r, "every", "", &p.every, 1, 1000),
+		r.span("on", "on: 30s", &p.on, time.Millisecond, maxPer),
+		r.span("off", "off: 5m", &p.off, 0, maxPer),
+		r.fraction("spread", "", &p.spread, 0.9),
+		integer(r, "networks", "networks: 200, or how many the clients are in", &p.networks, 1, maxClients),
+		integer(r, "prefix", "", &p.prefix, 8, 64),
+		r.fraction("shared", "", &p.shared, 1),
+	}
+	var fields []strictyaml.Field
+	for key := range strings.FieldsSeq(k.keys) {
+		name, optional := strings.CutSuffix(key, "?")
+		f := all[slices.IndexFunc(all, func(f strictyaml.Field) bool { return f.Name == name })]
+		if optional {
+			f.Need = ""
+		}
+		fields = append(fields, f)
+	}
+	if fields[0].Name != "clients" {
+		p.clients = 0
+	}
+	r.Mapping(n, k.name, "", fields)
+	k.check(&p, r, n)
+	return &p
 }
 
 // bound records an error if the total rate of n clients is too high.
@@ -57,94 +144,36 @@ func (r *reader) bound(node *yaml.Node, rate rate, n uint64) {
 	}
 }
 
-func (m *members) keys(r *reader) []strictyaml.Field {
-	return []strictyaml.Field{r.count(&m.n), r.rateOf(&m.rate)}
+func (p *params) each(r *reader, n *yaml.Node)     { r.bound(n, p.rate, p.clients) }
+func (p *params) together(r *reader, n *yaml.Node) { r.bound(n, p.rate, 1) }
+
+func (p *params) checkPages(r *reader, n *yaml.Node) {
+	r.bound(n, rate{p.assets + 1, p.think + p.load}, p.clients)
 }
 
-func (m *members) check(r *reader, node *yaml.Node) { r.bound(node, m.rate, m.n) }
-
-func (t *together) check(r *reader, node *yaml.Node) { r.bound(node, t.rate, 1) }
-
-func (k *steady) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), strictyaml.Field{Name: "poisson", Read: func(n *yaml.Node) {
-		k.poisson = r.Boolean(n, "poisson", "write poisson: true")
-	}})
-}
-
-func (k *guessing) keys(r *reader) []strictyaml.Field { return k.members.keys(r) }
-
-func (k *zipf) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), r.fraction("exponent", "exponent: 1.1", &k.exponent, 10), r.fraction("offset", "", &k.offset, 1e9))
-}
-
-func (k *randomKeys) keys(r *reader) []strictyaml.Field {
-	return []strictyaml.Field{r.rateOf(&k.rate)}
-}
-
-func (k *flashCrowd) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), r.span("ramp", "", &k.ramp, 0, maxPer), r.span("hold", "", &k.hold, 0, maxPer), r.span("decay", "", &k.decay, 0, maxPer))
-}
-
-func (k *flashCrowd) check(r *reader, node *yaml.Node) {
-	if k.ramp+k.hold+k.decay == 0 {
-		r.Fail(node, "write ramp: 30s, hold: 2m and decay: 10m", "this crowd is empty: it has no ramp, hold or decay")
+func (p *params) checkFlashCrowd(r *reader, n *yaml.Node) {
+	if p.ramp+p.hold+p.decay == 0 {
+		r.Fail(n, "write ramp: 30s, hold: 2m and decay: 10m", "this crowd is empty: it has no ramp, hold or decay")
 	}
-	k.together.check(r, node)
+	p.together(r, n)
 }
 
-func (k *boundary) keys(r *reader) []strictyaml.Field {
-	return []strictyaml.Field{
-		r.count(&k.n),
-		integer(r, "requests", "requests: 100, or how many each client sends around an edge", &k.requests, 1, 1e6),
-		r.span("period", "period: 1m, or how long the windows of the limit are", &k.period, time.Second, maxPer),
-		r.span("width", "", &k.width, time.Millisecond, maxPer),
-		integer(r, "every", "", &k.every, 1, 1000),
+func (p *params) checkBoundary(r *reader, n *yaml.Node) {
+	if p.width == 0 {
+		p.width = p.period / 10
 	}
-}
-
-func (k *boundary) check(r *reader, node *yaml.Node) {
-	if k.width == 0 {
-		k.width = k.period / 10
+	if p.width > p.period*time.Duration(p.every) {
+		r.Fail(n, "make width shorter", "the bursts of this component overlap")
 	}
-	if k.width > k.period*time.Duration(k.every) {
-		r.Fail(node, "make width shorter", "the bursts of this component overlap")
+	if p.period*time.Duration(p.every) > maxDuration {
+		r.Fail(n, "make period or every smaller", "there is more than a year between the bursts of this component")
 	}
-	if k.period*time.Duration(k.every) > maxDuration {
-		r.Fail(node, "make period or every smaller", "there is more than a year between the bursts of this component")
+	r.bound(n, rate{p.requests, p.width}, p.clients)
+}
+
+func (p *params) checkOnOff(r *reader, n *yaml.Node) {
+	if float64(p.rate.n)/p.rate.per.Seconds()*p.on.Seconds() > 1e9 {
+		r.Fail(n, "use steady", "a client of this component sends more than a billion requests before it pauses")
 	}
-	r.bound(node, rate{k.requests, k.width}, k.n)
-}
-
-func (k *onOff) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), r.span("on", "on: 30s", &k.on, time.Millisecond, maxPer), r.span("off", "off: 5m", &k.off, 0, maxPer))
-}
-
-func (k *onOff) check(r *reader, node *yaml.Node) {
-	if float64(k.rate.n)/k.rate.per.Seconds()*k.on.Seconds() > 1e9 {
-		r.Fail(node, "use steady", "a client of this component sends more than a billion requests before it pauses")
-	}
-	k.members.check(r, node)
-}
-
-func (k *botnet) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r), r.fraction("spread", "", &k.spread, 0.9))
-}
-
-func (k *pages) keys(r *reader) []strictyaml.Field {
-	return []strictyaml.Field{
-		r.count(&k.n), r.span("think", "", &k.think, time.Second, maxPer), r.span("load", "", &k.load, time.Millisecond, maxPer),
-		integer(r, "assets", "", &k.assets, 0, 1000),
-	}
-}
-
-func (k *pages) check(r *reader, node *yaml.Node) {
-	r.bound(node, rate{k.assets + 1, k.think + k.load}, k.n)
-}
-
-func (k *spread) keys(r *reader) []strictyaml.Field {
-	return append(k.members.keys(r),
-		integer(r, "requests", "", &k.requests, 1, 1e6),
-		integer(r, "networks", "networks: 200, or how many the clients are in", &k.networks, 1, maxClients),
-		integer(r, "prefix", "", &k.prefix, 8, 64),
-		r.fraction("shared", "", &k.shared, 1))
+	p.each(r, n)
 }

@@ -48,7 +48,8 @@ type Component struct {
 // A component is a Component and its behaviour.
 type component struct {
 	Component
-	kind     kind
+	kind     *kind
+	params   *params
 	from, to time.Duration // since the start of the mix
 	swing    swing
 	block    *block // shared by components with the same clients
@@ -123,7 +124,7 @@ func (m *Mix) Components() []Component {
 // returning returns the number of clients that may return. They have the lowest numbers.
 func (m *Mix) returning() (n uint64) {
 	for i := range m.components {
-		if c := &m.components[i]; c.kind.clients() > 0 {
+		if c := &m.components[i]; c.params.clients > 0 {
 			n = max(n, c.First+c.Clients)
 		}
 	}

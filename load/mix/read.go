@@ -30,7 +30,6 @@ type reader struct {
 type draft struct {
 	component
 	place     *yaml.Node
-	word      *kindWord
 	kinds     int   // number of kinds
 	attack    *bool // nil if missing
 	request   look
@@ -97,10 +96,10 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 		}},
 		{Name: "request", Read: func(n *yaml.Node) { r.Mapping(n, "request", "", r.lookFields(d)) }},
 	}
-	for i := range kindWords {
-		w := &kindWords[i]
-		fields = append(fields, strictyaml.Field{Name: w.name, Read: func(n *yaml.Node) {
-			d.word, d.kind = w, r.kind(n, w)
+	for i := range kinds {
+		k := &kinds[i]
+		fields = append(fields, strictyaml.Field{Name: k.name, Read: func(n *yaml.Node) {
+			d.kind, d.params = k, r.params(n, k)
 			d.kinds++
 		}})
 	}
@@ -155,15 +154,10 @@ func (r *reader) span(name, need string, to *time.Duration, low, high time.Durat
 	}}
 }
 
-// rateOf returns the key rate.
-func (r *reader) rateOf(to *rate) strictyaml.Field {
+// rate returns the key of a rate.
+func (r *reader) rate(name, need string, to *rate) strictyaml.Field {
 	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
-	return strictyaml.Field{Name: "rate", Need: "rate: 50/1m", Read: func(n *yaml.Node) { *to = value(r, n, "rate", hint, lone.rate, parseRate) }}
-}
-
-// count returns the key clients.
-func (r *reader) count(to *uint64) strictyaml.Field {
-	return integer(r, "clients", "clients: 100, or how many there are", to, 1, maxClients)
+	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) { *to = value(r, n, name, hint, *to, parseRate) }}
 }
 
 // integer returns the key of an integer from low to high, whose digits may be grouped by underscores.

@@ -73,14 +73,14 @@ func (r *reader) completeLooks(d *draft) {
 		}
 	}
 	or(&d.request.hosts, anyHost)
-	or(&d.request.methods, d.word.request.methods, anyMethod)
-	or(&d.request.paths, d.word.request.paths, anyPath)
+	or(&d.request.methods, d.kind.request.methods, anyMethod)
+	or(&d.request.paths, d.kind.request.paths, anyPath)
 	or(&d.agents, anyAgent)
 	if d.request.status == 0 {
-		d.request.status = max(d.word.request.status, 200)
+		d.request.status = max(d.kind.request.status, 200)
 	}
 	d.looks = []look{newLook(d.request.hosts, d.request.methods, d.request.paths, d.request.status)}
-	if _, views := d.kind.(*pages); views {
+	if d.kind.name == pages {
 		or(&d.assets, anyAsset)
 		d.looks = append(d.looks, newLook(d.request.hosts, anyMethod, d.assets, d.request.status))
 	} else if d.assetsAt != nil {

@@ -17,17 +17,6 @@ type Request struct {
 	Status    int    // of the origin's answer
 }
 
-// An arrival is a request of a generator.
-type arrival struct {
-	at     ticks  // in even time, see warp
-	client uint64 // within its component
-	look   uint8  // index in the looks of its component
-}
-
-// A generator sets a to the next request of a component, in order of time, and returns false if none
-// is left. The request may be after the component's end.
-type generator func(a *arrival) bool
-
 // A Source generates the requests of a mix one by one, ordered by time and then by component. Its
 // memory use grows with the number of clients, not of requests. It is not safe for concurrent use.
 // All sources of a mix generate the same requests.
@@ -55,19 +44,19 @@ type lane struct {
 // Source returns a source of the requests of m.
 func (m *Mix) Source() *Source {
 	s := &Source{mix: m, lanes: make([]*lane, len(m.components)), left: cmp.Or(m.Requests, 1<<64-1)}
-	s.add(m.start, func(kind) bool { return true })
+	s.add(m.start, func(*kind) bool { return true })
 	return s
 }
 
 // Begin aligns bursts around window edges with the clock, which reads now when the traffic begins.
 // It must be called before Next.
 func (s *Source) Begin(now time.Time) {
-	s.add(now.UnixMicro(), kind.skips)
+	s.add(now.UnixMicro(), func(k *kind) bool { return k.skips })
 }
 
 // add adds or replaces the lanes of components whose kind satisfies some. clock is the time at the
 // start by the clock of limits' windows, in microseconds since the epoch.
-func (s *Source) add(clock int64, some func(kind) bool) {
+func (s *Source) add(clock int64, some func(*kind) bool) {
 	var turns []turn
 	for i := range s.lanes {
 		if some(s.mix.components[i].kind) {
@@ -90,11 +79,11 @@ func (m *Mix) lane(i int, clock int64) *lane {
 	set := setting{stream: newStream(m.Seed, c.Name), start: clock + from, end: l.end, addresses: c.Clients}
 	if c.swing.period > 0 {
 		set.swing = newDiurnal(c.swing.period, c.swing.peak, c.swing.depth, l.start)
-		if !c.kind.skips() {
+		if !c.kind.skips {
 			l.warp = &warp{profile: set.swing}
 		}
 	}
-	l.next = c.kind.generator(&set)
+	l.next = c.kind.generator(c.params, &set)
 	return l
 }
 

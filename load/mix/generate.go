@@ -1,0 +1,241 @@
+package mix
+
+import "math/bits"
+
+// A generator sets a to the next request of a component, in order of time, and returns false if none
+// is left. The request may be after the component's end.
+type generator func(a *arrival) bool
+
+// An arrival is a request of a generator.
+type arrival struct {
+	at     ticks  // in even time, see warp
+	client uint64 // within its component
+	look   uint8  // index in the looks of its component
+}
+
+// A setting is what a generator needs besides the keys of its kind.
+type setting struct {
+	stream    stream
+	start     int64 // by the clock of limits' windows, in microseconds since the epoch
+	end       ticks
+	swing     *diurnal // nil if the rate is steady
+	addresses uint64   // number of the component's addresses
+}
+
+// steady generates the requests of clients that all send at the same rate.
+func (p *params) steady(set *setting) generator {
+	if p.poisson {
+		return p.poissonian(set)
+	}
+	gaps := newCadence(ticksOf(p.rate.per), p.rate.n*p.clients)
+	at, client := -(gaps.gap+1)/2, p.clients-1
+	return func(a *arrival) bool {
+		if client++; client == p.clients {
+			client = 0
+		}
+		at += gaps.draw()
+		a.at, a.client = at, client
+		return true
+	}
+}
+
+// poissonian is like steady at random times.
+func (p *params) poissonian(set *setting) generator {
+	return atRandom(set, rate{p.rate.n * p.clients, p.rate.per}, p.clients, uniform(p.clients))
+}
+
+// atRandom generates requests at random times, from clients that the function client draws. It ends
+// at the first one whose number is n or more.
+func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) generator {
+	gap, at := rate.gaps(), ticks(0)
+	return func(a *arrival) bool {
+		at += gap.draw(&set.stream)
+		a.at, a.client = at, client(&set.stream)
+		return a.client < n
+	}
+}
+
+// gaps returns the mean gap between requests at random times.
+func (r rate) gaps() mean { return newMean(ticksOf(r.per), r.n) }
+
+// uniform draws one of n clients.
+func uniform(n uint64) func(*stream) uint64 {
+	return func(s *stream) uint64 { return s.below(n) }
+}
+
+// zipf generates the requests of clients with Zipf-distributed shares: the share of the rth busiest is
+// proportional to (r+offset)^−exponent. Client 0 is the busiest.
+func (p *params) zipf(set *setting) generator {
+	shares := newAlias(zipfWeights(p.clients, p.exponent, p.offset))
+	return atRandom(set, p.rate, p.clients, func(s *stream) uint64 { return uint64(shares.draw(s)) })
+}
+
+// randomKeys generates a flood in which every request has its own client, until addresses run out.
+func (p *params) randomKeys(set *setting) generator {
+	return inOrder(p.rate, set, set.addresses, set.addresses)
+}
+
+// spreadOut generates the requests of clients that take turns until each has sent its requests.
+func (p *params) spreadOut(set *setting) generator {
+	return inOrder(p.rate, set, p.clients, p.clients*p.requests)
+}
+
+// inOrder generates requests at random times from n clients that take turns.
+func inOrder(rate rate, set *setting, n, requests uint64) generator {
+	turn := uint64(0)
+	return atRandom(set, rate, n, func(*stream) uint64 {
+		if turn++; turn > requests {
+			return n // all have sent their requests
+		}
+		return (turn - 1) % n
+	})
+}
+
+// flashCrowd generates the requests of clients that arrive all at once and leave again. The rate is that
+// of the peak.
+func (p *params) flashCrowd(set *setting) generator {
+	even := atRandom(set, p.rate, p.clients, uniform(p.clients))
+	shape := &warp{profile: &crowd{ticksOf(p.ramp), ticksOf(p.hold), ticksOf(p.decay)}}
+	return func(a *arrival) bool {
+		even(a)
+		a.at = shape.real(a.at)
+		return a.at != never
+	}
+}
+
+// boundary generates the requests of clients that burst around the edges of a limit's windows: they send
+// half of their requests just before an edge and half just after it.
+func (p *params) boundary(set *setting) generator {
+	step := p.period.Microseconds() * p.every
+	first := set.start + p.width.Microseconds()/2 // the earliest edge whose burst begins after the component
+	edge := ticks((first+step-1)/step*step-set.start) * perMicrosecond
+	width, all := ticksOf(p.width), p.clients*p.requests
+	var sent, turn uint64 // requests of this burst, and bursts before it
+	return func(a *arrival) bool {
+		for edge < set.end {
+			// (2·sent+1)/(2·all) of the width after the start of the burst.
+			hi, lo := bits.Mul64(uint64(width), 2*sent+1)
+			within, _ := bits.Div64(hi, lo, 2*all)
+			a.at, a.client = edge-width/2+ticks(within), sent%p.clients
+			skipped := set.swing != nil && set.swing.skipped(edge, scramble(uint64(set.stream)^turn<<32^a.client))
+			if sent++; sent == all {
+				sent, edge, turn = 0, edge+ticks(step)*perMicrosecond, turn+1
+			}
+			if !skipped {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// skipped reports whether a client that drew random skips the edge at a time. The lower the rate, the
+// more clients do.
+func (d *diurnal) skipped(at ticks, random uint64) bool {
+	most := uint64((1 + d.depth) * one)
+	drawn, _ := bits.Mul64(random, most)
+	return drawn >= d.busy(float64(at)/float64(d.period))
+}
+
+// inTurn generates the requests of n clients, each with its own schedule. first returns a client's
+// first turn. After each request, following changes t into the client's next turn, and returns the
+// look of the request.
+func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (look uint8)) generator {
+	turns := make([]turn, n)
+	for i := range turns {
+		turns[i] = first(uint32(i))
+	}
+	s := newSchedule(turns)
+	return func(a *arrival) bool {
+		t := &s[0]
+		a.at, a.client = t.at, uint64(t.client)
+		a.look = following(t)
+		s.down(0)
+		return true
+	}
+}
+
+// onOff generates the requests of clients that send evenly for a while and then pause, each with its own
+// phase. The rate is that during sending. All sending clients wait equally long, and so do all pausing ones, so two
+// queues replace the heap of inTurn.
+func (p *params) onOff(set *setting) generator {
+	gap, cycle := max(ticksOf(p.rate.per)/ticks(p.rate.n), 1), ticksOf(p.on+p.off)
+	burst := uint32((ticksOf(p.on) - 1) / gap) // requests of a cycle after its first
+	pause := cycle - ticks(burst)*gap
+	var begun, waiting []turn
+	for client := range uint32(p.clients) {
+		// The client's cycle began some time ago. Requests before the start are skipped.
+		ago := ticks(set.stream.below(uint64(cycle)))
+		if sent := (ago + gap - 1) / gap; sent <= ticks(burst) {
+			begun = append(begun, turn{at: sent*gap - ago, client: client, left: burst - uint32(sent)})
+		} else {
+			waiting = append(waiting, turn{at: cycle - ago, client: client, left: burst})
+		}
+	}
+	sending, pausing := newLine(begun, p.clients), newLine(waiting, p.clients)
+	return func(a *arrival) bool {
+		from := sending
+		if from.n == 0 || pausing.n > 0 && pausing.first().before(from.first()) {
+			from = pausing
+		}
+		t := from.pop()
+		a.at, a.client = t.at, uint64(t.client)
+		if t.left > 0 {
+			sending.push(turn{at: t.at + gap, client: t.client, left: t.left - 1})
+		} else {
+			pausing.push(turn{at: t.at + pause, client: t.client, left: burst})
+		}
+		return true
+	}
+}
+
+// botnet generates the requests of many clients that each send evenly, at a rate slightly below a given one.
+func (p *params) botnet(set *setting) generator {
+	key, spread := set.stream.next(), uint64(p.spread*one)
+	least := max(ticksOf(p.rate.per)/ticks(p.rate.n), 1) + 1
+	gap := func(client uint32) ticks {
+		slower := scramble(key^uint64(client)) >> 32 * spread >> 32
+		hi, lo := bits.Mul64(uint64(least), one)
+		gap, _ := bits.Div64(hi, lo, one-slower)
+		return ticks(gap)
+	}
+	return inTurn(p.clients, func(client uint32) turn {
+		return turn{at: ticks(set.stream.below(uint64(gap(client)))), client: client}
+	}, func(t *turn) uint8 {
+		t.at += gap(t.client)
+		return 0
+	})
+}
+
+// The looks of pages.
+const (
+	pageLook = iota
+	assetLook
+)
+
+// pages generates the requests of clients that load a page with a burst of assets, then think. In a turn, left
+// is twice the number of assets still to come, plus one if the request is itself an asset.
+func (p *params) pages(set *setting) generator {
+	random, think := &set.stream, rate{1, p.think}.gaps()
+	var between mean // assets
+	if p.assets > 0 {
+		between = rate{p.assets, p.load}.gaps()
+	}
+	return inTurn(p.clients, func(client uint32) turn {
+		return turn{at: think.draw(random), client: client}
+	}, func(t *turn) (look uint8) {
+		left := t.left >> 1
+		if t.left&1 == 1 {
+			look = assetLook
+		} else {
+			// From half to one and a half times the mean.
+			left = uint32(p.assets-p.assets/2) + uint32(random.below(p.assets/2*2+1))
+		}
+		if left > 0 {
+			t.at, t.left = t.at+between.draw(random), (left-1)<<1|1
+		} else {
+			t.at, t.left = t.at+think.draw(random), 0
+		}
+		return look
+	})
+}
