@@ -2,7 +2,6 @@ package accesslog_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -47,26 +46,30 @@ func combined(tb testing.TB, lines int) string {
 	return name
 }
 
+// benchmark reads a combined log of a million lines with the given options.
+func benchmark(b *testing.B, name string, o accesslog.Options, read func(l *accesslog.Log, n *int) error) {
+	for b.Loop() {
+		l, err := accesslog.Open([]string{name}, o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		if err := read(l, &n); err != nil || n != benchLines {
+			b.Fatal(n, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchLines, "ns/line")
+}
+
 const benchLines = 1_000_000
 
 func BenchmarkArrivals(b *testing.B) {
 	name := combined(b, benchLines)
 	for _, workers := range []int{1, 2} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
-			for b.Loop() {
-				l, err := accesslog.Open([]string{name}, accesslog.Options{Workers: workers})
-				if err != nil {
-					b.Fatal(err)
-				}
-				n := 0
-				if err := l.Arrivals(b.Context(), func(as []accesslog.Arrival) error { n += len(as); return nil }); err != nil {
-					b.Fatal(err)
-				}
-				if n != benchLines {
-					b.Fatal(n)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchLines, "ns/line")
+			benchmark(b, name, accesslog.Options{Workers: workers}, func(l *accesslog.Log, n *int) error {
+				return l.Arrivals(b.Context(), func(as []accesslog.Arrival) error { *n += len(as); return nil })
+			})
 		})
 	}
 }
@@ -76,46 +79,9 @@ func BenchmarkEntries(b *testing.B) {
 	name := combined(b, benchLines)
 	for need, fields := range map[string]accesslog.Fields{"all": accesslog.All, "path": accesslog.Addr | accesslog.Method | accesslog.Path} {
 		b.Run("need="+need, func(b *testing.B) {
-			for b.Loop() {
-				l, err := accesslog.Open([]string{name}, accesslog.Options{Need: fields})
-				if err != nil {
-					b.Fatal(err)
-				}
-				n := 0
-				if err := l.Entries(b.Context(), func(*accesslog.Entry) error { n++; return nil }); err != nil {
-					b.Fatal(err)
-				}
-				if n != benchLines {
-					b.Fatal(n)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchLines, "ns/line")
+			benchmark(b, name, accesslog.Options{Need: fields}, func(l *accesslog.Log, n *int) error {
+				return l.Entries(b.Context(), func(*accesslog.Entry) error { *n++; return nil })
+			})
 		})
 	}
-}
-
-// BenchmarkBare does the minimum that a program can do: find the lines and clients, and count.
-func BenchmarkBare(b *testing.B) {
-	name := combined(b, benchLines)
-	for b.Loop() {
-		f, err := os.Open(name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		clients := map[string]*int{}
-		s := bufio.NewScanner(f)
-		s.Buffer(make([]byte, 1<<20), 1<<20)
-		for s.Scan() {
-			line := s.Bytes()
-			client := line[:bytes.IndexByte(line, ' ')]
-			n := clients[string(client)]
-			if n == nil {
-				n = new(int)
-				clients[string(client)] = n
-			}
-			*n++
-		}
-		f.Close()
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchLines, "ns/line")
 }

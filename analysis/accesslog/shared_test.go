@@ -1,7 +1,9 @@
 package accesslog_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"testing"
@@ -18,6 +20,7 @@ type outcome struct {
 	Entries   int64
 	Malformed int64
 	Refused   string
+	Sum       string // of a trace: the beginning of the SHA-256 of its counted data
 }
 
 // samples are the outcomes of all samples from other log tools' test suites. Lines of error logs and lines that
@@ -77,10 +80,19 @@ var samples = map[string]outcome{
 	"webreadr/s3.log":                         {Format: "s3", Entries: 6},
 }
 
+// traces are the outcomes of the traces. An independent program computed the sums.
+var traces = map[string]outcome{
+	"airisdata.tsv.gz":   {Format: "trace", Entries: 206860, Sum: "2ad9e341e7193cbd"},
+	"bplogs.tsv.gz":      {Format: "trace", Entries: 496706, Sum: "c919ece91718cdaa"},
+	"esnote_2017.tsv.gz": {Format: "trace", Entries: 102972, Sum: "62887c858ebfb780"},
+	"srhegde.tsv.gz":     {Format: "trace", Entries: 105177, Sum: "47b8cbe40187cc3e"},
+	"xzymo.tsv.gz":       {Format: "trace", Entries: 49994, Sum: "583ec7e90b594a9b"},
+}
+
 // outcomeOf returns the outcome of a file, read as arrivals and as entries.
-func outcomeOf(t *testing.T, name string) outcome {
+func outcomeOf(t *testing.T, name string, workers int) outcome {
 	t.Helper()
-	l, err := accesslog.Open([]string{name}, accesslog.Options{})
+	l, err := accesslog.Open([]string{name}, accesslog.Options{Workers: workers})
 	if refused := new(accesslog.RefusedError); errors.As(err, &refused) {
 		if refused.Hint() == "" {
 			t.Errorf("error %v has no hint", err)
@@ -90,8 +102,18 @@ func outcomeOf(t *testing.T, name string) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrivals := int64(0)
-	if err := l.Arrivals(t.Context(), func(as []accesslog.Arrival) error { arrivals += int64(len(as)); return nil }); err != nil {
+	arrivals, sum := int64(0), sha256.New()
+	numbers := map[accesslog.Client]int{} // by first appearance
+	if err := l.Arrivals(t.Context(), func(as []accesslog.Arrival) error {
+		arrivals += int64(len(as))
+		for _, a := range as {
+			if _, known := numbers[a.Client]; !known {
+				numbers[a.Client] = len(numbers)
+			}
+			fmt.Fprintf(sum, "%d\t%d\n", a.Time/1e6, numbers[a.Client])
+		}
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	entries := int64(0)
@@ -108,23 +130,38 @@ func outcomeOf(t *testing.T, name string) outcome {
 	if arrivals != s.Entries || entries != s.Entries {
 		t.Errorf("%d arrivals and %d entries passed on, want %d", arrivals, entries, s.Entries)
 	}
-	return outcome{Format: s.Files[0].Format, Entries: s.Entries, Malformed: s.Malformed}
+	o := outcome{Format: s.Files[0].Format, Entries: s.Entries, Malformed: s.Malformed}
+	if o.Format == "trace" {
+		o.Sum = fmt.Sprintf("%x", sum.Sum(nil))[:16]
+	}
+	return o
 }
 
-func TestSamplesOfOtherTools(t *testing.T) {
-	dir := trace.Shared(t, "formats")
-	got := map[string]outcome{}
-	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == "README.md" {
-			return err
+func TestSharedLogs(t *testing.T) {
+	for _, test := range []struct {
+		dir     string
+		workers []int
+		want    map[string]outcome
+	}{
+		{"formats", []int{0}, samples},
+		{"traces", []int{1, 2, 4}, traces},
+	} {
+		dir := trace.Shared(t, test.dir)
+		for _, workers := range test.workers {
+			got := map[string]outcome{}
+			if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() || d.Name() == "README.md" {
+					return err
+				}
+				name, err := filepath.Rel(dir, path)
+				got[filepath.ToSlash(name)] = outcomeOf(t, path, workers)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s by %d workers (-want +got):\n%s", test.dir, workers, diff)
+			}
 		}
-		name, err := filepath.Rel(dir, path)
-		got[filepath.ToSlash(name)] = outcomeOf(t, path)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(samples, got); diff != "" {
-		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 }

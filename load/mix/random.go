@@ -55,10 +55,10 @@ var logs = func() (t [1<<logBits + 1]uint64) {
 	return t
 }()
 
-// exponential returns an exponentially distributed number with mean 1/ln 2, in units of 2⁻³²: −log₂
-// of a uniform one.
-func (s *stream) exponential() uint64 {
-	x := s.next() | 1
+// exponential turns uniform bits into an exponentially distributed number with mean 1/ln 2, in units of
+// 2⁻³²: −log₂ of the bits as a fraction.
+func exponential(uniform uint64) uint64 {
+	x := uniform | 1
 	zeros := bits.LeadingZeros64(x)
 	fraction := x << zeros << 1 // without the leading one
 	i := fraction >> (64 - logBits)
@@ -79,7 +79,7 @@ func newMean(t ticks, n uint64) mean {
 
 // draw returns one gap.
 func (m mean) draw(s *stream) ticks {
-	hi, lo := bits.Mul64(s.exponential(), uint64(m))
+	hi, lo := bits.Mul64(exponential(s.next()), uint64(m))
 	if hi >= 1<<29 {
 		return never
 	}
