@@ -20,6 +20,9 @@ func (r *reader) complete() {
 			if d.Kind, d.Attack = d.kind.name, d.kind.attack; d.attack != nil {
 				d.Attack = *d.attack
 			}
+			if d.kind.aligned && d.swing.period > 0 {
+				r.Fail(d.place, "leave diurnal out", "bursts at the edges of windows cannot follow the time of day")
+			}
 			r.completeLooks(d)
 			r.countClients(d)
 			if d.Kind == spread {

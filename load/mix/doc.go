@@ -57,8 +57,7 @@
 // Durations are whole numbers with the units d, h, m, s and ms. Rates are a number of
 // requests per duration: 50/1m, 2_000/s. With diurnal the rate swings around its average by
 // the depth, with the peak at the given time after midnight UTC. This moves requests but neither
-// adds nor removes any, except that it skips boundary bursts, which cannot be moved. Every
-// IPv6 client has its own /64.
+// adds nor removes any. Boundary bursts cannot be moved. Every IPv6 client has its own /64.
 //
 // # Over a log
 //

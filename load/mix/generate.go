@@ -18,8 +18,7 @@ type setting struct {
 	stream    stream
 	start     int64 // by the clock of limits' windows, in microseconds since the epoch
 	end       ticks
-	swing     *diurnal // nil if the rate is steady
-	addresses uint64   // number of the component's addresses
+	addresses uint64 // number of the component's addresses
 }
 
 // steady generates the requests of clients that all send at the same rate.
@@ -110,31 +109,20 @@ func (p *params) boundary(set *setting) generator {
 	first := set.start + p.width.Microseconds()/2 // the earliest edge whose burst begins after the component
 	edge := ticks((first+step-1)/step*step-set.start) * perMicrosecond
 	width, all := ticksOf(p.width), p.clients*p.requests
-	var sent, turn uint64 // requests of this burst, and bursts before it
+	sent := uint64(0) // requests of this burst
 	return func(a *arrival) bool {
-		for edge < set.end {
-			// (2·sent+1)/(2·all) of the width after the start of the burst.
-			hi, lo := bits.Mul64(uint64(width), 2*sent+1)
-			within, _ := bits.Div64(hi, lo, 2*all)
-			a.at, a.client = edge-width/2+ticks(within), sent%p.clients
-			skipped := set.swing != nil && set.swing.skipped(edge, scramble(uint64(set.stream)^turn<<32^a.client))
-			if sent++; sent == all {
-				sent, edge, turn = 0, edge+ticks(step)*perMicrosecond, turn+1
-			}
-			if !skipped {
-				return true
-			}
+		if edge >= set.end {
+			return false
 		}
-		return false
+		// (2·sent+1)/(2·all) of the width after the start of the burst.
+		hi, lo := bits.Mul64(uint64(width), 2*sent+1)
+		within, _ := bits.Div64(hi, lo, 2*all)
+		a.at, a.client = edge-width/2+ticks(within), sent%p.clients
+		if sent++; sent == all {
+			sent, edge = 0, edge+ticks(step)*perMicrosecond
+		}
+		return true
 	}
-}
-
-// skipped reports whether a client that drew random skips the edge at a time. The lower the rate, the
-// more clients do.
-func (d *diurnal) skipped(at ticks, random uint64) bool {
-	most := uint64((1 + d.depth) * one)
-	drawn, _ := bits.Mul64(random, most)
-	return drawn >= d.busy(float64(at)/float64(d.period))
 }
 
 // inTurn generates the requests of n clients, each with its own schedule. first returns a client's

@@ -17,9 +17,8 @@ type kind struct {
 	attack  bool   // default
 	request look   // defaults
 
-	// skips reports whether the generator follows setting.swing by skipping requests, because its times
-	// cannot be warped.
-	skips bool
+	// aligned reports whether requests are aligned with limits' windows. Their times cannot be warped.
+	aligned bool
 
 	// check records errors in the values of n, and sets defaults that depend on them.
 	check func(p *params, r *reader, n *yaml.Node)
@@ -33,7 +32,7 @@ var kinds = []kind{
 	{name: "zipf", keys: "clients rate exponent offset", check: (*params).together, generator: (*params).zipf},
 	{name: "pages", keys: "clients think load assets", check: (*params).checkPages, generator: (*params).pages},
 	{name: "flash_crowd", keys: "clients rate ramp hold decay", check: (*params).checkFlashCrowd, generator: (*params).flashCrowd},
-	{name: "boundary", keys: "clients requests period width every", attack: true, skips: true, check: (*params).checkBoundary, generator: (*params).boundary},
+	{name: "boundary", keys: "clients requests period width every", attack: true, aligned: true, check: (*params).checkBoundary, generator: (*params).boundary},
 	{name: "on_off", keys: "clients rate on off", attack: true, check: (*params).checkOnOff, generator: (*params).onOff},
 	{name: "botnet", keys: "clients rate spread", attack: true, check: (*params).each, generator: (*params).botnet},
 	{name: spread, keys: "clients rate requests? networks prefix shared", attack: true, check: (*params).together, generator: (*params).spreadOut},

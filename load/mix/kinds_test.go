@@ -280,28 +280,6 @@ components:
 	}
 }
 
-// Bursts keep to boundaries at any time of day; there are fewer at night.
-func TestBoundaryDiurnal(t *testing.T) {
-	clients := byClient(of(t, "24h", "boundary: {clients: 20, requests: 10, period: 1m, every: 1}\n  diurnal: {depth: 1, peak: 12h}"))
-	var day, night float64
-	for _, times := range clients {
-		for i := 0; i < len(times); i += 10 {
-			edge := (times[i] + 30e6) / 60e6
-			for _, at := range times[i:min(i+10, len(times))] {
-				between(t, "distance from the edge", float64(at-edge*60e6), -3e6, 3e6)
-			}
-			if hour := edge / 60; hour >= 6 && hour < 18 {
-				day++
-			} else {
-				night++
-			}
-		}
-	}
-	// Half of 20·1440 bursts; of these, half ± 1/π by day.
-	between(t, "bursts by day", day, 11_786*0.97, 11_786*1.03)
-	between(t, "bursts by night", night, 2614*0.94, 2614*1.06)
-}
-
 func TestOnOff(t *testing.T) {
 	clients := byClient(of(t, "1h", "on_off: {clients: 40, rate: 2/s, on: 20s, off: 40s}"))
 	if len(clients) != 40 {

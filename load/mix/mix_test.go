@@ -54,10 +54,10 @@ func TestOutputIsStable(t *testing.T) {
 		o          mix.WriteOptions
 		want       string
 	}{
-		{"trace", "all", mix.WriteOptions{}, "8d05a53374feddf8b664889f4c9d9c3801be05d02d60aa14d5e9c4377aa83c3a"},
-		{"trace with fractions", "all", mix.WriteOptions{Fraction: true}, "100cbd838b3325f46bc9e55e1e2a8cafb077f254647875f3bd1982394594f1ab"},
-		{"combined", "all", mix.WriteOptions{Format: mix.Combined}, "e8c68b41ae86841e545db1f8235bf29b95b33c5987dcbcb5506b4710d3526e7d"},
-		{"json", "all", mix.WriteOptions{Format: mix.JSON}, "b9cf89e17e627ca8d7e275889952f45e79c9405d6deb94e96747c271c6b719ae"},
+		{"trace", "all", mix.WriteOptions{}, "d3681b9fb13ff8abd1408d9960ca36f3da1f500e0c4a4294e4e2228e30cc852d"},
+		{"trace with fractions", "all", mix.WriteOptions{Fraction: true}, "ba91e5fcf2beaccd4aa6d31cb2c60d82d26df10f62e19d25bebeef03f7945893"},
+		{"combined", "all", mix.WriteOptions{Format: mix.Combined}, "3d73f291ef781471be0e4da4a88e8a67b69e9f5624bc52d13643d0d34f81caa5"},
+		{"json", "all", mix.WriteOptions{Format: mix.JSON}, "cf78d857631b4f271ae6357f29d9c8a2c595b7025113ea16518219c5d5d76903"},
 		{"spread", "spread", mix.WriteOptions{Format: mix.JSON}, "b9da3c48e9b8c38c1107660af566acc8dfa5396bc3f09312ea3ccf3dd6fef1b9"},
 	} {
 		h := sha256.New()

@@ -51,7 +51,7 @@ func (m *Mix) Source() *Source {
 // Begin aligns bursts around window edges with the clock, which reads now when the traffic begins.
 // It must be called before Next.
 func (s *Source) Begin(now time.Time) {
-	s.add(now.UnixMicro(), func(k *kind) bool { return k.skips })
+	s.add(now.UnixMicro(), func(k *kind) bool { return k.aligned })
 }
 
 // add adds or replaces the lanes of components whose kind satisfies some. clock is the time at the
@@ -78,10 +78,7 @@ func (m *Mix) lane(i int, clock int64) *lane {
 	l.random = newStream(m.Seed, c.Name+" looks")
 	set := setting{stream: newStream(m.Seed, c.Name), start: clock + from, end: l.end, addresses: c.Clients}
 	if c.swing.period > 0 {
-		set.swing = newDiurnal(c.swing.period, c.swing.peak, c.swing.depth, l.start)
-		if !c.kind.skips {
-			l.warp = &warp{profile: set.swing}
-		}
+		l.warp = &warp{profile: newDiurnal(c.swing.period, c.swing.peak, c.swing.depth, l.start)}
 	}
 	l.next = c.kind.generator(c.params, &set)
 	return l
