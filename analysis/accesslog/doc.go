@@ -49,6 +49,6 @@
 //
 // Entries are returned in chronological order, those with the same time in the order of the
 // files and lines. Servers log requests when they end, so a log is always slightly out of
-// order: Options.Buffer entries are held back to sort them. Options.Sort controls what
-// happens if an entry comes even later.
+// order: Options.Buffer entries are held back to sort them. An entry that comes
+// even later is an error, unless Options.Disk is set.
 package accesslog

@@ -43,7 +43,7 @@ func FuzzRead(f *testing.F) {
 			Clients                   []accesslog.Client
 		}
 		run := func(entries bool, workers, block int) (r result, ok bool) {
-			o := accesslog.Options{Format: format, Workers: workers, MaxLine: 4096, Sort: accesslog.SortDisk}.WithBlocks(block)
+			o := accesslog.Options{Format: format, Workers: workers, MaxLine: 4096, Disk: true}.WithBlocks(block)
 			l, err := accesslog.OpenWith([]string{"-"}, bytes.NewReader(data), o)
 			if err != nil {
 				if refused := new(accesslog.RefusedError); errors.As(err, &refused) && refused.Hint() == "" {

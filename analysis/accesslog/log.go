@@ -35,8 +35,10 @@ type Options struct {
 	// take 24 MB as arrivals; entries also take the size of their needed fields.
 	Buffer int
 
-	// Sort controls what happens to entries that are too late for Buffer.
-	Sort Sort
+	// Disk makes the log be sorted before anything is returned, on disk if there are more than Buffer
+	// entries. Each entry takes 24 bytes of disk, and if whole entries are read, the size of its needed
+	// fields. Without it, an entry that is too late for Buffer is an OrderError.
+	Disk bool
 
 	// TempDir is the directory for sorting on disk. If empty, os.TempDir.
 	TempDir string
@@ -50,25 +52,9 @@ type Options struct {
 	block int // size of a block, in bytes; if zero, 256 KiB
 }
 
-// Sort is a way to sort entries.
-type Sort int
-
-const (
-	// SortMemory holds back Options.Buffer entries, and fails with an OrderError if an
-	// entry comes even later.
-	SortMemory Sort = iota
-	// SortDisk sorts everything before it returns anything, on disk if there are more than
-	// Options.Buffer entries. Each entry takes 24 bytes of disk, and if whole entries are
-	// read, the size of its needed fields.
-	SortDisk
-)
-
 func (o Options) withDefaults() (Options, error) {
 	if o.Workers < 0 || o.Buffer < 0 || o.MaxLine < 0 || o.Samples < 0 {
 		return o, errors.New("accesslog: options must not be negative")
-	}
-	if o.Sort < SortMemory || o.Sort > SortDisk {
-		return o, fmt.Errorf("accesslog: unknown sort %d", o.Sort)
 	}
 	if o.Location == nil {
 		o.Location = time.UTC
@@ -109,7 +95,6 @@ type Log struct {
 	sources []*source
 	read    atomic.Int64 // bytes, as stored
 	total   int64
-	passes  int
 	stats   Stats
 }
 
@@ -171,10 +156,8 @@ func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
 // file, compressed bytes. The total is 0 if not all files are regular. Progress is safe for
 // concurrent use.
 func (l *Log) Progress() (read, total int64) {
-	for _, s := range l.sources {
-		if s.size == 0 && !s.regular {
-			return l.read.Load(), 0
-		}
+	if !l.again() {
+		return l.read.Load(), 0
 	}
 	return l.read.Load(), l.total
 }

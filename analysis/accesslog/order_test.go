@@ -96,7 +96,7 @@ func TestOrder(t *testing.T) {
 			Format:  "trace",
 			Workers: rapid.IntRange(1, 4).Draw(rt, "workers"),
 			Buffer:  rapid.SampledFrom([]int{1, 10, 100, 1000}).Draw(rt, "buffer"),
-			Sort:    rapid.SampledFrom([]accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk}).Draw(rt, "sort"),
+			Disk:    rapid.Bool().Draw(rt, "disk"),
 			TempDir: t.TempDir(),
 		}.WithBlocks(rapid.SampledFrom([]int{40, 300, 100_000}).Draw(rt, "block"))
 		var got []at
@@ -104,10 +104,10 @@ func TestOrder(t *testing.T) {
 		entries := rapid.Bool().Draw(rt, "entries")
 		err := read(t.Context(), l, entries, &got)
 		if tooLate := new(accesslog.OrderError); errors.As(err, &tooLate) {
-			if late < o.Buffer || o.Sort == accesslog.SortDisk {
+			if late < o.Buffer || o.Disk {
 				rt.Errorf("lines that are at most %d late are too late for a buffer of %d", late, o.Buffer)
 			}
-			got, o.Sort = nil, accesslog.SortDisk
+			got, o.Disk = nil, true
 			l = open(t, names, o)
 			err = read(t.Context(), l, entries, &got)
 		}
@@ -142,7 +142,7 @@ func TestOrderWithinBuffer(t *testing.T) {
 			}
 			lines = append(lines, line)
 		}
-		o := accesslog.Options{Format: "trace", Buffer: 100, Sort: accesslog.SortMemory}.WithBlocks(40)
+		o := accesslog.Options{Format: "trace", Buffer: 100}.WithBlocks(40)
 		var got []at
 		if err := read(t.Context(), open(t, files(t, lines), o), back%2 == 0, &got); err != nil {
 			t.Fatalf("%d lines late: %v", back, err)
@@ -201,8 +201,8 @@ func TestTooLate(t *testing.T) {
 // An error of the callback ends the pass, and no temporary file is left.
 func TestStop(t *testing.T) {
 	stop := errors.New("enough")
-	for _, sort := range []accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk} {
-		o := accesslog.Options{Format: "trace", Buffer: 10, Sort: sort, TempDir: t.TempDir()}.WithBlocks(100)
+	for _, disk := range []bool{false, true} {
+		o := accesslog.Options{Format: "trace", Buffer: 10, Disk: disk, TempDir: t.TempDir()}.WithBlocks(100)
 		l := open(t, files(t, late(10_000)[:10_000]), o)
 		if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v, want %v", err, stop)

@@ -11,15 +11,12 @@ import (
 // pass reads all of the input: one goroutine reads blocks, workers parse them, and the caller's goroutine sorts their
 // entries and passes them on.
 func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
-	if l.passes++; l.passes > 1 && !l.again() {
-		return errors.New("accesslog: the input can only be read once")
-	}
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
 		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied, Pattern: s.pattern}
 	}
-	o.ctx, o.limit, o.disk, o.dir = ctx, l.o.Buffer, l.o.Sort == SortDisk, l.o.TempDir
+	o.ctx, o.limit, o.disk, o.dir = ctx, l.o.Buffer, l.o.Disk, l.o.TempDir
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)

@@ -340,7 +340,7 @@ func TestUnreadable(t *testing.T) {
 	if _, err := accesslog.OpenWith([]string{"-"}, broken, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "stdin: broken") {
 		t.Errorf("error %v, want one with \"stdin: broken\"", err)
 	}
-	for _, o := range []accesslog.Options{{Workers: -1}, {Sort: 7}, {Sort: -1}} {
+	for _, o := range []accesslog.Options{{Workers: -1}, {Buffer: -1}, {MaxLine: -1}, {Samples: -1}} {
 		if _, err := accesslog.Open(nil, o); err == nil {
 			t.Errorf("Open with %+v: no error", o)
 		}
@@ -354,9 +354,9 @@ func TestAttack(t *testing.T) {
 {"time":1767366248,"remote_addr":"somebody","uri":"/","status":200,"attack":false}
 {"time":1767366245,"remote_addr":"203.0.113.9","uri":"/","status":200,"attack":"sqli"}
 `
-	for _, sort := range []accesslog.Sort{accesslog.SortMemory, accesslog.SortDisk} {
+	for _, disk := range []bool{false, true} {
 		for _, need := range []accesslog.Fields{accesslog.All, accesslog.Addr | accesslog.Method} {
-			l := open(t, []string{save(t, []byte(text))}, accesslog.Options{Need: need, Sort: sort})
+			l := open(t, []string{save(t, []byte(text))}, accesslog.Options{Need: need, Disk: disk})
 			var got []string
 			err := l.Entries(t.Context(), func(e *accesslog.Entry) error {
 				got = append(got, fmt.Sprint(e.Client, " ", e.Attack))
@@ -364,7 +364,7 @@ func TestAttack(t *testing.T) {
 			})
 			want := []string{"203.0.113.9 false", "2001:db8::7 true", "203.0.113.7 true", "somebody false"}
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {
-				t.Errorf("sort %v, need %b: %v (-want +got):\n%s", sort, need, err, diff)
+				t.Errorf("on disk %v, need %b: %v (-want +got):\n%s", disk, need, err, diff)
 			}
 		}
 	}

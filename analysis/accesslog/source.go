@@ -30,9 +30,7 @@ type source struct {
 	proxied     bool   // the client is a proxy
 	pattern     string // if proxied, reads the real clients
 
-	// If the source is not regular: the file that Open opened, and the text read from it.
-	held *file
-	head []byte
+	held *file // if the source is not regular: the file that Open opened
 }
 
 // A file is an open source. Reading from it returns decompressed text.
@@ -82,7 +80,8 @@ func (s *source) inspect() error {
 		s.log.read.Store(0)
 		return f.Close()
 	}
-	s.held, s.head = f, head
+	f.Reader = io.MultiReader(bytes.NewReader(head), f.Reader)
+	s.held = f
 	return nil
 }
 
@@ -96,7 +95,6 @@ func (s *source) take() (*file, error) {
 		return nil, fmt.Errorf("accesslog: %s can only be read once", s.name)
 	}
 	s.held = nil
-	f.Reader = io.MultiReader(bytes.NewReader(s.head), f.Reader)
 	return f, nil
 }
 

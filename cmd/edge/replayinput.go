@@ -81,11 +81,9 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 		return nil, err
 	}
 	in := &input{files: files, stderr: stderr, progress: f.progress}
-	o := accesslog.Options{Format: format, Location: f.zone, Need: need, Workers: f.workers, TempDir: f.tempDir}
-	if f.sort == "disk" {
-		o.Sort = accesslog.SortDisk
-	}
-	in.log, err = accesslog.OpenWith(files, stdin, o)
+	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
+		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir,
+	})
 	return in, err
 }
 
