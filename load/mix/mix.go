@@ -78,12 +78,6 @@ func Names() []string {
 	return files
 }
 
-// Text returns the file of a bundled mix, and reports whether there is such a mix.
-func Text(name string) ([]byte, bool) {
-	text, err := mixes.ReadFile("mixes/" + name + ".yaml")
-	return text, err == nil
-}
-
 // Rules returns the rules that a bundled mix is made for, and reports whether there are any.
 func Rules(name string) ([]byte, bool) {
 	text, err := mixes.ReadFile("mixes/rules/" + name + ".yaml")
@@ -94,7 +88,10 @@ func Rules(name string) ([]byte, bool) {
 // invalid file is a [strictyaml.Errors].
 func Load(spec string) (*Mix, error) {
 	if slices.Contains(Names(), spec) {
-		text, _ := Text(spec)
+		text, err := mixes.ReadFile("mixes/" + spec + ".yaml")
+		if err != nil {
+			return nil, fmt.Errorf("mix: %w", err)
+		}
 		return Parse(spec+".yaml", text)
 	}
 	text, err := os.ReadFile(spec)

@@ -48,10 +48,6 @@ type WriteOptions struct {
 
 	// Fraction writes the times of a trace with six decimals.
 	Fraction bool
-
-	// Progress, if not nil, is called a few times per MiB with the number of requests written
-	// and their share of the traffic, from 0 to 1.
-	Progress func(requests uint64, share float64)
 }
 
 const (
@@ -90,26 +86,11 @@ func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 				return requests, errors.New("mix: a trace cannot have more clients")
 			}
 			b = b[:0]
-			if o.Progress != nil {
-				o.Progress(requests, m.share(l, requests))
-			}
 		}
 		if l == nil {
 			return requests, nil
 		}
 	}
-}
-
-// share returns the fraction of the traffic that has been written, if l has the last request.
-func (m *Mix) share(l *lane, requests uint64) float64 {
-	if l == nil {
-		return 1
-	}
-	share := float64(l.time-m.start) / float64(m.duration.Microseconds())
-	if m.Requests > 0 {
-		share = max(share, float64(requests)/float64(m.Requests))
-	}
-	return share
 }
 
 // An encoder appends lines to a buffer.
