@@ -17,25 +17,21 @@ const (
 
 func ticksOf(d time.Duration) ticks { return ticks(d.Microseconds()) * perMicrosecond }
 
-// A profile is the rate of a component over time relative to its average, in constant steps.
-type profile interface {
-	// step returns the length of the ith step and its relative rate, in units of 2⁻³². Both
-	// are 0 after the last step.
-	step(i int) (length ticks, busy uint64)
-}
+// A profile is the rate of a component over time relative to its average, in constant steps. It returns
+// the length of the ith step and its relative rate, in units of 2⁻³². Both are 0 after the last step.
+type profile func(i int) (length ticks, busy uint64)
 
 // A warp maps the even time of a generator to real time so that its requests follow a profile:
 // where its rate is 2, requests are twice as dense as on average. No request is lost or added, and
 // evenly spaced requests stay evenly spaced locally. Times must be passed in order.
 type warp struct {
-	profile   profile
-	next      int   // the step after the current one
-	from      ticks // start of the current step, in real time
-	even      ticks // the same, in even time
-	length    ticks
-	evenly    ticks  // length in even time
-	stretch   uint64 // real time per even time, in units of 2⁻³²
-	exhausted bool
+	profile profile
+	next    int   // the step after the current one
+	from    ticks // start of the current step, in real time
+	even    ticks // the same, in even time
+	length  ticks
+	evenly  ticks  // length in even time
+	stretch uint64 // real time per even time, in units of 2⁻³²
 }
 
 // real converts an even time to real time. It returns never after the end of the profile.
@@ -49,85 +45,69 @@ func (w *warp) real(t ticks) ticks {
 	return w.from + min(ticks(hi<<32|lo>>32), w.length)
 }
 
+// advance goes on to the next step, and reports whether there is one.
 func (w *warp) advance() bool {
-	if w.exhausted {
-		return false
-	}
 	w.from, w.even = w.from+w.length, w.even+w.evenly
 	var busy uint64
-	w.length, busy = w.profile.step(w.next)
+	w.length, busy = w.profile(w.next)
 	w.next++
-	if w.exhausted = w.length == 0; w.exhausted {
-		return false
-	}
 	hi, lo := bits.Mul64(uint64(w.length), busy)
 	w.evenly = ticks(hi<<32 | lo>>32)
 	if w.evenly > 0 {
 		w.stretch, _ = bits.Div64(uint64(w.length)>>32, uint64(w.length)<<32, uint64(w.evenly))
 	}
-	return true
+	return w.length > 0
 }
 
 const one = 1 << 32 // average rate
 
-// A diurnal is a profile that swings once per period, by depth around the average.
-type diurnal struct {
-	period ticks
-	offset uint64 // time from a peak to the component's start, in units of 2⁻⁶⁴ periods
-	depth  float64
-}
-
 // diurnalSteps is the number of steps per period: for a day, each is 5 minutes.
 const diurnalSteps = 288
 
-func newDiurnal(period, peak time.Duration, depth float64, start int64) *diurnal {
-	d := &diurnal{period: ticksOf(period), depth: depth}
-	behind := (start - peak.Microseconds()) % period.Microseconds()
+// profile returns a profile that swings once per period, by depth around the average, of a component
+// that starts at start.
+func (s swing) profile(start int64) profile {
+	period := ticksOf(s.period)
+	behind := (start - s.peak.Microseconds()) % s.period.Microseconds()
 	if behind < 0 {
-		behind += period.Microseconds()
+		behind += s.period.Microseconds()
 	}
-	d.offset, _ = bits.Div64(uint64(behind), 0, uint64(period.Microseconds()))
-	return d
-}
-
-func (d *diurnal) step(i int) (ticks, uint64) {
-	turn, within := ticks(i/diurnalSteps), ticks(i%diurnalSteps)
-	begin := func(k ticks) ticks {
-		return turn*d.period + d.period/diurnalSteps*k + d.period%diurnalSteps*k/diurnalSteps
+	offset, _ := bits.Div64(uint64(behind), 0, uint64(s.period.Microseconds())) // from a peak to start, in units of 2⁻⁶⁴ periods
+	return func(i int) (ticks, uint64) {
+		turn, within := ticks(i/diurnalSteps), ticks(i%diurnalSteps)
+		begin := func(k ticks) ticks {
+			return turn*period + period/diurnalSteps*k + period%diurnalSteps*k/diurnalSteps
+		}
+		periods := (float64(within) + 0.5) / diurnalSteps // since start
+		cosine := math.Cos(2 * math.Pi * (periods + float64(offset>>11)/(1<<53)))
+		return begin(within+1) - begin(within), uint64((1 + float64(s.depth*cosine)) * one)
 	}
-	return begin(within+1) - begin(within), d.busy((float64(within) + 0.5) / diurnalSteps)
 }
-
-// busy returns the relative rate the given number of periods after the component's start.
-func (d *diurnal) busy(periods float64) uint64 {
-	swing := math.Cos(2 * math.Pi * (periods + float64(d.offset>>11)/(1<<53)))
-	return uint64((1 + float64(d.depth*swing)) * one)
-}
-
-// A crowd is a profile that rises, holds its peak and falls. Its average is its peak.
-type crowd struct{ ramp, hold, decay ticks }
 
 // rampSteps is the number of steps per slope.
 const rampSteps = 256
 
-func (c *crowd) step(i int) (ticks, uint64) {
+// crowd returns a profile that rises, holds its peak and falls. Its average is its peak.
+func crowd(ramp, hold, decay ticks) profile {
 	share := func(of ticks, k int) ticks { return of/rampSteps*ticks(k) + of%rampSteps*ticks(k)/rampSteps }
 	slope := func(of ticks, k int) (ticks, uint64) {
 		return share(of, k+1) - share(of, k), uint64(2*k+1) * one / (2 * rampSteps)
 	}
-	switch {
-	case i < rampSteps && c.ramp > 0:
-		return slope(c.ramp, i)
-	case i < rampSteps:
-		return 1, 0
-	case i == rampSteps && c.hold > 0:
-		return c.hold, one
-	case i == rampSteps:
-		return 1, 0
-	case i <= 2*rampSteps && c.decay > 0:
-		length, _ := slope(c.decay, i-rampSteps-1)
-		_, busy := slope(c.decay, 2*rampSteps-i)
-		return length, busy
+	return func(i int) (ticks, uint64) {
+		switch {
+		case i < rampSteps && ramp > 0:
+			return slope(ramp, i)
+		case i < rampSteps:
+			return 1, 0
+		case i == rampSteps && hold > 0:
+			return hold, one
+		case i == rampSteps:
+			return 1, 0
+		case i <= 2*rampSteps && decay > 0:
+			length, _ := slope(decay, i-rampSteps-1)
+			_, busy := slope(decay, 2*rampSteps-i)
+			return length, busy
+		}
+		return 0, 0
 	}
-	return 0, 0
 }

@@ -94,7 +94,7 @@ func inOrder(rate rate, set *setting, n, requests uint64) generator {
 // of the peak.
 func (p *params) flashCrowd(set *setting) generator {
 	even := atRandom(set, p.rate, p.clients, uniform(p.clients))
-	shape := &warp{profile: &crowd{ticksOf(p.ramp), ticksOf(p.hold), ticksOf(p.decay)}}
+	shape := &warp{profile: crowd(ticksOf(p.ramp), ticksOf(p.hold), ticksOf(p.decay))}
 	return func(a *arrival) bool {
 		even(a)
 		a.at = shape.real(a.at)

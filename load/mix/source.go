@@ -78,7 +78,7 @@ func (m *Mix) lane(i int, clock int64) *lane {
 	l.random = newStream(m.Seed, c.Name+" looks")
 	set := setting{stream: newStream(m.Seed, c.Name), start: clock + from, end: l.end, addresses: c.Clients}
 	if c.swing.period > 0 {
-		l.warp = &warp{profile: newDiurnal(c.swing.period, c.swing.peak, c.swing.depth, l.start)}
+		l.warp = &warp{profile: c.swing.profile(l.start)}
 	}
 	l.next = c.kind.generator(c.params, &set)
 	return l
