@@ -260,8 +260,9 @@ func TestHoles(t *testing.T) {
 	hole := strings.Repeat("\x00", 10_000)
 	many := strings.Repeat("1767366240\ta\n", 500)
 	for name, text := range map[string]string{"at the beginning": hole + many + plain, "within": many + hole + plain, "at the end": many + plain + hole} {
-		for _, format := range []string{"", "trace", "$msec\t$client"} {
-			l := open(t, []string{save(t, []byte(text))}, accesslog.Options{Format: format})
+		for format, block := range map[string]int{"": 0, "trace": 64, "$msec\t$client": 1000} {
+			o := accesslog.Options{Format: format, MaxLine: 300}.WithBlocks(block) // a hole may be longer than a line
+			l := open(t, []string{save(t, []byte(text))}, o)
 			var got []at
 			if err := read(t.Context(), l, true, &got); err != nil {
 				t.Fatal(err)

@@ -35,13 +35,22 @@ type source struct {
 
 // A file is an open source. Reading from it returns decompressed text.
 type file struct {
-	io.Reader
+	text        io.Reader
 	stored      *os.File      // nil for the standard input
 	zstd        *zstd.Decoder // nil unless compressed by zstd
 	regular     bool
 	size        int64
 	compression string
 	torn        bool // the compressed data turned out to be truncated
+}
+
+// Read ends where compressed data is truncated, such as in a file that is still being written.
+func (f *file) Read(b []byte) (int, error) {
+	n, err := f.text.Read(b)
+	if f.compression != "" && errors.Is(err, io.ErrUnexpectedEOF) {
+		f.torn, err = true, io.EOF
+	}
+	return n, err
 }
 
 func (f *file) Close() error {
@@ -80,7 +89,7 @@ func (s *source) inspect() error {
 		s.log.read.Store(0)
 		return f.Close()
 	}
-	f.Reader = io.MultiReader(bytes.NewReader(head), f.Reader)
+	f.text = io.MultiReader(bytes.NewReader(head), f.text)
 	s.held = f
 	return nil
 }
@@ -140,28 +149,26 @@ func (s *source) open() (f *file, err error) {
 	return f, nil
 }
 
-// decompress sets f.Reader to read the decompressed stored. It detects the compression from magic, the first bytes.
+// decompress sets f.text to read the decompressed stored. It detects the compression from magic, the first bytes.
 func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
 		f.compression = "gzip"
-		f.Reader, err = gzip.NewReader(stored)
+		f.text, err = gzip.NewReader(stored)
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")),
 		len(magic) > 4 && magic[0]&0xf0 == 0x50 && bytes.HasPrefix(magic[1:], []byte("\x2a\x4d\x18")):
 		f.compression = "zstd"
 		f.zstd, err = zstd.NewReader(stored)
-		f.Reader = f.zstd
+		f.text = f.zstd
 	case len(magic) >= 10 && bytes.HasPrefix(magic, []byte("BZh")) && string(magic[4:10]) == "1AY&SY":
 		f.compression = "bzip2"
-		f.Reader = bzip2.NewReader(stored)
+		f.text = bzip2.NewReader(stored)
 	default:
-		f.Reader = stored
-		return nil
+		f.text = stored
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.compression, err)
 	}
-	f.Reader = &untilTorn{f.Reader, &f.torn}
 	return nil
 }
 
@@ -171,21 +178,6 @@ func (s *source) failed(err error) error {
 		return fmt.Errorf("accesslog: reading %s (%s): %w", s.name, s.compression, err)
 	}
 	return fmt.Errorf("accesslog: reading %s: %w", s.name, err)
-}
-
-// An untilTorn returns io.EOF where compressed data is truncated, such as in a file that is
-// still being written, and sets torn.
-type untilTorn struct {
-	io.Reader
-	torn *bool
-}
-
-func (u *untilTorn) Read(b []byte) (int, error) {
-	n, err := u.Reader.Read(b)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		*u.torn, err = true, io.EOF
-	}
-	return n, err
 }
 
 // A counter counts the bytes read.
