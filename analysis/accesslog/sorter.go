@@ -3,7 +3,6 @@ package accesslog
 import (
 	"bufio"
 	"cmp"
-	"container/heap"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -30,9 +29,9 @@ type sorter struct {
 	disk     bool
 	dir      string // of the file
 
-	sequences sequences
-	added     int // number of sequences added so far
-	count     int // number of arrivals in sequences
+	sequences []*sequence // in the order of their next arrivals
+	added     int         // number of sequences added so far
+	count     int         // number of arrivals in sequences
 	entry     Entry
 	merged    []Arrival // small parts of sequences that are ready to be passed on
 	handed    bool
@@ -60,6 +59,10 @@ type run struct {
 	left     int // number of arrivals
 }
 
+func (s *sequence) compare(other *sequence) int {
+	return cmp.Or(cmp.Compare(s.arrivals[0].Time, other.arrivals[0].Time), cmp.Compare(s.place, other.place))
+}
+
 // add adds a batch, which must not be empty.
 func (s *sorter) add(b batch) error {
 	if first := b.arrivals[0].Time; !s.disk && s.handed && first < s.until {
@@ -79,7 +82,8 @@ func (s *sorter) push(q *sequence, arrivals int) {
 	q.place = s.added
 	s.added++
 	s.count += arrivals
-	heap.Push(&s.sequences, q)
+	at, _ := slices.BinarySearchFunc(s.sequences, q, (*sequence).compare)
+	s.sequences = slices.Insert(s.sequences, at, q)
 }
 
 // finish passes on all arrivals held.
@@ -111,7 +115,7 @@ func (s *sorter) finish() error {
 func (s *sorter) drain(keep int) error {
 	for len(s.sequences) > 0 {
 		first := s.sequences[0]
-		part := s.sequences.part()
+		part := s.part()
 		if s.count-len(part) < keep {
 			return nil
 		}
@@ -120,18 +124,43 @@ func (s *sorter) drain(keep int) error {
 		}
 		s.count -= len(part)
 		s.handed, s.until = true, part[len(part)-1].Time
-		if first.arrivals = first.arrivals[len(part):]; len(first.arrivals) == 0 {
-			if first.left == 0 {
-				heap.Pop(&s.sequences)
-				continue
-			}
+		first.arrivals = first.arrivals[len(part):]
+		if len(first.arrivals) == 0 && first.left > 0 {
 			if err := s.fill(first); err != nil {
 				return err
 			}
 		}
-		heap.Fix(&s.sequences, 0)
+		if len(first.arrivals) == 0 {
+			s.sequences[0] = nil // free it
+			s.sequences = s.sequences[1:]
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(s.sequences[1:], first, (*sequence).compare)
+		copy(s.sequences, s.sequences[1:at+1])
+		s.sequences[at] = first
 	}
 	return nil
+}
+
+// part returns what can be passed on next: the arrivals of the first sequence that precede those of all others.
+func (s *sorter) part() []Arrival {
+	first := s.sequences[0]
+	if len(s.sequences) == 1 {
+		return first.arrivals
+	}
+	second := s.sequences[1]
+	end := second.arrivals[0].Time
+	if first.place < second.place {
+		end++ // those of the same time too
+	}
+	if first.arrivals[len(first.arrivals)-1].Time < end {
+		return first.arrivals
+	}
+	n := 1
+	for first.arrivals[n].Time < end {
+		n++
+	}
+	return first.arrivals[:n]
 }
 
 // batchSize is about the minimum number of arrivals passed on at once.
@@ -268,48 +297,4 @@ func (c Client) position() (from, to int) {
 func (b batch) record(a Arrival) string {
 	from, to := a.Client.position()
 	return b.records[from:to]
-}
-
-// sequences is a heap, ordered by the times of the next arrivals.
-type sequences []*sequence
-
-func (q sequences) Len() int           { return len(q) }
-func (q sequences) Less(i, j int) bool { return q[i].before(q[j]) }
-func (q sequences) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *sequences) Push(s any)        { *q = append(*q, s.(*sequence)) }
-func (q *sequences) Pop() any {
-	last := len(*q) - 1
-	s := (*q)[last]
-	(*q)[last] = nil // so that it is freed
-	*q = (*q)[:last]
-	return s
-}
-
-func (s *sequence) before(other *sequence) bool {
-	a, b := s.arrivals[0].Time, other.arrivals[0].Time
-	return a < b || a == b && s.place < other.place
-}
-
-// part returns what can be passed on next: the arrivals of the first sequence that precede those of all others.
-func (q sequences) part() []Arrival {
-	rest := q[0].arrivals
-	if len(q) == 1 {
-		return rest
-	}
-	other := q[1]
-	if len(q) > 2 && q[2].before(other) {
-		other = q[2]
-	}
-	end := other.arrivals[0].Time
-	if q[0].place < other.place {
-		end++ // those of the same time too
-	}
-	if rest[len(rest)-1].Time < end {
-		return rest
-	}
-	n := 1
-	for rest[n].Time < end {
-		n++
-	}
-	return rest[:n]
 }
