@@ -85,11 +85,7 @@ func newObjects(n names) *objects {
 	if n.headers != "" {
 		s := &o.shape
 		for name := range strings.SplitSeq(n.headers, ".") {
-			m := s.member(name)
-			if m.shape == nil {
-				m.shape = &shape{members: map[string]*member{}}
-			}
-			s = m.shape
+			s = s.inner(name)
 		}
 		s.collect = func(r *record, name []byte, v value) {
 			if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {

@@ -19,19 +19,22 @@ type member struct {
 // want assigns the member path to slot. If path has dots, it also means a member of nested
 // objects.
 func (s *shape) want(path string, slot int) {
-	s.member(path).slot = slot
-	for {
-		name, rest, nested := strings.Cut(path, ".")
-		if !nested {
-			break
-		}
-		m := s.member(name)
-		if m.shape == nil {
-			m.shape = &shape{members: map[string]*member{}}
-		}
-		s, path = m.shape, rest
+	for nested := true; nested; {
 		s.member(path).slot = slot
+		var name string
+		if name, path, nested = strings.Cut(path, "."); nested {
+			s = s.inner(name)
+		}
 	}
+}
+
+// inner returns the shape of the member name, an object.
+func (s *shape) inner(name string) *shape {
+	m := s.member(name)
+	if m.shape == nil {
+		m.shape = &shape{members: map[string]*member{}}
+	}
+	return m.shape
 }
 
 func (s *shape) member(name string) *member {
