@@ -72,7 +72,7 @@ func canonicalPath(path string) string {
 }
 
 // isPlainPath reports whether all origins read path as it is, except for case and a trailing slash. It may
-// report false for a path with a percent sign that stands for itself, or with the name of a dot file.
+// report false for a path with a percent sign that stands for itself.
 func isPlainPath(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -81,8 +81,12 @@ func isPlainPath(path string) bool {
 		switch path[i] {
 		case '%', ';', '\\':
 			return false
-		case '/', '.':
+		case '/':
 			if path[i-1] == '/' {
+				return false
+			}
+		case '.':
+			if segment, _, _ := strings.Cut(path[i:], "/"); path[i-1] == '/' && (segment == "." || segment == "..") {
 				return false
 			}
 		}
