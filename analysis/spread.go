@@ -45,7 +45,6 @@ type spread struct {
 	nodes       int
 	random      *rand.Rand
 	connections agingTable[connection] // of each address
-	sink        uint32                 // prevents the compiler from dropping reads
 }
 
 // A connection is that of an address to a node.

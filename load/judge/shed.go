@@ -292,15 +292,7 @@ type Shed struct {
 	NotJudged string `json:"not_judged,omitempty"` // the reason, if not judged
 }
 
-// shedding compares what shedding rules let through and refuse with what they should.
-func (v *investigation) shedding(s *Score) {
-	for _, r := range v.c.rules {
-		if r.Action == rule.Shed {
-			s.Shed = append(s.Shed, v.shed(r))
-		}
-	}
-}
-
+// shed compares what a shedding rule lets through and refuses with what it should.
 func (v *investigation) shed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
 	var passes, refusals total
