@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/net/netutil"
 
@@ -69,7 +70,7 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 		IdleTimeout:                  n.o.IdleTimeout,
 		MaxHeaderBytes:               n.o.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
-		HTTP2:                        &http.HTTP2Config{WriteByteTimeout: n.o.BodyTimeout},
+		HTTP2:                        &http.HTTP2Config{SendPingTimeout: n.o.IdleTimeout, PingTimeout: 15 * time.Second, WriteByteTimeout: n.o.BodyTimeout},
 		ErrorLog:                     slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug),
 	}
 	n.operators = append(n.operators, server)

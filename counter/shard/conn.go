@@ -16,6 +16,9 @@ const (
 	// flushSize is how many bytes of replies are collected before they are sent.
 	flushSize = 16 << 10
 
+	// maxKeptWords is the maximum number of words of a command for which memory is kept.
+	maxKeptWords = 128
+
 	// version begins with the version of memcached that the shard behaves like.
 	version = "1.6.18-edge"
 
@@ -89,7 +92,11 @@ func (c *conn) execute(line []byte, now int64) bool {
 	}
 	name, n := string(c.words[0]), len(c.words)
 	if name == "get" || name == "gets" {
-		return c.get(name == "gets", now)
+		more := c.get(name == "gets", now)
+		if cap(c.words) > maxKeptWords {
+			c.words = nil
+		}
+		return more
 	}
 	c.noreply = string(c.words[n-1]) == "noreply" && (n > 2 || name == "flush_all") // a key may be noreply
 	switch {
@@ -102,8 +109,10 @@ func (c *conn) execute(line []byte, now int64) bool {
 	case name == "flush_all" && n <= 3:
 		c.flushAll()
 	case name == "stats":
+		c.noreply = false // it has none
 		c.stats()
 	case name == "version":
+		c.noreply = false
 		c.reply("VERSION " + version)
 	case name == "quit":
 		return false

@@ -32,7 +32,7 @@ func TestMetrics(t *testing.T) {
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP edge_shard_server_bytes Memory used by items, including overhead.
 # TYPE edge_shard_server_bytes gauge
-edge_shard_server_bytes 65336
+edge_shard_server_bytes 65376
 # HELP edge_shard_server_commands_total Commands executed, by kind; a get counts once per key.
 # TYPE edge_shard_server_commands_total counter
 edge_shard_server_commands_total{op="delete"} 1
@@ -48,10 +48,10 @@ edge_shard_server_connections 1
 edge_shard_server_connections_refused_total 1
 # HELP edge_shard_server_evictions_total Items evicted before they expired, to make room.
 # TYPE edge_shard_server_evictions_total counter
-edge_shard_server_evictions_total 4
+edge_shard_server_evictions_total 3
 # HELP edge_shard_server_items Items in memory, including expired ones that have not been accessed since.
 # TYPE edge_shard_server_items gauge
-edge_shard_server_items 627
+edge_shard_server_items 628
 # HELP edge_shard_server_limit_bytes Maximum memory for items; beyond it, items are evicted.
 # TYPE edge_shard_server_limit_bytes gauge
 edge_shard_server_limit_bytes 65536

@@ -193,7 +193,7 @@ func (st *store) flush() {
 	for i := range st.stripes {
 		s := &st.stripes[i]
 		s.mu.Lock()
-		s.index, s.log = map[uint64]int32{}, log{max: s.log.max}
+		s.index, s.log, s.moves = map[uint64]int32{}, log{max: s.log.max}, maxMoves
 		s.mu.Unlock()
 	}
 }
@@ -248,9 +248,14 @@ func (s *stripe) put(h hash, of meta, value []byte, now int64) item {
 	return it
 }
 
-// An item at the tail of the log that is still alive moves to the head, if the last movesPerDead items
-// or so had a dead one among them: in a log with room for all that is alive, nothing is evicted.
-const movesPerDead = 16
+// An item at the tail of the log that is still alive moves to the head, as long as dead items are found: each
+// pays for movesPerDead moves. maxMoves bounds the moves that are left, and so the work of a command. So nothing is
+// evicted from a log of which a quarter is dead. More moves per dead item would keep items that are not used
+// rather than those that are.
+const (
+	movesPerDead = 3
+	maxMoves     = 1024
+)
 
 // evict removes the item at the tail of the log.
 func (s *stripe) evict(now int64) {
@@ -261,19 +266,24 @@ func (s *stripe) evict(now int64) {
 	s.log.drop(n)
 	switch expired := it.meta().expired(now); {
 	case !alive, expired:
-		s.moves = min(s.moves+movesPerDead, 4*movesPerDead)
+		s.moves = min(s.moves+movesPerDead, maxMoves)
 		if !alive {
 			return
 		}
 		s.counts[reclaimed]++
 	case s.moves > 0:
 		s.moves--
-		if to, ok := s.log.take(n); ok {
-			copy(s.log.at(to, n), it)
-			s.index[first] = int32(to)
-			return
+		delete(s.index, first)
+		to, ok := s.log.take(n)
+		if !ok { // at the end of the log, others must go first
+			it = bytes.Clone(it)
 		}
-		fallthrough
+		for ; !ok; to, ok = s.log.take(n) {
+			s.evict(now)
+		}
+		copy(s.log.at(to, n), it)
+		s.index[first] = int32(to)
+		return
 	default:
 		s.counts[evictions]++
 	}

@@ -9,7 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	_ "net/http/pprof"
+	"net/http/pprof"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -145,20 +145,20 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.deny(w, r)
 		return
 	}
-	stream, profile := r.URL.Path == eventsPath && a.o.Events != nil, strings.HasPrefix(r.URL.Path, "/debug/pprof/") && a.o.PProf
+	stream, profiles := r.URL.Path == eventsPath && a.o.Events != nil, strings.HasPrefix(r.URL.Path, "/debug/pprof/") && a.o.PProf
 	if stream && r.Method != http.MethodGet {
 		h.Set("Allow", http.MethodGet)
 		answer(w, http.StatusMethodNotAllowed, failure{"only GET"})
 		return
 	}
-	if stream || profile {
+	if stream || profiles {
 		if !take(r, a.streams, 0) {
 			a.refuse(w, "busy", http.StatusServiceUnavailable, "too many streams at once")
 			return
 		}
 		defer func() { <-a.streams }()
-		if profile {
-			http.DefaultServeMux.ServeHTTP(w, r) // which net/http/pprof registers its handlers with
+		if profiles {
+			profile(w, r)
 		} else {
 			a.o.Events.ServeHTTP(&revocable{w, func() bool { _, valid := a.caller(r); return valid }}, r)
 		}
@@ -385,4 +385,20 @@ func answer(w http.ResponseWriter, status int, value any) {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(value) // an error means that the client is gone
+}
+
+// profile serves a profile of the process. It does not use the default ServeMux, which may have handlers of others.
+func profile(w http.ResponseWriter, r *http.Request) {
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
 }

@@ -35,7 +35,7 @@ func newNetServer(p *Proxy, o *FrontOptions, isHTTP2 bool) *netServer {
 		Idle:   func(*conn, bool) bool { return false },
 		Leave:  (*conn).leave,
 		Finish: (*conn).finish,
-		Cut:    func(c *conn) { _ = c.server.Close() },
+		Cut:    func(c *conn) { _ = c.Conn.Close() }, // not the server, which may not serve c yet
 	})}
 }
 

@@ -65,10 +65,12 @@ func split(text []byte, large, size int) []part {
 	return parts
 }
 
-// unusual reports whether text has tabs, which may indent only after certain lines, or line breaks of YAML
-// that split does not recognize.
+// indentedByTab matches a line that a tab indents, which YAML allows only after certain lines.
+var indentedByTab = regexp.MustCompile(`(?m)^ *\t`)
+
+// unusual reports whether text has lines that tabs indent, or line breaks of YAML that split does not recognize.
 func unusual(text []byte) bool {
-	return bytes.IndexByte(text, '\t') >= 0 || bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
+	return bytes.IndexByte(text, '\t') >= 0 && indentedByTab.Match(text) || bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
 		bytes.Contains(text, []byte("\u0085")) || bytes.Contains(text, []byte("\u2028")) || bytes.Contains(text, []byte("\u2029"))
 }
 

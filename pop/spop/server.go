@@ -51,6 +51,7 @@ func NewServer(ln net.Listener, o Options) *Server {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	end := func(c *conn) { _ = c.SetReadDeadline(past) }
 	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
+		Idle:   func(*conn, bool) bool { return false },
 		Leave:  end,
 		Finish: end,
 		Cut:    func(c *conn) { _ = c.Close() },
