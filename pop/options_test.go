@@ -76,7 +76,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5, as made by: head -c 24 /dev/urandom | base64"},
 		{"IPv4 in IPv6 and more", func(o *pop.Options) {
 			o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix("::ffff:0:0/90"))
-		}, "pop: TrustedProxies: begins as IPv4 written as IPv6, but is larger"},
+		}, "pop: TrustedProxies: begins like an IPv4 network written as IPv6, but is larger"},
 	} {
 		o := pop.Options{Name: "n1", Secret: scenarioSecret, Rules: newNode(t, "rules: []", nil).Rules(), Origin: "http://origin", Shards: []string{"s1:1"}}
 		row.set(&o)

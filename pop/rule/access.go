@@ -73,7 +73,7 @@ func (e *ValueError) Error() string { return e.problem }
 // Hint returns what to write instead.
 func (e *ValueError) Hint() string { return e.hint }
 
-// hintOf returns the hint of err, or "" if it is no [ValueError].
+// hintOf returns the hint of err, or "" if it is not a [ValueError].
 func hintOf(err error) string {
 	if wrong, ok := errors.AsType[*ValueError](err); ok {
 		return wrong.hint
@@ -110,7 +110,7 @@ func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
 	case !addr.Is4In6():
 		return prefix, nil
 	case prefix.Bits() < 96:
-		return netip.Prefix{}, &ValueError{"begins as IPv4 written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
+		return netip.Prefix{}, &ValueError{"begins like an IPv4 network written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
 	default:
 		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
 	}

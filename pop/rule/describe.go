@@ -208,7 +208,7 @@ func (s *Set) Notes(r *Rule) (notes []string) {
 		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
 	note(r.countsAnyHost(), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
 	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", strictyaml.Enumerate(exact, "or"))
-	note(path && r.PathSyntax.Reading != ReadAny, "An origin that reads paths in another way than %v answers requests that escape this rule.", r.PathSyntax.Reading)
+	note(path && r.PathSyntax.Reading != ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
 	note(!path && r.PathSyntax != (PathSyntax{}), "How paths are read has no effect: this rule looks at no path.")
 	notes = append(notes, s.characteristicNotes(r)...)
 	for _, l := range r.Limits {

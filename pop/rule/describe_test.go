@@ -114,7 +114,7 @@ func TestNotes(t *testing.T) {
 		hosts    = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
 		anyHost  = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
 		exact    = "An origin that ignores %s of a path answers requests that escape this rule."
-		other    = "An origin that reads paths in another way than %s answers requests that escape this rule."
+		other    = "An origin that reads paths differently from %s answers requests that escape this rule."
 		noPath   = "How paths are read has no effect: this rule looks at no path."
 		excepted = "Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host."
 		passes   = "on_failure: closed has no effect: this rule only logs."

@@ -208,7 +208,7 @@ func (r *Rule) with(thresholds []string) (other *Rule, at int, err error) {
 				fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits, or exempt", MaxThreshold)}
 		}
 		if most := l.Counted().Layout.MaxThreshold(); n > most {
-			return nil, i, &ValueError{fmt.Sprintf("a threshold cannot be %d with %d sub-windows, which are for thresholds up to %d", n, l.SubWindows, most),
+			return nil, i, &ValueError{fmt.Sprintf("a threshold cannot be %d with %d sub-windows, which have room for thresholds up to %d", n, l.SubWindows, most),
 				"set fewer sub_windows in the rule"}
 		}
 		l.Threshold = n

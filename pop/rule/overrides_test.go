@@ -91,7 +91,7 @@ func TestInvalidOverrides(t *testing.T) {
 		{"too many", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,exempt,,\n", "plans.csv:2:1: 5 values instead of 4 (write ip,header:x-key,1m,1h, or exempt after the key)"},
 		{"no number", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,many\n", `plans.csv:2:15: a threshold cannot be "many" (write a whole number from 1 to 9007199254740992, in plain decimal digits, or exempt)`},
 		{"zero", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,0,\n", `plans.csv:2:13: a threshold cannot be "0" (write a whole number from 1 to 9007199254740992, in plain decimal digits, or exempt)`},
-		{"too great for sub-windows", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,97,\n", "plans.csv:2:13: a threshold cannot be 97 with 6 sub-windows, which are for thresholds up to 96 (set fewer sub_windows in the rule)"},
+		{"too great for sub-windows", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,97,\n", "plans.csv:2:13: a threshold cannot be 97 with 6 sub-windows, which have room for thresholds up to 96 (set fewer sub_windows in the rule)"},
 		{"no address", two, "ip,header:x-key,1m,1h\nlocalhost,k,7,\n", `plans.csv:2:1: rule a counts by ip, and "localhost" is not an address`},
 		{"no network", two, "ip,header:x-key,1m,1h\n192.0.2.1/24,k,7,\n", `plans.csv:2:1: "192.0.2.1/24" is an address within a network`},
 		{"twice", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,\n192.0.2.1,k,8,\n", "plans.csv:3:1: this key is listed twice (remove one of them)"},

@@ -123,7 +123,7 @@ func (r *reader) rule(n *yaml.Node) {
 	}
 	r.checkShared(n, rule)
 	if rule.Action == ShadowBan && rule.Response.Filled {
-		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not show, and its body has {id} or {retry_after}")
+		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its body has {id} or {retry_after}")
 	}
 	rule.Response = intern(r, rule.Response.complete(rule.Action, body != nil))
 	r.rules, r.ids = append(r.rules, rule), append(r.ids, id)

@@ -95,7 +95,7 @@ func (r *reader) response(n *yaml.Node, to *Response) (body *yaml.Node) {
 		}},
 	})
 	if to.Body != "" && (to.Status == http.StatusNoContent || to.Status == http.StatusNotModified) {
-		r.Fail(body, "leave the body out, or take another status", "a response of status %d has no body", to.Status)
+		r.Fail(body, "leave the body out, or use another status", "a response of status %d has no body", to.Status)
 	}
 	return body
 }
