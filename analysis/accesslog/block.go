@@ -53,7 +53,7 @@ func (c *cutter) fill(b *block, size int) (more bool, err error) {
 			return false, err
 		}
 		if most := c.maxLine + 2; len(text) > most && bytes.IndexByte(text[:most], '\n') < 0 {
-			// The beginning of a line that is too long is enough to tell so.
+			// The beginning of a line is enough to see that it is too long.
 			line, _, _ := bytes.Cut(text, newline)
 			kept := withoutHole(line)
 			text = append(append(text[:0], kept[:min(most, len(kept))]...), text[len(line):]...)

@@ -35,7 +35,7 @@ type Options struct {
 	// take 24 MB as arrivals; entries also take the size of their needed fields.
 	Buffer int
 
-	// Disk makes the log be sorted before anything is returned, on disk if there are more than Buffer
+	// If Disk is set, the whole log is sorted before anything is returned, on disk if it has more than Buffer
 	// entries. Each entry takes 24 bytes of disk, and if whole entries are read, the size of its needed
 	// fields. Without it, an entry that is too late for Buffer is an OrderError.
 	Disk bool

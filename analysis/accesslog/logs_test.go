@@ -20,8 +20,8 @@ func text(text string, o accesslog.Options) (*accesslog.Log, error) {
 	return accesslog.OpenWith([]string{"-"}, strings.NewReader(text), o)
 }
 
-// result returns what reading a text results in: everything in it, or an error and its hint. If a pattern is
-// suggested, reading by that follows.
+// result reads a log and returns everything in it, or the error and its hint. If a pattern is suggested, it appends
+// the result of reading the log by that pattern.
 func result(t *testing.T, log string, o accesslog.Options) string {
 	t.Helper()
 	l, err := text(log, o)
@@ -42,7 +42,7 @@ func result(t *testing.T, log string, o accesslog.Options) string {
 	return got
 }
 
-// The files in testdata/logs are logs and what reading them results in. The commands are
+// The files in testdata/logs contain logs and the results of reading them. The commands are
 //
 //	read [zone=NAME]     a log
 //	quoted               a log as a Go string
@@ -92,7 +92,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// timeOf returns a time in UTC, or why it is not one.
+// timeOf returns a time in UTC, or why it is invalid.
 func timeOf(t *testing.T, at string, location *time.Location) (got string) {
 	t.Helper()
 	const valid = "c|2026-01-02T00:00:00Z" // so that the file is not refused

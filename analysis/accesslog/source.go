@@ -44,7 +44,7 @@ type file struct {
 	torn        bool // the compressed data turned out to be truncated
 }
 
-// Read ends where compressed data is truncated, such as in a file that is still being written.
+// Read returns io.EOF where compressed data is truncated, for example because the file is still being written.
 func (f *file) Read(b []byte) (int, error) {
 	n, err := f.text.Read(b)
 	if f.compression != "" && errors.Is(err, io.ErrUnexpectedEOF) {
@@ -149,7 +149,8 @@ func (s *source) open() (f *file, err error) {
 	return f, nil
 }
 
-// decompress sets f.text to read the decompressed stored. It detects the compression from magic, the first bytes.
+// decompress sets f.text to a reader of the decompressed data in stored. It detects the compression from magic, the
+// first bytes.
 func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
