@@ -5,7 +5,7 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// An agingTable has a value for each key, and forgets keys that were not used for its life or somewhat longer.
+// An agingTable has a value for each key, and forgets keys that were not used for life to twice as long.
 // Its size therefore depends on the number of active keys, not on the length of the log.
 type agingTable[V any] struct {
 	life        int64 // in microseconds

@@ -26,7 +26,7 @@ type coldKeys struct {
 
 	bounds  map[*rule.Rule][]bound // nil if no request is deferred
 	span    int64                  // of the longest bound
-	states  agingTable[coldState]  // a key that had no requests for this long has no effect any more
+	states  agingTable[coldState]  // a key without requests for this long no longer has an effect
 	counted []uint64               // deferred requests that a rule counts, by the rule's index
 	n       uint32                 // number of requests so far; it may wrap around
 	sink    uint64                 // keeps the compiler from dropping the reads of fetch
@@ -236,7 +236,7 @@ func (s *Simulation) catchUp(keys []simulatedKey) {
 	}
 }
 
-// A deferredFlush is the requests of a key that a node would have sent together.
+// A deferredFlush holds the requests of a key that a node would have sent together.
 type deferredFlush struct {
 	flush   // its time is never if it has not happened yet
 	node    uint16
