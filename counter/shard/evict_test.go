@@ -203,6 +203,6 @@ func TestMemoryOfHalfReadValues(t *testing.T) {
 		}
 	}
 	if got := heap() - before; got > 100*40<<10 {
-		t.Errorf("100 connections that announce 100 KB each take %d bytes before it comes", got)
+		t.Errorf("100 connections that announce 100 KB each take %d bytes before the values arrive", got)
 	}
 }

@@ -59,7 +59,7 @@ func (l *log) used() int {
 	return l.head - l.tail
 }
 
-// old reports whether the item at an offset is evicted after the next quarter of the log is stored.
+// old reports whether storing another quarter of the log would evict the item at an offset.
 func (l *log) old(offset int) bool {
 	before := offset - l.tail // bytes that are evicted earlier
 	if before < 0 {

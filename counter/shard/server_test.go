@@ -182,7 +182,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// stats has those of memcached's figures that operators and tests read.
+// stats has the figures of memcached that operators and tests read.
 func TestStatsNames(t *testing.T) {
 	c := dialTCP(t, listenTCP(t, shard.Options{}))
 	stats := c.stats()
