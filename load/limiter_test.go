@@ -32,8 +32,8 @@ type limiter struct {
 	mu sync.Mutex
 }
 
-// A quota counts by an exact log of passed requests, and mitigates until the rule's timeout is over and no more than
-// the threshold are left.
+// A quota counts by an exact log of passed requests, and mitigates until the rule's timeout is over and the log has at
+// most threshold requests.
 type quota struct {
 	threshold       int
 	period, timeout time.Duration

@@ -216,7 +216,7 @@ func (c *court) returned(b *book, wrong map[*request]bool, shed map[*key]bool, r
 	}
 }
 
-// without returns the entries of list that are not some, in list itself if there is none.
+// without returns list without the entries for which some is true. It returns list itself if there are none.
 func without[T any](list []T, some func(T) bool) []T {
 	if slices.ContainsFunc(list, some) {
 		list = slices.DeleteFunc(slices.Clone(list), some)

@@ -45,7 +45,7 @@ func (w *warp) real(t ticks) ticks {
 	return w.from + min(ticks(hi<<32|lo>>32), w.length)
 }
 
-// advance goes on to the next step, and reports whether there is one.
+// advance moves to the next step, and reports whether there is one.
 func (w *warp) advance() bool {
 	w.from, w.even = w.from+w.length, w.even+w.evenly
 	var busy uint64

@@ -18,7 +18,7 @@ import (
 // head begins a file with a component without a kind.
 const head = "duration: 1m\ncomponents:\n- name: a\n  "
 
-// Files are rejected with all of their errors. go test -run TestParseInvalid -rewrite rewrites them: read the diff
+// Files are rejected with all of their errors. go test -run TestParseInvalid -rewrite rewrites these: read the diff
 // before committing it.
 func TestParseInvalid(t *testing.T) {
 	datadriven.RunTest(t, "testdata/invalid", func(t *testing.T, d *datadriven.TestData) string {
