@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Set holds what is under way. The zero value is ready to use, concurrently.
+// A Set holds connections, or other work, in progress. The zero value is ready to use. It is safe for concurrent use.
 type Set[C comparable] struct {
 	mu     sync.Mutex // guards the fields below
 	all    map[C]struct{}
@@ -23,7 +23,7 @@ type Set[C comparable] struct {
 	empty  chan struct{} // closed when all becomes empty; nil unless Empty was called
 }
 
-// Add adds c, and reports whether it has: not after Close.
+// Add adds c, and reports whether it did. After Close, it adds nothing.
 func (s *Set[C]) Add(c C) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Set[C]) Len() int {
 	return len(s.all)
 }
 
-// End calls end for elements until it has returned true most times. It returns how often end has returned true.
+// End calls end for elements until end has returned true most times, and returns how often it did.
 // end must not block.
 func (s *Set[C]) End(most int, end func(C) bool) (ended int) {
 	s.mu.Lock()
@@ -115,7 +115,7 @@ func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 
 // Ends are the ways to end a connection. Servers call them from any goroutine; they must not block.
 type Ends[C any] struct {
-	Idle   func(c C, refused bool) bool // ends c if it waits for a request, and reports whether it has; see Server.EndIdle
+	Idle   func(c C, refused bool) bool // ends c if it waits for a request, and reports whether it did; see Server.EndIdle
 	Leave  func(C)                      // ends c when it waits for another request
 	Finish func(C)                      // ends c when it waits for a request, even for its first one
 	Cut    func(C)                      // closes c
@@ -136,8 +136,8 @@ func NewServer[C comparable](ends Ends[C]) *Server[C] { return &Server[C]{ends: 
 // client has not been asked to close it yet.
 const LastMoment = time.Second
 
-// Serve calls serve with the peer of conn, which is c's, in a new goroutine. When serve returns, Serve calls ended,
-// unless it is nil. After Shutdown, Serve closes conn instead.
+// Serve calls serve with the peer of conn, the connection of c, in a new goroutine. When serve returns, Serve calls
+// ended, unless it is nil. After Shutdown, Serve closes conn instead.
 func (s *Server[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.AddrPort)) {
 	if ended == nil {
 		ended = func() {}
@@ -154,7 +154,7 @@ func (s *Server[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer neti
 	}()
 }
 
-// Forget makes Shutdown not wait for c.
+// Forget removes c, so that Shutdown does not wait for it.
 func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
 
 // EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
