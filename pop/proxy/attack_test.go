@@ -52,7 +52,7 @@ func h2Request(fields ...[2]string) string {
 	return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, "") + frame(headers, endStreamAndHeaders, 1, block.String())
 }
 
-// A request that would reach the origin as another one than the rules see is refused: where
+// A request that would reach the origin as a different one from what the rules see is refused: where
 // the target is opaque to net/url, and where the transport would translate the host.
 func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	reached := make(chan string, 100)

@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// cgi returns what CGI makes of the names of a header, sorted, without those that the test's
-// own client and transport add.
+// cgi returns the names of a header as CGI reads them, sorted, without those that the test's own
+// client and transport add.
 func cgi(header http.Header) (names []string) {
 	for name := range header {
 		names = append(names, strings.ToUpper(strings.Map(func(c rune) rune {
@@ -30,8 +30,8 @@ func cgi(header http.Header) (names []string) {
 	return names
 }
 
-// No name reaches the origin that CGI and its like take for one that the node sets, strips,
-// believes or counts by. Other names with underscores do.
+// The origin receives no name that CGI or a similar interface reads as one that the node sets,
+// strips, trusts or counts by. It receives other names with underscores.
 func TestNamesThatShadow(t *testing.T) {
 	const rules = `rules:
   - {id: key, characteristics: ["header:x-api-key"], limits: [{threshold: 900, period: 7d}]}
@@ -59,8 +59,8 @@ func TestNamesThatShadow(t *testing.T) {
 	}
 }
 
-// An answer without a Content-Type stays one: what browsers make of it is between them and
-// the origin, which may forbid them to guess.
+// The node adds no Content-Type to an answer: whether browsers guess one is between them and the
+// origin, which may forbid it.
 func TestNoContentTypeIsGuessed(t *testing.T) {
 	origin := func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = nil

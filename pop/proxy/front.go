@@ -56,7 +56,7 @@ type FrontOptions struct {
 	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
 	MaxStreams, MaxOverhead int
 
-	// Tunnels ends, when it is done, connections that have switched to another protocol. If nil, they end when
+	// When Tunnels is done, connections that have switched to another protocol are closed. If nil, they end when
 	// the client or the origin closes them.
 	Tunnels context.Context
 }
@@ -187,8 +187,8 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 	return false
 }
 
-// malformedAnswer counts a malformed request of peer, and returns what to write instead of answer if peer is
-// refused: nil if it gets no answer.
+// malformedAnswer counts a malformed request of peer. It returns answer or, if peer is refused, what to write
+// instead, which is nil if peer gets no answer.
 func (p *Proxy) malformedAnswer(peer netip.Addr, answer []byte) []byte {
 	now := p.o.Now()
 	x := p.malformed(peer, now)

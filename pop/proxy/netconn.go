@@ -99,7 +99,7 @@ type conn struct {
 	frames  *watch    // of HTTP/2; nil for HTTP/1
 
 	began   atomic.Bool // the first request was handled
-	handled atomic.Bool // so was the current request
+	handled atomic.Bool // the current request was handled
 	linger  atomic.Bool // the client may still send when the connection is closed
 
 	closing sync.Once
@@ -136,7 +136,8 @@ func (c *conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.s.p.serveNet(w, r, c)
 }
 
-// leave ends c when it waits for another request. While it shuts down, net/http does not answer a first one.
+// leave ends c when it waits for another request. A server of net/http that shuts down does not
+// answer the first request of a connection.
 func (c *conn) leave() {
 	if c.began.Load() {
 		noWait, cancel := context.WithCancel(context.Background())

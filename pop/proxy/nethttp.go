@@ -64,7 +64,7 @@ func (a *Admission) Answered(status int, header http.Header) {
 // ServeHTTP decides r, then relays or answers it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serveNet(w, r, nil) }
 
-// serveNet serves a request on c, which is nil if another server than a netServer has accepted it.
+// serveNet serves a request on c, which is nil if it was accepted by a server other than a netServer.
 func (p *Proxy) serveNet(w http.ResponseWriter, r *http.Request, c *conn) {
 	a := p.Admit(r)
 	a.c.conn = c
@@ -84,7 +84,7 @@ type netClient struct {
 	x       *exchange
 	r       *http.Request
 	w       *answerWriter
-	conn    *conn // nil if another server than a netServer has accepted it
+	conn    *conn // nil if a server other than a netServer has accepted it
 	body    *body // of the request while it is relayed; nil if it has none
 	err     error // why the origin's answer could not be relayed
 	dropped bool

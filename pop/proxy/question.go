@@ -27,7 +27,8 @@ func (q *question) split() {
 	q.req.Borrowed = true
 }
 
-// settle decides q, has it answered, and logs it. A report is counted and answered.
+// settle decides q, calls answer, and logs the request. If q is a report, settle counts the reported answer and calls
+// answer.
 func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (status int, bytes int64)) {
 	req := &q.req
 	req.Malformed = !validHost(req.Host) || !validEscapes(req.Path) || !strings.HasPrefix(req.Path, "/") && req.Path != "*"
