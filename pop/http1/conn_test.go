@@ -251,7 +251,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 // Shutdown closes connections that wait for another request. A new connection is answered if its first request comes
-// within conns.LastMoment, else it is closed then.
+// within conns.LastMoment, and is closed otherwise.
 func TestShutdown(t *testing.T) {
 	const ask = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, test := range []struct {

@@ -16,7 +16,7 @@ func NewPace(timeout time.Duration, rate int) Pace {
 	return p
 }
 
-// grace is how long the client may be silent at most, in addition to what its rate has earned.
+// grace is the maximum time that the client may be silent, in addition to what its rate has earned.
 func (p *Pace) grace() time.Duration {
 	if p.timeout > 0 {
 		return p.timeout

@@ -37,7 +37,7 @@ func (t *relaying) answer(r *Request) error {
 }
 
 // ErrSwitched is the error for an unexpected 101 of an origin.
-var ErrSwitched = &Error{502, "the origin switched protocols without a request to"}
+var ErrSwitched = &Error{502, "the origin switched protocols without being asked to"}
 
 // readHead reads the head of the next answer.
 func (t *relaying) readHead(a *Answer, until time.Time) error {
