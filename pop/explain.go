@@ -180,8 +180,8 @@ func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeySt
 	return s
 }
 
-// keyState returns the state of a key of r, which is nil if the rule is not known. of is r with the limits that
-// its overrides give the key, nil if they exempt it.
+// keyState returns the state of a key of r. r is nil if the rule is unknown. of is r with the limits that its
+// overrides give the key, or nil if they exempt it.
 func (n *Node) keyState(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
 	s := admin.KeyState{Key: key.String(), Limits: []admin.LimitState{}}
 	if r != nil {

@@ -11,11 +11,11 @@ import (
 // ErrCutOff is returned by Stop if requests did not end in time.
 var ErrCutOff = errors.New("pop: requests that did not end in time were aborted")
 
-// Stop stops the node in the order of a request's way: it stops accepting connections, waits for requests in
-// flight, sends their counts, and closes the connections behind. Operators can watch until then. Before all
-// that, it gives load balancers time to notice that the node is not ready, and clients a reason to reconnect
-// elsewhere: until there has been no request for a second, but at most for five seconds or half of
-// Options.DrainTimeout, it still accepts connections, and its answers close them. Connections that were
+// Stop stops the node in the order in which a request passes through it: it stops accepting connections, waits for
+// requests in flight, sends their counts, and closes the connections to shards and origins. The listeners for
+// operators stay open until then. Before all that, Stop lets load balancers notice that the node is not ready, and
+// makes clients reconnect elsewhere: until there has been no request for a second, but at most for five seconds or
+// half of Options.DrainTimeout, the node still accepts connections, and its answers close them. Connections that were
 // accepted just before the listeners close are served if their first request arrives within conns.LastMoment.
 // Stop waits for requests until ctx is done or Options.DrainTimeout is over, and then closes their connections.
 // Further calls wait for the first one.

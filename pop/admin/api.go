@@ -250,7 +250,7 @@ type revocable struct {
 
 func (w *revocable) Write(b []byte) (int, error) {
 	if !w.valid() {
-		return 0, errors.New("the token is not valid any more")
+		return 0, errors.New("the token is no longer valid")
 	}
 	return w.ResponseWriter.Write(b)
 }
