@@ -41,7 +41,7 @@ func (v *flagValue) Set(text string) error {
 // repeated is the type of a flag that may be repeated. Commas do not separate its values.
 const repeated = "repeated"
 
-// repeatable returns the list v, whose elements are each from a flag of its own.
+// repeatable returns v as a list that takes one element from each flag.
 func repeatable(v pop.Value) pop.Value {
 	v.Type = repeated
 	return v
@@ -85,8 +85,8 @@ func readFlags(cmd *cobra.Command, _ []string) error {
 	}))
 }
 
-// told returns parse with errors that show the text once.
-func told[T any](parse func(string) (T, error)) func(string) (T, error) {
+// quotingOnce returns parse with errors that quote the text exactly once.
+func quotingOnce[T any](parse func(string) (T, error)) func(string) (T, error) {
 	return func(text string) (T, error) {
 		v, err := parse(text)
 		if err == nil {
@@ -113,7 +113,7 @@ func oneOf(words ...string) func(string) error {
 	}
 }
 
-// picked returns some flags of a set.
+// picked returns a set of the named flags of set.
 func picked(set *pflag.FlagSet, names ...string) *pflag.FlagSet {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, name := range names {
@@ -141,7 +141,7 @@ func foreign(given *pflag.FlagSet, where string, groups ...*pflag.FlagSet) error
 	var errs []error
 	given.Visit(func(f *pflag.Flag) {
 		if !slices.ContainsFunc(groups, func(g *pflag.FlagSet) bool { return g != nil && g.Lookup(f.Name) != nil }) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "see the help for what goes together"})
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "--help shows which flags go together"})
 		}
 	})
 	return errors.Join(errs...)

@@ -39,10 +39,10 @@ the nodes of a PoP, and each connection goes to one of them. -c, -n, -d, -H and 
 and wrk: -d is the duration, as in wrk, and --body is the body of requests.
 
 Without --rate, --mix or --replay, requests are sent as fast as answers come. If a target
-is on this machine, half of the cores are left to it, unless GOMAXPROCS is set. With
+is on this machine, load leaves half of the cores to it, unless GOMAXPROCS is set. With
 --rate, --mix or --replay, requests are sent when they are due, however slow the answers are, and
-latencies are measured from when they were due: a slow answer does not hide the requests behind
-it. The report shows whether the rate was reached.
+latencies are measured from when they were due: a slow answer does not hide the delay of the
+requests behind it. The report shows whether the rate was reached.
 
 Given the rules of the PoP, an oracle computes the correct answer to each request. It keeps the
 exact log of each client, and reports how many requests of innocent clients were refused, how

@@ -40,7 +40,7 @@ var steadyFlags = []string{"rate", "clients", "networks", "method", "path", "hos
 func (f *trafficFlags) flags() *pflag.FlagSet {
 	s := &f.steady
 	f.set = flagSet([]pop.Setting{
-		{Name: "rate", Value: pop.Parsed("rate", &s.Profile, "max", told(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as answers come"},
+		{Name: "rate", Value: pop.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as answers come"},
 		{Name: "mix", Value: pop.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
 		{Name: "print-rules", Value: pop.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: pop.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay"},
@@ -56,7 +56,7 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 	return f.set
 }
 
-// parseRate parses the profile of a rate, which is nil for the greatest one possible.
+// parseRate parses the profile of a rate. It returns nil for max, the highest rate possible.
 func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
 	if f.fastest = text == "max"; f.fastest {
 		return nil, nil
@@ -96,7 +96,7 @@ func (f *trafficFlags) kind() (name string, err error) {
 	var errs []error
 	for _, flag := range no {
 		if f.set.Changed(flag) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to --%s", flag, name), "see the help for what goes together"})
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to --%s", flag, name), "--help shows which flags go together"})
 		}
 	}
 	return name, errors.Join(errs...)

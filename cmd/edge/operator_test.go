@@ -132,7 +132,7 @@ deny: [203.0.113.0/24]
 	for _, n := range p.nodes {
 		n.shows(t, drained+"  up     no, drained  0.0%\n", "shards")
 	}
-	operation{"status", 1, []string{"edge: the node is unhealthy", drained + ": up, drained\n", "lifted     "}}.check(t, last)
+	operation{"status", 1, []string{"edge: the node or its PoP is unhealthy", drained + ": up, drained\n", "lifted     "}}.check(t, last)
 	operation{"status --json", 1, []string{`{"well":false,"node":"n3",`, `"problems":[]`}}.check(t, last)
 	operation{"shards undrain " + drained, 0, []string{"undrained\n"}}.check(t, other)
 	for _, n := range p.nodes {

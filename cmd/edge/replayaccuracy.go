@@ -27,9 +27,9 @@ type accuracyMode struct {
 func (m *accuracyMode) flags() *pflag.FlagSet {
 	return flagSet([]pop.Setting{
 		{Name: "accuracy", Value: pop.Bool(new(bool), false), Help: "compare estimates with the exact sliding log"},
-		{Name: "limit", Value: defaultsTo("50/1m", pop.ListOf(&m.o.Limits, told(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
+		{Name: "limit", Value: defaultsTo("50/1m", pop.ListOf(&m.o.Limits, quotingOnce(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
 		{Name: "estimators", Value: pop.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
-		{Name: "phases", Value: pop.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is the epoch's"},
+		{Name: "phases", Value: pop.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
 		{Name: "spread-seconds", Value: pop.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
 	})
 }

@@ -30,7 +30,7 @@ func (f *generateFlags) flags() *pflag.FlagSet {
 		{Name: "generate", Value: pop.Text(&f.mix, "", nil), Help: "write the log of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
 		{Name: "seed", Value: pop.Parsed("number", &f.seed, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
 		{Name: "requests", Value: pop.Parsed("number", &f.requests, "", pop.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
-		{Name: "generate-format", Value: pop.Parsed("format", &f.format, names[0], told(mix.ParseFormat)), Help: strings.Join(names, ", ")},
+		{Name: "generate-format", Value: pop.Parsed("format", &f.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", ")},
 		{Name: "fraction", Value: pop.Bool(&f.fraction, false), Help: "write times of a trace with six decimals"},
 		{Name: "over", Value: pop.List(&f.over, nil), Help: "`files` of a log: write it as JSON, with the attacks of the mix added and marked"},
 	})

@@ -48,13 +48,13 @@ func (m *rulesMode) flags() *pflag.FlagSet {
 	m.set = flagSet([]pop.Setting{
 		{Name: "rules", Value: pop.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
 		{Name: "base", Value: pop.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
-		{Name: "max-newly-refused", Value: pop.Parsed("requests", &m.most, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with 1 if more `requests` are newly refused", Needs: []string{"base"}},
+		{Name: "max-newly-refused", Value: pop.Parsed("requests", &m.most, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more `requests` are newly refused", Needs: []string{"base"}},
 		{Name: "nodes", Value: pop.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
 		{Name: "shards", Value: pop.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
 		{Name: "lag", Value: pop.Parsed("duration", &m.pop.Lag, "", pop.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
-		{Name: "spread", Value: pop.Parsed("text", &m.pop.Spread, "connection", told(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
+		{Name: "spread", Value: pop.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
 		{Name: "skew", Value: pop.Parsed("duration", &m.pop.Skew, "", pop.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
-		{Name: "lose-shard", Value: pop.ListOf(&m.pop.Losses, told(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
+		{Name: "lose-shard", Value: pop.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
 	})
 	return m.set
 }

@@ -23,11 +23,11 @@ type sweepMode struct {
 func (m *sweepMode) flags() *pflag.FlagSet {
 	return flagSet([]pop.Setting{
 		{Name: "sweep", Value: pop.Bool(new(bool), false), Help: "try many thresholds and periods, and recommend one"},
-		{Name: "thresholds", Value: pop.ListOf(&m.o.Thresholds, told(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
-		{Name: "periods", Value: pop.ListOf(&m.o.Periods, told(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
-		{Name: "by", Value: repeatable(pop.ListOf(&m.o.Characteristics, told(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
+		{Name: "thresholds", Value: pop.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
+		{Name: "periods", Value: pop.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
+		{Name: "by", Value: repeatable(pop.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
 		{Name: "max-clients", Value: pop.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
-		{Name: "mitigation-timeout", Value: pop.Parsed("time", &m.o.MitigationTimeout, "0", told(rule.ParseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
+		{Name: "mitigation-timeout", Value: pop.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(rule.ParseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
 	})
 }
 

@@ -22,7 +22,7 @@ type status struct {
 	admin.Shards
 }
 
-var errUnhealthy = errors.New("the node is unhealthy, or knows that its PoP is")
+var errUnhealthy = errors.New("the node or its PoP is unhealthy")
 
 func newStatus() *cobra.Command {
 	var o operator
