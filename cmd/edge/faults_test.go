@@ -51,7 +51,7 @@ func TestProcesses(t *testing.T) {
 	p.nodes = append(p.nodes, nil)
 	p.start(2)
 	p.nodes[2].ready(t)
-	if got := p.nodes[2].as("192.0.2.1"); got != http.StatusTooManyRequests {
+	if got := p.nodes[2].statusFor("192.0.2.1"); got != http.StatusTooManyRequests {
 		t.Errorf("a restarted node answers %d, want %d", got, http.StatusTooManyRequests)
 	}
 	if got := value(t, metrics(t, p.nodes[2].metrics), "edge_mitigations_learned_total", "source", "shard"); got != 0 {
@@ -103,14 +103,14 @@ func TestShardsComeAndGo(t *testing.T) {
 					return
 				default:
 				}
-				switch n.as(innocent(i, request)) {
+				switch n.statusFor(innocent(i, request)) {
 				case http.StatusOK:
 				case http.StatusTooManyRequests:
 					refused.Add(1)
 				default:
 					failed.Add(1)
 				}
-				if n.as("192.0.2.66") != http.StatusTooManyRequests {
+				if n.statusFor("192.0.2.66") != http.StatusTooManyRequests {
 					leaked.Add(1)
 				}
 			}
@@ -122,7 +122,7 @@ func TestShardsComeAndGo(t *testing.T) {
 		attacker := fmt.Sprintf("198.51.100.%d", round)
 		const before = 40
 		for i := range before {
-			if status := p.nodes[i%len(p.nodes)].as(attacker); status != http.StatusOK {
+			if status := p.nodes[i%len(p.nodes)].statusFor(attacker); status != http.StatusOK {
 				t.Fatalf("%s got status %d", attacker, status)
 			}
 		}
@@ -245,7 +245,7 @@ func TestRollingRestart(t *testing.T) {
 		p.start(i)
 		p.nodes[i].ready(t)
 		for _, client := range clients {
-			if got := p.nodes[i].as(client); got != http.StatusTooManyRequests {
+			if got := p.nodes[i].statusFor(client); got != http.StatusTooManyRequests {
 				t.Errorf("node %d, just ready, answers %s with %d", i+1, client, got)
 			}
 		}

@@ -99,7 +99,7 @@ func TestNodeProtocols(t *testing.T) {
 	n.Terminate()
 }
 
-// Clients that send nothing, or something else than requests, are disconnected, and do no harm.
+// Clients that send nothing, or something other than requests, are disconnected and do no harm.
 func TestNodeGarbage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

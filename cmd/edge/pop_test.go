@@ -55,8 +55,8 @@ func (c *cluster) commands(t *testing.T) map[string]string {
 	return all
 }
 
-// A client that exceeds the rule is refused by every node, without a command to a shard, and another client passes,
-// also when a shard dies.
+// Every node refuses a client that exceeds the rule, without a command to a shard. Another client passes, even after
+// a shard has died.
 func TestPop(t *testing.T) {
 	t.Parallel()
 	for name, memcached := range map[string]bool{"its own shards": false, "memcached": true} {
@@ -82,20 +82,20 @@ func TestPop(t *testing.T) {
 			}
 			const guilty, innocent = "192.0.2.1", "192.0.2.2"
 			for i := range 51 { // the last one exceeds the limit
-				if status := c.clients.as(guilty); status != http.StatusOK {
+				if status := c.clients.statusFor(guilty); status != http.StatusOK {
 					t.Fatalf("request %d: status %d, want 51 to pass", i+1, status)
 				}
 			}
 			refused := func(n int) {
 				t.Helper()
 				for i := range n {
-					if c.clients.as(guilty) != http.StatusTooManyRequests || c.nodes[i%len(c.nodes)].as(guilty) != http.StatusTooManyRequests {
+					if c.clients.statusFor(guilty) != http.StatusTooManyRequests || c.nodes[i%len(c.nodes)].statusFor(guilty) != http.StatusTooManyRequests {
 						t.Error("a mitigated client passes")
 					}
 				}
 			}
 			for i, n := range c.nodes {
-				eventually(t, "each node refuses", func() bool { return n.as(guilty) == http.StatusTooManyRequests })
+				eventually(t, "each node refuses", func() bool { return n.statusFor(guilty) == http.StatusTooManyRequests })
 				a := n.ask(guilty)
 				if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || after > 2*3600 || a.Header.Get("X-Edge-Node") != fmt.Sprint("node-", i+1) {
 					t.Errorf("node %d refuses with %v", i+1, a.Header)
@@ -115,7 +115,7 @@ func TestPop(t *testing.T) {
 				dies.Kill()
 			}
 			for range 6 {
-				if status := c.clients.as(innocent); status != http.StatusOK {
+				if status := c.clients.statusFor(innocent); status != http.StatusOK {
 					t.Errorf("the innocent client: status %d", status)
 				}
 			}
@@ -123,7 +123,7 @@ func TestPop(t *testing.T) {
 			// each other.
 			for i := range 5 {
 				attacker := fmt.Sprint("198.51.100.", i)
-				eventually(t, "an attacker is refused", func() bool { return c.clients.as(attacker) == http.StatusTooManyRequests })
+				eventually(t, "an attacker is refused", func() bool { return c.clients.statusFor(attacker) == http.StatusTooManyRequests })
 			}
 			c.Terminate()
 		})

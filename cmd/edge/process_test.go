@@ -101,8 +101,8 @@ func (n *node) ask(client string) *http.Response {
 	return resp
 }
 
-// as is ask, for the status, which is 0 if there is no answer.
-func (n *node) as(client string) int {
+// statusFor is like ask, but returns the status of the answer, or 0 if there is none.
+func (n *node) statusFor(client string) int {
 	if resp := n.ask(client); resp != nil {
 		return resp.StatusCode
 	}
@@ -194,7 +194,7 @@ func (p *pointOfPresence) exceed(client string, most int) (passed int) {
 	}
 	status := http.StatusOK
 	for ; passed < most; passed++ {
-		if status = p.nodes[passed%len(p.nodes)].as(client); status != http.StatusOK {
+		if status = p.nodes[passed%len(p.nodes)].statusFor(client); status != http.StatusOK {
 			break
 		}
 	}
@@ -205,7 +205,7 @@ func (p *pointOfPresence) exceed(client string, most int) (passed int) {
 		eventually(p.t, fmt.Sprintf("%s is mitigated after %d requests", client, passed), func() bool {
 			return status != http.StatusOK || records(n) > before[i]
 		})
-		eventually(p.t, "every node refuses", func() bool { return n.as(client) == http.StatusTooManyRequests })
+		eventually(p.t, "every node refuses", func() bool { return n.statusFor(client) == http.StatusTooManyRequests })
 	}
 	return passed
 }
