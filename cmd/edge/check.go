@@ -36,24 +36,24 @@ func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Check rules and explain what they mean",
-		Long: `Check rules, explain each in a sentence, and compute how many requests it lets through in
+		Long: `Check rules, explain each in a sentence, and compute how many requests each lets through in
 the worst case. The exit code is 1 if a rule is invalid. A directory stands for the .yaml
 and .yml files in it; all files together are one set.
 
 The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
 in any period. K is the number of requests that pass after the one that crosses the
-threshold, until every node knows: rate × lag, or rate × (lag + answer time) for a rule
+threshold, before every node knows of it: rate × lag, or rate × (lag + answer time) for a rule
 that counts answers. That includes clients that do not wait for the answer: for each key,
 the node waits for up to 8 such answers after the client has gone, and counts further
 requests immediately. A request that the client does not send completely, or that the origin
 does not answer, does not count.
 
 The worst case is for one key. A request with several values of a characteristic counts
-under each combination of them, up to 4. Notes list which requests evade a rule.
+under each combination of them, up to 4. Notes say which requests evade a rule.
 
-For a limit with sub_windows, the number and length of its sub-windows are shown, and the
-thresholds and number of nodes that its layout has room for. If that is less than
---max-nodes, it is an error, as for a node.
+For a limit with sub_windows, check shows the number and length of its sub-windows, and the
+thresholds and number of nodes that its layout has room for. Room for fewer nodes than
+--max-nodes is an error, as it is when a node starts.
 
 With --test, run the test cases in a file against a node and report those that fail. A case
 is a list of requests with times and expected verdicts. The rules are the FILE arguments, or

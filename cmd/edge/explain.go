@@ -29,8 +29,8 @@ func newExplainFor(o *operator) *cobra.Command {
 		Short: "Explain why a client is refused, or how far it is from each limit",
 		Long: `Explain why a client is refused, for how long, and how to lift that, or how far it is from
 each limit. TARGET is an address, the ID of a refusal, a key as in lists and log lines,
-or a rule and the values of its characteristics. Any node of the PoP can answer; it asks the
-key's shard for the counts of the others.
+or a rule and the values of its characteristics. Any node of the PoP can answer: it reads
+the counts of the other nodes from the key's shard.
 
 A refused client has the ID in the header Refusal-Id, and in the body where the rule's body
 has {id}. The access log has it too.

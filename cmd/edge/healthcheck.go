@@ -25,8 +25,8 @@ func newHealthcheck() *cobra.Command {
 		Use:   "healthcheck [URL]",
 		Short: "Ask a node whether it is ready",
 		Long: `Ask a node whether it is ready, and print its answer. The exit code is 0 if it is ready,
-and 1 if it is not or does not answer: a health check for containers without any other
-program.
+and 1 if it is not or does not answer. Use it as the health check of containers that have no
+other program.
 
 The URL is that of /readyz, or HOST:PORT of the node's --metrics-listen. By default it is
 EDGE_METRICS_LISTEN if set, otherwise 127.0.0.1:9180, where nodes listen by default.`,

@@ -29,8 +29,8 @@ func newImport() *cobra.Command {
   envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
 
 Comments beside each rule say where it differs from the original. A rule that would count
-more requests than the original only logs, and says why. What no rule can
-express is listed at the end. FILE - is standard input.
+more requests than the original only logs, and a comment says why. Limits that no rule can
+express are listed at the end. If FILE is -, standard input is read.
 
 Then compare: edge check explains the rules, and edge replay shows which clients they would
 have refused. See docs/import.md.`,

@@ -144,8 +144,8 @@ func newAdd(o *operator) *cobra.Command {
 		Use:   "add TARGET",
 		Short: "Start a mitigation by hand, on all nodes",
 		Long: `Start a mitigation by hand, on all nodes. TARGET is a rule and the values of its
-characteristics. The rule's action is taken, whatever was counted, until the mitigation
-ends or is lifted. A longer mitigation of the same key stays.`,
+characteristics. All nodes apply the rule's action, whatever was counted, until the mitigation ends
+or is lifted. If the key has a mitigation that ends later, that one stays.`,
 		Example: `  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args:    oneTarget,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -181,8 +181,8 @@ func newLift(o *operator) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lift",
 		Short: "End a mitigation at once, on all nodes, and forget the counts that led to it",
-		Long: `End a mitigation at once, on all nodes, and forget the counts that led to it. --key selects
-it, or --rule and --ip if the rule counts by ip alone. With --all, end all mitigations, or
+		Long: `End a mitigation at once, on all nodes, and forget the counts that led to it. Select it by
+--key, or by --rule and --ip if the rule counts by ip alone. With --all, end all mitigations, or
 those of a rule, or of clients in a prefix.`,
 		Example: `  edge mitigations lift --rule login --ip 192.0.2.1
   edge mitigations lift --all --rule login --dry-run

@@ -58,15 +58,15 @@ func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [flags] FILE…",
 		Short: "Report what limits would have done to the requests in access logs",
-		Long: `Read access logs, oldest file first, "-" for standard input, and report what limits would
-have done to the requests in them. Formats are detected from the first lines. Logs may
-be compressed with gzip, zstd or bzip2.
+		Long: `Read access logs, oldest file first, and report what limits would have done to the requests
+in them. If FILE is -, standard input is read. Formats are detected from the first lines. Logs
+may be compressed with gzip, zstd or bzip2.
 
 --rules reports what rules would have refused: which clients and paths, from when, for how
-long, and where an exact count would have decided differently. A node's own code enforces the
-rules, with the times of the log as its clock: one node that knows everything at once, or a
-PoP with lag, clock differences and failing shards. Then the report shows the effect of each of
-these. With --base it shows which clients a change of rules would newly refuse or
+long, and where an exact count would have decided differently. The nodes' own code enforces the
+rules, with the times of the log as its clock: as one node that knows everything at once, or as
+a PoP with lag, clock differences and failing shards. For a PoP, the report shows the effect of
+each of these. With --base it shows which clients a change of rules would newly refuse or
 newly allow; --max-newly-refused makes that a check for CI.
 
 --sweep tries many thresholds and periods in one pass, and recommends the smallest
@@ -80,7 +80,7 @@ Given the decision logs (decision_log) of all nodes of a PoP, --accuracy reports
 the nodes decided differently from an exact limiter, and --rules what other limits would have
 decided; see docs/decisions.md.
 
---generate writes a generated log instead, always the same one. With --over it adds the
+--generate writes a generated log instead, the same one each time. With --over it adds the
 attacks of a mix to the requests of a log, and marks them with the field attack. For a log with
 such marks --rules reports how much of the attack, and of everything else, would have been
 refused; see docs/attacks.md.
