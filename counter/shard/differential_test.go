@@ -122,11 +122,12 @@ func (p *casPeer) name(cas string) string {
 // command returns a generator of commands, most of them well-formed, for a few keys.
 func command() *rapid.Generator[string] {
 	key := rapid.OneOf(
-		rapid.SampledFrom([]string{"a", "b", "c", "a-rather-long-key-beyond-forty-bytes-of-text"}),
+		rapid.SampledFrom([]string{"a", "b", "c", "a_rather_long_key_beyond_forty_bytes_of_text"}),
 		rapid.Just("c"+strings.Repeat("x", 249)),
 	)
-	// No time to live is so short that it could end during the test.
-	odd := rapid.SampledFrom([]string{"x", "-1", "1x", "", "18446744073709551616", strings.Repeat("y", 251)})
+	// No time to live is so short that it could end during the test. No key has a minus sign: memcached looks for
+	// one in the memory behind numbers of 2^63 and more.
+	odd := rapid.SampledFrom([]string{"x", "1x", "", "18446744073709551616", strings.Repeat("y", 251)})
 	number := rapid.SampledFrom([]string{"0", "1", "9", "10", "95", "18446744073709551615", "9223372036854775807"})
 	flags := rapid.SampledFrom([]string{"0", "1", "4294967295"})
 	exptime := rapid.SampledFrom([]string{"0", "0", "100", "1000", "-1", "2592001"})
