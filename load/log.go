@@ -47,11 +47,19 @@ func (r *run) log() *Log {
 			l.Unsent += uint64(lane.left())
 		}
 	}
-	var pieces tape
+	total := 0
 	for _, c := range r.conns {
-		pieces, c.tape = append(pieces, c.tape...), nil
+		for _, piece := range c.tape {
+			total += len(piece)
+		}
 	}
-	l.records = slices.Concat(pieces...)
+	l.records = make([]record, 0, total)
+	for _, c := range r.conns {
+		for i, piece := range c.tape {
+			l.records, c.tape[i] = append(l.records, piece...), nil
+		}
+		c.tape = nil
+	}
 	slices.SortStableFunc(l.records, func(a, b record) int { return cmp.Compare(a.sent, b.sent) })
 	return l
 }

@@ -101,7 +101,7 @@ func (s *sorter) finish() error {
 			if err := s.fill(q); err != nil {
 				return err
 			}
-			s.push(q, run.left+len(q.arrivals))
+			s.push(q, q.left+len(q.arrivals))
 		}
 	}
 	s.disk = false

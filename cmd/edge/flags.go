@@ -81,8 +81,17 @@ func readFlags(cmd *cobra.Command, _ []string) error {
 	})
 	err := s.readFlags()
 	return errors.Join(err, s.set(func() error {
-		return pop.CheckTogether(s.rows, func(row pop.Setting) bool { return s.flags.Changed(row.Name) })
+		return pop.CheckTogether(s.rows, func(row pop.Setting) bool { return isSet(s.flags, row.Name) })
 	}))
+}
+
+// isSet reports whether a flag is given, other than as --NAME=false.
+func isSet(flags *pflag.FlagSet, name string) bool {
+	if !flags.Changed(name) {
+		return false
+	}
+	v, ok := flags.Lookup(name).Value.(*flagValue)
+	return !ok || !slices.Equal(v.texts, []string{"false"})
 }
 
 // quotingOnce returns parse with errors that quote the text exactly once.
@@ -126,7 +135,7 @@ func picked(set *pflag.FlagSet, names ...string) *pflag.FlagSet {
 func onlyOne(flags *pflag.FlagSet, names ...string) (string, error) {
 	var given []string
 	for _, name := range names {
-		if flags.Changed(name) {
+		if isSet(flags, name) {
 			given = append(given, "--"+name)
 		}
 	}
@@ -140,7 +149,7 @@ func onlyOne(flags *pflag.FlagSet, names ...string) (string, error) {
 func foreign(given *pflag.FlagSet, where string, groups ...*pflag.FlagSet) error {
 	var errs []error
 	given.Visit(func(f *pflag.Flag) {
-		if !slices.ContainsFunc(groups, func(g *pflag.FlagSet) bool { return g != nil && g.Lookup(f.Name) != nil }) {
+		if isSet(given, f.Name) && !slices.ContainsFunc(groups, func(g *pflag.FlagSet) bool { return g != nil && g.Lookup(f.Name) != nil }) {
 			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "--help shows which flags go together"})
 		}
 	})

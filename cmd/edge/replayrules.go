@@ -69,6 +69,9 @@ func (m *rulesMode) needs() accesslog.Fields {
 func (m *rulesMode) check() (err error) {
 	m.pop.Client = m.shared.client
 	var errs []error
+	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
+		errs = append(errs, fail("skew", "--nodes 3", "needs at least 2 nodes"))
+	}
 	if m.rules, err = rule.Load(m.files...); err != nil {
 		errs = append(errs, err)
 	}
