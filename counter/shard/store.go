@@ -210,7 +210,7 @@ type stripe struct {
 	counts counts
 }
 
-// find returns the item of a key, nil if there is none. It is valid until the next put.
+// find returns the item of a key, or nil if the key has no item. The result is valid until the next put.
 func (s *stripe) find(h hash, now int64) item {
 	at, ok := s.index[h[0]]
 	if !ok || s.log.item(int(at)).hash() != h {
