@@ -436,7 +436,7 @@ func (p *instantPoP) count(way int, m *member, s *state, now int64, key *accessl
 		}
 		index, elapsed := counter.WindowAt(now, l.Period)
 		s.Roll(index)
-		s.Cur = l.Layout.Add(s.Cur, l.Delta(min(m.CostOf(1), l.Layout.Stop()), elapsed-elapsed%tickLength)&^full(l, s.Cur))
+		s.Cur = l.Count(s.Cur, m.CostOf(1), elapsed-elapsed%tickLength)
 		if l.Over(s.Prev, s.Cur, elapsed) {
 			over = true
 			back = max(back, now-elapsed+l.Back(s.Prev, s.Cur, elapsed))
@@ -463,12 +463,4 @@ func (p *instantPoP) count(way int, m *member, s *state, now int64, key *accessl
 		p.mitigated.ended(m.Index, now, until)
 	}
 	return over
-}
-
-// full returns the sub-windows of a number that are full: nodes do not count in them any more.
-func full(l *counter.Limit, number uint64) uint64 {
-	if l.Layout.Fields == 1 {
-		return 0
-	}
-	return l.Layout.Below(l.Layout.Each(l.Layout.Stop()-1), number)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/counter"
 )
 
 const (
@@ -85,10 +86,7 @@ func (l *TimelineCollector) fold() (offset, factor int64) {
 
 // floor returns t divided by length, rounded down.
 func floor(t, length int64) int64 {
-	n := t / length
-	if n*length > t {
-		n--
-	}
+	n, _ := counter.WindowAt(t, length)
 	return n
 }
 

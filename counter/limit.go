@@ -48,6 +48,16 @@ func (l Limit) Delta(n uint64, elapsed int64) uint64 {
 	return n << (uint(l.Layout.Bits) * uint(l.subWindow(elapsed)))
 }
 
+// Count returns cur, the value of the current window, with n more requests at elapsed. As on nodes, full fields stay as
+// they are. 0 ≤ elapsed < Period, in microseconds.
+func (l Limit) Count(cur, n uint64, elapsed int64) uint64 {
+	delta := l.Delta(min(n, l.Layout.Stop()), elapsed)
+	if l.Layout != Plain {
+		delta &^= l.Layout.Below(l.Layout.Each(l.Layout.Stop()-1), cur)
+	}
+	return l.Layout.Add(cur, delta)
+}
+
 // subWindow returns the index of the sub-window that holds elapsed.
 func (l Limit) subWindow(elapsed int64) int {
 	if l.Layout.Fields == 1 {

@@ -307,6 +307,24 @@ func TestDeltaCountsInItsSubWindow(t *testing.T) {
 	})
 }
 
+// A full field is not counted in any more, so that what is not on nodes is not in simulations either.
+func TestFullFieldsStayAsTheyAre(t *testing.T) {
+	layout, _ := counter.LayoutOf(6)
+	limit := counter.Limit{Threshold: 10, Period: 60e6, Layout: layout}
+	var number uint64
+	for range 100 {
+		number = limit.Count(number, 100, 25e6)
+	}
+	full := (layout.Stop() + 99) / 100 * 100
+	if number = limit.Count(number, 7, 35e6); layout.Sum(number) != full+7 {
+		t.Errorf("the value is %d, want %d", layout.Sum(number), full+7)
+	}
+	limit.Layout = counter.Plain
+	if number = limit.Count(1<<60, 5, 25e6); number != 1<<60+5 {
+		t.Errorf("the plain value is %d", number)
+	}
+}
+
 func TestFalls(t *testing.T) {
 	tests := []struct {
 		name      string

@@ -96,7 +96,7 @@ func (s *limitState) add(t int64, cost uint64, exactly bool) (back int64, e coun
 	w := &s.windows
 	index, elapsed := counter.WindowAt(t, s.Period)
 	w.Roll(index)
-	w.Cur = s.Layout.Add(w.Cur, s.Delta(min(cost, s.Layout.Stop()), elapsed))
+	w.Cur = s.Count(w.Cur, cost, elapsed)
 	if e = s.Estimate(w.Prev, w.Cur, elapsed); !e.Over(s.Threshold) {
 		return 0, e, false
 	}

@@ -36,7 +36,7 @@ func (d Document) WriteText(w io.Writer) error {
 			}
 			switch {
 			case v.Paragraph != "":
-				for _, line := range wrapped(Printable(string(v.Paragraph)), textWidth) {
+				for _, line := range Wrapped(Printable(string(v.Paragraph)), textWidth) {
 					b.WriteString("  " + line + "\n")
 				}
 			case v.Outcome != nil:
@@ -72,8 +72,8 @@ func (f Facts) table(numbers bool) Table {
 	return t
 }
 
-// wrapped returns the lines of text.
-func wrapped(text string, width int) (lines []string) {
+// Wrapped returns text in lines of at most width characters, except for longer words.
+func Wrapped(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
 		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {

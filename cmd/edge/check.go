@@ -317,22 +317,4 @@ func indent(text, prefix string) string {
 }
 
 // wrap breaks text into lines of at most width characters, except for longer words.
-func wrap(text string, width int) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		n := len([]rune(word))
-		switch {
-		case column == 0:
-		case column+1+n > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
-}
+func wrap(text string, width int) string { return strings.Join(page.Wrapped(text, width), "\n") }
