@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr"
-	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
 
 	"github.com/edgelimit/edge/load/judge"
@@ -21,7 +19,6 @@ import (
 type Condition struct {
 	text    string
 	program *vm.Program
-	values  []string // the values it refers to, such as latency.p99_ms
 }
 
 // ParseCondition parses a condition. scored says whether reports have scores.
@@ -39,8 +36,6 @@ func ParseCondition(text string, scored bool) (*Condition, error) {
 		return nil, firstLine(err)
 	}
 	c := &Condition{text: text, program: program}
-	node := program.Node()
-	ast.Walk(&node, c)
 	if _, err := c.Holds(empty); err != nil { // a nested name may be wrong
 		return nil, err
 	}
@@ -58,46 +53,6 @@ func (c *Condition) Holds(r *Report) (bool, error) {
 		return false, firstLine(err)
 	}
 	return result == true, nil
-}
-
-// Visit records the values that a condition refers to. It is called for the parts of an expression
-// before the whole.
-func (c *Condition) Visit(node *ast.Node) {
-	switch n := (*node).(type) {
-	case *ast.IdentifierNode:
-	case *ast.MemberNode: // it replaces its parts
-		c.values = slices.DeleteFunc(c.values, func(v string) bool { return v == n.Node.String() })
-	default:
-		return
-	}
-	if text := (*node).String(); !slices.Contains(c.values, text) {
-		c.values = append(c.values, text)
-	}
-}
-
-// Was returns the value that the condition refers to in r, such as 3. If there are several, it includes
-// their names: innocent_refused 3, latency.p99_ms 20.5.
-func (c *Condition) Was(r *Report) string {
-	names, err := namesOf(r)
-	if err != nil {
-		return err.Error()
-	}
-	var was []string
-	for _, name := range c.values {
-		value, err := expr.Eval(name, names)
-		if err != nil {
-			continue
-		}
-		text, err := json.Marshal(value)
-		if err != nil || len(text) > 100 { // lists are in the report
-			continue
-		}
-		was = append(was, name+" "+string(text))
-	}
-	if len(was) == 1 {
-		return strings.TrimPrefix(was[0], c.values[0]+" ")
-	}
-	return strings.Join(was, ", ")
 }
 
 // firstLine removes the snippet that shows the position of an error.

@@ -100,7 +100,7 @@ func (f *oracleFlags) judge(r *load.Report) error {
 		case err != nil:
 			errs = append(errs, err)
 		case holds:
-			errs = append(errs, fmt.Errorf("--fail-if: %s (was %s)", c, c.Was(r)))
+			errs = append(errs, fmt.Errorf("--fail-if: %s", c))
 		}
 	}
 	return errors.Join(errs...)

@@ -92,7 +92,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	}
 	tell("READY=1")
 	waitForEnd(ctx, o, hangup, func() error {
-		tell(reloading()...)
+		tell("RELOADING=1")
 		defer tell("READY=1")
 		return n.Reload()
 	})
