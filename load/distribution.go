@@ -98,29 +98,3 @@ func (l *Log) WriteCSV(w io.Writer) error {
 	}
 	return nil
 }
-
-// hints returns advice for a run whose answers all have the same status.
-func (r *Report) hints() []string {
-	if len(r.Statuses) != 1 {
-		return nil
-	}
-	var status string
-	for status = range r.Statuses {
-	}
-	at := "every answer was " + status + ": "
-	switch status {
-	case "301", "302", "307", "308":
-		return []string{at + "give the address that the target redirects to"}
-	case "400":
-		return []string{at + "use https:// if the target speaks TLS, check --host, and check whether it expects the PROXY protocol (--identity)"}
-	case "401", "403":
-		return []string{at + "the target may need credentials (-H 'Authorization: …'), or deny this machine"}
-	case "404", "421":
-		return []string{at + "check the path of the target and --host"}
-	case "405":
-		return []string{at + "check --method"}
-	case "502", "503", "504":
-		return []string{at + "the target's origin may be down"}
-	}
-	return nil
-}

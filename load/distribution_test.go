@@ -70,14 +70,3 @@ func TestDistribution(t *testing.T) {
 		t.Errorf("%d of 100 requests refused, want 25", refused)
 	}
 }
-
-// If all answers have the same error status, the report says what may be wrong.
-func TestHints(t *testing.T) {
-	for status, want := range map[int]string{404: "check the path of the target and --host", 502: "origin may be down", 400: "https://", 200: "", 429: ""} {
-		_, targets := serve(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		r := run(t, load.Options{Targets: targets, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}})
-		if got := strings.Join(r.Hints, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
-			t.Errorf("status %d: hint %q, want %q", status, got, want)
-		}
-	}
-}

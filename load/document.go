@@ -31,9 +31,6 @@ func (r *Report) Document() page.Document {
 	say(math.Abs(r.ClockStepMS) > minStepMS, "THE CLOCK WAS CHANGED by %s during the run: the score is off by that much.", millis(math.Abs(r.ClockStepMS)))
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
 		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
-	for _, hint := range r.Hints {
-		say(true, "Hint: %s.", hint)
-	}
 	facts := page.Facts{
 		{Name: "requests", Value: page.Grouped(s.Requests), Note: fmt.Sprintf("%.0f/s in %.1f s%s", s.RatePerS, r.DurationS, page.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", page.Grouped(s.Held)))},
 		{Name: "connections", Value: page.Grouped(s.Connections)},

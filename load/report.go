@@ -40,9 +40,6 @@ type Report struct {
 
 	// Score is the oracle's result, if rules are given.
 	Score *judge.Score `json:"score,omitempty"`
-
-	// Hints describe possible problems of the run itself.
-	Hints []string `json:"hints,omitempty"`
 }
 
 // Sending describes what the generator did.
@@ -255,7 +252,6 @@ func (l *Log) Report() *Report {
 	}
 	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
 	r.Histogram, r.histogram = bucketsOf(latency), latency
-	r.Hints = r.hints()
 	r.Sending = l.sending(r.Sending)
 	r.Sending.LateP99 = float64(late.ValueAtQuantile(99)) / 1e3
 	return r

@@ -49,7 +49,7 @@ func (s *source) recognise(head []byte, whole bool) error {
 		f, l = "empty", clf{}
 	}
 	s.format, s.layout = f, l
-	s.pattern, s.proxied = behindProxy(f, l, lines)
+	s.proxied = behindProxy(f, l, lines)
 	return nil
 }
 

@@ -14,7 +14,7 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 	l.read.Store(0)
 	l.stats = Stats{Files: make([]FileStats, len(l.sources))}
 	for i, s := range l.sources {
-		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied, Pattern: s.pattern}
+		l.stats.Files[i] = FileStats{Name: s.name, Format: s.format, Compression: s.compression, Proxied: s.proxied}
 	}
 	o.ctx, o.limit, o.disk, o.dir = ctx, l.o.Buffer, l.o.Disk, l.o.TempDir
 	defer func() { err = cmp.Or(err, o.close()) }()

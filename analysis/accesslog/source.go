@@ -27,8 +27,7 @@ type source struct {
 	compression string
 	format      string
 	layout      layout
-	proxied     bool   // the client is a proxy
-	pattern     string // if proxied, reads the real clients
+	proxied     bool // the client is a proxy
 
 	held *file // if the source is not regular: the file that Open opened
 }

@@ -23,10 +23,8 @@ type FileStats struct {
 	Malformed   int64  `json:"malformed"`
 
 	// Proxied reports whether nearly all of the first lines have the same private client, and their last
-	// quoted text looks like X-Forwarded-For. Pattern is an Options.Format that reads the clients from
-	// there, or empty if none was found.
-	Proxied bool   `json:"-"`
-	Pattern string `json:"-"`
+	// quoted text looks like X-Forwarded-For.
+	Proxied bool `json:"-"`
 }
 
 // A Sample is a malformed line.

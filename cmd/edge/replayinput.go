@@ -202,11 +202,8 @@ func (in *input) explain(ctx context.Context, err error) error {
 	}
 	for _, f := range stats.Files {
 		if f.Proxied {
-			hint := "describe the lines with --pattern, and call the last field $http_x_forwarded_for"
-			if f.Pattern != "" {
-				hint = "--pattern '" + f.Pattern + "'"
-			}
-			report(in.stderr, hintedError{fmt.Errorf("nearly all requests in %s are from one private address, that of a proxy: the clients seem to be in the last field, X-Forwarded-For", f.Name), hint})
+			report(in.stderr, hintedError{fmt.Errorf("nearly all requests in %s are from one private address, that of a proxy: the clients seem to be in the last field, X-Forwarded-For", f.Name),
+				`describe the lines, as in: --pattern '$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent" "$http_x_forwarded_for"'`})
 			break
 		}
 	}

@@ -30,24 +30,10 @@ func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (i
 		case slices.Contains(wrong, name):
 			ignored = append(ignored, name)
 		case !slices.Contains(right, name):
-			return nil, f.fail(kv[0], hintOn(name, strictyaml.Suggest(name, right)), "unknown key %q in %s", name, what)
+			return nil, f.fail(kv[0], strictyaml.Suggest(name, right), "unknown key %q in %s", name, what)
 		}
 	}
 	return ignored, nil
-}
-
-// proxyKeys are keys at the beginning of configurations of Envoy, or of parts of them.
-var proxyKeys = []string{
-	"static_resources", "dynamic_resources", "admin", "node", "layered_runtime", "resources", "listeners", "clusters", "filter_chains", "http_filters",
-	"route_config", "virtual_hosts", "routes", "rate_limits", "actions", "typed_config", "typed_per_filter_config", "token_bucket", "stat_prefix", "entries",
-}
-
-// hintOn returns the hint for an unknown key: hint, unless the key is one of Envoy's.
-func hintOn(key, hint string) string {
-	if slices.Contains(proxyKeys, key) {
-		return proxyHint
-	}
-	return hint
 }
 
 const proxyHint = "this configures Envoy itself; its local rate limits are not read. Import the file of its rate limit service: domain and descriptors"
@@ -165,7 +151,7 @@ func (f yamlFile) domain(t *Translation, root *yaml.Node) error {
 	}
 	for _, kv := range pairs(root) {
 		if !slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value) {
-			return f.fail(kv[0], hintOn(kv[0].Value, "the keys are domain and descriptors"), "unknown key %q", kv[0].Value)
+			return f.fail(kv[0], "import the file of Envoy's rate limit service, whose keys are domain and descriptors", "unknown key %q", kv[0].Value)
 		}
 	}
 	name := text(child(root, "domain"))
