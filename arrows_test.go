@@ -53,16 +53,17 @@ var arrows = map[string][]string{
 	"pop/spop":            {"pop/conns"},
 	"pop/admin":           {"internal/lograte"},
 	"pop/gossip":          {},
+	"pop/setting":         {},
 	"pop/vote":            {},
 	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
-	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/spop", "pop/vote"},
+	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/page", "pop/proxy", "pop/rule", "pop/setting", "pop/spop", "pop/vote"},
 	"internal/bubble":     {},                               // for tests
 	"internal/golden":     {},                               // for tests
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests
 	"internal/trace":      {"analysis/accesslog"},           // for tests
 	"internal/lograte":    {},                               // for log lines that outsiders can cause
 	"internal/strictyaml": {},                               // for files of rules and of what belongs to them
-	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/translate"},
+	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/translate", "pop/setting"},
 }
 
 // A listed is what go list says of a package.

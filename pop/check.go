@@ -15,6 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // Check returns all errors in o, joined: numbers out of bounds, missing settings, and settings that contradict
@@ -28,13 +29,13 @@ func (o Options) Check() error {
 func (o *Options) check() error {
 	rows := Settings(o)
 	var errs []error
-	wrong := func(setting, problem, other string) {
-		errs = append(errs, conflict(rows, setting, problem, other))
+	wrong := func(name, problem, other string) {
+		errs = append(errs, setting.Conflict(rows, name, problem, other))
 	}
 	for _, s := range rows {
-		errs = append(errs, s.about("", s.Value.check()))
+		errs = append(errs, s.Check())
 	}
-	errs = append(errs, CheckTogether(rows, func(s Setting) bool { return s.Value.given() }))
+	errs = append(errs, setting.CheckTogether(rows, setting.Setting.Given))
 	if o.Name == "" {
 		wrong("name", "", "")
 	}
@@ -45,14 +46,14 @@ func (o *Options) check() error {
 		wrong("rules", "", "")
 	}
 	if _, err := rule.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
-		errs = append(errs, &SettingError{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")})
+		errs = append(errs, &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")})
 	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
 		wrong("origin", "", "")
 	}
 	errs = append(errs, o.checkAsked(wrong)...)
 	if sorted := slices.Sorted(slices.Values(o.Shards)); len(slices.Compact(sorted)) < len(o.Shards) {
-		errs = append(errs, &SettingError{Setting: "shard", Problem: "must list each address once"})
+		errs = append(errs, &setting.Error{Setting: "shard", Problem: "must list each address once"})
 	}
 	if o.Gossip.Listen != "" && o.Peers != nil {
 		errs = append(errs, errors.New("pop: Gossip and Peers contradict each other"))
@@ -65,59 +66,29 @@ func (o *Options) check() error {
 	return errors.Join(append(errs, err, o.checkListeners())...)
 }
 
-// CheckTogether returns an error for each given setting that needs another one, or contradicts one.
-func CheckTogether(rows []Setting, given func(Setting) bool) error {
-	var errs []error
-	isGiven := func(name string) bool {
-		return slices.ContainsFunc(rows, func(s Setting) bool { return s.Name == name && given(s) })
-	}
-	for _, s := range rows {
-		if !given(s) {
-			continue
-		}
-		if isGiven(s.Contradicts) {
-			errs = append(errs, conflict(rows, s.Name, "contradicts", s.Contradicts))
-		}
-		for _, need := range s.Needs {
-			if either := strings.Split(need, "|"); !slices.ContainsFunc(either, isGiven) {
-				errs = append(errs, conflict(rows, s.Name, "needs", either[0]))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
-// other one, or the setting itself if it is missing.
-func conflict(rows []Setting, setting, problem, other string) error {
-	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
-	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
-	return &SettingError{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
-}
-
 // checkRules returns an error if a node with o cannot use rules in a PoP of this many nodes.
 func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	if o.StrictHosts && len(o.HostOrigins) == 0 && !set.NamesHosts() {
-		return &SettingError{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
+		return &setting.Error{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
 	}
 	return set.CheckNodes(nodes)
 }
 
 // checkAsked returns the errors of the listeners for other proxies. Over TCP only trusted proxies may ask; Unix
 // sockets are restricted by their directory.
-func (o *Options) checkAsked(wrong func(setting, problem, other string)) (errs []error) {
+func (o *Options) checkAsked(wrong func(name, problem, other string)) (errs []error) {
 	for _, l := range o.askedAt() {
 		path, unix := strings.CutPrefix(l.Addr, "unix:")
 		switch {
 		case l.Addr == "":
 		case unix && (path == "" || len(path) > maxSocketPath):
-			errs = append(errs, &SettingError{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
+			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
 		case !unix && len(o.TrustedProxies) == 0:
 			wrong(l.Name, "is not a Unix socket, and needs", "trusted-proxy")
 		}
 	}
 	if s := o.CheckDenyStatus; s != 0 && (s < 400 || s > 599) {
-		errs = append(errs, about(strconv.Itoa(s), errDenyStatus))
+		errs = append(errs, &setting.Error{Setting: "check-deny-status", Value: strconv.Itoa(s), Problem: errDenyStatus.Error()})
 	}
 	return errs
 }
@@ -144,7 +115,7 @@ func CheckListeners(listeners ...Listener) error {
 		case l.Addr == "":
 			continue
 		case err != nil || !isPort(port):
-			wrong := &SettingError{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must be HOST:PORT or :PORT"}
+			wrong := &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must be HOST:PORT or :PORT"}
 			if isPort(l.Addr) {
 				wrong.Hint = fmt.Sprintf("did you mean :%s?", l.Addr)
 			}
@@ -153,7 +124,7 @@ func CheckListeners(listeners ...Listener) error {
 		}
 		for _, other := range listeners[:i] {
 			if otherHost, otherPort, err := net.SplitHostPort(other.Addr); err == nil && port == otherPort && port != "0" && sameHost(host, otherHost) {
-				errs = append(errs, &SettingError{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must have a port of its own, not that of", Other: other.Name})
+				errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must have a port of its own, not that of", Other: other.Name})
 			}
 		}
 	}
@@ -181,7 +152,7 @@ func (o *Options) checkListeners() error {
 	for _, l := range clients {
 		for _, origin := range origins {
 			if loops(origin.Addr, l.Addr) {
-				errs = append(errs, &SettingError{Setting: origin.Name, Value: strconv.Quote(origin.Addr), Problem: "must be the server behind the node, not the node's own", Other: l.Name})
+				errs = append(errs, &setting.Error{Setting: origin.Name, Value: strconv.Quote(origin.Addr), Problem: "must be the server behind the node, not the node's own", Other: l.Name})
 				break
 			}
 		}
@@ -247,7 +218,7 @@ func (o *Options) secret() (string, error) {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
 	if err = cmp.Or(err, checkSecret(secret)); err != nil {
-		return "", &SettingError{Setting: "secret-file", Problem: err.Error(), Hint: "head -c 24 /dev/urandom | base64 > FILE"}
+		return "", &setting.Error{Setting: "secret-file", Problem: err.Error(), Hint: "head -c 24 /dev/urandom | base64 > FILE"}
 	}
 	return secret, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/decision"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // newDecisionLog returns the decision log, or nil if it is not enabled.
@@ -39,7 +40,7 @@ func (n *Node) openDecisionLog() error {
 	if named := new(fs.PathError); errors.As(err, &named) {
 		err = named.Err // the error of the setting already has the file
 	}
-	return &SettingError{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node writes it, and renames it when it is full"}
+	return &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node writes it, and renames it when it is full"}
 }
 
 // Decisions returns the last lines of the decision log that q selects.

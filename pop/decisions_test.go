@@ -14,6 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // Operators see the last decisions of the log. A node without a log reports that.
@@ -75,7 +76,7 @@ func TestDecisionLogThatCannotBeWritten(t *testing.T) {
 	} {
 		n := newNode(t, "rules: []", func(o *pop.Options) { o.Listen, o.DecisionLog = "127.0.0.1:0", file })
 		err := n.Start()
-		var setting *pop.SettingError
+		var setting *setting.Error
 		if !errors.As(err, &setting) || setting.Setting != "decision-log" || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v, want %s", file, err, want)
 		}

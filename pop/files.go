@@ -17,6 +17,7 @@ import (
 
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // files are the rules, the certificate, the keys and the tokens of a node, which may change while it runs.
@@ -43,7 +44,7 @@ func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 		return nil, nil, err
 	}
 	if _, inFile := rulesErr.(rule.Errors); rulesErr != nil && !inFile {
-		rulesErr = &SettingError{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
+		rulesErr = &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
 	}
 	if rulesErr != nil {
 		return nil, nil, rulesErr
@@ -111,7 +112,7 @@ func (f *files) loadTokens() error {
 		return nil
 	}
 	if err := f.tokens.Read(f.o.AdminTokens); err != nil {
-		return &SettingError{Setting: "admin-tokens", Problem: err.Error()}
+		return &setting.Error{Setting: "admin-tokens", Problem: err.Error()}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // Bounds of sizes and times. Greater values are mistakes.
@@ -31,78 +32,78 @@ const (
 // A new setting is a field of [Options], with what it does, and one row here, in the group where
 // operators look for it:
 //
-//	{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
+//	{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 //
 // Then `go test ./cmd/edge -run TestSampleSettings -update` rewrites testdata/node.yaml. If the
 // names of field and setting differ, add them to TestEverySettingArrives. Settings that a row needs
 // or contradicts are columns of it; other checks of several settings are in check.
-func Settings(o *Options) []Setting {
+func Settings(o *Options) []setting.Setting {
 	g := &o.Gossip
 	hostname, _ := os.Hostname()
-	return []Setting{
-		{Group: "the node", Name: "name", Value: Text(&o.Name, hostname, checkName), Help: "name of the node, unique in the PoP", Single: true, Sample: "edge-1"},
-		{Name: "rules", Value: List(&o.RuleFiles, nil), Help: "rules `files`, or directories of them; reloaded on SIGHUP and when they change", Sample: "[rules.yaml]"},
-		{Name: "listen", Value: Text(&o.Listen, ":8080", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 without TLS; empty: none", Single: true},
-		{Name: "tls-listen", Value: Text(&o.TLSListen, "", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 over TLS", Single: true, Sample: "#:8443", Needs: []string{"tls-cert"}},
-		{Name: "tls-cert", Value: Text(&o.TLSCert, "", nil), Help: "PEM `file` with the certificate chain; reloaded like the rules", Single: true, Sample: "#cert.pem", Needs: []string{"tls-key", "tls-listen"}},
-		{Name: "tls-key", Value: Text(&o.TLSKey, "", nil), Help: "PEM `file` with the private key", Single: true, Sample: "#key.pem", Needs: []string{"tls-cert"}},
-		{Name: "metrics-listen", Value: Text(&o.MetricsListen, "127.0.0.1:9180", nil), Help: "`address` for monitoring: /metrics, /livez, /readyz; empty: none", Single: true},
-		{Name: "admin-listen", Value: Text(&o.AdminListen, "127.0.0.1:9190", nil), Help: "`address` for operators and their commands; empty: none; see docs/api.md", Single: true},
-		{Name: "admin-tokens", Value: Text(&o.AdminTokens, "", nil), Help: "`file` with operators' tokens, one NAME TOKEN per line; reloaded like the rules; empty: a token generated for this machine", Sample: "#admin.tokens"},
-		{Name: "admin-pprof", Value: Bool(&o.AdminPProf, false), Help: "serve profiles of the process at /debug/pprof/ on --admin-listen"},
+	return []setting.Setting{
+		{Group: "the node", Name: "name", Value: setting.Text(&o.Name, hostname, checkName), Help: "name of the node, unique in the PoP", Single: true, Sample: "edge-1"},
+		{Name: "rules", Value: setting.List(&o.RuleFiles, nil), Help: "rules `files`, or directories of them; reloaded on SIGHUP and when they change", Sample: "[rules.yaml]"},
+		{Name: "listen", Value: setting.Text(&o.Listen, ":8080", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 without TLS; empty: none", Single: true},
+		{Name: "tls-listen", Value: setting.Text(&o.TLSListen, "", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 over TLS", Single: true, Sample: "#:8443", Needs: []string{"tls-cert"}},
+		{Name: "tls-cert", Value: setting.Text(&o.TLSCert, "", nil), Help: "PEM `file` with the certificate chain; reloaded like the rules", Single: true, Sample: "#cert.pem", Needs: []string{"tls-key", "tls-listen"}},
+		{Name: "tls-key", Value: setting.Text(&o.TLSKey, "", nil), Help: "PEM `file` with the private key", Single: true, Sample: "#key.pem", Needs: []string{"tls-cert"}},
+		{Name: "metrics-listen", Value: setting.Text(&o.MetricsListen, "127.0.0.1:9180", nil), Help: "`address` for monitoring: /metrics, /livez, /readyz; empty: none", Single: true},
+		{Name: "admin-listen", Value: setting.Text(&o.AdminListen, "127.0.0.1:9190", nil), Help: "`address` for operators and their commands; empty: none; see docs/api.md", Single: true},
+		{Name: "admin-tokens", Value: setting.Text(&o.AdminTokens, "", nil), Help: "`file` with operators' tokens, one NAME TOKEN per line; reloaded like the rules; empty: a token generated for this machine", Sample: "#admin.tokens"},
+		{Name: "admin-pprof", Value: setting.Bool(&o.AdminPProf, false), Help: "serve profiles of the process at /debug/pprof/ on --admin-listen"},
 
-		{Group: "the origin", Name: "origin", Value: Text(&o.Origin, "", checkOrigin), Help: "`URL` of the origin: http://HOST:PORT, https://HOST or h2c://HOST:PORT", Sample: "http://127.0.0.1:3000"},
-		{Name: "host-origin", Value: Map(&o.HostOrigins, "HOST=URL", parseHostOrigin), Help: "origins of individual hosts, `HOST=URL`; may be repeated", Sample: `#{app.example.com: "http://127.0.0.1:3001"}`},
-		{Name: "origin-timeout", Value: Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "maximum time until an origin starts its response"},
-		{Name: "origin-connect-timeout", Value: Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "maximum time to connect to an origin"},
+		{Group: "the origin", Name: "origin", Value: setting.Text(&o.Origin, "", checkOrigin), Help: "`URL` of the origin: http://HOST:PORT, https://HOST or h2c://HOST:PORT", Sample: "http://127.0.0.1:3000"},
+		{Name: "host-origin", Value: setting.Map(&o.HostOrigins, "HOST=URL", parseHostOrigin), Help: "origins of individual hosts, `HOST=URL`; may be repeated", Sample: `#{app.example.com: "http://127.0.0.1:3001"}`},
+		{Name: "origin-timeout", Value: setting.Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "maximum time until an origin starts its response"},
+		{Name: "origin-connect-timeout", Value: setting.Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "maximum time to connect to an origin"},
 
-		{Group: "other proxies that ask", Name: "check-listen", Value: Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/beside.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
-		{Name: "check-deny-status", Value: Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals on --check-listen, such as 403; 0: that of each rule, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
-		{Name: "spop-listen", Value: Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks in its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
+		{Group: "other proxies that ask", Name: "check-listen", Value: setting.Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/beside.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
+		{Name: "check-deny-status", Value: setting.Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals on --check-listen, such as 403; 0: that of each rule, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
+		{Name: "spop-listen", Value: setting.Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks in its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
 
-		{Group: "the PoP", Name: "secret-file", Value: Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
-		{Name: "secret", Value: Text(&o.Secret, "", checkSecret), Help: "the secret itself, at least 16 bytes; prefer --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
-		{Name: "shard", Value: List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
-		{Name: "shard-listen", Value: Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node that all nodes use, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
-		{Name: "gossip-listen", Value: Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946"},
-		{Name: "gossip-advertise", Value: Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
-		{Name: "gossip-key-file", Value: Text(&g.KeyFile, "", nil), Help: "`file` with the gossip keys in base64, one per line; the first one encrypts; reloaded like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
-		{Name: "gossip-key", Value: ListOf(&g.Keys, parseGossipKey), Help: "the gossip `keys` themselves, in base64; prefer --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
-		{Name: "join", Value: List(&g.Join, checkServer), Help: "`addresses` of nodes to join at the start; the node's own may be among them", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
-		{Name: "max-nodes", Value: Int(&o.MaxNodes, counter.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
+		{Group: "the PoP", Name: "secret-file", Value: setting.Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
+		{Name: "secret", Value: setting.Text(&o.Secret, "", checkSecret), Help: "the secret itself, at least 16 bytes; prefer --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
+		{Name: "shard", Value: setting.List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
+		{Name: "shard-listen", Value: setting.Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node that all nodes use, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
+		{Name: "gossip-listen", Value: setting.Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946"},
+		{Name: "gossip-advertise", Value: setting.Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key-file", Value: setting.Text(&g.KeyFile, "", nil), Help: "`file` with the gossip keys in base64, one per line; the first one encrypts; reloaded like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-key", Value: setting.ListOf(&g.Keys, parseGossipKey), Help: "the gossip `keys` themselves, in base64; prefer --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
+		{Name: "join", Value: setting.List(&g.Join, checkServer), Help: "`addresses` of nodes to join at the start; the node's own may be among them", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
+		{Name: "max-nodes", Value: setting.Int(&o.MaxNodes, counter.MinNodes, 1, MaxNodes, "nodes"), Help: "maximum number of nodes at once; limits with sub_windows need room for all", Single: true},
 
-		{Group: "clients", Name: "trusted-proxy", Value: ListOf(&o.TrustedProxies, parseProxy), Help: "`networks` of proxies whose X-Forwarded-For is trusted", Sample: "[10.0.0.0/8]"},
-		{Name: "proxy-protocol", Value: Bool(&o.ProxyProtocol, false), Help: "read the PROXY protocol, version 1 or 2, from trusted proxies", Single: true, Needs: []string{"trusted-proxy"}},
-		{Name: "ipv4-prefix", Value: Int(&o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, the same on every node"},
-		{Name: "ipv6-prefix", Value: Int(&o.Client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client, the same on every node"},
-		{Name: "strict-hosts", Value: Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
-		{Name: "strict-methods", Value: Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
-		{Name: "http-engine", Value: Parsed("text", &o.HTTPEngine, OwnEngine.String(), ParseEngine), Help: "engine that serves HTTP: own or net/http; see docs/http.md"},
-		{Name: "http2-streams", Value: Int(&o.HTTP2Streams, 128, 1, 1<<16, "requests"), Help: "maximum number of `requests` at once per HTTP/2 connection; for the engine \"own\""},
-		{Name: "http2-overhead", Value: Int(&o.HTTP2Overhead, 1000, 10, 1<<20, "frames"), Help: "maximum number of `frames` at once per HTTP/2 connection beyond what requests need (pings, settings, resets); for the engine \"own\""},
-		{Name: "connections", Value: Int(&o.Connections, 1<<16, 0, 1<<24, "connections"), Help: "maximum number of `connections` of all clients, as far as the limit of open files allows; 0: up to that limit"},
-		{Name: "client-connections", Value: Int(&o.ClientConnections, 1<<15, 0, 1<<24, "connections"), Help: "maximum number of `connections` of each client except trusted proxies; 0: no maximum"},
-		{Name: "read-header-timeout", Value: Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "maximum time to read a request's header"},
-		{Name: "max-header-bytes", Value: Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
-		{Name: "body-timeout", Value: Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, or in reading an answer; 0: no limit"},
-		{Name: "body-rate", Value: Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
-		{Name: "abandoned-requests", Value: Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` whose clients have left, but whose answers a rule still has to count"},
-		{Name: "idle-timeout", Value: Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
-		{Name: "drain-timeout", Value: Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "maximum time for requests to end after SIGTERM"},
+		{Group: "clients", Name: "trusted-proxy", Value: setting.ListOf(&o.TrustedProxies, parseProxy), Help: "`networks` of proxies whose X-Forwarded-For is trusted", Sample: "[10.0.0.0/8]"},
+		{Name: "proxy-protocol", Value: setting.Bool(&o.ProxyProtocol, false), Help: "read the PROXY protocol, version 1 or 2, from trusted proxies", Single: true, Needs: []string{"trusted-proxy"}},
+		{Name: "ipv4-prefix", Value: setting.Int(&o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, the same on every node"},
+		{Name: "ipv6-prefix", Value: setting.Int(&o.Client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client, the same on every node"},
+		{Name: "strict-hosts", Value: setting.Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
+		{Name: "strict-methods", Value: setting.Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
+		{Name: "http-engine", Value: setting.Parsed("text", &o.HTTPEngine, OwnEngine.String(), ParseEngine), Help: "engine that serves HTTP: own or net/http; see docs/http.md"},
+		{Name: "http2-streams", Value: setting.Int(&o.HTTP2Streams, 128, 1, 1<<16, "requests"), Help: "maximum number of `requests` at once per HTTP/2 connection; for the engine \"own\""},
+		{Name: "http2-overhead", Value: setting.Int(&o.HTTP2Overhead, 1000, 10, 1<<20, "frames"), Help: "maximum number of `frames` at once per HTTP/2 connection beyond what requests need (pings, settings, resets); for the engine \"own\""},
+		{Name: "connections", Value: setting.Int(&o.Connections, 1<<16, 0, 1<<24, "connections"), Help: "maximum number of `connections` of all clients, as far as the limit of open files allows; 0: up to that limit"},
+		{Name: "client-connections", Value: setting.Int(&o.ClientConnections, 1<<15, 0, 1<<24, "connections"), Help: "maximum number of `connections` of each client except trusted proxies; 0: no maximum"},
+		{Name: "read-header-timeout", Value: setting.Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "maximum time to read a request's header"},
+		{Name: "max-header-bytes", Value: setting.Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
+		{Name: "body-timeout", Value: setting.Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, or in reading an answer; 0: no limit"},
+		{Name: "body-rate", Value: setting.Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
+		{Name: "abandoned-requests", Value: setting.Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` whose clients have left, but whose answers a rule still has to count"},
+		{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
+		{Name: "drain-timeout", Value: setting.Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "maximum time for requests to end after SIGTERM"},
 
-		{Group: "counting", Name: "flush-interval", Value: Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time that a count waits for more counts of its key"},
-		{Name: "shard-timeout", Value: Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "maximum time of a round trip to a shard; no request waits for one"},
-		{Name: "queue-size", Value: Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` that wait to be counted"},
-		{Name: "tracked-keys", Value: Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered: 0.3 KB each, and 0.25 KB more for each further limit of the rule"},
-		{Name: "mitigation-records", Value: Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
+		{Group: "counting", Name: "flush-interval", Value: setting.Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time that a count waits for more counts of its key"},
+		{Name: "shard-timeout", Value: setting.Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "maximum time of a round trip to a shard; no request waits for one"},
+		{Name: "queue-size", Value: setting.Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` that wait to be counted"},
+		{Name: "tracked-keys", Value: setting.Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are remembered: 0.3 KB each, and 0.25 KB more for each further limit of the rule"},
+		{Name: "mitigation-records", Value: setting.Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
 
-		{Group: "answers and logs", Name: "ratelimit-headers", Value: Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
-		{Name: "node-header", Value: Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that identifies the node that answered", Sample: "#X-Edge-Node"},
-		{Name: "access-log", Value: Bool(&o.AccessLog, false), Help: "log every request"},
-		{Name: "log-clients", Value: Bool(&o.LogClients, false), Help: "include the client and its request in log lines about mitigations"},
-		{Name: "decision-log", Value: Text(&o.DecisionLog, "", nil), Help: "`file` for decisions about a sample of the keys, which edge replay reads; see docs/decisions.md", Sample: "#/var/log/edge/decisions"},
-		{Name: "decision-log-share", Value: Parsed("share", &o.DecisionLogShare, "0.01", parseShare), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
-		{Name: "decision-log-size", Value: Int(&o.DecisionLogSize, 256<<20, 1<<20, 1<<40, "bytes"), Help: "maximum size of the file and its three predecessors together, in `bytes`"},
+		{Group: "answers and logs", Name: "ratelimit-headers", Value: setting.Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
+		{Name: "node-header", Value: setting.Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that identifies the node that answered", Sample: "#X-Edge-Node"},
+		{Name: "access-log", Value: setting.Bool(&o.AccessLog, false), Help: "log every request"},
+		{Name: "log-clients", Value: setting.Bool(&o.LogClients, false), Help: "include the client and its request in log lines about mitigations"},
+		{Name: "decision-log", Value: setting.Text(&o.DecisionLog, "", nil), Help: "`file` for decisions about a sample of the keys, which edge replay reads; see docs/decisions.md", Sample: "#/var/log/edge/decisions"},
+		{Name: "decision-log-share", Value: setting.Parsed("share", &o.DecisionLogShare, "0.01", parseShare), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
+		{Name: "decision-log-size", Value: setting.Int(&o.DecisionLogSize, 256<<20, 1<<20, 1<<40, "bytes"), Help: "maximum size of the file and its three predecessors together, in `bytes`"},
 	}
 }
 
@@ -176,7 +177,7 @@ func checkOrigin(text string) error {
 		return nil
 	}
 	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil {
-		return &SettingError{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // the error already has the value
+		return &setting.Error{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // the error already has the value
 	}
 	return nil
 }

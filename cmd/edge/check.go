@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newCheck() *cobra.Command {
@@ -24,14 +25,14 @@ func newCheck() *cobra.Command {
 	var asJSON, schema bool
 	var tests []string
 	var nodes int
-	flags := flagSet([]pop.Setting{
-		{Name: "json", Value: pop.Bool(&asJSON, false), Help: "write JSON, including errors"},
-		{Name: "test", Value: repeatable(pop.List(&tests, nil)), Help: "run the cases in this `file`; may be repeated"},
-		{Name: "schema", Value: pop.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
-		{Name: "rate", Value: pop.Parsed("rate", &o.rate, "500", parseKeyRate), Help: "requests per second of one key, for the worst case"},
-		{Name: "lag", Value: pop.Parsed("duration", &o.lag, "100ms", pop.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds"},
-		{Name: "answer-time", Value: pop.Parsed("duration", &o.answer, "100ms", pop.Span(0, time.Hour)), Help: "time that the origin takes to answer, for the worst case"},
-		{Name: "max-nodes", Value: pop.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all"},
+	flags := flagSet([]setting.Setting{
+		{Name: "json", Value: setting.Bool(&asJSON, false), Help: "write JSON, including errors"},
+		{Name: "test", Value: repeatable(setting.List(&tests, nil)), Help: "run the cases in this `file`; may be repeated"},
+		{Name: "schema", Value: setting.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
+		{Name: "rate", Value: setting.Parsed("rate", &o.rate, "500", parseKeyRate), Help: "requests per second of one key, for the worst case"},
+		{Name: "lag", Value: setting.Parsed("duration", &o.lag, "100ms", setting.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds"},
+		{Name: "answer-time", Value: setting.Parsed("duration", &o.answer, "100ms", setting.Span(0, time.Hour)), Help: "time that the origin takes to answer, for the worst case"},
+		{Name: "max-nodes", Value: setting.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all"},
 	})
 	cmd := &cobra.Command{
 		Use:   "check FILE…",

@@ -1,6 +1,6 @@
 package main
 
-// Every flag is a row of a table; see [pop.Setting]. The command line collects the texts of flags. They are parsed
+// Every flag is a row of a table; see [setting.Setting]. The command line collects the texts of flags. They are parsed
 // once all are known, so that all errors are reported together.
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // A flagValue collects the texts of a flag.
 type flagValue struct {
-	row   pop.Setting
+	row   setting.Setting
 	texts []string
 	err   error
 }
@@ -42,19 +42,19 @@ func (v *flagValue) Set(text string) error {
 const repeated = "repeated"
 
 // repeatable returns v as a list that takes one element from each flag.
-func repeatable(v pop.Value) pop.Value {
+func repeatable(v setting.Value) setting.Value {
 	v.Type = repeated
 	return v
 }
 
 // defaultsTo returns v with a default.
-func defaultsTo(text string, v pop.Value) pop.Value {
+func defaultsTo(text string, v setting.Value) setting.Value {
 	v.Default = text
 	return v
 }
 
 // define adds flags to set.
-func define(set *pflag.FlagSet, rows []pop.Setting) {
+func define(set *pflag.FlagSet, rows []setting.Setting) {
 	set.SortFlags = false
 	for _, row := range rows {
 		f := set.VarPF(&flagValue{row: row}, row.Name, row.Short, row.Help)
@@ -65,7 +65,7 @@ func define(set *pflag.FlagSet, rows []pop.Setting) {
 }
 
 // flagSet returns a set of flags.
-func flagSet(rows []pop.Setting) *pflag.FlagSet {
+func flagSet(rows []setting.Setting) *pflag.FlagSet {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	define(set, rows)
 	return set
@@ -81,7 +81,7 @@ func readFlags(cmd *cobra.Command, _ []string) error {
 	})
 	err := s.readFlags()
 	return errors.Join(err, s.set(func() error {
-		return pop.CheckTogether(s.rows, func(row pop.Setting) bool { return isSet(s.flags, row.Name) })
+		return setting.CheckTogether(s.rows, func(row setting.Setting) bool { return isSet(s.flags, row.Name) })
 	}))
 }
 
@@ -101,7 +101,7 @@ func quotingOnce[T any](parse func(string) (T, error)) func(string) (T, error) {
 		if err == nil {
 			return v, nil
 		}
-		e, quoted := &pop.SettingError{Problem: message(err), Hint: hintAt(err)}, strconv.Quote(text)
+		e, quoted := &setting.Error{Problem: message(err), Hint: hintAt(err)}, strconv.Quote(text)
 		if _, problem, ok := strings.Cut(e.Problem, quoted+": "); ok {
 			e.Problem = problem
 		} else if strings.Contains(e.Problem, quoted) {

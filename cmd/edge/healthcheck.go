@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newHealthcheck() *cobra.Command {
@@ -47,7 +47,7 @@ EDGE_METRICS_LISTEN if set, otherwise 127.0.0.1:9180, where nodes listen by defa
 			return askReady(ctx, cmd.OutOrStdout(), target)
 		},
 	}
-	define(cmd.Flags(), []pop.Setting{{Name: "timeout", Value: pop.Parsed("duration", &timeout, "2s", pop.Span(1, time.Hour)), Help: "maximum time for the answer"}})
+	define(cmd.Flags(), []setting.Setting{{Name: "timeout", Value: setting.Parsed("duration", &timeout, "2s", setting.Span(1, time.Hour)), Help: "maximum time for the answer"}})
 	return cmd
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule/translate"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newImport() *cobra.Command {
@@ -48,7 +48,7 @@ have refused. See docs/import.md.`,
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 	}
-	define(cmd.Flags(), []pop.Setting{{Name: "output", Short: "o", Value: pop.Text(&output, "", nil), Help: "write the rules to this `file`, which must not exist"}})
+	define(cmd.Flags(), []setting.Setting{{Name: "output", Short: "o", Value: setting.Text(&output, "", nil), Help: "write the rules to this `file`, which must not exist"}})
 	return cmd
 }
 

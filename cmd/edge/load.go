@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/load"
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newLoad() *cobra.Command {
@@ -18,12 +18,12 @@ func newLoad() *cobra.Command {
 	var oracle oracleFlags
 	var out loadOutput
 	var progress bool
-	general := flagSet([]pop.Setting{
-		{Name: "progress", Value: pop.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
-		{Name: "json", Value: pop.Bool(&out.asJSON, false), Help: "write JSON"},
-		{Name: "latency", Value: pop.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
-		{Name: "csv", Value: pop.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
-		{Name: "html", Value: pop.Text(&out.html, "", nil), Help: "also write a page with plots to this `file`"},
+	general := flagSet([]setting.Setting{
+		{Name: "progress", Value: setting.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
+		{Name: "json", Value: setting.Bool(&out.asJSON, false), Help: "write JSON"},
+		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
+		{Name: "csv", Value: setting.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
+		{Name: "html", Value: setting.Text(&out.html, "", nil), Help: "also write a page with plots to this `file`"},
 	})
 	groups := []flagGroup{
 		{"Traffic flags", traffic.flags()},

@@ -10,8 +10,8 @@ import (
 
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // oracleFlags configures which rules answers are checked against and what fails the run.
@@ -27,15 +27,15 @@ type oracleFlags struct {
 
 func (f *oracleFlags) flags() *pflag.FlagSet {
 	const rules = "rules"
-	return flagSet([]pop.Setting{
-		{Name: rules, Value: pop.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
-		{Name: "lag", Value: pop.Parsed("duration", &f.o.Lag, "500ms", pop.Span(1, unbounded)), Help: "maximum time until all nodes act on a count; longer is a fault", Needs: []string{rules}},
-		{Name: "skew", Value: pop.Parsed("duration", &f.o.Skew, "15ms", pop.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
-		{Name: "ipv4-prefix", Value: pop.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
-		{Name: "ipv6-prefix", Value: pop.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
-		{Name: "come-back", Value: pop.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
-		{Name: "fail-if", Value: repeatable(pop.List(&f.failIf, nil)), Help: "exit with status 1 if this `expression` over fields of the JSON report is true: 'innocent_refused > 0'"},
-		{Name: "log", Value: pop.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
+	return flagSet([]setting.Setting{
+		{Name: rules, Value: setting.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
+		{Name: "lag", Value: setting.Parsed("duration", &f.o.Lag, "500ms", setting.Span(1, unbounded)), Help: "maximum time until all nodes act on a count; longer is a fault", Needs: []string{rules}},
+		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, "15ms", setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
+		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
+		{Name: "ipv6-prefix", Value: setting.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
+		{Name: "come-back", Value: setting.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
+		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `expression` over fields of the JSON report is true: 'innocent_refused > 0'"},
+		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // sendingFlags configures how requests are sent.
@@ -31,23 +31,23 @@ type sendingFlags struct {
 
 func (f *sendingFlags) flags() *pflag.FlagSet {
 	f.o.TLS = &f.tls
-	f.set = flagSet([]pop.Setting{
-		{Name: "duration", Short: "d", Value: pop.Parsed("duration", &f.o.Duration, "", pop.Span(1, unbounded)), Help: "stop after this time (default: the whole mix or log; at a rate 10s, or until --requests are sent)"},
-		{Name: "requests", Short: "n", Value: pop.Parsed("number", &f.o.Requests, "1000000", pop.Whole[uint64](1, math.MaxUint64)), Help: "stop after this many requests"},
-		{Name: "connections", Short: "c", Value: pop.Int(&f.o.Connections, 64, 1, math.MaxInt, "number"), Help: "maximum number of concurrent connections, to all targets together"},
-		{Name: "keep-alive", Value: pop.Parsed("number", &f.o.KeepAlive, "0", pop.Whole(0, math.MaxInt)), Help: "requests on one connection (default: as many as the target allows)"},
-		{Name: "spread", Value: pop.Text(&f.spread, "random", oneOf("random", "hash")), Help: "random: each connection goes to any target; hash: each client always goes to the same one"},
-		{Name: "http2", Value: pop.Bool(&f.o.HTTP2, false), Help: "use HTTP/2, even without TLS"},
-		{Name: "streams", Value: pop.Int(&f.o.Streams, 1, 1, math.MaxInt, "number"), Help: "concurrent requests on an HTTP/2 connection", Needs: []string{"http2"}},
-		{Name: "identity", Value: pop.Parsed("words", &f.o.Identity, "xff", quotingOnce(load.ParseIdentity)), Help: "how clients are distinguished: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none"},
-		{Name: "header", Short: "H", Value: repeatable(pop.ListOf(&f.o.Header, quotingOnce(load.ParseHeader))), Help: "header `line` of all requests, such as 'Accept: text/html'; may be repeated"},
-		{Name: "body", Value: pop.Text(&f.body, "", nil), Help: "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE"},
-		{Name: "body-file", Short: "D", Value: pop.Text(&f.bodyFile, "", nil), Help: "`file` with the body, instead of --body", Contradicts: "body"},
-		{Name: "timeout", Value: pop.Parsed("duration", &f.o.Timeout, "5s", pop.Span(1, unbounded)), Help: "maximum time for a request, and for connecting"},
-		{Name: "node-header", Value: pop.Text(&f.o.NodeHeader, "X-Edge-Node", nil), Help: "response header that names the node"},
-		{Name: "ca", Value: pop.Parsed("file", &f.tls.RootCAs, "", readCertificates), Help: "PEM `file` with certificates to trust"},
-		{Name: "insecure", Value: pop.Bool(&f.tls.InsecureSkipVerify, false), Help: "trust any certificate", Contradicts: "ca"},
-		{Name: "i-own-this-target", Value: pop.Bool(&f.own, false), Help: "send even if a target is neither this machine nor in a private network"},
+	f.set = flagSet([]setting.Setting{
+		{Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", setting.Span(1, unbounded)), Help: "stop after this time (default: the whole mix or log; at a rate 10s, or until --requests are sent)"},
+		{Name: "requests", Short: "n", Value: setting.Parsed("number", &f.o.Requests, "1000000", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this many requests"},
+		{Name: "connections", Short: "c", Value: setting.Int(&f.o.Connections, 64, 1, math.MaxInt, "number"), Help: "maximum number of concurrent connections, to all targets together"},
+		{Name: "keep-alive", Value: setting.Parsed("number", &f.o.KeepAlive, "0", setting.Whole(0, math.MaxInt)), Help: "requests on one connection (default: as many as the target allows)"},
+		{Name: "spread", Value: setting.Text(&f.spread, "random", oneOf("random", "hash")), Help: "random: each connection goes to any target; hash: each client always goes to the same one"},
+		{Name: "http2", Value: setting.Bool(&f.o.HTTP2, false), Help: "use HTTP/2, even without TLS"},
+		{Name: "streams", Value: setting.Int(&f.o.Streams, 1, 1, math.MaxInt, "number"), Help: "concurrent requests on an HTTP/2 connection", Needs: []string{"http2"}},
+		{Name: "identity", Value: setting.Parsed("words", &f.o.Identity, "xff", quotingOnce(load.ParseIdentity)), Help: "how clients are distinguished: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none"},
+		{Name: "header", Short: "H", Value: repeatable(setting.ListOf(&f.o.Header, quotingOnce(load.ParseHeader))), Help: "header `line` of all requests, such as 'Accept: text/html'; may be repeated"},
+		{Name: "body", Value: setting.Text(&f.body, "", nil), Help: "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE"},
+		{Name: "body-file", Short: "D", Value: setting.Text(&f.bodyFile, "", nil), Help: "`file` with the body, instead of --body", Contradicts: "body"},
+		{Name: "timeout", Value: setting.Parsed("duration", &f.o.Timeout, "5s", setting.Span(1, unbounded)), Help: "maximum time for a request, and for connecting"},
+		{Name: "node-header", Value: setting.Text(&f.o.NodeHeader, "X-Edge-Node", nil), Help: "response header that names the node"},
+		{Name: "ca", Value: setting.Parsed("file", &f.tls.RootCAs, "", readCertificates), Help: "PEM `file` with certificates to trust"},
+		{Name: "insecure", Value: setting.Bool(&f.tls.InsecureSkipVerify, false), Help: "trust any certificate", Contradicts: "ca"},
+		{Name: "i-own-this-target", Value: setting.Bool(&f.own, false), Help: "send even if a target is neither this machine nor in a private network"},
 	})
 	return f.set
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // logging configures a node's log.
@@ -15,15 +15,15 @@ type logging struct {
 	level slog.Level
 }
 
-func (l *logging) settings() []pop.Setting {
-	return []pop.Setting{
-		{Name: "log-format", Help: "text, or json with durations in seconds", Value: pop.Parsed("text", &l.json, "text", func(text string) (json bool, err error) {
+func (l *logging) settings() []setting.Setting {
+	return []setting.Setting{
+		{Name: "log-format", Help: "text, or json with durations in seconds", Value: setting.Parsed("text", &l.json, "text", func(text string) (json bool, err error) {
 			if text != "text" && text != "json" {
 				err = errors.New("must be text or json")
 			}
 			return text == "json", err
 		})},
-		{Name: "log-level", Help: "lowest level that is logged: debug, info, warn or error", Value: pop.Parsed("text", &l.level, "info", func(text string) (level slog.Level, err error) {
+		{Name: "log-level", Help: "lowest level that is logged: debug, info, warn or error", Value: setting.Parsed("text", &l.level, "info", func(text string) (level slog.Level, err error) {
 			if level.UnmarshalText([]byte(text)) != nil {
 				err = errors.New("must be debug, info, warn or error")
 			}

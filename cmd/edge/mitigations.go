@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newMitigations() *cobra.Command {
@@ -62,14 +62,14 @@ type selection struct {
 }
 
 func (q *selection) register(cmd *cobra.Command) {
-	define(cmd.Flags(), []pop.Setting{
-		{Name: "rule", Value: pop.Text(&q.rule, "", nil), Help: "only those by the rule with this `ID`"},
-		{Name: "client", Value: pop.Text(&q.client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
-		{Name: "key", Value: pop.Text(&q.key, "", nil), Help: "only those whose keys begin with these hexadecimal `digits`"},
-		{Name: "by", Value: pop.Text(&q.node, "", nil), Help: "only those started by the `node` of this name"},
-		{Name: "state", Value: pop.Text(&q.state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
-		{Name: "sort", Value: pop.Text(&q.sort, "end", nil), Help: "`order`: end (last to end first), start (newest first) or key"},
-		{Name: "limit", Value: pop.Parsed("number", &q.limit, "0", pop.Whole(0, math.MaxInt)), Help: "maximum `number` to list; 0: all"},
+	define(cmd.Flags(), []setting.Setting{
+		{Name: "rule", Value: setting.Text(&q.rule, "", nil), Help: "only those by the rule with this `ID`"},
+		{Name: "client", Value: setting.Text(&q.client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
+		{Name: "key", Value: setting.Text(&q.key, "", nil), Help: "only those whose keys begin with these hexadecimal `digits`"},
+		{Name: "by", Value: setting.Text(&q.node, "", nil), Help: "only those started by the `node` of this name"},
+		{Name: "state", Value: setting.Text(&q.state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
+		{Name: "sort", Value: setting.Text(&q.sort, "end", nil), Help: "`order`: end (last to end first), start (newest first) or key"},
+		{Name: "limit", Value: setting.Parsed("number", &q.limit, "0", setting.Whole(0, math.MaxInt)), Help: "maximum `number` to list; 0: all"},
 	})
 }
 
@@ -168,9 +168,9 @@ or is lifted. If the key has a mitigation that ends later, that one stays.`,
 			})
 		},
 	}
-	define(cmd.Flags(), []pop.Setting{
-		{Name: "for", Value: pop.Parsed("duration", &length, "", pop.Span(1, math.MaxInt64)), Help: "duration of the mitigation, such as 15m; required"},
-		{Name: "reason", Value: pop.Text(&reason, "", nil), Help: "reason, for the node's log; required"},
+	define(cmd.Flags(), []setting.Setting{
+		{Name: "for", Value: setting.Parsed("duration", &length, "", setting.Span(1, math.MaxInt64)), Help: "duration of the mitigation, such as 15m; required"},
+		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log; required"},
 	})
 	return cmd
 }
@@ -208,14 +208,14 @@ those of a rule, or of clients in a prefix.`,
 			})
 		},
 	}
-	define(cmd.Flags(), []pop.Setting{
-		{Name: "all", Value: pop.Bool(&all, false), Help: "end all mitigations, or those that --rule and --prefix select"},
-		{Name: "prefix", Value: pop.Text(&prefix, "", checkNetwork), Help: "with --all: the clients' `network`; needs nodes with --log-clients", Needs: []string{"all"}},
-		{Name: "dry-run", Value: pop.Bool(&dryRun, false), Help: "with --all: only print their number", Needs: []string{"all"}},
-		{Name: "key", Value: pop.Text(&key, "", nil), Help: "`key` of the mitigation, as in lists and log lines", Contradicts: "all"},
-		{Name: "rule", Value: pop.Text(&rule, "", nil), Help: "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all"},
-		{Name: "ip", Value: pop.Text(&ip, "", checkAddress), Help: "`address` of the client, with --rule", Contradicts: "all"},
-		{Name: "reason", Value: pop.Text(&reason, "", nil), Help: "reason, for the node's log"},
+	define(cmd.Flags(), []setting.Setting{
+		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --prefix select"},
+		{Name: "prefix", Value: setting.Text(&prefix, "", checkNetwork), Help: "with --all: the clients' `network`; needs nodes with --log-clients", Needs: []string{"all"}},
+		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their number", Needs: []string{"all"}},
+		{Name: "key", Value: setting.Text(&key, "", nil), Help: "`key` of the mitigation, as in lists and log lines", Contradicts: "all"},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all"},
+		{Name: "ip", Value: setting.Text(&ip, "", checkAddress), Help: "`address` of the client, with --rule", Contradicts: "all"},
+		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"},
 	})
 	return cmd
 }

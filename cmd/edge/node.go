@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newNode() *cobra.Command { return newNodeFor(runNode) }
@@ -50,7 +51,7 @@ named http, https, metrics and admin instead of opening its own: see docs/instal
 		}
 		asked := o.CheckListen != "" || o.SPOPListen != ""
 		if o.Listen == "" && o.TLSListen == "" && !asked && o.Listeners["http"] == nil && o.Listeners["https"] == nil {
-			err = &pop.SettingError{Setting: "listen", Hint: "--listen :8080"}
+			err = &setting.Error{Setting: "listen", Hint: "--listen :8080"}
 		}
 		return errors.Join(o.Check(), err)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // An operator sends requests to the API of a running node.
@@ -25,10 +25,10 @@ type operator struct {
 }
 
 func (o *operator) register(cmd *cobra.Command) {
-	define(cmd.PersistentFlags(), []pop.Setting{
-		{Name: "node", Value: pop.Text(&o.node, "127.0.0.1:9190", nil), Help: "`address` of the node's admin listener"},
-		{Name: "token-file", Value: pop.Text(&o.tokenFile, "", nil), Help: "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine"},
-		{Name: "json", Value: pop.Bool(&o.asJSON, false), Help: "write JSON"},
+	define(cmd.PersistentFlags(), []setting.Setting{
+		{Name: "node", Value: setting.Text(&o.node, "127.0.0.1:9190", nil), Help: "`address` of the node's admin listener"},
+		{Name: "token-file", Value: setting.Text(&o.tokenFile, "", nil), Help: "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine"},
+		{Name: "json", Value: setting.Bool(&o.asJSON, false), Help: "write JSON"},
 	})
 }
 

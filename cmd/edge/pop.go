@@ -19,6 +19,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 //go:embed sample.yaml
@@ -52,10 +53,10 @@ memcached servers instead of the nodes' own shards.
   edge pop --nodes 5 --rules rules.yaml --origin http://127.0.0.1:3000
   edge pop --shard 127.0.0.1:11211,127.0.0.1:11212`,
 	}
-	rows := []pop.Setting{
-		{Name: "nodes", Help: "number of nodes", Value: pop.Int(&p.Nodes, 3, 1, 64, "nodes")},
-		{Name: "listen", Help: "`address` for clients; the nodes listen on the next ports, if they are free", Value: pop.Text(&p.Listen, "127.0.0.1:8080", nil)},
-		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and exit", Value: pop.Duration(&p.Demo.length, 0, 1, time.Hour)},
+	rows := []setting.Setting{
+		{Name: "nodes", Help: "number of nodes", Value: setting.Int(&p.Nodes, 3, 1, 64, "nodes")},
+		{Name: "listen", Help: "`address` for clients; the nodes listen on the next ports, if they are free", Value: setting.Text(&p.Listen, "127.0.0.1:8080", nil)},
+		{Name: "demo", Help: "send traffic for 20s, or for this `duration`, explain the result, and exit", Value: setting.Duration(&p.Demo.length, 0, 1, time.Hour)},
 	}
 	for _, row := range append(pop.Settings(&p.Node), log.settings()...) {
 		if otherwise := map[string]string{"node-header": "X-Edge-Node", "log-clients": "true"}[row.Name]; otherwise != "" {
@@ -81,7 +82,7 @@ memcached servers instead of the nodes' own shards.
 		}
 		var err error
 		if p.Listen == "" {
-			err = &pop.SettingError{Setting: "listen", Hint: "--listen :8080"}
+			err = &setting.Error{Setting: "listen", Hint: "--listen :8080"}
 		}
 		return errors.Join(o.Check(), err)
 	}

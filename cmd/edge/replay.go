@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/analysis/page"
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // A replayMode is one of the questions that edge replay answers, with its own flags.
@@ -178,12 +178,12 @@ type outputFlags struct {
 }
 
 func (f *outputFlags) flags() *pflag.FlagSet {
-	return flagSet([]pop.Setting{
-		{Name: "json", Value: pop.Bool(&f.asJSON, false), Help: "write JSON"},
-		{Name: "markdown", Value: pop.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
-		{Name: "html", Value: pop.Text(&f.html, "", nil), Help: "also write a page with plots to this `file`"},
-		{Name: "anonymise", Value: pop.Bool(&f.anonymise, false), Help: "replace clients' names with pseudonyms"},
-		{Name: "anonymise-key", Value: pop.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymise"}},
+	return flagSet([]setting.Setting{
+		{Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
+		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
+		{Name: "html", Value: setting.Text(&f.html, "", nil), Help: "also write a page with plots to this `file`"},
+		{Name: "anonymise", Value: setting.Bool(&f.anonymise, false), Help: "replace clients' names with pseudonyms"},
+		{Name: "anonymise-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymise"}},
 	})
 }
 

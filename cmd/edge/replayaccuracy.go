@@ -14,8 +14,8 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // accuracyMode compares estimators with the exact sliding log.
@@ -25,12 +25,12 @@ type accuracyMode struct {
 }
 
 func (m *accuracyMode) flags() *pflag.FlagSet {
-	return flagSet([]pop.Setting{
-		{Name: "accuracy", Value: pop.Bool(new(bool), false), Help: "compare estimates with the exact sliding log"},
-		{Name: "limit", Value: defaultsTo("50/1m", pop.ListOf(&m.o.Limits, quotingOnce(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
-		{Name: "estimators", Value: pop.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
-		{Name: "phases", Value: pop.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
-		{Name: "spread-seconds", Value: pop.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
+	return flagSet([]setting.Setting{
+		{Name: "accuracy", Value: setting.Bool(new(bool), false), Help: "compare estimates with the exact sliding log"},
+		{Name: "limit", Value: defaultsTo("50/1m", setting.ListOf(&m.o.Limits, quotingOnce(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
+		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
+		{Name: "phases", Value: setting.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
+		{Name: "spread-seconds", Value: setting.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load/mix"
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // generateFlags configures the log to write.
@@ -26,13 +26,13 @@ type generateFlags struct {
 
 func (f *generateFlags) flags() *pflag.FlagSet {
 	names := mix.FormatNames()
-	f.set = flagSet([]pop.Setting{
-		{Name: "generate", Value: pop.Text(&f.mix, "", nil), Help: "write the log of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
-		{Name: "seed", Value: pop.Parsed("number", &f.seed, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
-		{Name: "requests", Value: pop.Parsed("number", &f.requests, "", pop.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
-		{Name: "generate-format", Value: pop.Parsed("format", &f.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", ")},
-		{Name: "fraction", Value: pop.Bool(&f.fraction, false), Help: "write times of a trace with six decimals"},
-		{Name: "over", Value: pop.List(&f.over, nil), Help: "`files` of a log: write it as JSON, with the attacks of the mix added and marked"},
+	f.set = flagSet([]setting.Setting{
+		{Name: "generate", Value: setting.Text(&f.mix, "", nil), Help: "write the log of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
+		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
+		{Name: "requests", Value: setting.Parsed("number", &f.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
+		{Name: "generate-format", Value: setting.Parsed("format", &f.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", ")},
+		{Name: "fraction", Value: setting.Bool(&f.fraction, false), Help: "write times of a trace with six decimals"},
+		{Name: "over", Value: setting.List(&f.over, nil), Help: "`files` of a log: write it as JSON, with the attacks of the mix added and marked"},
 	})
 	return f.set
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/page"
-	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // inputFlags configures how logs are read.
@@ -35,15 +35,15 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) flags() *pflag.FlagSet {
-	return flagSet([]pop.Setting{
-		{Name: "format", Value: pop.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
-		{Name: "pattern", Value: pop.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat"},
-		{Name: "fields", Value: pop.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields"},
-		{Name: "time-zone", Value: pop.Parsed("name", &f.zone, "UTC", parseZone), Help: "time zone of times that do not name one, such as Europe/Berlin"},
-		{Name: "sort", Value: pop.Text(&f.sort, "auto", oneOf("auto", "memory", "disk")), Help: "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary"},
-		{Name: "temp-dir", Value: pop.Text(&f.tempDir, "", nil), Help: "`directory` to sort in (default: the system's)"},
-		{Name: "workers", Value: pop.Parsed("number", &f.workers, "0", pop.Whole(0, 1<<10)), Help: "`number` of goroutines that read and count (default: one per core)"},
-		{Name: "progress", Value: pop.Bool(&f.progress, true), Help: "show progress, if standard error is a terminal"},
+	return flagSet([]setting.Setting{
+		{Name: "format", Value: setting.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
+		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat"},
+		{Name: "fields", Value: setting.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields"},
+		{Name: "time-zone", Value: setting.Parsed("name", &f.zone, "UTC", parseZone), Help: "time zone of times that do not name one, such as Europe/Berlin"},
+		{Name: "sort", Value: setting.Text(&f.sort, "auto", oneOf("auto", "memory", "disk")), Help: "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary"},
+		{Name: "temp-dir", Value: setting.Text(&f.tempDir, "", nil), Help: "`directory` to sort in (default: the system's)"},
+		{Name: "workers", Value: setting.Parsed("number", &f.workers, "0", setting.Whole(0, 1<<10)), Help: "`number` of goroutines that read and count (default: one per core)"},
+		{Name: "progress", Value: setting.Bool(&f.progress, true), Help: "show progress, if standard error is a terminal"},
 	})
 }
 

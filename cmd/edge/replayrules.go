@@ -14,8 +14,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // rulesMode enforces rules, and may compare them with others.
@@ -37,24 +37,24 @@ type sharedFlags struct {
 }
 
 func (f *sharedFlags) flags() *pflag.FlagSet {
-	return flagSet([]pop.Setting{
-		{Name: "ipv4-prefix", Value: pop.Int(&f.client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client"},
-		{Name: "ipv6-prefix", Value: pop.Int(&f.client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client"},
-		{Name: "top", Value: pop.Int(&f.top, 10, 1, math.MaxInt, "number"), Help: "number of clients and paths to list"},
+	return flagSet([]setting.Setting{
+		{Name: "ipv4-prefix", Value: setting.Int(&f.client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client"},
+		{Name: "ipv6-prefix", Value: setting.Int(&f.client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client"},
+		{Name: "top", Value: setting.Int(&f.top, 10, 1, math.MaxInt, "number"), Help: "number of clients and paths to list"},
 	})
 }
 
 func (m *rulesMode) flags() *pflag.FlagSet {
-	m.set = flagSet([]pop.Setting{
-		{Name: "rules", Value: pop.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
-		{Name: "base", Value: pop.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
-		{Name: "max-newly-refused", Value: pop.Parsed("requests", &m.most, "", pop.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more `requests` are newly refused", Needs: []string{"base"}},
-		{Name: "nodes", Value: pop.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
-		{Name: "shards", Value: pop.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
-		{Name: "lag", Value: pop.Parsed("duration", &m.pop.Lag, "", pop.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
-		{Name: "spread", Value: pop.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
-		{Name: "skew", Value: pop.Parsed("duration", &m.pop.Skew, "", pop.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
-		{Name: "lose-shard", Value: pop.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
+	m.set = flagSet([]setting.Setting{
+		{Name: "rules", Value: setting.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
+		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
+		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.most, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more `requests` are newly refused", Needs: []string{"base"}},
+		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
+		{Name: "shards", Value: setting.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
+		{Name: "lag", Value: setting.Parsed("duration", &m.pop.Lag, "", setting.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
+		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
+		{Name: "skew", Value: setting.Parsed("duration", &m.pop.Skew, "", setting.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
+		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
 	})
 	return m.set
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // sweepMode looks for a threshold.
@@ -21,13 +21,13 @@ type sweepMode struct {
 }
 
 func (m *sweepMode) flags() *pflag.FlagSet {
-	return flagSet([]pop.Setting{
-		{Name: "sweep", Value: pop.Bool(new(bool), false), Help: "try many thresholds and periods, and recommend one"},
-		{Name: "thresholds", Value: pop.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
-		{Name: "periods", Value: pop.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
-		{Name: "by", Value: repeatable(pop.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
-		{Name: "max-clients", Value: pop.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
-		{Name: "mitigation-timeout", Value: pop.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(rule.ParseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
+	return flagSet([]setting.Setting{
+		{Name: "sweep", Value: setting.Bool(new(bool), false), Help: "try many thresholds and periods, and recommend one"},
+		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
+		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
+		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
+		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
+		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(rule.ParseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
 	})
 }
 

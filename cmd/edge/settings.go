@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // A command's settings are rows of a table; see [pop.Settings]. Each is a flag (--queue-size), a
@@ -25,7 +26,7 @@ import (
 
 // settings are the settings of a command.
 type settings struct {
-	rows  []pop.Setting
+	rows  []setting.Setting
 	flags *pflag.FlagSet
 	given map[string]given
 }
@@ -39,7 +40,7 @@ type given struct {
 
 // withSettings adds the settings of rows to cmd. Once they are set, cmd calls check and, if it returns
 // no error, run.
-func withSettings(cmd *cobra.Command, rows []pop.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
+func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
 	s := &settings{rows, cmd.Flags(), map[string]given{}}
 	define(s.flags, rows)
 	s.flags.String("config", "", "YAML `file` whose keys are these settings")
@@ -82,10 +83,10 @@ func byLine(err error) error {
 	return errors.Join(all...)
 }
 
-func isList(v pop.Value) bool { return v.Type == "list" || v.Type == "map" }
+func isList(v setting.Value) bool { return v.Type == "list" || v.Type == "map" }
 
 // elements returns the values that text holds for v: one, or those of a list.
-func elements(v pop.Value, text string) ([]string, error) {
+func elements(v setting.Value, text string) ([]string, error) {
 	if isList(v) {
 		return splitList(text)
 	}
@@ -166,16 +167,16 @@ func (s *settings) set(check func() error) error {
 	}
 	for _, err := range pop.SingleErrors(check()) {
 		// Errors about a value that could not be parsed are consequences.
-		if e := new(pop.SettingError); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
+		if e := new(setting.Error); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
 			errs = append(errs, s.explain(err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// explain adds to a SettingError the places where the settings were given.
+// explain adds to a setting.Error the places where the settings were given.
 func (s *settings) explain(err error) error {
-	e := new(pop.SettingError)
+	e := new(setting.Error)
 	if !errors.As(err, &e) {
 		return err
 	}
@@ -231,7 +232,7 @@ func (s *settings) readFile(file string) (note, err error) {
 }
 
 // readTexts returns the texts of a setting in a file, which may be one value, a list, or a mapping.
-func readTexts(doc *strictyaml.Document, row pop.Setting, n *yaml.Node) (texts []string, ok bool) {
+func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (texts []string, ok bool) {
 	name, value := key(row.Name), strictyaml.Resolve(n)
 	text, single := strictyaml.Scalar(n)
 	switch {

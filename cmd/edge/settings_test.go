@@ -19,6 +19,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // A settable is a command that has settings.
@@ -314,7 +315,7 @@ func TestFlagUsage(t *testing.T) {
 var flagPattern = regexp.MustCompile(`--[a-z][a-z-]*`)
 
 // sampleOf returns a file of settings with all rows.
-func sampleOf(rows []pop.Setting) string {
+func sampleOf(rows []setting.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
 # (EDGE_TLS_LISTEN); flags override variables, and variables override this file. Settings after a # are
@@ -353,7 +354,7 @@ func TestSampleSettings(t *testing.T) {
 	for _, row := range rows {
 		if value, off := strings.CutPrefix(row.Sample, "#"); off {
 			if _, err := settables["node"].run(t, []string{"--rules=rules.yaml", "--origin=http://127.0.0.1:1"}, nil, key(row.Name)+": "+value); err != nil {
-				if e := new(pop.SettingError); !errors.As(err, &e) && !strings.Contains(err.Error(), " needs ") {
+				if e := new(setting.Error); !errors.As(err, &e) && !strings.Contains(err.Error(), " needs ") {
 					t.Errorf("%s: %v", row.Name, err)
 				}
 			}

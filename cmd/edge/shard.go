@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // A shardServer is what edge shard runs.
@@ -36,18 +37,18 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 		Example: `  edge shard
   edge shard --memory 256 --max-connections 4096`,
 	}
-	rows := []pop.Setting{
-		{Name: "listen", Help: "`address` for nodes", Value: pop.Text(&o.Listen, "127.0.0.1:11211", nil)},
-		{Name: "metrics-listen", Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Value: pop.Text(&o.MetricsListen, "", nil)},
-		{Name: "memory", Help: "memory for items, in `MiB`", Value: pop.Parsed("MiB", &o.Options.MaxBytes, "64", func(text string) (int64, error) {
-			n, err := pop.Whole[int64](1, 1<<20)(text)
+	rows := []setting.Setting{
+		{Name: "listen", Help: "`address` for nodes", Value: setting.Text(&o.Listen, "127.0.0.1:11211", nil)},
+		{Name: "metrics-listen", Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Value: setting.Text(&o.MetricsListen, "", nil)},
+		{Name: "memory", Help: "memory for items, in `MiB`", Value: setting.Parsed("MiB", &o.Options.MaxBytes, "64", func(text string) (int64, error) {
+			n, err := setting.Whole[int64](1, 1<<20)(text)
 			return n << 20, err
 		})},
-		{Name: "max-connections", Help: "maximum number of connections at once", Value: pop.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
+		{Name: "max-connections", Help: "maximum number of connections at once", Value: setting.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
 	}
 	check := func() error {
 		if o.Listen == "" {
-			return &pop.SettingError{Setting: "listen", Hint: "--listen 127.0.0.1:11211"}
+			return &setting.Error{Setting: "listen", Hint: "--listen 127.0.0.1:11211"}
 		}
 		return pop.CheckListeners(pop.Listener{Name: "listen", Addr: o.Listen}, pop.Listener{Name: "metrics-listen", Addr: o.MetricsListen})
 	}

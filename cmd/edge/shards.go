@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newShards() *cobra.Command {
@@ -31,7 +31,7 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 	}
 	o.register(cmd)
 	var reason string
-	define(cmd.PersistentFlags(), []pop.Setting{{Name: "reason", Value: pop.Text(&reason, "", nil), Help: "with drain and undrain: the reason, for the node's log"}})
+	define(cmd.PersistentFlags(), []setting.Setting{{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "with drain and undrain: the reason, for the node's log"}})
 	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
 		cmd.AddCommand(&cobra.Command{
 			Use:   name + " HOST:PORT",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/envoy"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func main() {
@@ -54,7 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.service.Domain, "domain", "", "only `domain` that is limited; empty: all, by the same rules")
 	flags.BoolVar(&o.service.Headers, "response-headers", false, "add ratelimit-limit, ratelimit-remaining and ratelimit-reset to answers for clients, retry-after and refusal-id to refusals")
 	given := map[string][]string{}
-	rows := slices.DeleteFunc(pop.Settings(&o.node), func(row pop.Setting) bool { return !slices.Contains(nodeSettings, row.Name) })
+	rows := slices.DeleteFunc(pop.Settings(&o.node), func(row setting.Setting) bool { return !slices.Contains(nodeSettings, row.Name) })
 	for _, row := range rows {
 		define, help := flags.Func, row.Help
 		if row.Value.Default != "" {
@@ -144,7 +145,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 func report(w io.Writer, err error) {
 	for _, err := range pop.SingleErrors(err) {
 		text, hint := err.Error(), ""
-		if e := new(pop.SettingError); errors.As(err, &e) {
+		if e := new(setting.Error); errors.As(err, &e) {
 			text, hint = e.Text(func(name string) string { return "--" + name }), e.Hint
 		}
 		fmt.Fprintf(w, "edge-envoy: %s\n", text)

@@ -1,11 +1,15 @@
-package pop
+// Package setting declares the settings of a command as rows of a table. A row sets a field, and has its
+// default, its bounds and its help.
+package setting
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,18 +41,29 @@ type Value struct {
 	Default string // as settings write it
 
 	set   func(texts []string) error
-	given func() bool  // reports whether the field is not zero
-	check func() error // checks the field, and gives a zero number its default
+	given func() bool
+	check func() error // may be nil
 }
 
-// Set sets the field from texts: exactly one, or any number for a list or map. Its errors are of type
-// [SettingError].
-func (s *Setting) Set(texts []string) error {
+// Set sets the field from texts: exactly one, or any number for a list or map. Its errors, and those of
+// Check, are of type [Error].
+func (s Setting) Set(texts []string) error {
 	return s.about(strings.Join(texts, ","), s.Value.set(texts))
 }
 
+// Given reports whether the field is not zero.
+func (s Setting) Given() bool { return s.Value.given() }
+
+// Check checks the field, and gives a zero number its default.
+func (s Setting) Check() error {
+	if s.Value.check == nil {
+		return nil
+	}
+	return s.about("", s.Value.check())
+}
+
 // about returns err as an error about s, and about value unless err has one.
-func (s *Setting) about(value string, err error) error {
+func (s Setting) about(value string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -59,8 +74,8 @@ func (s *Setting) about(value string, err error) error {
 	return e
 }
 
-// A SettingError is an invalid or missing setting, with a hint.
-type SettingError struct {
+// An Error is an invalid or missing setting, with a hint.
+type Error struct {
 	Setting string // name of the setting
 	Value   string // the value as shown; empty if it is secret or long
 	Problem string // such as: must be 1 to 16; empty if the setting is missing
@@ -68,14 +83,14 @@ type SettingError struct {
 	Hint    string // optional
 }
 
-// about returns err as a SettingError, about value unless err has one.
-func about(value string, err error) *SettingError {
-	e := new(SettingError)
+// about returns err as an Error, about value unless err has one.
+func about(value string, err error) *Error {
+	e := new(Error)
 	if !errors.As(err, &e) {
 		if _, err := strconv.ParseFloat(value, 64); err != nil {
 			value = strconv.Quote(value)
 		}
-		*e = SettingError{Value: value, Problem: err.Error()}
+		*e = Error{Value: value, Problem: err.Error()}
 		if knows, ok := err.(interface{ Hint() string }); ok {
 			e.Hint = knows.Hint()
 		}
@@ -84,12 +99,12 @@ func about(value string, err error) *SettingError {
 }
 
 // Error returns the error with the settings' names.
-func (e *SettingError) Error() string {
+func (e *Error) Error() string {
 	return "pop: " + e.Text(func(name string) string { return name })
 }
 
 // Text returns the error with names as shown returns them, without the hint.
-func (e *SettingError) Text(shown func(name string) string) string {
+func (e *Error) Text(shown func(name string) string) string {
 	problem := e.Problem
 	if e.Other != "" {
 		problem += " " + shown(e.Other)
@@ -105,11 +120,39 @@ func (e *SettingError) Text(shown func(name string) string) string {
 	return fmt.Sprintf("invalid %s: %s", shown(e.Setting), problem)
 }
 
-func nothingWrong() error { return nil }
+// CheckTogether returns an error for each given setting that needs another one, or contradicts one.
+func CheckTogether(rows []Setting, given func(Setting) bool) error {
+	var errs []error
+	isGiven := func(name string) bool {
+		return slices.ContainsFunc(rows, func(s Setting) bool { return s.Name == name && given(s) })
+	}
+	for _, s := range rows {
+		if !given(s) {
+			continue
+		}
+		if isGiven(s.Contradicts) {
+			errs = append(errs, Conflict(rows, s.Name, "contradicts", s.Contradicts))
+		}
+		for _, need := range s.Needs {
+			if either := strings.Split(need, "|"); !slices.ContainsFunc(either, isGiven) {
+				errs = append(errs, Conflict(rows, s.Name, "needs", either[0]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
+// other one, or the setting itself if it is missing.
+func Conflict(rows []Setting, setting, problem, other string) error {
+	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
+	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
+	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
+}
 
 // ListOf is a list of values that parse returns.
 func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
-	return Value{Type: "list", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
+	return Value{Type: "list", given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		list := make([]T, len(texts))
 		for i, text := range texts {
 			var err error
@@ -131,7 +174,7 @@ func List(to *[]string, check func(string) error) Value {
 
 // Map is a map, given as texts KEY=VALUE in the given form. parse returns the key as it is stored, or an error.
 func Map(to *map[string]string, form string, parse func(key, value string) (string, error)) Value {
-	return Value{Type: "map", check: nothingWrong, given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
+	return Value{Type: "map", given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		all := make(map[string]string, len(texts))
 		for _, text := range texts {
 			key, value, ok := strings.Cut(text, "=")
@@ -151,7 +194,7 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 
 // Parsed is a value that parse returns; kind is its type or unit.
 func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, error)) Value {
-	return Value{Type: kind, Default: otherwise, check: nothingWrong, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
+	return Value{Type: kind, Default: otherwise, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {
 			return fmt.Errorf("must be a single value, not %d", len(texts))
 		}
