@@ -104,7 +104,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	}
 	var ctx context.Context
 	ctx, l.quiet = context.WithCancel(context.Background())
-	l.talk.Go(func() { every(ctx, voteInterval, local.tell) })
+	l.talk.Go(func() { every(ctx, tellInterval, local.tell) })
 	if l.ln != nil {
 		return l, l.startSpreader(o.Node.Logger)
 	}
@@ -146,6 +146,9 @@ func (p localPeers) SendTo(name string, messages ...[]byte) (ok bool) {
 
 // ClockAhead returns 0: the nodes of a process share a clock.
 func (localPeers) ClockAhead() time.Duration { return 0 }
+
+// tellInterval is how often the nodes of a Local tell each other their status: as often as by gossip.
+const tellInterval = 250 * time.Millisecond
 
 // tell sends each node's status to the others.
 func (l *localNodes) tell() {

@@ -7,11 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics show whether the current files are in force, and which shards own keys.
+// metrics show whether the current files are in force, and connections that do not name their client.
 type metrics struct {
 	successful prometheus.Gauge
 	loaded     prometheus.Gauge
-	inRing     *prometheus.GaugeVec // by shard
 
 	unixSources prometheus.Counter
 }
@@ -32,10 +31,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "edge_proxy_protocol_unix_total",
 		Help: "Connections whose PROXY header has UNIX addresses, which do not identify the client.",
 	})
-	m.inRing = f.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "edge_shard_in_ring",
-		Help: "1 while the shard is in the ring, 0 while it is not, because most nodes find it down or an operator has drained it.",
-	}, []string{"shard"})
 	return m
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
@@ -27,6 +26,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/shards"
 )
 
 // A Node is one edge process of a PoP, or one of several in a process. Its methods may be
@@ -49,11 +49,9 @@ type Node struct {
 	limiter   *limit.Limiter
 	crowd     crowd
 
-	inner    *shard.Server       // the embedded shard, connected by pipe; nil if Options has Shards
-	pipe     *shard.Pipe         // nil without inner
-	shards   []*memcached.Client // those of Options, or the embedded one
-	ring     *ringWatch
-	discover *discovery // nil unless shards are found by gossip
+	inner  *shard.Server // the embedded shard, connected by pipe; nil if Options has Shards
+	pipe   *shard.Pipe   // nil without inner
+	shards *shards.Watch
 
 	proxy   *proxy.Proxy
 	headers headers
@@ -112,8 +110,7 @@ func New(o Options) (*Node, error) {
 	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
 		return nil, err
 	}
-	changed := make(chan struct{}, 1) // a member has joined or left
-	if err := n.makePeers(keys, changed); err != nil {
+	if err := n.makePeers(keys); err != nil {
 		return nil, err
 	}
 	if n.decisions, err = n.newDecisionLog(); err != nil {
@@ -122,7 +119,7 @@ func New(o Options) (*Node, error) {
 	if err := n.makeLimiter(rules); err != nil {
 		return nil, err
 	}
-	if err := n.makeRing(changed); err != nil {
+	if err := n.makeShards(); err != nil {
 		return nil, err
 	}
 	if err := n.makeProxy(); err != nil {
@@ -131,8 +128,8 @@ func New(o Options) (*Node, error) {
 	return n, nil
 }
 
-// makePeers sets up the exchange with peers. It sends to changed when a member joins or leaves.
-func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
+// makePeers sets up the exchange with peers.
+func (n *Node) makePeers(keys [][]byte) (err error) {
 	g := n.o.Gossip
 	n.peerTable = newPeerTable(n.o.Name, len(g.Join) > 0, n.table.Full, n.o.Now, n.o.Logger, n.registry)
 	if n.o.Peers != nil {
@@ -154,7 +151,7 @@ func (n *Node) makePeers(keys [][]byte, changed chan struct{}) (err error) {
 		},
 		Status:        n.Status,
 		ReceiveStatus: n.ReceiveStatus,
-		Changed:       func() { notify(changed) },
+		Changed:       func() { n.shards.MembersChanged() },
 		Joined:        n.joined,
 		NameConflict:  func(text string) { n.notices.note(problemNameConflict, text) },
 		Logger:        n.o.Logger,
@@ -187,36 +184,30 @@ func (n *Node) makeLimiter(rules *rule.Set) (err error) {
 	return err
 }
 
-// makeRing makes the clients of the shards, and the ring.
-func (n *Node) makeRing(changed chan struct{}) (err error) {
-	away := n.o.ShardOptions
-	away.Metrics = memcached.NewMetrics(n.registry)
-	own, addrs := away, n.o.Shards
-	if len(addrs) == 0 {
+// makeShards makes the clients of the shards, and the ring.
+func (n *Node) makeShards() (err error) {
+	o := shards.Options{
+		Addrs:      n.o.Shards,
+		Client:     n.o.ShardOptions,
+		Set:        n.limiter.SetShards,
+		Votes:      n.peerTable.votes,
+		DrainsItem: n.secret.RecordItem(n.secret.Tag([]byte("drains"))).String(),
+		Problem:    func(text string) { n.notices.note(problemNoShard, text) },
+		Now:        n.o.Now,
+		Logger:     n.o.Logger,
+		Registerer: n.registry,
+	}
+	if len(o.Addrs) == 0 {
 		if n.inner, err = shard.New(shard.Options{Registerer: n.registry}); err != nil {
 			return err
 		}
 		n.pipe = shard.NewPipe()
-		own.Dial = n.pipe.Dial
-		if n.o.ShardListen == "" {
-			addrs = []string{"inside"}
-		}
+		o.Own = n.pipe.Dial
 	}
-	for _, addr := range addrs {
-		n.shards = append(n.shards, memcached.New(addr, own))
+	if n.o.ShardListen != "" {
+		o.Members = n.gossip.Members
 	}
-	n.ring = newRingWatch(n.limiter.SetShards, n.o.Logger, n.metrics.inRing, n.notices)
-	if n.o.ShardListen == "" {
-		n.ring.replace(n.shards)
-		return nil
-	}
-	n.discover = &discovery{members: n.gossip.Members, replace: n.ring.replace, changed: changed, known: map[string]*memcached.Client{}, sightings: sightings{},
-		dial: func(addr string, inside bool) *memcached.Client {
-			if inside {
-				return memcached.New(addr, own)
-			}
-			return memcached.New(addr, away)
-		}}
+	n.shards = shards.New(o)
 	return nil
 }
 
@@ -317,18 +308,7 @@ func (n *Node) Start() error {
 		n.running.Go(func() { _ = n.inner.Serve(n.upgraded, n.pipe) }) // until its context ends
 	}
 	n.running.Go(func() { n.files.watch(n.counting) })
-	n.running.Go(func() { n.ring.runFollow(n.counting) })
-	if len(n.shards) > 1 || n.discover != nil {
-		n.running.Go(func() {
-			every(n.counting, voteInterval, func() {
-				now := n.o.Now()
-				n.ring.count(n.peerTable.votes(now), now)
-			})
-		})
-	}
-	if len(n.shards) > 1 {
-		n.running.Go(func() { n.ring.keep(n.counting, n.secret.RecordItem(n.secret.Tag([]byte("drains"))).String()) })
-	}
+	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
 		l.serve(l.Listener)
@@ -349,8 +329,8 @@ func (n *Node) join(listeners []listener) error {
 		}
 	}
 	var meta []byte
-	if n.discover != nil {
-		meta = shardMeta(port)
+	if n.o.ShardListen != "" {
+		meta = shards.Meta(port)
 	}
 	if err := n.gossip.Start(meta); err != nil {
 		return err
@@ -358,10 +338,8 @@ func (n *Node) join(listeners []listener) error {
 	n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
 	watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
 	n.running.Go(func() { every(n.counting, clockInterval, watch.look) })
-	if n.discover != nil {
-		own := shardAt(n.gossip.Addr(), port)
-		n.discover.look(own, time.Now()) // before there are counts
-		n.running.Go(func() { n.discover.run(n.counting, own) })
+	if n.o.ShardListen != "" {
+		n.shards.Discover(n.gossip.Addr(), port) // before there are counts
 	}
 	return nil
 }
@@ -421,4 +399,4 @@ func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
 // shards take over its keys within a second; see [limit.Limiter.SetShards]. Configured shards, unlike
 // discovered ones, store the drain, so it survives a restart of all nodes. Nodes without peers learn of it
 // within 30 s.
-func (n *Node) Drain(shard string, on bool) error { return n.ring.drain(shard, on, n.o.Now()) }
+func (n *Node) Drain(shard string, on bool) error { return n.shards.Drain(shard, on) }

@@ -221,7 +221,7 @@ func (n operator) LiftAll(s admin.Selection) (result admin.LiftedAll, err error)
 
 // Shards returns the shards, in the order of their addresses.
 func (n operator) Shards() admin.Shards {
-	all, loads := n.ring.states(), n.limiter.Loads()
+	all, loads := n.shards.States(), n.limiter.Loads()
 	for i := range all {
 		of := loads[all[i].Addr]
 		all[i].Share, all[i].Waiting, all[i].Lag = of.Share, of.Waiting, of.Oldest.Seconds()

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/edgelimit/edge/pop/gossip"
 )
 
 // A status lets nodes find out whether they agree. Encoded, with all numbers big endian:
@@ -71,7 +73,13 @@ func (n *Node) Status() []byte {
 	for _, print := range prints[:3] {
 		b = binary.BigEndian.AppendUint64(b, print)
 	}
-	b = binary.BigEndian.AppendUint64(n.ring.append(b), prints[3])
+	down := n.shards.Against()
+	b = append(b, byte(len(down)))
+	for _, shard := range down {
+		b = binary.BigEndian.AppendUint64(b, shard)
+	}
+	b = n.shards.AppendDrains(b, gossip.MaxStatus-statusTail)
+	b = binary.BigEndian.AppendUint64(b, prints[3])
 	var version [versionSize]byte
 	copy(version[:], n.shortVersion())
 	return append(b, version[:]...)
@@ -85,7 +93,7 @@ func (n *Node) ReceiveStatus(from string, text []byte) {
 		n.peerTable.cannotDecode(from, err, now)
 		return
 	}
-	n.ring.mergeDrains(s.drains)
+	n.shards.MergeDrains(s.drains)
 	digest, known := n.table.Digest(), n.nodes()
 	ask := n.peerTable.receivedStatus(from, &s, digest.Sum(), n.fingerprints(), now)
 	if n.nodes() > known {

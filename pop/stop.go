@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/edgelimit/edge/pop/shards"
 )
 
 // ErrCutOff is returned by Stop if requests did not end in time.
@@ -73,10 +75,10 @@ func (n *Node) stopCounting(ctx context.Context) error {
 	}
 	others := len(n.gossip.Members()) > 0
 	err := n.gossip.Stop()
-	if n.discover != nil && others {
+	if n.o.ShardListen != "" && others {
 		select { // peers use this node's shard until their rings have changed
 		case <-ctx.Done():
-		case <-time.After(shardLinger):
+		case <-time.After(shards.Linger):
 		}
 	}
 	return err
@@ -84,24 +86,11 @@ func (n *Node) stopCounting(ctx context.Context) error {
 
 // close closes the listeners for operators and other nodes, and the connections to shards and origins.
 func (n *Node) close() error {
-	var errs []error
 	for _, s := range n.operators {
 		_ = s.Close()
 	}
 	n.end()
 	n.running.Wait()
-	for _, s := range n.shards {
-		errs = append(errs, s.Close())
-	}
-	if n.discover != nil {
-		for _, s := range n.discover.known {
-			errs = append(errs, s.Close())
-		}
-	}
 	n.origins.Close()
-	return errors.Join(errs...)
+	return n.shards.Close()
 }
-
-// shardLinger is how long the shard of a node that has left still answers its peers: until all of them count
-// elsewhere and have read the counts of clients that return.
-const shardLinger = 4 * discoverPause

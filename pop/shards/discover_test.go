@@ -1,4 +1,4 @@
-package pop
+package shards
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// A fakeGossip has the members that a test sets.
+// A fakeGossip has the members that a test sets, and tells a Watch when they change.
 type fakeGossip struct {
-	changed chan struct{}
+	watch *Watch
 
 	mu sync.Mutex
 	at map[int]bool // the last bytes of the members' addresses
@@ -32,7 +32,7 @@ func (g *fakeGossip) Members() (all []gossip.Member) {
 		if is {
 			all = append(all, gossip.Member{
 				Name: fmt.Sprint("n", of), Addr: fmt.Sprintf("10.0.0.%d:7946", of),
-				Meta: shardMeta(11211),
+				Meta: Meta(11211),
 			})
 		}
 	}
@@ -46,7 +46,7 @@ func (g *fakeGossip) flip(members ...int) {
 		g.at[of] = !g.at[of]
 	}
 	g.mu.Unlock()
-	notify(g.changed)
+	g.watch.MembersChanged()
 }
 
 // The ring follows members that are stable, whatever others do meanwhile, and rarely changes.
@@ -90,26 +90,22 @@ func TestDiscovery(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
-				last := ""
-				g := &fakeGossip{changed: make(chan struct{}, 1), at: map[int]bool{2: true, 3: true}}
-				d := &discovery{
-					members: g.Members, changed: g.changed, known: map[string]*memcached.Client{}, sightings: sightings{},
-					dial: func(addr string, _ bool) *memcached.Client { return memcached.New(addr, memcached.Options{}) },
-					replace: func(shards []*memcached.Client) {
-						var ring []string
-						for _, addr := range addrs(shards) {
-							ring = append(ring, strings.TrimSuffix(strings.TrimPrefix(addr, "10.0.0."), ":11211"))
-						}
-						slices.Sort(ring)
-						if now := strings.Join(ring, " "); now != last {
-							last = now
-							got = append(got, fmt.Sprint(time.Since(start), " ", now))
-						}
-					},
-				}
+				g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
+				o := options(func(shards []count.Shard, _ ...string) error {
+					var ring []string
+					for _, s := range shards {
+						ring = append(ring, strings.TrimSuffix(strings.TrimPrefix(s.Addr(), "10.0.0."), ":11211"))
+					}
+					slices.Sort(ring)
+					got = append(got, fmt.Sprint(time.Since(start), " ", strings.Join(ring, " ")))
+					return nil
+				})
+				o.Members = g.Members
+				g.watch = New(o)
+				g.watch.Discover("10.0.0.1:7946", 11211)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				go d.run(ctx, "10.0.0.1:11211")
+				go g.watch.Run(ctx)
 				time.Sleep(time.Second)
 				tt.do(g)
 				time.Sleep(10 * time.Second)

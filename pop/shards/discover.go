@@ -1,4 +1,4 @@
-package pop
+package shards
 
 import (
 	"context"
@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/pop/gossip"
 )
 
 const (
@@ -21,20 +18,13 @@ const (
 	// start together move keys once. A shard that keeps coming and going does not delay others.
 	discoverWait = 2 * discoverPause
 
+	// Linger is how long the shard of a node that has left must still answer its peers: until all of them count
+	// elsewhere and have read the counts of clients that return.
+	Linger = 4 * discoverPause
+
 	// maxKnown is the maximum number of remembered shards, including those of nodes that have left.
 	maxKnown = 1024
 )
-
-// A discovery makes the embedded shards of all nodes the shards of the PoP: the node's own and those that its
-// peers announce.
-type discovery struct {
-	members   func() []gossip.Member
-	replace   func([]*memcached.Client)
-	changed   chan struct{} // capacity 1: a member has joined or left
-	dial      func(addr string, inside bool) *memcached.Client
-	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
-	sightings sightings
-}
 
 // sightings record which shards are present and which are in the ring, by address.
 type sightings map[string]*sighting
@@ -92,21 +82,31 @@ func (s sightings) see(there []string, now time.Time) (ring []string, again time
 // metaShard is the kind of a node's metadata if it has a shard. Two bytes with the port follow.
 const metaShard = 1
 
-// shardMeta returns the metadata that announces the node's shard.
-func shardMeta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
+// Meta returns the metadata with which a node announces that its shard listens at port.
+func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// run follows the members until ctx is done. own is the address of the node's shard.
-func (d *discovery) run(ctx context.Context, own string) {
+// MembersChanged must be called when a member has joined or left.
+func (w *Watch) MembersChanged() { notify(w.changed) }
+
+// Discover sets the ring to the shards of the members, and of this node, which gossips at addr and whose shard
+// listens at port.
+func (w *Watch) Discover(addr string, port uint16) {
+	w.own = shardAt(addr, port)
+	w.look(time.Now())
+}
+
+// runDiscovery follows the members until ctx is done.
+func (w *Watch) runDiscovery(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.changed:
+		case <-w.changed:
 		case <-timer.C:
 		}
-		if again := d.look(own, time.Now()); again > 0 {
+		if again := w.look(time.Now()); again > 0 {
 			timer.Reset(again)
 		}
 	}
@@ -114,36 +114,29 @@ func (d *discovery) run(ctx context.Context, own string) {
 
 // look sets the shards that belong in the ring at now. It returns after how long to look again, or 0 if only a
 // change of members matters.
-func (d *discovery) look(own string, now time.Time) (again time.Duration) {
-	there := []string{own}
-	for _, m := range d.members() {
+func (w *Watch) look(now time.Time) (again time.Duration) {
+	there := []string{w.own}
+	for _, m := range w.o.Members() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
 		// A killed node is still a member, beside its new process, until it is found dead.
 		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
-	ring, again := d.sightings.see(there, now)
-	var all []*memcached.Client
-	for _, addr := range ring {
-		if d.known[addr] == nil {
-			d.known[addr] = d.dial(addr, addr == own)
-		}
-		all = append(all, d.known[addr])
-	}
-	for addr, s := range d.known {
+	ring, again := w.sightings.see(there, now)
+	w.replace(ring)
+	for addr, s := range w.known {
 		switch {
-		case slices.Contains(all, s):
+		case slices.Contains(ring, addr):
 			s.Show()
-		case len(d.known) > maxKnown:
+		case len(w.known) > maxKnown:
 			_ = s.Close()
-			delete(d.known, addr)
+			delete(w.known, addr)
 			fallthrough
 		default:
 			s.Hide()
 		}
 	}
-	d.replace(all)
 	return again
 }
 

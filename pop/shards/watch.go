@@ -1,0 +1,314 @@
+// Package shards keeps a node's ring in line with its PoP. The ring has the shards that are configured, or those
+// that the nodes embed and announce, except those that operators drain or most nodes find down; see package vote.
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/gossip"
+	"github.com/edgelimit/edge/pop/vote"
+)
+
+const (
+	// voteInterval is how often the votes are counted.
+	voteInterval = 250 * time.Millisecond
+
+	// failures is the number of probes to a shard that another node votes against: as many as open a breaker by
+	// default.
+	failures = 3
+
+	// maxVotes is the maximum number of shards that a node votes against.
+	maxVotes = 64
+)
+
+// Options configures a Watch. Set, Votes, Now, Problem and Logger are required.
+type Options struct {
+	// Addrs are the addresses of the PoP's shards, and Client has the options of their clients, except Metrics.
+	// Without Addrs the node counts in the shard that it embeds, to which Own connects, and if Members is not
+	// nil in those of its peers, too.
+	Addrs   []string
+	Client  memcached.Options
+	Own     func(ctx context.Context, network, addr string) (net.Conn, error)
+	Members func() []gossip.Member
+
+	// Set sets the ring; see count.Loop.SetShards.
+	Set func(shards []count.Shard, out ...string) error
+
+	// Votes returns the IDs of the shards that each live peer votes against.
+	Votes func(now time.Time) [][]uint64
+
+	// DrainsItem is the item in which shards with Addrs store the drains.
+	DrainsItem string
+
+	// Problem is called with the problem that no live shard is left, and with an empty text while that is not
+	// the case.
+	Problem func(text string)
+
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// A Watch keeps a node's ring in line with the votes. Its methods may be called concurrently, except Discover, Run
+// and Close, which are called once and in this order. Against, AppendDrains, MergeDrains and States never wait
+// for the ring to change.
+type Watch struct {
+	o       Options
+	inRing  *prometheus.GaugeVec
+	stale   chan struct{} // capacity 1: the ring must follow the votes
+	drained chan struct{} // capacity 1: an operator has drained a shard here
+	changed chan struct{} // capacity 1: a member has joined or left
+
+	own       string                       // address of the embedded shard
+	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
+	sightings sightings
+
+	setting sync.Mutex // held while the ring changes; locked before mu
+
+	mu     sync.Mutex          // guards the fields below; not held during calls that may wait
+	shards []*memcached.Client // those that may be in the ring
+	votes  vote.Votes
+	ring   []*memcached.Client // the shards when the ring was last set
+	out    []string            // addresses of shards that are kept out of it
+}
+
+// New returns a Watch, and sets the ring unless its shards have to be discovered.
+func New(o Options) *Watch {
+	o.Client.Metrics = memcached.NewMetrics(o.Registerer)
+	w := &Watch{
+		o: o, known: map[string]*memcached.Client{}, sightings: sightings{},
+		stale: make(chan struct{}, 1), drained: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		inRing: promauto.With(o.Registerer).NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edge_shard_in_ring",
+			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes find it down or an operator has drained it.",
+		}, []string{"shard"}),
+	}
+	if o.Members != nil {
+		return w
+	}
+	addrs := o.Addrs
+	if len(addrs) == 0 {
+		w.own, addrs = "inside", []string{"inside"}
+	}
+	w.replace(addrs)
+	return w
+}
+
+// Run keeps the ring up to date until ctx is done.
+func (w *Watch) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { w.runFollow(ctx) })
+	if w.o.Members != nil {
+		wg.Go(func() { w.runDiscovery(ctx) })
+	}
+	if w.o.Members != nil || len(w.o.Addrs) > 1 {
+		wg.Go(func() { w.runVotes(ctx) })
+	}
+	if len(w.o.Addrs) > 1 {
+		wg.Go(func() { w.runDrains(ctx) })
+	}
+	wg.Wait()
+}
+
+// Close closes the connections to all shards.
+func (w *Watch) Close() error {
+	var errs []error
+	for _, s := range w.known {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// replace replaces the shards, and returns when the ring has followed.
+func (w *Watch) replace(addrs []string) {
+	var shards []*memcached.Client
+	for _, addr := range addrs {
+		if w.known[addr] == nil {
+			o := w.o.Client
+			if addr == w.own {
+				o.Dial = w.o.Own
+			}
+			w.known[addr] = memcached.New(addr, o)
+		}
+		shards = append(shards, w.known[addr])
+	}
+	w.mu.Lock()
+	w.shards = shards
+	w.votes.Replace(addrs)
+	w.mu.Unlock()
+	w.follow()
+}
+
+// addrs returns the addresses of shards.
+func addrs(shards []*memcached.Client) (all []string) {
+	for _, s := range shards {
+		all = append(all, s.Addr())
+	}
+	return all
+}
+
+// all returns the shards.
+func (w *Watch) all() []*memcached.Client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shards
+}
+
+// Against returns the IDs of the shards that this node votes against.
+func (w *Watch) Against() (all []uint64) {
+	for _, s := range w.all() {
+		if s.Down() && len(all) < maxVotes {
+			all = append(all, vote.ID(s.Addr()))
+		}
+	}
+	return all
+}
+
+// notify sends to a channel of capacity 1, unless it is full.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// follow sets the ring if the votes have changed it.
+func (w *Watch) follow() {
+	w.setting.Lock()
+	defer w.setting.Unlock()
+	w.mu.Lock()
+	shards, out := w.shards, w.votes.Out()
+	live, drained := 0, 0
+	for _, s := range shards {
+		if w.votes.Drained(s.Addr()) {
+			drained++
+		} else if !s.Down() {
+			live++
+		}
+	}
+	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
+	w.mu.Unlock()
+	text := ""
+	if drained > 0 && live == 0 {
+		text = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained, len(shards))
+	}
+	w.o.Problem(text)
+	if same {
+		return
+	}
+	all := make([]count.Shard, len(shards))
+	for i, s := range shards {
+		all[i] = s
+	}
+	if err := w.o.Set(all, out...); err != nil {
+		w.o.Logger.Error("cannot change the ring", "shards", addrs(shards), "out", out, "err", err)
+		return
+	}
+	if before != nil {
+		w.o.Logger.Info("the ring has changed", "out", out, "shards", len(shards))
+	}
+	for _, gone := range before {
+		if !slices.Contains(addrs(shards), gone.Addr()) {
+			w.inRing.DeleteLabelValues(gone.Addr())
+		}
+	}
+	for _, s := range shards {
+		in := 1.0
+		if slices.Contains(out, s.Addr()) {
+			in = 0
+		}
+		w.inRing.WithLabelValues(s.Addr()).Set(in)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ring, w.out = shards, out
+}
+
+// runFollow sets the ring after drains of other nodes, until ctx is done.
+func (w *Watch) runFollow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.stale:
+			w.follow()
+		}
+	}
+}
+
+// runVotes counts the votes until ctx is done.
+func (w *Watch) runVotes(ctx context.Context) {
+	tick := time.NewTicker(voteInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := w.o.Now()
+		all := w.o.Votes(now)
+		w.probe(all)
+		all = append(all, w.Against())
+		w.mu.Lock()
+		w.votes.Count(all, now)
+		w.mu.Unlock()
+		w.follow()
+	}
+}
+
+// probe probes the shards that only other nodes vote against, which this node may not have used, and those that
+// are down, to notice when they are back.
+func (w *Watch) probe(others [][]uint64) {
+	for _, s := range w.all() {
+		if s.Down() {
+			if s.Available() {
+				_ = s.Probe() // the breaker records the result
+			}
+			continue
+		}
+		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
+			continue
+		}
+		for range failures {
+			if s.Probe() == nil {
+				break
+			}
+		}
+	}
+}
+
+// States returns the shards as operators see them, in the order of their addresses.
+func (w *Watch) States() []admin.Shard {
+	all := []admin.Shard{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.shards {
+		breaker := "closed"
+		switch down := s.Down(); {
+		case down && s.Available():
+			breaker = "half_open"
+		case down:
+			breaker = "open"
+		}
+		all = append(all, admin.Shard{
+			Addr: s.Addr(), Down: breaker != "closed", Breaker: breaker, InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.Drained(s.Addr()),
+		})
+	}
+	slices.SortFunc(all, func(a, b admin.Shard) int { return strings.Compare(a.Addr, b.Addr) })
+	return all
+}

@@ -1,0 +1,72 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/pop/count"
+)
+
+// options returns the options of a Watch of a node without peers, which sets the ring by set.
+func options(set func([]count.Shard, ...string) error) Options {
+	return Options{
+		Set: set, Votes: func(time.Time) [][]uint64 { return nil }, Problem: func(string) {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// The votes of a node that finds very many shards down still fit into a packet.
+func TestManyShardsDown(t *testing.T) {
+	o := options(func([]count.Shard, ...string) error { return nil })
+	for i := range 200 {
+		o.Addrs = append(o.Addrs, fmt.Sprintf("10.0.0.%d:11211", i))
+	}
+	o.Client.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
+	o.Client.Failures = 1
+	w := New(o)
+	for _, s := range w.all() {
+		_ = s.Probe() // it fails
+	}
+	if got := len(w.Against()); got != maxVotes {
+		t.Errorf("%d votes, want %d", got, maxVotes)
+	}
+	if states := w.States(); !states[0].Down || !states[0].InRing {
+		t.Errorf("a shard that is down and in the ring is shown as %+v", states[0])
+	}
+}
+
+// Statuses are received and sent while the ring changes: gossip does not wait.
+func TestStatusesWhileTheRingChanges(t *testing.T) {
+	var w *Watch
+	changes := 0
+	set := func([]count.Shard, ...string) error {
+		if changes++; w == nil {
+			return nil // called by New
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.MergeDrains(w.AppendDrains(nil, 1000))
+			w.Against()
+			w.States()
+		}()
+		<-done // blocks forever if a status waits until the ring has changed
+		return nil
+	}
+	o := options(set)
+	o.Addrs = []string{"10.0.0.1:11211"}
+	w = New(o)
+	if err := w.Drain("10.0.0.1:11211", true); err != nil {
+		t.Fatal(err)
+	}
+	if states := w.States(); !states[0].Drained || states[0].InRing {
+		t.Errorf("a shard that is drained is shown as %+v", states[0])
+	}
+	if changes != 2 {
+		t.Errorf("the ring changed %d times, want 2", changes)
+	}
+}
