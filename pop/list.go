@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/peers"
 )
 
 // pageSize is the number of mitigations on a page if the query has no limit.
@@ -123,7 +124,7 @@ func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 		return nil, admin.Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
 	}
 	id, _ := strconv.ParseUint(q.Node, 16, 64) // 0 if it is only a name
-	byName, byID := idOf(q.Node), mitigation.NodeID(id)
+	byName, byID := peers.ID(q.Node), mitigation.NodeID(id)
 	return func(r *mitigation.Record) bool {
 		switch {
 		case q.Rule != "" && r.Rule != fingerprint, key != "" && !strings.HasPrefix(r.Key.String(), key):

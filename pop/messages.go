@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/gossip"
+	"github.com/edgelimit/edge/pop/peers"
 )
 
 // Peers carries messages to the other nodes of a PoP. Their messages go to Node.Receive and Node.ReceiveStatus.
@@ -58,7 +62,7 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	case messageRecords, messageRepair:
 		news, err := n.receiveRecords(body, n.o.Now(), age)
 		if news && kind == messageRepair {
-			n.peerTable.repaired(from)
+			n.peerTable.Repaired(from)
 		}
 		return err
 	case messageDigest:
@@ -106,4 +110,53 @@ func (n *Node) repair(to string, theirs mitigation.Digest) {
 	if len(messages) > 0 {
 		n.peers.SendTo(to, messages...)
 	}
+}
+
+// status returns this node's status, without what its shards add.
+func (n *Node) status() peers.Status {
+	digest := n.table.Digest()
+	version, _, _ := strings.Cut(n.o.Version, " ") // without the toolchain
+	prefixes := uint64(n.o.Client.IPv4)<<8 | uint64(n.o.Client.IPv6)
+	return peers.Status{
+		Digest:       digest.Sum(),
+		Fingerprints: peers.Fingerprints{n.secret.Fingerprint(), shardsFingerprint(n.o.Shards), n.Rules().Hash(), prefixes},
+		Version:      version[:min(len(version), peers.MaxVersion)],
+	}
+}
+
+// Status returns this node's status. Peers get it four times a second.
+func (n *Node) Status() []byte {
+	s := n.status()
+	s.Down = n.shards.Against()
+	s.Drains = n.shards.AppendDrains(nil, s.Room())
+	return s.Append(nil)
+}
+
+// ReceiveStatus handles the status of a peer. If the peer has other mitigations, this node asks for them.
+func (n *Node) ReceiveStatus(from string, text []byte) {
+	now := n.o.Now()
+	s, err := peers.ParseStatus(text)
+	if err != nil {
+		n.peerTable.CannotDecode(from, err, now)
+		return
+	}
+	n.shards.MergeDrains(s.Drains)
+	ours, known := n.status(), n.nodes()
+	ask := n.peerTable.Received(from, &s, &ours, n.table.Full(), now)
+	if n.nodes() > known {
+		n.noteNodes()
+	}
+	if ask {
+		digest := n.table.Digest()
+		n.peers.SendTo(from, digest.Append([]byte{messageDigest}))
+	}
+}
+
+// shardsFingerprint returns a hash of a list of shards that does not depend on its order.
+func shardsFingerprint(shards []string) uint64 {
+	hash := xxhash.New()
+	for _, addr := range slices.Sorted(slices.Values(shards)) {
+		_, _ = hash.WriteString(addr + "\n")
+	}
+	return hash.Sum64()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/decision"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/peers"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/shards"
@@ -42,7 +43,7 @@ type Node struct {
 	origins  proxy.Origins
 
 	table     *mitigation.Table
-	peerTable *peerTable
+	peerTable *peers.Table
 	gossip    *gossip.Gossip // nil without gossip
 	peers     Peers
 	decisions *decision.Log // nil without one
@@ -60,6 +61,8 @@ type Node struct {
 	stop     context.CancelFunc
 	upgraded context.Context // of upgraded connections and the goroutines that end last
 	end      context.CancelFunc
+
+	start time.Time // written before the goroutines start
 
 	mu        sync.Mutex // guards the fields below
 	state     state
@@ -131,7 +134,7 @@ func New(o Options) (*Node, error) {
 // makePeers sets up the exchange with peers.
 func (n *Node) makePeers(keys [][]byte) (err error) {
 	g := n.o.Gossip
-	n.peerTable = newPeerTable(n.o.Name, len(g.Join) > 0, n.table.Full, n.o.Now, n.o.Logger, n.registry)
+	n.peerTable = peers.New(n.o.Name, len(g.Join) > 0, n.o.Now, n.o.Logger, n.registry)
 	if n.o.Peers != nil {
 		n.peers = n.o.Peers
 	}
@@ -146,7 +149,7 @@ func (n *Node) makePeers(keys [][]byte) (err error) {
 		Keys:      keys,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
-				n.peerTable.cannotDecode(from, err, n.o.Now())
+				n.peerTable.CannotDecode(from, err, n.o.Now())
 			}
 		},
 		Status:        n.Status,
@@ -165,7 +168,7 @@ func (n *Node) makePeers(keys [][]byte) (err error) {
 func (n *Node) makeLimiter(rules *rule.Set) (err error) {
 	n.limiter, err = limit.New(limit.Options{
 		Secret:      n.secret,
-		Node:        n.o.id(),
+		Node:        peers.ID(n.o.Name),
 		Rules:       rules,
 		Table:       n.table,
 		Client:      n.o.Client,
@@ -190,7 +193,7 @@ func (n *Node) makeShards() (err error) {
 		Addrs:      n.o.Shards,
 		Client:     n.o.ShardOptions,
 		Set:        n.limiter.SetShards,
-		Votes:      n.peerTable.votes,
+		Votes:      n.peerTable.Votes,
 		DrainsItem: n.secret.RecordItem(n.secret.Tag([]byte("drains"))).String(),
 		Problem:    func(text string) { n.notices.note(problemNoShard, text) },
 		Now:        n.o.Now,
@@ -246,7 +249,7 @@ func (n *Node) makeProxy() (err error) {
 }
 
 // nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.
-func (n *Node) nodes() int { return max(n.o.MaxNodes, int(n.peerTable.most.Load())) }
+func (n *Node) nodes() int { return max(n.o.MaxNodes, n.peerTable.Most()) }
 
 // setKeys replaces the gossip keys.
 func (n *Node) setKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
@@ -318,7 +321,7 @@ func (n *Node) Start() error {
 
 // join joins the peers and discovers their shards. mu is held.
 func (n *Node) join(listeners []listener) error {
-	n.peerTable.start(n.o.Now())
+	n.start = n.o.Now()
 	if n.gossip == nil {
 		return nil
 	}
@@ -366,7 +369,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	if state != started {
 		return nil, errors.New("the node is stopping")
 	}
-	if detail, err = n.peerTable.ready(n.o.Now()); err != nil {
+	if detail, err = n.peerTable.Ready(n.start, n.o.Now()); err != nil {
 		return nil, err
 	}
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {

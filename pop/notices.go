@@ -102,7 +102,7 @@ func (n *Node) joined(addr string, err error) {
 		n.notices.note(problemJoin, "")
 		return
 	}
-	if n.peerTable.running(n.o.Now()) >= joinPatience {
+	if n.o.Now().Sub(n.start) >= joinPatience {
 		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes have the same gossip key (%v)", addr, err))
 	}
 }

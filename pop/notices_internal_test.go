@@ -3,7 +3,6 @@ package pop
 import (
 	"bytes"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,12 +16,11 @@ func TestNotJoined(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	now := time.Now()
-	n := &Node{o: Options{Now: func() time.Time { return now }}, peerTable: newTestPeerTable(io.Discard), notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
-	n.peerTable.start(now)
+	n := &Node{o: Options{Now: func() time.Time { return now }}, start: now, notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
 	wrong := errors.New("connection refused")
 	for range 3 * joinPatience / time.Second {
-		if n.joined("10.0.0.2:7946", wrong); now.Sub(n.peerTable.started) < joinPatience && log.Len() > 0 {
-			t.Fatalf("after %v: %s", now.Sub(n.peerTable.started), &log)
+		if n.joined("10.0.0.2:7946", wrong); now.Sub(n.start) < joinPatience && log.Len() > 0 {
+			t.Fatalf("after %v: %s", now.Sub(n.start), &log)
 		}
 		now = now.Add(time.Second)
 	}

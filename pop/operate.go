@@ -134,7 +134,7 @@ func (n operator) Mitigation(text string) (m admin.Mitigation, err error) {
 func (n *Node) describe(r *mitigation.Record, now time.Time) *admin.Mitigation {
 	m := &admin.Mitigation{
 		Key: r.Key.String(), ID: n.secret.ID(r.Key).String(), Start: time.UnixMicro(r.Start).UTC(), Left: r.Deadline.Sub(now).Seconds(), Lifted: r.Lifted,
-		ByHand: r.ByHand, Node: n.peerTable.nameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
+		ByHand: r.ByHand, Node: n.peerTable.NameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
 	}
 	of, state := n.stateOf(r)
 	if m.Ineffective = state == ineffective; of != nil {
@@ -231,11 +231,11 @@ func (n operator) Shards() admin.Shards {
 
 // Nodes returns the nodes of the PoP, this one first.
 func (n operator) Nodes() admin.Nodes {
-	self := admin.Node{Name: n.o.Name, Self: true, Version: n.shortVersion(), Fingerprints: n.fingerprints().shown(), Differs: []string{}}
+	ours := n.status()
+	all := n.peerTable.States(&ours, n.o.Now())
 	if addr := n.Addr("gossip"); addr != nil {
-		self.Addr = addr.String()
+		all[0].Addr = addr.String()
 	}
-	all := append([]admin.Node{self}, n.peerTable.states(n.o.Now())...)
 	if n.gossip == nil {
 		return admin.Nodes{Nodes: all}
 	}

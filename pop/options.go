@@ -2,8 +2,6 @@ package pop
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -226,14 +223,6 @@ func (o Options) refresh() time.Duration {
 		return 0
 	}
 	return lonelyRefresh
-}
-
-// id returns the ID that the node's records carry.
-func (o Options) id() mitigation.NodeID { return idOf(o.Name) }
-
-func idOf(name string) mitigation.NodeID {
-	sum := sha256.Sum256([]byte(name))
-	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
 }
 
 func (o Options) origins() (origins proxy.Origins, err error) {

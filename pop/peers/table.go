@@ -1,7 +1,10 @@
-package pop
+// Package peers holds what a node knows about the other nodes of its PoP, from the statuses that they send.
+package peers
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,20 +47,16 @@ const (
 	maxNames = 1024
 )
 
-// A peerTable holds what a node knows about its peers.
-type peerTable struct {
+// A Table holds what a node knows about its peers. Its methods may be called concurrently.
+type Table struct {
 	logger  *slog.Logger
 	invalid lograte.Limiter // messages that cannot be decoded
+	name    string          // of this node
 	seeks   bool            // whether the node must find peers before it is ready
-	full    func() bool     // reports whether there is no room for more mitigations
-
-	// most is the maximum number of nodes so far, including this one. It never decreases: silent nodes may
-	// still count requests.
-	most atomic.Int32
+	most    atomic.Int32    // maximum number of nodes so far
 
 	mu       sync.Mutex                   // guards the fields below
 	names    map[mitigation.NodeID]string // names of known nodes, including this one
-	started  time.Time
 	peers    map[string]*peer
 	informed bool      // it has received all mitigations of another node
 	asked    time.Time // when the node last asked a peer
@@ -72,15 +71,16 @@ type peer struct {
 
 	down    []uint64 // IDs of shards that it finds down
 	version string
-	prints  fingerprints
+	prints  Fingerprints
 
 	differ   [len(agreements)]time.Time // since when it differs; zero if it agrees
 	reported [len(agreements)]bool      // whether that was logged
 }
 
-// newPeerTable returns the table of the node called name. Its metrics read the time from clock.
-func newPeerTable(name string, seeks bool, full func() bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *peerTable {
-	p := &peerTable{logger: logger, invalid: lograte.Limiter{Every: 10 * time.Second}, seeks: seeks, full: full, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{idOf(name): name}}
+// New returns the table of the node called name. If seeks is true, the node is not ready before it has found peers
+// or has looked for them long enough. The metrics of the table read the time from clock.
+func New(name string, seeks bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *Table {
+	p := &Table{name: name, seeks: seeks, logger: logger, invalid: lograte.Limiter{Every: 10 * time.Second}, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{ID(name): name}}
 	for i, of := range agreements {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "edge_nodes_differing",
@@ -96,23 +96,19 @@ func newPeerTable(name string, seeks bool, full func() bool, clock func() time.T
 	return p
 }
 
-// start records that the node runs from now on.
-func (p *peerTable) start(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.started = now
+// ID returns the ID of the node called name in records.
+func ID(name string) mitigation.NodeID {
+	sum := sha256.Sum256([]byte(name))
+	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
 }
 
-// running returns how long the node has run.
-func (p *peerTable) running(now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return now.Sub(p.started)
-}
+// Most returns the maximum number of nodes so far, including this one. It never decreases: silent nodes may still
+// count requests.
+func (p *Table) Most() int { return int(p.most.Load()) }
 
-// receivedStatus records a status of a peer. digest and ours are those of this node. It reports whether to ask
-// the peer for missing records.
-func (p *peerTable) receivedStatus(from string, s *status, digest uint64, ours fingerprints, now time.Time) (ask bool) {
+// Received records the status s of a peer; ours is this node's. It reports whether to ask the peer for missing
+// records. full is true if there is no room for more records.
+func (p *Table) Received(from string, s, ours *Status, full bool, now time.Time) (ask bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -121,18 +117,18 @@ func (p *peerTable) receivedStatus(from string, s *status, digest uint64, ours f
 		one = &peer{firstStatus: now, pause: repairPause}
 		p.peers[from] = one
 	}
-	one.lastStatus, one.down, one.version, one.prints = now, s.down, s.version, s.prints
-	if id := idOf(from); p.names[id] == "" && len(p.names) < maxNames {
+	one.lastStatus, one.down, one.version, one.prints = now, s.Down, s.Version, s.Fingerprints
+	if id := ID(from); p.names[id] == "" && len(p.names) < maxNames {
 		p.names[id] = from
 	}
 	p.most.Store(max(p.most.Load(), int32(len(p.peers)+1)))
-	p.compare(from, one, ours, now)
-	if s.digest == digest {
+	p.compare(from, one, ours.Fingerprints, now)
+	if s.Digest == ours.Digest {
 		one.pause, p.informed = repairPause, true
 		return false
 	}
 	pause := repairPause
-	if p.full() {
+	if full {
 		pause = maxRepairPause
 	}
 	if now.Sub(one.asked) < one.pause || now.Sub(p.asked) < pause {
@@ -147,7 +143,7 @@ func (p *peerTable) receivedStatus(from string, s *status, digest uint64, ours f
 
 // compare records how a peer differs from this node, and logs a difference once it has lasted for a while. mu
 // is held.
-func (p *peerTable) compare(name string, one *peer, ours fingerprints, now time.Time) {
+func (p *Table) compare(name string, one *peer, ours Fingerprints, now time.Time) {
 	for i, of := range agreements {
 		switch agrees := one.prints[i] == ours[i]; {
 		case agrees && one.reported[i]:
@@ -164,8 +160,8 @@ func (p *peerTable) compare(name string, one *peer, ours fingerprints, now time.
 	}
 }
 
-// repaired records that a peer's answer contained something new.
-func (p *peerTable) repaired(from string) {
+// Repaired records that a peer's answer contained something new.
+func (p *Table) Repaired(from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.peers[from]; one != nil {
@@ -173,14 +169,14 @@ func (p *peerTable) repaired(from string) {
 	}
 }
 
-// cannotDecode logs, at a limited rate, that a peer's message cannot be decoded: such a peer keeps sending
+// CannotDecode logs, at a limited rate, that a peer's message cannot be decoded: such a peer keeps sending
 // them.
-func (p *peerTable) cannotDecode(from string, err error, now time.Time) {
+func (p *Table) CannotDecode(from string, err error, now time.Time) {
 	p.invalid.Log(p.logger, slog.LevelWarn, now, "cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 }
 
 // forget removes the peers that are silent. mu is held.
-func (p *peerTable) forget(now time.Time) {
+func (p *Table) forget(now time.Time) {
 	for name, one := range p.peers {
 		if now.Sub(one.lastStatus) > silence {
 			delete(p.peers, name)
@@ -189,7 +185,7 @@ func (p *peerTable) forget(now time.Time) {
 }
 
 // differing returns the peers whose ith agreement differs from this node's. mu is held.
-func (p *peerTable) differing(i int) (names []string) {
+func (p *Table) differing(i int) (names []string) {
 	for name, one := range p.peers {
 		if one.reported[i] {
 			names = append(names, name)
@@ -199,8 +195,8 @@ func (p *peerTable) differing(i int) (names []string) {
 	return names
 }
 
-// votes returns the shards that each live peer finds down.
-func (p *peerTable) votes(now time.Time) (all [][]uint64) {
+// Votes returns the shards that each live peer finds down.
+func (p *Table) Votes(now time.Time) (all [][]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -210,15 +206,15 @@ func (p *peerTable) votes(now time.Time) (all [][]uint64) {
 	return all
 }
 
-// nameOf returns the name of a node, or its ID in hexadecimal if the name is not known.
-func (p *peerTable) nameOf(id mitigation.NodeID) string {
+// NameOf returns the name of a node, or its ID in hexadecimal if the name is not known.
+func (p *Table) NameOf(id mitigation.NodeID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cmp.Or(p.names[id], fmt.Sprintf("%016x", uint64(id)))
 }
 
-// states returns the peers as operators see them, by name.
-func (p *peerTable) states(now time.Time) (all []admin.Node) {
+// States returns the nodes as operators see them: this one, with the status ours, and then its peers, by name.
+func (p *Table) States(ours *Status, now time.Time) (all []admin.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -232,20 +228,12 @@ func (p *peerTable) states(now time.Time) (all []admin.Node) {
 		all = append(all, of)
 	}
 	slices.SortFunc(all, func(a, b admin.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return all
+	self := admin.Node{Name: p.name, Self: true, Version: ours.Version, Fingerprints: ours.Fingerprints.shown(), Differs: []string{}}
+	return append([]admin.Node{self}, all...)
 }
 
-// shown returns f as operators see it.
-func (f fingerprints) shown() map[string]string {
-	all := map[string]string{}
-	for i, print := range f {
-		all[agreements[i]] = fmt.Sprintf("%016x", print)
-	}
-	return all
-}
-
-// ready returns why the node is not ready, and what operators should know if it is.
-func (p *peerTable) ready(now time.Time) (detail []string, err error) {
+// Ready returns why a node that started at a time is not ready, and what operators should know if it is.
+func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
@@ -257,7 +245,7 @@ func (p *peerTable) ready(now time.Time) (detail []string, err error) {
 	}
 	switch {
 	case p.informed || !p.seeks:
-	case met.IsZero() && now.Sub(p.started) < seekFor:
+	case met.IsZero() && now.Sub(started) < seekFor:
 		return nil, errors.New("looking for other nodes")
 	case !met.IsZero() && now.Sub(met) < learnFor:
 		return nil, errors.New("fetching the mitigations of other nodes")

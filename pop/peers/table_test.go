@@ -1,4 +1,4 @@
-package pop
+package peers
 
 import (
 	"bytes"
@@ -11,30 +11,32 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// newTestPeerTable returns the table of n1, which logs to log.
-func newTestPeerTable(log io.Writer) *peerTable {
-	return newPeerTable("n1", false, func() bool { return false }, time.Now, slog.New(slog.NewTextHandler(log, nil)), nil)
+// newTable returns the table of n1, which logs to log.
+func newTable(log io.Writer) *Table {
+	return New("n1", false, time.Now, slog.New(slog.NewTextHandler(log, nil)), nil)
 }
 
-// receives passes p the status of a peer that has the same mitigations or others, and finds shards down. It
-// reports whether to ask the peer for its records.
-func (p *peerTable) receives(from string, same bool, down []uint64, now time.Time) (ask bool) {
-	s := status{digest: 1, down: down}
+// receives passes p the status of a peer that has the same mitigations or others, and finds shards down. full
+// is true if this node has no room for more. It reports whether to ask the peer for its records.
+func (p *Table) receives(from string, same bool, down []uint64, full bool, now time.Time) (ask bool) {
+	s := Status{Digest: 1, Down: down}
 	if same {
-		s.digest = 0
+		s.Digest = 0
 	}
-	return p.receivedStatus(from, &s, 0, fingerprints{}, now)
+	return p.Received(from, &s, new(Status), full, now)
 }
 
 // Messages that cannot be decoded are logged at a limited rate.
 func TestCannotDecode(t *testing.T) {
 	var log bytes.Buffer
-	p := newTestPeerTable(&log)
+	p := newTable(&log)
 	now := time.Now()
 	for range 100 {
-		p.cannotDecode("n2", errors.New("nonsense"), now)
+		p.CannotDecode("n2", errors.New("nonsense"), now)
 		now = now.Add(250 * time.Millisecond)
 	}
 	if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {
@@ -62,10 +64,9 @@ func TestReady(t *testing.T) {
 		{"it gets all", true, []status{{time.Second, false}, {1500 * time.Millisecond, true}}, []time.Duration{1500 * time.Millisecond}, nil},
 		{"it got all once", true, []status{{0, true}, {time.Second, false}}, []time.Duration{time.Second}, nil},
 	} {
-		p := newTestPeerTable(io.Discard)
+		p := newTable(io.Discard)
 		p.seeks = tt.seeks
 		start := time.Unix(1_800_000_000, 0)
-		p.start(start)
 		var times []time.Duration
 		want := map[time.Duration]bool{}
 		for _, at := range tt.ready {
@@ -75,10 +76,10 @@ func TestReady(t *testing.T) {
 		slices.Sort(times)
 		for _, at := range times {
 			for len(tt.statuses) > 0 && tt.statuses[0].at <= at {
-				p.receives("n2", tt.statuses[0].same, nil, start.Add(tt.statuses[0].at))
+				p.receives("n2", tt.statuses[0].same, nil, false, start.Add(tt.statuses[0].at))
 				tt.statuses = tt.statuses[1:]
 			}
-			if _, err := p.ready(start.Add(at)); (err == nil) != want[at] {
+			if _, err := p.Ready(start, start.Add(at)); (err == nil) != want[at] {
 				t.Errorf("%s: after %v: %v, want ready %t", tt.name, at, err, want[at])
 			}
 		}
@@ -87,18 +88,18 @@ func TestReady(t *testing.T) {
 
 // A silent node has no votes, and is not counted beside the nodes that joined later.
 func TestSilentPeers(t *testing.T) {
-	p := newTestPeerTable(io.Discard)
+	p := newTable(io.Discard)
 	now := time.Unix(1_800_000_000, 0)
-	p.receives("n2", true, []uint64{7}, now)
-	if diff := cmp.Diff([][]uint64{{7}}, p.votes(now.Add(silence))); diff != "" {
+	p.receives("n2", true, []uint64{7}, false, now)
+	if diff := cmp.Diff([][]uint64{{7}}, p.Votes(now.Add(silence))); diff != "" {
 		t.Errorf("votes (-want +got):\n%s", diff)
 	}
-	if got := p.votes(now.Add(silence + 1)); len(got) > 0 {
+	if got := p.Votes(now.Add(silence + 1)); len(got) > 0 {
 		t.Errorf("votes of a silent node: %v", got)
 	}
-	p.receives("n2", true, nil, now)
-	p.receives("n3", true, nil, now.Add(silence+1))
-	if got := p.most.Load(); got != 2 {
+	p.receives("n2", true, nil, false, now)
+	p.receives("n3", true, nil, false, now.Add(silence+1))
+	if got := p.Most(); got != 2 {
 		t.Errorf("counted %d nodes at once, want 2", got)
 	}
 }
@@ -120,16 +121,15 @@ func TestAskPauses(t *testing.T) {
 		{"no room, two peers", []string{"n2", "n3"}, true, 0, []time.Duration{0, 8 * time.Second, 16 * time.Second, 24 * time.Second}},
 		{"two peers, one at a time", []string{"n2", "n3"}, false, 0, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 1000 * ms, 1500 * ms, 1750 * ms, 2500 * ms, 3750 * ms, 4500 * ms, 7750 * ms, 8500 * ms, 15750 * ms, 16500 * ms, 23750 * ms, 24500 * ms}},
 	} {
-		p := newTestPeerTable(io.Discard)
-		p.full = func() bool { return tt.full }
+		p := newTable(io.Discard)
 		start := time.Unix(1_800_000_000, 0)
 		var got []time.Duration
 		for at := time.Duration(0); at < 30*time.Second; at += 50 * ms {
 			if tt.repaired > 0 && at == tt.repaired {
-				p.repaired("n2")
+				p.Repaired("n2")
 			}
 			for _, from := range tt.peers {
-				if p.receives(from, false, nil, start.Add(at)) {
+				if p.receives(from, false, nil, tt.full, start.Add(at)) {
 					got = append(got, at)
 				}
 			}
@@ -137,5 +137,20 @@ func TestAskPauses(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: asked at (-want +got):\n%s", tt.name, diff)
 		}
+	}
+}
+
+// A status arrives as it was sent, and fits into a packet whatever it says.
+func TestStatus(t *testing.T) {
+	s := Status{Digest: 1, Fingerprints: Fingerprints{2, 3, 4, 5}, Down: make([]uint64, 64), Version: "v1.2.3"}
+	s.Down[63] = 6
+	s.Drains = bytes.Repeat([]byte("drains.."), s.Room()/8)
+	b := s.Append(nil)
+	if len(b) > gossip.MaxStatus {
+		t.Errorf("the status has %d bytes, want at most %d", len(b), gossip.MaxStatus)
+	}
+	got, err := ParseStatus(b)
+	if diff := cmp.Diff(s, got); diff != "" || err != nil {
+		t.Errorf("%v, the status (-want +got):\n%s", err, diff)
 	}
 }
