@@ -53,12 +53,13 @@ var arrows = map[string][]string{
 	"pop/spop":            {"pop/conns"},
 	"pop/admin":           {"internal/lograte"},
 	"pop/gossip":          {},
+	"pop/operate":         {"counter", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/limit", "pop/peers", "pop/rule", "pop/shards"},
 	"pop/peers":           {"internal/lograte", "mitigation", "pop/admin", "pop/gossip"},
 	"pop/setting":         {},
 	"pop/shards":          {"counter/memcached", "pop/admin", "pop/count", "pop/gossip", "pop/vote"},
 	"pop/vote":            {},
 	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
-	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/setting", "pop/shards", "pop/spop"},
+	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/operate", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/setting", "pop/shards", "pop/spop"},
 	"internal/bubble":     {},                               // for tests
 	"internal/golden":     {},                               // for tests
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests

@@ -32,7 +32,7 @@ func TestExplainOverrides(t *testing.T) {
 			"192.0.2.3": "0 in 1m (0 in the minute before, 0 in this one); the limit is 5",
 		} {
 			for _, values := range []map[string]string{{"ip": ip}, {"ip": ip, "rule": "a"}} {
-				e, err := p.Explain(values)
+				e, err := p.Operator().Explain(values)
 				if err != nil || len(e.Keys) != 1 {
 					t.Fatalf("%v: %+v, %v", values, e, err)
 				}
@@ -49,11 +49,11 @@ func TestExplainOverrides(t *testing.T) {
 		for range 9 {
 			p.DecideBy(pop.Ask{Rule: p.Rules().Rules()[0], Request: client, Times: 1})
 		}
-		e, err := p.Explain(map[string]string{"ip": "192.0.2.1"})
+		e, err := p.Operator().Explain(map[string]string{"ip": "192.0.2.1"})
 		if err != nil || e.Keys[0].Mitigation == nil {
 			t.Fatalf("after 9 requests: %+v, %v", e, err)
 		}
-		e, err = p.Explain(map[string]string{"key": e.Keys[0].Key})
+		e, err = p.Operator().Explain(map[string]string{"key": e.Keys[0].Key})
 		if err != nil || !strings.Contains(e.Keys[0].Problem, "the overrides of the rule may give this key other limits") {
 			t.Errorf("by the key alone: %+v, %v; want that its limits are not known", e, err)
 		}

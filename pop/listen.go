@@ -84,11 +84,10 @@ const adminConnections = 256
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
-	operations := operator{n}
-	page := page.New(page.Options{Operations: operations, Metrics: n.registry, Near: n.near, Changed: n.changed, Now: n.o.Now})
+	page := page.New(page.Options{Operations: n.operator, Metrics: n.registry, Near: n.operator.Near, Changed: n.operator.Changed, Now: n.o.Now})
 	n.running.Go(func() { page.Run(n.counting) })
 	api := admin.NewAPI(admin.Options{
-		Operations: operations,
+		Operations: n.operator,
 		Page:       page,
 		Events:     http.HandlerFunc(page.Events),
 		Tokens:     &n.tokens,

@@ -24,6 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/decision"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/operate"
 	"github.com/edgelimit/edge/pop/peers"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
@@ -48,6 +49,7 @@ type Node struct {
 	peers     Peers
 	decisions *decision.Log // nil without one
 	limiter   *limit.Limiter
+	operator  *operate.Operator
 	crowd     crowd
 
 	inner  *shard.Server // the embedded shard, connected by pipe; nil if Options has Shards
@@ -125,6 +127,7 @@ func New(o Options) (*Node, error) {
 	if err := n.makeShards(); err != nil {
 		return nil, err
 	}
+	n.makeOperator()
 	if err := n.makeProxy(); err != nil {
 		return nil, err
 	}
@@ -212,6 +215,27 @@ func (n *Node) makeShards() (err error) {
 	}
 	n.shards = shards.New(o)
 	return nil
+}
+
+// makeOperator makes the operations of the API and the page.
+func (n *Node) makeOperator() {
+	n.operator = &operate.Operator{
+		Name:        n.o.Name,
+		Version:     n.o.Version,
+		Limiter:     n.limiter,
+		Table:       n.table,
+		Peers:       n.peerTable,
+		Ring:        n.shards,
+		Gossip:      n.gossip,
+		DecisionLog: n.decisions,
+		Secret:      n.secret,
+		Client:      n.o.Client,
+		LogClients:  n.o.LogClients,
+		Now:         n.o.Now,
+		Ready:       n.readiness,
+		OwnStatus:   n.status,
+		ReloadFiles: n.Reload,
+	}
 }
 
 // makeProxy makes the proxy.
@@ -382,6 +406,9 @@ func (n *Node) readiness() (detail []string, err error) {
 // in force.
 func (n *Node) Reload() error { return n.files.reload() }
 
+// Operator returns what operators can do with the node.
+func (n *Node) Operator() *operate.Operator { return n.operator }
+
 // SetRules replaces the rules of a node without rules files. It returns an error if rules have more sub-windows
 // than the number of nodes allows, or if they name no host although [Options.StrictHosts] requires one. Then
 // the old rules stay in force.
@@ -393,13 +420,12 @@ func (n *Node) SetRules(set *rule.Set) error {
 	return nil
 }
 
-// Lift ends the mitigation of a key on all nodes; see limit.Limiter.Lift.
-func (n *Node) Lift(key counter.Key) (mitigation.Record, error) {
-	return n.limiter.Lift(key, n.o.Now())
+// setRules replaces the rules by checked ones.
+func (n *Node) setRules(set *rule.Set) {
+	before := n.operator.Effective()
+	n.limiter.SetRules(set)
+	if freed := before - n.operator.Effective(); freed > 0 {
+		n.o.Logger.Info("some mitigations have no effect under the new rules", "mitigations", freed)
+	}
+	n.noteNodes()
 }
-
-// Drain removes the shard at an address from the ring of all nodes, or returns it if on is false. The other
-// shards take over its keys within a second; see [limit.Limiter.SetShards]. Configured shards, unlike
-// discovered ones, store the drain, so it survives a restart of all nodes. Nodes without peers learn of it
-// within 30 s.
-func (n *Node) Drain(shard string, on bool) error { return n.shards.Drain(shard, on) }

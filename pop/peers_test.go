@@ -88,7 +88,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(r.AppendSent(r.AppendSent([]byte{3}, now), now), true)
 	f.Add([]byte{9}, true)
 	f.Add([]byte{}, true)
-	if err := n.Drain("s1:1", true); err != nil {
+	if err := n.Operator().Drain("s1:1", true); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(n.Status(), false)
@@ -214,7 +214,7 @@ func TestNodesThatDiffer(t *testing.T) {
 				tt.set(o)
 			})
 			if tt.drained {
-				if err := other.Drain("s2:1", true); err != nil {
+				if err := other.Operator().Drain("s2:1", true); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -143,21 +142,14 @@ func (s *scenario) strangers(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// lift lifts a mitigation on a node: lift node=1 rule=all ip=192.0.2.1.
+// lift lifts a mitigation on a node: lift node=1 rule=all ip=192.0.2.1 host=….
 func (s *scenario) lift(d *datadriven.TestData) (string, error) {
-	secret, err := counter.NewSecret(scenarioSecret)
-	if err != nil {
-		return "", err
+	values := map[string]string{"rule": "all", "ip": "192.0.2.1"}
+	for _, a := range d.CmdArgs {
+		values[a.Key] = strings.Join(a.Vals, ",")
 	}
-	n := s.nodes[number(d, "node", 1)-1]
-	for _, r := range n.Rules().Rules() {
-		if r.ID == arg(d, "rule", "all") {
-			req := rule.Request{Addr: netip.MustParseAddr(arg(d, "ip", "192.0.2.1")), Method: "GET", Host: "example.com", Path: "/"}
-			req.Canonicalize(rule.ClientPrefix{})
-			key, _ := r.AppendKey(nil, &req)
-			_, err = n.Lift(secret.Tag(key))
-		}
-	}
+	delete(values, "node")
+	_, err := s.nodes[number(d, "node", 1)-1].Operator().Lift(admin.LiftOne{Values: values})
 	return "", err
 }
 
@@ -199,7 +191,7 @@ func (s *scenario) drain(d *datadriven.TestData, on bool) (string, error) {
 			if a.Key == "node" {
 				continue
 			}
-			if err := n.Drain(a.Key+":11211", on); err != nil {
+			if err := n.Operator().Drain(a.Key+":11211", on); err != nil {
 				return "", err
 			}
 		}
@@ -245,6 +237,21 @@ func (s *scenario) mitigations(*datadriven.TestData) (string, error) {
 	return b.String(), nil
 }
 
+// listed returns the mitigations of a node, those that end last first.
+func listed(n *pop.Node) (all []admin.Mitigation) {
+	q := admin.Query{Limit: 2}
+	for {
+		page, err := n.Operator().Mitigations(q)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, page.Mitigations...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return all
+		}
+	}
+}
+
 // explain prints how each node explains a client: explain ip=192.0.2.1 rule=all.
 func (s *scenario) explain(d *datadriven.TestData) (string, error) {
 	values := map[string]string{}
@@ -253,7 +260,7 @@ func (s *scenario) explain(d *datadriven.TestData) (string, error) {
 	}
 	var b strings.Builder
 	for _, n := range s.nodes {
-		e, err := n.Explain(values)
+		e, err := n.Operator().Explain(values)
 		if err != nil {
 			return "", err
 		}

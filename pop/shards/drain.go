@@ -8,8 +8,10 @@ import (
 	"github.com/edgelimit/edge/pop/admin"
 )
 
-// Drain removes a shard from the ring of all nodes, or returns it if on is false. It returns when this node's ring
-// has followed.
+// Drain removes the shard at an address from the ring of all nodes, or returns it if on is false. The other shards
+// take over its keys within a second; see count.Loop.SetShards. It returns when this node's ring has followed.
+// Configured shards, unlike discovered ones, store the drain, so it survives a restart of all nodes. Nodes without
+// peers learn of it within 30 s.
 func (w *Watch) Drain(addr string, on bool) error {
 	w.mu.Lock()
 	ok := w.votes.Drain(addr, on, w.o.Now())

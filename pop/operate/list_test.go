@@ -1,47 +1,47 @@
-package pop_test
+package operate_test
 
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/operate"
+	"github.com/edgelimit/edge/pop/peers"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
-// listed returns the mitigations of a node, those that end last first.
-func listed(n *pop.Node) (all []admin.Mitigation) {
-	q := admin.Query{Limit: 2}
-	for {
-		page, err := n.Mitigations(q)
-		if err != nil {
-			panic(err)
-		}
-		all = append(all, page.Mitigations...)
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return all
-		}
-	}
-}
-
-// withMitigations returns a node with many mitigations, some of which end and begin at the same time.
-func withMitigations(t testing.TB, many int) *pop.Node {
+// withMitigations returns the operator of a node with many mitigations, some of which end and begin at the same time.
+func withMitigations(t testing.TB, many int) *operate.Operator {
 	t.Helper()
-	n := newNode(t, "rules: []", nil)
+	o := limit.Options{Rules: new(rule.Set), Logger: slog.New(slog.DiscardHandler)}
+	var err error
+	if o.Secret, err = counter.NewSecret("sixteen bytes or more"); err != nil {
+		t.Fatal(err)
+	}
+	if o.Table, err = mitigation.New(mitigation.Options{Size: 1 << 17}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := limit.New(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	now := time.Now()
 	for i := range many {
 		r := mitigation.Record{Start: int64(i%97) * 1e6, Lifetime: 24 * time.Hour, Deadline: now.Add(time.Hour + time.Duration(i%89)*time.Minute), Node: 7, ByHand: true}
 		r.Key = counter.Key{byte(i), byte(i >> 8)}
 		binary.BigEndian.PutUint32(r.Key[8:], uint32(i))
-		if err := n.Receive("n2", r.AppendSent([]byte{1}, now), 0); err != nil {
-			t.Fatal(err)
+		if !l.Learn(r, "peer", now) {
+			t.Fatal("a record is not new")
 		}
 	}
-	return n
+	return &operate.Operator{Limiter: l, Table: o.Table, Secret: o.Secret, Peers: peers.New("n1", false, time.Now, o.Logger, nil), Now: time.Now}
 }
 
 // The pages of a list have each mitigation once, in order.

@@ -1,4 +1,4 @@
-package pop
+package operate
 
 import (
 	"cmp"
@@ -22,29 +22,29 @@ const maxExplained = 100
 // Explain returns the state of a client, by a key, by the ID of a refusal, by the values of a rule's
 // characteristics, or by an address alone. The last explains each rule that counts by ip alone, and each
 // mitigation that is known to be the client's.
-func (n *Node) Explain(values map[string]string) (admin.Explanation, error) {
-	now := n.o.Now()
+func (o *Operator) Explain(values map[string]string) (admin.Explanation, error) {
+	now := o.Now()
 	e := admin.Explanation{Keys: []admin.KeyState{}, Needs: []admin.Need{}}
 	if text, ok := values["key"]; ok {
 		key, err := parseKey(text)
 		if err != nil {
 			return e, err
 		}
-		record, ok := n.table.Held(key, now)
+		record, ok := o.Table.Held(key, now)
 		if !ok {
 			return e, admin.Unknown(fmt.Sprintf("pop: %s is not mitigated; give the rule and its values to see how a client stands", text))
 		}
-		e.Keys = append(e.Keys, n.recordState(&record, now))
+		e.Keys = append(e.Keys, o.recordState(&record, now))
 		return e, nil
 	}
 	if text, ok := values["id"]; ok {
-		err := n.explainID(&e, text, now)
+		err := o.explainID(&e, text, now)
 		return e, err
 	}
 	if _, ok := values["rule"]; ok {
-		r, of, key, err := n.keyOf(values)
+		r, of, key, err := o.keyOf(values)
 		if err == nil {
-			e.Keys = append(e.Keys, n.keyState(r, of, key, now))
+			e.Keys = append(e.Keys, o.keyState(r, of, key, now))
 		}
 		return e, err
 	}
@@ -52,13 +52,13 @@ func (n *Node) Explain(values map[string]string) (admin.Explanation, error) {
 	if err != nil {
 		return e, errors.New("pop: give an ip, the ID of a refusal, a key, or a rule and its values")
 	}
-	switch entry, access := n.Rules().Entry(client); access {
+	switch entry, access := o.Limiter.Rules().Entry(client); access {
 	case rule.Allowed:
 		e.Listed = &admin.Listed{List: "allow", Network: entry.String()}
 	case rule.Denied:
 		e.Listed = &admin.Listed{List: "deny", Network: entry.String()}
 	}
-	for _, r := range n.Rules().Rules() {
+	for _, r := range o.Limiter.Rules().Rules() {
 		if len(e.Keys) == maxExplained {
 			break
 		}
@@ -66,40 +66,40 @@ func (n *Node) Explain(values map[string]string) (admin.Explanation, error) {
 			continue // the rule is for other networks
 		}
 		if byAddress(r) {
-			of, key, err := n.keyOfRequest(r, rule.Request{Addr: client})
+			of, key, err := o.keyOfRequest(r, rule.Request{Addr: client})
 			if err == nil {
-				state := n.keyState(r, of, key, now)
-				state.Sheds = of != nil && of.Action == rule.Shed && n.limiter.Sheds(of, key, n.o.Client.Client(client), now)
+				state := o.keyState(r, of, key, now)
+				state.Sheds = of != nil && of.Action == rule.Shed && o.Limiter.Sheds(of, key, o.Client.Client(client), now)
 				e.Keys = append(e.Keys, state)
 			}
 			continue // otherwise the address has no label
 		}
 		e.Needs = append(e.Needs, admin.Need{Rule: r.ID, Characteristics: names(r.Characteristics)})
 	}
-	for record := range n.table.All(now) {
+	for record := range o.Table.All(now) {
 		known := slices.ContainsFunc(e.Keys, func(k admin.KeyState) bool { return k.Key == record.Key.String() })
-		if !known && len(e.Keys) < maxExplained && record.Client.IsValid() && n.o.Client.Client(record.Client) == n.o.Client.Client(client) {
-			e.Keys = append(e.Keys, n.recordState(record, now))
+		if !known && len(e.Keys) < maxExplained && record.Client.IsValid() && o.Client.Client(record.Client) == o.Client.Client(client) {
+			e.Keys = append(e.Keys, o.recordState(record, now))
 		}
 	}
 	return e, nil
 }
 
 // explainID explains the mitigations that refuse clients with an ID. Two keys may have the same ID.
-func (n *Node) explainID(e *admin.Explanation, text string, now time.Time) error {
+func (o *Operator) explainID(e *admin.Explanation, text string, now time.Time) error {
 	id, ok := counter.ParseID(text)
 	if !ok {
 		return fmt.Errorf("pop: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
 	}
-	for record := range n.table.All(now) {
+	for record := range o.Table.All(now) {
 		if record.ID == id {
-			e.Keys = append(e.Keys, n.recordState(record, now))
+			e.Keys = append(e.Keys, o.recordState(record, now))
 		}
 	}
 	if len(e.Keys) > 0 {
 		return nil
 	}
-	if entry, ok := n.limiter.DenyEntry(id); ok {
+	if entry, ok := o.Limiter.DenyEntry(id); ok {
 		e.Listed = &admin.Listed{List: "deny", Network: entry.String()}
 		return nil
 	}
@@ -116,12 +116,12 @@ func byAddress(r *rule.Rule) bool {
 
 // keyOf returns a rule, its key for the values of its characteristics, and the rule with the limits
 // that its overrides give the key, nil if they exempt it.
-func (n *Node) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Key, err error) {
+func (o *Operator) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Key, err error) {
 	id, ok := values["rule"]
 	if !ok {
 		return nil, nil, key, admin.Invalid("give a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
 	}
-	if r = n.Rules().Rule(id); r == nil {
+	if r = o.Limiter.Rules().Rule(id); r == nil {
 		return nil, nil, key, admin.Unknown("pop: there is no rule " + id)
 	}
 	for name := range values { // without this value the key may belong to more clients than are meant
@@ -136,7 +136,7 @@ func (n *Node) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Ke
 	if err != nil {
 		return nil, nil, key, fmt.Errorf("pop: %w", err)
 	}
-	of, key, err = n.keyOfRequest(r, req)
+	of, key, err = o.keyOfRequest(r, req)
 	return r, of, key, err
 }
 
@@ -151,13 +151,13 @@ func parseKey(text string) (counter.Key, error) {
 
 // keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the
 // key, nil if they exempt it.
-func (n *Node) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
-	req.Canonicalize(n.o.Client)
+func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
+	req.Canonicalize(o.Client)
 	material, counted := r.AppendKey(nil, &req)
 	if !counted {
 		return nil, key, fmt.Errorf("pop: rule %s does not count a request with these values", r.ID)
 	}
-	return n.Rules().Override(r, material), n.secret.Tag(material), nil
+	return o.Limiter.Rules().Override(r, material), o.Secret.Tag(material), nil
 }
 
 // countsBy reports whether name is one of the characteristics, or an alternative of one.
@@ -171,9 +171,9 @@ func countsBy(characteristics []rule.Characteristic, name string) bool {
 }
 
 // recordState returns the state of the key of a record.
-func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeyState {
-	r := n.Rules().ByFingerprint(record.Rule)
-	s := n.keyState(r, r, record.Key, now)
+func (o *Operator) recordState(record *mitigation.Record, now time.Time) admin.KeyState {
+	r := o.Limiter.Rules().ByFingerprint(record.Rule)
+	s := o.keyState(r, r, record.Key, now)
 	if r != nil && r.Overrides != "" {
 		s.Problem = strings.Trim(s.Problem+"; the overrides of the rule may give this key other limits: give the rule and its values to see them", "; ")
 	}
@@ -182,7 +182,7 @@ func (n *Node) recordState(record *mitigation.Record, now time.Time) admin.KeySt
 
 // keyState returns the state of a key of r. r is nil if the rule is unknown. of is r with the limits that its
 // overrides give the key, or nil if they exempt it.
-func (n *Node) keyState(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
+func (o *Operator) keyState(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
 	s := admin.KeyState{Key: key.String(), Limits: []admin.LimitState{}}
 	if r != nil {
 		s.Rule, s.Action = r.ID, r.Action.String()
@@ -191,16 +191,16 @@ func (n *Node) keyState(r, of *rule.Rule, key counter.Key, now time.Time) admin.
 			return s
 		}
 	}
-	if record, ok := n.table.Held(key, now); ok {
+	if record, ok := o.Table.Held(key, now); ok {
 		if of != nil {
 			record.Rule = cmp.Or(record.Rule, of.Fingerprint())
 		}
-		s.Mitigation = n.describe(&record, now)
+		s.Mitigation = o.describe(&record, now)
 	}
 	if of == nil {
 		return s
 	}
-	standings, err := n.limiter.Standings(of, key, now)
+	standings, err := o.Limiter.Standings(of, key, now)
 	if err != nil {
 		s.Problem = err.Error()
 	}

@@ -1,4 +1,4 @@
-package pop
+package operate
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 const pageSize = 100
 
 // Mitigations returns a page of the mitigations and lifts that q selects.
-func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
+func (o *Operator) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 	q.Limit = cmp.Or(q.Limit, pageSize)
 	order := func(r *mitigation.Record) int64 { return r.Deadline.UnixNano() }
 	switch q.Sort {
@@ -33,14 +33,14 @@ func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 	if err != nil {
 		return page, err
 	}
-	matches, err := n.matcher(q)
+	matches, err := o.matcher(q)
 	if err != nil {
 		return page, err
 	}
-	now := n.o.Now()
+	now := o.Now()
 	var found []place
 	most := q.Limit + 1 // one more, to know whether there is another page
-	for r := range n.table.All(now) {
+	for r := range o.Table.All(now) {
 		if !matches(r) {
 			continue
 		}
@@ -56,7 +56,7 @@ func (n *Node) Mitigations(q admin.Query) (page admin.Mitigations, err error) {
 	found = found[:min(len(found), q.Limit)]
 	page.Mitigations = make([]admin.Mitigation, len(found))
 	for i, p := range found {
-		page.Mitigations[i] = *n.describe(p.record, now)
+		page.Mitigations[i] = *o.describe(p.record, now)
 	}
 	if more {
 		last := found[len(found)-1]
@@ -72,8 +72,8 @@ type place struct {
 	record *mitigation.Record
 }
 
-func (p place) compare(o place) int {
-	return cmp.Or(cmp.Compare(o.order, p.order), bytes.Compare(p.key[:], o.key[:]))
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(q.order, p.order), bytes.Compare(p.key[:], q.key[:]))
 }
 
 // firstPlaces returns the first n places in order. It reuses the memory of places.
@@ -103,21 +103,21 @@ func parsePlace(text string) (p place, err error) {
 }
 
 // matcher returns a function that reports whether q selects a record.
-func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
+func (o *Operator) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 	fingerprint := uint64(0)
 	if q.Rule != "" {
-		r := n.Rules().Rule(q.Rule)
+		r := o.Limiter.Rules().Rule(q.Rule)
 		if r == nil {
 			return nil, admin.Unknown("pop: there is no rule " + q.Rule)
 		}
 		fingerprint = r.Fingerprint()
 	}
-	if q.Client.IsValid() && !n.o.LogClients {
+	if q.Client.IsValid() && !o.LogClients {
 		return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
 	}
 	client := netip.Addr{} // if the query has a single address
 	if q.Client.IsSingleIP() {
-		client = n.o.Client.Client(q.Client.Addr())
+		client = o.Client.Client(q.Client.Addr())
 	}
 	key := strings.ToLower(q.Key)
 	if strings.Trim(key, "0123456789abcdef") != "" {
@@ -129,14 +129,14 @@ func (n *Node) matcher(q admin.Query) (func(*mitigation.Record) bool, error) {
 		switch {
 		case q.Rule != "" && r.Rule != fingerprint, key != "" && !strings.HasPrefix(r.Key.String(), key):
 			return false
-		case q.Client.IsValid() && (!r.Client.IsValid() || !q.Client.Contains(r.Client) && (!client.IsValid() || n.o.Client.Client(r.Client) != client)):
+		case q.Client.IsValid() && (!r.Client.IsValid() || !q.Client.Contains(r.Client) && (!client.IsValid() || o.Client.Client(r.Client) != client)):
 			return false
 		case q.Node != "" && r.Node != byName && (byID == 0 || r.Node != byID):
 			return false
 		case q.State == "":
 			return true
 		}
-		_, state := n.stateOf(r)
+		_, state := o.stateOf(r)
 		return state == q.State
 	}, nil
 }

@@ -1,0 +1,319 @@
+// Package operate carries out what operators ask of a node's mitigations and rules; see admin.Operations.
+package operate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/decision"
+	"github.com/edgelimit/edge/pop/gossip"
+	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/pop/peers"
+	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/shards"
+)
+
+// An Operator has the operations of the API and the page on a node. Its methods may be called concurrently.
+type Operator struct {
+	Name, Version string // of the node
+	Limiter       *limit.Limiter
+	Table         *mitigation.Table
+	Peers         *peers.Table
+	Ring          *shards.Watch
+	Gossip        *gossip.Gossip // nil without one
+	DecisionLog   *decision.Log  // nil without one
+	Secret        counter.Secret
+	Client        rule.ClientPrefix
+	LogClients    bool // whether operators see the clients of mitigations
+	Now           func() time.Time
+
+	// Ready returns why the node should get no connections, and what operators should know.
+	Ready func() (detail []string, err error)
+
+	OwnStatus   func() peers.Status
+	ReloadFiles func() error
+}
+
+// Status returns the health of the node.
+func (o *Operator) Status() admin.Status {
+	s := admin.Status{Node: o.Name, Version: o.Version, Problems: []string{}, Mitigations: map[string]int{}}
+	detail, err := o.Ready()
+	if s.Ready = err == nil; err != nil {
+		detail = []string{err.Error()}
+	}
+	s.Problems = append(s.Problems, detail...)
+	keys, oldest := o.Limiter.Backlog()
+	s.BacklogKeys, s.Lag = keys, oldest.Seconds()
+	var active map[*rule.Rule]int
+	active, s.Ineffective, s.Lifted = o.counts()
+	for r, n := range active {
+		id := "" // not known
+		if r != nil {
+			id = r.ID
+		}
+		s.Mitigations[id] = n
+	}
+	return s
+}
+
+// counts returns the number of records in force by rule, nil if it is not known, and of those in other states.
+func (o *Operator) counts() (active map[*rule.Rule]int, ineffectives, lifts int) {
+	active = map[*rule.Rule]int{}
+	for r := range o.Table.All(o.Now()) {
+		switch of, state := o.stateOf(r); state {
+		case lifted:
+			lifts++
+		case ineffective:
+			ineffectives++
+		default:
+			active[of]++
+		}
+	}
+	return active, ineffectives, lifts
+}
+
+// Rules returns the current rules with their figures.
+func (o *Operator) Rules() admin.Rules {
+	active, _, _ := o.counts()
+	all := []admin.Rule{}
+	for _, r := range o.Limiter.Rules().Rules() {
+		one := admin.Rule{Rule: r.ID, Text: r.Describe(), Action: r.Action.String(), Characteristics: names(r.Characteristics), Mitigations: active[r], Requests: o.Limiter.Decided(r)}
+		for _, l := range r.Limits {
+			one.Limits = append(one.Limits, admin.Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
+		}
+		all = append(all, one)
+	}
+	return admin.Rules{Rules: all}
+}
+
+// names returns characteristics as rules files have them.
+func names(characteristics []rule.Characteristic) (all []string) {
+	for _, c := range characteristics {
+		all = append(all, c.String())
+	}
+	return all
+}
+
+// Changed returns a number that changes whenever mitigations or rules do.
+func (o *Operator) Changed() uint64 {
+	digest := o.Table.Digest()
+	return digest.Sum() ^ o.Limiter.Rules().Hash()
+}
+
+// nearWait is how long Near waits for the counting loop.
+const nearWait = time.Second
+
+// Near returns at most n keys near their threshold.
+func (o *Operator) Near(n int) []count.Near {
+	ctx, cancel := context.WithTimeout(context.Background(), nearWait)
+	defer cancel()
+	return o.Limiter.Near(ctx, n)
+}
+
+// Effective returns the number of mitigations that the rules in force have an effect on.
+func (o *Operator) Effective() (effective int) {
+	active, _, _ := o.counts()
+	for r, n := range active {
+		if r != nil {
+			effective += n
+		}
+	}
+	return effective
+}
+
+// Mitigation returns the state of one key.
+func (o *Operator) Mitigation(text string) (m admin.Mitigation, err error) {
+	key, err := parseKey(text)
+	if err != nil {
+		return m, err
+	}
+	now := o.Now()
+	r, ok := o.Table.Held(key, now)
+	if !ok {
+		return m, admin.Unknown(fmt.Sprintf("pop: %s is not mitigated", text))
+	}
+	return *o.describe(&r, now), nil
+}
+
+// describe returns a record as operators see it.
+func (o *Operator) describe(r *mitigation.Record, now time.Time) *admin.Mitigation {
+	m := &admin.Mitigation{
+		Key: r.Key.String(), ID: o.Secret.ID(r.Key).String(), Start: time.UnixMicro(r.Start).UTC(), Left: r.Deadline.Sub(now).Seconds(), Lifted: r.Lifted,
+		ByHand: r.ByHand, Node: o.Peers.NameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
+	}
+	of, state := o.stateOf(r)
+	if m.Ineffective = state == ineffective; of != nil {
+		m.Rule, m.Action = of.ID, of.Action.String()
+	}
+	if r.Client.IsValid() && o.LogClients {
+		m.Client = r.Client.String()
+	}
+	if s := r.Sample; s != nil && o.LogClients {
+		m.Method, m.Host, m.Path = s.Method, s.Host, s.Path
+	}
+	return m
+}
+
+// Add starts a mitigation by hand.
+func (o *Operator) Add(order admin.Order) (m admin.Mitigation, err error) {
+	_, r, key, err := o.keyOf(order.Values)
+	if err != nil {
+		return m, err
+	}
+	if r == nil {
+		return m, errors.New("pop: the overrides of the rule exempt this key")
+	}
+	if order.Duration > mitigation.MaxLifetime {
+		return m, admin.Invalid(fmt.Sprintf("duration: a mitigation lasts at most %v", mitigation.MaxLifetime))
+	}
+	if order.Duration < time.Second {
+		return m, admin.Invalid("duration: a mitigation lasts at least 1s")
+	}
+	now := o.Now()
+	client, _ := netip.ParseAddr(order.Values["ip"]) // invalid for rules with other characteristics
+	record, err := o.Limiter.Add(key, r, client, order.Duration, now)
+	if err != nil {
+		return m, err
+	}
+	return *o.describe(&record, now), nil
+}
+
+// Lift lifts the mitigation of a key.
+func (o *Operator) Lift(l admin.LiftOne) (admin.Lifted, error) {
+	var key counter.Key
+	var err error
+	if text, ok := l.Values["key"]; ok && len(l.Values) == 1 {
+		key, err = parseKey(text)
+	} else {
+		_, _, key, err = o.keyOf(l.Values)
+	}
+	if err != nil {
+		return admin.Lifted{}, err
+	}
+	if _, err = o.Limiter.Lift(key, o.Now()); err == limit.ErrNotMitigated {
+		who := "key " + key.String()
+		if id, ok := l.Values["rule"]; ok {
+			who = "by rule " + id + ", this client"
+		}
+		err = admin.Unknown(fmt.Sprintf("pop: %s is not mitigated", who))
+	}
+	return admin.Lifted{Key: key.String()}, err
+}
+
+// LiftAll lifts the mitigations of a selection, unless it is a dry run.
+func (o *Operator) LiftAll(s admin.Selection) (result admin.LiftedAll, err error) {
+	matches, err := o.matcher(admin.Query{Rule: s.Rule, Client: s.Client})
+	if err != nil {
+		return result, err
+	}
+	now := o.Now()
+	var keys []counter.Key
+	for r := range o.Table.All(now) {
+		switch {
+		case r.Lifted:
+		case s.Rule != "" && r.Rule == 0, s.Client.IsValid() && !r.Client.IsValid():
+			result.Unknown++
+		case matches(r):
+			keys = append(keys, r.Key)
+		}
+	}
+	result.Mitigations, result.DryRun = len(keys), s.DryRun
+	if !s.DryRun {
+		result.Mitigations = o.Limiter.LiftAll(keys, now)
+	}
+	return result, nil
+}
+
+// States of a record, as queries name them.
+const (
+	inForce     = "active"
+	ineffective = "ineffective"
+	lifted      = "lifted"
+)
+
+// stateOf returns the current rule of a record, nil if it was removed or is not known, and the record's state.
+// The limits that overrides give the key are only known after the key's next request: until then such a record
+// counts as effective.
+func (o *Operator) stateOf(r *mitigation.Record) (of *rule.Rule, state string) {
+	of = o.Limiter.Rules().ByFingerprint(r.Rule)
+	switch {
+	case r.Lifted:
+		return of, lifted
+	case of == nil && r.Rule != 0, of != nil && of.Overrides == "" && !count.Acts(of, r):
+		return of, ineffective
+	}
+	return of, inForce
+}
+
+// Reload reloads the node's files, and returns what is in force then.
+func (o *Operator) Reload() (admin.Reloaded, error) {
+	err := o.ReloadFiles()
+	return admin.Reloaded{Rules: len(o.Limiter.Rules().Rules())}, err
+}
+
+// Drain removes a shard from the ring, or returns it.
+func (o *Operator) Drain(shard string, on bool) error { return o.Ring.Drain(shard, on) }
+
+// Shards returns the shards, in the order of their addresses.
+func (o *Operator) Shards() admin.Shards {
+	all, loads := o.Ring.States(), o.Limiter.Loads()
+	for i := range all {
+		of := loads[all[i].Addr]
+		all[i].Share, all[i].Waiting, all[i].Lag = of.Share, of.Waiting, of.Oldest.Seconds()
+	}
+	return admin.Shards{Shards: all}
+}
+
+// Nodes returns the nodes of the PoP, this one first.
+func (o *Operator) Nodes() admin.Nodes {
+	ours := o.OwnStatus()
+	all := o.Peers.States(&ours, o.Now())
+	if o.Gossip == nil {
+		return admin.Nodes{Nodes: all}
+	}
+	all[0].Addr = o.Gossip.Addr()
+	for _, m := range o.Gossip.Members() {
+		if i := slices.IndexFunc(all, func(of admin.Node) bool { return of.Name == m.Name && !of.Self }); i >= 0 {
+			if all[i].Addr = m.Addr; m.ClockKnown {
+				ahead := m.ClockAhead.Seconds()
+				all[i].ClockAhead = &ahead
+			}
+		}
+	}
+	return admin.Nodes{Nodes: all}
+}
+
+// Decisions returns the last lines of the decision log that q selects.
+func (o *Operator) Decisions(q admin.DecisionQuery) (found admin.Decisions, err error) {
+	if o.DecisionLog == nil {
+		return found, errors.New("pop: the node has no decision log: set decision_log")
+	}
+	found.Decisions = []admin.Decision{}
+	for _, line := range o.DecisionLog.Recent() {
+		if q.Rule != "" && line.Rule != q.Rule || !strings.HasPrefix(line.Key, strings.ToLower(q.Key)) {
+			continue
+		}
+		d := admin.Decision{
+			Event: line.Event, Time: time.UnixMicro(line.Time).UTC(), Rule: line.Rule, Key: line.Key, Client: line.Client, Verdict: line.Verdict, By: line.By,
+			Mitigated: line.Mitigated, ByHand: line.ByHand, Other: line.Other, Counted: line.Counted, Cost: line.Cost, Generation: int(line.Generation),
+		}
+		if line.Decided != 0 {
+			at := time.UnixMicro(line.Decided).UTC()
+			d.Decided = &at
+		}
+		if found.Decisions = append(found.Decisions, d); len(found.Decisions) == cmp.Or(q.Limit, 100) {
+			break
+		}
+	}
+	return found, nil
+}
