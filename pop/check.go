@@ -101,8 +101,6 @@ func (o *Options) askedAt() []Listener {
 	return []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}}
 }
 
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
-
 // A Listener is a setting with an address to listen on, HOST:PORT, or an empty one.
 type Listener struct{ Name, Addr string }
 
@@ -146,7 +144,7 @@ func (o *Options) checkListeners() error {
 	}
 	errs := []error{CheckListeners(listeners...)}
 	origins := []Listener{{"origin", o.Origin}}
-	for _, host := range sortedKeys(o.HostOrigins) {
+	for _, host := range slices.Sorted(maps.Keys(o.HostOrigins)) {
 		origins = append(origins, Listener{"host-origin", o.HostOrigins[host]})
 	}
 	for _, l := range clients {

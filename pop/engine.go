@@ -69,7 +69,7 @@ func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler, engine Engine
 			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 			IdleTimeout:       n.o.IdleTimeout,
 			BodyTimeout:       n.o.BodyTimeout,
-			BodyRate:          max(0, n.o.BodyRate),
+			BodyRate:          n.o.BodyRate,
 			MaxHeaderBytes:    n.o.MaxHeaderBytes,
 		},
 		Handler:     handler,

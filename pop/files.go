@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
@@ -23,7 +26,7 @@ import (
 // files are the rules, the certificate, the keys and the tokens of a node, which may change while it runs.
 type files struct {
 	o        Options
-	metrics  *metrics
+	reloads  *reloads
 	tokens   *admin.Tokens
 	nodes    func() int // returns the number of nodes of the PoP
 	setRules func(*rule.Set)
@@ -34,6 +37,33 @@ type files struct {
 	mu    sync.Mutex // held while loading
 	stamp string     // of the files loaded last, whether in force or not
 	named []string   // files that the rules files name
+}
+
+// reloads are metrics of the rules.
+type reloads struct{ successful, loaded prometheus.Gauge }
+
+func newReloads(reg prometheus.Registerer) *reloads {
+	f := promauto.With(reg)
+	return &reloads{
+		successful: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edge_rules_last_reload_successful",
+			Help: "1 if the current rules files are in force, 0 if they have an error and older rules stay in force.",
+		}),
+		loaded: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edge_rules_last_reload_success_timestamp_seconds",
+			Help: "When the rules in force were loaded.",
+		}),
+	}
+}
+
+// record records that rules were loaded, or why not.
+func (r *reloads) record(err error) {
+	if err != nil {
+		r.successful.Set(0)
+		return
+	}
+	r.successful.Set(1)
+	r.loaded.Set(float64(time.Now().Unix()))
 }
 
 // load loads the files for the first time. It returns the rules and the gossip keys.
@@ -53,7 +83,7 @@ func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 	if err := f.o.checkRules(rules, f.o.MaxNodes); err != nil {
 		return nil, nil, err
 	}
-	f.metrics.reloaded(nil)
+	f.reloads.record(nil)
 	return rules, keys, nil
 }
 
@@ -97,15 +127,6 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// reloadKeys reads the keys again.
-func (f *files) reloadKeys() error {
-	keys, err := f.loadKeys()
-	if err != nil || f.o.Gossip.KeyFile == "" {
-		return err
-	}
-	return f.setKeys(keys)
-}
-
 // loadTokens reads the operators' tokens.
 func (f *files) loadTokens() error {
 	if f.o.AdminTokens == "" {
@@ -147,14 +168,18 @@ func (f *files) reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rules, err := f.loadRules()
-	otherErr := errors.Join(f.loadCertificate(), f.reloadKeys(), f.loadTokens())
+	keys, keysErr := f.loadKeys()
+	if keysErr == nil && f.o.Gossip.KeyFile != "" {
+		keysErr = f.setKeys(keys)
+	}
+	otherErr := errors.Join(f.loadCertificate(), keysErr, f.loadTokens())
 	if len(f.o.RuleFiles) == 0 {
 		return otherErr
 	}
 	if err == nil {
 		err = f.o.checkRules(rules, f.nodes())
 	}
-	if f.metrics.reloaded(err); err == nil {
+	if f.reloads.record(err); err == nil {
 		f.setRules(rules)
 		f.o.Logger.Info("rules loaded", "rules", len(rules.Rules()))
 		f.noteHyphens(rules)

@@ -80,7 +80,7 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 				Rules: rules, TLSCert: cert, TLSKey: key, Gossip: GossipOptions{KeyFile: keys}, MaxNodes: 1,
 				Logger: slog.New(slog.DiscardHandler),
 			},
-			metrics:  newMetrics(prometheus.NewRegistry()),
+			reloads:  newReloads(prometheus.NewRegistry()),
 			setRules: func(*rule.Set) { t.Error("set rules that were not loaded from files") },
 			setKeys:  func(keys [][]byte) error { inUse.Store(&keys); return nil },
 		}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
@@ -73,13 +72,12 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		}
 		o.Node.Shards = l.shards
 	}
-	local := new(localNodes)
 	for i := range o.Nodes {
 		node := o.Node
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen, node.AdminListen = o.Addrs(i)
 		node.Logger = o.Node.Logger.With("node", node.Name)
-		node.Peers, node.together = localPeers{local, node.Name}, true
+		node.Peers, node.together = localPeers{l, node.Name}, true
 		if node.DecisionLog != "" {
 			node.DecisionLog += "." + node.Name
 		}
@@ -90,7 +88,6 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		}
 		l.nodes = append(l.nodes, n)
 	}
-	local.nodes.Store(&l.nodes)
 	// Errors of rules files are reported before an address that is in use.
 	if o.Listen != "" {
 		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
@@ -104,27 +101,22 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	}
 	var ctx context.Context
 	ctx, l.quiet = context.WithCancel(context.Background())
-	l.talk.Go(func() { every(ctx, tellInterval, local.tell) })
+	l.talk.Go(func() { every(ctx, tellInterval, l.tell) })
 	if l.ln != nil {
 		return l, l.startSpreader(o.Node.Logger)
 	}
 	return l, nil
 }
 
-// localNodes are the nodes of a Local.
-type localNodes struct {
-	nodes atomic.Pointer[[]*Node] // set when all nodes exist
-}
-
 // localPeers implements Peers within a process.
 type localPeers struct {
-	*localNodes
-	name string
+	local *Local
+	name  string
 }
 
 // Send delivers a message to all peers.
 func (p localPeers) Send(message []byte) {
-	for _, peer := range *p.nodes.Load() {
+	for _, peer := range p.local.nodes {
 		if peer.Name() != p.name {
 			_ = peer.Receive(p.name, message, 0) // our own messages can be decoded
 		}
@@ -133,7 +125,7 @@ func (p localPeers) Send(message []byte) {
 
 // SendTo delivers messages to one peer.
 func (p localPeers) SendTo(name string, messages ...[]byte) (ok bool) {
-	for _, peer := range *p.nodes.Load() {
+	for _, peer := range p.local.nodes {
 		if peer.Name() == name {
 			ok = true
 			for _, message := range messages {
@@ -151,10 +143,10 @@ func (localPeers) ClockAhead() time.Duration { return 0 }
 const tellInterval = 250 * time.Millisecond
 
 // tell sends each node's status to the others.
-func (l *localNodes) tell() {
-	for _, from := range *l.nodes.Load() {
+func (l *Local) tell() {
+	for _, from := range l.nodes {
 		status := from.Status()
-		for _, to := range *l.nodes.Load() {
+		for _, to := range l.nodes {
 			if to != from {
 				to.ReceiveStatus(from.Name(), status)
 			}

@@ -36,7 +36,6 @@ import (
 type Node struct {
 	o        Options
 	registry *prometheus.Registry
-	metrics  *metrics
 	notices  *notices
 	tokens   admin.Tokens // of operators
 	files    *files
@@ -57,7 +56,7 @@ type Node struct {
 	shards *shards.Watch
 
 	proxy   *proxy.Proxy
-	headers headers
+	headers *headers
 
 	counting context.Context // ends when all requests are counted
 	stop     context.CancelFunc
@@ -75,8 +74,6 @@ type Node struct {
 	counted   chan struct{}  // closed when the limiter has stopped
 	stopped   chan struct{}  // closed when Stop is done
 	stopErr   error
-
-	unixSource sync.Once // to log the first PROXY header of that family
 }
 
 type state int
@@ -98,9 +95,9 @@ func New(o Options) (*Node, error) {
 	n.counting, n.stop = context.WithCancel(context.Background())
 	n.upgraded, n.end = context.WithCancel(context.Background())
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
-	n.metrics = newMetrics(n.registry)
+	n.headers = newHeaders(n.registry)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)
-	n.files = &files{o: o, metrics: n.metrics, tokens: &n.tokens, nodes: n.nodes, setRules: n.setRules, setKeys: n.setKeys}
+	n.files = &files{o: o, reloads: newReloads(n.registry), tokens: &n.tokens, nodes: n.nodes, setRules: n.setRules, setKeys: func(keys [][]byte) error { return n.gossip.SetKeys(keys) }}
 	rules, keys, err := n.files.load()
 	if err != nil {
 		return nil, err
@@ -275,9 +272,6 @@ func (n *Node) makeProxy() (err error) {
 // nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.
 func (n *Node) nodes() int { return max(n.o.MaxNodes, n.peerTable.Most()) }
 
-// setKeys replaces the gossip keys.
-func (n *Node) setKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
-
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
 
@@ -313,11 +307,14 @@ func (n *Node) Start() error {
 		return errors.New("pop: the node was already started")
 	}
 	listeners, err := n.listen()
+	for _, l := range listeners {
+		n.addrs[l.name] = l.Addr()
+	}
 	if err == nil {
 		err = n.openDecisionLog()
 	}
 	if err == nil {
-		err = n.join(listeners)
+		err = n.join()
 	}
 	if err != nil {
 		closeAll(listeners)
@@ -337,26 +334,21 @@ func (n *Node) Start() error {
 	n.running.Go(func() { n.files.watch(n.counting) })
 	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
-		n.addrs[l.name] = l.Addr()
 		l.serve(l.Listener)
 	}
 	return nil
 }
 
 // join joins the peers and discovers their shards. mu is held.
-func (n *Node) join(listeners []listener) error {
+func (n *Node) join() error {
 	n.start = n.o.Now()
 	if n.gossip == nil {
 		return nil
 	}
-	var port uint16 // port of the embedded shard
-	for _, l := range listeners {
-		if l.name == "shard" {
-			port = l.Addr().(*net.TCPAddr).AddrPort().Port()
-		}
-	}
+	var port uint16 // of the embedded shard
 	var meta []byte
 	if n.o.ShardListen != "" {
+		port = n.addrs["shard"].(*net.TCPAddr).AddrPort().Port()
 		meta = shards.Meta(port)
 	}
 	if err := n.gossip.Start(meta); err != nil {

@@ -3,10 +3,13 @@ package pop
 import (
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pires/go-proxyproto"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // withProxyProtocol lets trusted proxies name the client that they speak for, if the PROXY protocol is enabled.
@@ -64,8 +67,8 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 		return nil
 	}
 	h.Command = proxyproto.LOCAL
-	n.metrics.unixSources.Inc()
-	n.unixSource.Do(func() {
+	n.headers.unix.Inc()
+	n.headers.unixLogged.Do(func() {
 		n.o.Logger.Warn("a trusted proxy sends PROXY headers with UNIX addresses, so its clients are told apart by X-Forwarded-For only; let it accept clients over TCP, or send X-Forwarded-For")
 	})
 	return nil
@@ -75,7 +78,18 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 const headersJudged = 50
 
 // headers counts PROXY headers, and connections that should have one.
-type headers struct{ expected, got atomic.Int64 }
+type headers struct {
+	expected, got atomic.Int64
+	unix          prometheus.Counter
+	unixLogged    sync.Once
+}
+
+func newHeaders(reg prometheus.Registerer) *headers {
+	return &headers{unix: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		Name: "edge_proxy_protocol_unix_total",
+		Help: "Connections whose PROXY header has UNIX addresses, which do not identify the client.",
+	})}
+}
 
 // opened records a connection from a trusted proxy. Health checks of a proxy may have no header, but it is a
 // problem if no connection has one.
