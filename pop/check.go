@@ -169,18 +169,11 @@ func isWildcard(host string) bool {
 // loops reports whether a connection to origin, a URL, reaches the listener at addr.
 func loops(origin, addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || port == "0" {
+	u, badURL := url.Parse(origin)
+	if err != nil || port == "0" || badURL != nil {
 		return false
 	}
-	u, err := url.Parse(origin)
-	if err != nil || origin == "" {
-		return false
-	}
-	to := u.Port()
-	if to == "" {
-		to = map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]
-	}
-	if to != port {
+	if cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]) != port {
 		return false
 	}
 	target, _ := netip.ParseAddr(u.Hostname())

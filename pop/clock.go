@@ -26,9 +26,7 @@ type clockWatch struct {
 	rules  func() *rule.Set
 	logger *slog.Logger
 
-	set      *rule.Set // the rules that period is from
-	shortest time.Duration
-	wrong    int // consecutive checks
+	wrong int // consecutive checks
 }
 
 // every calls do at each interval until ctx is done.
@@ -47,11 +45,8 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 
 // look checks the clock.
 func (c *clockWatch) look() {
-	if set := c.rules(); set != c.set {
-		c.set, c.shortest = set, shortestPeriod(set)
-	}
-	offset := c.offset()
-	if offset.Abs() <= c.shortest/clockShare {
+	shortest, offset := shortestPeriod(c.rules()), c.offset()
+	if offset.Abs() <= shortest/clockShare {
 		if c.wrong >= clockFor {
 			c.logger.Info("the clock is right again", "ahead", offset)
 		}
@@ -60,7 +55,7 @@ func (c *clockWatch) look() {
 	}
 	if c.wrong++; c.wrong == clockFor {
 		c.logger.Warn("this node's clock differs from those of its peers, so windows differ; synchronize it",
-			"ahead", offset, "shortest_period", c.shortest)
+			"ahead", offset, "shortest_period", shortest)
 	}
 }
 

@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 )
@@ -23,7 +24,7 @@ func (n *Node) noteNodes() {
 	switch {
 	case alone > c.alone:
 		n.o.Logger.Error("some limits have too many sub-windows for the number of nodes, so each node counts them alone; give them fewer",
-			"nodes", nodes, "limits", alone, "err", first(n.Rules().CheckNodes(nodes)))
+			"nodes", nodes, "limits", alone, "err", cmp.Or(SingleErrors(n.Rules().CheckNodes(nodes))...))
 	case alone == 0 && c.alone > 0:
 		n.o.Logger.Info("all limits fit the number of nodes again", "nodes", nodes)
 	}
@@ -33,14 +34,6 @@ func (n *Node) noteNodes() {
 		n.o.Logger.Warn("the PoP has more nodes than max-nodes, so sub-windows may overflow when a node starts; set max-nodes on all nodes to at least this many",
 			"nodes", nodes, "max_nodes", n.o.MaxNodes)
 	}
-}
-
-// first returns the first error that err joins, or nil if err is nil.
-func first(err error) error {
-	if err == nil {
-		return nil
-	}
-	return SingleErrors(err)[0]
 }
 
 // crowded returns what operators should know about the number of nodes.

@@ -124,7 +124,12 @@ func New(o Options) (*Node, error) {
 	if err := n.makeShards(); err != nil {
 		return nil, err
 	}
-	n.makeOperator()
+	n.operator = &operate.Operator{
+		Name: o.Name, Version: o.Version, Now: o.Now,
+		Limiter: n.limiter, Table: n.table, Peers: n.peerTable, Ring: n.shards, Gossip: n.gossip, DecisionLog: n.decisions,
+		Secret: n.secret, Client: o.Client, LogClients: o.LogClients,
+		Ready: n.readiness, OwnStatus: n.status, ReloadFiles: n.Reload,
+	}
 	if err := n.makeProxy(); err != nil {
 		return nil, err
 	}
@@ -212,27 +217,6 @@ func (n *Node) makeShards() (err error) {
 	}
 	n.shards = shards.New(o)
 	return nil
-}
-
-// makeOperator makes the operations of the API and the page.
-func (n *Node) makeOperator() {
-	n.operator = &operate.Operator{
-		Name:        n.o.Name,
-		Version:     n.o.Version,
-		Limiter:     n.limiter,
-		Table:       n.table,
-		Peers:       n.peerTable,
-		Ring:        n.shards,
-		Gossip:      n.gossip,
-		DecisionLog: n.decisions,
-		Secret:      n.secret,
-		Client:      n.o.Client,
-		LogClients:  n.o.LogClients,
-		Now:         n.o.Now,
-		Ready:       n.readiness,
-		OwnStatus:   n.status,
-		ReloadFiles: n.Reload,
-	}
 }
 
 // makeProxy makes the proxy.

@@ -88,10 +88,7 @@ func parsePlace(text string) (p place, err error) {
 		return p, nil
 	}
 	i := strings.LastIndexByte(text, '-')
-	if i < 0 {
-		i = 0
-	}
-	order, err := strconv.ParseInt(text[:i], 10, 64)
+	order, err := strconv.ParseInt(text[:max(i, 0)], 10, 64)
 	if err == nil {
 		p.key, err = parseKey(text[i+1:])
 	}

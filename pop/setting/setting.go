@@ -42,7 +42,7 @@ type Value struct {
 
 	set   func(texts []string) error
 	given func() bool
-	check func() error // may be nil
+	check func() (text string, err error) // may be nil
 }
 
 // Set sets the field from texts: exactly one, or any number for a list or map. Its errors, and those of
@@ -59,7 +59,7 @@ func (s Setting) Check() error {
 	if s.Value.check == nil {
 		return nil
 	}
-	return s.about("", s.Value.check())
+	return s.about(s.Value.check())
 }
 
 // about returns err as an error about s, and about value unless err has one.
@@ -168,7 +168,7 @@ func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 // List is a list of texts. check returns an error if one is invalid; it may be nil.
 func List(to *[]string, check func(string) error) Value {
 	v := ListOf(to, checked(check))
-	v.check = func() error { return v.set(*to) }
+	v.check = func() (string, error) { return "", v.set(*to) }
 	return v
 }
 
@@ -209,12 +209,7 @@ func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, 
 // Text is a text. check returns an error if it is invalid; it may be nil.
 func Text(to *string, otherwise string, check func(string) error) Value {
 	v := Parsed("text", to, otherwise, checked(check))
-	v.check = func() error {
-		if err := v.set([]string{*to}); err != nil {
-			return about(*to, err)
-		}
-		return nil
-	}
+	v.check = func() (string, error) { return *to, v.set([]string{*to}) }
 	return v
 }
 
@@ -260,15 +255,15 @@ func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise T, tex
 		}
 		return v, err
 	})
-	v.check = func() error {
+	v.check = func() (text string, err error) {
 		if *to == 0 {
 			*to = otherwise
 		}
-		text := fmt.Sprint(*to)
-		if _, err := parse(text); err != nil && !(canBeOff && *to < 0) {
-			return about(text, err)
+		if !canBeOff || *to > 0 {
+			text = fmt.Sprint(*to)
+			_, err = parse(text)
 		}
-		return nil
+		return text, err
 	}
 	return v
 }

@@ -35,28 +35,18 @@ const (
 	maxVotes = 64
 )
 
-// Options configures a Watch. Set, Votes, Now, Problem and Logger are required.
+// Options configures a Watch. Without Addrs, the node counts in the shard that it embeds, and with Members in those of
+// its peers, too.
 type Options struct {
-	// Addrs are the addresses of the PoP's shards, and Client has the options of their clients, except Metrics.
-	// Without Addrs the node counts in the shard that it embeds, to which Own connects, and if Members is not
-	// nil in those of its peers, too.
-	Addrs   []string
-	Client  memcached.Options
-	Own     func(ctx context.Context, network, addr string) (net.Conn, error)
+	Addrs   []string                                                          // of the PoP's shards
+	Client  memcached.Options                                                 // of the clients of shards, except Metrics
+	Own     func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
 	Members func() []gossip.Member
 
-	// Set sets the ring; see count.Loop.SetShards.
-	Set func(shards []count.Shard, out ...string) error
-
-	// Votes returns the IDs of the shards that each live peer votes against.
-	Votes func(now time.Time) [][]uint64
-
-	// DrainsItem is the item in which shards with Addrs store the drains.
-	DrainsItem string
-
-	// Problem is called with the problem that no live shard is left, and with an empty text while that is not
-	// the case.
-	Problem func(text string)
+	Set        func(shards []count.Shard, out ...string) error // sets the ring; see count.Loop.SetShards
+	Votes      func(now time.Time) [][]uint64                  // the IDs of the shards that each live peer votes against
+	DrainsItem string                                          // where shards with Addrs store the drains
+	Problem    func(text string)                               // called if no live shard is left, and with "" if one is
 
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -290,6 +280,83 @@ func (w *Watch) probe(others [][]uint64) {
 			}
 		}
 	}
+}
+
+// Drain removes the shard at an address from the ring of all nodes, or returns it if on is false. The other shards
+// take over its keys within a second; see count.Loop.SetShards. It returns when this node's ring has followed.
+// Configured shards, unlike discovered ones, store the drain, so it survives a restart of all nodes. Nodes without
+// peers learn of it within 30 s.
+func (w *Watch) Drain(addr string, on bool) error {
+	w.mu.Lock()
+	ok := w.votes.Drain(addr, on, w.o.Now())
+	w.mu.Unlock()
+	if !ok {
+		return admin.Unknown("pop: there is no shard " + addr)
+	}
+	notify(w.drained)
+	w.follow()
+	return nil
+}
+
+// AppendDrains appends the drains to dst, which grows to at most longest bytes; see [vote.Votes.AppendDrains].
+func (w *Watch) AppendDrains(dst []byte, longest int) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.votes.AppendDrains(dst, longest)
+}
+
+// MergeDrains merges the drains of a peer. If they change the ring, it follows soon afterwards.
+func (w *Watch) MergeDrains(drains []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.votes.ReadDrains(drains) {
+		notify(w.stale)
+	}
+}
+
+const (
+	// keepInterval is how often drains are read from the shards and stored again: a shard may have been down or
+	// have lost them, and nodes without peers learn of them only from shards.
+	keepInterval = 30 * time.Second
+
+	// keepFor is how long a shard keeps the drains. memcached reads longer times as dates.
+	keepFor = 30 * 24 * time.Hour
+
+	// maxKept is the maximum size of the stored drains, in bytes.
+	maxKept = 1 << 16
+)
+
+// runDrains stores the drains in the shards, so that they survive a restart of all nodes, and merges what
+// is stored there, until ctx is done.
+func (w *Watch) runDrains(ctx context.Context) {
+	tick := time.NewTicker(keepInterval)
+	defer tick.Stop()
+	for {
+		for _, s := range w.all() {
+			// Idle connections may have ended: then the second try dials.
+			if w.keepAt(s) != nil {
+				_ = w.keepAt(s)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-w.drained:
+		}
+	}
+}
+
+// keepAt merges the drains that a shard stores with those of this node.
+func (w *Watch) keepAt(s *memcached.Client) error {
+	err := s.Update(w.o.DrainsItem, func(old []byte) ([]byte, int32) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.votes.ReadDrains(old)
+		return w.votes.AppendDrains(nil, maxKept), int32(keepFor / time.Second)
+	})
+	w.follow()
+	return err
 }
 
 // States returns the shards as operators see them, in the order of their addresses.
