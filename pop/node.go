@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -118,7 +119,13 @@ func New(o Options) (*Node, error) {
 	if n.decisions, err = n.newDecisionLog(); err != nil {
 		return nil, err
 	}
-	if err := n.makeLimiter(rules); err != nil {
+	n.limiter, err = limit.New(limit.Options{
+		Secret: n.secret, Node: peers.ID(o.Name), Rules: rules, Table: n.table, Client: o.Client, LogClients: o.LogClients,
+		Interval: o.FlushInterval, Queue: o.QueueSize, TrackedKeys: o.TrackedKeys,
+		Publish: n.publish, Refresh: o.refresh(), Nodes: n.nodes, Ahead: n.peers.ClockAhead,
+		Now: o.Now, Logger: o.Logger, Registerer: n.registry,
+	}, n.decisions)
+	if err != nil {
 		return nil, err
 	}
 	if err := n.makeShards(); err != nil {
@@ -130,7 +137,18 @@ func New(o Options) (*Node, error) {
 		Secret: n.secret, Client: o.Client, LogClients: o.LogClients,
 		Ready: n.readiness, OwnStatus: n.status, ReloadFiles: n.Reload,
 	}
-	if err := n.makeProxy(); err != nil {
+	var access *slog.Logger
+	if o.AccessLog {
+		access = o.Logger
+	}
+	n.proxy, err = proxy.New(proxy.Options{
+		Limiter: n.limiter, Origins: n.origins, Trusted: o.TrustedProxies, Client: o.Client,
+		Headers: o.Headers, NodeHeader: o.NodeHeader, NodeName: o.Name,
+		StrictHosts: o.StrictHosts, StrictMethods: o.StrictMethods, BodyTimeout: o.BodyTimeout, BodyRate: o.BodyRate,
+		AbandonedRequests: o.AbandonedRequests, Connections: o.Connections, ClientConnections: o.ClientConnections,
+		Now: o.Now, AccessLog: access, Logger: o.Logger, Notice: n.notices.note, Registerer: n.registry,
+	})
+	if err != nil {
 		return nil, err
 	}
 	return n, nil
@@ -147,63 +165,30 @@ func (n *Node) makePeers(keys [][]byte) (err error) {
 		return nil
 	}
 	n.gossip, err = gossip.New(gossip.Options{
-		Name:      n.o.Name,
-		Listen:    g.Listen,
-		Advertise: g.Advertise,
-		Join:      g.Join,
-		Keys:      keys,
+		Name: n.o.Name, Listen: g.Listen, Advertise: g.Advertise, Join: g.Join, Keys: keys,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
 				n.peerTable.CannotDecode(from, err, n.o.Now())
 			}
 		},
-		Status:        n.Status,
-		ReceiveStatus: n.ReceiveStatus,
-		Changed:       func() { n.shards.MembersChanged() },
-		Joined:        n.joined,
-		NameConflict:  func(text string) { n.notices.note(problemNameConflict, text) },
-		Logger:        n.o.Logger,
-		Registerer:    n.registry,
+		Status: n.Status, ReceiveStatus: n.ReceiveStatus,
+		Changed:      func() { n.shards.MembersChanged() },
+		Joined:       n.joined,
+		NameConflict: func(text string) { n.notices.note(problemNameConflict, text) },
+		Logger:       n.o.Logger, Registerer: n.registry,
 	})
 	n.peers = n.gossip
-	return err
-}
-
-// makeLimiter makes the limiter, without shards.
-func (n *Node) makeLimiter(rules *rule.Set) (err error) {
-	n.limiter, err = limit.New(limit.Options{
-		Secret:      n.secret,
-		Node:        peers.ID(n.o.Name),
-		Rules:       rules,
-		Table:       n.table,
-		Client:      n.o.Client,
-		Interval:    n.o.FlushInterval,
-		Queue:       n.o.QueueSize,
-		TrackedKeys: n.o.TrackedKeys,
-		Publish:     n.publish,
-		Now:         n.o.Now,
-		Ahead:       n.peers.ClockAhead,
-		Nodes:       n.nodes,
-		Refresh:     n.o.refresh(),
-		LogClients:  n.o.LogClients,
-		Logger:      n.o.Logger,
-		Registerer:  n.registry,
-	}, n.decisions)
 	return err
 }
 
 // makeShards makes the clients of the shards, and the ring.
 func (n *Node) makeShards() (err error) {
 	o := shards.Options{
-		Addrs:      n.o.Shards,
-		Client:     n.o.ShardOptions,
-		Set:        n.limiter.SetShards,
-		Votes:      n.peerTable.Votes,
+		Addrs: n.o.Shards, Client: n.o.ShardOptions,
+		Set: n.limiter.SetShards, Votes: n.peerTable.Votes,
 		DrainsItem: n.secret.RecordItem(n.secret.Tag([]byte("drains"))).String(),
 		Problem:    func(text string) { n.notices.note(problemNoShard, text) },
-		Now:        n.o.Now,
-		Logger:     n.o.Logger,
-		Registerer: n.registry,
+		Now:        n.o.Now, Logger: n.o.Logger, Registerer: n.registry,
 	}
 	if len(o.Addrs) == 0 {
 		if n.inner, err = shard.New(shard.Options{Registerer: n.registry}); err != nil {
@@ -217,40 +202,6 @@ func (n *Node) makeShards() (err error) {
 	}
 	n.shards = shards.New(o)
 	return nil
-}
-
-// makeProxy makes the proxy.
-func (n *Node) makeProxy() (err error) {
-	access := n.o.Logger
-	if !n.o.AccessLog {
-		access = nil
-	}
-	n.proxy, err = proxy.New(proxy.Options{
-		Limiter:     n.limiter,
-		Origins:     n.origins,
-		Trusted:     n.o.TrustedProxies,
-		Headers:     n.o.Headers,
-		NodeHeader:  n.o.NodeHeader,
-		NodeName:    n.o.Name,
-		BodyTimeout: n.o.BodyTimeout,
-		BodyRate:    n.o.BodyRate,
-
-		StrictHosts:   n.o.StrictHosts,
-		StrictMethods: n.o.StrictMethods,
-
-		AbandonedRequests: n.o.AbandonedRequests,
-
-		Connections:       n.o.Connections,
-		ClientConnections: n.o.ClientConnections,
-		Client:            n.o.Client,
-
-		Now:        n.o.Now,
-		AccessLog:  access,
-		Logger:     n.o.Logger,
-		Notice:     n.notices.note,
-		Registerer: n.registry,
-	})
-	return err
 }
 
 // nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.

@@ -123,10 +123,9 @@ func (o *Operator) Near(n int) []count.Near {
 // Effective returns the number of mitigations that the rules in force have an effect on.
 func (o *Operator) Effective() (effective int) {
 	active, _, _ := o.counts()
-	for r, n := range active {
-		if r != nil {
-			effective += n
-		}
+	delete(active, nil)
+	for _, n := range active {
+		effective += n
 	}
 	return effective
 }

@@ -212,7 +212,7 @@ func (w *Watch) follow() {
 		w.o.Logger.Info("the ring has changed", "out", out, "shards", len(shards))
 	}
 	for _, gone := range before {
-		if !slices.Contains(addrs(shards), gone.Addr()) {
+		if !slices.Contains(shards, gone) {
 			w.inRing.DeleteLabelValues(gone.Addr())
 		}
 	}
