@@ -57,8 +57,7 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 	if len(message) == 0 {
 		return errors.New("pop: empty message")
 	}
-	kind, body := message[0], message[1:]
-	switch kind {
+	switch kind, body := message[0], message[1:]; kind {
 	case messageRecords, messageRepair:
 		news, err := n.receiveRecords(body, n.o.Now(), age)
 		if news && kind == messageRepair {
@@ -73,7 +72,7 @@ func (n *Node) Receive(from string, message []byte, age time.Duration) error {
 		n.repair(from, theirs)
 		return nil
 	}
-	return fmt.Errorf("pop: unknown kind of message %d", kind)
+	return fmt.Errorf("pop: unknown kind of message %d", message[0])
 }
 
 // receiveRecords merges records, and reports whether one of them is new. It returns the first error of decoding
