@@ -111,10 +111,13 @@ func (w *windows) estimate(t int64) (whole, part, left int64) {
 
 func (w *windows) over(t, threshold int64) bool {
 	whole, part, left := w.estimate(t)
-	// This is cost·(whole + part·left/period) > threshold. Products stay below 2^63 with ten million
-	// requests and a period of seven days.
-	most, rest := threshold/w.cost, threshold%w.cost*w.period/w.cost
-	return whole > most || part*left > (most-whole)*w.period+rest
+	return part*left > w.room(whole, threshold)
+}
+
+// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold; it is negative
+// if whole alone exceeds it. Products stay below 2^63 with ten million requests and a period of seven days.
+func (w *windows) room(whole, threshold int64) int64 {
+	return (threshold/w.cost-whole)*w.period + threshold%w.cost*w.period/w.cost
 }
 
 func (w *windows) back(t, threshold int64) int64 {
@@ -125,7 +128,9 @@ func (w *windows) back(t, threshold int64) int64 {
 			return begin
 		}
 		if !w.over(end-1, threshold) {
-			return begin + int64(sort.Search(int(end-1-begin), func(n int) bool { return !w.over(begin+int64(n), threshold) }))
+			// The weight of part falls by n each microsecond.
+			whole, part, left := w.estimate(begin)
+			return begin - floor(w.room(whole, threshold)-part*left, part*w.n)
 		}
 	}
 }
