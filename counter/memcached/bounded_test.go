@@ -31,11 +31,7 @@ func TestForgedValues(t *testing.T) {
 				near, far := net.Pipe()
 				go func() {
 					defer far.Close()
-					in := bufio.NewReader(far)
-					if line, _ := in.ReadString('\n'); line == "stats\r\n" {
-						_, _ = io.WriteString(far, "END\r\n")
-					}
-					if line, _ := in.ReadString('\n'); strings.HasPrefix(line, "get") {
+					if line, _ := bufio.NewReader(far).ReadString('\n'); strings.HasPrefix(line, "gets ") {
 						_, _ = io.WriteString(far, reply)
 					}
 				}()
