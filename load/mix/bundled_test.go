@@ -1,6 +1,7 @@
 package mix_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,62 +14,67 @@ import (
 // The bundled mixes document which clients exceed which limit, and readers rely on that. Every component
 // appears within the first 10 s.
 func TestClientsOverLimits(t *testing.T) {
-	all := map[string][]mix.Request{}
-	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s
-	for _, test := range []struct {
-		name      string
+	type limit struct {
 		path      string // path that the limit applies to; empty for all
 		threshold int
 		period    time.Duration
 		want      map[string]int
-	}{
-		{"web", "", 100, time.Minute, map[string]int{"scraper": 4, "edges": 2}},
-		{"web", "/products", 40, 10 * time.Second, map[string]int{"scraper": 4}},
-		{"web", "/search", 20, 4 * time.Second, map[string]int{"edges": 2}},
-		{"web", "/login", 5, time.Minute, map[string]int{"guessers": 20}},
-		{"attack", "", 50, 4 * time.Second, map[string]int{"just-above": 5, "far-above": 3, "edges": 10, "on-off": 10}},
-		{"attack", "/login", 5, time.Minute, map[string]int{"guessing": 20}},
+	}
+	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s
+	for mixName, limits := range map[string][]limit{
+		"web": {
+			{"", 100, time.Minute, map[string]int{"scraper": 4, "edges": 2}},
+			{"/products", 40, 10 * time.Second, map[string]int{"scraper": 4}},
+			{"/search", 20, 4 * time.Second, map[string]int{"edges": 2}},
+			{"/login", 5, time.Minute, map[string]int{"guessers": 20}},
+		},
+		"attack": {
+			{"", 50, 4 * time.Second, map[string]int{"just-above": 5, "far-above": 3, "edges": 10, "on-off": 10}},
+			{"/login", 5, time.Minute, map[string]int{"guessing": 20}},
+		},
 	} {
-		m := load(t, test.name)
-		if all[test.name] == nil {
-			all[test.name] = requests(m)
+		m := load(t, mixName)
+		soon := m.Start().Add(10 * time.Second).UnixMicro()
+		first := make([]int64, len(m.Components())) // time of the first request
+		component := map[uint64]string{}            // by client
+		times := make([]map[uint64][]int64, len(limits))
+		for i := range times {
+			times[i] = map[uint64][]int64{}
 		}
-		component, soon := map[uint64]string{}, map[string]bool{}
-		var list, first []mix.Request
-		for _, r := range all[test.name] {
+		s := m.Source()
+		for r := (mix.Request{}); s.Next(&r); {
+			if first[r.Component] == 0 {
+				first[r.Component] = r.Time
+			}
 			component[r.Client] = m.Components()[r.Component].Name
-			early := r.Time < m.Start().Add(10*time.Second).UnixMicro()
-			if early {
-				soon[component[r.Client]] = true
-			}
-			if !strings.HasPrefix(r.Path, test.path) {
-				continue
-			}
-			if list = append(list, r); early {
-				first = append(first, r)
-			}
-		}
-		over := func(list []mix.Request) map[string]int {
-			got := map[string]int{}
-			for client, times := range byClient(list) {
-				if most(times, test.period) > test.threshold {
-					got[component[client]]++
+			for i := range limits {
+				if strings.HasPrefix(r.Path, limits[i].path) {
+					times[i][r.Client] = append(times[i][r.Client], r.Time)
 				}
 			}
-			return got
 		}
-		if diff := cmp.Diff(test.want, over(list)); diff != "" {
-			t.Errorf("%s: clients over %d in %v: %s", test.name, test.threshold, test.period, diff)
-		}
-		for name, clients := range over(first) {
-			early[[2]string{test.name, name}] += clients
-		}
-		for _, c := range m.Components() {
-			if test.want[c.Name] > 0 && !c.Attack {
-				t.Errorf("%s: %s exceeds the limit and is not an attack", test.name, c.Name)
+		for i, l := range limits {
+			got := map[string]int{}
+			for client, times := range times[i] {
+				if most(times, l.period) > l.threshold {
+					got[component[client]]++
+				}
+				if n, _ := slices.BinarySearch(times, soon); most(times[:n], l.period) > l.threshold {
+					early[[2]string{mixName, component[client]}]++
+				}
 			}
-			if !soon[c.Name] {
-				t.Errorf("%s: %s sends nothing within 10 s", test.name, c.Name)
+			if diff := cmp.Diff(l.want, got); diff != "" {
+				t.Errorf("%s: clients over %d in %v: %s", mixName, l.threshold, l.period, diff)
+			}
+			for _, c := range m.Components() {
+				if l.want[c.Name] > 0 && !c.Attack {
+					t.Errorf("%s: %s exceeds the limit and is not an attack", mixName, c.Name)
+				}
+			}
+		}
+		for i, c := range m.Components() {
+			if first[i] == 0 || first[i] >= soon {
+				t.Errorf("%s: %s sends nothing within 10 s", mixName, c.Name)
 			}
 		}
 	}

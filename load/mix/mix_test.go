@@ -241,9 +241,16 @@ func TestWriteJSON(t *testing.T) {
 	if _, err := mix.Write(&b, m, mix.WriteOptions{Format: mix.JSON}); err != nil {
 		t.Fatal(err)
 	}
-	d := json.NewDecoder(&b)
-	d.DisallowUnknownFields()
 	for i, r := range requests(m) {
+		text, err := b.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%10 > 0 {
+			continue // every tenth shows enough of each component
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
 		var line struct {
 			Time   time.Time  `json:"time"`
 			Addr   netip.Addr `json:"remote_addr"`
