@@ -20,7 +20,7 @@ import (
 // compares the replies byte for byte and the final figures of stats. It avoids the
 // differences listed in the package's doc.
 func TestDifferential(t *testing.T) {
-	checks := "3000"
+	checks := "1000"
 	if testing.Short() {
 		checks = "300"
 	}
