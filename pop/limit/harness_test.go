@@ -3,6 +3,7 @@ package limit_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
@@ -187,6 +189,17 @@ func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// check is rapid.Check with half as many cases by default: each is a whole run of a PoP, and each run of the test draws
+// new ones.
+func check(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		t.Cleanup(func() { _ = checks.Value.Set(checks.DefValue) })
+		_ = checks.Value.Set("50")
+	}
+	rapid.Check(t, property)
 }
 
 // waitFor polls ok in real time until it returns true.

@@ -118,7 +118,7 @@ func subWindows(n int) string {
 // With random reloads, at a different time on each node, clients that are innocent by every estimate
 // are never refused. If nodes reload at the same time, nobody exceeds the bound of the worst estimate.
 func TestPromisesOverReloads(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	check(t, func(rt *rapid.T) {
 		period := time.Duration(rapid.Int64Range(6, 30).Draw(rt, "period")) * time.Second
 		now := time.Unix(6000, rapid.Int64Range(0, period.Microseconds()).Draw(rt, "phase")*1000)
 		var used []promised
