@@ -118,12 +118,12 @@ func (t *trial) busy(k *key) bool {
 	if t.m.twice {
 		n *= 2
 	}
-	return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return n > t.threshold(l) })
+	return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return n > t.threshold(l.Threshold) })
 }
 
 // threshold returns the threshold of a limit according to the model.
-func (t *trial) threshold(l rule.Limit) int64 {
-	return max(0, int64(min(l.Threshold, 1<<62))+t.m.more)
+func (t *trial) threshold(of uint64) int64 {
+	return max(0, int64(min(of, 1<<62))+t.m.more)
 }
 
 // prepare creates the state of each busy key.
@@ -267,7 +267,7 @@ func (t *trial) mayCount(k *key, q *request) {
 			b.most.add(from, latest, true)
 		}
 		if enough || s.may >= from {
-			t.mayExceed(&b, s, q, t.threshold(k.rule.Limits[l]), t.timeout(k))
+			t.mayExceed(&b, s, q, t.threshold(k.rule.Limits[l].Threshold), t.timeout(k))
 		}
 	}
 }
@@ -393,7 +393,7 @@ func (t *trial) mustCount(k *key, q *request) {
 		timeout, grace = 0, prolonged
 	}
 	for l, b := range t.limitsAt(k, q) {
-		threshold := t.threshold(k.rule.Limits[l])
+		threshold := t.threshold(k.rule.Limits[l].Threshold)
 		b.least.add(from, to, false)
 		// Some mistakes keep the estimate from falling in the meantime.
 		if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {

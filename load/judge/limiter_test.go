@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sort"
 	"testing"
 
 	"github.com/edgelimit/edge/load/judge"
@@ -121,14 +122,10 @@ type limiter struct {
 }
 
 // estimate returns the number of requests of a key in the period before t, times the period.
-func (l *limiter) estimate(key string, t int64) (n int64) {
+func (l *limiter) estimate(key string, t int64) int64 {
 	if l.exact {
-		for _, at := range l.times[key] {
-			if at > t-l.period {
-				n += l.period
-			}
-		}
-		return n
+		old := sort.Search(len(l.times[key]), func(i int) bool { return l.times[key][i] > t-l.period })
+		return int64(len(l.times[key])-old) * l.period
 	}
 	w := (t - l.shift) / l.period
 	elapsed := (t - l.shift) % l.period

@@ -32,7 +32,7 @@ func (t *trial) remaining(keys []*key, q *request) {
 				c := t.limitsAt(k, q)[n].most
 				count = 1 + max(c.count(q.Sent-t.c.skew), c.count(q.Done+t.c.skew)) // count rounds down
 			}
-			least = min(least, t.threshold(l)-count)
+			least = min(least, t.threshold(l.Threshold)-count)
 		}
 	}
 	t.reported++
@@ -57,7 +57,7 @@ func (t *trial) maxRemaining(keys []*key, q *request) int64 {
 					count = min(v.limits[n].count(from), v.limits[n].count(to))
 				}
 			}
-			most = max(most, t.threshold(l)-count)
+			most = max(most, t.threshold(l.Threshold)-count)
 		}
 	}
 	return most

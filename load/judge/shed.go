@@ -84,7 +84,7 @@ func (t *trial) passes(k *key, keys []*key, q *request) float64 {
 	p := 1.0
 	for n, l := range k.rule.Limits {
 		if v.knows(from, to, l.Period.Microseconds()) {
-			p = min(p, float64(t.threshold(l))/float64(max(1, min(v.limits[n].count(from), v.limits[n].count(to)))))
+			p = min(p, float64(t.threshold(l.Threshold))/float64(max(1, min(v.limits[n].count(from), v.limits[n].count(to)))))
 		}
 	}
 	return p
@@ -133,7 +133,7 @@ func (t *trial) nearest(blamed *key, keys []*key, q *request) *key {
 			continue
 		}
 		for l, b := range t.limitsAt(k, q) {
-			if part := float64(b.most.count(q.Done)) / float64(t.threshold(k.rule.Limits[l])); part > most {
+			if part := float64(b.most.count(q.Done)) / float64(t.threshold(k.rule.Limits[l].Threshold)); part > most {
 				blamed, most = k, part
 			}
 		}
@@ -261,7 +261,7 @@ func (t *trial) tally(k *key, q *request, probability float64) {
 	}
 	least, most := 1.0, 0.0
 	for l, of := range t.limitsAt(k, q) {
-		threshold, count := float64(t.threshold(k.rule.Limits[l])), float64(1+max(of.most.count(from), of.most.count(to)))
+		threshold, count := float64(t.threshold(k.rule.Limits[l].Threshold)), float64(1+max(of.most.count(from), of.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && t.canRefuse(k, q) {

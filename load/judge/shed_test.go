@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sort"
 	"testing"
 	"time"
 
@@ -14,17 +15,17 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Rules by client and by networks that shed: 200 requests of a /24 in 10 s, and 2000 or 300 of a /16.
+// Rules by client and by networks that shed: 100 requests of a /24 in 10 s, and 1000 or 150 of a /16.
 const (
-	levels = `[{id: client, characteristics: [ip], limits: [{threshold: 40, period: 10s}]},
-		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed},
-		{id: wide, characteristics: ['network:16/32'], limits: [{threshold: 2000, period: 10s}], action: shed}]`
-	narrow = `[{id: client, characteristics: [ip], limits: [{threshold: 40, period: 10s}]},
-		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed},
-		{id: wide, characteristics: ['network:16/32'], limits: [{threshold: 300, period: 10s}], action: shed}]`
-	block   = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], action: shed}]`
-	many    = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 30, period: 10s}], min_clients: 50, action: shed}]`
-	crowded = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 200, period: 10s}], min_clients: 10, action: block}]`
+	levels = `[{id: client, characteristics: [ip], limits: [{threshold: 20, period: 10s}]},
+		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], action: shed},
+		{id: wide, characteristics: ['network:16/32'], limits: [{threshold: 1000, period: 10s}], action: shed}]`
+	narrow = `[{id: client, characteristics: [ip], limits: [{threshold: 20, period: 10s}]},
+		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], action: shed},
+		{id: wide, characteristics: ['network:16/32'], limits: [{threshold: 150, period: 10s}], action: shed}]`
+	block   = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], action: shed}]`
+	many    = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 15, period: 10s}], min_clients: 25, action: shed}]`
+	crowded = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], min_clients: 10, action: block}]`
 )
 
 // A shedder is a PoP with rules by client and by networks. It estimates by two windows, and learns of a request
@@ -64,13 +65,18 @@ func (s *shedder) share(key string, client netip.Addr, t int64) float64 {
 
 // enough reports whether the key has as many clients as its rule requires.
 func (s *shedder) enough(r *rule.Rule, key string, t int64) bool {
-	n := 0
+	missing := r.MinClients
+	if s.alone || missing == 0 {
+		return true
+	}
 	for _, at := range s.clients[key] {
 		if at/tenSeconds >= t/tenSeconds-1 {
-			n++
+			if missing--; missing == 0 {
+				return true
+			}
 		}
 	}
-	return s.alone || n >= r.MinClients
+	return false
 }
 
 func (s *shedder) run(requests ledger, rules *rule.Set) {
@@ -97,10 +103,13 @@ func (s *shedder) run(requests ledger, rules *rule.Set) {
 		a := &r.Answer
 		a.Status = 200
 		keys := known[r.Addr]
-		for n := len(keys); n < len(rules.Rules()); n++ {
-			keys = append(keys, judge.KeysOf(r.Properties, rules, rule.ClientPrefix{}, n)...)
+		if keys == nil {
+			for _, each := range rules.Rules() {
+				prefix, _ := r.Addr.Prefix(map[string]int{"client": 32, "block": 24, "wide": 16}[each.ID])
+				keys = append(keys, prefix.String())
+			}
+			known[r.Addr] = keys
 		}
-		known[r.Addr] = keys
 		by := -1
 		for n, each := range rules.Rules() {
 			key := keys[n]
@@ -114,10 +123,8 @@ func (s *shedder) run(requests ledger, rules *rule.Set) {
 			}
 			if each.Action != rule.Shed || s.whole || s.share(key, r.Addr, t) < 1-threshold/e {
 				by = n
-				left := t
-				for ; s.estimate(key, left) > threshold; left += 100_000 {
-				}
-				a.Status, a.Retry, a.Remaining = 429, int((left-t+999_999)/1_000_000), 0
+				tenths := sort.Search(300, func(n int) bool { return s.estimate(key, t+int64(n)*100_000) <= threshold })
+				a.Status, a.Retry, a.Remaining = 429, (tenths+9)/10, 0
 			}
 		}
 		c := count{t, nil, r.Addr}
@@ -130,12 +137,12 @@ func (s *shedder) run(requests ledger, rules *rule.Set) {
 	}
 }
 
-// spread returns an attack from four networks of 250 addresses with eighty requests a second each, and ten
-// networks with legitimate clients that send five requests a second each.
+// spread returns an attack from four networks of 250 addresses with forty requests a second each, and ten
+// networks with legitimate clients that send 2.5 requests a second each.
 func spread(seed uint64, skewed bool) ledger {
 	random := rand.New(rand.NewPCG(seed, 9))
 	var l ledger
-	for at := began + random.Int64N(tenSeconds); at < began+45*1_000_000; at += int64(random.ExpFloat64() * 1e6 / 370) {
+	for at := began + random.Int64N(tenSeconds); at < began+45*1_000_000; at += int64(random.ExpFloat64() * 1e6 / 185) {
 		network, client := random.IntN(320)/80, random.IntN(250)
 		attack := random.IntN(370) < 320
 		if !attack {
