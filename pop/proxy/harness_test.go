@@ -51,7 +51,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := limit.New(limit.Options{Secret: secret, Rules: parsed, Table: table, Logger: logger}, nil)
+	limiter, err := limit.New(limit.Options{Secret: secret, Rules: parsed, Table: table, Logger: logger, Queue: 1024, TrackedKeys: 1024}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
