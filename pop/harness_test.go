@@ -46,7 +46,7 @@ func newNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 	t.Helper()
 	o := pop.Options{
 		Name: "n1", Secret: scenarioSecret, Rules: parse(t, rules), Origin: "http://127.0.0.1:1", HTTPEngine: engine,
-		DrainTimeout: patience, Logger: slog.New(slog.DiscardHandler),
+		DrainTimeout: patience, QueueSize: 1024, Logger: slog.New(slog.DiscardHandler),
 	}
 	if set != nil {
 		set(&o)

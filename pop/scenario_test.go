@@ -143,6 +143,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Shards:        addrs,
 			ShardOptions:  memcached.Options{Dial: s.dial},
 			BodyTimeout:   -1,
+			QueueSize:     1024,
 			MaxNodes:      number(d, "max-nodes", 0),
 			LogClients:    arg(d, "log-clients", "no") == "yes",
 			Now:           func() time.Time { return time.Now().Add(ahead) },

@@ -46,14 +46,14 @@ func withMitigations(t testing.TB, many int) *operate.Operator {
 
 // The pages of a list have each mitigation once, in order.
 func TestPages(t *testing.T) {
-	const many = 10_000
+	const many = 1000
 	n := withMitigations(t, many)
 	for sort, before := range map[string]func(a, b *admin.Mitigation) bool{
 		"end":   func(a, b *admin.Mitigation) bool { return a.Left >= b.Left-60 }, // pages are made at different times
 		"start": func(a, b *admin.Mitigation) bool { return !a.Start.Before(b.Start) },
 		"key":   func(a, b *admin.Mitigation) bool { return a.Key < b.Key },
 	} {
-		for _, size := range []int{7, 1000} {
+		for _, size := range []int{7, 100} {
 			seen := map[string]bool{}
 			var last *admin.Mitigation
 			q := admin.Query{Sort: sort, Limit: size}
@@ -72,11 +72,8 @@ func TestPages(t *testing.T) {
 				if q.Cursor = page.Next; q.Cursor == "" {
 					break
 				}
-				if size == 7 && len(seen) > many/10 {
-					break // the remaining pages are alike
-				}
 			}
-			if size == 1000 && len(seen) != many {
+			if len(seen) != many {
 				t.Errorf("by %s: %d mitigations, want %d", sort, len(seen), many)
 			}
 		}
