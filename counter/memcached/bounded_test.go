@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -25,6 +24,7 @@ func TestForgedValues(t *testing.T) {
 		"VALUE " + strings.Repeat("r", 1<<20),
 		strings.Repeat("x", 1<<20),
 	} {
+		sent := []byte(reply) // not while memory is measured
 		s := memcached.New("s:1", memcached.Options{
 			Timeout: 5 * time.Second,
 			Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -32,7 +32,7 @@ func TestForgedValues(t *testing.T) {
 				go func() {
 					defer far.Close()
 					if line, _ := bufio.NewReader(far).ReadString('\n'); strings.HasPrefix(line, "gets ") {
-						_, _ = io.WriteString(far, reply)
+						_, _ = far.Write(sent)
 					}
 				}()
 				return near, nil
@@ -45,7 +45,7 @@ func TestForgedValues(t *testing.T) {
 		if !errors.Is(err, memcached.ErrUnknown) {
 			t.Errorf("%.30q: Update = %v, want ErrUnknown", reply, err)
 		}
-		if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {
+		if n := after.TotalAlloc - before.TotalAlloc; n > 100<<10 {
 			t.Errorf("%.30q: %d bytes are allocated", reply, n)
 		}
 		_ = s.Close()
