@@ -21,12 +21,12 @@ const module = "github.com/edgelimit/edge"
 // arrows are the packages of the module, and what each may import of it. A package that
 // imports nothing is a leaf. Every new arrow is a decision: it is made here.
 var arrows = map[string][]string{
-	".":                   {"pop", "pop/proxy", "pop/rule"}, // for other programs
-	"analysis":            {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/vote"},
+	".":                   {"pop", "pop/proxy", "pop/rule", "pop/rulefile"}, // for other programs
+	"analysis":            {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rulefile", "pop/vote"},
 	"analysis/accuracy":   {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
 	"analysis/cases":      {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/strictyaml", "pop/limit", "pop/rule"},
 	"analysis/client":     {"analysis/accesslog"},
-	"analysis/decisions":  {"analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/decision", "pop/rule"},
+	"analysis/decisions":  {"analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/decision", "pop/rule", "pop/rule/describe"},
 	"analysis/exact":      {},
 	"analysis/figure":     {"analysis/page", "pop/rule"},
 	"analysis/accesslog":  {},
@@ -40,10 +40,12 @@ var arrows = map[string][]string{
 	"counter/memcached":   {"counter"},
 	"counter/shard":       {},
 	"mitigation":          {"counter"},
-	"pop/rule":            {"counter", "internal/strictyaml"},
-	"pop/rule/translate":  {"internal/strictyaml", "pop/rule"},
+	"pop/rule":            {"counter"},
+	"pop/rule/describe":   {"counter", "internal/strictyaml", "pop/rule"},
+	"pop/rule/translate":  {"internal/strictyaml", "pop/rule", "pop/rulefile"},
+	"pop/rulefile":        {"counter", "internal/strictyaml", "pop/rule"},
 	"pop/count":           {"async", "counter", "counter/memcached", "mitigation", "pop/rule", "ring"},
-	"pop/decision":        {"counter", "pop/rule"},
+	"pop/decision":        {"counter", "pop/rule", "pop/rule/describe"},
 	"pop/limit":           {"counter", "mitigation", "pop/count", "pop/decision", "pop/rule"},
 	"pop/conns":           {},
 	"pop/http1":           {"pop/conns"},
@@ -53,20 +55,20 @@ var arrows = map[string][]string{
 	"pop/spop":            {"pop/conns"},
 	"pop/admin":           {"internal/lograte"},
 	"pop/gossip":          {},
-	"pop/operate":         {"counter", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/limit", "pop/peers", "pop/rule", "pop/shards"},
+	"pop/operate":         {"counter", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/limit", "pop/peers", "pop/rule", "pop/rule/describe", "pop/shards"},
 	"pop/peers":           {"internal/lograte", "mitigation", "pop/admin", "pop/gossip"},
 	"pop/setting":         {},
 	"pop/shards":          {"counter/memcached", "pop/admin", "pop/count", "pop/gossip", "pop/vote"},
 	"pop/vote":            {},
 	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
-	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/operate", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/setting", "pop/shards", "pop/spop"},
+	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/operate", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/rulefile", "pop/setting", "pop/shards", "pop/spop"},
 	"internal/bubble":     {},                               // for tests
 	"internal/golden":     {},                               // for tests
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests
 	"internal/trace":      {"analysis/accesslog"},           // for tests
 	"internal/lograte":    {},                               // for log lines that outsiders can cause
 	"internal/strictyaml": {},                               // for files of rules and of what belongs to them
-	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/translate", "pop/setting"},
+	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},
 }
 
 // A listed is what go list says of a package.

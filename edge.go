@@ -29,6 +29,7 @@ import (
 
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // Options configures a Limiter. Rules or RuleFiles is required. The zero value of every other field
@@ -102,7 +103,7 @@ func New(o Options) (*Limiter, error) {
 	}
 	if o.Rules != "" {
 		var err error
-		if node.Rules, err = rule.Parse("Rules", []byte(o.Rules)); err != nil {
+		if node.Rules, err = rulefile.Parse("Rules", []byte(o.Rules)); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +134,7 @@ func (l *Limiter) Close(ctx context.Context) error { return l.node.Stop(ctx) }
 // SetRules replaces the rules with those of text, the text of a rules file. After an error, the old
 // rules remain in force. Rules that keep their ID and characteristics keep their counts and mitigations.
 func (l *Limiter) SetRules(text string) error {
-	set, err := rule.Parse("Rules", []byte(text))
+	set, err := rulefile.Parse("Rules", []byte(text))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A PoP that defers the requests of cold keys decides, counts and mitigates like one that counts each request
@@ -22,7 +22,7 @@ func TestDeferredRequests(t *testing.T) {
 		clients = append(clients, 20+i)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		set, err := rule.Load(drawRules(t, dir))
+		set, err := rulefile.Load(drawRules(t, dir))
 		if err != nil {
 			t.Fatal(err)
 		}

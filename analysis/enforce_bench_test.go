@@ -9,11 +9,12 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 func parse(tb testing.TB, rules string) *rule.Set {
 	tb.Helper()
-	set, err := rule.Parse("rules.yaml", []byte(rules))
+	set, err := rulefile.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		tb.Fatal(err)
 	}

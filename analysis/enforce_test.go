@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/trace"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // newYear is the start of a window for each period in these tests.
@@ -165,7 +165,7 @@ func TestCausesOfWrongDecisions(t *testing.T) {
 
 // A request with several values counts as one request, whichever value it is refused for.
 func TestEnforcementOfSeveralValues(t *testing.T) {
-	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: user, characteristics: [query:user], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}]"))
+	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: user, characteristics: [query:user], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

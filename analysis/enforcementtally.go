@@ -7,6 +7,7 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
 )
 
 // An enforcementTally collects an Enforcement.
@@ -64,7 +65,7 @@ func newEnforcementTally(o EnforcementOptions) *enforcementTally {
 		o: o, rules: make([]ruleTally, len(o.Rules.Rules())), mitigations: newMitigations(o.Rules), causes: []cause{byEstimate},
 	}
 	for i, r := range o.Rules.Rules() {
-		t.rules[i].sums.Rule, t.rules[i].sums.Action, t.rules[i].sums.Means = r.ID, r.Action.String(), r.Describe()
+		t.rules[i].sums.Rule, t.rules[i].sums.Action, t.rules[i].sums.Means = r.ID, r.Action.String(), describe.Rule(r)
 	}
 	return t
 }

@@ -8,13 +8,13 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // This is what a rule would have done in a PoP of three nodes that learn of each other's counts and mitigations
 // half a second late.
 func ExampleEnforcer() {
-	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]"))
+	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // naive counts by keeping all requests and scanning them.
@@ -56,7 +57,7 @@ func TestExactCounts(t *testing.T) {
 			"[{threshold: 3, period: 2s}]", "[{threshold: 2, period: 1s}, {threshold: 4, period: 5s}]", "[{threshold: 1, period: 3s}]",
 		}).Draw(t, "limits")
 		timeout := rapid.SampledFrom([]string{"0s", "1s", "4s"}).Draw(t, "timeout")
-		set, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: %s, mitigation_timeout: %s}]", limits, timeout))
+		set, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: %s, mitigation_timeout: %s}]", limits, timeout))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +94,7 @@ func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 // likeNode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
 // code of nodes, which a Simulation runs, decides the same.
 func likeNode(t rapid.TB, file string) func(*accesslog.Entry) outcome {
-	set, err := rule.Load(file)
+	set, err := rulefile.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // The memory depends on the number of active clients, not on the length of the log.
 func TestMemoryDependsOnActiveClients(t *testing.T) {
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestMemoryDependsOnActiveClients(t *testing.T) {
 
 // An instantPoP forgets keys that have no effect any more.
 func TestMemoryDependsOnActiveKeys(t *testing.T) {
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip, path], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip, path], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // paced draws the times of one client's requests, in microseconds after newYear: bursts, pauses, and many at
@@ -27,7 +27,7 @@ func paced(t *rapid.T) (times []int64) {
 
 // play returns which requests of one client pass a PoP.
 func play(t *rapid.T, o analysis.PoPOptions, threshold int, timeout string, times []int64) (passed []bool) {
-	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 5s}], mitigation_timeout: %s}]", threshold, timeout))
+	rules, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 5s}], mitigation_timeout: %s}]", threshold, timeout))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // html returns the page of sections, which must be well-formed, and its text.
@@ -106,7 +107,7 @@ func TestAccuracyPage(t *testing.T) {
 func TestEnforcementPage(t *testing.T) {
 	name := analysis.Pseudonyms([]byte("a key"))
 	rules := func(threshold string) *rule.Set {
-		set, err := rule.Parse("rules", []byte("rules: [{id: each, characteristics: [ip], limits: [{threshold: "+threshold+", period: 1m}]}]"))
+		set, err := rulefile.Parse("rules", []byte("rules: [{id: each, characteristics: [ip], limits: [{threshold: "+threshold+", period: 1m}]}]"))
 		if err != nil {
 			t.Fatal(err)
 		}

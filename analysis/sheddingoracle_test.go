@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A shedOracle decides requests by networks according to docs/rules.md, slowly: it keeps all requests. It
@@ -194,7 +194,7 @@ func TestShedClients(t *testing.T) {
 			lines = append(lines, fmt.Sprintf("- {id: %s, characteristics: ['%s'], limits: [%s], mitigation_timeout: %ds, count: {cost: %d}%s}\n",
 				r.id, characteristic, strings.Join(limits, ", "), r.timeout/1e6, r.cost, more))
 		}
-		set, err := rule.Parse("rules.yaml", []byte("rules:\n"+strings.Join(lines, "")))
+		set, err := rulefile.Parse("rules.yaml", []byte("rules:\n"+strings.Join(lines, "")))
 		if err != nil {
 			t.Fatal(err)
 		}

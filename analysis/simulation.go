@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // PoPOptions configures a simulated PoP. The zero value is one node that knows everything at
@@ -141,7 +142,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rules.CheckNodes(o.Nodes); err != nil {
+	if err := rulefile.CheckNodes(rules, o.Nodes); err != nil {
 		return nil, err
 	}
 	s := &Simulation{

@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // SweepOptions configures a Sweep. The zero value is usable.
@@ -55,7 +56,7 @@ func DefaultPeriods() []time.Duration {
 // signs: ip+path.
 func ParseCharacteristics(text string) (list []rule.Characteristic, err error) {
 	for word := range strings.SplitSeq(text, "+") {
-		c, err := rule.ParseCharacteristic(word)
+		c, err := rulefile.ParseCharacteristic(word)
 		if err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // entry returns a request of an address.
@@ -209,7 +210,7 @@ func TestSweepSources(t *testing.T) {
 
 // Requests to which a characteristic does not apply are neither counted nor clients.
 func TestSweepSkips(t *testing.T) {
-	set, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
+	set, err := rulefile.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/internal/trace"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // refusedByNode returns the number of refused requests of each client at a simulated node that counts each
 // request before the next one.
 func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period, timeout time.Duration) map[string]uint64 {
 	t.Helper()
-	set, err := rule.Parse("rules", fmt.Appendf(nil, "rules: [{id: a, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}]",
+	set, err := rulefile.Parse("rules", fmt.Appendf(nil, "rules: [{id: a, characteristics: [ip], limits: [{threshold: %d, period: %s}], mitigation_timeout: %s}]",
 		threshold, rule.FormatDuration(period), rule.FormatDuration(timeout)))
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // office is a log of 2000 clients. Most send a few requests, 200 send seven once, and 20 send fifteen at a time
@@ -111,7 +112,7 @@ func TestSweepText(t *testing.T) {
 		}
 	}
 	_, rules, _ := strings.Cut(b.String(), "\n\n# ")
-	set, err := rule.Parse("pasted", []byte("# "+rules))
+	set, err := rulefile.Parse("pasted", []byte("# "+rules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestSweepText(t *testing.T) {
 
 // The recommended rules can be loaded, and equal those that were tried.
 func TestSweepRules(t *testing.T) {
-	header, err := rule.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
+	header, err := rulefile.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestSweepRules(t *testing.T) {
 	report := sweep(t, log, analysis.SweepOptions{Characteristics: lists, MitigationTimeout: 90 * time.Second, Thresholds: []uint64{100_000}})
 	var all bytes.Buffer
 	for i, c := range report.Curves {
-		set, err := rule.Parse("curve", []byte(c.Rule))
+		set, err := rulefile.Parse("curve", []byte(c.Rule))
 		if err != nil {
 			t.Errorf("%v\n%s", err, c.Rule)
 			continue
@@ -157,7 +158,7 @@ func TestSweepRules(t *testing.T) {
 		_, one, _ := strings.Cut(c.Rule, "\n")
 		all.WriteString(one)
 	}
-	if _, err := rule.Parse("all", append([]byte("rules:\n"), all.Bytes()...)); err != nil {
+	if _, err := rulefile.Parse("all", append([]byte("rules:\n"), all.Bytes()...)); err != nil {
 		t.Errorf("all rules in one file: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A sender sends requests to the code of real nodes, without HTTP.
@@ -71,7 +72,7 @@ func TestNodesHaveNoFaults(t *testing.T) {
 		}).Draw(t, "limits")
 		timeout := rapid.SampledFrom([]string{"0s", "1s", "15s"}).Draw(t, "timeout")
 		more := rapid.SampledFrom([]string{"", ", {id: more, characteristics: [ip], limits: [{threshold: 20, period: 15s}], mitigation_timeout: 3s}"}).Draw(t, "another rule")
-		rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [%s], mitigation_timeout: %s}%s]", limits, timeout, more))
+		rules, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [%s], mitigation_timeout: %s}%s]", limits, timeout, more))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,11 +25,12 @@ import (
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 func parse(t *testing.T, text string) *rule.Set {
 	t.Helper()
-	rules, err := rule.Parse("rules.yaml", []byte(text))
+	rules, err := rulefile.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -45,7 +46,7 @@ func (o *Options) check() error {
 	case !rules && len(o.RuleFiles) == 0:
 		wrong("rules", "", "")
 	}
-	if _, err := rule.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
+	if _, err := rulefile.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
 		errs = append(errs, &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")})
 	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
@@ -71,7 +72,7 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	if o.StrictHosts && len(o.HostOrigins) == 0 && !set.NamesHosts() {
 		return &setting.Error{Setting: "strict-hosts", Problem: "refuses all requests, because no rule names a host: add hosts to a rule, or set", Other: "host-origin"}
 	}
-	return set.CheckNodes(nodes)
+	return rulefile.CheckNodes(set, nodes)
 }
 
 // checkAsked returns the errors of the listeners for other proxies. Over TCP only trusted proxies may ask; Unix

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A clock that is wrong by more than a twentieth of the shortest period of the current rules is reported once,
 // and once more when it is right again.
 func TestClockWatch(t *testing.T) {
 	parse := func(period string) *rule.Set {
-		set, err := rule.Parse("rules.yaml", []byte("rules: [{id: a, characteristics: [ip], limits: [{threshold: 1, period: 1h}, {threshold: 1, period: "+period+"}]}]"))
+		set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: a, characteristics: [ip], limits: [{threshold: 1, period: 1h}, {threshold: 1, period: "+period+"}]}]"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
+
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A crowd records what a node has logged about having more nodes than its settings and rules allow for.
@@ -24,7 +26,7 @@ func (n *Node) noteNodes() {
 	switch {
 	case alone > c.alone:
 		n.o.Logger.Error("some limits have too many sub-windows for the number of nodes, so each node counts them alone; give them fewer",
-			"nodes", nodes, "limits", alone, "err", cmp.Or(SingleErrors(n.Rules().CheckNodes(nodes))...))
+			"nodes", nodes, "limits", alone, "err", cmp.Or(SingleErrors(rulefile.CheckNodes(n.Rules(), nodes))...))
 	case alone == 0 && c.alone > 0:
 		n.o.Logger.Info("all limits fit the number of nodes again", "nodes", nodes)
 	}

@@ -9,14 +9,14 @@ import (
 	"net/http/httptest"
 
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // Three nodes in one process count a client together, whichever node it reaches.
 func ExampleStartLocal() {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	defer origin.Close()
-	rules, err := rule.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]`))
+	rules, err := rulefile.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]`))
 	if err != nil {
 		fmt.Println(err)
 		return

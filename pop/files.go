@@ -20,6 +20,7 @@ import (
 
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -73,7 +74,7 @@ func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 	if err := cmp.Or(f.loadCertificate(), keysErr, f.loadTokens()); err != nil {
 		return nil, nil, err
 	}
-	if _, inFile := rulesErr.(rule.Errors); rulesErr != nil && !inFile {
+	if _, inFile := rulesErr.(rulefile.Errors); rulesErr != nil && !inFile {
 		rulesErr = &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
 	}
 	if rulesErr != nil {
@@ -155,11 +156,11 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if len(f.o.RuleFiles) == 0 {
 			return f.o.Rules, nil
 		}
-		set, named, err := rule.Read(f.o.RuleFiles...)
-		if slices.Equal(named, f.named) {
-			return set, err
+		all, err := rulefile.Read(f.o.RuleFiles...)
+		if slices.Equal(all.Named, f.named) {
+			return all.Set, err
 		}
-		f.named = named // load again, after the named files are part of the stamp
+		f.named = all.Named // load again, after the named files are part of the stamp
 	}
 }
 
@@ -189,7 +190,7 @@ func (f *files) reload() error {
 
 // noteHyphens logs that rules files contain keys with hyphens.
 func (f *files) noteHyphens(rules *rule.Set) {
-	if note := rules.Hyphens().Note(); note != nil {
+	if note := rules.Note(); note != nil {
 		f.o.Logger.Warn("rules files have keys with hyphens; write them with underscores", "note", note)
 	}
 }
@@ -224,7 +225,7 @@ func LogReloadError(logger *slog.Logger, err error) {
 		}
 		logged[e.Error()] = true
 		message := "reload failed; the previous version stays in force"
-		if _, ok := e.(*rule.Error); ok {
+		if _, ok := e.(*rulefile.Error); ok {
 			message = "cannot reload the rules; the previous ones stay in force"
 		}
 		logger.Error(message, "err", e)
@@ -249,7 +250,7 @@ func SingleErrors(err error) (all []error) {
 // now returns a text that changes when a file does: names, sizes, times. Links are followed, so that a
 // directory that is replaced by switching a link is noticed.
 func (f *files) now() string {
-	names, _ := rule.Files(f.o.RuleFiles...) // an error looks like a change
+	names, _ := rulefile.Files(f.o.RuleFiles...) // an error looks like a change
 	var b strings.Builder
 	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {
 		if info, err := os.Stat(name); err == nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // newKey returns a key for a certificate.
@@ -70,7 +71,7 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 			}
 		}
 		writeKeys(one)
-		rules, err := rule.Parse("rules.yaml", []byte("rules: []"))
+		rules, err := rulefile.Parse("rules.yaml", []byte("rules: []"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/proxy"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // patience is how long a test waits before it fails. No test depends on its length.
@@ -33,7 +34,7 @@ func await(t testing.TB, what string, done func() bool) {
 // parse returns the rules of a file.
 func parse(t testing.TB, rules string) *rule.Set {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte(rules))
+	set, err := rulefile.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}

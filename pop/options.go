@@ -165,7 +165,7 @@ type Options struct {
 
 	// MaxNodes is the maximum number of nodes in the PoP, even while some are replaced. If zero, 16. If the
 	// node sees more, it uses the greater number. Then rules may have fewer sub-windows: see
-	// rule.Set.CheckNodes.
+	// rulefile.CheckNodes.
 	MaxNodes int
 
 	// set if all nodes of the PoP stop together: clients have nowhere to go

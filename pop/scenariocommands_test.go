@@ -20,7 +20,7 @@ import (
 
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
@@ -118,7 +118,7 @@ func (s *scenario) at(d *datadriven.TestData) (string, error) {
 
 // rules replaces the rules of all nodes, or of one, node=2, by those below.
 func (s *scenario) rules(d *datadriven.TestData) (string, error) {
-	rules, err := rule.Parse("rules.yaml", []byte(d.Input))
+	rules, err := rulefile.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/analysis/cases"
 	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // runCases plays the cases of a text, which may or may not name its rules.
@@ -22,7 +23,7 @@ func runCases(t *testing.T, file, text string, rules *rule.Set) *cases.Report {
 		t.Fatal(err)
 	}
 	if rules == nil {
-		if rules, err = rule.Load(cases.Paths()...); err != nil {
+		if rules, err = rulefile.Load(cases.Paths()...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,7 +180,7 @@ func FuzzParseCases(f *testing.F) {
 
 func parse(t *testing.T, rules string) *rule.Set {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte(rules))
+	set, err := rulefile.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,12 @@ import (
 	"os"
 
 	"github.com/edgelimit/edge/analysis/cases"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A unit test of a rule plays requests to a node on a virtual clock.
 func Example() {
-	rules, err := rule.Parse("rules.yaml", []byte(`
+	rules, err := rulefile.Parse("rules.yaml", []byte(`
 rules: [{id: login, match: {paths: [/login]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]
 `))
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // Cases are unit tests of rules, from a file such as:
@@ -62,7 +61,7 @@ const (
 	maxCaseTime     = 366 * 24 * time.Hour
 )
 
-// Parse parses a file of cases. name is the name of the file in errors, which are [rule.Errors].
+// Parse parses a file of cases. name is the name of the file in errors, which are [strictyaml.Errors].
 func Parse(name string, text []byte) (*Cases, error) {
 	r := &caseReader{Document: strictyaml.New(name, text), cases: Cases{File: name, text: text}}
 	const hint = `begin it with the lines "rules: [rules.yaml]" and "cases:"`
@@ -228,7 +227,7 @@ func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 // duration parses a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
 func (r *caseReader) duration(n *yaml.Node, what string) time.Duration {
 	text, ok := strictyaml.Scalar(n)
-	d, err := rule.ParseDuration(text)
+	d, err := strictyaml.ParseDuration(text, time.Second)
 	if err != nil {
 		d, err = time.ParseDuration(text)
 	}

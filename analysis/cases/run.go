@@ -54,7 +54,7 @@ type Failure struct {
 var caseStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Run plays each case to a node with rules that learns of everything at once. It returns
-// [rule.Errors] if cases name rules that do not exist.
+// [strictyaml.Errors] if cases name rules that do not exist.
 func (c *Cases) Run(rules *rule.Set) (*Report, error) {
 	report := &Report{File: c.File, OK: true, Cases: []Result{}}
 	if err := c.checkRules(rules); err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/analysis/decisions"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // Lines of logs of a rule with a threshold of 3 in 10 s, and a timeout of 20 s.
@@ -165,7 +165,7 @@ func TestEnforce(t *testing.T) {
 		{rules: "{id: all, match: {paths: [/a]}, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "counts requests other than those in the log"},
 		{rules: "{id: more, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "none of the rules is in the log, which has all"},
 	} {
-		set, err := rule.Parse("rules.yaml", []byte("rules: ["+test.rules+"]"))
+		set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+test.rules+"]"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestEnforce(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", test.rules, got, test.want)
 		}
 	}
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: new, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}, {id: login, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: new, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}, {id: login, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
 )
 
 // A Report describes a log.
@@ -195,8 +196,8 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 		if begin != math.MinInt64 {
 			t.from = begin + t.longest.Microseconds()
 		}
-		if r := t.with; r != nil && r.Counting() != d.counts {
-			return nil, &RuleError{r, fmt.Sprintf("rule %s counts requests other than those in the log, so its decisions cannot be determined: %q, but %q in the log", r.ID, r.Counting(), d.counts)}
+		if r := t.with; r != nil && describe.Counting(r) != d.counts {
+			return nil, &RuleError{r, fmt.Sprintf("rule %s counts requests other than those in the log, so its decisions cannot be determined: %q, but %q in the log", r.ID, describe.Counting(r), d.counts)}
 		} else if r != nil && r.Overrides != "" {
 			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for", r.ID)}
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/exact"
 	"github.com/edgelimit/edge/bench/harness"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}
@@ -209,7 +209,7 @@ func (p errorCount) wrongPct() float64 {
 
 // enforced compares the decisions of a PoP that enforces a limit with the exact ones.
 func enforced(all []accesslog.Entry, x exactDecisions, l limit, timeout time.Duration, subWindows string, nodes int) (p errorCount, err error) {
-	rules, err := rule.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: r, characteristics: [ip], limits: [{threshold: %d, period: %ds, sub_windows: %s}], mitigation_timeout: %ds}]", l.threshold, l.period/1e6, subWindows, timeout/time.Second))
+	rules, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: r, characteristics: [ip], limits: [{threshold: %d, period: %ds, sub_windows: %s}], mitigation_timeout: %ds}]", l.threshold, l.period/1e6, subWindows, timeout/time.Second))
 	if err != nil {
 		return p, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // An attack sends requests of addresses that are never used again, from many networks, to all nodes of a PoP.
@@ -176,7 +177,7 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 
 // networkKeys returns the keys of the attack's networks, as nodes log them.
 func networkKeys() (keys []string) {
-	set, err := rule.Parse("rules.yaml", []byte("rules: ["+perNetwork+"]\n"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+perNetwork+"]\n"))
 	harness.Check(err)
 	secret, err := counter.NewSecret(secretText)
 	harness.Check(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 var (
@@ -168,7 +169,7 @@ func (s *countingShard) Exchange(b *memcached.Batch) error {
 }
 
 func openCounting(addr string, fresh bool) (client, func()) {
-	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"))
+	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"))
 	harness.Check(err)
 	table, err := mitigation.New(mitigation.Options{})
 	harness.Check(err)

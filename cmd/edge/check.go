@@ -17,6 +17,8 @@ import (
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -75,7 +77,7 @@ else those named in the test file.`,
 			}
 			out := cmd.OutOrStdout()
 			if schema {
-				_, err := out.Write(rule.Schema)
+				_, err := out.Write(rulefile.Schema)
 				return err
 			}
 			if tests != nil {
@@ -84,18 +86,18 @@ else those named in the test file.`,
 				}
 				return checkTests(out, tests, files, asJSON)
 			}
-			set, err := rule.Load(files...)
+			rules, err := rulefile.Read(files...)
 			if err == nil {
-				printNote(cmd.ErrOrStderr(), set.Hyphens().Note())
-				err = set.CheckNodes(nodes)
+				printNote(cmd.ErrOrStderr(), rules.Set.Note())
+				err = rulefile.CheckNodes(rules.Set, nodes)
 			}
 			if asJSON {
-				return checkJSON(out, set, err, o.late)
+				return checkJSON(out, rules, err, o.late)
 			}
 			if err != nil {
 				return err
 			}
-			checkText(out, set, o)
+			checkText(out, rules, o)
 			return nil
 		},
 	}
@@ -143,16 +145,17 @@ func (o worst) explain(set *rule.Set) string {
 	return text
 }
 
-// checkText writes a description of the rules of set.
-func checkText(w io.Writer, set *rule.Set, o worst) {
+// checkText writes a description of rules.
+func checkText(w io.Writer, rules rulefile.Contents, o worst) {
+	set := rules.Set
 	for i, r := range set.Rules() {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s (%s:%d)\n", r.ID, r.File, r.Line)
-		fmt.Fprintln(w, indent(wrap(r.Describe(), 88), "  "))
+		fmt.Fprintln(w, indent(wrap(describe.Rule(r), 88), "  "))
 		for _, l := range r.Limits {
-			if how := l.Counting(); how != "" {
+			if how := describe.Limit(l); how != "" {
 				if l.SubWindows > 1 {
 					how += fmt.Sprintf(", on %d nodes at most", l.Counted().Layout.MostNodes())
 				}
@@ -175,7 +178,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		if plans, keys, exempt := set.Overridden(r); keys > 0 {
 			fmt.Fprintf(w, "  overrides: %s with %s, %d of them exempt; worst cases are those of other keys\n", page.Count(keys, "key"), page.Count(len(plans), "set")+" of thresholds", exempt)
 		}
-		for _, note := range set.Notes(r) {
+		for _, note := range describe.Notes(set, r) {
 			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))
 		}
 	}
@@ -197,7 +200,7 @@ func checkText(w io.Writer, set *rule.Set, o worst) {
 		}
 		fmt.Fprintf(w, "networks %s: %s%s\n", s.Name, page.Count(len(s.Prefixes), "network"), from)
 	}
-	for _, r := range set.Disabled() {
+	for _, r := range rules.Disabled {
 		fmt.Fprintf(w, "\n%s (%s:%d)\n  Disabled (enabled: false): it counts and refuses nothing.\n", r.ID, r.File, r.Line)
 	}
 }
@@ -267,12 +270,12 @@ type networksJSON struct {
 }
 
 // errorsIn returns the errors in err for JSON. Those without a place in a file have only a message.
-func errorsIn(err error) []*rule.Error {
-	all := []*rule.Error{}
+func errorsIn(err error) []*rulefile.Error {
+	all := []*rulefile.Error{}
 	for _, err := range pop.SingleErrors(err) {
-		e, ok := err.(*rule.Error)
+		e, ok := err.(*rulefile.Error)
 		if !ok {
-			e = &rule.Error{Message: message(err)}
+			e = &rulefile.Error{Message: message(err)}
 		}
 		all = append(all, e)
 	}
@@ -280,19 +283,19 @@ func errorsIn(err error) []*rule.Error {
 }
 
 // checkJSON is checkText as JSON, including the errors in wrong. It returns wrong and any write error.
-func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) uint64) error {
+func checkJSON(w io.Writer, rules rulefile.Contents, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
 		Rules   []ruleJSON `json:"rules"`
 		Allowed int        `json:"allow"`
 		Denied  int        `json:"deny"`
 		Aside   []string   `json:"set_aside,omitempty"` // IDs of rules with enabled: false
 
-		Networks []networksJSON `json:"networks,omitempty"`
-		Errors   []*rule.Error  `json:"errors"`
+		Networks []networksJSON    `json:"networks,omitempty"`
+		Errors   []*rulefile.Error `json:"errors"`
 	}{Rules: []ruleJSON{}, Errors: errorsIn(wrong)}
-	if wrong == nil {
+	if set := rules.Set; wrong == nil {
 		for _, r := range set.Rules() {
-			d := ruleJSON{r.ID, r.File, r.Line, r.Describe(), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, set.Notes(r)...), nil}
+			d := ruleJSON{r.ID, r.File, r.Line, describe.Rule(r), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, describe.Notes(set, r)...), nil}
 			if _, keys, exempt := set.Overridden(r); r.Overrides != "" {
 				d.Overrides = &overridesJSON{r.Overrides, keys, exempt}
 			}
@@ -305,7 +308,7 @@ func checkJSON(w io.Writer, set *rule.Set, wrong error, late func(*rule.Rule) ui
 		for _, s := range set.NetworkSets() {
 			result.Networks = append(result.Networks, networksJSON{s.Name, s.File, len(s.Prefixes)})
 		}
-		for _, r := range set.Disabled() {
+		for _, r := range rules.Disabled {
 			result.Aside = append(result.Aside, r.ID)
 		}
 	}

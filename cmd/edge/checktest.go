@@ -7,16 +7,16 @@ import (
 	"os"
 
 	"github.com/edgelimit/edge/analysis/cases"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // checkTests runs the test cases of files against a node with rules or, if rules is empty, with
 // those that each file names.
 func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 	result := struct {
-		OK     bool            `json:"ok"`
-		Files  []*cases.Report `json:"files"`
-		Errors []*rule.Error   `json:"errors"`
+		OK     bool              `json:"ok"`
+		Files  []*cases.Report   `json:"files"`
+		Errors []*rulefile.Error `json:"errors"`
 	}{Files: []*cases.Report{}}
 	var wrong, failed []error
 	for _, file := range files {
@@ -56,7 +56,7 @@ func runCases(file string, rules []string) (*cases.Report, error) {
 	if len(rules) == 0 {
 		return nil, hintedError{fmt.Errorf("%s names no rules", file), fmt.Sprintf("write rules: [rules.yaml] into it, or edge check --test %s rules.yaml", file)}
 	}
-	set, err := rule.Load(rules...)
+	set, err := rulefile.Load(rules...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -43,7 +44,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 func (f *oracleFlags) check(o *load.Options) error {
 	var errs []error
 	if len(f.rules) > 0 {
-		rules, err := rule.Load(f.rules...)
+		rules, err := rulefile.Load(f.rules...)
 		if err == nil {
 			f.use(rules, o)
 		}

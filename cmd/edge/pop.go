@@ -19,6 +19,8 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -107,7 +109,7 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	// Without files there is nothing to reload, so a closed terminal ends the PoP.
 	var hangup chan os.Signal
 	if sample {
-		rules, err := rule.Parse("sample.yaml", sampleRules)
+		rules, err := rulefile.Parse("sample.yaml", sampleRules)
 		if err != nil {
 			return err
 		}
@@ -199,7 +201,7 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 			fmt.Fprintf(w, "  … and %d more\n", len(rules)-i)
 			break
 		}
-		fmt.Fprintf(w, "  %s: %s\n", r.ID, strings.TrimPrefix(indent(wrap(r.Describe(), 84), "    "), "    "))
+		fmt.Fprintf(w, "  %s: %s\n", r.ID, strings.TrimPrefix(indent(wrap(describe.Rule(r), 84), "    "), "    "))
 	}
 	fmt.Fprintln(w)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -67,8 +68,12 @@ func parseThreshold(text string) (uint64, error) {
 	return n, nil
 }
 
+func parseDuration(text string) (time.Duration, error) {
+	return strictyaml.ParseDuration(text, time.Second)
+}
+
 func parsePeriod(text string) (time.Duration, error) {
-	p, err := rule.ParseDuration(text)
+	p, err := parseDuration(text)
 	if err == nil && (p < rule.MinPeriod || p > rule.MaxPeriod) {
 		err = fmt.Errorf("the period %s is not between %s and %s", text, rule.FormatDuration(rule.MinPeriod), rule.FormatDuration(rule.MaxPeriod))
 	}

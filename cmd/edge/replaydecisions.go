@@ -14,6 +14,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A decisionReplay evaluates the decision logs of nodes.
@@ -66,7 +67,7 @@ func (r *decisionReplay) run(given *pflag.FlagSet, out outputFlags, stdout, stde
 	var set *rule.Set
 	if len(r.rules) > 0 {
 		var err error
-		if set, err = rule.Load(r.rules...); err != nil {
+		if set, err = rulefile.Load(r.rules...); err != nil {
 			return err
 		}
 	}

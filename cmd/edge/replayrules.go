@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -72,11 +73,11 @@ func (m *rulesMode) check() (err error) {
 	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
 		errs = append(errs, fail("skew", "--nodes 3", "needs at least 2 nodes"))
 	}
-	if m.rules, err = rule.Load(m.files...); err != nil {
+	if m.rules, err = rulefile.Load(m.files...); err != nil {
 		errs = append(errs, err)
 	}
 	if len(m.base) > 0 {
-		if m.before, err = rule.Load(m.base...); err != nil {
+		if m.before, err = rulefile.Load(m.base...); err != nil {
 			errs = append(errs, err)
 		}
 	}

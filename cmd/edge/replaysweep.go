@@ -27,7 +27,7 @@ func (m *sweepMode) flags() *pflag.FlagSet {
 		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
 		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
 		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
-		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(rule.ParseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
+		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(parseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -34,8 +33,8 @@ type settings struct {
 // given holds the texts of a setting and where they were given.
 type given struct {
 	texts []string
-	shown string      // the setting as it is spelled there
-	at    *rule.Error // its place in the file, or nil
+	shown string            // the setting as it is spelled there
+	at    *strictyaml.Error // its place in the file, or nil
 }
 
 // withSettings adds the settings of rows to cmd. Once they are set, cmd calls check and, if it returns
@@ -216,14 +215,14 @@ func (s *settings) readFile(file string) (note, err error) {
 	for _, row := range s.rows {
 		fields = append(fields, strictyaml.Field{Name: key(row.Name), Read: func(n *yaml.Node) {
 			if texts, ok := readTexts(doc, row, n); ok {
-				s.given[row.Name] = given{texts, key(row.Name), &rule.Error{File: file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}}
+				s.given[row.Name] = given{texts, key(row.Name), &strictyaml.Error{File: file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}}
 			}
 		}})
 	}
 	doc.Read("", "", fields)
 	var errs []error
 	for _, err := range pop.SingleErrors(doc.Err()) {
-		if e, ok := err.(*rule.Error); ok && e.Line > 0 {
+		if e, ok := err.(*strictyaml.Error); ok && e.Line > 0 {
 			e.Source = source[e.Line-1]
 		}
 		errs = append(errs, usageError{err, ""})

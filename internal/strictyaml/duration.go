@@ -45,19 +45,16 @@ func ParseDuration(s string, finest time.Duration) (time.Duration, error) {
 
 // FormatDuration formats d as ParseDuration parses it, without fractions of a millisecond. d must not be
 // negative.
-func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }
-
-// AppendDuration appends d to dst in the format of FormatDuration.
-func AppendDuration(dst []byte, d time.Duration) []byte {
-	start := len(dst)
+func FormatDuration(d time.Duration) string {
+	var b []byte
 	for _, u := range units {
 		if n := d / u.is; n > 0 {
-			dst = append(strconv.AppendInt(dst, int64(n), 10), u.name...)
+			b = append(strconv.AppendInt(b, int64(n), 10), u.name...)
 			d -= n * u.is
 		}
 	}
-	if len(dst) == start {
-		return append(dst, '0')
+	if len(b) == 0 {
+		return "0"
 	}
-	return dst
+	return string(b)
 }

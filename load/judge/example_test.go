@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A broken limiter lets every request of its only client pass.
@@ -20,7 +20,7 @@ func (c careless) Properties(int, judge.As) judge.Properties {
 }
 
 func ExampleJudge() {
-	rules, err := rule.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}]}]`))
+	rules, err := rulefile.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}]}]`))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // The rules allow 10 requests in 10 s. Mitigations last as long as necessary, or at least 6 s.
@@ -296,7 +296,7 @@ func TestOverridesAreJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set, err := rule.Load(filepath.Join(dir, "rules.yaml"))
+	set, err := rulefile.Load(filepath.Join(dir, "rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

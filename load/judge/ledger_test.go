@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // began is the boundary of a window.
@@ -42,7 +42,7 @@ func refusal(n, seconds int) judge.Answer {
 
 func judged(t *testing.T, l ledger, rules string, o judge.Options) *judge.Score {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte(rules))
+	set, err := rulefile.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}

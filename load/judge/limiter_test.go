@@ -9,7 +9,7 @@ import (
 
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // hurry is traffic in which clients that exceed a threshold send several requests within the bound on the lag.
@@ -258,7 +258,7 @@ func (l *limiter) run(requests ledger) {
 func (l *limiter) score(t testing.TB, rules string, o judge.Options) *judge.Score {
 	t.Helper()
 	l.period = 10_000_000
-	set, err := rule.Parse("rules.yaml", []byte("rules: ["+rules+"]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+rules+"]"))
 	if err != nil {
 		t.Fatal(err)
 	}

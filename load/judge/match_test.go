@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // Matching and keys are implemented twice from the documentation: here and by the nodes. Both must agree.
@@ -40,7 +41,7 @@ func TestKeysMatchNodes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rules, err := rule.Load(file)
+		rules, err := rulefile.Load(file)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // Rules by client and by networks that shed: 100 requests of a /24 in 10 s, and 1000 or 150 of a /16.
@@ -167,7 +168,7 @@ func spread(seed uint64, skewed bool) ledger {
 
 func (s *shedder) score(t *testing.T, rules string, l ledger) *judge.Score {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: "+rules))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: "+rules))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 const (
@@ -37,7 +38,7 @@ type bench struct {
 func newBench(tb testing.TB, text string, tracked int, shards ...count.Shard) *bench {
 	tb.Helper()
 	b := &bench{now: time.Unix(1_800_000_000, 0)}
-	rules, err := rule.Parse("rules.yaml", []byte(text))
+	rules, err := rulefile.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,12 +8,13 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A key near its threshold stays marked as near, whatever keys that share its element and are far from their
 // thresholds do. A burst is refused because of the requests that wait to be counted.
 func TestOtherKeysDoNotHideNearKey(t *testing.T) {
-	rules, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 16, period: 1m}]}]"))
+	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 16, period: 1m}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

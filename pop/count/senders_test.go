@@ -8,6 +8,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A tick lies in one window and one sub-window of each limit, unless sub-windows do not last whole
@@ -31,7 +32,7 @@ func at(seconds, micros int64) time.Time { return time.UnixMicro(3600*1e6 + seco
 
 func newRule(tb testing.TB, limits string) *rule.Rule {
 	tb.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+limits+"}]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+limits+"}]"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
 )
 
 // Version is the version of the format.
@@ -74,7 +75,7 @@ type Line struct {
 
 // A Definition describes what a rule counts and when it mitigates.
 type Definition struct {
-	Counts              string  `json:"counts"` // see rule.Rule.Counting
+	Counts              string  `json:"counts"` // see describe.Counting
 	Limits              []Limit `json:"limits"`
 	MitigationTimeoutS  float64 `json:"mitigation_timeout_s"`
 	CountWhileMitigated bool    `json:"count_while_mitigated,omitempty"`
@@ -92,7 +93,7 @@ type Limit struct {
 
 func definitionOf(r *rule.Rule) *Definition {
 	d := &Definition{
-		Counts: r.Counting(), MitigationTimeoutS: r.MitigationTimeout.Seconds(), CountWhileMitigated: r.CountWhileMitigated,
+		Counts: describe.Counting(r), MitigationTimeoutS: r.MitigationTimeout.Seconds(), CountWhileMitigated: r.CountWhileMitigated,
 		CountsAnswer: r.CountsAnswer(), Action: r.Action.String(),
 	}
 	for _, l := range r.Limits {

@@ -22,6 +22,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/decision"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 func secretOf(tb testing.TB) counter.Secret {
@@ -35,7 +36,7 @@ func secretOf(tb testing.TB) counter.Secret {
 
 func ruleOf(tb testing.TB) *rule.Rule {
 	tb.Helper()
-	set, err := rule.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m, sub_windows: 3}], mitigation_timeout: 90s}]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m, sub_windows: 3}], mitigation_timeout: 90s}]"))
 	if err != nil {
 		tb.Fatal(err)
 	}

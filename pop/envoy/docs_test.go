@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // The documented configuration has fields that Envoy knows, with valid values, and its routes name rules of the
@@ -35,7 +35,7 @@ func TestDocumentedExample(t *testing.T) {
 	if len(blocks) != 2 {
 		t.Fatalf("%d blocks of YAML, want the rules file and Envoy's configuration", len(blocks))
 	}
-	rules, err := rule.Parse("rules.yaml", []byte(blocks[0]))
+	rules, err := rulefile.Parse("rules.yaml", []byte(blocks[0]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/envoy"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 const (
@@ -39,7 +39,7 @@ type served struct {
 // startNode starts a node with the rules of a file, which runs until the test ends.
 func startNode(t *testing.T, rules, name string, shards ...string) *pop.Node {
 	t.Helper()
-	set, err := rule.Parse("rules.yaml", []byte(rules))
+	set, err := rulefile.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}

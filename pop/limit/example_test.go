@@ -10,11 +10,12 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A limiter without shards counts alone. Requests are decided from memory, and counted by Run.
 func Example() {
-	rules, err := rule.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}]}]`))
+	rules, err := rulefile.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}]}]`))
 	if err != nil {
 		fmt.Println(err)
 		return

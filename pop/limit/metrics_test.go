@@ -12,12 +12,13 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // parse returns the rules of a file.
 func parse(tb testing.TB, text string) *rule.Set {
 	tb.Helper()
-	set, err := rule.Parse("rules.yaml", []byte(text))
+	set, err := rulefile.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // loadPlans loads a rule with overrides from files in dir.
@@ -21,7 +22,7 @@ func loadPlans(t *testing.T, dir, text, plans string) *rule.Set {
 			t.Fatal(err)
 		}
 	}
-	set, err := rule.Load(filepath.Join(dir, "rules.yaml"))
+	set, err := rulefile.Load(filepath.Join(dir, "rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

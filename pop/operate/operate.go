@@ -20,6 +20,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/peers"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
 	"github.com/edgelimit/edge/pop/shards"
 )
 
@@ -87,7 +88,7 @@ func (o *Operator) Rules() admin.Rules {
 	active, _, _ := o.counts()
 	all := []admin.Rule{}
 	for _, r := range o.Limiter.Rules().Rules() {
-		one := admin.Rule{Rule: r.ID, Text: r.Describe(), Action: r.Action.String(), Characteristics: names(r.Characteristics), Mitigations: active[r], Requests: o.Limiter.Decided(r)}
+		one := admin.Rule{Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(), Characteristics: names(r.Characteristics), Mitigations: active[r], Requests: o.Limiter.Decided(r)}
 		for _, l := range r.Limits {
 			one.Limits = append(one.Limits, admin.Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // noRules limit nobody here.
@@ -39,7 +39,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	t.Helper()
 	log := new(lockedBuffer)
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	parsed, err := rule.Parse("rules.yaml", []byte(rules))
+	parsed, err := rulefile.Parse("rules.yaml", []byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 const million = 1_000_000
@@ -24,7 +25,7 @@ func rulesOnHosts(n int) []byte {
 	return text.Bytes()
 }
 
-var millionSet = sync.OnceValues(func() (*rule.Set, error) { return rule.Parse("rules.yaml", rulesOnHosts(million)) })
+var millionSet = sync.OnceValues(func() (*rule.Set, error) { return rulefile.Parse("rules.yaml", rulesOnHosts(million)) })
 
 // request returns a typical request to a host, canonical.
 func request(host string) *rule.Request {
@@ -37,11 +38,11 @@ func request(host string) *rule.Request {
 }
 
 func BenchmarkMatch(b *testing.B) {
-	one, err := rule.Parse("rules.yaml", rulesOnHosts(1))
+	one, err := rulefile.Parse("rules.yaml", rulesOnHosts(1))
 	if err != nil {
 		b.Fatal(err)
 	}
-	wildcard, err := rule.Parse("rules.yaml", bytes.ReplaceAll(rulesOnHosts(1), []byte("host-0.example.com"), []byte(`"*.example.com"`)))
+	wildcard, err := rulefile.Parse("rules.yaml", bytes.ReplaceAll(rulesOnHosts(1), []byte("host-0.example.com"), []byte(`"*.example.com"`)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func BenchmarkLoadMillion(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		set, err := rule.Parse("rules.yaml", text)
+		set, err := rulefile.Parse("rules.yaml", text)
 		if err != nil {
 			b.Fatal(err)
 		}

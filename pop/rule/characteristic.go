@@ -1,127 +1,171 @@
 package rule
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
-	"slices"
+	"iter"
+	"net/netip"
+	"net/textproto"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
-	"golang.org/x/net/http/httpguts"
-
-	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// ParseCharacteristic parses a characteristic in the form of a word: ip, host, path, method, header:NAME,
-// cookie:NAME, query:NAME, network:24/48. Requests without a value share one count.
-func ParseCharacteristic(text string) (Characteristic, error) {
-	r := new(loader).reader("", nil, 0)
-	c, ok := r.characteristic(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text})
-	if ok && c.Kind == Label {
-		return Characteristic{}, errors.New("rule: labels need a rules file that names their file")
-	}
-	if !ok {
-		return Characteristic{}, fmt.Errorf("rule: %s (%s)", r.Errs[0].Message, r.Errs[0].Hint)
-	}
-	return c, nil
+// A Characteristic is a property by whose values requests are counted.
+type Characteristic struct {
+	Kind Kind
+
+	// Name is the name of the header (in lower case), cookie or query parameter, the name of the labels,
+	// the lengths of networks (24/48 for IPv4 and IPv6), or the alternatives. Other kinds have no name.
+	Name string
+
+	// Skip says that the rule does not apply to requests without a value. If false, all of them share one
+	// count. It is always true for labels.
+	Skip bool
+
+	// First has the alternatives of the kind First. A request is counted by the first of them that it has
+	// a value for or, if there is none, by the last.
+	First []Characteristic
+
+	// Labels has the labels of the kind Label.
+	Labels *NetworkSet
+
+	canonical  string // Name as net/http spells a header
+	ipv4, ipv6 uint8  // lengths of networks
 }
 
-func (r *reader) characteristicList(n *yaml.Node) []Characteristic {
-	nodes := r.Sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client separately, [host] to count each host separately")
-	list := make([]Characteristic, 0, len(nodes))
-	for _, each := range nodes {
-		c, ok := r.characteristic(each)
-		if ok && slices.ContainsFunc(list, c.Same) {
-			r.Fail(each, "remove one of them", "%s is listed twice", c)
-		} else if ok {
-			list = append(list, c)
+// A Kind is the kind of a characteristic. Its number is part of every key.
+type Kind uint8
+
+const (
+	IP Kind = iota + 1
+	Host
+	Path
+	Method
+	Header
+	Cookie
+	Query
+	Label
+	Network
+	First
+)
+
+var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie", Query: "query",
+	Label: "label", Network: "network", First: "first"}
+
+// String returns the kind as in rules files.
+func (k Kind) String() string { return kindNames[k] }
+
+// Named reports whether characteristics of kind k have a name.
+func (k Kind) Named() bool { return k >= Header }
+
+// Chosen reports whether clients choose the values of characteristics of kind k.
+func (k Kind) Chosen() bool { return k == Header || k == Cookie || k == Query }
+
+// several reports whether a request can have several values of a characteristic of kind k.
+func (k Kind) several() bool { return k == Path || k.Chosen() }
+
+// Same reports whether c and o are the same property.
+func (c Characteristic) Same(o Characteristic) bool { return c.Kind == o.Kind && c.Name == o.Name }
+
+// String returns the characteristic as in rules files: ip, header:x-api-key.
+func (c Characteristic) String() string {
+	if !c.Kind.Named() {
+		return c.Kind.String()
+	}
+	return c.Kind.String() + ":" + c.Name
+}
+
+// NewCharacteristic returns the characteristic of a kind with a name, which is "" for kinds without one. It
+// reports false if the kind does not have such names. Labels and alternatives are made without it.
+func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
+	c = Characteristic{Kind: kind, Name: name}
+	switch kind {
+	case IP, Host, Path, Method:
+		ok = name == ""
+	case Header: // the host is a separate characteristic
+		c.Name, c.canonical = strings.ToLower(name), textproto.CanonicalMIMEHeaderKey(name)
+		ok = isToken(name) && c.Name != "host"
+	case Cookie:
+		ok = isToken(name)
+	case Query:
+		ok = name != ""
+	case Network:
+		_, _ = fmt.Sscanf(name, "%d/%d", &c.ipv4, &c.ipv6)
+		ok = 1 <= c.ipv4 && c.ipv4 <= 31 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
+	}
+	return c, ok
+}
+
+// isToken reports whether s is a token of HTTP, as the names of headers and cookies are.
+func isToken(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") == ""
+}
+
+// Width orders rules by how many clients share a key. It is 0 if each client has its own keys, greater for
+// larger networks and for labels, and greatest if all clients share a key.
+func (r *Rule) Width() int {
+	width := widest
+	for i := range r.Characteristics {
+		switch c := &r.Characteristics[i]; c.Kind {
+		case IP, Header, Cookie, Query, First:
+			return 0
+		case Network:
+			width = min(width, 33-int(c.ipv4))
+		case Label:
+			width = min(width, widest-1)
 		}
 	}
-	return intern(r, list)
+	return width
 }
 
-// characteristic reads a characteristic that is a string, ip or header:NAME, or a mapping,
-// {header: NAME, missing: skip}.
-func (r *reader) characteristic(n *yaml.Node) (c Characteristic, ok bool) {
-	before := len(r.Errs)
-	if strictyaml.Resolve(n).Kind == yaml.MappingNode {
-		r.mapping(n, &c)
-		return c, len(r.Errs) == before
-	}
-	text, isText := r.Text(n, "a characteristic")
-	if !isText {
-		return c, false
-	}
-	kind, name, hasName := strings.Cut(text, ":")
-	at := slices.Index(kindNames[:], kind)
-	switch {
-	case at < 1 && strictyaml.Guess(kind, kindNames[IP:]) != "":
-		r.Fail(n, fmt.Sprintf("did you mean %s?", strictyaml.Guess(kind, kindNames[IP:])+text[len(kind):]), "unknown characteristic %s", strictyaml.Quote(text))
-	case at < 1:
-		r.Fail(n, "write "+strictyaml.Enumerate(kindForms, "or"), "unknown characteristic %s", strictyaml.Quote(text))
-	case !Kind(at).named() && hasName:
-		r.Fail(n, fmt.Sprintf("write %s alone", kind), "%s takes no name", kind)
-	case Kind(at) == First:
-		r.Fail(n, "write {first: [cookie:sid, ip]}", "the alternatives of first are a list")
-	case Kind(at) == Network && !hasName:
-		r.Fail(n, "write network:24/48 for IPv4 networks of 24 bits and IPv6 networks of 48", "network needs the sizes of networks")
-	case Kind(at).named() && !hasName:
-		r.Fail(n, fmt.Sprintf("write %s:NAME", kind), "%s needs a name", kind)
-	default:
-		if c.Kind = Kind(at); hasName {
-			r.name(n, &c, name)
-		}
-	}
-	return c, len(r.Errs) == before
+const widest = 35
+
+// Parent reports whether r counts by network or label.
+func (r *Rule) Parent() bool {
+	width := r.Width()
+	return 0 < width && width < widest
 }
 
-// kindForms are the forms of characteristics that are strings.
-var kindForms = strings.Fields("ip host path method header:NAME cookie:NAME query:NAME label:NAME network:24/48")
-
-// mapping reads a characteristic that is a mapping, {header: NAME, missing: skip}.
-func (r *reader) mapping(n *yaml.Node, c *Characteristic) {
-	field := func(kind Kind) strictyaml.Field {
-		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
-			if c.Kind != 0 {
-				r.Fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, kind)
-			} else if c.Kind = kind; kind == First {
-				r.alternatives(n, c)
-			} else if name, ok := r.Text(n, kind.String()); ok {
-				r.name(n, c, name)
+// Leaves yields the characteristics of r, with alternatives in place of those of the kind First.
+func (r *Rule) Leaves() iter.Seq[*Characteristic] {
+	return func(yield func(*Characteristic) bool) {
+		for i := range r.Characteristics {
+			c := &r.Characteristics[i]
+			if c.Kind != First && !yield(c) {
+				return
 			}
-		}}
-	}
-	before := len(r.Errs)
-	const hint = "write {header: x-api-key, missing: skip}"
-	r.Mapping(n, "this characteristic", hint, []strictyaml.Field{field(Header), field(Cookie), field(Query), field(First),
-		{Name: "missing", Read: func(n *yaml.Node) { c.Skip = r.Choice(n, "missing", []string{"share", "skip"}) == 1 }},
-	})
-	switch {
-	case len(r.Errs) > before:
-	case c.Kind == 0:
-		r.Fail(n, hint, "this characteristic has no header, cookie or query")
-	case c.Kind == First && c.Skip:
-		r.Fail(n, "write missing: skip for the last alternative", "first cannot have missing")
+			for j := range c.First {
+				if !yield(&c.First[j]) {
+					return
+				}
+			}
+		}
 	}
 }
 
-// name sets the name of c, and checks it.
-func (r *reader) name(n *yaml.Node, c *Characteristic, name string) {
-	switch {
-	case name == "":
-		r.Fail(n, "write the name", "the name of the %s is empty", c.spokenKind())
-	case c.Kind == Network:
-		r.networkBits(n, c, name)
-	case c.Kind == Label:
-		c.Skip, c.labels = true, r.use(n, setName{true, name})
-	case c.Kind != Query && !httpguts.ValidHeaderFieldName(name):
-		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", strictyaml.Quote(name), c.Kind)
-	case c.Kind == Header && strings.EqualFold(name, "host"):
-		r.Fail(n, "write host", "the host is a separate characteristic, not a header")
-	case c.Kind == Header:
-		c.canonical = http.CanonicalHeaderKey(name)
-		name = strings.ToLower(name)
+// network returns the network of addr, or the zero Prefix if addr is invalid.
+func (c *Characteristic) network(addr netip.Addr) netip.Prefix {
+	bits := c.ipv6
+	if addr.Is4() {
+		bits = c.ipv4
 	}
-	c.Name = name
+	prefix, _ := addr.Prefix(int(bits))
+	return prefix
+}
+
+// Bits returns the lengths of c's networks, or 0 if c is of another kind.
+func (c *Characteristic) Bits() (ipv4, ipv6 int) { return int(c.ipv4), int(c.ipv6) }
+
+// choose returns the index of the alternative of c by which req is counted. It uses the memory after b.
+func (r *Rule) choose(b []byte, c *Characteristic, req *Request) int {
+	last := len(c.First) - 1
+	for i := range c.First[:last] {
+		each := &c.First[i]
+		if each.Kind.several() {
+			if r.collect(values{b, len(b), 0}, each, req).n > 0 {
+				return i
+			}
+		} else if _, any := each.appendValue(b, req); any {
+			return i
+		}
+	}
+	return last
 }

@@ -1,11 +1,9 @@
 package rule_test
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestCurrent(t *testing.T) {
@@ -35,18 +33,6 @@ func TestCurrent(t *testing.T) {
 		if got := empty.Current(before.Rules()[0]); got != nil {
 			t.Errorf("Current in %s = %v, want nil", name, got)
 		}
-	}
-}
-
-func TestFiles(t *testing.T) {
-	dir := write(t, map[string]string{"b.yaml": "", "a.yml": "", "c.txt": ""})
-	got, err := rule.Files(filepath.Join(dir, "c.txt"), dir)
-	want := []string{filepath.Join(dir, "c.txt"), filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yaml")}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("Files = %v (-want +got):\n%s", err, diff)
-	}
-	if got, err := rule.Files(); err == nil {
-		t.Errorf("Files of nothing = %q, want an error", got)
 	}
 }
 

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // Like keys, a fingerprint depends on the ID and the characteristics of a rule.
 func TestFingerprint(t *testing.T) {
 	parse := func(text string) *rule.Set {
-		set, err := rule.Parse("rules.yaml", []byte("rules: ["+text+"]"))
+		set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+text+"]"))
 		if err != nil {
 			t.Fatal(err)
 		}

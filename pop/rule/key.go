@@ -197,7 +197,7 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, any bool
 	case Method:
 		return appendString(append(b, 0, 0, 0, 1), req.Method), true
 	case Label:
-		if label, ok := c.labels.table.Lookup(req.Addr); ok {
+		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
 			return appendString(append(b, 0, 0, 0, 1), label), true
 		}
 		return append(b, 0, 0, 0, 0), false

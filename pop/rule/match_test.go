@@ -8,20 +8,11 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
-
-// parse returns the set of a valid file.
-func parse(t testing.TB, text string) *rule.Set {
-	t.Helper()
-	set, err := rule.Parse("r.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("Parse(%q) = %v", text, err)
-	}
-	return set
-}
 
 // matched returns the IDs of the rules that match a request, in the order of the file.
 func matched(set *rule.Set, method, host, path string) []string {
@@ -173,36 +164,8 @@ rules:
 	}
 }
 
-// The text of network files is part of the hash by which nodes compare their rules.
-func TestNetworkFiles(t *testing.T) {
-	rules := withKeys("match: {networks: [a]}") + "networks: {a: {file: a.txt}}\n"
-	dir := write(t, map[string]string{"r.yaml": rules, "a.txt": "192.0.2.0/24\n", "2/r.yaml": rules, "2/a.txt": "192.0.2.0/25\n"})
-	one, named, err := rule.Read(dir + "/r.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{dir + "/a.txt"}; !slices.Equal(named, want) {
-		t.Errorf("Read names the files %q, want %q", named, want)
-	}
-	other, err := rule.Load(dir + "/2/r.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if one.Hash() == other.Hash() {
-		t.Error("rules with different networks have the same hash")
-	}
-	for addr, want := range map[string][2]int{"192.0.2.1": {1, 1}, "192.0.2.200": {1, 0}, "192.0.3.1": {0, 0}, "": {0, 0}} {
-		req := rule.Request{Method: "GET", Path: "/"}
-		req.Addr, _ = netip.ParseAddr(addr)
-		req.Canonicalize(rule.ClientPrefix{})
-		if got := [2]int{len(one.Match(&req, nil)), len(other.Match(&req, nil))}; got != want {
-			t.Errorf("%q is matched by %v rules of the two sets, want %v", addr, got, want)
-		}
-	}
-}
-
 func TestMatchAppends(t *testing.T) {
-	set := parse(t, withID("a"))
+	set := parse(t, withKeys())
 	one := set.Rules()[0]
 	got := set.Match(&rule.Request{Path: "/"}, []*rule.Rule{nil})
 	if len(got) != 2 || got[0] != nil || got[1] != one {
@@ -261,7 +224,7 @@ func TestMatchFindsWhatASearchFinds(t *testing.T) {
 			}
 			text.WriteString("path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}}\n")
 		}
-		set, err := rule.Parse("r.yaml", []byte(text.String()))
+		set, err := rulefile.Parse("r.yaml", []byte(text.String()))
 		if err != nil {
 			t.Fatalf("Parse(%s) = %v", text.String(), err)
 		}
@@ -342,7 +305,7 @@ func TestAccessFindsTheLongestPrefix(t *testing.T) {
 				text[access] += fmt.Sprintf("%q, ", prefix)
 			}
 		}
-		set, err := rule.Parse("r.yaml", []byte(text[rule.Allowed]+"]\n"+text[rule.Denied]+"]\n"))
+		set, err := rulefile.Parse("r.yaml", []byte(text[rule.Allowed]+"]\n"+text[rule.Denied]+"]\n"))
 		if err != nil {
 			t.Fatal(err)
 		}

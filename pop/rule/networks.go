@@ -1,9 +1,11 @@
 package rule
 
 import (
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/gaissmai/bart"
 )
@@ -18,12 +20,15 @@ type NetworkSet struct {
 	table bart.Table[string] // labels, or empty strings
 }
 
-// add adds a network, with a label unless that is empty.
-func (s *NetworkSet) add(prefix netip.Prefix, label string) {
+// Add adds a network, with a label unless that is empty. It reports false if s had the network already.
+// Nothing is added to the sets of a [Set].
+func (s *NetworkSet) Add(prefix netip.Prefix, label string) bool {
 	if label == "" {
 		s.Prefixes = append(s.Prefixes, prefix)
 	}
+	before := s.table.Size()
 	s.table.Insert(prefix, label)
+	return s.table.Size() > before
 }
 
 // All yields each network with its label.
@@ -47,7 +52,86 @@ func (m *Match) hasAddr(addr netip.Addr) bool {
 func (r *Rule) HasClient(addr netip.Addr) bool { return r.hasAddr(addr.Unmap()) }
 
 // NetworkSets returns the named sets of networks, in the order of the files.
-func (s *Set) NetworkSets() []*NetworkSet { return s.networkSets }
+func (s *Set) NetworkSets() []*NetworkSet { return s.networks }
 
 // LabelSets returns the named sets of networks with labels, in the order of the files.
-func (s *Set) LabelSets() []*NetworkSet { return s.labelSets }
+func (s *Set) LabelSets() []*NetworkSet { return s.labels }
+
+// A prefixError says why a text or a prefix is not a network.
+type prefixError struct{ problem, hint string }
+
+func (e *prefixError) Error() string { return e.problem }
+
+func (e *prefixError) Hint() string { return e.hint }
+
+// ParsePrefix parses a network, or an address as a network of one address. IPv4 networks written as IPv6
+// (::ffff:192.0.2.0/120) become IPv4. Its errors have a method Hint, which says what to write instead.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if !strings.Contains(text, "/") {
+		var addr netip.Addr
+		if addr, err = netip.ParseAddr(text); addr.Zone() == "" {
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		}
+	}
+	if err != nil || !prefix.IsValid() {
+		return netip.Prefix{}, &prefixError{"is not a network", "write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address"}
+	}
+	if prefix, err = Unmap(prefix); err != nil {
+		return netip.Prefix{}, err
+	}
+	if masked := prefix.Masked(); masked != prefix {
+		return netip.Prefix{}, &prefixError{"is an address within a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
+	}
+	return prefix, nil
+}
+
+// Unmap returns prefix with IPv4 written as IPv6 turned into IPv4, as addresses are for lookups. If prefix
+// also has other IPv6 addresses, it returns an error like those of ParsePrefix.
+func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
+	switch addr := prefix.Addr(); {
+	case !addr.Is4In6():
+		return prefix, nil
+	case prefix.Bits() < 96:
+		return netip.Prefix{}, &prefixError{"begins like an IPv4 network written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
+	default:
+		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
+	}
+}
+
+// Access says whether a client is on the allow or deny list.
+type Access uint8
+
+const (
+	Unlisted Access = iota
+	Allowed         // neither counted nor mitigated
+	Denied          // always refused
+)
+
+// Access looks up addr in the allow and deny lists. The longest prefix wins.
+func (s *Set) Access(addr netip.Addr) Access {
+	access, _ := s.access.Lookup(addr.Unmap())
+	return access
+}
+
+// Entry returns the entry of the lists that determines the access of addr. It does not allocate.
+func (s *Set) Entry(addr netip.Addr) (netip.Prefix, Access) {
+	addr = addr.Unmap()
+	entry, access, _ := s.access.LookupPrefixLPM(netip.PrefixFrom(addr, addr.BitLen()))
+	return entry, access
+}
+
+// Entries returns the entries of the allow and deny lists.
+func (s *Set) Entries() iter.Seq2[netip.Prefix, Access] { return s.access.All() }
+
+// Listed returns the numbers of networks on the allow list and on the deny list.
+func (s *Set) Listed() (allowed, denied int) {
+	for _, access := range s.Entries() {
+		if access == Allowed {
+			allowed++
+		} else {
+			denied++
+		}
+	}
+	return allowed, denied
+}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,16 +13,9 @@ import (
 )
 
 // loadWith loads rules and a file plans.csv beside them.
-func loadWith(t testing.TB, rules, plans string) (*rule.Set, string, error) {
+func loadWith(t testing.TB, rules, plans string) *rule.Set {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range map[string]string{"rules.yaml": rules, "plans.csv": plans} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set, err := rule.Load(filepath.Join(dir, "rules.yaml"))
-	return set, dir, err
+	return load(t, map[string]string{"rules.yaml": rules, "plans.csv": plans})
 }
 
 // limitsOf returns the thresholds, or exempt, for each key of a request.
@@ -66,10 +57,7 @@ func TestOverrides(t *testing.T) {
 			{Host: "example.COM:80", Method: "POST", Path: "/login", Query: "q=a+b", Header: map[string][]string{"Cookie": {"c=c%20d"}}}, {Host: "example.com"}}, "9 0 true; 5 0 true", rule.ClientPrefix{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			set, _, err := loadWith(t, "rules: [{id: a, characteristics: "+test.characteristics+", limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]", test.plans)
-			if err != nil {
-				t.Fatal(err)
-			}
+			set := loadWith(t, "rules: [{id: a, characteristics: "+test.characteristics+", limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]", test.plans)
 			var got []string
 			for _, req := range test.requests {
 				got = append(got, limitsOf(set, req, test.client))
@@ -81,46 +69,11 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// If a file with overrides has errors, the rules are not loaded.
-func TestInvalidOverrides(t *testing.T) {
-	const two = "rules: [{id: a, characteristics: [ip, 'header:x-key'], limits: [{threshold: 5, period: 1m, sub_windows: 6}, {threshold: 50, period: 1h}], overrides: plans.csv}]"
-	for _, test := range []struct{ name, rules, plans, want string }{
-		{"another first line", two, "ip,1m,1h\n", "plans.csv:1:1: the first line does not name the columns of rule a (write ip,header:x-key,1m,1h)"},
-		{"an empty file", two, "# nothing\n", "plans.csv: the file is empty (write ip,header:x-key,1m,1h in the first line)"},
-		{"too few values", two, "ip,header:x-key,1m,1h\n\n192.0.2.1,k,7\n", "plans.csv:3:1: 3 values instead of 4 (write ip,header:x-key,1m,1h, or exempt after the key)"},
-		{"too many", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,exempt,,\n", "plans.csv:2:1: 5 values instead of 4 (write ip,header:x-key,1m,1h, or exempt after the key)"},
-		{"no number", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,many\n", `plans.csv:2:15: a threshold cannot be "many" (write a whole number from 1 to 9007199254740992, in plain decimal digits, or exempt)`},
-		{"zero", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,0,\n", `plans.csv:2:13: a threshold cannot be "0" (write a whole number from 1 to 9007199254740992, in plain decimal digits, or exempt)`},
-		{"too great for sub-windows", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,97,\n", "plans.csv:2:13: a threshold cannot be 97 with 6 sub-windows, which have room for thresholds up to 96 (set fewer sub_windows in the rule)"},
-		{"no address", two, "ip,header:x-key,1m,1h\nlocalhost,k,7,\n", `plans.csv:2:1: rule a counts by ip, and "localhost" is not an address`},
-		{"no network", two, "ip,header:x-key,1m,1h\n192.0.2.1/24,k,7,\n", `plans.csv:2:1: "192.0.2.1/24" is an address within a network`},
-		{"twice", two, "ip,header:x-key,1m,1h\n192.0.2.1,k,7,\n192.0.2.1,k,8,\n", "plans.csv:3:1: this key is listed twice (remove one of them)"},
-		{"a quote", two, "ip,header:x-key,1m,1h\n192.0.2.1,k\"k,7,\n", `plans.csv:2:12: bare " in non-quoted-field`},
-		{"no such file", strings.Replace(two, "plans.csv", "customers.csv", 1), "", "rules.yaml:1:150: open customers.csv"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			_, dir, err := loadWith(t, test.rules, test.plans)
-			if err == nil {
-				t.Fatal("the file is accepted")
-			}
-			if got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""); !strings.HasPrefix(got, test.want) {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
-		})
-	}
-	if _, err := rule.Parse("r.yaml", []byte(two)); err == nil || !strings.Contains(err.Error(), "cannot name one") {
-		t.Errorf("rules without a file: %v", err)
-	}
-}
-
 // After a reload, a rule keeps its counts, and a key has its new limits from its next request on.
 func TestOverridesOfAnotherSet(t *testing.T) {
 	const rules = "rules: [{id: b, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}, {id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]"
 	load := func(rules, plans string) (*rule.Set, *rule.Rule) {
-		set, _, err := loadWith(t, rules, plans)
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := loadWith(t, rules, plans)
 		req := rule.Request{Host: "x"}
 		req.Canonicalize(rule.ClientPrefix{})
 		r := set.Rule("a")
@@ -169,10 +122,7 @@ func BenchmarkOverride(b *testing.B) {
 		return float64(m.HeapAlloc) / 1e6
 	}
 	before, start := used(), time.Now()
-	set, _, err := loadWith(b, `rules: [{id: a, characteristics: ["header:x-key"], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]`, plans)
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := loadWith(b, `rules: [{id: a, characteristics: ["header:x-key"], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]`, plans)
 	loading, memory := time.Since(start), used()-before
 	r := set.Rules()[0]
 	var keys []string
@@ -202,10 +152,7 @@ func BenchmarkOverride(b *testing.B) {
 
 // The request path does not allocate to look up a key.
 func TestOverrideDoesNotAllocate(t *testing.T) {
-	set, _, err := loadWith(t, "rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]", "host,1m\nx,100\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := loadWith(t, "rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]", "host,1m\nx,100\n")
 	req := rule.Request{Host: "x"}
 	req.Canonicalize(rule.ClientPrefix{})
 	var buf [256]byte

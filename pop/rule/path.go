@@ -63,14 +63,6 @@ func (t *target) set(path string) {
 	t.odd = !bytes.Equal(b, d) || bytes.ContainsAny(b, `;\`)
 }
 
-// canonicalPath returns path percent-decoded once, then without dot segments and doubled slashes. It
-// allocates only if path changes. A percent sign without two hexadecimal digits stands for itself.
-func canonicalPath(path string) string {
-	var t target
-	t.set(path)
-	return t.decoded
-}
-
 // isPlainPath reports whether all origins read path as it is, except for case and a trailing slash. It may
 // report false for a path with a percent sign that stands for itself.
 func isPlainPath(path string) bool {
@@ -229,9 +221,8 @@ func trimSlash(path string, s PathSyntax) string {
 	return path
 }
 
-// normalPattern returns the normal form of a path in a rules file, with which paths of requests are
-// compared.
-func (s PathSyntax) normalPattern(pattern string) string {
+// Normal returns the normal form of a path of a [Match], with which paths of requests are compared.
+func (s PathSyntax) Normal(pattern string) string {
 	if !strings.HasSuffix(pattern, "*") {
 		pattern = trimSlash(pattern, s)
 	}

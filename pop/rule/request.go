@@ -86,9 +86,6 @@ func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 	return prefix.Addr(), uint8(bits)
 }
 
-// maxHost is the maximum length of a name in the DNS, in bytes.
-const maxHost = 253
-
 // withoutPort returns host without its port. A host with several colons and no brackets is an IPv6
 // address without a port.
 func withoutPort(host string) string {
@@ -126,6 +123,27 @@ func canonicalIPv6(host string) string {
 		return host
 	}
 	return string(b)
+}
+
+// registeredMethods are the methods in IANA's HTTP Method Registry, and QUERY, which is about to be added.
+var registeredMethods = strings.Fields("ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK MERGE " +
+	"MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH PATCH POST PRI PROPFIND PROPPATCH " +
+	"PUT QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL")
+
+// canonicalMethod returns the registered method that differs from method only in case or, if there is
+// none, method. It does not allocate.
+func canonicalMethod(method string) string {
+	for i := range len(method) {
+		if c := method[i]; 'a' <= c && c <= 'z' {
+			for _, m := range registeredMethods {
+				if len(m) == len(method) && strings.EqualFold(m, method) { // the same length, so all ASCII
+					return m
+				}
+			}
+			break
+		}
+	}
+	return method
 }
 
 // lower returns s with ASCII letters in lower case. Other letters stay, so that hosts that differ in them

@@ -1,8 +1,9 @@
-// Package rule turns rules files into an immutable [Set]. A rule says which requests it applies to,
-// which of them are counted together, how many are too many, and what happens then.
+// Package rule finds the rules that apply to a request, and the keys under which they count it. A rule says
+// which requests it applies to, which of them are counted together, how many are too many, and what happens
+// then.
 //
-// A Set is built once, by [Load] or [Parse], and never changes. All functions and methods of the
-// package are safe for concurrent use. Looking up a request neither allocates nor locks.
+// A [Set] is built once, by [NewSet], and never changes. Its methods and those of its rules are safe for
+// concurrent use. Looking up a request neither allocates nor locks.
 package rule
 
 import (
@@ -11,7 +12,7 @@ import (
 	"time"
 )
 
-// Bounds of values in rules files.
+// Bounds of values in rules.
 const (
 	MaxThreshold = 1 << 53            // requests per period
 	MinPeriod    = time.Second        // periods are whole seconds
@@ -85,9 +86,6 @@ type Rule struct {
 	// of the key.
 	OnFailure OnFailure
 
-	// Disabled reports that the file has enabled: false. Such a rule is not part of a Set.
-	Disabled bool
-
 	base *Rule // the rule in the file, if this one has the limits of a key; else nil
 }
 
@@ -159,69 +157,6 @@ var onFailureNames = [...]string{FailLocal: "local", FailOpen: "open", FailClose
 // String returns the choice as in rules files.
 func (o OnFailure) String() string { return onFailureNames[o] }
 
-// A Characteristic is a property by whose values requests are counted.
-type Characteristic struct {
-	Kind Kind
-
-	// Name is the name of the header (in lower case), cookie or query parameter, the name of the labels,
-	// the lengths of networks (24/48 for IPv4 and IPv6), or the alternatives. Other kinds have no name.
-	Name string
-
-	// Skip says that the rule does not apply to requests without a value. If false, all of them share one
-	// count. It is always true for labels.
-	Skip bool
-
-	// First has the alternatives of the kind First. A request is counted by the first of them that it has
-	// a value for or, if there is none, by the last.
-	First []Characteristic
-
-	canonical  string // Name as net/http spells a header
-	ipv4, ipv6 uint8  // lengths of networks
-	labels     *NetworkSet
-}
-
-// A Kind is the kind of a characteristic. Its number is part of every key.
-type Kind uint8
-
-const (
-	IP Kind = iota + 1
-	Host
-	Path
-	Method
-	Header
-	Cookie
-	Query
-	Label
-	Network
-	First
-)
-
-var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie", Query: "query",
-	Label: "label", Network: "network", First: "first"}
-
-// String returns the kind as in rules files.
-func (k Kind) String() string { return kindNames[k] }
-
-// named reports whether characteristics of kind k have a name.
-func (k Kind) named() bool { return k >= Header }
-
-// chosen reports whether clients choose the values of characteristics of kind k.
-func (k Kind) chosen() bool { return k == Header || k == Cookie || k == Query }
-
-// several reports whether a request can have several values of a characteristic of kind k.
-func (k Kind) several() bool { return k == Path || k.chosen() }
-
-// Same reports whether c and o are the same property.
-func (c Characteristic) Same(o Characteristic) bool { return c.Kind == o.Kind && c.Name == o.Name }
-
-// String returns the characteristic as in rules files: ip, header:x-api-key.
-func (c Characteristic) String() string {
-	if !c.Kind.named() {
-		return c.Kind.String()
-	}
-	return c.Kind.String() + ":" + c.Name
-}
-
 // Statuses is a set of response statuses.
 type Statuses [(MaxStatus-MinStatus)/64 + 1]uint64
 
@@ -231,7 +166,8 @@ func (s *Statuses) Has(status int) bool {
 	return i >= 0 && status <= MaxStatus && s[i/64]&(1<<(i%64)) != 0
 }
 
-func (s *Statuses) add(status int) {
+// Add adds status, which must be from 200 to 599.
+func (s *Statuses) Add(status int) {
 	i := status - MinStatus
 	s[i/64] |= 1 << (i % 64)
 }

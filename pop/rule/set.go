@@ -1,13 +1,12 @@
 package rule
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/gaissmai/bart"
-
-	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A Set holds all rules of a node. It is immutable.
@@ -25,15 +24,12 @@ type Set struct {
 
 	headers map[string]bool // those that rules count by, as net/http spells them
 
-	access bart.Table[Access]
-	hash   uint64 // of the text of the files
-
-	hyphens strictyaml.Hyphens
-
-	disabled    []*Rule // those with enabled: false
-	overrides   map[*Rule]*overrides
-	networkSets []*NetworkSet
-	labelSets   []*NetworkSet
+	access    bart.Table[Access]
+	overrides map[*Rule]*Overrides
+	networks  []*NetworkSet
+	labels    []*NetworkSet
+	hash      uint64
+	note      error
 
 	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use
@@ -45,28 +41,42 @@ type link struct {
 	next uint32
 }
 
-// Hyphens returns the keys of the files that are spelled with hyphens instead of underscores.
-func (s *Set) Hyphens() strictyaml.Hyphens { return s.hyphens }
+// Parts are what a Set is made of.
+type Parts struct {
+	Rules       []*Rule              // with unique IDs
+	Allow, Deny []netip.Prefix       // which have no network in common
+	Overrides   map[*Rule]*Overrides // of the rules that have some
+	Networks    []*NetworkSet        // without labels
+	Labels      []*NetworkSet
+	Hash        uint64 // see Set.Hash
+	Note        error  // see Set.Note
+}
 
-// Disabled returns the rules with enabled: false. They are not part of the set.
-func (s *Set) Disabled() []*Rule { return s.disabled }
-
-// newSet returns a set of rules. It keeps the slice.
-func newSet(rules []*Rule) *Set {
-	s := &Set{rules: rules, headers: map[string]bool{}, first: map[string]uint32{}}
-	s.byID = index(rules, func(r *Rule) string { return r.ID })
-	s.byFingerprint = index(rules, (*Rule).Fingerprint)
+// NewSet returns the set of p, whose parts must not be modified afterwards. It numbers the rules.
+func NewSet(p Parts) *Set {
+	s := &Set{
+		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash, note: p.Note,
+		headers: map[string]bool{}, first: map[string]uint32{},
+		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
+		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
+	}
+	for _, prefix := range p.Allow {
+		s.access.Insert(prefix, Allowed)
+	}
+	for _, prefix := range p.Deny {
+		s.access.Insert(prefix, Denied)
+	}
 	hosts := 0
-	for i, r := range rules {
+	for i, r := range s.rules {
 		r.Index = i
 		hosts += len(r.Hosts)
 		if len(r.Hosts) == 0 {
 			s.everywhere = append(s.everywhere, r)
 		}
-		if r.Match.all() && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP {
+		if r.Match.Empty() && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP {
 			s.malformed = append(s.malformed, r)
 		}
-		for c := range r.leaves() {
+		for c := range r.Leaves() {
 			switch c.Kind {
 			case Header:
 				s.headers[c.canonical] = true
@@ -76,7 +86,7 @@ func newSet(rules []*Rule) *Set {
 		}
 	}
 	s.byHost = make([]link, 1, hosts+1)
-	for _, r := range slices.Backward(rules) {
+	for _, r := range slices.Backward(s.rules) {
 		for _, host := range r.Hosts {
 			suffix, wildcard := strings.CutPrefix(host, "*")
 			if wildcard {
@@ -84,6 +94,11 @@ func newSet(rules []*Rule) *Set {
 			}
 			s.byHost = append(s.byHost, link{r, s.first[suffix]})
 			s.first[suffix] = uint32(len(s.byHost) - 1)
+		}
+	}
+	for base, o := range s.overrides {
+		for _, plan := range o.rules[1:] {
+			plan.Index = base.Index
 		}
 	}
 	return s
@@ -103,6 +118,9 @@ func index[K comparable](rules []*Rule, key func(*Rule) K) func() map[K]*Rule {
 
 // Hash returns a hash of the text of the files, by which nodes compare their rules. It is not keyed.
 func (s *Set) Hash() uint64 { return s.hash }
+
+// Note returns a warning about the text of the files, or nil.
+func (s *Set) Note() error { return s.note }
 
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }
@@ -198,8 +216,8 @@ func (r *Rule) matchForm(req *Request, form string) bool {
 	return true
 }
 
-// all reports whether m matches every request.
-func (m *Match) all() bool {
+// Empty reports whether m has only empty lists, so that it matches every request.
+func (m *Match) Empty() bool {
 	return len(m.Hosts) == 0 && len(m.Methods) == 0 && len(m.Paths) == 0 && len(m.Networks) == 0
 }
 

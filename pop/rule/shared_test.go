@@ -1,14 +1,13 @@
 package rule_test
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
-	"github.com/google/go-cmp/cmp"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"pgregory.net/rapid"
 )
 
@@ -23,22 +22,11 @@ func from(addr string, fields ...string) rule.Request {
 	return req
 }
 
-// loaded returns the rules of rules.yaml among files, which rules name.
-func loaded(t *testing.T, files map[string]string) (*rule.Set, error) {
-	t.Helper()
-	dir := write(t, files)
-	set, err := rule.Load(dir + "/rules.yaml")
-	if err != nil {
-		err = errors.New(strings.ReplaceAll(err.Error(), dir+"/", ""))
-	}
-	return set, err
-}
-
 // Addresses of the same network have the same key, others have different ones.
 func TestNetworkKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ipv4, ipv6 := rapid.IntRange(1, 31).Draw(t, "ipv4"), rapid.IntRange(1, 64).Draw(t, "ipv6")
-		set, err := rule.Parse("r.yaml", []byte(withCharacteristics(fmt.Sprintf("[network:%d/%d]", ipv4, ipv6))))
+		set, err := rulefile.Parse("r.yaml", []byte(withCharacteristics(fmt.Sprintf("[network:%d/%d]", ipv4, ipv6))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,13 +57,10 @@ func TestNetworkKeys(t *testing.T) {
 
 // The longest prefix determines the label, and rules do not apply to addresses without one.
 func TestLabels(t *testing.T) {
-	set, err := loaded(t, map[string]string{
+	set := load(t, map[string]string{
 		"rules.yaml": "labels: {asn: {file: asn.txt}}\n" + withCharacteristics("[label:asn]"),
 		"asn.txt":    "\ufeff192.0.2.0/24 AS64500 # a provider\r\n192.0.2.128/25,Example Hosting\n\n2001:db8::/32\tAS64500\n",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	of := func(addr string) string {
 		k, counted := key(set.Rules()[0], from(addr))
 		return fmt.Sprint(counted, k)
@@ -92,29 +77,6 @@ func TestLabels(t *testing.T) {
 	}
 	if _, err := set.Rules()[0].RequestOf("AS1"); err == nil {
 		t.Error("RequestOf(AS1) has no error")
-	}
-}
-
-func TestLabelErrors(t *testing.T) {
-	rules := "labels: {asn: {file: asn.txt}}\n" + withCharacteristics("[label:asn]")
-	for _, test := range []struct{ name, rules, file, want string }{
-		{"no network", rules, "x AS1\n", `asn.txt:1:1: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
-		{"no label", rules, "# one\n 192.0.2.0/24\n", `asn.txt:2:2: "192.0.2.0/24" has no label`},
-		{"twice", rules, "192.0.2.0/24 a\n192.0.2.0/24 b\n", "asn.txt:2:1: 192.0.2.0/24 is listed twice"},
-		{"long", rules, "192.0.2.0/24 " + strings.Repeat("a", 65), "asn.txt:1:1: a label has 65 bytes"},
-		{"empty", rules, "# nothing\n", "asn.txt: the file has no labels"},
-		{"unknown", "labels: {asn: {file: asn.txt}}\n" + withCharacteristics("[label:ans]"), "192.0.2.0/24 a\n", `rules.yaml:4:21: there are no labels "ans" (did you mean asn?)`},
-		{"none", withCharacteristics("[ip, label:asn]"), "", `there are no labels "asn" (write labels: at the beginning of a line`},
-		{"no file", "labels: {asn: {file: other.txt}}\n" + withCharacteristics("[label:asn]"), "", "rules.yaml:1:22: open other.txt: no such file"},
-		{"an alternative", "labels: {asn: {file: asn.txt}}\n" + withCharacteristics("[{first: [label:x, ip]}]"), "192.0.2.0/24 a\n", `there are no labels "x"`},
-	} {
-		set, err := loaded(t, map[string]string{"rules.yaml": test.rules, "asn.txt": test.file})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, %v, want the error %s", test.name, set, err, test.want)
-		}
-	}
-	if set, err := rule.Parse("r.yaml", []byte(rules)); err == nil || !strings.Contains(err.Error(), "rules that are not in a file cannot name one") {
-		t.Errorf("Parse = %v, %v", set, err)
 	}
 }
 
@@ -158,10 +120,7 @@ func TestWidth(t *testing.T) {
 	order := []string{"[ip]", "[network:24/48]", "[network:16/32, path]", "[network:8/16]", "[label:a]", "[host]"}
 	last := -1
 	for i, each := range order {
-		set, err := loaded(t, map[string]string{"rules.yaml": "labels: {a: {file: a.txt}}\n" + withCharacteristics(each), "a.txt": "192.0.2.0/24 x\n"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := load(t, map[string]string{"rules.yaml": "labels: {a: {file: a.txt}}\n" + withCharacteristics(each), "a.txt": "192.0.2.0/24 x\n"})
 		r := set.Rules()[0]
 		if got, parent := r.Width(), r.Parent(); got <= last || parent != (i > 0 && i < len(order)-1) {
 			t.Errorf("Width of %s = %d, Parent = %t; that before is %d", each, got, parent, last)
@@ -172,84 +131,5 @@ func TestWidth(t *testing.T) {
 		if got := keyed(t, each).Width(); got != 0 {
 			t.Errorf("Width of %s = %d", each, got)
 		}
-	}
-}
-
-// The notes name a rule that limits clients that send a new value with each request, or suggest one.
-func TestMadeUpValues(t *testing.T) {
-	const byKey = `{id: key, characteristics: [{first: [header:a, ip]}], limits: [{threshold: 5, period: 1m}], match: {paths: [/a, /b]}}`
-	for _, test := range []struct{ name, other, want string }{
-		{"none", "", "no other rule limits it. Add one by ip alone with the same match, such as {id: key-by-ip, characteristics: [ip], limits: …}"},
-		{"by ip", "characteristics: [ip]", "rule bound, by client address, limits it"},
-		{"by network", "characteristics: [network:24/48], match: {paths: [/a, /b, /c]}", "rule bound, by network (IPv4 /24, IPv6 /48), limits it"},
-		{"of fewer paths", "characteristics: [ip], match: {paths: [/a]}", "no other rule limits it"},
-		{"of a method", "characteristics: [ip], match: {methods: [GET]}", "no other rule limits it"},
-		{"with exceptions", "characteristics: [ip], except: {paths: [/a]}", "no other rule limits it"},
-		{"of some answers", "characteristics: [ip], count: {statuses: [401]}", "no other rule limits it"},
-		{"that sheds", "characteristics: [network:24/48], action: shed", "no other rule limits it"},
-		{"of many clients", "characteristics: [network:24/48], min_clients: 2", "no other rule limits it"},
-		{"that logs", "characteristics: [ip], action: log", "no other rule limits it"},
-		{"by header", "characteristics: [header:b]", "no other rule limits it"},
-	} {
-		rules := "rules: [" + byKey
-		if test.other != "" {
-			rules += ", {id: bound, limits: [{threshold: 5, period: 1m}], " + test.other + "}"
-		}
-		set := parse(t, rules+"]")
-		if notes := strings.Join(set.Notes(set.Rules()[0]), "\n"); !strings.Contains(notes, "is never counted twice: "+test.want) {
-			t.Errorf("%s: %s\nwant %s", test.name, notes, test.want)
-		}
-	}
-}
-
-func TestSharedErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		withKeys("action: shed"):                                                       "action: shed is for keys that many clients share",
-		withKeys("min_clients: 2"):                                                     "min_clients is for keys that many clients share",
-		withKeys("min_clients: 101"):                                                   "write a whole number from 1 to 100",
-		withCharacteristics("[network:24]"):                                            "write network:24/48",
-		withCharacteristics("[network:32/48]"):                                         "up to 31 bits",
-		withCharacteristics("[network:24/65]"):                                         "up to 64",
-		withCharacteristics("[network:024/48]"):                                        "write network:24/48",
-		withCharacteristics("[network]"):                                               "network needs the sizes",
-		withCharacteristics("[first:ip]"):                                              "write {first: [cookie:sid, ip]}",
-		withCharacteristics("[{first: [ip]}]"):                                         "first needs at least two alternatives",
-		withCharacteristics("[{first: [ip, ip]}]"):                                     "ip is listed twice",
-		withCharacteristics("[{first: [ip, {first: [ip, host]}]}]"):                    "first cannot contain first",
-		withCharacteristics("[{first: [header:a, ip], missing: skip}]"):                "first cannot have missing",
-		withCharacteristics("[host]") + "  action: shed\n  count: {statuses: [401]}\n": "cannot have action: shed",
-		"rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m, sub_windows: 2}], action: shed}]": "a rule with sub_windows cannot have action: shed",
-	} {
-		if _, err := rule.Parse("r.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Parse(%q) = %v, want an error with %q", text, err, want)
-		}
-	}
-}
-
-// The rules in docs/rules.md are valid, and do what it says.
-func TestDocumentedParents(t *testing.T) {
-	set, err := loaded(t, map[string]string{
-		"rules.yaml":    documentedText(t, "Attacks from many addresses"),
-		"providers.txt": "198.51.100.0/24 Example Hosting\n",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	for _, r := range set.Rules() {
-		got[r.ID] = r.Describe()
-	}
-	const shed = "its further requests are refused with 429 Too Many Requests for as many of its clients as exceed the threshold, until the estimate is back at the threshold."
-	want := map[string]string{
-		"client":   "All requests are counted for each client address; once one has more than 60 in 10s, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.",
-		"block":    "All requests are counted for each network (IPv4 /24, IPv6 /48); once one has more than 200 in 10s, from at least 10 clients, " + shed,
-		"wide":     "All requests are counted for each network (IPv4 /16, IPv6 /32); once one has more than 2000 in 10s, from at least 30 clients, " + shed,
-		"provider": "All requests are counted for each label provider; once one has more than 5000 in 10s, from at least 30 clients, " + shed,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("what the rules mean (-want +got):\n%s", diff)
-	}
-	if clients := set.Rules()[1].MinClients; clients != 10 || set.Rules()[1].Action != rule.Shed {
-		t.Errorf("block has min_clients %d and action %v", clients, set.Rules()[1].Action)
 	}
 }

@@ -66,8 +66,8 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 		}
 	case Network:
 		prefix, err := netip.ParsePrefix(value)
-		if err != nil {
-			prefix, err = c.of(value)
+		if addr, wrong := netip.ParseAddr(value); wrong == nil {
+			prefix, err = c.network(addr.Unmap()), nil
 		}
 		if err != nil || c.network(prefix.Addr()) != prefix.Masked() {
 			return fmt.Errorf("%q is not an IPv4 network of %d bits or an IPv6 network of %d bits", value, c.ipv4, c.ipv6)
@@ -75,7 +75,7 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 		r.Addr = prefix.Addr()
 	case Label:
 		var ok bool
-		if r.Addr, ok = c.labels.addr(value); !ok {
+		if r.Addr, ok = c.Labels.addr(value); !ok {
 			return fmt.Errorf("no address has the label %q", value)
 		}
 	case Host:

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A request made from values has the same key as an HTTP request with these values.
 func TestRequestFrom(t *testing.T) {
-	set, err := rule.Parse("rules", []byte(`
+	set, err := rulefile.Parse("rules", []byte(`
 rules:
   - id: several
     match: {paths: [/a/*]}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // A File is a configuration file of another program.
@@ -101,7 +102,7 @@ type limit struct {
 }
 
 // Files translates files of a kind. Of nginx it takes the main file, and reads those that it includes.
-// Errors in the files are [rule.Error].
+// Errors in the files are [rulefile.Error].
 func Files(kind string, files ...File) (*Translation, error) {
 	t := &Translation{kind: kind}
 	for _, k := range kinds {
@@ -115,7 +116,7 @@ func Files(kind string, files ...File) (*Translation, error) {
 			return nil, err
 		}
 		t.nameRules()
-		if _, err := rule.Parse("the translation", t.Text()); err != nil {
+		if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
 			return nil, fmt.Errorf("translate: the translation is not valid, which is a defect of this program: %w", err)
 		}
 		return t, nil
@@ -330,13 +331,13 @@ func sequence(list []string) string {
 // expressible reports whether a rule's match can have values as the list of the given index.
 func expressible(index int, values ...string) bool {
 	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
-	_, err := rule.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
+	_, err := rulefile.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil
 }
 
 // expressibleCharacteristic reports whether text is a characteristic.
 func expressibleCharacteristic(text string) bool {
-	_, err := rule.ParseCharacteristic(text)
+	_, err := rulefile.ParseCharacteristic(text)
 	return err == nil
 }
 
@@ -350,8 +351,8 @@ func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.lin
 
 // failAt returns an error at p, in a file with text.
 func failAt(p position, text []byte, hint, format string, args ...any) error {
-	e := &rule.Error{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
-	return rule.Errors{e}.Report(strictyaml.Source{Name: p.file, Bytes: text})[0]
+	e := &rulefile.Error{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
+	return rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file, Bytes: text})[0]
 }
 
 // without returns the elements of list that are not in other.

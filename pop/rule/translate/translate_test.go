@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/internal/golden"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/rule/translate"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // samples are our own configurations, by their kind.
@@ -37,11 +37,11 @@ func TestTranslations(t *testing.T) {
 			}
 			file := filepath.Join("testdata", strings.NewReplacer("testdata/", "", "/", "-").Replace(file)+".golden")
 			golden.Check(t, file, made.Text())
-			set, err := rule.Load(file)
+			set, err := rulefile.Load(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := set.CheckNodes(16); err != nil {
+			if err := rulefile.CheckNodes(set, 16); err != nil {
 				t.Error(err)
 			}
 		})
@@ -81,7 +81,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := translate.Files(test.kind, translate.File{Name: "f", Text: []byte(test.text)})
-			var place *rule.Error
+			var place *rulefile.Error
 			if err == nil || !errors.As(err, &place) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s", err, test.want)
 			}

@@ -1,4 +1,4 @@
-package rule_test
+package rulefile_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -39,6 +40,16 @@ func ids(set *rule.Set) string {
 	return strings.Join(list, " ")
 }
 
+// matched returns the IDs of the rules that match a request.
+func matched(set *rule.Set, method, host, path string) (ids []string) {
+	req := rule.Request{Method: method, Host: host, Path: path}
+	req.Canonicalize(rule.ClientPrefix{})
+	for _, r := range set.Match(&req, nil) {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
 func TestLoad(t *testing.T) {
 	dir := write(t, map[string]string{
 		"b.yaml": withID("b"), "a.yml": withID("a"), "c.yaml": "allow: [192.0.2.1]\n",
@@ -60,14 +71,14 @@ func TestLoad(t *testing.T) {
 		for _, path := range test.paths {
 			paths = append(paths, filepath.Join(dir, path))
 		}
-		set, err := rule.Load(paths...)
+		set, err := rulefile.Load(paths...)
 		if err != nil {
 			t.Errorf("%s: Load(%q) = %v", test.name, test.paths, err)
 		} else if got := ids(set); got != test.want {
 			t.Errorf("%s: Load(%q) has the rules %q, want %q", test.name, test.paths, got, test.want)
 		}
 	}
-	set, err := rule.Load(dir)
+	set, err := rulefile.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +96,7 @@ func TestLoadConfigMap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set, err := rule.Load(dir)
+	set, err := rulefile.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +154,7 @@ func TestLoadErrors(t *testing.T) {
 		for _, path := range test.paths {
 			paths = append(paths, filepath.Join(dir, path))
 		}
-		set, err := rule.Load(paths...)
+		set, err := rulefile.Load(paths...)
 		if err == nil {
 			t.Errorf("%s: Load(%q) = rules %q, want an error", test.name, test.paths, ids(set))
 			continue
@@ -156,9 +167,9 @@ func TestLoadErrors(t *testing.T) {
 
 // Errors that are found after all files are read also have a source line.
 func TestLoadExcerpt(t *testing.T) {
-	_, err := rule.Parse("r.yaml", []byte("# a\n"+withID("a")+"- characteristics: [ip]\n  id: a\n  limits: [{threshold: 5, period: 1m}]\n"))
-	var errs rule.Errors
-	if errs, _ = err.(rule.Errors); len(errs) != 1 {
+	_, err := rulefile.Parse("r.yaml", []byte("# a\n"+withID("a")+"- characteristics: [ip]\n  id: a\n  limits: [{threshold: 5, period: 1m}]\n"))
+	var errs rulefile.Errors
+	if errs, _ = err.(rulefile.Errors); len(errs) != 1 {
 		t.Fatalf("Parse = %v, want one error", err)
 	}
 	if got, want := errs[0].Excerpt(), "  id: a\n      ^"; got != want {
@@ -173,8 +184,8 @@ func checkParts(t interface {
 	Fatalf(string, ...any)
 }, text string, size int) (parts int, used bool) {
 	t.Helper()
-	want, wantErr := rule.Parse("r.yaml", []byte(text))
-	got, parts, used, err := rule.ParseInParts("r.yaml", []byte(text), 0, size)
+	want, wantErr := rulefile.Parse("r.yaml", []byte(text))
+	got, parts, used, err := rulefile.ParseInParts("r.yaml", []byte(text), 0, size)
 	if diff := cmp.Diff(asErrors(wantErr), asErrors(err)); diff != "" {
 		t.Fatalf("errors of %q in %d parts of %d bytes (-whole +parts):\n%s", text, parts, size, diff)
 	}
@@ -191,9 +202,9 @@ func checkParts(t interface {
 }
 
 // asErrors returns the errors with all fields, in a form that cmp prints well.
-func asErrors(err error) []rule.Error {
-	var list []rule.Error
-	errs, _ := err.(rule.Errors)
+func asErrors(err error) []rulefile.Error {
+	var list []rulefile.Error
+	errs, _ := err.(rulefile.Errors)
 	for _, e := range errs {
 		list = append(list, *e)
 	}
@@ -283,10 +294,10 @@ func TestLoadInParts(t *testing.T) {
 
 func TestLoadInPartsOnlyWhatIsLarge(t *testing.T) {
 	text := "rules:\n" + strings.TrimPrefix(withID("a"), "rules:\n") + strings.TrimPrefix(withID("b"), "rules:\n")
-	if _, parts, _, _ := rule.ParseInParts("r.yaml", []byte(text), len(text)+1, 1); parts != 0 {
+	if _, parts, _, _ := rulefile.ParseInParts("r.yaml", []byte(text), len(text)+1, 1); parts != 0 {
 		t.Errorf("a file of %d bytes is cut into %d parts, want none below %d bytes", len(text), parts, len(text)+1)
 	}
-	if _, parts, _, _ := rule.ParseInParts("r.yaml", []byte(text), len(text), 1); parts != 3 {
+	if _, parts, _, _ := rulefile.ParseInParts("r.yaml", []byte(text), len(text), 1); parts != 3 {
 		t.Errorf("a file of %d bytes is cut into %d parts, want 3", len(text), parts)
 	}
 }
@@ -300,7 +311,7 @@ func TestLoadLarge(t *testing.T) {
 		fmt.Fprintf(&text, "  - id: r%d\n    match: {hosts: [h%d.example]}\n    characteristics: [ip]\n    limits: [{threshold: %d, period: 1m}]\n", n, n, n%3+1)
 	}
 	file := filepath.Join(write(t, map[string]string{"rules.yaml": text.String()}), "rules.yaml")
-	set, err := rule.Load(file)
+	set, err := rulefile.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +323,7 @@ func TestLoadLarge(t *testing.T) {
 		t.Errorf("rules of h77.example = %q, want r77", got)
 	}
 	fmt.Fprintf(&text, "  - id: r5\n    limits: [{threshold: 1, period: 1m}]\n")
-	_, err = rule.Parse("rules.yaml", text.Bytes())
+	_, err = rulefile.Parse("rules.yaml", text.Bytes())
 	want := fmt.Sprintf("rules.yaml:%d:5: this rule has no characteristics (write characteristics: [ip] to count each client separately)\n"+
 		"rules.yaml:%d:9: there is a rule r5 already, at rules.yaml:23 (IDs must be unique across all files)", 4*n+3, 4*n+3)
 	if err == nil || err.Error() != want {
@@ -388,4 +399,16 @@ func FuzzLoadInParts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		checkParts(t, text, 1)
 	})
+}
+
+func TestFiles(t *testing.T) {
+	dir := write(t, map[string]string{"b.yaml": "", "a.yml": "", "c.txt": ""})
+	got, err := rulefile.Files(filepath.Join(dir, "c.txt"), dir)
+	want := []string{filepath.Join(dir, "c.txt"), filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yaml")}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Files = %v (-want +got):\n%s", err, diff)
+	}
+	if got, err := rulefile.Files(); err == nil {
+		t.Errorf("Files of nothing = %q, want an error", got)
+	}
 }

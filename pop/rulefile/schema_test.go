@@ -1,4 +1,4 @@
-package rule_test
+package rulefile_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -26,7 +26,7 @@ import (
 // schema returns Schema, ready to validate and as a value.
 func schema(t *testing.T) (*jsonschema.Schema, map[string]any) {
 	t.Helper()
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(rule.Schema))
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(rulefile.Schema))
 	if err != nil {
 		t.Fatalf("Schema is not JSON: %v", err)
 	}
@@ -92,7 +92,7 @@ func TestSchemaHasTheKeysAndWordsOfTheParser(t *testing.T) {
 	for object, file := range objects {
 		of := definition(t, root, object)
 		errorOf := func(pair string) string {
-			_, err := rule.Parse("r.yaml", fmt.Appendf(nil, file, pair))
+			_, err := rulefile.Parse("r.yaml", fmt.Appendf(nil, file, pair))
 			return fmt.Sprint(err)
 		}
 		said := errorOf("zzzzzzzzzz: 0")
@@ -347,14 +347,14 @@ func checkAgreement(t *rapid.T, schema *jsonschema.Schema, text string) {
 		t.Fatalf("%s is no document", text)
 	}
 	refused := schema.Validate(doc)
-	_, err := rule.Parse("r.yaml", []byte(text))
+	_, err := rulefile.Parse("r.yaml", []byte(text))
 	if err == nil && refused != nil {
 		t.Fatalf("the parser reads %s, the schema refuses it: %v", text, refused)
 	}
 	if err == nil || refused != nil || strings.Contains(err.Error(), " twice, first in line ") { // of equal keys the schema sees one
 		return
 	}
-	var errs rule.Errors
+	var errs rulefile.Errors
 	if !errors.As(err, &errs) {
 		t.Fatal(err)
 	}

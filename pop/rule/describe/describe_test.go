@@ -1,27 +1,52 @@
-package rule_test
+package describe_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/google/go-cmp/cmp"
 )
 
+// parse returns the set of a valid file.
+func parse(t *testing.T, text string) *rule.Set {
+	t.Helper()
+	set, err := rulefile.Parse("r.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("Parse(%q) = %v", text, err)
+	}
+	return set
+}
+
+// withKeys returns a file with a rule that has more keys, one per line.
+func withKeys(lines ...string) string {
+	return withLimits("[{threshold: 5, period: 1m}]") + "  " + strings.Join(lines, "\n  ") + "\n"
+}
+
+// withLimits and withCharacteristics return a file with a rule that has the given value.
+func withLimits(limits string) string {
+	return "rules:\n- id: a\n  characteristics: [ip]\n  limits: " + limits + "\n"
+}
+
+func withCharacteristics(characteristics string) string {
+	return "rules:\n- id: a\n  characteristics: " + characteristics + "\n  limits: [{threshold: 5, period: 1m}]\n"
+}
+
 // What edge check prints of the rules of a file.
 func Example() {
-	set, err := rule.Load("testdata/example.yaml")
+	set, err := rulefile.Load("../../rulefile/testdata/example.yaml")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for _, r := range set.Rules() {
-		fmt.Println(r.ID + ": " + r.Describe())
-		for _, note := range set.Notes(r) {
+		fmt.Println(r.ID + ": " + describe.Rule(r))
+		for _, note := range describe.Notes(set, r) {
 			fmt.Println("  note:", note)
 		}
 		for _, l := range r.Limits {
@@ -40,17 +65,6 @@ func Example() {
 	//   note: A request with several values counts under each of them; requests with more than 4 combinations share one count.
 	//   note: A client that makes up a new header x-api-key for each request is never counted twice: no other rule limits it. Add one by ip alone with the same match, such as {id: keys-by-ip, characteristics: [ip], limits: …}.
 	//   600 in 1m: at most 1207 in any 1m, with 3 that are late
-}
-
-func ExampleError_Excerpt() {
-	_, err := rule.Parse("rules.yaml", []byte("rules:\n- id: login\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 60}]\n"))
-	for _, e := range err.(rule.Errors) {
-		fmt.Printf("%v\n%s\n", e, e.Excerpt())
-	}
-	// Output:
-	// rules.yaml:4:35: period has no unit (write the unit: 60s, 60m, 60h or 60d)
-	//   limits: [{threshold: 5, period: 60}]
-	//                                   ^
 }
 
 func TestDescribe(t *testing.T) {
@@ -96,7 +110,7 @@ func TestDescribe(t *testing.T) {
 		{"three limits", withLimits("[{threshold: 5, period: 1s}, {threshold: 50, period: 90s}, {threshold: 500, period: 7d}]"),
 			"All requests are counted for each client address; once one has more than 5 in 1s, 50 in 1m30s or 500 in 7d, its further requests are refused with 429 Too Many Requests until the estimate is back at every threshold."},
 	} {
-		if diff := cmp.Diff(test.want, parse(t, test.text).Rules()[0].Describe()); diff != "" {
+		if diff := cmp.Diff(test.want, describe.Rule(parse(t, test.text).Rules()[0])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
@@ -152,35 +166,14 @@ func TestNotes(t *testing.T) {
 		{"log that fails closed", withKeys("action: log", "on_failure: closed"), []string{passes}},
 		{"block that fails closed", withKeys("on_failure: closed"), nil},
 	} {
-		got := func(set *rule.Set) []string { return set.Notes(set.Rules()[0]) }(parse(t, test.text))
+		got := func(set *rule.Set) []string { return describe.Notes(set, set.Rules()[0]) }(parse(t, test.text))
 		if diff := cmp.Diff(strings.Join(test.want, "\n"), strings.Join(got, "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
 }
 
-func TestBound(t *testing.T) {
-	for _, test := range []struct {
-		limit            rule.Limit
-		late, cost, want uint64
-		arithmetic       string
-	}{
-		{rule.Limit{Threshold: 5}, 0, 1, 11, "2·(5 + 0) + 1"},
-		{rule.Limit{Threshold: 5, SubWindows: 6}, 3, 1, 17, "2·(5 + 3) + 1"},
-		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 3, 1, 18, "2·(5 + 3 + 1)"},
-		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 3, 1, 9, "5 + 3 + 1"},
-		{rule.Limit{Threshold: 5}, 30, 10, 80, "2·(5 + 30) + 10"},
-		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 30, 10, 90, "2·(5 + 30 + 10)"},
-		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 30, 10, 45, "5 + 30 + 10"},
-		{rule.Limit{Threshold: rule.MaxThreshold}, rule.MaxThreshold, rule.MaxCost, 1<<55 + rule.MaxCost, "2·(9007199254740992 + 9007199254740992) + 1000000"},
-	} {
-		if got, arithmetic := test.limit.Bound(test.late, test.cost); got != test.want || arithmetic != test.arithmetic {
-			t.Errorf("Bound(%d, %d) of %+v = %d, %q, want %d, %q", test.late, test.cost, test.limit, got, arithmetic, test.want, test.arithmetic)
-		}
-	}
-}
-
-func TestCounting(t *testing.T) {
+func TestLimit(t *testing.T) {
 	for limit, want := range map[rule.Limit]string{
 		{Threshold: 50, Period: time.Minute}:                                                "",
 		{Threshold: 50, Period: time.Minute, SubWindows: 6}:                                 "counted in 6 sub-windows of 10s (6×10 bits, for thresholds up to 96)",
@@ -189,63 +182,35 @@ func TestCounting(t *testing.T) {
 		{Threshold: 500, Period: time.Minute, Estimate: counter.WholeOldest}:                "counted in whole windows, the oldest one whole",
 		{Threshold: 500, Period: 90 * time.Minute, Estimate: counter.Fixed}:                 "counted in fixed windows of 1h30m",
 	} {
-		if got := limit.Counting(); got != want {
-			t.Errorf("Counting of %+v = %q, want %q", limit, got, want)
+		if got := describe.Limit(limit); got != want {
+			t.Errorf("Limit(%+v) = %q, want %q", limit, got, want)
 		}
 	}
 }
 
-func TestString(t *testing.T) {
-	r := parse(t, withCharacteristics("[ip, {header: X-Api-Key, missing: skip}]")).Rules()[0]
-	for _, test := range []struct {
-		value fmt.Stringer
-		want  string
-	}{
-		{rule.Log, "log"}, {rule.ShadowBan, "shadow_ban"}, {rule.Block, "block"}, {rule.Close, "close"},
-		{rule.FailLocal, "local"}, {rule.FailOpen, "open"}, {rule.FailClosed, "closed"},
-		{rule.IP, "ip"}, {rule.Query, "query"},
-		{r.Characteristics[0], "ip"}, {r.Characteristics[1], "header:x-api-key"},
-		{r.Limits[0], "5 in 1m"}, {r.Response, "429 Too Many Requests"},
+// The notes name a rule that limits clients that send a new value with each request, or suggest one.
+func TestMadeUpValues(t *testing.T) {
+	const byKey = `{id: key, characteristics: [{first: [header:a, ip]}], limits: [{threshold: 5, period: 1m}], match: {paths: [/a, /b]}}`
+	for _, test := range []struct{ name, other, want string }{
+		{"none", "", "no other rule limits it. Add one by ip alone with the same match, such as {id: key-by-ip, characteristics: [ip], limits: …}"},
+		{"by ip", "characteristics: [ip]", "rule bound, by client address, limits it"},
+		{"by network", "characteristics: [network:24/48], match: {paths: [/a, /b, /c]}", "rule bound, by network (IPv4 /24, IPv6 /48), limits it"},
+		{"of fewer paths", "characteristics: [ip], match: {paths: [/a]}", "no other rule limits it"},
+		{"of a method", "characteristics: [ip], match: {methods: [GET]}", "no other rule limits it"},
+		{"with exceptions", "characteristics: [ip], except: {paths: [/a]}", "no other rule limits it"},
+		{"of some answers", "characteristics: [ip], count: {statuses: [401]}", "no other rule limits it"},
+		{"that sheds", "characteristics: [network:24/48], action: shed", "no other rule limits it"},
+		{"of many clients", "characteristics: [network:24/48], min_clients: 2", "no other rule limits it"},
+		{"that logs", "characteristics: [ip], action: log", "no other rule limits it"},
+		{"by header", "characteristics: [header:b]", "no other rule limits it"},
 	} {
-		if got := test.value.String(); got != test.want {
-			t.Errorf("String of %#v = %q, want %q", test.value, got, test.want)
+		rules := "rules: [" + byKey
+		if test.other != "" {
+			rules += ", {id: bound, limits: [{threshold: 5, period: 1m}], " + test.other + "}"
 		}
-	}
-	if !(rule.Close > rule.Block && rule.Block > rule.ShadowBan && rule.ShadowBan > rule.Log) {
-		t.Error("actions are not in the order of their severity")
-	}
-}
-
-func TestStatuses(t *testing.T) {
-	text, err := os.ReadFile("testdata/example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := parse(t, string(text)).Rules()[0].Statuses
-	if diff := cmp.Diff([]int{401, 403}, s.List()); diff != "" {
-		t.Errorf("List (-want +got):\n%s", diff)
-	}
-	edges := statuses(200, 263, 264, 599)
-	for status, want := range map[int]bool{-1: false, 0: false, 199: false, 200: true, 201: false, 263: true, 264: true, 265: false, 598: false, 599: true, 600: false, 647: false, 1 << 30: false} {
-		if got := edges.Has(status); got != want {
-			t.Errorf("Has(%d) of %v = %t, want %t", status, edges.List(), got, want)
-		}
-	}
-}
-
-// ParseCharacteristic returns the same as a rules file.
-func TestParseCharacteristic(t *testing.T) {
-	for _, text := range []string{"ip", "host", "path", "method", "header:X-Api-Key", "cookie:sid", "query:a b"} {
-		want := keyed(t, fmt.Sprintf("[%q]", text)).Characteristics[0]
-		if got, err := rule.ParseCharacteristic(text); err != nil || !cmp.Equal(got, want, cmp.AllowUnexported(rule.Characteristic{})) {
-			t.Errorf("ParseCharacteristic(%q) = %v, %v, want %v", text, got, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"": "write ip", "IP": "did you mean ip?", "header": "write header:NAME", "ip:1": "write ip alone", "header:host": "write host", "header:a b": "no spaces",
-	} {
-		if got, err := rule.ParseCharacteristic(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseCharacteristic(%q) = %v, %v, want an error with %q", text, got, err, want)
+		set := parse(t, rules+"]")
+		if notes := strings.Join(describe.Notes(set, set.Rules()[0]), "\n"); !strings.Contains(notes, "is never counted twice: "+test.want) {
+			t.Errorf("%s: %s\nwant %s", test.name, notes, test.want)
 		}
 	}
 }

@@ -1,11 +1,13 @@
-package rule
+package rulefile
 
-// Reading named sets of networks and labels.
+// Reading networks: the allow and deny lists, named sets and labels.
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"unique"
@@ -13,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A setName is the name of a network set, or of labels.
@@ -35,23 +38,23 @@ type definition struct {
 	at       place // of file
 }
 
-// named returns the set with a name, which may be read later.
-func (l *loader) named(name setName) *NetworkSet {
+// setOf returns the set with a name, which may be read later.
+func (l *loader) setOf(name setName) *rule.NetworkSet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sets == nil {
-		l.sets = map[setName]*NetworkSet{}
+		l.sets = map[setName]*rule.NetworkSet{}
 	}
 	if l.sets[name] == nil {
-		l.sets[name] = &NetworkSet{Name: name.name}
+		l.sets[name] = &rule.NetworkSet{Name: name.name}
 	}
 	return l.sets[name]
 }
 
 // use returns the set that is named in n.
-func (r *reader) use(n *yaml.Node, name setName) *NetworkSet {
+func (r *reader) use(n *yaml.Node, name setName) *rule.NetworkSet {
 	r.uses = append(r.uses, setUse{name, r.place(n)})
-	return r.loader.named(name)
+	return r.loader.setOf(name)
 }
 
 // networkSets reads the network sets of a rules file.
@@ -114,11 +117,20 @@ func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok boo
 	if !ok {
 		return prefix, false
 	}
-	prefix, err := ParsePrefix(text)
+	prefix, err := rule.ParsePrefix(text)
 	if err != nil {
 		r.Fail(n, hintOf(err), "%s %v", strictyaml.Quote(text), err)
 	}
 	return prefix, err == nil
+}
+
+// hintOf returns the hint of err, or "" if it has none.
+func hintOf(err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	return ""
 }
 
 // fail adds an error.
@@ -129,14 +141,15 @@ func (l *loader) fail(at place, hint, format string, args ...any) {
 // open reads a file that a rules file names, and returns its full name and its text. instead says what to
 // write in rules that are not in a file.
 func (l *loader) open(name string, at place, instead string) (file string, text []byte, ok bool) {
-	if l.read == nil {
+	if !l.inFiles {
 		l.fail(at, instead, "rules that are not in a file cannot name one")
 		return "", nil, false
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(at.file), name)
 	}
-	text, err := l.read(name)
+	l.named = append(l.named, name)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		l.fail(at, "names are relative to the rules file", "%v", err)
 		return "", nil, false
@@ -163,7 +176,7 @@ func (l *loader) entries(file string, text []byte) iter.Seq2[string, place] {
 
 // define reads the files of the sets, and returns the sets. It reports names that are defined twice, or not
 // at all.
-func (l *loader) define() (networks, labels []*NetworkSet) {
+func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 	defined, names := map[setName]*definition{}, map[bool][]string{}
 	for _, d := range l.defined {
 		if first := defined[d.setName]; first != nil {
@@ -172,14 +185,14 @@ func (l *loader) define() (networks, labels []*NetworkSet) {
 			continue
 		}
 		defined[d.setName], names[d.labels] = d, append(names[d.labels], d.name)
-		set := l.named(d.setName)
+		set := l.setOf(d.setName)
 		if d.labels {
 			labels = append(labels, set)
 		} else {
 			networks = append(networks, set)
 		}
 		for _, prefix := range d.networks {
-			set.add(prefix, "")
+			set.Add(prefix, "")
 		}
 		if d.file != "" {
 			l.readSet(d, set)
@@ -201,7 +214,7 @@ func (l *loader) define() (networks, labels []*NetworkSet) {
 }
 
 // readSet reads the file of a set. Each line has a network and, in a file of labels, its label.
-func (l *loader) readSet(d *definition, set *NetworkSet) {
+func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
 	instead, none, hint := "list the networks: [192.0.2.0/24]", "the file has no networks", "write a network in each line"
 	if d.labels {
 		instead, none, hint = "match networks instead: labels are in files", "the file has no labels", "write a network and its label in each line: 192.0.2.0/24 AS64500"
@@ -211,28 +224,58 @@ func (l *loader) readSet(d *definition, set *NetworkSet) {
 		return
 	}
 	set.File = file
-	before := len(l.errs)
+	empty := true
 	for entry, at := range l.entries(file, text) {
+		empty = false
 		network, label := entry, ""
 		if end := strings.IndexAny(entry, " \t,"); d.labels && end > 0 {
 			network, label = entry[:end], strings.Trim(entry[end:], " \t,")
 		}
-		prefix, err := ParsePrefix(network)
-		_, twice := set.table.Get(prefix)
+		prefix, err := rule.ParsePrefix(network)
 		switch {
 		case err != nil:
 			l.fail(at, hintOf(err), "%s %v", strictyaml.Quote(network), err)
 		case d.labels && label == "":
 			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", strictyaml.Quote(network))
-		case len(label) > MaxID:
-			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", MaxID), "a label has %d bytes", len(label))
-		case d.labels && twice:
+		case len(label) > rule.MaxID:
+			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", rule.MaxID), "a label has %d bytes", len(label))
+		case !set.Add(prefix, unique.Make(label).Value()) && d.labels: // a copy of the label, so that the text is not kept
 			l.fail(at, "remove one of them", "%v is listed twice", prefix)
-		default:
-			set.add(prefix, unique.Make(label).Value()) // a copy, so that the text is not kept
 		}
 	}
-	if set.table.Size() == 0 && len(l.errs) == before {
+	if empty {
 		l.fail(place{file: file}, hint, "%s", none)
 	}
+}
+
+// listed is an entry of the allow or deny list.
+type listed struct {
+	prefix netip.Prefix
+	access rule.Access
+	place
+}
+
+func (r *reader) accessList(n *yaml.Node, what string, access rule.Access) {
+	for _, each := range r.List(n, what, "write [192.0.2.0/24]") {
+		if r.Full() {
+			return
+		}
+		if prefix, ok := r.network(each, "an entry of "+what); ok {
+			r.access = append(r.access, listed{prefix, access, r.place(each)})
+		}
+	}
+}
+
+// accessLists returns the networks of the lists, by access. It checks that none is listed twice.
+func (l *loader) accessLists() (lists [rule.Denied + 1][]netip.Prefix) {
+	at := make(map[netip.Prefix]place, len(l.access))
+	for _, one := range l.access {
+		first, twice := at[one.prefix]
+		if !twice {
+			at[one.prefix], lists[one.access] = one.place, append(lists[one.access], one.prefix)
+		} else if len(l.errs) < strictyaml.Enough {
+			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
+		}
+	}
+	return lists
 }

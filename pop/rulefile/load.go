@@ -1,10 +1,12 @@
-package rule
+// Package rulefile reads rules files, and the files that they name. It checks what they say, and puts errors
+// into words.
+package rulefile
 
 import (
 	"bytes"
+	_ "embed"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,43 +16,61 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/rule"
 )
+
+// Schema is the JSON Schema of a rules file, for editors. It refuses what the parser refuses, except for
+// what no schema can express: that IDs and networks are unique, that no two limits have the same period,
+// that hosts and paths are canonical, how long a period is, and how a number is spelled.
+//
+//go:embed schema.json
+var Schema []byte
+
+// An Error is an error in a rules file. It says where it is and what to do.
+type Error = strictyaml.Error
+
+// Errors are the errors in some rules files, in the order of the files and of their lines. If there are
+// more than [strictyaml.MaxErrors], the last one says so instead.
+type Errors = strictyaml.Errors
+
+// Contents are what rules files contain.
+type Contents struct {
+	Set      *rule.Set
+	Disabled []*rule.Rule // those with enabled: false, which are not part of Set
+	Named    []string     // the other files that were read, or not found, because the rules files name them
+}
 
 // Load reads rules files. In directories, it reads the files that end in .yaml or .yml, in the order of
 // their names, except those that begin with a dot. All files make up one set: IDs and listed networks are
 // unique across them. If the files have errors, Load returns [Errors] and no set.
-func Load(paths ...string) (*Set, error) {
-	set, _, err := Read(paths...)
-	return set, err
+func Load(paths ...string) (*rule.Set, error) {
+	all, err := Read(paths...)
+	return all.Set, err
 }
 
-// Read is like Load, but also returns the other files that it read or tried to read because the rules files
-// name them.
-func Read(paths ...string) (set *Set, named []string, err error) {
+// Read is like Load, but returns everything that the files contain. After an error, only Named is set.
+func Read(paths ...string) (Contents, error) {
 	files, err := Files(paths...)
 	if err != nil {
-		return nil, nil, err
+		return Contents{}, err
 	}
-	all := loader{read: func(file string) ([]byte, error) {
-		named = append(named, file)
-		return os.ReadFile(file)
-	}}
+	all := loader{inFiles: true}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, nil, fmt.Errorf("rule: %w", err)
+			return Contents{}, fmt.Errorf("rule: %w", err)
 		}
 		all.add(file, text, largeFile, partSize)
 	}
-	set, err = all.set()
-	return set, named, err
+	return all.contents()
 }
 
 // Parse parses the text of a rules file. Errors call the file name. The text cannot name other files.
-func Parse(name string, text []byte) (*Set, error) {
+func Parse(name string, text []byte) (*rule.Set, error) {
 	var all loader
 	all.add(name, text, largeFile, partSize)
-	return all.set()
+	contents, err := all.contents()
+	return contents.Set, err
 }
 
 // Files returns the files that Load reads for paths.
@@ -86,26 +106,33 @@ func Files(paths ...string) ([]string, error) {
 	return files, nil
 }
 
-// contents are the contents of rules files, or of a part of one.
-type contents struct {
-	rules   []*Rule
-	ids     []place // by index in rules, the place of the ID
+// collected is what rules files, or a part of one, contain, before the checks that need all files.
+type collected struct {
+	rules   []readRule
 	access  []listed
 	defined []*definition
 	uses    []setUse
 	plans   []overridesUse
 }
 
+// A readRule is a rule with the place of its ID.
+type readRule struct {
+	*rule.Rule
+	id       place
+	disabled bool
+}
+
 // A loader collects the contents of the files of a set.
 type loader struct {
-	contents
+	collected
 	files   []strictyaml.Source
 	errs    Errors
 	hyphens strictyaml.Hyphens
-	read    func(file string) ([]byte, error) // reads a file that rules name; nil if they cannot name files
+	inFiles bool     // the rules, so that they can name other files
+	named   []string // those files
 
 	mu   sync.Mutex
-	sets map[setName]*NetworkSet
+	sets map[setName]*rule.NetworkSet
 }
 
 // add reads a file. If it has at least large bytes, it reads parts of about size bytes in parallel.
@@ -149,7 +176,6 @@ func (l *loader) addParts(file string, parts []part) bool {
 
 func (l *loader) join(one *reader) {
 	l.rules = append(l.rules, one.rules...)
-	l.ids = append(l.ids, one.ids...)
 	l.access = append(l.access, one.access...)
 	l.defined = append(l.defined, one.defined...)
 	l.uses = append(l.uses, one.uses...)
@@ -158,63 +184,43 @@ func (l *loader) join(one *reader) {
 	l.hyphens.Add(one.Hyphens)
 }
 
-// set returns the set of all files, after the checks that need all of them.
-func (l *loader) set() (*Set, error) {
+// contents returns the contents of all files, after the checks that need all of them.
+func (l *loader) contents() (Contents, error) {
 	l.checkIDs()
-	l.checkAccess()
-	networks, labels := l.define()
-	overrides := l.overrides()
+	lists := l.accessLists()
+	parts := rule.Parts{Allow: lists[rule.Allowed], Deny: lists[rule.Denied]}
+	parts.Networks, parts.Labels = l.define()
+	parts.Overrides = l.overrides()
+	all := Contents{Named: l.named}
 	if len(l.errs) > 0 {
-		return nil, l.errs.Report(l.files...)
+		return all, l.errs.Report(l.files...)
 	}
-	var disabled []*Rule
-	rules := slices.DeleteFunc(l.rules, func(r *Rule) bool {
-		if r.Disabled {
-			disabled = append(disabled, r)
-		}
-		return r.Disabled
-	})
-	set := newSet(slices.Clip(rules))
-	set.disabled, set.overrides = disabled, overrides
-	for _, one := range l.access {
-		set.access.Insert(one.prefix, one.access)
-	}
-	for base, o := range overrides {
-		for _, other := range o.rules[1:] {
-			other.Index = base.Index
+	parts.Rules = make([]*rule.Rule, 0, len(l.rules))
+	for _, one := range l.rules {
+		if one.disabled {
+			all.Disabled = append(all.Disabled, one.Rule)
+		} else {
+			parts.Rules = append(parts.Rules, one.Rule)
 		}
 	}
-	set.networkSets, set.labelSets = networks, labels
 	hash := xxhash.New()
 	for _, f := range l.files {
 		_, _ = hash.Write(f.Bytes)
 		_, _ = hash.Write([]byte{0})
 	}
-	set.hash, set.hyphens = hash.Sum64(), l.hyphens
-	return set, nil
+	parts.Hash, parts.Note = hash.Sum64(), l.hyphens.Note()
+	all.Set = rule.NewSet(parts)
+	return all, nil
 }
 
 func (l *loader) checkIDs() {
-	ids := make(map[string]*Rule, len(l.rules))
-	for i, one := range l.rules {
+	ids := make(map[string]*rule.Rule, len(l.rules))
+	for _, one := range l.rules {
 		first := ids[one.ID]
 		if first == nil {
-			ids[one.ID] = one
+			ids[one.ID] = one.Rule
 		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
-			l.fail(l.ids[i], "IDs must be unique across all files", "there is a rule %s already, at %s:%d", one.ID, first.File, first.Line)
-		}
-	}
-}
-
-// checkAccess checks that no network is listed twice.
-func (l *loader) checkAccess() {
-	at := make(map[netip.Prefix]place, len(l.access))
-	for _, one := range l.access {
-		first, twice := at[one.prefix]
-		if !twice {
-			at[one.prefix] = one.place
-		} else if len(l.errs) < strictyaml.Enough {
-			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
+			l.fail(one.id, "IDs must be unique across all files", "there is a rule %s already, at %s:%d", one.ID, first.File, first.Line)
 		}
 	}
 }

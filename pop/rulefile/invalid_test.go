@@ -1,4 +1,4 @@
-package rule_test
+package rulefile_test
 
 import "strings"
 

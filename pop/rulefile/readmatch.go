@@ -1,4 +1,4 @@
-package rule
+package rulefile
 
 // Reading a rule's match and exceptions: hosts, methods, paths, networks.
 
@@ -12,36 +12,34 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // match reads which requests a rule concerns, and how paths are read. It returns the list of paths.
-func (r *reader) match(n *yaml.Node, rule *Rule) (paths []pathList) {
-	syntax := &rule.PathSyntax
+func (r *reader) match(n *yaml.Node, to *rule.Rule) (paths []pathList) {
+	syntax := &to.PathSyntax
 	exact := func(name string, to *bool) strictyaml.Field {
-		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *to = r.Choice(n, name, exactNames) == 1 }}
+		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *to = r.Choice(n, name, []string{"ignore", "exact"}) == 1 }}
 	}
-	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&rule.Match, &paths),
+	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&to.Match, &paths),
 		exact("path_case", &syntax.ExactCase),
 		exact("path_trailing_slash", &syntax.ExactSlash),
 		exact("path_parameters", &syntax.ExactParameters),
-		strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingNames[:])))
+		strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingWords)))
 	return paths
 }
 
-// exactNames are the values of path_case, path_trailing_slash and path_parameters.
-var exactNames = []string{"ignore", "exact"}
-
 // except reads one exception, or a list of them. It returns the lists of paths.
-func (r *reader) except(n *yaml.Node, rule *Rule) (paths []pathList) {
+func (r *reader) except(n *yaml.Node, to *rule.Rule) (paths []pathList) {
 	const hint = "write except: {paths: [/health]}"
 	nodes := []*yaml.Node{n}
 	if strictyaml.IsSequence(strictyaml.Resolve(n)) {
 		nodes = r.Sequence(n, "except", hint, "leave except out to except nothing")
 	}
-	rule.Except = make([]Match, len(nodes))
+	to.Except = make([]rule.Match, len(nodes))
 	for i, each := range nodes {
-		m, before := &rule.Except[i], len(r.Errs)
-		if r.Mapping(each, "except", hint, r.matchFields(m, &paths)); m.all() && len(r.Errs) == before {
+		m, before := &to.Except[i], len(r.Errs)
+		if r.Mapping(each, "except", hint, r.matchFields(m, &paths)); m.Empty() && len(r.Errs) == before {
 			r.Fail(each, hint, "an empty exception would except every request")
 		}
 	}
@@ -55,7 +53,7 @@ type pathList struct {
 }
 
 // normalize brings p into the normal form of syntax.
-func (r *reader) normalize(p pathList, syntax PathSyntax) {
+func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
 	if len(*p.paths) == 0 {
 		return
 	}
@@ -68,7 +66,7 @@ func (r *reader) normalize(p pathList, syntax PathSyntax) {
 	}
 	normal, seen := (*p.paths)[:0], make(map[string]bool, len(*p.paths))
 	for _, path := range *p.paths {
-		if path = syntax.normalPattern(path); !seen[path] {
+		if path = syntax.Normal(path); !seen[path] {
 			normal, seen[path] = append(normal, path), true
 		}
 	}
@@ -76,7 +74,7 @@ func (r *reader) normalize(p pathList, syntax PathSyntax) {
 }
 
 // matchFields are the keys of a match and of an exception. They read into m, and append to paths.
-func (r *reader) matchFields(m *Match, paths *[]pathList) []strictyaml.Field {
+func (r *reader) matchFields(m *rule.Match, paths *[]pathList) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "hosts", Read: func(n *yaml.Node) {
 			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
@@ -129,7 +127,9 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 
 // host checks a host and returns its canonical form.
 func (r *reader) host(n *yaml.Node, host string) (string, bool) {
-	name, wildcard := strings.CutPrefix(lower(strings.TrimSuffix(withoutPort(host), ".")), "*.")
+	canonical := rule.Request{Host: host, Path: "/"}
+	canonical.Canonicalize(rule.ClientPrefix{})
+	name, wildcard := strings.CutPrefix(canonical.Host, "*.")
 	hint := ""
 	switch addr, err := netip.ParseAddr(host); {
 	case host == "*":
@@ -138,7 +138,7 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 		hint = fmt.Sprintf("write an IPv6 address in brackets: [%s]", host)
 	case strings.Contains(host, "/"):
 		hint = "write the host alone, without scheme and path"
-	case withoutPort(host) != host:
+	case strings.Count(host, ":") == 1 || strings.Contains(host, "]:"):
 		hint = "leave the port out: a rule concerns every port of a host"
 	case strings.ContainsFunc(name, func(c rune) bool { return c > 127 }):
 		hint = "write an internationalised name as browsers send it, in its xn-- form"
@@ -146,8 +146,8 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 		hint = `"*." at the beginning stands for any subdomain; there is no other wildcard`
 	case strings.HasPrefix(name, ".") && isHostname(name[1:]):
 		hint = fmt.Sprintf("did you mean %q?", "*"+name)
-	case isHostname(name) || !wildcard && isBracketed(name):
-		return canonicalHost(host), true
+	case isHostname(name) && !strings.HasSuffix(host, "..") || !wildcard && isBracketed(host):
+		return canonical.Host, true
 	default:
 		hint = `write a name such as example.com or "*.example.com", or an address`
 	}
@@ -162,7 +162,7 @@ func isHostname(s string) bool {
 			return false
 		}
 	}
-	return len(s) <= maxHost
+	return len(s) <= 253 // the maximum in the DNS
 }
 
 // isBracketed reports whether s is an IPv6 address in brackets.
@@ -192,9 +192,10 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	if wildcard {
 		rest = "x" // so that /a/.* is valid, for all files that begin with a dot
 	}
-	canonical := canonicalPath(prefix + rest)
+	canonical := rule.Request{Path: prefix + rest}
+	canonical.Canonicalize(rule.ClientPrefix{})
 	switch {
-	case path == "*" || prefix+rest == canonical && !strings.ContainsAny(prefix, "*?#"):
+	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
 		return path, true
 	case !strings.HasPrefix(path, "/"):
 		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", strictyaml.Quote("/"+path)), "%s is not a path", strictyaml.Quote(path))
@@ -203,7 +204,7 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	case strings.Contains(prefix, "*"):
 		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is not a path", strictyaml.Quote(path))
 	default:
-		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+strictyaml.Quote(strings.TrimSuffix(canonical, rest)+path[len(prefix):]), "%s matches no request", strictyaml.Quote(path))
+		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+strictyaml.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", strictyaml.Quote(path))
 	}
 	return "", false
 }

@@ -1,4 +1,4 @@
-package rule
+package rulefile
 
 import (
 	"fmt"
@@ -11,12 +11,13 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A reader reads a rules file or a part of one. Rules share equal values, to save memory.
 type reader struct {
 	strictyaml.Document
-	contents
+	collected
 	loader *loader
 	known  map[string]any // by key, what rules share
 	key    []byte
@@ -50,6 +51,22 @@ func intern[V any](r *reader, v V) V {
 	return v
 }
 
+// Words of rules files.
+var (
+	actionWords    = words(rule.Close, rule.Action.String)
+	onFailureWords = words(rule.FailClosed, rule.OnFailure.String)
+	readingWords   = words(rule.ReadURL, rule.PathReading.String)
+	kindWords      = words(rule.First, rule.Kind.String) // the first is empty
+)
+
+// words returns the words of the values up to last.
+func words[T ~uint8](last T, word func(T) string) (list []string) {
+	for value := range last + 1 {
+		list = append(list, word(value))
+	}
+	return list
+}
+
 // parents maps keys that are easily written a level too high or too low to the keys they belong under.
 var parents = map[string]string{
 	"hosts": "match", "methods": "match", "paths": "match",
@@ -63,8 +80,8 @@ var parents = map[string]string{
 func (r *reader) fields() []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "rules", Read: r.ruleList},
-		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", Allowed) }},
-		{Name: "deny", Read: func(n *yaml.Node) { r.accessList(n, "deny", Denied) }},
+		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", rule.Allowed) }},
+		{Name: "deny", Read: func(n *yaml.Node) { r.accessList(n, "deny", rule.Denied) }},
 		{Name: "networks", Read: r.networkSets},
 		{Name: "labels", Read: r.labelSets},
 	}
@@ -80,72 +97,72 @@ func (r *reader) ruleList(n *yaml.Node) {
 }
 
 func (r *reader) rule(n *yaml.Node) {
-	rule := &Rule{File: r.File, Line: n.Line + r.Offset, Action: Block, Response: new(Response)}
-	id := r.place(n)
+	to := &rule.Rule{File: r.File, Line: n.Line + r.Offset, Action: rule.Block, Response: new(rule.Response)}
+	one := readRule{Rule: to, id: r.place(n)}
 	var paths []pathList
 	var counting, body *yaml.Node // of count_while_mitigated and of the response
 	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
-		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { rule.ID, id = r.identifier(n, "id"), r.place(n) }},
-		{Name: "match", Read: func(n *yaml.Node) { paths = append(paths, r.match(n, rule)...) }},
-		{Name: "except", Read: func(n *yaml.Node) { paths = append(paths, r.except(n, rule)...) }},
-		{Name: "count", Read: func(n *yaml.Node) { r.count(n, rule) }},
+		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { to.ID, one.id = r.identifier(n, "id"), r.place(n) }},
+		{Name: "match", Read: func(n *yaml.Node) { paths = append(paths, r.match(n, to)...) }},
+		{Name: "except", Read: func(n *yaml.Node) { paths = append(paths, r.except(n, to)...) }},
+		{Name: "count", Read: func(n *yaml.Node) { r.count(n, to) }},
 		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
-			rule.Characteristics = r.characteristicList(n)
+			to.Characteristics = r.characteristicList(n)
 		}},
-		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { rule.Limits = r.limitList(n) }},
+		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
 		{Name: "overrides", Read: func(n *yaml.Node) {
-			rule.Overrides = r.fileName(n, "overrides", "plans.csv")
-			r.plans = append(r.plans, overridesUse{rule, r.place(n)})
+			to.Overrides = r.fileName(n, "overrides", "plans.csv")
+			r.plans = append(r.plans, overridesUse{to, r.place(n)})
 		}},
 		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
-			rule.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
+			to.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
 		}},
 		{Name: "count_while_mitigated", Read: func(n *yaml.Node) {
-			rule.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
+			to.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
 			counting = n
 		}},
-		strictyaml.Whole(&r.Document, "min_clients", "", &rule.MinClients, 1, MaxClients),
-		strictyaml.Word(&r.Document, "action", &rule.Action, actionNames[:]),
-		{Name: "response", Read: func(n *yaml.Node) { body = r.response(n, rule.Response) }},
-		strictyaml.Word(&r.Document, "on_failure", &rule.OnFailure, onFailureNames[:]),
+		strictyaml.Whole(&r.Document, "min_clients", "", &to.MinClients, 1, rule.MaxClients),
+		strictyaml.Word(&r.Document, "action", &to.Action, actionWords),
+		{Name: "response", Read: func(n *yaml.Node) { body = r.response(n, to.Response) }},
+		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, onFailureWords),
 		{Name: "enabled", Read: func(n *yaml.Node) {
-			rule.Disabled = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
+			one.disabled = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
 		}},
 	}) {
 		return
 	}
 	for _, p := range paths {
-		r.normalize(p, rule.PathSyntax)
+		r.normalize(p, to.PathSyntax)
 	}
-	if rule.CountWhileMitigated && rule.CountsAnswer() {
+	if to.CountWhileMitigated && to.CountsAnswer() {
 		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
-			map[bool]string{true: "statuses", false: "cost_header"}[rule.Statuses != nil])
+			map[bool]string{true: "statuses", false: "cost_header"}[to.Statuses != nil])
 	}
-	r.checkShared(n, rule)
-	if rule.Action == ShadowBan && rule.Response.Filled {
+	r.checkShared(n, to)
+	if to.Action == rule.ShadowBan && to.Response.Filled {
 		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its body has {id} or {retry_after}")
 	}
-	rule.Response = intern(r, rule.Response.complete(rule.Action, body != nil))
-	r.rules, r.ids = append(r.rules, rule), append(r.ids, id)
+	to.Response = intern(r, complete(*to.Response, to.Action, body != nil))
+	r.rules = append(r.rules, one)
 }
 
 // checkShared refuses settings that contradict the number of clients that share a key.
-func (r *reader) checkShared(n *yaml.Node, rule *Rule) {
-	if len(rule.Characteristics) == 0 { // an error already
+func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
+	if len(to.Characteristics) == 0 { // an error already
 		return
 	}
-	shed := rule.Action == Shed
-	if (shed || rule.MinClients > 0) && rule.Width() == 0 {
+	shed := to.Action == rule.Shed
+	if (shed || to.MinClients > 0) && to.Width() == 0 {
 		what := "min_clients is"
 		if shed {
 			what = "action: shed is"
 		}
 		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
 	}
-	if shed && rule.CountsAnswer() {
+	if shed && to.CountsAnswer() {
 		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
 	}
-	if shed && slices.ContainsFunc(rule.Limits, func(l Limit) bool { return l.SubWindows > 1 }) {
+	if shed && slices.ContainsFunc(to.Limits, func(l rule.Limit) bool { return l.SubWindows > 1 }) {
 		r.Fail(n, "leave sub_windows out: their counts end too soon above the threshold", "a rule with sub_windows cannot have action: shed")
 	}
 }
@@ -162,36 +179,36 @@ func (r *reader) identifier(n *yaml.Node, what string) string {
 			ok = false
 		}
 	}
-	if !ok || id == "" || len(id) > MaxID {
-		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", MaxID), "%s cannot be %s", what, strictyaml.Quote(id))
+	if !ok || id == "" || len(id) > rule.MaxID {
+		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", rule.MaxID), "%s cannot be %s", what, strictyaml.Quote(id))
 	}
 	return id
 }
 
 // count reads which requests a rule counts, and how much each counts.
-func (r *reader) count(n *yaml.Node, rule *Rule) {
+func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 	if r.Mapping(n, "count", "write count: {statuses: [401, 403]}, or count: {cost: 10}", []strictyaml.Field{
-		strictyaml.Whole(&r.Document, "cost", "", &rule.Cost, 1, MaxCost),
+		strictyaml.Whole(&r.Document, "cost", "", &to.Cost, 1, rule.MaxCost),
 		{Name: "cost_header", Read: func(n *yaml.Node) {
 			name, ok := r.Text(n, "cost_header")
 			if ok && !httpguts.ValidHeaderFieldName(name) {
 				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", strictyaml.Quote(name))
 			}
-			rule.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
+			to.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
 		}},
-		{Name: "statuses", Read: func(n *yaml.Node) { rule.Statuses = r.statuses(n) }},
+		{Name: "statuses", Read: func(n *yaml.Node) { to.Statuses = r.statuses(n) }},
 	}) && len(strictyaml.Resolve(n).Content) == 0 {
 		r.Fail(n, "leave count out to count every request once", "count is empty")
 	}
 }
 
 // statuses reads a list of statuses and of classes of them.
-func (r *reader) statuses(n *yaml.Node) *Statuses {
-	s := new(Statuses)
+func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
+	s := new(rule.Statuses)
 	for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
 		first, number := statusClass(strictyaml.Resolve(each)), 100
 		if first == 0 {
-			status, _ := r.Integer(each, "a status", MinStatus, MaxStatus)
+			status, _ := r.Integer(each, "a status", rule.MinStatus, rule.MaxStatus)
 			first, number = int(status), 1
 		}
 		for status := first; status > 0 && status < first+number; status++ {
@@ -199,7 +216,7 @@ func (r *reader) statuses(n *yaml.Node) *Statuses {
 				r.Fail(each, "remove one of them", "the status %d is listed twice", status)
 				break
 			}
-			s.add(status)
+			s.Add(status)
 		}
 	}
 	return intern(r, s)
@@ -207,7 +224,7 @@ func (r *reader) statuses(n *yaml.Node) *Statuses {
 
 // statusClass returns the first status of the class n, such as 4xx, or 0 if n is not a class.
 func statusClass(n *yaml.Node) (first int) {
-	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+MinStatus/100 || n.Value[0] > '0'+MaxStatus/100 {
+	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+rule.MinStatus/100 || n.Value[0] > '0'+rule.MaxStatus/100 {
 		return 0
 	}
 	return int(n.Value[0]-'0') * 100
@@ -221,15 +238,15 @@ func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Du
 		r.Fail(place, hint, "%s is %s, not a duration", what, strictyaml.KindOf(n))
 		return 0, false
 	}
-	d, err := ParseDuration(n.Value)
+	d, err := strictyaml.ParseDuration(n.Value, time.Second)
 	_, digits := strictyaml.ParseDigits(n.Value)
 	switch {
 	case digits && n.Value != "0":
 		r.Fail(place, fmt.Sprintf("write the unit: %ss, %sm, %sh or %sd", n.Value, n.Value, n.Value, n.Value), "%s has no unit", what)
 	case err != nil:
 		r.Fail(place, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
-	case d < low || d > MaxPeriod:
-		r.Fail(place, fmt.Sprintf("it is from %s to %s", FormatDuration(low), FormatDuration(MaxPeriod)), "%s cannot be %s", what, n.Value)
+	case d < low || d > rule.MaxPeriod:
+		r.Fail(place, fmt.Sprintf("it is from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
 	default:
 		return d, true
 	}

@@ -1,4 +1,4 @@
-package rule_test
+package rulefile_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 func TestCheckNodes(t *testing.T) {
@@ -26,12 +26,12 @@ func TestCheckNodes(t *testing.T) {
 		{"more nodes than there are", "[{threshold: 50, period: 1m, sub_windows: 2}]", 1 << 30,
 			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 2 sub-windows, which are for at most 536870912 nodes, and the PoP may have 1073741824 (write sub_windows: 1)"},
 	} {
-		set, err := rule.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+tt.limits+"}]"))
+		set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+tt.limits+"}]"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := set.CheckNodes(tt.nodes); err != nil {
+		if err := rulefile.CheckNodes(set, tt.nodes); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {
@@ -44,7 +44,7 @@ func TestCheckNodes(t *testing.T) {
 func TestMostNodesOfTheSchema(t *testing.T) {
 	for fields, want := range map[int]int{6: 128, 5: 512, 4: 8192} {
 		layout, _ := counter.LayoutOf(fields)
-		if got := layout.MostNodes(); got != want || !strings.Contains(string(rule.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rule.Schema), fmt.Sprintf("%d for %d", fields, want)) {
+		if got := layout.MostNodes(); got != want || !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d for %d", fields, want)) {
 			t.Errorf("%d sub-windows are for %d nodes, the schema says otherwise", fields, got)
 		}
 	}
@@ -56,12 +56,12 @@ func TestCheckNodesOfManyRules(t *testing.T) {
 	for i := range 30 {
 		text += fmt.Sprintf("  - {id: r%d, characteristics: [ip], limits: [{threshold: 5, period: 1m, sub_windows: 6}]}\n", i)
 	}
-	set, err := rule.Parse("rules.yaml", []byte(text))
+	set, err := rulefile.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var errs rule.Errors
-	if err := set.CheckNodes(200); !errors.As(err, &errs) || len(errs) != 21 || errs[19].Line != 21 || errs[20].Message != "too many errors; the rest is not shown" {
+	var errs rulefile.Errors
+	if err := rulefile.CheckNodes(set, 200); !errors.As(err, &errs) || len(errs) != 21 || errs[19].Line != 21 || errs[20].Message != "too many errors; the rest is not shown" {
 		t.Errorf("30 rules do not fit: %v", err)
 	}
 }

@@ -1,7 +1,8 @@
-package rule_test
+package rulefile_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
+	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -28,7 +31,7 @@ var prefixes = cmpopts.EquateComparable(netip.Prefix{})
 func statuses(list ...int) *rule.Statuses {
 	var s rule.Statuses
 	for _, status := range list {
-		s[(status-rule.MinStatus)/64] |= 1 << ((status - rule.MinStatus) % 64)
+		s.Add(status)
 	}
 	return &s
 }
@@ -241,7 +244,7 @@ rules:
 func TestParseValid(t *testing.T) {
 	for _, test := range valid {
 		t.Run(test.name, func(t *testing.T) {
-			set, err := rule.Parse("r.yaml", []byte(test.text))
+			set, err := rulefile.Parse("r.yaml", []byte(test.text))
 			if err != nil {
 				t.Fatalf("Parse(%q) = %v, want no error", test.text, err)
 			}
@@ -262,7 +265,7 @@ func TestParseValid(t *testing.T) {
 func TestParseInvalid(t *testing.T) {
 	for _, test := range invalid {
 		t.Run(test.name, func(t *testing.T) {
-			set, err := rule.Parse("r.yaml", []byte(test.text))
+			set, err := rulefile.Parse("r.yaml", []byte(test.text))
 			if err == nil {
 				t.Fatalf("Parse(%q) = %d rules, want an error", test.text, len(set.Rules()))
 			}
@@ -277,12 +280,12 @@ func TestParseInvalid(t *testing.T) {
 // checkErrors checks that err are Errors, in order and with places in text.
 func checkErrors(t *testing.T, text string, err error) {
 	t.Helper()
-	var errs rule.Errors
+	var errs rulefile.Errors
 	if !errors.As(err, &errs) || len(errs) == 0 {
 		t.Fatalf("Parse(%q) = %#v, want Errors", text, err)
 	}
 	lines := 1 + strings.Count(text, "\n") + strings.Count(text, "\r") + strings.Count(text, "\u0085") + strings.Count(text, "\u2028") + strings.Count(text, "\u2029")
-	before := &rule.Error{}
+	before := &rulefile.Error{}
 	for i, e := range errs {
 		if e.Message == "" || e.File != "r.yaml" {
 			t.Errorf("Parse(%q): error %d is %#v, want file and message", text, i, e)
@@ -325,8 +328,8 @@ func TestExcerpt(t *testing.T) {
 		{"middle of a long line", long, 15, "…" + long[139:297] + "…\n" + strings.Repeat(" ", 80) + "^"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := rule.Parse("r.yaml", []byte(test.text))
-			var errs rule.Errors
+			_, err := rulefile.Parse("r.yaml", []byte(test.text))
+			var errs rulefile.Errors
 			if !errors.As(err, &errs) || len(errs) <= test.error {
 				t.Fatalf("Parse(%q) = %v, want at least %d errors", test.text, err, test.error+1)
 			}
@@ -336,7 +339,7 @@ func TestExcerpt(t *testing.T) {
 		})
 	}
 	t.Run("end of a long line", func(t *testing.T) {
-		e := rule.Error{Line: 1, Column: 501, Source: strings.Repeat("x", 500)}
+		e := rulefile.Error{Line: 1, Column: 501, Source: strings.Repeat("x", 500)}
 		if got, want := e.Excerpt(), "…"+strings.Repeat("x", 159)+"\n"+strings.Repeat(" ", 160)+"^"; got != want {
 			t.Errorf("Excerpt\ngot:\n%s\nwant:\n%s", got, want)
 		}
@@ -350,8 +353,8 @@ func TestParseGivesUp(t *testing.T) {
 		"rules":    "rules: [" + strings.Repeat("x, ", 10_000) + "]\n",
 		"keys":     "{" + strings.Repeat("x: y, ", 10_000) + "}\n",
 	} {
-		_, err := rule.Parse("r.yaml", []byte(text))
-		var errs rule.Errors
+		_, err := rulefile.Parse("r.yaml", []byte(text))
+		var errs rulefile.Errors
 		if !errors.As(err, &errs) || len(errs) != strictyaml.MaxErrors+1 || errs[0].Column > 10 {
 			t.Errorf("10,000 errors in %s are reported as %d, the first %v; want the first %d, and that there are more", name, len(errs), errs[0], strictyaml.MaxErrors)
 		}
@@ -359,8 +362,8 @@ func TestParseGivesUp(t *testing.T) {
 }
 
 func TestErrorsUnwrap(t *testing.T) {
-	_, err := rule.Parse("r.yaml", []byte("allow: [x]\ndeny: [y]\n"))
-	var first *rule.Error
+	_, err := rulefile.Parse("r.yaml", []byte("allow: [x]\ndeny: [y]\n"))
+	var first *rulefile.Error
 	if !errors.As(err, &first) || first.Line != 1 || first.Column != 9 {
 		t.Errorf("errors.As(%v) = %v, want the error at 1:9", err, first)
 	}
@@ -369,7 +372,7 @@ func TestErrorsUnwrap(t *testing.T) {
 // Rules share equal values.
 func TestParseShares(t *testing.T) {
 	one := `characteristics: [ip, header:x], limits: [{threshold: 5, period: 1m}], count: {statuses: [401]}, match: {methods: [GET], paths: [/a], hosts: [a, b]}`
-	set, err := rule.Parse("r.yaml", []byte("rules:\n- {id: a, "+one+"}\n- {id: b, "+one+"}\n"))
+	set, err := rulefile.Parse("r.yaml", []byte("rules:\n- {id: a, "+one+"}\n- {id: b, "+one+"}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +385,7 @@ func TestParseShares(t *testing.T) {
 
 // Quotes in names must not make different lists look alike.
 func TestParseSharesOnlyWhatIsEqual(t *testing.T) {
-	set, err := rule.Parse("r.yaml", []byte(`
+	set, err := rulefile.Parse("r.yaml", []byte(`
 rules:
 - {id: a, characteristics: ["query:a\0false\0query:b"], limits: [{threshold: 5, period: 1m}], match: {paths: ["/a\0/b"]}}
 - {id: b, characteristics: ["query:a", "query:b"], limits: [{threshold: 5, period: 1m}], match: {paths: ["/a", "/b"]}}
@@ -406,16 +409,16 @@ func TestDuration(t *testing.T) {
 		"0": 0, "0s": 0, "0d0h": 0, "1s": time.Second, "90s": 90 * time.Second, "1m30s": 90 * time.Second,
 		"1h": time.Hour, "7d": 168 * time.Hour, "1d1s": 24*time.Hour + time.Second, "36h": 36 * time.Hour, "10000d": 240000 * time.Hour,
 	} {
-		got, err := rule.ParseDuration(text)
+		got, err := strictyaml.ParseDuration(text, time.Second)
 		if err != nil || got != want {
 			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
 		}
-		if again, err := rule.ParseDuration(rule.FormatDuration(want)); err != nil || again != want {
+		if again, err := strictyaml.ParseDuration(rule.FormatDuration(want), time.Second); err != nil || again != want {
 			t.Errorf("ParseDuration(FormatDuration(%v) = %q) = %v, %v", want, rule.FormatDuration(want), again, err)
 		}
 	}
 	for _, text := range []string{"", "1", "00", "s", "1x", "1.5s", "-1s", "+1s", " 1s", "1s ", "1 s", "1s1m", "1m1m", "01s", "500ms", "1µs", "10001d", "99999999999999999999s"} {
-		if got, err := rule.ParseDuration(text); err == nil {
+		if got, err := strictyaml.ParseDuration(text, time.Second); err == nil {
 			t.Errorf("ParseDuration(%q) = %v, want an error", text, got)
 		}
 	}
@@ -445,7 +448,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		set, err := rule.Parse("r.yaml", text)
+		set, err := rulefile.Parse("r.yaml", text)
 		if err != nil {
 			if set != nil {
 				t.Fatalf("Parse(%q) = a set and %v", text, err)
@@ -462,7 +465,7 @@ func FuzzParse(f *testing.F) {
 					t.Fatalf("Parse(%q): rule %d has the limit %v", text, i, l)
 				}
 			}
-			if text := r.Describe() + strings.Join(set.Notes(r), ""); strings.Contains(text, "%!") {
+			if text := describe.Rule(r) + strings.Join(describe.Notes(set, r), ""); strings.Contains(text, "%!") {
 				t.Fatalf("Parse(%q): rule %d is described by %q", text, i, text)
 			}
 		}
@@ -471,15 +474,27 @@ func FuzzParse(f *testing.F) {
 
 // A disabled rule is checked like the others, but does not belong to the set.
 func TestDisabledRules(t *testing.T) {
-	set, err := rule.Parse("r.yaml", []byte("rules:\n- {id: a, enabled: false, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"+
-		"- {id: b, enabled: true, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"))
+	dir := write(t, map[string]string{"r.yaml": "rules:\n- {id: a, enabled: false, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n" +
+		"- {id: b, enabled: true, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"})
+	all, err := rulefile.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules := set.Rules(); len(rules) != 1 || rules[0].ID != "b" || rules[0].Index != 0 {
+	if rules := all.Set.Rules(); len(rules) != 1 || rules[0].ID != "b" || rules[0].Index != 0 {
 		t.Errorf("rules %v, want b alone", rules)
 	}
-	if aside := set.Disabled(); len(aside) != 1 || aside[0].ID != "a" {
+	if aside := all.Disabled; len(aside) != 1 || aside[0].ID != "a" {
 		t.Errorf("set aside: %v, want a", aside)
 	}
+}
+
+func ExampleError_Excerpt() {
+	_, err := rulefile.Parse("rules.yaml", []byte("rules:\n- id: login\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 60}]\n"))
+	for _, e := range err.(rulefile.Errors) {
+		fmt.Printf("%v\n%s\n", e, e.Excerpt())
+	}
+	// Output:
+	// rules.yaml:4:35: period has no unit (write the unit: 60s, 60m, 60h or 60d)
+	//   limits: [{threshold: 5, period: 60}]
+	//                                   ^
 }
