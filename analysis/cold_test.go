@@ -29,9 +29,10 @@ func TestDeferredRequests(t *testing.T) {
 		durations := func(name string, of ...time.Duration) time.Duration { return rapid.SampledFrom(of).Draw(t, name) }
 		o := PoPOptions{
 			Nodes: rapid.IntRange(1, 4).Draw(t, "nodes"), Shards: rapid.IntRange(1, 3).Draw(t, "shards"),
-			Spread: rapid.SampledFrom([]Spread{ByConnection, ByRequest}).Draw(t, "spread"),
-			Lag:    durations("lag", 0, 20*time.Millisecond, 300*time.Millisecond, 2*time.Second, time.Hour),
-			Skew:   durations("skew", 0, 0, 700*time.Millisecond, 3*time.Second),
+			Spread:  rapid.SampledFrom([]Spread{ByConnection, ByRequest}).Draw(t, "spread"),
+			Lag:     durations("lag", 0, 20*time.Millisecond, 300*time.Millisecond, 2*time.Second, time.Hour),
+			Skew:    durations("skew", 0, 0, 700*time.Millisecond, 3*time.Second),
+			waiting: rapid.SampledFrom([]int{50, 500}).Draw(t, "waiting"),
 		}
 		var pops [2]*Simulation
 		var mitigated [2][]string

@@ -22,7 +22,7 @@ func TestMemoryDependsOnActiveClients(t *testing.T) {
 	}
 	begin := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	const perSecond = 10
-	for i := range 20_000 {
+	for i := range 8_000 {
 		e := accesslog.Entry{Time: begin + int64(i)*1e6/perSecond, Client: fmt.Sprint(i / 4), Path: "/"}
 		s.Decide(&e)
 	}

@@ -269,9 +269,9 @@ func bursts(seed uint64, n int) (entries []accesslog.Entry) {
 // A simulated node without a lag decides every request like a real one.
 func TestSimulationEqualsNode(t *testing.T) {
 	all := map[string]float64{}
-	for seed := range uint64(4) {
+	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			for verdict, n := range sameAsNode(t, manyRules, 2, bursts(seed, 4000)) {
+			for verdict, n := range sameAsNode(t, manyRules, 2, bursts(seed, 2000)) {
 				all[verdict] += n
 			}
 		})
@@ -294,7 +294,7 @@ func TestSimulationEqualsNodeOnTraces(t *testing.T) {
 			verdicts := sameAsNode(t, `rules:
   - {id: short, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}
   - {id: long, characteristics: [ip], limits: [{threshold: 50, period: 1m}, {threshold: 300, period: 15m}], mitigation_timeout: 10m}
-`, 1, firstOf(t, file, 2000))
+`, 1, firstOf(t, file, 800))
 			if verdicts["short blocked"] == 0 {
 				t.Errorf("nothing was blocked: %v", verdicts)
 			}

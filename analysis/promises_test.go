@@ -58,7 +58,7 @@ func drawnPoP(t *rapid.T) analysis.PoPOptions {
 			For:   time.Duration(rapid.IntRange(0, 20_000).Draw(t, "for ms")) * time.Millisecond,
 		})
 	}
-	return o
+	return o.WithWaiting(rapid.SampledFrom([]int{20, 200}).Draw(t, "waiting"))
 }
 
 // A client whose estimate would never exceed the threshold without lag or loss is never refused, whatever the lag

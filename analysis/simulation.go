@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,10 @@ type PoPOptions struct {
 
 	// Seed determines the nodes of requests.
 	Seed uint64
+
+	// waiting is the maximum number of pending counts of a node: half of its queue's size, so that no count is
+	// dropped. If zero, 8192. Tests with fewer counts save memory.
+	waiting int
 }
 
 const maxParts = 1000 // of nodes and of shards: each needs memory
@@ -63,7 +68,7 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	case o.Spread > ByRequest:
 		return o, fmt.Errorf("analysis: unknown spread %d", o.Spread)
 	}
-	o.Nodes, o.Shards = max(1, o.Nodes), max(1, o.Shards)
+	o.Nodes, o.Shards, o.waiting = max(1, o.Nodes), max(1, o.Shards), cmp.Or(o.waiting, 8192)
 	for _, l := range o.Losses {
 		if l.Shard < 0 || l.Shard >= o.Shards {
 			return o, fmt.Errorf("analysis: shard %d cannot fail: there are only %d", l.Shard+1, o.Shards)
@@ -128,10 +133,6 @@ type message struct {
 	at     int64
 	packet []byte
 }
-
-// maxWaiting is the maximum number of pending counts of a node: half of its queue's size, so that no count is
-// dropped.
-const maxWaiting = 8192
 
 // never is later than any time of a log.
 const never = 1<<63 - 1
@@ -201,7 +202,7 @@ func (s *Simulation) queue(rules *rule.Set) int {
 	if s.o.Lag == 0 {
 		return 16 * min(len(rules.Rules())+1, 1<<10)
 	}
-	return 2*maxWaiting + 16*len(rules.Rules())
+	return 2*s.o.waiting + 16*len(rules.Rules())
 }
 
 // clock returns the time on n's clock at a time of the log.
@@ -252,7 +253,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	n.waiting += counted
 	switch {
 	case counted == 0:
-	case s.o.Lag == 0 || n.waiting >= maxWaiting:
+	case s.o.Lag == 0 || n.waiting >= s.o.waiting:
 		s.count(n)
 		s.advance(s.now) // without a lag, records arrive before the next request
 	case n.flush == never:

@@ -71,7 +71,11 @@ func TestOracleNamesFaults(t *testing.T) {
 		{"one innocent client is refused", &limiter{quotas: []*quota{ten(0)}, refuses: "10.0.0.3"}, []string{judge.RefusesSome}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			log := test.attack(t, load.Options{Source: trafficSource(t), Duration: 25 * time.Second, Return: true})
+			lasts := 16 * time.Second
+			if test.name == "reports nothing remaining" { // which is wrong only if the client's next request passes
+				lasts = 25 * time.Second
+			}
+			log := test.attack(t, load.Options{Source: trafficSource(t), Duration: lasts, Return: true})
 			s, err := log.Score(load.OracleOptions{Rules: test.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
@@ -126,14 +130,14 @@ func TestUnavailable(t *testing.T) {
 // The exact decisions equal those of a replay of the run's log.
 func TestExactDecisionsMatchReplay(t *testing.T) {
 	l := &limiter{quotas: []*quota{ten(5 * time.Second)}}
-	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second, Return: true})
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 20 * time.Second, Return: true})
 	rules := l.rules(t)
 	s, err := log.Score(load.OracleOptions{Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := replay(t, log, rules)
-	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 1000 {
+	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 400 {
 		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the oracle says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
 	}
 	if s.Rules[0].ExactRefused != s.Exact {

@@ -18,7 +18,7 @@ import (
 // The page reports the faults of a limiter, too.
 func TestPage(t *testing.T) {
 	l := &limiter{quotas: []*quota{ten(5 * time.Second)}, deaf: 2}
-	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 40 * time.Second})
+	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 20 * time.Second})
 	r := log.Report()
 	var err error
 	if r.Score, err = log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond}); err != nil {

@@ -129,8 +129,13 @@ func recordIn(h *hdrhistogram.Histogram, micros int64) {
 	_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
 }
 
+// quantileMS returns a quantile in milliseconds.
+func quantileMS(h *hdrhistogram.Histogram, percent float64) float64 {
+	return float64(h.ValueAtQuantile(percent)) / 1e3
+}
+
 func latencyOf(h *hdrhistogram.Histogram) Latency {
-	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e3 }
+	at := func(percent float64) float64 { return quantileMS(h, percent) }
 	if h.TotalCount() == 0 {
 		return Latency{}
 	}
@@ -162,10 +167,10 @@ func (p *parts) end(t *Timeline) {
 	point.NodesP99MS = make([]float64, len(p.now))
 	together := newHistogram(2)
 	for i, h := range p.now {
-		if h == nil {
+		if h == nil || h.TotalCount() == 0 {
 			continue
 		}
-		point.NodesP99MS[i] = latencyOf(h).P99MS
+		point.NodesP99MS[i] = quantileMS(h, 99)
 		together.Merge(h)
 		p.all[i].Merge(h)
 		h.Reset()

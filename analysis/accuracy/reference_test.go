@@ -77,7 +77,11 @@ func TestReference(t *testing.T) {
 				}
 			}
 			arrivals := trace.Arrivals(t, name)
-			report := measure(t, arrivals, accuracy.Options{Limits: limits, Estimators: []string{"weighted"}})
+			o := accuracy.Options{Limits: limits, Estimators: []string{"weighted"}}
+			if name == "bplogs" {
+				o.Phases = 2
+			}
+			report := measure(t, arrivals, o)
 			var got []string
 			for _, r := range report.Results {
 				got = append(got, row(r))
@@ -91,6 +95,11 @@ func TestReference(t *testing.T) {
 				if !strings.Contains(head, fact) {
 					t.Errorf("%q is not in %q", fact, head)
 				}
+			}
+			if name == "bplogs" {
+				spread := measure(t, arrivals, accuracy.Options{Limits: limits, Estimators: append(o.Estimators, subWindows...), Spread: true})
+				checkSensitivity(t, report, spread)
+				checkSubWindows(t, spread)
 			}
 		})
 	}
@@ -137,20 +146,29 @@ func limitNamed(t *testing.T, name string) accuracy.Limit {
 	return accuracy.Limit{}
 }
 
-// Requests are spread over their second, and windows begin half a period later.
-func TestReferenceSensitivity(t *testing.T) {
+// of returns the result of an estimator for a limit.
+func of(t *testing.T, r *accuracy.Report, l accuracy.Limit, estimator string) accuracy.Result {
+	t.Helper()
+	i := slices.IndexFunc(r.Results, func(r accuracy.Result) bool {
+		return r.Limit == l.Threshold && int64(r.PeriodS)*1e6 == l.Period && r.Estimator == estimator
+	})
+	if i < 0 {
+		t.Fatalf("no result of %s for %v", estimator, l)
+	}
+	return r.Results[i]
+}
+
+// checkSensitivity checks what changes if requests are spread over their second, or if windows begin half a period
+// later.
+func checkSensitivity(t *testing.T, inSeconds, spread *accuracy.Report) {
+	t.Helper()
 	short := func(r accuracy.Result) string {
 		return fmt.Sprintf("%d+%d = %.4f%%, err %.2f (%+.2f)", r.WronglyAllowed, r.WronglyLimited, r.WrongPct,
 			inPercent(r.MeanAbsRelErr), inPercent(r.MeanSignedRelErr))
 	}
-	arrivals := trace.Arrivals(t, "bplogs")
-	o := accuracy.Options{Limits: limits, Estimators: []string{"weighted"}, Phases: 2}
-	plains := measure(t, arrivals, o).Results
-	o.Spread = true
-	spreads := measure(t, arrivals, o).Results
 	for _, row := range rows(t, "Sensitivity", "bplogs") {
-		i := slices.Index(limits, limitNamed(t, row[1]))
-		plain, spread := plains[i], spreads[i]
+		l := limitNamed(t, row[1])
+		plain, spread := of(t, inSeconds, l, "weighted"), of(t, spread, l, "weighted")
 		if got, want := short(plain), row[2]; got != want {
 			t.Errorf("%s: %s, want %s", row[1], got, want)
 		}
@@ -173,16 +191,16 @@ func TestReferenceSensitivity(t *testing.T) {
 	}
 }
 
-// Sub-windows have their own length. If the period is not a multiple of it, the reference begins them at other
-// times.
-func TestReferenceSubWindows(t *testing.T) {
-	names := []string{"sub_windows_1", "sub_windows_2", "sub_windows_3", "sub_windows_6", "sub_windows_10", "sub_windows_60"}
-	arrivals := trace.Arrivals(t, "bplogs")
-	results := measure(t, arrivals, accuracy.Options{Limits: limits, Estimators: names, Spread: true}).Results
+var subWindows = []string{"sub_windows_1", "sub_windows_2", "sub_windows_3", "sub_windows_6", "sub_windows_10", "sub_windows_60"}
+
+// checkSubWindows checks estimates from sub-windows, which have their own length. If the period is not a multiple of
+// it, the reference begins them at other times.
+func checkSubWindows(t *testing.T, spread *accuracy.Report) {
+	t.Helper()
 	for _, row := range rows(t, "More counters", "bplogs") {
 		l := limitNamed(t, row[1])
-		at := slices.Index(limits, l) * len(names)
-		for i, r := range results[at : at+len(names)] {
+		for i, name := range subWindows {
+			r := of(t, spread, l, name)
 			if l.Period%int64(r.Counters-1) != 0 {
 				continue
 			}

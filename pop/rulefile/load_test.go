@@ -306,8 +306,9 @@ func TestLoadInPartsOnlyWhatIsLarge(t *testing.T) {
 func TestLoadLarge(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString("allow: [192.0.2.1]\nrules:\n")
+	const largeFile = 4 << 20 // that is read in parts
 	n := 0
-	for ; text.Len() < 5<<20; n++ {
+	for ; text.Len() < largeFile; n++ {
 		fmt.Fprintf(&text, "  - id: r%d\n    match: {hosts: [h%d.example]}\n    characteristics: [ip]\n    limits: [{threshold: %d, period: 1m}]\n", n, n, n%3+1)
 	}
 	file := filepath.Join(write(t, map[string]string{"rules.yaml": text.String()}), "rules.yaml")
