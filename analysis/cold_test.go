@@ -49,7 +49,7 @@ func TestDeferredRequests(t *testing.T) {
 			}
 		}
 		pops[1].cold.bounds = nil
-		for i, e := range drawEntries(t, 300, clients) {
+		for i, e := range drawEntries(t, 180, clients) {
 			got, want := pops[0].Decide(&e), pops[1].Decide(&e)
 			if got.Verdict != want.Verdict || got.Rule != want.Rule || !got.Deadline().Equal(want.Deadline()) {
 				t.Fatalf("request %d: %v by %v until %v, want %v by %v until %v", i, got.Verdict, got.Rule, got.Deadline(), want.Verdict, want.Rule, want.Deadline())

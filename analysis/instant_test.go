@@ -175,7 +175,7 @@ func TestInstantPoPEqualsNode(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		decide := likeNode(t, drawRules(t, dir))
-		for _, e := range drawEntries(t, 150, []byte{1, 1, 1, 2, 8, 9}) {
+		for _, e := range drawEntries(t, 120, []byte{1, 1, 1, 2, 8, 9}) {
 			decide(&e)
 		}
 	})

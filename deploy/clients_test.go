@@ -168,15 +168,17 @@ func (p prometheus) checkAlerts() {
 	})
 }
 
-// checkDashboard checks that every query of the dashboard has a result with the labels of its legend. It keeps
-// sending requests by ask, since a counter that has not grown for a minute has no rate.
+// checkDashboard checks that every query of the dashboard has a result with the labels of its legend. Until it has,
+// it sends requests by ask, since a counter that has not grown for a minute has no rate.
 func (p prometheus) checkDashboard(ask func()) {
 	p.t.Helper()
 	for _, q := range dashboard(p.t) {
 		var got []series
 		eventually(p.t, "the query has a result: "+q.Expr, func() bool {
-			ask()
 			got = p.query(strings.ReplaceAll(q.Expr, "$__rate_interval", "1m"))
+			if len(got) == 0 {
+				ask()
+			}
 			return len(got) > 0
 		})
 		for _, label := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(q.LegendFormat, -1) {

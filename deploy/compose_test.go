@@ -114,7 +114,7 @@ func TestCompose(t *testing.T) {
 	}
 
 	// Both are back. A node is ready once it knows the mitigations.
-	p.compose("start", "edge-2", "memcached-2")
+	p.docker("start", p.container("edge-2"), p.container("memcached-2"))
 	p.waitHealthy()
 	for _, node := range nodes {
 		eventually(t, node+" sees three members again", func() bool { return innocent.metric(node, "edge_gossip_members") == "3" })

@@ -97,11 +97,13 @@ func TestShardsComeAndGo(t *testing.T) {
 	var load sync.WaitGroup
 	for i, n := range p.nodes {
 		load.Go(func() {
+			pause := time.NewTicker(20 * time.Millisecond)
+			defer pause.Stop()
 			for request := 0; ; request++ {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-pause.C:
 				}
 				switch n.statusFor(innocent(i, request)) {
 				case http.StatusOK:
@@ -204,7 +206,7 @@ func TestRollingRestart(t *testing.T) {
 			defer transport.CloseIdleConnections()
 			client := &http.Client{Transport: transport, Timeout: patience}
 			// Some clients pause between requests, so their connections are idle for a while.
-			tick := time.NewTicker(time.Duration(1+i*i*i) * time.Millisecond)
+			tick := time.NewTicker(time.Duration(20+i*i*i) * time.Millisecond)
 			defer tick.Stop()
 			for request := 0; ; request++ {
 				select {

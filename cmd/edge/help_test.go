@@ -97,7 +97,7 @@ origin: http://127.0.0.1:3000
 	if strings.HasPrefix(example, "edge load") {
 		server := httptest.NewServer(http.NotFoundHandler())
 		defer server.Close()
-		example = strings.NewReplacer("http://127.0.0.1:8080", server.URL, "-d 10s", "-d 1s", "--duration 10s", "-d 1s").Replace(example) // another test runs it in full
+		example = strings.NewReplacer("http://127.0.0.1:8080", server.URL, "-d 10s", "-d 500ms", "--duration 10s", "-d 500ms", "-d 2s", "-d 500ms").Replace(example) // another test runs it in full
 	}
 	// Their ports may be in use on this machine.
 	env := []string{"EDGE_LISTEN=127.0.0.1:0"}
@@ -105,6 +105,7 @@ origin: http://127.0.0.1:3000
 	if args[1] == "healthcheck" {
 		env = []string{"EDGE_METRICS_LISTEN=" + asked.metrics}
 	}
+	example = strings.Replace(example, "--generate attack", "--generate attack --requests 1000", 1)
 	demonstrates := strings.Contains(example, "--demo")
 	example = strings.Replace(example, "--demo", "--demo=1s", 1) // another test runs it in full
 	serves := !demonstrates && args[0] == "edge" && (args[1] == "node" || args[1] == "pop" || args[1] == "shard")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -24,7 +25,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RUNTIME_DIRECTORY") == "" { // otherwise this process is a command of a test
 		var err error
 		if run.dir, err = os.MkdirTemp("", "edge-test"); err == nil {
-			err = os.Setenv("RUNTIME_DIRECTORY", run.dir)
+			err = errors.Join(os.Setenv("RUNTIME_DIRECTORY", run.dir),
+				os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")) // by default the race detector sleeps for a second
 		}
 		if err != nil {
 			panic(err)

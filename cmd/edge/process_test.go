@@ -281,7 +281,7 @@ func try(c *http.Client, url string) (answer, error) {
 // eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	harness.Until(t, what, patience, 2*time.Millisecond, ok)
+	harness.Until(t, what, patience, 50*time.Millisecond, ok)
 }
 
 // metrics reads a page of metrics.

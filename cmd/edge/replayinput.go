@@ -32,6 +32,7 @@ type inputFlags struct {
 	tempDir  string
 	workers  int
 	progress bool
+	buffer   int // number of entries held back to sort them; 0: accesslog's default
 }
 
 func (f *inputFlags) flags() *pflag.FlagSet {
@@ -82,7 +83,7 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	}
 	in := &input{files: files, stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
-		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir,
+		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir, Buffer: f.buffer,
 	})
 	return in, err
 }

@@ -1,45 +1,41 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
 // A log that is too far out of order to be sorted in memory is sorted on disk without being asked to.
 func TestSortAuto(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "late.log")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := bufio.NewWriter(f)
-	const lines = 1_200_000 // one million fit into memory
+	var log strings.Builder
+	const lines = 100_000
 	for i := range lines {
-		fmt.Fprintf(w, "%d\tc%d\n", 1_500_000_000+i/100, i%7)
+		fmt.Fprintf(&log, "%d\tc%d\n", 1_500_000_000+i/100, i%7)
 	}
-	fmt.Fprintln(w, "1400000000\tlate")
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for sort, wantCode := range map[string]int{"auto": 0, "memory": 1} {
-		var stdout, stderr bytes.Buffer
-		if code := run([]string{"replay", "--json", "--sort", sort, "--temp-dir", t.TempDir(), file}, &stdout, &stderr); code != wantCode {
-			t.Fatalf("--sort %s: exit code %d, want %d\n%s", sort, code, wantCode, &stderr)
-		}
-		if wantCode != 0 {
-			continue
-		}
-		var o overview
-		if err := json.Unmarshal(stdout.Bytes(), &o); err != nil || o.Requests != lines+1 || o.Clients != 8 || o.From.Unix() != 1_400_000_000 {
-			t.Errorf("--sort %s: %d requests of %d clients from %v on, %v", sort, o.Requests, o.Clients, o.From, err)
+	write(t, file, log.String()+"1400000000\tlate\n")
+	for sort, sorted := range map[string]bool{"auto": true, "memory": false} {
+		f := &inputFlags{sort: sort, tempDir: t.TempDir(), buffer: 1000}
+		var stderr bytes.Buffer
+		var read int
+		var first int64
+		err := f.read([]string{file}, 0, nil, &stderr, func(in *input) error {
+			read = 0
+			return in.arrivals(t.Context(), func(as []accesslog.Arrival) error {
+				if read == 0 {
+					first = as[0].Time / 1e6
+				}
+				read += len(as)
+				return nil
+			})
+		})
+		if (err == nil) != sorted || sorted && (read != lines+1 || first != 1_400_000_000) {
+			t.Errorf("--sort %s: %d requests from %d on, %v", sort, read, first, err)
 		}
 	}
 }
