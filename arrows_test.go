@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	".":                   {"pop", "pop/proxy", "pop/rule", "pop/rulefile"}, // for other programs
 	"analysis":            {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rulefile", "pop/vote"},
 	"analysis/accuracy":   {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
-	"analysis/cases":      {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/strictyaml", "pop/limit", "pop/rule"},
+	"analysis/cases":      {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/prose", "internal/strictyaml", "pop/limit", "pop/rule"},
 	"analysis/client":     {"analysis/accesslog"},
 	"analysis/decisions":  {"analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/decision", "pop/rule", "pop/rule/describe"},
 	"analysis/exact":      {},
@@ -34,16 +34,16 @@ var arrows = map[string][]string{
 	"async":               {},
 	"load":                {"analysis", "analysis/accesslog", "analysis/page", "load/judge", "load/mix"},
 	"load/judge":          {"pop/rule"}, // and nothing else that nodes count or decide by, ever
-	"load/mix":            {"internal/strictyaml"},
+	"load/mix":            {"internal/prose", "internal/strictyaml"},
 	"ring":                {},
 	"counter":             {},
 	"counter/memcached":   {"counter"},
 	"counter/shard":       {},
 	"mitigation":          {"counter"},
 	"pop/rule":            {"counter"},
-	"pop/rule/describe":   {"counter", "internal/strictyaml", "pop/rule"},
-	"pop/rule/translate":  {"internal/strictyaml", "pop/rule", "pop/rulefile"},
-	"pop/rulefile":        {"counter", "internal/strictyaml", "pop/rule"},
+	"pop/rule/describe":   {"counter", "internal/prose", "pop/rule"},
+	"pop/rule/translate":  {"internal/prose", "internal/strictyaml", "pop/rule", "pop/rulefile"},
+	"pop/rulefile":        {"counter", "internal/prose", "internal/strictyaml", "pop/rule"},
 	"pop/count":           {"async", "counter", "counter/memcached", "mitigation", "pop/rule", "ring"},
 	"pop/decision":        {"counter", "pop/rule", "pop/rule/describe"},
 	"pop/limit":           {"counter", "mitigation", "pop/count", "pop/decision", "pop/rule"},
@@ -67,8 +67,9 @@ var arrows = map[string][]string{
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests
 	"internal/trace":      {"analysis/accesslog"},           // for tests
 	"internal/lograte":    {},                               // for log lines that outsiders can cause
-	"internal/strictyaml": {},                               // for files of rules and of what belongs to them
-	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},
+	"internal/strictyaml": {"internal/prose"},               // for files of rules and of what belongs to them
+	"internal/prose":      {},                               // for the words of errors and descriptions
+	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/prose", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},
 }
 
 // A listed is what go list says of a package.

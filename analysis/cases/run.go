@@ -10,6 +10,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/limit"
 	"github.com/edgelimit/edge/pop/rule"
@@ -81,7 +82,7 @@ func (c *Cases) checkRules(rules *rule.Set) error {
 	for _, t := range c.cases {
 		for _, g := range t.groups {
 			if g.rule != "" && !slices.Contains(ids, g.rule) {
-				doc.Fail(g.ruleAt, strictyaml.Suggest(g.rule, ids), "there is no rule %q", g.rule)
+				doc.Fail(g.ruleAt, prose.Suggest(g.rule, ids), "there is no rule %q", g.rule)
 			}
 		}
 	}

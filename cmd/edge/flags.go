@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -118,7 +118,7 @@ func oneOf(words ...string) func(string) error {
 		if slices.Contains(words, text) {
 			return nil
 		}
-		return errors.New("must be " + strictyaml.EnumerateAll(words, "or"))
+		return errors.New("must be " + prose.EnumerateAll(words, "or"))
 	}
 }
 

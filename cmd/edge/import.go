@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/rule/translate"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -58,7 +58,7 @@ func runImport(cmd *cobra.Command, args []string, output string) error {
 	case len(args) == 0:
 		return usageError{errors.New("no kind given"), "the kinds are " + strings.Join(kinds, ", ")}
 	case !slices.Contains(kinds, args[0]):
-		return usageError{fmt.Errorf("unknown kind %q", args[0]), strictyaml.Suggest(args[0], kinds)}
+		return usageError{fmt.Errorf("unknown kind %q", args[0]), prose.Suggest(args[0], kinds)}
 	case len(args) == 1:
 		return usageError{errors.New("no file given"), fmt.Sprintf("edge import %s FILE", args[0])}
 	case args[0] == "nginx" && len(args) > 2:

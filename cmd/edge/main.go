@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
 )
@@ -153,7 +154,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return noArgs(cmd, args)
 	}
-	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), strictyaml.Suggest(args[0], names)}
+	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), prose.Suggest(args[0], names)}
 }
 
 // noArgs returns an error if there are arguments.
@@ -184,7 +185,7 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // meant returns a hint that suggests the word in words that was probably meant, or "".
 func meant(word string, words []string) string {
-	if guess := strictyaml.Guess(word, words); guess != "" {
+	if guess := prose.Guess(word, words); guess != "" {
 		return "did you mean " + guess + "?"
 	}
 	return ""

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
@@ -295,7 +296,7 @@ func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
 			continue
 		}
 		// Compared without the common prefix, which would make all names similar.
-		if guess := strictyaml.Guess(strings.TrimPrefix(name, "EDGE_"), mine); guess != "" {
+		if guess := prose.Guess(strings.TrimPrefix(name, "EDGE_"), mine); guess != "" {
 			warnings = append(warnings, usageError{fmt.Errorf("%s is not a setting, and has no effect", name), "did you mean " + variable(guess) + "?"})
 		}
 	}

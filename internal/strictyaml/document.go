@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // MaxErrors is the maximum number of errors that are reported.
@@ -166,7 +168,7 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 	place := n
 	if n = Resolve(n); !IsMapping(n) {
 		if hint == "" {
-			hint = "its keys are " + EnumerateAll(names(fields), "and")
+			hint = "its keys are " + prose.EnumerateAll(names(fields), "and")
 		}
 		d.Fail(place, hint, "%s is %s, not a mapping", what, KindOf(n))
 		return false
@@ -185,7 +187,7 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if at := index(n.Content[i]); at < 0 {
 			key := underscored(Resolve(n.Content[i]).Value)
-			meant = append(meant, Guess(key, names(fields)), d.Parents[key])
+			meant = append(meant, prose.Guess(key, names(fields)), d.Parents[key])
 		} else if first[at] == nil {
 			first[at] = n.Content[i]
 		}
@@ -218,12 +220,12 @@ func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 
 // unknown records an error about a key that is not in fields.
 func (d *Document) unknown(place *yaml.Node, what string, fields []Field) {
-	key, hint := Resolve(place), "the keys are "+EnumerateAll(names(fields), "and")
+	key, hint := Resolve(place), "the keys are "+prose.EnumerateAll(names(fields), "and")
 	if key.Kind != yaml.ScalarNode {
 		d.Fail(place, hint, "a key of %s is %s", what, KindOf(key))
 		return
 	}
-	if best := Guess(underscored(key.Value), names(fields)); best != "" {
+	if best := prose.Guess(underscored(key.Value), names(fields)); best != "" {
 		hint = "did you mean " + best + "?"
 	}
 	if parent := d.Parents[underscored(key.Value)]; parent != "" && slices.Contains(names(fields), parent) {
@@ -231,7 +233,7 @@ func (d *Document) unknown(place *yaml.Node, what string, fields []Field) {
 	} else if key.ShortTag() == "!!merge" {
 		hint = "mappings cannot be merged: write its keys out"
 	}
-	d.Fail(place, hint, "unknown key %s in %s", Quote(key.Value), what)
+	d.Fail(place, hint, "unknown key %s in %s", prose.Quote(key.Value), what)
 }
 
 // Sequence returns the elements of the sequence n, which must not be empty. hint says how to write it,
@@ -254,7 +256,7 @@ func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" && n.Value != "" && len(n.Value) <= 60 {
 		value := n.Value
 		if strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-./") != "" {
-			value = Quote(value)
+			value = prose.Quote(value)
 		}
 		hint = fmt.Sprintf("write a list: [%s]", value)
 	}
@@ -271,7 +273,7 @@ func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
 	}
 	hint := ""
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
-		hint = "quote it: " + Quote(n.Value)
+		hint = "quote it: " + prose.Quote(n.Value)
 	}
 	d.Fail(place, hint, "%s is %s, not a string", what, KindOf(n))
 	return "", false
@@ -282,12 +284,12 @@ func (d *Document) Choice(n *yaml.Node, what string, words []string) int {
 	place := n
 	n = Resolve(n)
 	if !IsString(n) {
-		d.Fail(place, "write "+Enumerate(words, "or"), "%s is %s, not a string", what, KindOf(n))
+		d.Fail(place, "write "+prose.Enumerate(words, "or"), "%s is %s, not a string", what, KindOf(n))
 		return -1
 	}
 	at := slices.Index(words, n.Value)
 	if at < 0 {
-		d.Fail(place, suggest(n.Value, words, "write", "or"), "%s cannot be %s", what, Quote(n.Value))
+		d.Fail(place, cmp.Or(prose.Meant(n.Value, words), "write "+prose.Enumerate(words, "or")), "%s cannot be %s", what, prose.Quote(n.Value))
 	}
 	return at
 }
@@ -381,7 +383,7 @@ func KindOf(n *yaml.Node) string {
 	case "!!timestamp":
 		return "the date " + Short(n.Value)
 	case "!!str", "!!merge":
-		return "the string " + Quote(n.Value)
+		return "the string " + prose.Quote(n.Value)
 	default:
 		return "tagged " + Short(tag)
 	}
@@ -389,7 +391,7 @@ func KindOf(n *yaml.Node) string {
 
 // Short is like Quote, but adds no quotes to words that need none.
 func Short(s string) string {
-	if quoted := Quote(s); s == "" || strings.Contains(s, " ") || quoted != `"`+s+`"` {
+	if quoted := prose.Quote(s); s == "" || strings.Contains(s, " ") || quoted != `"`+s+`"` {
 		return quoted
 	}
 	return s

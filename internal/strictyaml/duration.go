@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 var units = []struct {
@@ -35,7 +37,7 @@ func ParseDuration(s string, finest time.Duration) (time.Duration, error) {
 			next++
 		}
 		if !ok || next == len(units) || units[next].is < finest || n > uint64(maxDuration/units[next].is) {
-			return 0, fmt.Errorf("%s is not a duration such as 10s, 1m, 1h30m or 7d", Quote(s))
+			return 0, fmt.Errorf("%s is not a duration such as 10s, 1m, 1h30m or 7d", prose.Quote(s))
 		}
 		total += time.Duration(n) * units[next].is
 		rest, next = rest[end:], next+1

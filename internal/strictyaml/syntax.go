@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // Parse returns the root of the only YAML document, or nil if there is none. If it records an error, it
@@ -130,7 +132,7 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 		at = err.ContextMark
 	case strings.HasPrefix(said, "unknown anchor '"):
 		name := strings.TrimSuffix(strings.TrimPrefix(said, "unknown anchor '"), "' referenced")
-		message, hint = "a value that begins with * needs quotes", "quote it: "+Quote("*"+name)
+		message, hint = "a value that begins with * needs quotes", "quote it: "+prose.Quote("*"+name)
 	case said == "mapping values are not allowed in this context" && strings.Contains(before, ":"):
 		message, hint = "a second colon is not expected here", "put a text that contains a colon in quotes"
 	case said == "mapping values are not allowed in this context":

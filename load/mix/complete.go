@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -15,7 +16,7 @@ func (r *reader) complete() {
 		r.completeTimes(d)
 		switch d.kinds {
 		case 0:
-			r.Fail(d.place, "give it one of "+strictyaml.EnumerateAll(kindNames(), "and"), "this component has no kind")
+			r.Fail(d.place, "give it one of "+prose.EnumerateAll(kindNames(), "and"), "this component has no kind")
 		case 1:
 			if d.Kind, d.Attack = d.kind.name, d.kind.attack; d.attack != nil {
 				d.Attack = *d.attack
@@ -169,20 +170,20 @@ func (r *reader) share(d *draft) {
 		for _, o := range r.drafts {
 			all = append(all, o.Name)
 		}
-		r.Fail(d.clientsOf, strictyaml.Suggest(name, all), "there is no component %s", strictyaml.Quote(name))
+		r.Fail(d.clientsOf, prose.Suggest(name, all), "there is no component %s", prose.Quote(name))
 		return
 	case r.drafts[at].params.clients == 0:
-		r.Fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", strictyaml.Quote(name))
+		r.Fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", prose.Quote(name))
 		return
 	case r.drafts[at].clientsOf != nil:
-		r.Fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", strictyaml.Quote(name))
+		r.Fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", prose.Quote(name))
 		return
 	case d.addresses != nil:
 		r.Fail(d.addresses, "leave addresses out", "the clients of another component already have addresses")
 	}
 	o := r.drafts[at]
 	if d.Clients > o.Clients {
-		r.Fail(d.clientsOf, "use at most as many", "%s has only %d clients", strictyaml.Quote(name), o.Clients)
+		r.Fail(d.clientsOf, "use at most as many", "%s has only %d clients", prose.Quote(name), o.Clients)
 	}
 	d.First, d.block = o.First, o.block
 }

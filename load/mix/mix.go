@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Mix describes traffic. It is safe for concurrent use as long as its fields do not change.
@@ -96,7 +96,7 @@ func Load(spec string) (*Mix, error) {
 	}
 	text, err := os.ReadFile(spec)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("mix: %w, and no bundled mix has that name: %s", err, strictyaml.Suggest(spec, Names()))
+		return nil, fmt.Errorf("mix: %w, and no bundled mix has that name: %s", err, prose.Suggest(spec, Names()))
 	} else if err != nil {
 		return nil, fmt.Errorf("mix: %w", err)
 	}

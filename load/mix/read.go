@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -66,7 +67,7 @@ func (r *reader) fileFields() []strictyaml.Field {
 		{Name: "start", Read: func(n *yaml.Node) { r.mix.start = r.time(n) }},
 		r.span("duration", "duration: 10m, or how long the traffic is", &r.mix.duration, time.Second, maxDuration),
 		integer(r, "requests", "", &r.mix.Requests, 1, 1<<63),
-		{Name: "components", Need: `components: and a list of them, each with a name and one of ` + strictyaml.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
+		{Name: "components", Need: `components: and a list of them, each with a name and one of ` + prose.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
 			for _, each := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
 				d := &draft{place: each}
 				if r.Mapping(each, "this component", "", r.componentFields(d)) {
@@ -126,7 +127,7 @@ func value[T any](r *reader, n *yaml.Node, what, hint string, fallback T, parse 
 	}
 	v, ok := parse(s)
 	if !ok {
-		r.Fail(n, hint, "%s cannot be %s", what, strictyaml.Quote(s))
+		r.Fail(n, hint, "%s cannot be %s", what, prose.Quote(s))
 		return fallback
 	}
 	return v
@@ -186,10 +187,10 @@ func (r *reader) name(n *yaml.Node) string {
 		return ""
 	}
 	if s == "" || len(s) > 64 || strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-		r.Fail(n, "must be 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", strictyaml.Quote(s))
+		r.Fail(n, "must be 1 to 64 letters, digits, dots, hyphens and underscores", "name cannot be %s", prose.Quote(s))
 	}
 	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Name == s }) {
-		r.Fail(n, "names must be unique", "component %s already exists", strictyaml.Quote(s))
+		r.Fail(n, "names must be unique", "component %s already exists", prose.Quote(s))
 	}
 	return s
 }
@@ -203,15 +204,15 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		p, err := netip.ParsePrefix(s)
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			r.Fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", strictyaml.Quote(s))
+			r.Fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", prose.Quote(s))
 		case p != p.Masked():
-			r.Fail(each, "write "+p.Masked().String(), "%s is an address within a network", strictyaml.Quote(s))
+			r.Fail(each, "write "+p.Masked().String(), "%s is an address within a network", prose.Quote(s))
 		case p.Addr().Is6() && p.Bits() > 64:
-			r.Fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", strictyaml.Quote(s))
+			r.Fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", prose.Quote(s))
 		case p.Bits() < 8:
-			r.Fail(each, "write /8 or more", "%s is too large", strictyaml.Quote(s))
+			r.Fail(each, "write /8 or more", "%s is too large", prose.Quote(s))
 		case slices.ContainsFunc(list, p.Overlaps):
-			r.Fail(each, "leave it out", "%s overlaps an earlier network", strictyaml.Quote(s))
+			r.Fail(each, "leave it out", "%s overlaps an earlier network", prose.Quote(s))
 		default:
 			list = append(list, p)
 		}

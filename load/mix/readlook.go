@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -38,7 +39,7 @@ func (r *reader) words(name string, to *[]string, example, of string, valid func
 		for _, each := range r.Sequence(n, name, "write a list: ["+example+"]", "") {
 			s, ok := r.Text(each, "an entry of "+name)
 			if ok && !valid(s) {
-				r.Fail(each, "must consist of "+of, "an entry of %s cannot be %s", name, strictyaml.Quote(s))
+				r.Fail(each, "must consist of "+of, "an entry of %s cannot be %s", name, prose.Quote(s))
 			}
 			if len(s) > most {
 				r.Fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", name, len(s))

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Format is a log format with one request per line.
@@ -39,7 +39,7 @@ func ParseFormat(name string) (Format, error) {
 	if f := slices.Index(formatNames[:], name); f >= 0 {
 		return Format(f), nil
 	}
-	return 0, fmt.Errorf("mix: unknown format %s: %s", strictyaml.Quote(name), strictyaml.Suggest(name, FormatNames()))
+	return 0, fmt.Errorf("mix: unknown format %s: %s", prose.Quote(name), prose.Suggest(name, FormatNames()))
 }
 
 // WriteOptions configures Write. The zero value writes a trace.

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -55,10 +56,10 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 	kind, name, hasName := strings.Cut(text, ":")
 	at := slices.Index(kindWords, kind)
 	switch {
-	case at < 1 && strictyaml.Guess(kind, kindWords[rule.IP:]) != "":
-		r.Fail(n, fmt.Sprintf("did you mean %s?", strictyaml.Guess(kind, kindWords[rule.IP:])+text[len(kind):]), "unknown characteristic %s", strictyaml.Quote(text))
+	case at < 1 && prose.Guess(kind, kindWords[rule.IP:]) != "":
+		r.Fail(n, fmt.Sprintf("did you mean %s?", prose.Guess(kind, kindWords[rule.IP:])+text[len(kind):]), "unknown characteristic %s", prose.Quote(text))
 	case at < 1:
-		r.Fail(n, "write "+strictyaml.Enumerate(kindForms, "or"), "unknown characteristic %s", strictyaml.Quote(text))
+		r.Fail(n, "write "+prose.Enumerate(kindForms, "or"), "unknown characteristic %s", prose.Quote(text))
 	case !rule.Kind(at).Named() && hasName:
 		r.Fail(n, fmt.Sprintf("write %s alone", kind), "%s takes no name", kind)
 	case rule.Kind(at) == rule.First:
@@ -116,11 +117,11 @@ func (r *reader) named(n *yaml.Node, kind rule.Kind, name string) rule.Character
 	case name == "":
 		r.Fail(n, "write the name", "the name of the %s is empty", strings.Replace(kind.String(), "query", "query parameter", 1))
 	case kind == rule.Network:
-		r.Fail(n, "write network:24/48, with up to 31 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits", strictyaml.Quote(name))
+		r.Fail(n, "write network:24/48, with up to 31 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits", prose.Quote(name))
 	case kind == rule.Header && strings.EqualFold(name, "host"):
 		r.Fail(n, "write host", "the host is a separate characteristic, not a header")
 	default:
-		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", strictyaml.Quote(name), kind)
+		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", prose.Quote(name), kind)
 	}
 	return c
 }

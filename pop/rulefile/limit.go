@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -45,7 +46,7 @@ func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 		v, _ := r.Integer(node, "sub_windows", 1, uint64(counter.MaxFields))
 		n = int(v)
 	} else if auto = value.Value == "auto"; !auto {
-		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", strictyaml.Quote(value.Value))
+		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", prose.Quote(value.Value))
 	}
 	if l.Estimate == counter.Fixed && (auto || n > 1) {
 		r.Fail(node, "leave sub_windows out, or take another estimate", "a fixed window has no sub-windows")

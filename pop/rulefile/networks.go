@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -119,7 +120,7 @@ func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok boo
 	}
 	prefix, err := rule.ParsePrefix(text)
 	if err != nil {
-		r.Fail(n, hintOf(err), "%s %v", strictyaml.Quote(text), err)
+		r.Fail(n, hintOf(err), "%s %v", prose.Quote(text), err)
 	}
 	return prefix, err == nil
 }
@@ -204,10 +205,10 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 			missing, hint = "there are no labels %s", "write labels: at the beginning of a line, and below it "+use.name+": {file: labels.txt}"
 		}
 		if known := names[use.labels]; len(known) > 0 {
-			hint = strictyaml.Suggest(use.name, known)
+			hint = prose.Suggest(use.name, known)
 		}
 		if defined[use.setName] == nil {
-			l.fail(use.place, hint, missing, strictyaml.Quote(use.name))
+			l.fail(use.place, hint, missing, prose.Quote(use.name))
 		}
 	}
 	return networks, labels
@@ -234,9 +235,9 @@ func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
 		prefix, err := rule.ParsePrefix(network)
 		switch {
 		case err != nil:
-			l.fail(at, hintOf(err), "%s %v", strictyaml.Quote(network), err)
+			l.fail(at, hintOf(err), "%s %v", prose.Quote(network), err)
 		case d.labels && label == "":
-			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", strictyaml.Quote(network))
+			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", prose.Quote(network))
 		case len(label) > rule.MaxID:
 			l.fail(at, fmt.Sprintf("write a label of at most %d bytes", rule.MaxID), "a label has %d bytes", len(label))
 		case !set.Add(prefix, unique.Make(label).Value()) && d.labels: // a copy of the label, so that the text is not kept

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -130,7 +131,7 @@ func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool)
 		}
 		n, ok := strictyaml.ParseDigits(text)
 		if !ok || n < 1 || n > rule.MaxThreshold {
-			o.fail(value, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits, or exempt", rule.MaxThreshold), "a threshold cannot be %s", strictyaml.Quote(text))
+			o.fail(value, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits, or exempt", rule.MaxThreshold), "a threshold cannot be %s", prose.Quote(text))
 			return nil, false
 		}
 		if most := at.Counted().Layout.MaxThreshold(); n > most {
@@ -159,7 +160,7 @@ func keyOf(r *rule.Rule, values []string) ([]byte, error) {
 		return prefix.Addr().String(), true
 	})
 	if wrong != nil {
-		return nil, fmt.Errorf("%s %w", strictyaml.Quote(values[i]), wrong)
+		return nil, fmt.Errorf("%s %w", prose.Quote(values[i]), wrong)
 	}
 	if err != nil {
 		return nil, err

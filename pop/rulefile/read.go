@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -180,7 +181,7 @@ func (r *reader) identifier(n *yaml.Node, what string) string {
 		}
 	}
 	if !ok || id == "" || len(id) > rule.MaxID {
-		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", rule.MaxID), "%s cannot be %s", what, strictyaml.Quote(id))
+		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", rule.MaxID), "%s cannot be %s", what, prose.Quote(id))
 	}
 	return id
 }
@@ -192,7 +193,7 @@ func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 		{Name: "cost_header", Read: func(n *yaml.Node) {
 			name, ok := r.Text(n, "cost_header")
 			if ok && !httpguts.ValidHeaderFieldName(name) {
-				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", strictyaml.Quote(name))
+				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", prose.Quote(name))
 			}
 			to.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
 		}},

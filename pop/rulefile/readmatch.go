@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -60,7 +61,7 @@ func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
 	if !syntax.ExactParameters {
 		for _, each := range strictyaml.Resolve(p.node).Content {
 			if path := strictyaml.Resolve(each).Value; strings.Contains(path, ";") {
-				r.Fail(each, "set path_parameters: exact in match; by default what follows a semicolon is ignored", "%s matches no request", strictyaml.Quote(path))
+				r.Fail(each, "set path_parameters: exact in match; by default what follows a semicolon is ignored", "%s matches no request", prose.Quote(path))
 			}
 		}
 	}
@@ -114,7 +115,7 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 		switch {
 		case !ok:
 		case index[text] || index == nil && slices.Contains(list, text):
-			r.Fail(each, "remove one of them", "%s is in %s twice", strictyaml.Quote(text), what)
+			r.Fail(each, "remove one of them", "%s is in %s twice", prose.Quote(text), what)
 		default:
 			list = append(list, text)
 			if index != nil {
@@ -151,7 +152,7 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	default:
 		hint = `write a name such as example.com or "*.example.com", or an address`
 	}
-	r.Fail(n, hint, "%s is not a host", strictyaml.Quote(host))
+	r.Fail(n, hint, "%s is not a host", prose.Quote(host))
 	return "", false
 }
 
@@ -176,9 +177,9 @@ func isBracketed(s string) bool {
 func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 	switch {
 	case !httpguts.ValidHeaderFieldName(method):
-		r.Fail(n, "write a method such as GET or POST", "%s is not a method", strictyaml.Quote(method))
+		r.Fail(n, "write a method such as GET or POST", "%s is not a method", prose.Quote(method))
 	case method != strings.ToUpper(method):
-		r.Fail(n, fmt.Sprintf("did you mean %s? methods are case-sensitive", strings.ToUpper(method)), "%s is not a method", strictyaml.Quote(method))
+		r.Fail(n, fmt.Sprintf("did you mean %s? methods are case-sensitive", strings.ToUpper(method)), "%s is not a method", prose.Quote(method))
 	default:
 		return method, true
 	}
@@ -198,13 +199,13 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
 		return path, true
 	case !strings.HasPrefix(path, "/"):
-		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", strictyaml.Quote("/"+path)), "%s is not a path", strictyaml.Quote(path))
+		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", prose.Quote("/"+path)), "%s is not a path", prose.Quote(path))
 	case strings.ContainsAny(prefix, "?#"):
-		r.Fail(n, "write a path without query and fragment", "%s is not a path", strictyaml.Quote(path))
+		r.Fail(n, "write a path without query and fragment", "%s is not a path", prose.Quote(path))
 	case strings.Contains(prefix, "*"):
-		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is not a path", strictyaml.Quote(path))
+		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is not a path", prose.Quote(path))
 	default:
-		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+strictyaml.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", strictyaml.Quote(path))
+		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
 	}
 	return "", false
 }

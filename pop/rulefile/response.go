@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
 )
@@ -22,7 +23,7 @@ func (r *reader) response(n *yaml.Node, to *rule.Response) (body *yaml.Node) {
 		{Name: "content_type", Read: func(n *yaml.Node) {
 			text, ok := r.Text(n, "content_type")
 			if ok && !isContentType(text) {
-				r.Fail(n, "write a type such as text/html or application/json", "content_type cannot be %s", strictyaml.Quote(text))
+				r.Fail(n, "write a type such as text/html or application/json", "content_type cannot be %s", prose.Quote(text))
 			}
 			to.ContentType = text
 		}},
@@ -47,7 +48,7 @@ func (r *reader) placeholders(n *yaml.Node, body string) (some bool) {
 	for _, name, rest := rule.CutPlaceholder(body); name != ""; _, name, rest = rule.CutPlaceholder(rest) {
 		if slices.Contains(known, name) {
 			some = true
-		} else if meant := strictyaml.Guess(name, known); meant != "" {
+		} else if meant := prose.Guess(name, known); meant != "" {
 			line, column := r.find(n, "{"+name+"}")
 			r.FailAt(line, column, fmt.Sprintf("did you mean {%s}?", meant), "unknown placeholder {%s} in body", name)
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -25,7 +25,7 @@ func Counting(r *rule.Rule) string {
 		for i := range r.Except {
 			list = append(list, match(&r.Except[i], "those"))
 		}
-		b.WriteString(", except " + strictyaml.Enumerate(list, "and") + ",")
+		b.WriteString(", except " + prose.Enumerate(list, "and") + ",")
 	}
 	if r.Statuses != nil {
 		b.WriteString(" that the origin answers with " + statuses(r.Statuses))
@@ -41,7 +41,7 @@ func Rule(r *rule.Rule) string {
 	for _, l := range r.Limits {
 		limits = append(limits, l.String())
 	}
-	b.WriteString(Counting(r) + "; once one has more than " + strictyaml.Enumerate(limits, "or"))
+	b.WriteString(Counting(r) + "; once one has more than " + prose.Enumerate(limits, "or"))
 	if r.MinClients > 1 {
 		fmt.Fprintf(&b, ", from at least %d clients", r.MinClients)
 	}
@@ -81,20 +81,20 @@ func Rule(r *rule.Rule) string {
 func match(m *rule.Match, anyMethod string) string {
 	text := anyMethod
 	if len(m.Methods) > 0 {
-		text = strictyaml.Enumerate(m.Methods, "and") + " requests"
+		text = prose.Enumerate(m.Methods, "and") + " requests"
 	}
 	if len(m.Hosts) > 0 {
-		text += " to " + strictyaml.Enumerate(m.Hosts, "or")
+		text += " to " + prose.Enumerate(m.Hosts, "or")
 	}
 	if len(m.Paths) > 0 {
-		text += " for " + strictyaml.Enumerate(m.Paths, "or")
+		text += " for " + prose.Enumerate(m.Paths, "or")
 	}
 	if len(m.Networks) > 0 {
 		var names []string
 		for _, s := range m.Networks {
 			names = append(names, s.Name)
 		}
-		text += " from " + strictyaml.Enumerate(names, "or")
+		text += " from " + prose.Enumerate(names, "or")
 	}
 	return text
 }
@@ -140,7 +140,7 @@ func paths(s rule.PathSyntax) string {
 		rule.ReadURL:      "as new URL(target, base) reads them",
 	}[s.Reading]
 	if ignored, _ := differences(s); len(ignored) > 0 {
-		how += ", without regard to " + strictyaml.Enumerate(ignored, "and")
+		how += ", without regard to " + prose.Enumerate(ignored, "and")
 	}
 	return "Paths are read " + how + "."
 }
@@ -169,7 +169,7 @@ func key(r *rule.Rule) string {
 	if len(list) == 1 {
 		return list[0]
 	}
-	return "combination of " + strictyaml.Enumerate(list, "and")
+	return "combination of " + prose.Enumerate(list, "and")
 }
 
 // consequence says what happens to the requests of a mitigated key.
@@ -206,7 +206,7 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
 		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
 	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
-	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", strictyaml.Enumerate(exact, "or"))
+	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
 	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
 	note(!path && r.PathSyntax != (rule.PathSyntax{}), "How paths are read has no effect: this rule looks at no path.")
 	notes = append(notes, characteristicNotes(s, r)...)
@@ -251,7 +251,7 @@ func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
 	switch {
 	case len(chosen) > 0:
 		return append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", rule.MaxKeys),
-			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", strictyaml.Enumerate(chosen, "or"), bound(s, r)))
+			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", prose.Enumerate(chosen, "or"), bound(s, r)))
 	case counts(r, rule.IP):
 		return notes
 	case r.Action == rule.Shed:
@@ -323,7 +323,7 @@ func statuses(s *rule.Statuses) string {
 		}
 		i = last + 1
 	}
-	return strictyaml.Enumerate(words, "or")
+	return prose.Enumerate(words, "or")
 }
 
 // Limit says how l is counted. It is empty for the default: whole windows, with the previous one

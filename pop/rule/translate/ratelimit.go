@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/rule"
 )
 
@@ -30,7 +30,7 @@ func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (i
 		case slices.Contains(wrong, name):
 			ignored = append(ignored, name)
 		case !slices.Contains(right, name):
-			return nil, f.fail(kv[0], strictyaml.Suggest(name, right), "unknown key %q in %s", name, what)
+			return nil, f.fail(kv[0], prose.Suggest(name, right), "unknown key %q in %s", name, what)
 		}
 	}
 	return ignored, nil

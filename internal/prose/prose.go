@@ -1,8 +1,8 @@
-package strictyaml
-
-// Words of errors and descriptions: lists, quotes and guesses.
+// Package prose puts lists, quotes and guesses into the sentences of errors and descriptions.
+package prose
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -50,15 +50,17 @@ func Guess(s string, words []string) string {
 	return best
 }
 
-// Suggest returns a hint that names the one of words that s probably means, or all of them.
-func Suggest(s string, words []string) string { return suggest(s, words, "there are", "and") }
-
-// suggest is Suggest with the words that introduce and join a list of all words.
-func suggest(s string, words []string, otherwise, conjunction string) string {
+// Meant returns a hint that names the one of words that s probably means, or "".
+func Meant(s string, words []string) string {
 	if best := Guess(s, words); best != "" {
 		return fmt.Sprintf("did you mean %s?", best)
 	}
-	return otherwise + " " + Enumerate(words, conjunction)
+	return ""
+}
+
+// Suggest returns a hint that names the one of words that s probably means, or all of them.
+func Suggest(s string, words []string) string {
+	return cmp.Or(Meant(s, words), "there are "+Enumerate(words, "and"))
 }
 
 // distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbour to

@@ -1,9 +1,9 @@
-package strictyaml_test
+package prose_test
 
 import (
 	"testing"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 func TestSuggest(t *testing.T) {
@@ -21,12 +21,12 @@ func TestSuggest(t *testing.T) {
 		{"very long", "listenlistenlistenlistenlistenlisten", "there are listen, origin, rules and id"},
 		{"empty", "", "there are listen, origin, rules and id"},
 	} {
-		if got := strictyaml.Suggest(test.word, words); got != test.want {
+		if got := prose.Suggest(test.word, words); got != test.want {
 			t.Errorf("%s: Suggest(%q) = %q, want %q", test.name, test.word, got, test.want)
 		}
 	}
 	many := []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b1", "b2"}
-	if got, want := strictyaml.Suggest("zzz", many), "there are a1, a2, a3, a4, a5, a6, a7 and 4 more"; got != want {
+	if got, want := prose.Suggest("zzz", many), "there are a1, a2, a3, a4, a5, a6, a7 and 4 more"; got != want {
 		t.Errorf("Suggest of %d words = %q, want %q", len(many), got, want)
 	}
 }
