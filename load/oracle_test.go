@@ -137,7 +137,7 @@ func TestExactDecisionsMatchReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := replay(t, log, rules)
-	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 400 {
+	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 300 {
 		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the oracle says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
 	}
 	if s.Rules[0].ExactRefused != s.Exact {
