@@ -307,7 +307,7 @@ func TestDeltaCountsInItsSubWindow(t *testing.T) {
 	})
 }
 
-// A full field is not counted in any more, so that what is not on nodes is not in simulations either.
+// A full field counts nothing more, so simulations lose the same counts as nodes.
 func TestFullFieldsStayAsTheyAre(t *testing.T) {
 	layout, _ := counter.LayoutOf(6)
 	limit := counter.Limit{Threshold: 10, Period: 60e6, Layout: layout}

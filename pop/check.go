@@ -26,7 +26,7 @@ func (o Options) Check() error {
 	return err
 }
 
-// check replaces zero numbers by their defaults and returns all errors, joined.
+// check replaces zero numbers with their defaults and returns all errors, joined.
 func (o *Options) check() error {
 	rows := Settings(o)
 	var errs []error
@@ -171,7 +171,7 @@ func isWildcard(host string) bool {
 func loops(origin, addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	u, badURL := url.Parse(origin)
-	if err != nil || port == "0" || badURL != nil {
+	if err != nil || port == "0" || origin == "" || badURL != nil {
 		return false
 	}
 	if cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]) != port {

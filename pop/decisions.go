@@ -36,5 +36,5 @@ func (n *Node) openDecisionLog() error {
 	if named := new(fs.PathError); errors.As(err, &named) {
 		err = named.Err // the error of the setting already has the file
 	}
-	return &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node writes it, and renames it when it is full"}
+	return &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node must be able to write this file, and to rename it when it is full"}
 }

@@ -40,7 +40,7 @@ type files struct {
 	named []string   // files that the rules files name
 }
 
-// reloads are metrics of the rules.
+// reloads are the metrics of rule reloads.
 type reloads struct{ successful, loaded prometheus.Gauge }
 
 func newReloads(reg prometheus.Registerer) *reloads {
@@ -57,7 +57,7 @@ func newReloads(reg prometheus.Registerer) *reloads {
 	}
 }
 
-// record records that rules were loaded, or why not.
+// record records the result of loading rules.
 func (r *reloads) record(err error) {
 	if err != nil {
 		r.successful.Set(0)

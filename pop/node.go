@@ -253,6 +253,7 @@ func (n *Node) Start() error {
 	}
 	if err != nil {
 		closeAll(listeners)
+		clear(n.addrs)
 		return err
 	}
 	n.state = started
@@ -333,7 +334,7 @@ func (n *Node) readiness() (detail []string, err error) {
 // in force.
 func (n *Node) Reload() error { return n.files.reload() }
 
-// Operator returns what operators can do with the node.
+// Operator returns the operations that operators can carry out on the node, once it has started.
 func (n *Node) Operator() *operate.Operator { return n.operator }
 
 // SetRules replaces the rules of a node without rules files. It returns an error if rules have more sub-windows
@@ -347,7 +348,7 @@ func (n *Node) SetRules(set *rule.Set) error {
 	return nil
 }
 
-// setRules replaces the rules by checked ones.
+// setRules replaces the rules with set, which has been checked.
 func (n *Node) setRules(set *rule.Set) {
 	before := n.operator.Effective()
 	n.limiter.SetRules(set)

@@ -183,7 +183,7 @@ type GossipOptions struct {
 	KeyFile string
 }
 
-// withDefaults checks o and replaces zero values by their defaults.
+// withDefaults checks o and replaces zero values with their defaults.
 func (o Options) withDefaults() (Options, error) {
 	if err := o.check(); err != nil {
 		return o, err

@@ -40,7 +40,7 @@ func newCheck() *cobra.Command {
 		Use:   "check FILE…",
 		Short: "Check rules and explain what they mean",
 		Long: `Check rules, explain each in a sentence, and compute how many requests each lets through in
-the worst case. The exit code is 1 if a rule is invalid. A directory stands for the .yaml
+the worst case. The exit status is 1 if a rule is invalid. A directory stands for the .yaml
 and .yml files in it; all files together are one set.
 
 The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests

@@ -35,8 +35,8 @@ the counts of the other nodes from the key's shard.
 A refused client has the ID in the header Refusal-Id, and in the body where the rule's body
 has {id}. The access log has it too.
 
-An address is enough for rules that count by ip alone. It also finds mitigations of other rules
-if nodes run with --log-clients; otherwise these rules need the values of their characteristics.`,
+An address is enough for rules that count only by ip, network or label. It also finds mitigations
+of other rules if nodes run with --log-clients; otherwise these rules need the values of their characteristics.`,
 		Example: `  edge explain 192.0.2.1
   edge explain 7kq2-m9xd
   edge explain rule=login,ip=192.0.2.1

@@ -24,7 +24,7 @@ func newHealthcheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck [URL]",
 		Short: "Ask a node whether it is ready",
-		Long: `Ask a node whether it is ready, and print its answer. The exit code is 0 if it is ready,
+		Long: `Ask a node whether it is ready, and print its answer. The exit status is 0 if it is ready,
 and 1 if it is not or does not answer. Use it as the health check of containers that have no
 other program.
 

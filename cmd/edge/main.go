@@ -48,7 +48,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "edge",
 		Short: "A rate limiter for the edge of a network",
 		Long: `A rate limiter for the edge of a network. Nodes count each client's requests together in
-memcached, without delaying any request, and refuse clients that exceed a rule from memory.`,
+memcached, without delaying any request, and refuse clients that exceed a rule, from memory.`,
 		Example: `  edge pop
   edge check rules.yaml
   edge node --rules rules.yaml --origin http://127.0.0.1:3000`,

@@ -93,7 +93,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	}
 	tell("READY=1")
 	waitForEnd(ctx, o, hangup, func() error {
-		tell("RELOADING=1")
+		tell(reloading()...)
 		defer tell("READY=1")
 		return n.Reload()
 	})

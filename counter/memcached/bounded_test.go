@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ func TestForgedValues(t *testing.T) {
 		"VALUE " + strings.Repeat("r", 1<<20),
 		strings.Repeat("x", 1<<20),
 	} {
+		var asked atomic.Bool
 		sent := []byte(reply) // not while memory is measured
 		s := memcached.New("s:1", memcached.Options{
 			Timeout: 5 * time.Second,
@@ -32,6 +34,7 @@ func TestForgedValues(t *testing.T) {
 				go func() {
 					defer far.Close()
 					if line, _ := bufio.NewReader(far).ReadString('\n'); strings.HasPrefix(line, "gets ") {
+						asked.Store(true)
 						_, _ = far.Write(sent)
 					}
 				}()
@@ -42,8 +45,8 @@ func TestForgedValues(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		err := s.Update("r", func([]byte) ([]byte, int32) { return nil, 0 })
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, memcached.ErrUnknown) {
-			t.Errorf("%.30q: Update = %v, want ErrUnknown", reply, err)
+		if !errors.Is(err, memcached.ErrUnknown) || !asked.Load() {
+			t.Errorf("%.30q: Update = %v, want ErrUnknown; asked: %t", reply, err, asked.Load())
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 100<<10 {
 			t.Errorf("%.30q: %d bytes are allocated", reply, n)

@@ -60,8 +60,8 @@ func (e *Error) Excerpt() string {
 	return string(source) + "\n" + string(pad) + "^"
 }
 
-// Errors are the errors in some files, in the order of the files and of their lines. If there are more
-// than [MaxErrors], the last one says so instead.
+// Errors are the errors in some files, in the order of the files and of their lines. After the first
+// [MaxErrors], one more error says that the rest is not shown.
 type Errors []*Error
 
 // Error returns the errors, one per line.

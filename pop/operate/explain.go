@@ -19,9 +19,9 @@ import (
 // maxExplained is the maximum number of keys to explain at once.
 const maxExplained = 100
 
-// Explain returns the state of a client, by a key, by the ID of a refusal, by the values of a rule's
-// characteristics, or by an address alone. The last explains each rule that counts by ip alone, and each
-// mitigation that is known to be the client's.
+// Explain returns the state of a client, given by a key, by the ID of a refusal, by a rule and the values of its
+// characteristics, or by an address alone. An address explains each rule that counts only by ip, network or label,
+// and each mitigation that is known to be the client's.
 func (o *Operator) Explain(values map[string]string) (admin.Explanation, error) {
 	now := o.Now()
 	e := admin.Explanation{Keys: []admin.KeyState{}, Needs: []admin.Need{}}
@@ -144,7 +144,7 @@ func (o *Operator) keyOf(values map[string]string) (r, of *rule.Rule, key counte
 func parseKey(text string) (counter.Key, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(counter.Key{}) {
-		return counter.Key{}, admin.Unknown(fmt.Sprintf("pop: %q is not a key, which has 32 hexadecimal digits", text))
+		return counter.Key{}, admin.Unknown(fmt.Sprintf("pop: %q is not a key: a key has 32 hexadecimal digits", text))
 	}
 	return counter.Key(b), nil
 }

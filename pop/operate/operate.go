@@ -1,4 +1,4 @@
-// Package operate carries out what operators ask of a node's mitigations and rules; see admin.Operations.
+// Package operate implements [admin.Operations]: what operators can ask of a node, and change.
 package operate
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/shards"
 )
 
-// An Operator has the operations of the API and the page on a node. Its methods may be called concurrently.
+// An Operator carries out the operations of a node's API and page. Its methods may be called concurrently.
 type Operator struct {
 	Name, Version string // of the node
 	Limiter       *limit.Limiter
@@ -62,12 +62,13 @@ func (o *Operator) Status() admin.Status {
 		if r != nil {
 			id = r.ID
 		}
-		s.Mitigations[id] = n
+		s.Mitigations[id] += n // a reload meanwhile may have replaced the rule
 	}
 	return s
 }
 
-// counts returns the number of records in force by rule, nil if it is not known, and of those in other states.
+// counts returns the number of active records by rule, under nil if the rule is not known, and the numbers of
+// ineffective records and of lifts.
 func (o *Operator) counts() (active map[*rule.Rule]int, ineffectives, lifts int) {
 	active = map[*rule.Rule]int{}
 	for r := range o.Table.All(o.Now()) {
@@ -83,7 +84,7 @@ func (o *Operator) counts() (active map[*rule.Rule]int, ineffectives, lifts int)
 	return active, ineffectives, lifts
 }
 
-// Rules returns the current rules with their figures.
+// Rules returns the current rules, with their active mitigations and requests on this node.
 func (o *Operator) Rules() admin.Rules {
 	active, _, _ := o.counts()
 	all := []admin.Rule{}
@@ -131,7 +132,7 @@ func (o *Operator) Effective() (effective int) {
 	return effective
 }
 
-// Mitigation returns the state of one key.
+// Mitigation returns the mitigation of a key, which is given in hexadecimal.
 func (o *Operator) Mitigation(text string) (m admin.Mitigation, err error) {
 	key, err := parseKey(text)
 	if err != nil {
@@ -201,11 +202,11 @@ func (o *Operator) Lift(l admin.LiftOne) (admin.Lifted, error) {
 		return admin.Lifted{}, err
 	}
 	if _, err = o.Limiter.Lift(key, o.Now()); err == limit.ErrNotMitigated {
-		who := "key " + key.String()
+		text := "key " + key.String() + " is not mitigated"
 		if id, ok := l.Values["rule"]; ok {
-			who = "by rule " + id + ", this client"
+			text = "rule " + id + " does not mitigate this client"
 		}
-		err = admin.Unknown(fmt.Sprintf("pop: %s is not mitigated", who))
+		err = admin.Unknown("pop: " + text)
 	}
 	return admin.Lifted{Key: key.String()}, err
 }
@@ -261,7 +262,7 @@ func (o *Operator) Reload() (admin.Reloaded, error) {
 	return admin.Reloaded{Rules: len(o.Limiter.Rules().Rules())}, err
 }
 
-// Drain removes a shard from the ring, or returns it.
+// Drain takes a shard out of the ring, or puts it back.
 func (o *Operator) Drain(shard string, on bool) error { return o.Ring.Drain(shard, on) }
 
 // Shards returns the shards, in the order of their addresses.

@@ -51,7 +51,7 @@ func (f Fingerprints) shown() map[string]string {
 	return all
 }
 
-// Room returns how many bytes the drains may have.
+// Room returns the maximum size of the drains, in bytes.
 func (s *Status) Room() int { return gossip.MaxStatus - statusHead - 8*len(s.Down) - statusTail }
 
 // Append appends the encoded status to dst.

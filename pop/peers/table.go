@@ -53,7 +53,7 @@ type Table struct {
 	invalid lograte.Limiter // messages that cannot be decoded
 	name    string          // of this node
 	seeks   bool            // whether the node must find peers before it is ready
-	most    atomic.Int32    // maximum number of nodes so far
+	most    atomic.Int32    // greatest number of nodes seen at once
 
 	mu       sync.Mutex                   // guards the fields below
 	names    map[mitigation.NodeID]string // names of known nodes, including this one
@@ -102,8 +102,8 @@ func ID(name string) mitigation.NodeID {
 	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
 }
 
-// Most returns the maximum number of nodes so far, including this one. It never decreases: silent nodes may still
-// count requests.
+// Most returns the greatest number of nodes seen at once, including this one. It never decreases: silent nodes may
+// still count requests.
 func (p *Table) Most() int { return int(p.most.Load()) }
 
 // Received records the status s of a peer; ours is this node's. It reports whether to ask the peer for missing
@@ -184,7 +184,7 @@ func (p *Table) forget(now time.Time) {
 	}
 }
 
-// differing returns the peers whose ith agreement differs from this node's. mu is held.
+// differing returns the peers whose ith fingerprint has differed from this node's for disagreeFor. mu is held.
 func (p *Table) differing(i int) (names []string) {
 	for name, one := range p.peers {
 		if one.reported[i] {
@@ -232,7 +232,8 @@ func (p *Table) States(ours *Status, now time.Time) (all []admin.Node) {
 	return append([]admin.Node{self}, all...)
 }
 
-// Ready returns why a node that started at a time is not ready, and what operators should know if it is.
+// Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node
+// started at started.
 func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/pop/gossip"
+	"github.com/edgelimit/edge/pop/shards"
 )
 
 // newTable returns the table of n1, which logs to log.
@@ -142,8 +143,8 @@ func TestAskPauses(t *testing.T) {
 
 // A status arrives as it was sent, and fits into a packet whatever it says.
 func TestStatus(t *testing.T) {
-	s := Status{Digest: 1, Fingerprints: Fingerprints{2, 3, 4, 5}, Down: make([]uint64, 64), Version: "v1.2.3"}
-	s.Down[63] = 6
+	s := Status{Digest: 1, Fingerprints: Fingerprints{2, 3, 4, 5}, Down: make([]uint64, shards.MaxVotes), Version: "v1.2.3"}
+	s.Down[len(s.Down)-1] = 6
 	s.Drains = bytes.Repeat([]byte("drains.."), s.Room()/8)
 	b := s.Append(nil)
 	if len(b) > gossip.MaxStatus {

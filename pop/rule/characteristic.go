@@ -73,8 +73,8 @@ func (c Characteristic) String() string {
 	return c.Kind.String() + ":" + c.Name
 }
 
-// NewCharacteristic returns the characteristic of a kind with a name, which is "" for kinds without one. It
-// reports false if the kind does not have such names. Labels and alternatives are made without it.
+// NewCharacteristic returns the characteristic of a kind with a name, which is "" for kinds without one. ok
+// is false if the name is invalid for the kind. It does not make labels or alternatives.
 func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 	c = Characteristic{Kind: kind, Name: name}
 	switch kind {
@@ -118,7 +118,7 @@ func (r *Rule) Width() int {
 
 const widest = 35
 
-// Parent reports whether r counts by network or label.
+// Parent reports whether all clients of a network or label share a key of r.
 func (r *Rule) Parent() bool {
 	width := r.Width()
 	return 0 < width && width < widest

@@ -43,9 +43,9 @@ func (l Limit) Resolution() time.Duration {
 	return (l.Period / time.Duration(max(1, l.SubWindows))).Round(time.Millisecond)
 }
 
-// Bound returns how much the requests of one key that pass in any trailing period can count, and the
-// calculation. Each request counts cost. late is how much those count that pass between the one that
-// crosses the threshold and the moment at which every node of the PoP acts on it:
+// Bound returns the maximum total cost of the requests of one key that pass in any trailing period, and the
+// calculation. Each request costs cost. late is the total cost of the requests that pass between the one that
+// crosses the threshold and the moment when every node of the PoP acts on it:
 //
 //	2·(threshold + late) + cost    weighted
 //	2·(threshold + late + cost)    fixed

@@ -21,7 +21,7 @@ type NetworkSet struct {
 }
 
 // Add adds a network, with a label unless that is empty. It reports false if s had the network already.
-// Nothing is added to the sets of a [Set].
+// It must not be called once s is part of a [Set].
 func (s *NetworkSet) Add(prefix netip.Prefix, label string) bool {
 	if label == "" {
 		s.Prefixes = append(s.Prefixes, prefix)
@@ -86,8 +86,9 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// Unmap returns prefix with IPv4 written as IPv6 turned into IPv4, as addresses are for lookups. If prefix
-// also has other IPv6 addresses, it returns an error like those of ParsePrefix.
+// Unmap returns an IPv4-mapped IPv6 prefix as an IPv4 prefix, and any other prefix unchanged; lookups unmap
+// addresses in the same way. If prefix also contains other IPv6 addresses, it returns an error like those of
+// ParsePrefix.
 func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
 	switch addr := prefix.Addr(); {
 	case !addr.Is4In6():

@@ -29,8 +29,8 @@ func NewOverrides(r *Rule, n int) *Overrides {
 	return &Overrides{base: r, secret: secret, plans: make(map[counter.Key]uint16, n), rules: []*Rule{nil}}
 }
 
-// AddPlan returns the number of a plan with the given limits, which have the periods of the rule's. It
-// reports false if there are too many plans.
+// AddPlan adds a plan with the given limits, whose periods must be those of the rule's limits, and returns
+// its number. It reports false if there are too many plans.
 func (o *Overrides) AddPlan(limits []Limit) (plan uint16, ok bool) {
 	if len(o.rules) > math.MaxUint16 {
 		return 0, false
@@ -54,7 +54,7 @@ func (o *Overrides) Add(key []byte, plan uint16) bool {
 	return true
 }
 
-// Base returns the rule that r is in its file: r, unless r has the limits of a key.
+// Base returns the rule as its file defines it: r itself, unless r is a copy with the limits of a key.
 func (r *Rule) Base() *Rule {
 	if r.base != nil {
 		return r.base
@@ -79,8 +79,8 @@ func (s *Set) Override(r *Rule, key []byte) *Rule {
 	return o.rules[plan]
 }
 
-// Overridden returns r with each of the limits in its overrides, the number of keys in them, and how many
-// of these are exempt.
+// Overridden returns a copy of r for each set of limits in its overrides, the number of keys in them, and how
+// many of these are exempt.
 func (s *Set) Overridden(r *Rule) (plans []*Rule, keys, exempt int) {
 	o := s.overrides[r]
 	if o == nil {

@@ -17,12 +17,12 @@ type Request struct {
 	Query  string              // without the question mark
 	Header map[string][]string // keys as net/http spells them; may be nil
 
-	// Malformed says that only Addr is known. Of such requests, rules without a match that count by ip
-	// alone are the only ones that apply.
+	// Malformed says that only Addr is known. The only rules that apply to such a request are those
+	// without a match that count by ip alone.
 	Malformed bool
 
-	// Borrowed says that the strings are valid only until the decision about the request. Whoever keeps
-	// one for longer must copy it.
+	// Borrowed says that the strings are valid only until the decision about the request. Code that
+	// keeps one longer must copy it.
 	Borrowed bool
 
 	client netip.Addr // first address of the client's network

@@ -30,7 +30,7 @@ const (
 	PlaceRetryAfter = "retry_after"
 )
 
-// AppendBody appends the body to dst. It replaces {id} by id and {retry_after} by retryAfter, in seconds.
+// AppendBody appends the body to dst. It replaces {id} with id and {retry_after} with retryAfter, in seconds.
 func (r *Response) AppendBody(dst, id []byte, retryAfter int64) []byte {
 	rest := r.Body
 	for {

@@ -52,7 +52,7 @@ type Parts struct {
 	Note        error  // see Set.Note
 }
 
-// NewSet returns the set of p, whose parts must not be modified afterwards. It numbers the rules.
+// NewSet returns a Set made of p, whose parts must not be modified afterwards. It sets the Index of each rule.
 func NewSet(p Parts) *Set {
 	s := &Set{
 		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash, note: p.Note,

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// ParseCharacteristic parses a characteristic in the form of a word: ip, host, path, method, header:NAME,
+// ParseCharacteristic parses a characteristic written as a string: ip, host, path, method, header:NAME,
 // cookie:NAME, query:NAME, network:24/48. Requests without a value share one count.
 func ParseCharacteristic(text string) (rule.Characteristic, error) {
 	r := new(loader).reader("", nil, 0)

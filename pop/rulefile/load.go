@@ -1,5 +1,5 @@
-// Package rulefile reads rules files, and the files that they name. It checks what they say, and puts errors
-// into words.
+// Package rulefile reads rules files, and the files that they name. It validates them, and reports each error with
+// its place and a hint.
 package rulefile
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Schema is the JSON Schema of a rules file, for editors. It refuses what the parser refuses, except for
+// Schema is the JSON Schema of a rules file, for editors. It rejects what the parser rejects, except for
 // what no schema can express: that IDs and networks are unique, that no two limits have the same period,
 // that hosts and paths are canonical, how long a period is, and how a number is spelled.
 //
@@ -29,15 +29,15 @@ var Schema []byte
 // An Error is an error in a rules file. It says where it is and what to do.
 type Error = strictyaml.Error
 
-// Errors are the errors in some rules files, in the order of the files and of their lines. If there are
-// more than [strictyaml.MaxErrors], the last one says so instead.
+// Errors are the errors in some rules files, in the order of the files and of their lines. After
+// the first [strictyaml.MaxErrors], one more error says that the rest is not shown.
 type Errors = strictyaml.Errors
 
 // Contents are what rules files contain.
 type Contents struct {
 	Set      *rule.Set
 	Disabled []*rule.Rule // those with enabled: false, which are not part of Set
-	Named    []string     // the other files that were read, or not found, because the rules files name them
+	Named    []string     // the other files that the rules files name, whether found or not
 }
 
 // Load reads rules files. In directories, it reads the files that end in .yaml or .yml, in the order of
@@ -65,7 +65,7 @@ func Read(paths ...string) (Contents, error) {
 	return all.contents()
 }
 
-// Parse parses the text of a rules file. Errors call the file name. The text cannot name other files.
+// Parse parses the text of a rules file. name is the name of the file in errors. The text cannot name other files.
 func Parse(name string, text []byte) (*rule.Set, error) {
 	var all loader
 	all.add(name, text, largeFile, partSize)
@@ -128,8 +128,8 @@ type loader struct {
 	files   []strictyaml.Source
 	errs    Errors
 	hyphens strictyaml.Hyphens
-	inFiles bool     // the rules, so that they can name other files
-	named   []string // those files
+	inFiles bool     // whether the rules are in files, so that they can name other files
+	named   []string // files that the rules files name
 
 	mu   sync.Mutex
 	sets map[setName]*rule.NetworkSet

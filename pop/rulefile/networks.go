@@ -39,7 +39,7 @@ type definition struct {
 	at       place // of file
 }
 
-// setOf returns the set with a name, which may be read later.
+// setOf returns the set called name. It may be empty until the definition has been read.
 func (l *loader) setOf(name setName) *rule.NetworkSet {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -46,7 +46,7 @@ type Value struct {
 }
 
 // Set sets the field from texts: exactly one, or any number for a list or map. Its errors, and those of
-// Check, are of type [Error].
+// Check, are of type *[Error].
 func (s Setting) Set(texts []string) error {
 	return s.about(strings.Join(texts, ","), s.Value.set(texts))
 }
@@ -103,7 +103,7 @@ func (e *Error) Error() string {
 	return "pop: " + e.Text(func(name string) string { return name })
 }
 
-// Text returns the error with names as shown returns them, without the hint.
+// Text returns the error without its hint. Settings are named as shown returns them.
 func (e *Error) Text(shown func(name string) string) string {
 	problem := e.Problem
 	if e.Other != "" {
@@ -150,7 +150,7 @@ func Conflict(rows []Setting, setting, problem, other string) error {
 	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
 }
 
-// ListOf is a list of values that parse returns.
+// ListOf returns a Value that is a list. parse parses each element.
 func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 	return Value{Type: "list", given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		list := make([]T, len(texts))
@@ -165,14 +165,15 @@ func ListOf[T any](to *[]T, parse func(string) (T, error)) Value {
 	}}
 }
 
-// List is a list of texts. check returns an error if one is invalid; it may be nil.
+// List returns a Value that is a list of texts. check returns an error if one is invalid; it may be nil.
 func List(to *[]string, check func(string) error) Value {
 	v := ListOf(to, checked(check))
 	v.check = func() (string, error) { return "", v.set(*to) }
 	return v
 }
 
-// Map is a map, given as texts KEY=VALUE in the given form. parse returns the key as it is stored, or an error.
+// Map returns a Value that is a map, given as texts KEY=VALUE, which form describes. parse checks a pair: it returns
+// the key as it is stored, or an error.
 func Map(to *map[string]string, form string, parse func(key, value string) (string, error)) Value {
 	return Value{Type: "map", given: func() bool { return len(*to) > 0 }, set: func(texts []string) error {
 		all := make(map[string]string, len(texts))
@@ -192,7 +193,7 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 	}}
 }
 
-// Parsed is a value that parse returns; kind is its type or unit.
+// Parsed returns a Value that parse parses. kind is its type or unit, otherwise its default.
 func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, error)) Value {
 	return Value{Type: kind, Default: otherwise, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {
@@ -206,7 +207,7 @@ func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, 
 	}}
 }
 
-// Text is a text. check returns an error if it is invalid; it may be nil.
+// Text returns a Value that is a text. check returns an error if it is invalid; it may be nil.
 func Text(to *string, otherwise string, check func(string) error) Value {
 	v := Parsed("text", to, otherwise, checked(check))
 	v.check = func() (string, error) { return *to, v.set([]string{*to}) }
@@ -223,7 +224,7 @@ func checked(check func(string) error) func(string) (string, error) {
 	}
 }
 
-// Bool is true or false.
+// Bool returns a Value that is true or false.
 func Bool(to *bool, otherwise bool) Value {
 	return Parsed("bool", to, strconv.FormatBool(otherwise), func(text string) (bool, error) {
 		v, err := strconv.ParseBool(text)
@@ -234,19 +235,19 @@ func Bool(to *bool, otherwise bool) Value {
 	})
 }
 
-// Int is an integer from low to high, in a unit. If low is 0, the value 0 turns the feature off. The field is
-// then -1 if it is off, and 0 stands for the default.
+// Int returns a Value that is an integer from low to high, in a unit. If low is 0, the value 0 turns the feature off.
+// The field is then -1 if it is off, and 0 stands for the default.
 func Int[T int | int64](to *T, otherwise, low, high T, unit string) Value {
 	return bounded(unit, to, otherwise, strconv.FormatInt(int64(otherwise), 10), low == 0, Whole(low, high))
 }
 
-// Duration is a duration from low to high. If low is 0, the value 0 turns the feature off. The field is then -1
-// if it is off, and 0 stands for the default.
+// Duration returns a Value that is a duration from low to high. If low is 0, the value 0 turns the feature off. The
+// field is then -1 if it is off, and 0 stands for the default.
 func Duration(to *time.Duration, otherwise, low, high time.Duration) Value {
 	return bounded("duration", to, otherwise, shortDuration(otherwise), low == 0, Span(low, high))
 }
 
-// bounded is a value that parse returns. text is otherwise as parse parses it.
+// bounded returns a Value that parse parses. text is otherwise in the form that parse accepts.
 func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise T, text string, canBeOff bool, parse func(string) (T, error)) Value {
 	v := Parsed(kind, to, text, func(text string) (T, error) {
 		v, err := parse(text)

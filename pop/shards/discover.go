@@ -34,8 +34,8 @@ type sighting struct {
 	since         time.Time // when there last changed
 }
 
-// see records the shards that are present at now. It returns the shards that belong in the ring, in order, and
-// when to look again even if nothing changes, 0 for never. The first shards are added at once.
+// see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
+// how long to wait before looking again even if nothing changes, 0 for forever. The first shards are added at once.
 func (s sightings) see(there []string, now time.Time) (ring []string, again time.Duration) {
 	first := len(s) == 0
 	for _, addr := range there {
@@ -88,8 +88,8 @@ func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{meta
 // MembersChanged must be called when a member has joined or left.
 func (w *Watch) MembersChanged() { notify(w.changed) }
 
-// Discover sets the ring to the shards of the members, and of this node, which gossips at addr and whose shard
-// listens at port.
+// Discover sets the ring to this node's shard and those of the members. addr is the address at which this node
+// gossips, port that of its shard.
 func (w *Watch) Discover(addr string, port uint16) {
 	w.own = shardAt(addr, port)
 	w.look(time.Now())
@@ -112,8 +112,8 @@ func (w *Watch) runDiscovery(ctx context.Context) {
 	}
 }
 
-// look sets the shards that belong in the ring at now. It returns after how long to look again, or 0 if only a
-// change of members matters.
+// look sets the ring to the shards that belong in it at now. It returns how long to wait before looking again, or 0
+// if only a change of members matters.
 func (w *Watch) look(now time.Time) (again time.Duration) {
 	there := []string{w.own}
 	for _, m := range w.o.Members() {

@@ -1,5 +1,5 @@
-// Package shards keeps a node's ring in line with its PoP. The ring has the shards that are configured, or those
-// that the nodes embed and announce, except those that operators drain or most nodes find down; see package vote.
+// Package shards keeps a node's ring up to date. The ring has the configured shards, or those that the nodes embed
+// and announce by gossip, without those that operators have drained or most nodes find down; see package vote.
 package shards
 
 import (
@@ -27,12 +27,12 @@ const (
 	// voteInterval is how often the votes are counted.
 	voteInterval = 250 * time.Millisecond
 
-	// failures is the number of probes to a shard that another node votes against: as many as open a breaker by
-	// default.
+	// failures is how often a node probes a shard that another node votes against: as many failures as open a
+	// breaker by default.
 	failures = 3
 
-	// maxVotes is the maximum number of shards that a node votes against.
-	maxVotes = 64
+	// MaxVotes is the maximum number of shards that a node votes against.
+	MaxVotes = 64
 )
 
 // Options configures a Watch. Without Addrs, the node counts in the shard that it embeds, and with Members in those of
@@ -46,7 +46,7 @@ type Options struct {
 	Set        func(shards []count.Shard, out ...string) error // sets the ring; see count.Loop.SetShards
 	Votes      func(now time.Time) [][]uint64                  // the IDs of the shards that each live peer votes against
 	DrainsItem string                                          // where shards with Addrs store the drains
-	Problem    func(text string)                               // called if no live shard is left, and with "" if one is
+	Problem    func(text string)                               // called with a description while no live shard is left because of drains, otherwise with ""
 
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -54,7 +54,7 @@ type Options struct {
 }
 
 // A Watch keeps a node's ring in line with the votes. Its methods may be called concurrently, except Discover, Run
-// and Close, which are called once and in this order. Against, AppendDrains, MergeDrains and States never wait
+// and Close, each of which is called at most once and in this order. Against, AppendDrains, MergeDrains and States never wait
 // for the ring to change.
 type Watch struct {
 	o       Options
@@ -123,7 +123,7 @@ func (w *Watch) Close() error {
 	return errors.Join(errs...)
 }
 
-// replace replaces the shards, and returns when the ring has followed.
+// replace replaces the shards, and returns once the ring has been updated.
 func (w *Watch) replace(addrs []string) {
 	var shards []*memcached.Client
 	for _, addr := range addrs {
@@ -161,7 +161,7 @@ func (w *Watch) all() []*memcached.Client {
 // Against returns the IDs of the shards that this node votes against.
 func (w *Watch) Against() (all []uint64) {
 	for _, s := range w.all() {
-		if s.Down() && len(all) < maxVotes {
+		if s.Down() && len(all) < MaxVotes {
 			all = append(all, vote.ID(s.Addr()))
 		}
 	}
@@ -228,7 +228,7 @@ func (w *Watch) follow() {
 	w.ring, w.out = shards, out
 }
 
-// runFollow sets the ring after drains of other nodes, until ctx is done.
+// runFollow updates the ring when drains from other nodes change it, until ctx is done.
 func (w *Watch) runFollow(ctx context.Context) {
 	for {
 		select {
@@ -282,8 +282,8 @@ func (w *Watch) probe(others [][]uint64) {
 	}
 }
 
-// Drain removes the shard at an address from the ring of all nodes, or returns it if on is false. The other shards
-// take over its keys within a second; see count.Loop.SetShards. It returns when this node's ring has followed.
+// Drain takes the shard at addr out of the ring of all nodes, or puts it back if on is false. The other shards take
+// over its keys within a second; see count.Loop.SetShards. Drain returns once this node's ring has been updated.
 // Configured shards, unlike discovered ones, store the drain, so it survives a restart of all nodes. Nodes without
 // peers learn of it within 30 s.
 func (w *Watch) Drain(addr string, on bool) error {
@@ -305,7 +305,7 @@ func (w *Watch) AppendDrains(dst []byte, longest int) []byte {
 	return w.votes.AppendDrains(dst, longest)
 }
 
-// MergeDrains merges the drains of a peer. If they change the ring, it follows soon afterwards.
+// MergeDrains merges the drains from a peer. If they change the ring, it is updated soon afterwards.
 func (w *Watch) MergeDrains(drains []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,7 +333,7 @@ func (w *Watch) runDrains(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for _, s := range w.all() {
-			// Idle connections may have ended: then the second try dials.
+			// An idle connection may have been closed: then the second attempt dials.
 			if w.keepAt(s) != nil {
 				_ = w.keepAt(s)
 			}
@@ -347,7 +347,7 @@ func (w *Watch) runDrains(ctx context.Context) {
 	}
 }
 
-// keepAt merges the drains that a shard stores with those of this node.
+// keepAt merges the drains stored in s with this node's, and stores the result there.
 func (w *Watch) keepAt(s *memcached.Client) error {
 	err := s.Update(w.o.DrainsItem, func(old []byte) ([]byte, int32) {
 		w.mu.Lock()

@@ -31,8 +31,8 @@ func TestManyShardsDown(t *testing.T) {
 	for _, s := range w.all() {
 		_ = s.Probe() // it fails
 	}
-	if got := len(w.Against()); got != maxVotes {
-		t.Errorf("%d votes, want %d", got, maxVotes)
+	if got := len(w.Against()); got != MaxVotes {
+		t.Errorf("%d votes, want %d", got, MaxVotes)
 	}
 	if states := w.States(); !states[0].Down || !states[0].InRing {
 		t.Errorf("a shard that is down and in the ring is shown as %+v", states[0])

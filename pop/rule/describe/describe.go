@@ -193,7 +193,7 @@ func status(r *rule.Response) string {
 	return strings.TrimSpace(fmt.Sprint(r.Status, " ", http.StatusText(r.Status)))
 }
 
-// Notes returns sentences about what a reader of r, a rule of s, may not expect.
+// Notes returns sentences about effects of r, a rule of s, that its author may not expect.
 func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note := func(applies bool, format string, args ...any) {
 		if applies {
@@ -303,7 +303,10 @@ func characteristic(c rule.Characteristic) string {
 		}
 		return strings.Join(list, ", or else ")
 	}
-	return strings.TrimSpace(kind + " " + c.Name)
+	if c.Kind.Named() {
+		kind += " " + c.Name
+	}
+	return kind
 }
 
 // statuses lists the statuses, and three or more consecutive ones as a range.
