@@ -226,6 +226,7 @@ function offer(what, title, why) {
   $('lift-title').textContent = title
   $('lift-why').textContent = why || ''
   $('lift-problem').textContent = ''
+  $('reason').value = $('lift-secret').value = ''
   $('lift-token').hidden = !!sessionStorage.getItem(secret)
   $('lift-do').textContent = offered.sure ? 'Lift' : 'Count them first'
   $('lift-do').disabled = false
@@ -233,6 +234,8 @@ function offer(what, title, why) {
 }
 $('lift-cancel').addEventListener('click', () => $('lift').close())
 $('lift').addEventListener('close', () => {
+  // The event comes later than the closing: the dialog may be open again, and hold what was typed since.
+  if ($('lift').open) return
   $('reason').value = $('lift-secret').value = ''
   if (document.activeElement === document.body || !document.activeElement) $('mitigations').focus({preventScroll: true})
 })

@@ -236,6 +236,26 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
+// What is typed into a dialog that was closed and opened again at once stays: browsers say later that it was closed.
+func TestDialogOpenedAgain(t *testing.T) {
+	node := serve(t, newFake(3, ""))
+	b := open(t, 1440, "light")
+	b.visit(node.URL + "/?ask=203.0.113.7")
+	b.live()
+	b.until("the story is told", `document.querySelector('#story [data-lift]') !== null`)
+	eval[any](b, `
+		document.getElementById('lift').addEventListener('close', () => { window.toldOfClosing = true })
+		document.querySelector('#story [data-lift]').click()
+		document.getElementById('reason').value = 'the first one'
+		document.getElementById('lift').close()
+		document.querySelector('#story [data-lift]').click()
+		if (document.getElementById('reason').value === '') document.getElementById('reason').value = 'the second one'`)
+	b.until("the browser says that the first one was closed", `window.toldOfClosing`)
+	if reason := eval[string](b, `document.getElementById('reason').value`); reason != "the second one" {
+		t.Errorf("the reason is %q", reason)
+	}
+}
+
 // A node that other machines can reach shows nothing without a token. A token in the URL is removed from it.
 func TestToken(t *testing.T) {
 	f := newFake(3, "")
