@@ -8,13 +8,12 @@ import (
 
 // The causes for which a descriptor cannot be decided.
 const (
-	causeDomain         = "domain"         // the service is for another one
 	causeRule           = "rule"           // it names no rule of the set
 	causeCharacteristic = "characteristic" // it lacks the value of one, or has an invalid one
 	causeAnswer         = "answer"         // its rule counts by the status of an answer
 )
 
-var causes = []string{causeDomain, causeRule, causeCharacteristic, causeAnswer}
+var causes = []string{causeRule, causeCharacteristic, causeAnswer}
 
 type metrics struct {
 	requests  map[rls.RateLimitResponse_Code]prometheus.Counter

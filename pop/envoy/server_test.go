@@ -28,15 +28,11 @@ import (
 func listen(t *testing.T, addr, name string, shards ...string) (*envoy.Server, *grpc.ClientConn) {
 	t.Helper()
 	n := startNode(t, "rules: [{id: client, characteristics: [ip], limits: [{threshold: 20, period: 1h}], action: block, mitigation_timeout: 1h}]", name, shards...)
-	s, err := envoy.New(envoy.Options{Node: n, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ln, err := pop.ListenAt(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := envoy.NewServer(s)
+	server := envoy.NewServer(envoy.New(n, slog.New(slog.DiscardHandler)))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
 	t.Cleanup(func() {

@@ -4,9 +4,7 @@
 package envoy
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -21,41 +19,23 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures a Service. Node is required.
-type Options struct {
-	// Node decides and counts. The caller starts and stops it.
-	Node *pop.Node
-
-	// Domain is the only domain whose requests are limited. If empty, all are, by the same rules.
-	Domain string
-
-	// Headers adds ratelimit-limit, ratelimit-remaining and ratelimit-reset to answers for clients,
-	// and retry-after and refusal-id to refusals.
-	Headers bool
-
-	// Logger logs descriptors that cannot be decided. If nil, slog.Default().
-	Logger *slog.Logger
-}
-
 // A Service implements Envoy's rate limit service. It answers from memory and never waits.
 type Service struct {
 	rls.UnimplementedRateLimitServiceServer
-	o       Options
+	node    *pop.Node
+	logger  *slog.Logger
 	metrics *metrics
 	logs    map[string]*lograte.Limiter // of descriptors that are not limited, by cause
 }
 
-// New returns a Service. Its metrics are among those of the node, which takes one Service.
-func New(o Options) (*Service, error) {
-	if o.Node == nil {
-		return nil, errors.New("envoy: Node is required")
-	}
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	s := &Service{o: o, metrics: newMetrics(o.Node.Registerer()), logs: map[string]*lograte.Limiter{}}
+// New returns a Service that decides and counts by node, which the caller starts and stops. Descriptors that cannot
+// be decided are logged. The metrics of the Service are among those of the node, which takes one Service.
+func New(node *pop.Node, logger *slog.Logger) *Service {
+	s := &Service{node: node, logger: logger, metrics: newMetrics(node.Registerer()), logs: map[string]*lograte.Limiter{}}
 	for _, cause := range causes {
 		s.logs[cause] = &lograte.Limiter{Every: time.Minute}
 	}
-	return s, nil
+	return s
 }
 
 // ShouldRateLimit decides each descriptor by the rule that it names. If any of them is over its
@@ -67,13 +47,13 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	case len(req.GetDescriptors()) == 0:
 		return nil, s.invalid("the request has no descriptors")
 	}
-	rules := s.o.Node.Rules()
+	rules := s.node.Rules()
 	var asks []pop.Ask
 	var of []int // the index of each ask's descriptor
 	for i, d := range req.GetDescriptors() {
-		ask, cause, why := s.ask(rules, req, d)
+		question, cause, why := ask(rules, req, d)
 		if why == nil {
-			asks, of = append(asks, ask), append(of, i)
+			asks, of = append(asks, question), append(of, i)
 			continue
 		}
 		s.metrics.undecided[cause].Inc()
@@ -81,9 +61,9 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 		for _, e := range d.GetEntries() {
 			keys = append(keys, e.GetKey())
 		}
-		s.logs[cause].Log(s.o.Logger, slog.LevelWarn, time.Now(), "a descriptor is not limited", "why", why, "domain", req.GetDomain(), "keys", keys)
+		s.logs[cause].Log(s.logger, slog.LevelWarn, time.Now(), "a descriptor is not limited", "why", why, "domain", req.GetDomain(), "keys", keys)
 	}
-	decided := s.o.Node.DecideBy(asks...)
+	decided := s.node.DecideBy(asks...)
 	answer := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}
 	for range req.GetDescriptors() {
 		answer.Statuses = append(answer.Statuses, &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK})
@@ -91,6 +71,7 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	refused := slices.ContainsFunc(decided, func(a pop.Answer) bool { return a.Verdict.Refused() })
 	if refused {
 		answer.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+		answer.ResponseHeadersToAdd = refusalFields(decided)
 	}
 	for i := range decided {
 		hits := asks[i].Rule.CostOf(asks[i].Times)
@@ -98,9 +79,6 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 			hits = 0 // not counted
 		}
 		answer.Statuses[of[i]] = statusOf(&decided[i], hits)
-	}
-	if s.o.Headers {
-		answer.ResponseHeadersToAdd = append(headers(answer.Statuses), refusalID(decided)...)
 	}
 	s.metrics.requests[answer.OverallCode].Inc()
 	return answer, nil
@@ -113,10 +91,7 @@ func (s *Service) invalid(why string) error {
 }
 
 // ask returns what to ask the node about a descriptor of req, or why it cannot be decided.
-func (s *Service) ask(rules *rule.Set, req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (ask pop.Ask, cause string, why error) {
-	if s.o.Domain != "" && req.GetDomain() != s.o.Domain {
-		return ask, causeDomain, errors.New("the service is for another domain")
-	}
+func ask(rules *rule.Set, req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (question pop.Ask, cause string, why error) {
 	hits := max(1, uint64(req.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
 		hits = own.GetValue() // 0 only asks

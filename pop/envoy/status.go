@@ -53,40 +53,19 @@ func statusOf(a *pop.Answer, hits uint64) *rls.RateLimitResponse_DescriptorStatu
 // seconds rounds d up, so that a client that waits this long does not come too early.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// refusalID returns the field by which clients can say which refusal they mean, of the first of answers that
-// has one and may show.
-func refusalID(answers []pop.Answer) (all []*core.HeaderValue) {
+// refusalFields returns what the client is told of a refusal: when to come back, and the ID by which operators
+// find the refusal. They are those of the first refusal that the client may notice.
+func refusalFields(answers []pop.Answer) []*core.HeaderValue {
 	for i := range answers {
 		if a := &answers[i]; a.ID != (limit.ID{}) && a.Verdict != limit.ShadowBanned {
-			return []*core.HeaderValue{{Key: "refusal-id", Value: a.ID.String()}}
+			fields := []*core.HeaderValue{{Key: "refusal-id", Value: a.ID.String()}}
+			if a.Verdict != limit.Denied {
+				fields = append(fields, &core.HeaderValue{Key: "retry-after", Value: strconv.FormatInt(seconds(a.RetryAfter), 10)})
+			}
+			return fields
 		}
 	}
 	return nil
 }
 
 func clamp(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
-
-// headers returns what clients are told of the status with the fewest requests left, as
-// envoyproxy/ratelimit names it.
-func headers(statuses []*rls.RateLimitResponse_DescriptorStatus) (all []*core.HeaderValue) {
-	var least *rls.RateLimitResponse_DescriptorStatus
-	for _, s := range statuses {
-		if l := s.GetCurrentLimit(); l != nil && (least == nil || s.GetLimitRemaining() < least.GetLimitRemaining() || s.GetCode() > least.GetCode()) {
-			least = s
-		}
-	}
-	if least == nil {
-		return nil
-	}
-	add := func(name string, value int64) {
-		all = append(all, &core.HeaderValue{Key: name, Value: strconv.FormatInt(value, 10)})
-	}
-	reset := least.GetDurationUntilReset().GetSeconds()
-	add("ratelimit-limit", int64(least.GetCurrentLimit().GetRequestsPerUnit()))
-	add("ratelimit-remaining", int64(least.GetLimitRemaining()))
-	add("ratelimit-reset", reset)
-	if least.GetCode() == rls.RateLimitResponse_OVER_LIMIT {
-		add("retry-after", reset)
-	}
-	return all
-}

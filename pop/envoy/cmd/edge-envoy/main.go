@@ -35,9 +35,8 @@ func main() {
 
 // options are what the command line says.
 type options struct {
-	node    pop.Options
-	service envoy.Options
-	listen  string
+	node   pop.Options
+	listen string
 }
 
 // nodeSettings are the settings of a node that the command has, as edge node spells them.
@@ -52,8 +51,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags := flag.NewFlagSet("edge-envoy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8081", "`address` for Envoy, HOST:PORT or unix:PATH; gRPC without TLS")
-	flags.StringVar(&o.service.Domain, "domain", "", "only `domain` that is limited; empty: all, by the same rules")
-	flags.BoolVar(&o.service.Headers, "response-headers", false, "add ratelimit-limit, ratelimit-remaining and ratelimit-reset to answers for clients, retry-after and refusal-id to refusals")
 	given := map[string][]string{}
 	rows := slices.DeleteFunc(pop.Settings(&o.node), func(row setting.Setting) bool { return !slices.Contains(nodeSettings, row.Name) })
 	for _, row := range rows {
@@ -101,13 +98,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
-	o.node.Logger, o.service.Logger = logger, logger
+	o.node.Logger = logger
 	node, err := pop.New(o.node)
-	if err != nil {
-		return err
-	}
-	o.service.Node = node
-	service, err := envoy.New(o.service)
 	if err != nil {
 		return err
 	}
@@ -118,7 +110,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := node.Start(); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	server := envoy.NewServer(service)
+	server := envoy.NewServer(envoy.New(node, logger))
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(ln) }() // until Stop
 	logger.Info("node started", "name", node.Name(), "envoy", ln.Addr(), "metrics", node.Addr("metrics"), "rules", len(node.Rules().Rules()), "shards", len(o.node.Shards))
