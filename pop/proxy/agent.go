@@ -36,7 +36,7 @@ func (a *Agent) RefusePeer(peer net.Addr) string {
 // read reads the arguments of a message.
 func (a *Agent) read(m *spop.Message) (q question) {
 	for i := range m.Args {
-		switch v := &m.Args[i].Value; m.Args[i].Name {
+		switch v := &m.Args[i].Value; string(m.Args[i].Name) {
 		case "method":
 			q.req.Method = borrow(v.Bytes)
 		case "host":
@@ -58,7 +58,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		}
 	}
 	q.split()
-	q.report = m.Name == "edge-report"
+	q.report = string(m.Name) == "edge-report"
 	return q
 }
 
@@ -73,8 +73,8 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	q.client = q.req.Addr
 	switch {
 	case q.req.Method == "" || q.target == "" || !q.client.IsValid():
-		p.undecided(undecidedField, now, "an SPOP message has no method, path or src", "message", m.Name)
-	case q.report || m.Name == "edge-check":
+		p.undecided(undecidedField, now, "an SPOP message has no method, path or src", "message", string(m.Name))
+	case q.report || string(m.Name) == "edge-check":
 		p.settle(&q, "spop", now, func() (status int, bytes int64) {
 			if q.report {
 				return 0, 0

@@ -17,7 +17,7 @@ import (
 
 // message returns a message with arguments, given as name, value, …; src is an address.
 func message(name string, args ...string) *spop.Message {
-	m := &spop.Message{Name: name}
+	m := &spop.Message{Name: []byte(name)}
 	for i := 0; i < len(args); i += 2 {
 		v := spop.Value{Kind: spop.String, Bytes: []byte(args[i+1])}
 		switch args[i] {
@@ -31,7 +31,7 @@ func message(name string, args ...string) *spop.Message {
 			_, _ = fmt.Sscan(args[i+1], &v.Int)
 			v.Kind = spop.Uint32
 		}
-		m.Args = append(m.Args, spop.Arg{Name: args[i], Value: v})
+		m.Args = append(m.Args, spop.Arg{Name: []byte(args[i]), Value: v})
 	}
 	return m
 }

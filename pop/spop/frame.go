@@ -34,17 +34,14 @@ const (
 type code uint32
 
 const (
-	codeNormal       code = 0
-	codeTimeout      code = 2
-	codeTooBig       code = 3
-	codeInvalid      code = 4
-	codeNoVersion    code = 5
-	codeNoFrameSize  code = 6
-	codeNoCapability code = 7
-	codeVersion      code = 8
-	codeFrameSize    code = 9
-	codeFragments    code = 10
-	codeUnknown      code = 99
+	codeNormal    code = 0
+	codeTimeout   code = 2
+	codeTooBig    code = 3
+	codeInvalid   code = 4
+	codeVersion   code = 8
+	codeFrameSize code = 9
+	codeFragments code = 10
+	codeUnknown   code = 99
 )
 
 // A protocolError ends a connection. The peer is told why.
@@ -219,8 +216,7 @@ func (r *reader) value() (v Value) {
 func pairs(payload []byte, yield func(name string, v Value)) error {
 	r := &reader{rest: payload}
 	for len(r.rest) > 0 {
-		name, v := r.bytes(), r.value()
-		if r.err == nil {
+		if name, v := r.bytes(), r.value(); r.err == nil {
 			yield(string(name), v)
 		}
 	}

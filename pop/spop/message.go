@@ -8,13 +8,13 @@ import (
 
 // A Message is what HAProxy sends about a stream. It is valid until the handler returns.
 type Message struct {
-	Name string
+	Name []byte
 	Args []Arg
 }
 
 // An Arg is an argument of a message. HAProxy omits names that the configuration omits.
 type Arg struct {
-	Name  string
+	Name  []byte
 	Value Value
 }
 
@@ -28,40 +28,24 @@ func (v Value) Addr() netip.Addr {
 }
 
 // messages calls handle for each message of a payload. m is reused.
-func messages(payload []byte, m *Message, names *names, handle func(*Message)) error {
+func messages(payload []byte, m *Message, handle func(*Message)) error {
 	r := &reader{rest: payload}
 	for len(r.rest) > 0 {
 		name, args := r.bytes(), r.byte()
 		if r.err != nil {
 			break
 		}
-		m.Name, m.Args = names.of(name), m.Args[:0]
+		m.Name, m.Args = name, m.Args[:0]
 		for range args {
 			name, v := r.bytes(), r.value()
 			if r.err != nil {
 				return r.err
 			}
-			m.Args = append(m.Args, Arg{names.of(name), v})
+			m.Args = append(m.Args, Arg{name, v})
 		}
 		handle(m)
 	}
 	return r.err
-}
-
-// names are the names of messages and arguments, which are few and repeat.
-type names struct{ known []string }
-
-func (n *names) of(b []byte) string {
-	for _, s := range n.known {
-		if s == string(b) {
-			return s
-		}
-	}
-	s := string(b)
-	if len(n.known) < 32 && len(s) <= 64 {
-		n.known = append(n.known, s)
-	}
-	return s
 }
 
 // Headers calls yield for the fields of a Value made by req.hdrs_bin, and reports whether it is one.

@@ -7,13 +7,13 @@
 package spop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,19 +21,18 @@ import (
 	"github.com/edgelimit/edge/pop/conns"
 )
 
-// Options configures a Server. Handle is required.
+// Options configures a Server. All are required.
 type Options struct {
 	// Handle answers a message. It is called by the goroutines of connections and must not block.
 	Handle func(m *Message, a *Actions)
 
-	// Refuse returns why a peer must not be served, or nothing. If nil, all are served.
+	// Refuse returns why a peer must not be served, or nothing.
 	Refuse func(net.Addr) string
 
-	// IdleTimeout is how long a connection may be without a frame, and HelloTimeout how long until its
-	// first one. If zero, an hour and 10 s.
-	IdleTimeout, HelloTimeout time.Duration
+	// HelloTimeout is how long a connection may take to its first frame.
+	HelloTimeout time.Duration
 
-	// Logger gets what goes wrong with connections. If nil, slog.Default().
+	// Logger gets what goes wrong with connections.
 	Logger *slog.Logger
 }
 
@@ -46,9 +45,6 @@ type Server struct {
 
 // NewServer returns a server for the connections of ln. Shutdown answers what was received.
 func NewServer(ln net.Listener, o Options) *Server {
-	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Hour)
-	o.HelloTimeout = cmp.Or(o.HelloTimeout, 10*time.Second)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
 	end := func(c *conn) { _ = c.SetReadDeadline(past) }
 	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
 		Idle:   func(*conn, bool) bool { return false },
@@ -91,25 +87,25 @@ type conn struct {
 	out   []byte
 	most  int  // bytes of a frame, either way
 	hello bool // was exchanged
-	names names
 	m     Message
 }
 
 // errEnd ends a connection after what was written.
 var errEnd = errors.New("spop: the connection has ended")
 
-// writeTimeout is how long HAProxy may leave answers unread.
-const writeTimeout = 5 * time.Second
+const (
+	idleTimeout  = time.Hour       // between frames
+	writeTimeout = 5 * time.Second // how long HAProxy may leave answers unread
+)
 
 // serve answers frames until the connection ends.
 func (c *conn) serve() {
 	err := c.loop()
 	var protocol *protocolError
-	var timeout net.Error
 	switch {
 	case errors.As(err, &protocol):
 		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		protocol = &protocolError{codeTimeout, "no frame came in time"}
 		if c.s.IsEnding() {
 			protocol = &protocolError{codeNormal, "the node is stopping"}
@@ -162,7 +158,7 @@ func (c *conn) read() error {
 	if c.w == len(c.in) { // it begins a frame that does not fit
 		c.in = append(c.in, make([]byte, min(len(c.in), lengthSize+c.most-len(c.in)))...)
 	}
-	wait := c.s.o.IdleTimeout
+	wait := idleTimeout
 	if !c.hello {
 		wait = c.s.o.HelloTimeout
 	}
@@ -218,7 +214,7 @@ func (c *conn) answer(f *frame) (err error) {
 	before := len(c.out)
 	c.out = appendFrame(c.out, frameAck, f.stream, f.id, func(b []byte) []byte {
 		a := Actions{b, len(b), len(b) + c.most - head}
-		err = messages(f.payload, &c.m, &c.names, func(m *Message) { c.s.o.Handle(m, &a) })
+		err = messages(f.payload, &c.m, func(m *Message) { c.s.o.Handle(m, &a) })
 		return a.buf
 	})
 	if err != nil {
@@ -229,7 +225,7 @@ func (c *conn) answer(f *frame) (err error) {
 
 // greet agrees on version, size of frames and capabilities.
 func (c *conn) greet(f *frame) error {
-	versions, capabilities, size, hasCapabilities, check := "", "", uint64(0), false, false
+	versions, capabilities, size, check := "", "", uint64(0), false
 	err := pairs(f.payload, func(name string, v Value) {
 		switch name {
 		case "supported-versions":
@@ -237,7 +233,7 @@ func (c *conn) greet(f *frame) error {
 		case "max-frame-size":
 			size = v.Int
 		case "capabilities":
-			capabilities, hasCapabilities = string(v.Bytes), true
+			capabilities = string(v.Bytes)
 		case "healthcheck":
 			check = v.Int == 1
 		}
@@ -245,21 +241,13 @@ func (c *conn) greet(f *frame) error {
 	switch {
 	case err != nil:
 		return err
-	case versions == "":
-		return &protocolError{codeNoVersion, "supported-versions is missing"}
-	case size == 0:
-		return &protocolError{codeNoFrameSize, "max-frame-size is missing"}
-	case !hasCapabilities:
-		return &protocolError{codeNoCapability, "capabilities is missing"}
 	case size < minFrame:
 		return &protocolError{codeFrameSize, fmt.Sprintf("max-frame-size %d is less than %d", size, minFrame)}
 	case !has(versions, "2.0"):
 		return &protocolError{codeVersion, "the agent speaks version 2.0"}
 	}
-	if c.s.o.Refuse != nil {
-		if why := c.s.o.Refuse(c.RemoteAddr()); why != "" {
-			return &protocolError{codeUnknown, why}
-		}
+	if why := c.s.o.Refuse(c.RemoteAddr()); why != "" {
+		return &protocolError{codeUnknown, why}
 	}
 	agreed := ""
 	if has(capabilities, "pipelining") {
