@@ -63,7 +63,7 @@ func newConnections(o *Options) *connections {
 }
 
 // add counts a connection of peer. bounded is false for a trusted proxy. It returns a function to
-// call when the connection has ended, or nil if the connection must be closed now.
+// call once when the connection has ended, or nil if the connection must be closed now.
 func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 	client := c.prefix.Client(peer)
 	c.mu.Lock()
@@ -84,7 +84,7 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 		c.byClient[client]++
 	}
 	c.scarce.Store(c.all > c.most/4*3)
-	return sync.OnceFunc(func() {
+	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.all--
@@ -95,7 +95,7 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 		if c.byClient[client]--; c.byClient[client] == 0 {
 			delete(c.byClient, client)
 		}
-	})
+	}
 }
 
 // endBy registers functions that end idle connections when connections become scarce.

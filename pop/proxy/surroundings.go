@@ -80,17 +80,17 @@ func (s *surroundings) look(peer netip.Addr, trusted, forwarded bool, path strin
 
 // untrusted describes a proxy that is not trusted, if the requests come from one.
 func untrusted(seen []look) string {
-	n, peers := commonest(seen, func(l look) bool { return !l.trusted && l.forwarded })
-	if n < nearlyAll || len(peers) > fewPeers {
+	n, peers, peer := commonest(seen, func(l look) bool { return !l.trusted && l.forwarded })
+	if n < nearlyAll || peers > fewPeers {
 		return ""
 	}
-	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: if that is a proxy of yours, add it to trusted-proxy", peers[0])
+	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: if that is a proxy of yours, add it to trusted-proxy", peer)
 }
 
 // silent describes a trusted proxy that sends no X-Forwarded-For, if the requests come from one.
 func silent(seen []look) string {
 	without := func(l look) bool { return l.trusted && !l.forwarded }
-	n, peers := commonest(seen, without)
+	n, _, peer := commonest(seen, without)
 	paths := map[uint64]bool{}
 	for _, l := range seen {
 		if without(l) {
@@ -100,27 +100,21 @@ func silent(seen []look) string {
 	if n < nearlyAll || len(paths) < somePaths {
 		return ""
 	}
-	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so that its clients are counted as one: let it add the client's address", peers[0])
+	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so that its clients are counted as one: let it add the client's address", peer)
 }
 
-// commonest returns how many of seen match, and their peers, the most frequent one first.
-func commonest(seen []look, match func(look) bool) (n int, peers []netip.Addr) {
+// commonest returns how many of seen match, from how many peers, and the most frequent one.
+func commonest(seen []look, match func(look) bool) (n, peers int, peer netip.Addr) {
 	of := map[netip.Addr]int{}
 	for _, l := range seen {
 		if match(l) {
 			n++
-			if of[l.peer]++; of[l.peer] == 1 {
-				peers = append(peers, l.peer)
+			if of[l.peer]++; of[l.peer] > of[peer] {
+				peer = l.peer
 			}
 		}
 	}
-	slices.SortFunc(peers, func(a, b netip.Addr) int {
-		if of[a] != of[b] {
-			return of[b] - of[a]
-		}
-		return a.Compare(b)
-	})
-	return n, peers
+	return n, len(of), peer
 }
 
 // proxyHeaders are the beginnings of PROXY headers of both versions.
