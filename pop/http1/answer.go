@@ -1,9 +1,6 @@
 package http1
 
-import (
-	"errors"
-	"strings"
-)
+import "strings"
 
 // An Answer is the head of an answer. Its results are valid until the body is read.
 type Answer struct {
@@ -30,45 +27,28 @@ func (a *Answer) Values(name string) (values []string) {
 }
 
 // scan reads the head from buf, like Request.scan. toHead is set if the request was HEAD. Origins may
-// end lines in LF; clients get CRLF. If the answer is malformed, the error is an *Error with status 502.
-func (a *Answer) scan(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
-	if done, err = a.scanHead(buf, maxBytes, toHead); err == nil {
-		return done, nil
-	}
-	if malformed, ok := errors.AsType[*Error](err); ok {
-		err = &Error{502, malformed.Text}
-	}
-	return done, err
-}
-
-func (a *Answer) scanHead(buf []byte, maxBytes int, toHead bool) (done bool, err error) {
+// end lines in LF; clients get CRLF.
+func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
 	if !a.begun {
-		from, to, ok, err := a.nextLine(buf, true)
-		if err != nil {
+		if from, to, ok, _ := a.nextLine(buf, true); ok { // errors are only for those that are not lenient
+			if err := a.statusLine(buf[from:to]); err != nil {
+				return false, err
+			}
+			a.begun = true
+		}
+	}
+	if a.begun {
+		if done, err = a.scanFields(buf, true); err != nil {
 			return false, err
 		}
-		if !ok {
-			return false, a.tooLong(buf, maxBytes)
-		}
-		if err := a.statusLine(buf[from:to]); err != nil {
-			return false, err
-		}
-		a.begun = true
 	}
-	if done, err = a.scanFields(buf, true); err != nil {
-		return false, err
+	if a.seek > maxAnswerHead {
+		return false, errHeadSize
 	}
-	if err := a.tooLong(buf[:a.seek], maxBytes); err != nil || !done {
-		return false, err
+	if !done {
+		return false, nil
 	}
 	return true, a.finish(toHead)
-}
-
-func (a *Answer) tooLong(buf []byte, maxBytes int) error {
-	if len(buf) > maxBytes {
-		return errHeadSize
-	}
-	return nil
 }
 
 // statusLine reads version, status and reason (RFC 9112, 4). The space before an empty reason may

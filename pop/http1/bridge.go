@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 )
 
-// Bridge returns an [OriginOptions].Dial for origins that use TLS or HTTP/2 and so need t. Relays need
+// Bridge returns a dial for origins that use TLS or HTTP/2 and so need t. Relays need
 // not know: a connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1.
 // scheme and host are the origin's.
-func Bridge(t http.RoundTripper, scheme, host string) func(context.Context) (net.Conn, error) {
-	return func(context.Context) (net.Conn, error) {
+func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
+	return func() (net.Conn, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		near, far := net.Pipe()
 		c := &bridged{Conn: near, cancel: cancel}

@@ -39,7 +39,7 @@ func startBridged(t *testing.T, protocol string, origin http.Handler) string {
 	}
 	t.Cleanup(back.Close)
 	t.Cleanup(transport.CloseIdleConnections)
-	o := http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(transport, scheme, back.Listener.Addr().String())})
+	o := http1.NewOrigin(http1.Bridge(transport, scheme, back.Listener.Addr().String()), patience)
 	t.Cleanup(o.Close)
 	return serve(t, relay{o})
 }
@@ -202,7 +202,7 @@ func TestBridgeUpgrade(t *testing.T) {
 
 // Errors of the origin are reported as without a bridge.
 func TestBridgeFails(t *testing.T) {
-	o := http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1")})
+	o := http1.NewOrigin(http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1"), patience)
 	resp, err := http.Get("http://" + serve(t, relay{o}))
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	oc, err := o.send(repeatable(r), whole, time.Now(), func(oc *originConn) (n int, err error) {
 		c.setConn(oc)
 		if whole {
-			oc.setReadDeadline(time.Now(), o.o.Timeout) // after connecting
+			oc.setReadDeadline(time.Now(), o.timeout) // after connecting
 		} else { // no timeout while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
@@ -83,7 +83,7 @@ func (c *Call) Sent() {
 	if c.answered {
 		return
 	}
-	c.oc.readBy = time.Now().Add(c.o.o.Timeout)
+	c.oc.readBy = time.Now().Add(c.o.timeout)
 	if !c.interrupted {
 		_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
 	}
@@ -129,7 +129,7 @@ func (c *Call) isInterrupted() bool {
 func (c *Call) Answer(toHead bool) (*Answer, error) {
 	c.skipHead()
 	for c.a.reset(); ; {
-		done, err := c.a.scan(c.oc.buffered(), maxAnswerHead, toHead)
+		done, err := c.a.scan(c.oc.buffered(), toHead)
 		if err == nil && !done {
 			err = c.fill(smallBuffer)
 		}

@@ -124,10 +124,10 @@ func TestShortBodiesGoWithTheirHeads(t *testing.T) {
 	}))
 	defer back.Close()
 	var writes atomic.Int32
-	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
+	o := http1.NewOrigin(func() (net.Conn, error) {
+		conn, err := net.Dial("tcp", back.Listener.Addr().String())
 		return countingConn{conn, &writes}, err
-	}})
+	}, patience)
 	defer o.Close()
 	server := serve(t, relay{o})
 	sizes := []int{1000, 5000, 20_000, 10}
@@ -171,9 +171,7 @@ func TestIdleOriginConnectionsThatEnd(t *testing.T) {
 	}
 	back.Start()
 	defer back.Close()
-	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
-	}})
+	o := http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
 	defer o.Close()
 	addr := serve(t, relay{o})
 	for i, method := range []string{"GET", "POST", "PUT", "POST", "HEAD", "GET"} {
@@ -221,7 +219,7 @@ func TestClientThatGoesAway(t *testing.T) {
 }
 
 func TestTimeouts(t *testing.T) {
-	o := options(relay{http1.NewOrigin(http1.OriginOptions{Dial: func(context.Context) (net.Conn, error) { return nil, errors.New("none") }})})
+	o := options(relay{http1.NewOrigin(func() (net.Conn, error) { return nil, errors.New("none") }, patience)})
 	for _, test := range []struct {
 		name, sends, status string
 		ends                time.Duration

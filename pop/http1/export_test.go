@@ -29,7 +29,7 @@ func (r *Request) ScanBytewise(buf []byte, maxBytes int) (n int, err error) {
 // Scan reads the head of an answer to a request with method.
 func (a *Answer) Scan(buf []byte, method string) (n int, err error) {
 	a.reset()
-	done, err := a.scan(buf, maxAnswerHead, method == "HEAD")
+	done, err := a.scan(buf, method == "HEAD")
 	if !done || err != nil {
 		return 0, err
 	}

@@ -203,8 +203,8 @@ func TestAnswerHeads(t *testing.T) {
 				t.Errorf("Scan(%q) = %d, %v with body %d; bad %v, body %d wanted", test.head, n, err, a.Body, test.bad, test.body)
 			}
 			var malformed *http1.Error
-			if err != nil && (!errors.As(err, &malformed) || malformed.Status != 502) {
-				t.Errorf("error %v, want one with status 502", err)
+			if err != nil && !errors.As(err, &malformed) {
+				t.Errorf("error %v, want an Error", err)
 			}
 		})
 	}

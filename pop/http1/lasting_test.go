@@ -2,7 +2,6 @@ package http1_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -51,9 +50,7 @@ func TestEndOfLastingRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
-	}})
+	o := http1.NewOrigin(dialer(ln.Addr().String()), patience)
 	defer o.Close()
 	l := &lasting{relay: relay{o}, gone: make(chan func()), err: make(chan error)}
 	client, err := net.Dial("tcp", serve(t, l))

@@ -1,25 +1,11 @@
 package http1
 
 import (
-	"cmp"
-	"context"
 	"net"
 	"slices"
 	"sync"
 	"time"
 )
-
-// OriginOptions configures an Origin. Dial is required.
-type OriginOptions struct {
-	// Dial connects to the origin.
-	Dial func(context.Context) (net.Conn, error)
-
-	// ConnectTimeout bounds Dial. If zero, 5 s.
-	ConnectTimeout time.Duration
-
-	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
-	Timeout time.Duration
-}
 
 const (
 	// IdleConnections is the maximum number of idle connections to an origin: enough for 1,000 clients
@@ -33,7 +19,8 @@ const (
 // An Origin is a server that requests are relayed to, with its idle connections. Its methods may
 // be called concurrently.
 type Origin struct {
-	o OriginOptions
+	dial    func() (net.Conn, error)
+	timeout time.Duration
 
 	mu     sync.Mutex // guards the fields below
 	idle   []*originConn
@@ -41,11 +28,9 @@ type Origin struct {
 	reap   *time.Timer // runs closeOld; nil if there are no idle connections
 }
 
-// NewOrigin returns an origin. It connects with the first request.
-func NewOrigin(o OriginOptions) *Origin {
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
-	o.Timeout = cmp.Or(o.Timeout, time.Minute)
-	return &Origin{o: o}
+// NewOrigin returns an origin that dial connects to. timeout is how long it may take to begin its answer.
+func NewOrigin(dial func() (net.Conn, error), timeout time.Duration) *Origin {
+	return &Origin{dial: dial, timeout: timeout}
 }
 
 // An originConn is a connection to an origin.
@@ -78,13 +63,11 @@ func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error)
 }
 
 func (o *Origin) connect() (*originConn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), o.o.ConnectTimeout)
-	defer cancel()
-	conn, err := o.o.Dial(ctx)
+	conn, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	return &originConn{wire: newWire(conn, o.o.Timeout)}, nil
+	return &originConn{wire: newWire(conn, o.timeout)}, nil
 }
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and

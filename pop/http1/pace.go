@@ -1,27 +1,22 @@
 package http1
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // A Pace bounds how slowly a client may send a body: how long it may pause, and its average rate.
 type Pace struct {
 	timeout time.Duration // for a pause; 0: no limit
 	rate    int           // bytes per second; 0: no limit
+	grace   time.Duration // the maximum of credit
 	credit  time.Duration // how long the client may be silent before it falls below the rate
 }
 
 // NewPace returns the Pace of a new body. Zero means no limit.
 func NewPace(timeout time.Duration, rate int) Pace {
-	p := Pace{timeout: timeout, rate: rate}
-	p.credit = p.grace()
-	return p
-}
-
-// grace is the maximum time that the client may be silent, in addition to what its rate has earned.
-func (p *Pace) grace() time.Duration {
-	if p.timeout > 0 {
-		return p.timeout
-	}
-	return time.Minute
+	grace := cmp.Or(timeout, time.Minute)
+	return Pace{timeout: timeout, rate: rate, grace: grace, credit: grace}
 }
 
 // Deadline returns when a read that starts at now must end, or zero. The rate does not apply once
@@ -39,6 +34,6 @@ func (p *Pace) Deadline(now time.Time, answered bool) time.Time {
 // Read records a read of n bytes that took this long.
 func (p *Pace) Read(n int, took time.Duration) {
 	if p.rate > 0 {
-		p.credit = min(p.credit-took+time.Duration(n)*time.Second/time.Duration(p.rate), p.grace())
+		p.credit = min(p.credit-took+time.Duration(n)*time.Second/time.Duration(p.rate), p.grace)
 	}
 }

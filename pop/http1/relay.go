@@ -252,7 +252,7 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 			return n, err
 		}
 	}
-	return n, t.fill(t.now.Add(t.o.o.Timeout), true)
+	return n, t.fill(t.now.Add(t.o.timeout), true)
 }
 
 // fill reads more of the answer, until a deadline unless that is zero. The origin's timeout begins when
@@ -265,7 +265,7 @@ func (t *relaying) fill(until time.Time, waited bool) error {
 			break
 		}
 		if t.uploading != nil && !until.IsZero() {
-			until = time.Now().Add(t.o.o.Timeout)
+			until = time.Now().Add(t.o.timeout)
 		}
 		oc.setReadDeadline(time.Now(), watchAfter)
 		err := oc.more(largeBuffer)

@@ -2,7 +2,6 @@ package http1_test
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -229,9 +228,7 @@ func newStage(t *testing.T) *stage {
 }
 
 func (s *stage) origin(t *testing.T) *http1.Origin {
-	o := http1.NewOrigin(http1.OriginOptions{Timeout: patience, Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", s.ln.Addr().String())
-	}})
+	o := http1.NewOrigin(dialer(s.ln.Addr().String()), patience)
 	t.Cleanup(o.Close)
 	return o
 }
@@ -282,9 +279,7 @@ func (h stalled) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 func TestDelayedRequests(t *testing.T) {
 	back := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(back.Close)
-	o := http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
-	}})
+	o := http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
 	t.Cleanup(o.Close)
 	addr := serve(t, stalled{relay{o}})
 	for _, connection := range []string{"a new", "a kept"} {
@@ -306,7 +301,7 @@ func TestDeadlinesSeldomMove(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		var moved atomic.Int32
-		o := http1.NewOrigin(http1.OriginOptions{Dial: func(context.Context) (net.Conn, error) { return deadlined{near, &moved}, nil }})
+		o := http1.NewOrigin(func() (net.Conn, error) { return deadlined{near, &moved}, nil }, patience)
 		defer o.Close()
 		client, conn := net.Pipe()
 		http1.NewServer(options(relay{o})).ServeConn(conn, http1.Start{Since: time.Now()})

@@ -52,10 +52,7 @@ const maxEmptyLines = 2
 // head.
 func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 	for !r.begun {
-		from, to, ok, err := r.nextLine(buf, false)
-		if err != nil {
-			return false, err
-		}
+		from, to, ok, _ := r.nextLine(buf, false) // the start line may end in LF
 		if !ok {
 			if r.line < len(buf) && buf[r.line] != '\r' && class[buf[r.line]]&tchar == 0 {
 				return false, errRequestLine // another protocol, such as TLS, may never end a line

@@ -7,7 +7,6 @@
 package http1
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,16 +41,16 @@ type Limits struct {
 	BodyRate int
 }
 
-// Options configures a Server. Handler is required.
+// Options configures a Server. All are required.
 type Options struct {
 	Limits
 	Handler Handler
 
 	// Tunnels ends, when it is done, connections that have switched to another protocol. Shutdown
-	// does not wait for them. If nil, they end when the client or the origin closes them.
+	// does not wait for them.
 	Tunnels context.Context
 
-	// Logger logs panics. If nil, slog.Default().
+	// Logger logs panics.
 	Logger *slog.Logger
 }
 
@@ -64,10 +63,6 @@ type Server struct {
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Tunnels == nil {
-		o.Tunnels = context.Background()
-	}
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
 		Idle: func(c *Conn, refused bool) bool {
 			return c.endIn(spare) || !refused && c.endIn(idle, unused)

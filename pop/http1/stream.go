@@ -11,7 +11,7 @@ import (
 
 // answer reads the origin's answer and sends it to the client.
 func (t *relaying) answer(r *Request) error {
-	a, until := &t.x.answer, t.now.Add(t.o.o.Timeout)
+	a, until := &t.x.answer, t.now.Add(t.o.timeout)
 	for {
 		if err := t.readHead(a, until); err != nil {
 			return t.failed(err)
@@ -42,7 +42,7 @@ var ErrSwitched = &Error{502, "the origin switched protocols without being asked
 // readHead reads the head of the next answer.
 func (t *relaying) readHead(a *Answer, until time.Time) error {
 	for a.reset(); ; {
-		done, err := a.scan(t.oc.buffered(), maxAnswerHead, t.toHead)
+		done, err := a.scan(t.oc.buffered(), t.toHead)
 		if done || err != nil {
 			return err
 		}

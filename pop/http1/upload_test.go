@@ -2,7 +2,6 @@ package http1_test
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -27,7 +26,7 @@ func TestSlowUploads(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			defer time.Sleep(time.Hour) // all goroutines have returned
 			near, far := net.Pipe()
-			o := http1.NewOrigin(http1.OriginOptions{Timeout: time.Minute, Dial: func(context.Context) (net.Conn, error) { return near, nil }})
+			o := http1.NewOrigin(func() (net.Conn, error) { return near, nil }, time.Minute)
 			defer o.Close()
 			go func() {
 				defer far.Close()

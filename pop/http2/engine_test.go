@@ -88,12 +88,10 @@ func start(t testing.TB, origin http.HandlerFunc, set func(*http2.Options)) *eng
 	if origin != nil {
 		back := httptest.NewServer(origin)
 		t.Cleanup(back.Close)
-		h.origin = http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
-		}})
+		h.origin = http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
 		t.Cleanup(h.origin.Close)
 	}
-	o := http2.Options{Handler: h, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
+	o := http2.Options{Handler: h, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
 	if set != nil {
 		set(&o)
 	}
@@ -223,4 +221,9 @@ func (c *client) outcome(id uint32) string {
 			}
 		}
 	}
+}
+
+// dialer returns a function that connects to addr.
+func dialer(addr string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
 }

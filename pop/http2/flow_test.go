@@ -32,7 +32,7 @@ func TestBodies(t *testing.T) {
 	dial.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(dial.CloseIdleConnections)
 	results := make(chan error)
-	sizes := []int{0, 1, 4096, 16384, 16385, 70_000, 300_000, 3 << 20}
+	sizes := []int{0, 1, 4096, 16384, 16385, 70_000, 300_000, 1_100_000}
 	for i := range 4 * len(sizes) {
 		go func() {
 			n := sizes[i/4]
@@ -73,10 +73,10 @@ func TestBodiesThatWait(t *testing.T) {
 	t.Cleanup(back.Close)
 	arrived := make(chan struct{})
 	e := start(t, nil, nil)
-	e.h.origin = http1.NewOrigin(http1.OriginOptions{Dial: func(ctx context.Context) (net.Conn, error) {
+	e.h.origin = http1.NewOrigin(func() (net.Conn, error) {
 		<-arrived
-		return new(net.Dialer).DialContext(ctx, "tcp", back.Listener.Addr().String())
-	}})
+		return net.Dial("tcp", back.Listener.Addr().String())
+	}, patience)
 	c := e.client(t)
 	part := make([]byte, 10_000)
 	upload := func() {
@@ -138,7 +138,7 @@ func TestGRPC(t *testing.T) {
 	out := &http.Transport{Protocols: cleartext}
 	t.Cleanup(out.CloseIdleConnections)
 	e := start(t, nil, nil)
-	e.h.origin = http1.NewOrigin(http1.OriginOptions{Dial: http1.Bridge(out, "http", back.Listener.Addr().String())})
+	e.h.origin = http1.NewOrigin(http1.Bridge(out, "http", back.Listener.Addr().String()), patience)
 	t.Cleanup(e.h.origin.Close)
 	in := &http.Transport{Protocols: cleartext, DialContext: func(context.Context, string, string) (net.Conn, error) { return e.connect(t), nil }}
 	t.Cleanup(in.CloseIdleConnections)
@@ -174,7 +174,7 @@ func TestGRPC(t *testing.T) {
 		}
 		return nil
 	}
-	sizes := []int{1, 5, 16384, 70_000, 1 << 20, 1, 5, 3 << 20}
+	sizes := []int{1, 5, 16384, 70_000, 300_000, 1, 5, 1_100_000}
 	for _, n := range sizes {
 		go func() { results <- call(n) }()
 	}

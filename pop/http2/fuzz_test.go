@@ -47,7 +47,7 @@ func (*seer) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return n
 // play has the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {
 	conn, h, ended := &recorded{Reader: bytes.NewReader(frames)}, &seer{}, make(chan struct{})
-	http2.NewServer(http2.Options{Handler: h, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 4 << 10}}).
+	http2.NewServer(http2.Options{Handler: h, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 4 << 10}}).
 		ServeConn(conn, http1.Start{Ended: func() { close(ended) }})
 	<-ended
 	return h.seen, &conn.written

@@ -10,7 +10,6 @@
 package http2
 
 import (
-	"cmp"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -35,21 +34,21 @@ type Handler interface {
 // A Passing is a request that passes. Pass is called in its own goroutine.
 type Passing interface{ Pass() }
 
-// Options configures a Server. Handler is required.
+// Options configures a Server. All are required.
 type Options struct {
 	// Limits.ReadHeaderTimeout also bounds the preface and each frame, and IdleTimeout a connection
 	// without requests. MaxHeaderBytes is counted like SETTINGS_MAX_HEADER_LIST_SIZE.
 	http1.Limits
 	Handler Handler
 
-	// MaxStreams is the maximum number of concurrent requests of a connection. If zero, 128.
+	// MaxStreams is the maximum number of concurrent requests of a connection.
 	MaxStreams int
 
 	// MaxOverhead is how many frames a connection may send at once beyond what its requests need:
-	// see overhead. If zero, 1000.
+	// see overhead.
 	MaxOverhead int
 
-	// Logger logs panics. If nil, slog.Default().
+	// Logger logs panics.
 	Logger *slog.Logger
 }
 
@@ -63,9 +62,6 @@ type Server struct {
 // NewServer returns a server. Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to
 // open no more streams, then, within conns.LastMoment, which streams the node has seen.
 func NewServer(o Options) *Server {
-	o.MaxStreams = cmp.Or(o.MaxStreams, 128)
-	o.MaxOverhead = cmp.Or(o.MaxOverhead, 1000)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
 		Idle:   (*Conn).endWaiting,
 		Leave:  func(c *Conn) { go c.drain() }, // it may have to wait for the client

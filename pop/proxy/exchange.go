@@ -425,7 +425,7 @@ func (x *exchange) answeredBy(dst []byte, status int, fields limit.Fields) []byt
 func (x *exchange) failed(err error) {
 	p := x.p
 	malformed, invalid := errors.AsType[*http1.Error](err)
-	timeout := errors.Is(err, context.DeadlineExceeded) || http1.IsTimeout(err)
+	timeout := http1.IsTimeout(err)
 	if relaying, ok := errors.AsType[*http1.RelayError](err); ok && relaying.Client {
 		p.metrics.failed[reasonClient].Inc()
 		switch {

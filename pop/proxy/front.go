@@ -43,7 +43,7 @@ type Handler interface {
 	http2.Handler
 }
 
-// FrontOptions configures a Front. Limits are required.
+// FrontOptions configures a Front. Limits and Tunnels are required.
 type FrontOptions struct {
 	http1.Limits
 
@@ -56,8 +56,7 @@ type FrontOptions struct {
 	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
 	MaxStreams, MaxOverhead int
 
-	// When Tunnels is done, connections that have switched to another protocol are closed. If nil, they end when
-	// the client or the origin closes them.
+	// When Tunnels is done, connections that have switched to another protocol are closed.
 	Tunnels context.Context
 }
 
@@ -65,7 +64,6 @@ type FrontOptions struct {
 func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
 	f := &Front{p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{})}
 	o.Handler = cmp.Or[Handler](o.Handler, p)
-	o.Tunnels = cmp.Or(o.Tunnels, context.Background())
 	if o.NetHTTP {
 		f.http1, f.http2 = newNetServer(p, &o, false), newNetServer(p, &o, true)
 	} else {

@@ -59,7 +59,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	var wg sync.WaitGroup
 	wg.Go(func() { limiter.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	o := proxy.Options{Limiter: limiter, Logger: logger}
+	o := proxy.Options{Limiter: limiter, Logger: logger, AbandonedRequests: 1024}
 	if o.Origins.Default, err = proxy.NewOrigin(origin, proxy.OriginOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,8 @@ func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
 
 // runFront runs a front of p for clients of ln.
 func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.FrontOptions) {
-	o.ReadHeaderTimeout, o.IdleTimeout = 10*time.Second, time.Hour
+	o.ReadHeaderTimeout, o.IdleTimeout, o.Tunnels = 10*time.Second, time.Hour, context.Background()
+	o.MaxStreams, o.MaxOverhead = 128, 1000
 	f := p.NewFront(ln, o)
 	go f.Run()
 	t.Cleanup(func() {

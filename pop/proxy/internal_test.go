@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"net"
 	"testing"
 	"time"
@@ -10,8 +9,8 @@ import (
 )
 
 // RelayBy lets the engine connect to o by dial.
-func (o *Origin) RelayBy(dial func(context.Context) (net.Conn, error)) {
-	o.relayed = http1.NewOrigin(http1.OriginOptions{Dial: dial})
+func (o *Origin) RelayBy(dial func() (net.Conn, error)) {
+	o.relayed = http1.NewOrigin(dial, time.Minute)
 }
 
 // What clients are told to wait is never less than they have to, and never nothing.

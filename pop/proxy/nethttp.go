@@ -26,7 +26,7 @@ type Admission struct {
 // is called.
 func (p *Proxy) Admit(r *http.Request) *Admission {
 	a := new(Admission)
-	a.c = netClient{p: p, x: &a.x, r: r}
+	a.c = netClient{x: &a.x, r: r}
 	a.x.p, a.x.c, a.x.net = p, &a.c, &a.c
 	a.x.decide()
 	return a
@@ -80,7 +80,6 @@ func (p *Proxy) serveNet(w http.ResponseWriter, r *http.Request, c *conn) {
 
 // A netClient is the client of a request that net/http serves.
 type netClient struct {
-	p       *Proxy
 	x       *exchange
 	r       *http.Request
 	w       *answerWriter
@@ -93,7 +92,7 @@ type netClient struct {
 // answerTo makes w receive the answer to r.
 func (c *netClient) answerTo(w http.ResponseWriter, r *http.Request) {
 	c.r = r
-	c.w = &answerWriter{ResponseWriter: w, conn: c.conn, control: *http.NewResponseController(w), timeout: c.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
+	c.w = &answerWriter{ResponseWriter: w, conn: c.conn, control: *http.NewResponseController(w), timeout: c.x.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
 	c.x.lines = c.w.lines[:0]
 }
 
@@ -103,9 +102,9 @@ func (c *netClient) finish() {
 		// net/http closes the connection of HTTP/1, and resets the stream of HTTP/2.
 		panic(http.ErrAbortHandler)
 	}
-	if c.p.o.BodyTimeout > 0 && c.r.ProtoMajor == 1 {
+	if c.x.p.o.BodyTimeout > 0 && c.r.ProtoMajor == 1 {
 		// net/http writes the end of the answer after the handler, however long ago the last part was.
-		_ = c.w.control.SetWriteDeadline(time.Now().Add(c.p.o.BodyTimeout))
+		_ = c.w.control.SetWriteDeadline(time.Now().Add(c.x.p.o.BodyTimeout))
 	}
 }
 
@@ -206,7 +205,7 @@ func netClientOf(r *http.Request) *netClient {
 func (c *netClient) Relay(*http1.Request, *http1.Origin, http1.Relay) error {
 	r := c.r
 	if r.Body != http.NoBody {
-		c.body = newBody(r.Body, &c.w.control, &c.p.o)
+		c.body = newBody(r.Body, &c.w.control, &c.x.p.o)
 		r.Body = c.body
 		if r.ProtoMajor == 1 {
 			// The origin may answer before it has the whole request. Not every writer allows that.
@@ -214,7 +213,7 @@ func (c *netClient) Relay(*http1.Request, *http1.Origin, http1.Relay) error {
 			defer c.body.leave()
 		}
 	}
-	c.p.forward.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
+	c.x.p.forward.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
 	switch failed := c.body.err(); {
 	case c.err == nil:
 		return nil

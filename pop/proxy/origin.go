@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -103,20 +102,19 @@ func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 		if u.Port() == "" {
 			addr = net.JoinHostPort(u.Hostname(), "80")
 		}
-		dialer := &net.Dialer{KeepAlive: 30 * time.Second}
-		dial = func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
+		dial = func() (net.Conn, error) { return o.dialer().Dial("tcp", addr) }
 	}
-	return http1.NewOrigin(http1.OriginOptions{
-		Dial:           dial,
-		ConnectTimeout: o.ConnectTimeout,
-		Timeout:        o.Timeout,
-	})
+	return http1.NewOrigin(dial, o.Timeout)
+}
+
+func (o *OriginOptions) dialer() *net.Dialer {
+	return &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}
 }
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 	return &http.Transport{
 		Protocols:             protocols,
-		DialContext:           (&net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:           o.dialer().DialContext,
 		TLSHandshakeTimeout:   o.ConnectTimeout,
 		ResponseHeaderTimeout: o.Timeout,
 		ExpectContinueTimeout: time.Second,

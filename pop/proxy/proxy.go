@@ -4,7 +4,6 @@ package proxy
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httputil"
@@ -20,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures a Proxy. Limiter is required. Requests without an origin get 421.
+// Options configures a Proxy. Limiter and AbandonedRequests are required. Requests without an origin get 421.
 type Options struct {
 	Limiter *limit.Limiter
 	Origins Origins
@@ -49,7 +48,7 @@ type Options struct {
 
 	// AbandonedRequests is how many requests may wait for the origin's answer without their
 	// clients, because a rule counts by the answer. Beyond that, new requests under such rules wait
-	// for at most a second and then get 503. If zero, 1024.
+	// for at most a second and then get 503.
 	AbandonedRequests int
 
 	// Connections bounds the connections of all clients, and ClientConnections those of one client, as
@@ -97,16 +96,9 @@ type Proxy struct {
 
 // New returns a Proxy.
 func New(o Options) (*Proxy, error) {
-	if o.Limiter == nil {
-		return nil, errors.New("proxy: Limiter is required")
-	}
-	if o.AbandonedRequests < 0 {
-		return nil, fmt.Errorf("proxy: invalid AbandonedRequests %d: must not be negative", o.AbandonedRequests)
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.AbandonedRequests = cmp.Or(o.AbandonedRequests, 1024)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	p := &Proxy{
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
