@@ -13,6 +13,9 @@ import (
 
 // The client is who it is by its verdict: each rule below denies one address.
 func TestClientAddress(t *testing.T) {
+	if own {
+		return // it needs no engine
+	}
 	tests := []struct {
 		name      string
 		peer      string
