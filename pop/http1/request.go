@@ -13,9 +13,8 @@ type Request struct {
 
 	hostless bool // has no host, as HTTP/1.0 allows
 
-	Head     bool // the method is HEAD: answers have no body
-	Upgrade  bool // the client asks for another protocol
-	Continue bool // the client waits for 100 before it sends the body
+	Head    bool // the method is HEAD: answers have no body
+	Upgrade bool // the client asks for another protocol
 }
 
 func (r *Request) reset() {
@@ -166,7 +165,6 @@ func (r *Request) finish() error {
 			if !equalFold(r.ValueOf(f), "100-continue") {
 				return errExpect
 			}
-			r.Continue = r.Minor > 0
 		}
 	}
 	r.hostless = hosts == 0 && r.authority[1] == 0
@@ -185,7 +183,6 @@ func (r *Request) finish() error {
 			f.dropped = !r.Upgrade
 		}
 	}
-	r.Continue = r.Continue && r.Body != NoBody
 	// CONNECT is refused. The bytes after it may be meant for the tunnel.
 	r.Close = r.Close || string(r.Method()) == "CONNECT"
 	return nil

@@ -48,17 +48,13 @@ func messages(payload []byte, m *Message, handle func(*Message)) error {
 	return r.err
 }
 
-// Headers calls yield for the fields of a Value made by req.hdrs_bin, and reports whether it is one.
-// Names are in lower case.
-func Headers(bin []byte, yield func(name, value []byte)) bool {
-	r := &reader{rest: bin}
-	for {
+// Headers calls yield for the fields of a Value made by req.hdrs_bin, up to the empty one that ends them. Names are
+// in lower case.
+func Headers(bin []byte, yield func(name, value []byte)) {
+	for r := (&reader{rest: bin}); ; {
 		name, value := r.bytes(), r.bytes()
-		switch {
-		case r.err != nil:
-			return false
-		case len(name) == 0 && len(value) == 0:
-			return len(r.rest) == 0
+		if r.err != nil || len(name) == 0 && len(value) == 0 {
+			return
 		}
 		yield(name, value)
 	}

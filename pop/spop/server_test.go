@@ -295,13 +295,11 @@ func TestVarint(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	bin := []byte("\x04host\x01a\x01x\x00\x00\x00")
-	var got []string
-	if !Headers(bin, func(name, value []byte) { got = append(got, string(name)+"="+string(value)) }) || !slices.Equal(got, []string{"host=a", "x="}) {
-		t.Errorf("Headers = %q", got)
-	}
-	for i := range bin {
-		if Headers(bin[:i], func(_, _ []byte) {}) {
-			t.Errorf("Headers(%q) = true", bin[:i])
+	for whole, want := range map[int]string{len(bin): "host=a x=", len(bin) - 1: "host=a x=", 8: "host=a", 6: "", 0: ""} {
+		var got []string
+		Headers(bin[:whole], func(name, value []byte) { got = append(got, string(name)+"="+string(value)) })
+		if strings.Join(got, " ") != want {
+			t.Errorf("Headers of the first %d bytes = %q, want %q", whole, got, want)
 		}
 	}
 }
