@@ -46,7 +46,7 @@ const sidecarRules = `rules:
 deny: [127.0.0.66]
 `
 
-func newSidecar(t *testing.T, flags ...string) *sidecar {
+func newSidecar(t *testing.T) *sidecar {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "edge") // the path of a socket must be short
 	if err != nil {
@@ -62,7 +62,8 @@ func newSidecar(t *testing.T, flags ...string) *sidecar {
 	}
 	s := &sidecar{t: t, dir: dir, edge: edge}
 	s.write("rules.yaml", sidecarRules)
-	s.flags = append([]string{"node", "--rules", filepath.Join(dir, "rules.yaml"), "--metrics-listen", "", "--admin-listen", ""}, flags...)
+	// A node that stops answers for half of drain-timeout as long as it is asked.
+	s.flags = []string{"node", "--rules", filepath.Join(dir, "rules.yaml"), "--metrics-listen", "", "--admin-listen", "", "--drain-timeout", "4s"}
 	origin := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(origin.Close)
 	s.origin = strings.TrimPrefix(origin.URL, "http://")
