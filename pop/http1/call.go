@@ -19,7 +19,6 @@ type Call struct {
 	oc   *originConn
 	a    Answer
 	body bodyReader
-	head bool // the answer's head is still in the buffer
 
 	mu          sync.Mutex // guards the fields below, and the read deadline of oc
 	interrupted bool
@@ -27,7 +26,7 @@ type Call struct {
 }
 
 // Reset makes c ready for another exchange. It must not be in use.
-func (c *Call) Reset() { c.head, c.interrupted, c.answered = false, false, false }
+func (c *Call) Reset() { c.interrupted, c.answered = false, false }
 
 // Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
 // is set if that is the whole request. If the origin has closed a reused connection, the request is sent
@@ -36,31 +35,22 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
 	oc, err := o.send(repeatable(r), whole, time.Now(), func(oc *originConn) (n int, err error) {
 		c.setConn(oc)
-		if whole {
-			oc.setReadDeadline(time.Now(), o.timeout) // after connecting
-		} else { // no timeout while the request is being sent: see Sent
+		if !whole { // no timeout while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
+			return oc.conn.Write(begin)
 		}
-		return c.begin(begin, whole)
+		oc.setReadDeadline(time.Now(), o.timeout) // after connecting
+		if c.isInterrupted() {
+			return 0, ErrInterrupted
+		}
+		if n, err = oc.ask(begin, smallBuffer); err != nil && c.isInterrupted() {
+			err = ErrInterrupted
+		}
+		return n, err
 	})
 	c.setConn(oc)
 	return tooEarly(err)
-}
-
-// begin sends the bytes of Ask. If they are the whole request, it also reads the beginning of the answer.
-func (c *Call) begin(request []byte, whole bool) (n int, err error) {
-	if !whole {
-		return c.oc.conn.Write(request)
-	}
-	if c.isInterrupted() {
-		return 0, ErrInterrupted
-	}
-	n, err = c.oc.ask(request, smallBuffer)
-	if err != nil && c.isInterrupted() {
-		err = ErrInterrupted
-	}
-	return n, err
 }
 
 func (c *Call) setConn(oc *originConn) {
@@ -125,9 +115,9 @@ func (c *Call) isInterrupted() bool {
 	return c.interrupted
 }
 
-// Answer reads the head of the next answer: interim ones, then the final one.
+// Answer reads the head of the next answer: interim ones, then the final one. It is valid until Answer or Wait is
+// called again.
 func (c *Call) Answer(toHead bool) (*Answer, error) {
-	c.skipHead()
 	for c.a.reset(); ; {
 		done, err := c.a.scan(c.oc.buffered(), toHead)
 		if err == nil && !done {
@@ -137,7 +127,8 @@ func (c *Call) Answer(toHead bool) (*Answer, error) {
 			return nil, tooEarly(err)
 		}
 		if done {
-			c.head, c.body = true, newBodyReader(c.a.Body, c.a.Length)
+			c.oc.use(len(c.a.raw))
+			c.body = newBodyReader(c.a.Body, c.a.Length)
 			c.mu.Lock()
 			c.answered = c.a.Status >= 200
 			c.mu.Unlock()
@@ -146,17 +137,9 @@ func (c *Call) Answer(toHead bool) (*Answer, error) {
 	}
 }
 
-func (c *Call) skipHead() {
-	if c.head {
-		c.oc.use(len(c.a.raw))
-		c.head = false
-	}
-}
-
 // Data returns the next bytes of the answer's body that have arrived, and whether they are the last.
 // They are valid until Wait.
 func (c *Call) Data() (data []byte, ended bool, err error) {
-	c.skipHead()
 	if c.body.ended {
 		return nil, true, nil
 	}
@@ -194,7 +177,7 @@ func (c *Call) End(whole bool) {
 	c.mu.Unlock()
 	switch {
 	case oc == nil:
-	case kept && c.body.ended && !c.head && !c.a.Close && oc.r == oc.w:
+	case kept && c.body.ended && !c.a.Close && oc.r == oc.w:
 		oc.clean = c.a.Body != NoBody
 		c.o.put(oc, time.Now())
 	default:
