@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"math"
 	"slices"
 )
 
@@ -15,7 +14,6 @@ type block struct {
 	file   int
 	layout layout // of the first line
 	text   []byte // the lines
-	torn   bool   // the file is truncated after text
 	err    error  // from reading; if not nil, this is the last block
 	done   chan struct{}
 
@@ -29,11 +27,9 @@ type block struct {
 
 // A cutter cuts the text of a file into blocks at the ends of lines.
 type cutter struct {
-	text    io.Reader
-	rest    []byte // the beginning of a line, or whole lines, not yet in a block
-	maxLine int
-	parts   bool // lines may be split into parts, which must be in one block
-	end     bool
+	text io.Reader
+	rest []byte // the beginning of a line, or whole lines, not yet in a block
+	end  bool
 }
 
 // fill fills b with lines. It reports whether more lines may follow; if not, b may still hold
@@ -52,18 +48,14 @@ func (c *cutter) fill(b *block, size int) (more bool, err error) {
 			b.text = text[:whole]
 			return false, err
 		}
-		if most := c.maxLine + 2; len(text) > most && bytes.IndexByte(text[:most], '\n') < 0 {
+		if most := maxLine + 2; len(text) > most && bytes.IndexByte(text[:most], '\n') < 0 {
 			// The beginning of a line is enough to see that it is too long.
 			line, _, _ := bytes.Cut(text, newline)
-			kept := withoutHole(line)
-			text = append(append(text[:0], kept[:min(most, len(kept))]...), text[len(line):]...)
+			text = append(text[:most], text[len(line):]...)
 			whole = bytes.LastIndexByte(text, '\n') + 1
 		}
 		if c.end {
 			break
-		}
-		if c.parts {
-			whole = wholeLines(text[:whole], len(text), c.maxLine)
 		}
 		if whole > 0 {
 			c.rest = append(c.rest, text[whole:]...)
@@ -88,9 +80,6 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 // A worker parses blocks.
 type worker struct {
 	entries bool // as entries, not arrivals
-	maxLine int
-	keep    int // maximum number of malformed lines kept
-	joiner  joiner
 	record  record
 
 	// Results of a block.
@@ -104,42 +93,22 @@ func (w *worker) parse(b *block) {
 	w.arrivals, w.text = w.arrivals[:0], w.text[:0]
 	malformed := func(line int64, reason string, s []byte) {
 		b.malformed++
-		if len(b.samples) < w.keep {
+		if len(b.samples) < maxSamples {
 			b.samples = append(b.samples, Sample{Line: line, Reason: reason, Text: string(s[:min(len(s), 200)])})
 		}
 	}
-	join := false
-	if p, prefixed := b.layout.(prefixed); prefixed && p.parts {
-		join = true
-		w.joiner.max, w.joiner.lost = w.maxLine, func(line int64, part []byte) {
-			malformed(line, "part of a line whose end is missing", part)
-		}
-		defer w.joiner.expire(math.MaxInt)
-	}
 	layout, r, disordered := b.layout, &w.record, false
 	for text := b.text; len(text) > 0; b.lines++ {
-		s, rest, ended := bytes.Cut(text, newline)
-		at := len(b.text) - len(text)
+		s, rest, _ := bytes.Cut(text, newline)
 		text = rest
-		if b.torn && !ended {
-			malformed(b.lines, "truncated at the end of the file", s)
-			continue
-		}
 		s = bytes.TrimSuffix(s, carriageReturn)
-		end := at + len(s)
 		if c, ok := layout.(*columns); ok && len(s) > 0 && s[0] == '#' {
 			layout = c.direct(s)
 		}
-		if s = withoutHole(s); len(s) == 0 || s[0] == '#' {
+		if len(s) == 0 || s[0] == '#' {
 			continue
 		}
-		if join {
-			var whole bool
-			if s, whole = w.joiner.join(s, b.lines, end); !whole || len(s) == 0 {
-				continue
-			}
-		}
-		if len(s) > w.maxLine {
+		if len(s) > maxLine {
 			malformed(b.lines, "the line is too long", s)
 			continue
 		}

@@ -11,9 +11,6 @@ import (
 // recognise detects the format of a text that begins with head. If the options name a format,
 // recognise checks that the text is in that format.
 func (s *source) recognise(head []byte, whole bool) error {
-	if rest := withoutHole(head); len(rest) > 0 {
-		head = rest
-	}
 	lines := sample(head, whole)
 	refused := func(g guess) error { return &RefusedError{File: s.name, Guess: g.what, hint: g.hint} }
 	format := s.log.o.Format
@@ -65,7 +62,7 @@ func sample(head []byte, whole bool) (lines [][]byte) {
 			break
 		}
 		head = rest
-		if line = withoutHole(bytes.TrimSuffix(line, []byte("\r"))); len(bytes.TrimSpace(line)) > 0 {
+		if line = bytes.TrimSuffix(line, []byte("\r")); len(bytes.TrimSpace(line)) > 0 {
 			lines = append(lines, line)
 		}
 	}
@@ -130,18 +127,18 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, n
 		return format, l, matches(l, lines, location)
 	}
 	format, l, n = best(lines, withoutPrefix(lines), location)
-	for _, c := range cuttings {
+	for _, cut := range cuttings {
 		rest := make([][]byte, 0, len(lines))
 		for _, line := range lines {
-			if cut, ok := c.cut(line); ok && len(cut) > 0 {
-				rest = append(rest, cut)
+			if s, ok := cut(line); ok && len(s) > 0 {
+				rest = append(rest, s)
 			}
 		}
 		if len(rest)*2 < len(lines) {
 			continue
 		}
-		if f, inner, m := best(rest, rest, location); m > n || m > 0 && m == n && c.parts {
-			format, l, n = f, prefixed{inner, c}, m
+		if f, inner, m := best(rest, rest, location); m > n {
+			format, l, n = f, prefixed{inner, cut}, m
 			lines = rest
 		}
 	}
@@ -218,15 +215,15 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 // withoutPrefix returns the lines that have no prefix.
 func withoutPrefix(lines [][]byte) (plain [][]byte) {
 	return slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool {
-		return slices.ContainsFunc(cuttings, func(c cutting) bool { _, ok := c.cut(line); return ok })
+		return slices.ContainsFunc(cuttings, func(cut cutting) bool { _, ok := cut(line); return ok })
 	})
 }
 
 // prefix returns l, or a layout that also removes prefixes if that parses more lines.
 func (s *source) prefix(l layout, lines [][]byte) layout {
 	best, most := l, matches(l, withoutPrefix(lines), s.log.o.Location)
-	for _, c := range cuttings {
-		p := prefixed{l, c}
+	for _, cut := range cuttings {
+		p := prefixed{l, cut}
 		if n := matches(p, lines, s.log.o.Location); n > most {
 			best, most = p, n
 		}

@@ -5,9 +5,8 @@
 //
 // A file's format is detected from its first lines: the format that parses most of them is
 // chosen. Formats lists the known formats. Options.Format names one of them or describes
-// another: by a pattern in the notation of nginx's log_format or Apache's LogFormat, which may
-// be copied from their configuration; by the names of fields, for JSON objects and logfmt; by
-// the columns, for a W3C log without #Fields:
+// another: by a pattern in the notation of nginx's log_format or Apache's LogFormat; by the
+// names of fields, for JSON objects; by the columns, for a W3C log without #Fields:
 //
 //	$remote_addr - $remote_user [$time_local] "$request" $status "$http_user_agent"
 //	%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"
@@ -17,11 +16,9 @@
 // Field names can be given for every format of JSON objects. For w3c, cloudfront and zeek,
 // the columns and the client's column can be given, as in w3c:client=X-Forwarded-For.
 //
-// gzip, zstd and bzip2 are recognised by a file's first bytes. A truncated compressed file is
-// read as far as possible. Prefixes of syslog, container engines and docker compose are
-// skipped, and lines that a container engine split are joined. A file in no known format is
-// refused, with a guess at what it is. Lines that are neither entries, nor blank, nor comments
-// are counted as malformed, and the first few are kept.
+// gzip, zstd and bzip2 are recognised by a file's first bytes. Prefixes of syslog and container
+// engines are skipped. A file in no known format is refused, with a guess at what it is. Lines that
+// are neither entries, nor blank, nor comments are counted as malformed, and the first few are kept.
 //
 // # Clients
 //

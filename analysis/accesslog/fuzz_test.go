@@ -34,8 +34,6 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5`), `%h %l %u %t "%r" %>s %b`)
 	f.Add([]byte(`203.0.113.7, 10.0.0.1 2026-01-02 15:04:05 "a\"b" -`), `%{X-Forwarded-For}i %{%F %T}t "%{User-Agent}i" "%{Referer}i"`)
 	f.Add([]byte("2026-01-02 15:04:05 203.0.113.7 GET"), "w3c:fields=date time c-ip cs-method")
-	f.Add([]byte("2026-01-02T15:04:05Z stdout P 203.0.113.7 - -\n2026-01-02T15:04:05Z stderr P x\n"+
-		"2026-01-02T15:04:05Z stdout F  [02/Jan/2026:15:04:05 +0000] \"GET / HTTP/1.1\" 200 5\n"), "clf")
 	f.Fuzz(func(t *testing.T, data []byte, format string) {
 		type result struct {
 			Lines, Entries, Malformed int64
@@ -43,7 +41,7 @@ func FuzzRead(f *testing.F) {
 			Clients                   []accesslog.Client
 		}
 		run := func(entries bool, workers, block int) (r result, ok bool) {
-			o := accesslog.Options{Format: format, Workers: workers, MaxLine: 4096, Disk: true}.WithBlocks(block)
+			o := accesslog.Options{Format: format, Workers: workers, Disk: true}.WithBlocks(block)
 			l, err := accesslog.OpenWith([]string{"-"}, bytes.NewReader(data), o)
 			if err != nil {
 				if refused := new(accesslog.RefusedError); errors.As(err, &refused) && refused.Hint() == "" {

@@ -50,7 +50,7 @@ func TestFormatFields(t *testing.T) {
 	}
 	for _, name := range logs {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			l, err := accesslog.Open([]string{name}, accesslog.Options{Samples: 100})
+			l, err := accesslog.Open([]string{name}, accesslog.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,17 +43,16 @@ type Options struct {
 	// TempDir is the directory for sorting on disk. If empty, os.TempDir.
 	TempDir string
 
-	// MaxLine is the maximum length of a line, in bytes. If zero, 1 MiB.
-	MaxLine int
-
-	// Samples is the maximum number of malformed lines kept. If zero, 5.
-	Samples int
-
 	block int // size of a block, in bytes; if zero, 256 KiB
 }
 
+const (
+	maxLine    = 1 << 20 // bytes of a line
+	maxSamples = 5       // malformed lines that are kept
+)
+
 func (o Options) withDefaults() (Options, error) {
-	if o.Workers < 0 || o.Buffer < 0 || o.MaxLine < 0 || o.Samples < 0 {
+	if o.Workers < 0 || o.Buffer < 0 {
 		return o, errors.New("accesslog: options must not be negative")
 	}
 	if o.Location == nil {
@@ -62,8 +61,6 @@ func (o Options) withDefaults() (Options, error) {
 	o.Need = cmp.Or(o.Need, All)
 	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	o.Buffer = cmp.Or(o.Buffer, 1_000_000)
-	o.MaxLine = cmp.Or(o.MaxLine, 1<<20)
-	o.Samples = cmp.Or(o.Samples, 5)
 	o.block = cmp.Or(o.block, 256<<10)
 	return o, nil
 }

@@ -42,7 +42,7 @@ func result(t *testing.T, log string, o accesslog.Options) string {
 //
 //	read [zone=NAME]     a log
 //	quoted               a log as a Go string
-//	described            a format in the first line, and a log; ↵ is a line break
+//	described            a format in the first line, and a log
 //	formats              descriptions of formats
 //	times [zone=NAME]    a time in each line, after its name
 //
@@ -70,7 +70,7 @@ func TestLogs(t *testing.T) {
 				return result(t, log, accesslog.Options{})
 			case "described":
 				format, log, _ := strings.Cut(d.Input, "\n")
-				return result(t, log, accesslog.Options{Format: strings.ReplaceAll(format, "↵", "\n")})
+				return result(t, log, accesslog.Options{Format: format})
 			case "formats":
 				for format := range strings.SplitSeq(d.Input, "\n") {
 					fmt.Fprintln(&got, cmp.Or(accesslog.CheckFormat(format), errors.New("valid")))

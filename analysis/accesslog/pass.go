@@ -32,7 +32,7 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 		r.run(ctx)
 	}()
 	for range l.o.Workers {
-		w := &worker{entries: o.entries != nil, maxLine: l.o.MaxLine, keep: l.o.Samples}
+		w := &worker{entries: o.entries != nil}
 		w.record.need, w.record.clock.location = need, l.o.Location
 		working.Go(func() {
 			for b := range r.work {
@@ -63,7 +63,7 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 		if b == nil {
 			return o.finish()
 		}
-		l.stats.count(b, l.o.Samples)
+		l.stats.count(b)
 		if len(b.arrivals) > 0 {
 			if err := o.add(b.batch); err != nil {
 				if late := new(OrderError); errors.As(err, &late) {
@@ -124,11 +124,8 @@ func (r *reader) run(ctx context.Context) {
 // file sends the blocks of a file.
 func (r *reader) file(ctx context.Context, i int, f *file) error {
 	s := r.log.sources[i]
-	c := &cutter{text: f, maxLine: r.log.o.MaxLine}
+	c := &cutter{text: f}
 	layout := s.layout
-	if p, prefixed := layout.(prefixed); prefixed {
-		c.parts = p.parts
-	}
 	for first := true; ; first = false {
 		b := r.next(ctx)
 		if b == nil {
@@ -138,7 +135,7 @@ func (r *reader) file(ctx context.Context, i int, f *file) error {
 		if first {
 			b.text = bytes.TrimPrefix(b.text, byteOrderMark)
 		}
-		b.file, b.layout, b.torn = i, layout, !more && f.torn
+		b.file, b.layout = i, layout
 		if c, ok := layout.(*columns); ok {
 			layout = c.after(b.text)
 		}

@@ -52,10 +52,10 @@ func folded(p *pattern) *pattern {
 	return p
 }
 
-// newPattern compiles a pattern, which may be a directive of nginx's or Apache's configuration.
+// newPattern compiles a pattern.
 func newPattern(text string) (*pattern, error) {
 	split := splitNginx
-	if text = unquoted(text); !strings.Contains(text, "$") {
+	if !strings.Contains(text, "$") {
 		split = splitApache
 	}
 	lead, parts, err := split(text)
@@ -87,33 +87,6 @@ func newPattern(text string) (*pattern, error) {
 		}
 	}
 	return p, p.bind(text)
-}
-
-// unquoted returns the pattern in a log_format, LogFormat or CustomLog directive. It returns other text
-// unchanged.
-func unquoted(text string) string {
-	text = strings.TrimSpace(text)
-	word, rest, _ := strings.Cut(text, " ")
-	switch strings.ToLower(word) {
-	case "log_format", "logformat", "customlog":
-	default:
-		return text
-	}
-	var all strings.Builder
-	for {
-		i := strings.IndexAny(rest, `"'`)
-		if i < 0 {
-			return all.String()
-		}
-		quote := rest[i]
-		for rest = rest[i+1:]; rest != "" && rest[0] != quote; rest = rest[1:] {
-			if rest[0] == '\\' && len(rest) > 1 {
-				rest = rest[1:]
-			}
-			all.WriteByte(rest[0])
-		}
-		rest = strings.TrimPrefix(rest, string(quote))
-	}
 }
 
 // splitNginx splits a pattern into variables, $name or ${name}, and the text between them. Built-in

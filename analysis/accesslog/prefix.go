@@ -6,29 +6,22 @@ import "bytes"
 // parsed as it is.
 type prefixed struct {
 	layout
-	cutting
+	cut cutting
 }
 
 func (p prefixed) parse(s []byte, r *record) string {
 	if rest, ok := p.cut(s); ok {
 		if s = rest; len(s) == 0 {
-			return "nothing after the prefix"
+			return "only a part of a line, or nothing after the prefix"
 		}
 	}
 	return p.layout.parse(s, r)
 }
 
 // A cutting removes a kind of prefix from lines.
-type cutting struct {
-	cut   func(s []byte) (rest []byte, ok bool)
-	parts bool // lines may be split into parts
-}
+type cutting func(s []byte) (rest []byte, ok bool)
 
-var cuttings = []cutting{
-	{cutContainer, true},
-	{cutCompose, false},
-	{cutSyslog, false},
-}
+var cuttings = []cutting{cutContainer, cutSyslog}
 
 // cutSyslog removes the prefix of syslog: priority, time, host, and the process if there is
 // one, as in RFC 3164 and RFC 5424, and as daemons write it to files.
@@ -77,45 +70,20 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 }
 
 // cutContainer removes the prefix of container engines on Kubernetes: time, stream, and F for a
-// whole line. For a part of a line it returns nil.
+// whole line. Of a line that was split, whose parts have P, nothing is left.
 func cutContainer(s []byte) (rest []byte, ok bool) {
-	_, rest, whole, ok := cutPart(s)
-	switch {
-	case !ok:
-		return s, false
-	case !whole:
-		return nil, true
-	}
-	return rest, true
-}
-
-// cutPart is like cutContainer, but also returns parts of lines; all parts but the last have P instead of F. stream is
-// 0 for standard output and 1 for standard error, whose parts may alternate.
-func cutPart(s []byte) (stream int, rest []byte, whole, ok bool) {
 	var t clock
 	_, n, ok := t.iso(s)
 	if !ok || n >= len(s) || s[n] != ' ' {
-		return 0, s, false, false
-	}
-	name, rest := cutWord(s[n:])
-	switch string(name) {
-	case "stdout":
-	case "stderr":
-		stream = 1
-	default:
-		return 0, s, false, false
-	}
-	tags, rest := cutWord(rest)
-	tag, _, _ := bytes.Cut(tags, []byte(":"))
-	return stream, rest, string(tag) != "P", true
-}
-
-// cutCompose removes the name of a container and a bar, the prefix of docker compose.
-func cutCompose(s []byte) (rest []byte, ok bool) {
-	name, rest := cutWord(s)
-	rest = trimSpaces(rest)
-	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' || bytes.ContainsAny(name, `["{/:`) {
 		return s, false
 	}
-	return rest[2:], true
+	stream, rest := cutWord(s[n:])
+	if string(stream) != "stdout" && string(stream) != "stderr" {
+		return s, false
+	}
+	tags, rest := cutWord(rest)
+	if tag, _, _ := bytes.Cut(tags, []byte(":")); string(tag) == "P" {
+		return nil, true
+	}
+	return rest, true
 }

@@ -40,17 +40,9 @@ type file struct {
 	regular     bool
 	size        int64
 	compression string
-	torn        bool // the compressed data turned out to be truncated
 }
 
-// Read returns io.EOF where compressed data is truncated, for example because the file is still being written.
-func (f *file) Read(b []byte) (int, error) {
-	n, err := f.text.Read(b)
-	if f.compression != "" && errors.Is(err, io.ErrUnexpectedEOF) {
-		f.torn, err = true, io.EOF
-	}
-	return n, err
-}
+func (f *file) Read(b []byte) (int, error) { return f.text.Read(b) }
 
 func (f *file) Close() error {
 	if f.zstd != nil {
@@ -73,9 +65,6 @@ func (s *source) inspect() error {
 	n, err := readFull(f, head)
 	head = head[:n]
 	whole := errors.Is(err, io.EOF)
-	if f.torn && bytes.IndexByte(head, '\n') < 0 { // not even one whole line
-		err, whole = io.ErrUnexpectedEOF, false
-	}
 	if err != nil && !whole {
 		f.Close()
 		return s.failed(err)

@@ -17,7 +17,6 @@ type FileStats struct {
 	Name        string `json:"name"`
 	Format      string `json:"format"`                // see Formats
 	Compression string `json:"compression,omitempty"` // "gzip", "zstd", "bzip2" or ""
-	Torn        bool   `json:"cut_off,omitempty"`     // the compressed data is truncated; the rest was read
 	Lines       int64  `json:"lines"`
 	Entries     int64  `json:"requests"`
 	Malformed   int64  `json:"malformed"`
@@ -40,10 +39,10 @@ type Sample struct {
 func (l *Log) Stats() Stats { return l.stats }
 
 // count adds the results of b to the totals and to those of its file.
-func (s *Stats) count(b *block, samples int) {
+func (s *Stats) count(b *block) {
 	f := &s.Files[b.file]
 	for _, sample := range b.samples {
-		if len(s.Samples) == samples {
+		if len(s.Samples) == maxSamples {
 			break
 		}
 		sample.File = f.Name
@@ -54,7 +53,6 @@ func (s *Stats) count(b *block, samples int) {
 	f.Lines += b.lines
 	f.Entries += entries
 	f.Malformed += b.malformed
-	f.Torn = f.Torn || b.torn
 	s.Lines += b.lines
 	s.Malformed += b.malformed
 	s.Unnamed += b.unnamed

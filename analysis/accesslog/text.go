@@ -62,15 +62,6 @@ func escaped(s []byte) bool {
 	return (len(s)-n)%2 == 1
 }
 
-// withoutHole removes zeros at the beginning of s. A file has them if it was truncated while a
-// server continued to write at its old offset.
-func withoutHole(s []byte) []byte {
-	if len(s) > 0 && s[0] == 0 {
-		return bytes.TrimLeft(s, "\x00")
-	}
-	return s
-}
-
 // trimSpaces removes leading spaces.
 func trimSpaces(s []byte) []byte {
 	for len(s) > 0 && s[0] == ' ' {

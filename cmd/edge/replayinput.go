@@ -186,11 +186,6 @@ func (in *input) explain(ctx context.Context, err error) error {
 	if stats.Entries == 0 {
 		return hintedError{errors.New("the log has no requests"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
-	for _, f := range stats.Files {
-		if f.Torn {
-			report(in.stderr, hintedError{fmt.Errorf("%s is truncated: its first %s were read", f.Name, page.Count(f.Lines, "line")), "is it still being written, or copied only in part?"})
-		}
-	}
 	if stats.Malformed > 0 {
 		report(in.stderr, fmt.Errorf("%s malformed and not counted; the first ones follow", page.Count(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
