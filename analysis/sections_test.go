@@ -61,7 +61,7 @@ func TestSweepPage(t *testing.T) {
 	})
 	raw, text := html(t, report.Document())
 	for _, want := range []string{
-		"affects 2 of 2,000 clients (0.1%)", "50 in 1m\naffects 2 clients", "0.1% of 2,000 clients", "recommended", "knee", "id: ip-path-1h",
+		"affects 2 of 2,000 clients (0.1%)", "50 in 1m\naffects 2 clients", "0.1% of 2,000 clients", "recommended", "knee",
 		name("203.0.113.3") + ` /</script><script>alert(1)</script>`, "10,999 (88.7%)", "ip+path in 1h",
 	} {
 		if !strings.Contains(text, want) {

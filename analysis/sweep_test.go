@@ -289,7 +289,7 @@ func TestSweepForgets(t *testing.T) {
 func TestSweepOfEmptyLog(t *testing.T) {
 	report := sweep(t, nil, analysis.SweepOptions{})
 	var b bytes.Buffer
-	if err := report.Document().WriteText(&b); err != nil || len(report.Curves) != 4 || !strings.Contains(b.String(), "no request was counted") || strings.Contains(b.String(), "rules:") {
+	if err := report.Document().WriteText(&b); err != nil || len(report.Curves) != 4 || !strings.Contains(b.String(), "no request was counted") {
 		t.Errorf("%v, %+v\n%s", err, report, &b)
 	}
 	if _, err := json.Marshal(report); err != nil {

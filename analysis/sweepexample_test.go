@@ -54,16 +54,4 @@ func ExampleSweep() {
 	//   Most refused at 1 in 1m
 	//   client   refused  share
 	//   machine      589   100%
-	//
-	// As rules
-	//   For each characteristic, the period whose recommended threshold refuses most. The others would
-	//   refuse the same clients.
-	//
-	// # recommended thresholds as rules: keep those that you want
-	// rules:
-	//   - id: ip-1m
-	//     characteristics: [ip]
-	//     limits: [{threshold: 1, period: 1m}]
-	//     mitigation_timeout: 0
-	//     action: block                      # try it with log
 }

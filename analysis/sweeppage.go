@@ -18,7 +18,6 @@ func (r *SweepReport) Document() page.Document {
 	}}
 	var facts page.Facts
 	var plots []page.Block
-	var rules strings.Builder
 	for i := 0; i < len(r.Curves); {
 		n := i + 1
 		for n < len(r.Curves) && slices.Equal(r.Curves[n].Characteristics, r.Curves[i].Characteristics) {
@@ -38,24 +37,11 @@ func (r *SweepReport) Document() page.Document {
 			f.Value = page.Grouped(cell.Threshold)
 			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of all", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
 		}
-		if c.Best {
-			heading, one, _ := strings.Cut(c.Rule, "\n")
-			if rules.Len() == 0 {
-				rules.WriteString(heading + "\n")
-			}
-			rules.WriteString(one)
-			f.Note += page.When(len(r.Curves) > 1, "; the best period")
-		}
+		f.Note += page.When(c.Best && len(r.Curves) > 1, "; the best period")
 		facts = append(facts, f)
 	}
 	all.Blocks = append(append(all.Blocks, facts), plots...)
 	d.Sections = slices.Insert(d.Sections, 0, all)
-	if rules.Len() > 0 {
-		d.Sections = append(d.Sections, page.Section{Title: "As rules", Blocks: []page.Block{
-			page.Paragraph("For each characteristic, the period whose recommended threshold refuses most. The others would refuse the same clients."),
-			page.Code{Title: "recommended thresholds as rules: keep those that you want", Text: rules.String()},
-		}})
-	}
 	return d
 }
 

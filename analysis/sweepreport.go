@@ -2,15 +2,11 @@ package analysis
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/pop/rule"
 )
 
 // A SweepReport has the results of a Sweep. Fields named pct are in percent.
@@ -42,9 +38,6 @@ type Curve struct {
 	// Best marks, among the curves with the same characteristics, the one whose recommended threshold refuses
 	// the most requests, and among these the one with the shortest period.
 	Best bool `json:"best"`
-
-	// Rule is a rules file with the recommended threshold, or empty if no threshold is recommended.
-	Rule string `json:"rule,omitempty"`
 
 	Cells []Cell `json:"cells"` // in the order of thresholds
 
@@ -85,14 +78,9 @@ func (s *Sweep) Report() *SweepReport {
 	if s.events > 0 {
 		r.From, r.To = time.UnixMicro(s.origin).UTC(), time.UnixMicro(s.last).UTC()
 	}
-	ids := map[string]bool{}
 	for _, g := range all.grids {
 		for i := range g.columns {
-			c := s.curve(all, g, i)
-			if c.Recommended > 0 {
-				c.Rule = g.rules(ids, s.o.Periods[i], c.Recommended)
-			}
-			r.Curves = append(r.Curves, c)
+			r.Curves = append(r.Curves, s.curve(all, g, i))
 		}
 		best := -1
 		for i := range r.Curves[len(r.Curves)-len(g.columns):] {
@@ -188,44 +176,4 @@ func knee(cells []Cell) uint64 {
 		}
 	}
 	return at
-}
-
-// rules returns a rules file with a rule for g's characteristics. Its ID is not among ids.
-func (g *grid) rules(ids map[string]bool, period time.Duration, threshold uint64) string {
-	length := rule.FormatDuration(period)
-	name := strings.Map(func(r rune) rune {
-		if 'a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.", r) {
-			return r
-		}
-		return '-'
-	}, join(g.rule.Characteristics))
-	id := ""
-	for n := 1; id == "" || ids[id]; n++ {
-		end := "-" + length
-		if n > 1 {
-			end = fmt.Sprintf("-%d%s", n, end)
-		}
-		id = name[:min(len(name), rule.MaxID-len(end))] + end
-	}
-	ids[id] = true
-	var words []string
-	for _, c := range g.rule.Characteristics {
-		word := c.String()
-		if strings.ContainsFunc(word, func(r rune) bool { return !('a' <= r && r <= 'z') }) {
-			b, _ := json.Marshal(word) // never fails for a string; YAML can read JSON
-			word = string(b)
-		}
-		if c.Skip {
-			b, _ := json.Marshal(c.Name)
-			word = fmt.Sprintf("{%s: %s, missing: skip}", c.Kind, b)
-		}
-		words = append(words, word)
-	}
-	return fmt.Sprintf(`rules:
-  - id: %s
-    characteristics: [%s]
-    limits: [{threshold: %d, period: %s}]
-    mitigation_timeout: %s
-    action: block                      # try it with log
-`, id, strings.Join(words, ", "), threshold, length, rule.FormatDuration(g.o.MitigationTimeout))
 }

@@ -155,7 +155,7 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 				for strings.Contains(v.Code.Text, fence) {
 					fence += "`"
 				}
-				fmt.Fprintf(&b, "\n%s:\n\n%syaml\n%s%s\n", escaped(v.Code.Title), fence, v.Code.Text, fence)
+				fmt.Fprintf(&b, "\n%s:\n\n%ssh\n%s%s\n", escaped(v.Code.Title), fence, v.Code.Text, fence)
 			case v.Table != nil:
 				v.Table.markdown(&b)
 			}
