@@ -127,7 +127,7 @@ func (c *clock) wall(shown int64) int64 {
 	if c.location == time.UTC || c.location == nil {
 		return shown
 	}
-	if minute := floorDiv(shown, 60); !c.wallKnown || minute != c.wallAt {
+	if minute := shown / 60; !c.wallKnown || minute != c.wallAt {
 		c.wallAt, c.wallKnown = minute, true
 		c.wallOffset = c.offset(shown)
 	}
@@ -155,14 +155,6 @@ func (c *clock) offset(shown int64) int64 {
 	default:
 		return before
 	}
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }
 
 // unix parses a time since the epoch with an optional fraction. It is in seconds, or in

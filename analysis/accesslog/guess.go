@@ -17,18 +17,9 @@ func binaryGuess(head []byte) (guess, bool) {
 	for _, m := range []struct{ magic, what, hint string }{
 		{"\xfd7zXZ\x00", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
 		{"\x04\x22\x4d\x18", "data compressed by lz4", "decompress it first, as in: lz4 -dc FILE | …"},
-		{"\x1f\x9d", "data compressed by compress", "decompress it first, as in: gzip -dc FILE | …"},
-		{"LZIP", "data compressed by lzip", "decompress it first, as in: lzip -dc FILE | …"},
 		{"PK\x03\x04", "a zip archive", "unpack it first, as in: unzip -p FILE | …"},
-		{"PAR1", "a Parquet file", "export it as JSON, one object per line"},
-		{"SQLite format 3\x00", "an SQLite database", "export the log as text"},
-		{"LPKSHHRH", "a systemd journal", "export it, as in: journalctl -o cat -u nginx | …"},
 		{"\xff\xfe", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
 		{"\xfe\xff", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
-		{"\xd4\xc3\xb2\xa1", "a packet capture", "only logs of requests can be read"},
-		{"\x0a\x0d\x0d\x0a", "a packet capture", "only logs of requests can be read"},
-		{"\x7fELF", "a program", "only logs of requests can be read"},
-		{"%PDF", "a PDF document", "only logs of requests can be read"},
 	} {
 		if bytes.HasPrefix(head, []byte(m.magic)) {
 			return guess{m.what, m.hint}, true
@@ -62,15 +53,10 @@ var textGuesses = []struct {
 	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "give the server's access log"},
 	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`), "a DNS server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
-	{regexp.MustCompile(`^\d+ \d{12} eni-`), "an AWS VPC flow log", "it has connections, not requests: give the load balancer's log"},
-	{regexp.MustCompile(`^tls \d\.\d \d{4}-`), "the log of an AWS Network Load Balancer", "it has connections, not requests: give the log of the server behind it"},
 	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
 	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker wrapped in JSON", "unwrap them, as in: jq -rj .log FILE | …"},
-	{regexp.MustCompile(`"__REALTIME_TIMESTAMP"`), "lines that the systemd journal wrapped in JSON", "unwrap them, as in: journalctl -o cat -u nginx | …"},
-	{regexp.MustCompile(`^\[pid: \d+\|app: `), "uWSGI's log", "give the log of the web server in front of it"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
 		"name its columns, as in 'w3c:fields=date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
-	{regexp.MustCompile(`^\s*\{\s*"records"\s*:\s*\[`), "Azure's records in one object", "put each on its own line, as in: jq -c '.records[]' FILE | …"},
 	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "give the server's access log"},
 	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on its own line, as in: jq -c . FILE | …"},
 	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
@@ -143,23 +129,20 @@ func zeekKind(path string) string {
 }
 
 // notHTTP reports whether a log in a known format is of another protocol, and which: IIS logs
-// FTP and mail like HTTP, with commands as methods, and Zeek logs many protocols.
+// FTP like HTTP, with commands as methods, and Zeek logs many protocols.
 func notHTTP(format string, lines [][]byte) (guess, bool) {
 	if format != "w3c" && format != "zeek" {
 		return guess{}, false
 	}
 	l := &columns{zeek: format == "zeek", tabs: format == "zeek"}
-	methods, ftp, mail := 0, 0, 0
+	methods, ftp := 0, 0
 	for r, reason := range tries(l, lines, nil, Method|Path) {
 		if reason != "" || len(r.method) == 0 {
 			continue
 		}
 		methods++
-		switch m := strings.ToUpper(string(r.method)); {
-		case m[0] == '[', slices.Contains(ftpCommands, m):
+		if m := strings.ToUpper(string(r.method)); m[0] == '[' || slices.Contains(ftpCommands, m) {
 			ftp++
-		case slices.Contains(mailCommands, m):
-			mail++
 		}
 	}
 	switch {
@@ -167,14 +150,9 @@ func notHTTP(format string, lines [][]byte) (guess, bool) {
 		return declaredGuess(lines)
 	case 2*ftp > methods:
 		return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
-	case 2*mail > methods:
-		return guess{"a mail server's log", "only logs of HTTP requests can be read"}, true
 	}
 	return guess{}, false
 }
 
-var (
-	ftpCommands = strings.Fields("USER PASS QUIT RETR STOR APPE CWD CDUP PWD XPWD PASV EPSV PORT EPRT LIST NLST MLSD TYPE SYST FEAT SIZE MDTM DELE RNFR RNTO MKD RMD ABOR " +
-		"REST AUTH PBSZ PROT OPTS NOOP CONTROLCHANNELOPENED CONTROLCHANNELCLOSED DATACHANNELOPENED DATACHANNELCLOSED")
-	mailCommands = strings.Fields("EHLO HELO MAIL RCPT DATA BDAT RSET VRFY STARTTLS")
-)
+var ftpCommands = strings.Fields("USER PASS QUIT RETR STOR APPE CWD CDUP PWD XPWD PASV EPSV PORT EPRT LIST NLST MLSD TYPE SYST FEAT SIZE MDTM DELE RNFR RNTO MKD RMD ABOR " +
+	"REST AUTH PBSZ PROT OPTS NOOP CONTROLCHANNELOPENED CONTROLCHANNELCLOSED DATACHANNELOPENED DATACHANNELCLOSED")

@@ -32,17 +32,15 @@ type source struct {
 	held *file // if the source is not regular: the file that Open opened
 }
 
-// A file is an open source. Reading from it returns decompressed text.
+// A file is an open source, whose Reader returns decompressed text.
 type file struct {
-	text        io.Reader
+	io.Reader
 	stored      *os.File      // nil for the standard input
 	zstd        *zstd.Decoder // nil unless compressed by zstd
 	regular     bool
 	size        int64
 	compression string
 }
-
-func (f *file) Read(b []byte) (int, error) { return f.text.Read(b) }
 
 func (f *file) Close() error {
 	if f.zstd != nil {
@@ -77,7 +75,7 @@ func (s *source) inspect() error {
 		s.log.read.Store(0)
 		return f.Close()
 	}
-	f.text = io.MultiReader(bytes.NewReader(head), f.text)
+	f.Reader = io.MultiReader(bytes.NewReader(head), f.Reader)
 	s.held = f
 	return nil
 }
@@ -137,23 +135,23 @@ func (s *source) open() (f *file, err error) {
 	return f, nil
 }
 
-// decompress sets f.text to a reader of the decompressed data in stored. It detects the compression from magic, the
+// decompress sets f.Reader to a reader of the decompressed data in stored. It detects the compression from magic, the
 // first bytes.
 func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
 		f.compression = "gzip"
-		f.text, err = gzip.NewReader(stored)
+		f.Reader, err = gzip.NewReader(stored)
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")),
 		len(magic) > 4 && magic[0]&0xf0 == 0x50 && bytes.HasPrefix(magic[1:], []byte("\x2a\x4d\x18")):
 		f.compression = "zstd"
 		f.zstd, err = zstd.NewReader(stored)
-		f.text = f.zstd
+		f.Reader = f.zstd
 	case len(magic) >= 10 && bytes.HasPrefix(magic, []byte("BZh")) && string(magic[4:10]) == "1AY&SY":
 		f.compression = "bzip2"
-		f.text = bzip2.NewReader(stored)
+		f.Reader = bzip2.NewReader(stored)
 	default:
-		f.text = stored
+		f.Reader = stored
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.compression, err)
