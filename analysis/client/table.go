@@ -14,7 +14,6 @@ import (
 type Table struct {
 	places []place // a power of two of them, at most three quarters taken
 	n      uint32
-	next   [AtOnce]uint64 // hashes
 }
 
 // A place is a client and its number plus 1; 0 if the place is free.
@@ -22,9 +21,6 @@ type place struct {
 	client accesslog.Client
 	number uint32
 }
-
-// AtOnce is the maximum number of clients that a Table fetches at the same time.
-const AtOnce = 16
 
 // Len returns the number of clients.
 func (c *Table) Len() uint32 { return c.n }
@@ -52,18 +48,6 @@ func Make[T any](n int) []T {
 // Touch reads the place where a client is likely to be, so that the cache misses of several clients
 // overlap.
 func (c *Table) Touch(hash uint64) uint32 { return c.places[hash&uint64(len(c.places)-1)].number }
-
-// Fetch prepares Number for up to AtOnce arrivals.
-func (c *Table) Fetch(arrivals []accesslog.Arrival) (fetched uint32) {
-	for i := range arrivals {
-		c.next[i] = Hash(&arrivals[i].Client)
-		fetched += c.Touch(c.next[i])
-	}
-	return fetched
-}
-
-// Number returns the number of the client of the ith arrival that was fetched.
-func (c *Table) Number(i int, client *accesslog.Client) uint32 { return c.At(c.next[i], client) }
 
 // Hash returns the hash of a client, the same for all tables.
 func Hash(client *accesslog.Client) uint64 { return maphash.Bytes(seed, client[:]) }

@@ -21,12 +21,11 @@ func TestTable(t *testing.T) {
 		drawn := rapid.SliceOfN(rapid.Uint64Range(0, 3000), 0, 4000).Draw(t, "clients")
 		table, numbers := client.NewTable(), map[accesslog.Client]uint32{}
 		for len(drawn) > 0 {
-			some := make([]accesslog.Arrival, min(len(drawn), client.AtOnce))
+			some := make([]accesslog.Arrival, min(len(drawn), 16))
 			for i := range some {
 				some[i] = arrival(drawn[i])
 			}
 			drawn = drawn[len(some):]
-			table.Fetch(some)
 			for i := range some {
 				c := &some[i].Client
 				want, known := numbers[*c]
@@ -37,7 +36,7 @@ func TestTable(t *testing.T) {
 				if _, found := table.Find(client.Hash(c), c); found != known {
 					t.Fatalf("client %v is found: %t, want %t", c, found, known)
 				}
-				if got := table.Number(i, c); got != want {
+				if got := table.At(client.Hash(c), c); got != want {
 					t.Fatalf("client %v has the number %d, want %d", c, got, want)
 				}
 			}

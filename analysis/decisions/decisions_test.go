@@ -243,12 +243,12 @@ func TestMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Malformed != uint64(len(malformed))+1 || len(report.Samples) != 5 || report.Samples[0].Line != 1 || fmt.Sprint(report.CutOff) != "[file]" || report.Rules[0].Decisions != 5 {
+	if report.Malformed != uint64(len(malformed))+2 || len(report.Samples) != 5 || report.Samples[0].Line != 1 || report.Rules[0].Decisions != 5 {
 		t.Errorf("%+v", report)
 	}
 	var text bytes.Buffer
 	d := report.Document()
-	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored: 18 lines malformed.") {
+	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored: 19 lines malformed.") {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	if !decisions.IsLog([]byte("\n"+begins)) || decisions.IsLog([]byte(`{"event":"request","t":1}`)) || decisions.IsLog(nil) {

@@ -52,7 +52,6 @@ type Log struct {
 
 	malformed uint64
 	samples   []Malformed
-	torn      []string
 	missing   uint64
 	orphans   uint64 // counts without their decision
 }
@@ -153,7 +152,7 @@ func (l *Log) Read(file string, text io.Reader) error {
 		}
 		if errors.Is(err, io.EOF) {
 			if len(line) > 0 {
-				l.torn = append(l.torn, file)
+				r.wrong("the file ends within the line")
 			}
 			return nil
 		}

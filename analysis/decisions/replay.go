@@ -25,7 +25,6 @@ type Report struct {
 	Samples   []Malformed  `json:"malformed_samples,omitempty"`
 	Missing   uint64       `json:"missing_lines"`              // lines that the nodes could not write
 	Unpaired  uint64       `json:"counts_without_decision"`    // counted, but not judged
-	CutOff    []string     `json:"cut_off,omitempty"`          // files that end with a partial line
 	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // given rules that the log does not have
 }
 
@@ -119,7 +118,7 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 		return nil, ErrEmpty
 	}
 	l.sort()
-	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing, Unpaired: l.orphans, CutOff: l.torn}
+	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing, Unpaired: l.orphans}
 	first, last, begin := int64(math.MaxInt64), int64(math.MinInt64), int64(math.MinInt64)
 	for i := range l.events {
 		first, last = min(first, l.events[i].t), max(last, l.events[i].t)

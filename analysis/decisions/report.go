@@ -110,7 +110,6 @@ func (r *Report) logs() page.Section {
 	}
 	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.", page.Count(r.Missing, "line"))
 	note(r.Malformed > 0, "Ignored: %s malformed.", page.Count(r.Malformed, "line"))
-	note(len(r.CutOff) > 0, "These files end with a partial line, which is ignored: %s.", strings.Join(r.CutOff, ", "))
 	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.", page.Count(r.Unpaired, "request"))
 	note(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
 	return page.Section{Title: "Logs", Blocks: []page.Block{table, page.Paragraph(strings.Join(notes, " "))}}
