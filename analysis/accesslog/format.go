@@ -85,7 +85,7 @@ func (f Format) reader(change map[string]string) (layout, error) {
 			return nil, err
 		}
 		if f.Name == "envoy" {
-			return newEnvoy(n), nil
+			return envoy(n), nil
 		}
 		return newObjects(n), nil
 	case f.Name == "w3c" || f.Name == "cloudfront" || f.Name == "zeek":

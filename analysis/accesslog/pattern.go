@@ -136,8 +136,17 @@ func (p *pattern) bind(text string) error {
 		part := &p.parts[i]
 		switch part.name {
 		case client:
-			if part.get = patternClient; client == "client_port" {
+			header := variable(part.name)
+			switch {
+			case client == "client_port":
 				part.get = patternPeer
+			case header == nil:
+				part.get = patternClient
+			default:
+				part.get = func(r *record, text []byte) string {
+					header(r, text)
+					return patternClient(r, text)
+				}
 			}
 		case "time_local", "time_iso8601", "msec", "time":
 			if !timed {
