@@ -45,7 +45,7 @@ func Formats() []Format {
 		{"bunny", "the log of Bunny CDN", bunny, nil},
 		{"heroku", "the lines of Heroku's router", nil, &heroku},
 		{"vercel", "Vercel's log drain, as NDJSON", nil, &vercel},
-		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", haproxy{}, nil},
+		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", haproxy, nil},
 		{"squid", "Squid's native log", squid, nil},
 		{"ssl_request_log", "Apache's ssl_request_log", sslRequest, nil},
 		{"edge", "the access log of edge itself, as text or JSON", nil, &node},
@@ -66,6 +66,7 @@ var (
 	bunny      = builtIn(`$cache|$status|$msec|$bytes|$zone|$remote_addr|$http_referer|$request_uri|$location|$http_user_agent|$id|$country`, "http_user_agent")
 	sslRequest = builtIn(`[$time_local] $remote_addr ${version_of_TLS=TLSv1.3,TLSv1.2,TLSv1.1,TLSv1,SSLv3,SSLv2,-} $ssl_cipher "$request" $bytes`, "request")
 	squid      = folded(builtIn(`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy"))
+	haproxy    = prefixed{builtIn(`$client_port [$time_local] $frontend $backend/$server $t1/$t2/$t3/$t4/$t5 $status $skipped "$request"`, "request"), cutSyslog}
 	manager    = alternatives{
 		builtIn(`[$time_local] $cache $upstream_status $status - $request_method $scheme $host "$request_uri" [Client $remote_addr] `+
 			`[Length $bytes] [Gzip $gzip] [Sent-to $to] "$http_user_agent" "$http_referer"`, "remote_addr"),

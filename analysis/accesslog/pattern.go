@@ -270,6 +270,9 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		return p.cutQuoted(s)
 	case len(p.until) == 0:
 		return s, nil, true
+	case p.name == "skipped": // anything up to the next quote
+		i := bytes.IndexByte(s, '"')
+		return nil, s[max(i, 0):], i >= 0
 	}
 	for at, tries := 0, 0; ; at++ {
 		i := bytes.Index(s[at:], p.until)
