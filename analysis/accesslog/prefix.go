@@ -21,7 +21,7 @@ func (p prefixed) parse(s []byte, r *record) string {
 // A cutting removes a kind of prefix from lines.
 type cutting func(s []byte) (rest []byte, ok bool)
 
-var cuttings = []cutting{cutContainer, cutSyslog}
+var cuttings = []cutting{cutContainer, cutCompose, cutSyslog}
 
 // cutSyslog removes the prefix of syslog: priority, time, host, and the process if there is
 // one, as in RFC 3164 and RFC 5424, and as daemons write it to files.
@@ -86,4 +86,14 @@ func cutContainer(s []byte) (rest []byte, ok bool) {
 		return nil, true
 	}
 	return rest, true
+}
+
+// cutCompose removes the name of a container and a bar, the prefix of docker compose.
+func cutCompose(s []byte) (rest []byte, ok bool) {
+	name, rest := cutWord(s)
+	rest = trimSpaces(rest)
+	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' || bytes.ContainsAny(name, `["{/:`) {
+		return s, false
+	}
+	return rest[2:], true
 }
