@@ -10,7 +10,7 @@ import (
 
 // The number of allocations does not grow with the number of lines: batches and blocks are reused.
 func TestAllocations(t *testing.T) {
-	const lines = 10_000
+	const lines = 4_000
 	for _, f := range accesslog.Formats() {
 		head, line := "", examples[f.Name]
 		if i := strings.LastIndexByte(line, '\n'); i >= 0 {

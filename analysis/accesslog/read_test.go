@@ -206,7 +206,7 @@ func TestLongLines(t *testing.T) {
 	long := strings.Repeat("x", 1<<20+1)
 	text := "1767366245\ta\n" + long + "\n1767366246\tb\n" + long + long + long + "\n" + long + "\n1767366247\ta\n" + long + long
 	name := save(t, []byte(text))
-	for _, block := range []int{16, 64, 4096, 2_000_000} {
+	for _, block := range []int{64, 300_000} {
 		o := accesslog.Options{Format: "trace"}.WithBlocks(block)
 		l := open(t, []string{name}, o)
 		var got []at

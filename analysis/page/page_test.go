@@ -9,8 +9,8 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,9 +125,8 @@ func check(t fataler, html []byte) document {
 			if at == nil {
 				break
 			}
-			var x, y float64
-			fmt.Sscan(at["x"], &x)
-			fmt.Sscan(at["y"], &y)
+			x, _ := strconv.ParseFloat(at["x"], 64)
+			y, _ := strconv.ParseFloat(at["y"], 64)
 			box := page.BoxOf(string(token), at["class"], at["text-anchor"], x, y)
 			if !box.Within(width, height) {
 				t.Fatalf("%q leaves its drawing of %v by %v: %v", token, width, height, box)
@@ -161,23 +160,24 @@ func check(t fataler, html []byte) document {
 				case "viewBox":
 					fmt.Sscanf(a.Value, "0 0 %f %f", &width, &height)
 				case "d":
-					places := regexp.MustCompile(`[ML]([-0-9.e]+) ([-0-9.e]+)`).FindAllStringSubmatch(a.Value, -1)
-					if len(places) == 0 || regexp.MustCompile(`[^-0-9. MLZ]`).MatchString(a.Value) {
+					places := strings.FieldsFunc(a.Value, func(r rune) bool { return strings.ContainsRune("MLZ", r) })
+					if len(places) == 0 {
 						t.Fatalf("no path: %q", a.Value)
 					}
 					for _, p := range places {
-						var x, y float64
-						fmt.Sscan(p[1], &x)
-						fmt.Sscan(p[2], &y)
+						first, second, _ := strings.Cut(p, " ")
+						x, err := strconv.ParseFloat(first, 64)
+						y, err2 := strconv.ParseFloat(second, 64)
+						if err != nil || err2 != nil {
+							t.Fatalf("no path: %q", a.Value)
+						}
 						if !(x >= -1 && x <= width+1 && y >= -1 && y <= height+1) {
 							t.Fatalf("a path leaves its drawing of %v by %v: %q", width, height, a.Value)
 						}
 					}
 				default:
-					if v := math.NaN(); token.Name.Local != "svg" {
-						if _, err := fmt.Sscan(a.Value, &v); err == nil {
-							numbers[name] = v
-						}
+					if v, err := strconv.ParseFloat(a.Value, 64); err == nil && token.Name.Local != "svg" {
+						numbers[name] = v
 					}
 				}
 			}
