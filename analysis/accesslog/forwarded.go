@@ -8,14 +8,6 @@ import (
 // behindProxy reports whether nearly all lines have the same private client, and their last quoted text
 // looks like X-Forwarded-For, which then has the real clients.
 func behindProxy(format string, l layout, lines [][]byte) bool {
-	if p, prefixed := l.(prefixed); prefixed {
-		for i, line := range lines {
-			if rest, ok := p.cut(line); ok && len(rest) > 0 {
-				lines[i] = rest
-			}
-		}
-		l = p.layout
-	}
 	if format != "combined" {
 		return false
 	}
@@ -27,7 +19,7 @@ func behindProxy(format string, l layout, lines [][]byte) bool {
 		}
 		entries++
 		clients[string(r.client)]++
-		if at, ok := lastQuoted(line); ok && isForwardedFor(line[at:]) {
+		if isForwardedFor(lastQuoted(line)) {
 			forwarded++
 		}
 	}
@@ -40,19 +32,14 @@ func behindProxy(format string, l layout, lines [][]byte) bool {
 	return isPrivate(addressOf([]byte(most))) && clients[most]*20 >= entries*19 && forwarded*2 >= entries
 }
 
-// lastQuoted returns the offset of the last quoted text in a line.
-func lastQuoted(s []byte) (at int, ok bool) {
-	end := bytes.LastIndexByte(s, '"')
-	if end < 0 {
-		return 0, false
-	}
-	at = bytes.LastIndexByte(s[:end], '"') + 1
-	return at, at > 0
+// lastQuoted returns the last quoted text in a line.
+func lastQuoted(s []byte) []byte {
+	end := max(0, bytes.LastIndexByte(s, '"'))
+	return s[bytes.LastIndexByte(s[:end], '"')+1 : end]
 }
 
-// isForwardedFor reports whether s begins with a comma-separated list of addresses and a quote.
-func isForwardedFor(s []byte) bool {
-	text, _, _ := bytes.Cut(s, []byte{'"'})
+// isForwardedFor reports whether text is a comma-separated list of addresses.
+func isForwardedFor(text []byte) bool {
 	for address := range bytes.SplitSeq(text, []byte{','}) {
 		if !addressOf(withoutPort(bytes.TrimSpace(address))).IsValid() {
 			return false

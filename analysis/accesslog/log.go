@@ -77,14 +77,6 @@ func (e *OrderError) Error() string {
 	return fmt.Sprintf("accesslog: %s: an entry is %v older than one more than %d entries before it", e.File, e.By, e.Buffer)
 }
 
-// Hint says what to do about it.
-func (e *OrderError) Hint() string {
-	if e.Again {
-		return "sort on disk"
-	}
-	return "sort on disk, or give the input as files, oldest first"
-}
-
 // A Log is one or more files that are read as one. Except for Progress, its methods must not
 // be called concurrently.
 type Log struct {
