@@ -41,34 +41,6 @@ func refusedByNode(t *testing.T, log []accesslog.Entry, threshold uint64, period
 }
 
 // A cell refuses exactly the requests that a node would refuse.
-func TestSweepEqualsNode(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		timeout time.Duration
-		fine    bool
-	}{
-		{"throttling, whole seconds", 0, false},
-		{"throttling, microseconds", 0, true},
-		{"a mitigation timeout", 20 * time.Second, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(3, 4))
-			now := int64(1_700_000_000_000_000)
-			var log []accesslog.Entry
-			for range 1500 {
-				now += int64(random.ExpFloat64() * 250_000)
-				e := entry(0, fmt.Sprintf("192.0.2.%d", random.IntN(1+random.IntN(6))))
-				if e.Time = now; !test.fine {
-					e.Time = now / 1e6 * 1e6
-				}
-				log = append(log, e)
-			}
-			equalsNode(t, log, []uint64{2, 5, 9}, []time.Duration{4 * time.Second, time.Minute}, test.timeout)
-		})
-	}
-}
-
-// The same holds for real traffic.
 func TestSweepEqualsNodeOnTrace(t *testing.T) {
 	var log []accesslog.Entry
 	for _, a := range trace.Arrivals(t, "xzymo")[:8_000] {

@@ -3,10 +3,8 @@ package analysis_test
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -135,27 +133,5 @@ func TestCoincidingCurves(t *testing.T) {
 	}
 	if plots != 2 {
 		t.Errorf("%d plots of lines, want 2", plots)
-	}
-}
-
-// The name of a network has its address and prefix length.
-func TestSweepNamesNetworks(t *testing.T) {
-	list, err := analysis.ParseCharacteristics("network:24/48")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := requestsOf("a", 20, 0, 0)
-	for i := range entries {
-		entries[i].Addr = netip.MustParseAddr([]string{"192.0.2.9", "2001:db8:1:2::3"}[i%2])
-	}
-	var b bytes.Buffer
-	report := sweep(t, entries, analysis.SweepOptions{Periods: []time.Duration{time.Minute}, Thresholds: []uint64{5}, Characteristics: [][]rule.Characteristic{list}})
-	if err := json.NewEncoder(&b).Encode(report); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`"192.0.2.0/24"`, `"2001:db8:1::/48"`} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%s is not in the report: %s", want, b.String())
-		}
 	}
 }
