@@ -105,7 +105,7 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 			if !letters([]byte(zeek)) { // it is shown
 				return guess{"a Zeek log other than http.log", "give Zeek's http.log"}, true
 			}
-			return guess{"Zeek's " + zeekKind(zeek) + " log", "give Zeek's http.log"}, true
+			return guess{"Zeek's " + zeek + " log", "give Zeek's http.log"}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			c := (&columns{}).direct(line)
 			switch {
@@ -118,14 +118,6 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 		}
 	}
 	return guess{}, false
-}
-
-// zeekKind describes a Zeek log by its contents if its name does not.
-func zeekKind(path string) string {
-	if kind := map[string]string{"conn": "connections", "dns": "DNS", "ftp": "FTP", "dhcp": "DHCP", "files": "files"}[path]; kind != "" {
-		return kind + " (" + path + ")"
-	}
-	return path
 }
 
 // notHTTP reports whether a log in a known format is of another protocol, and which: IIS logs

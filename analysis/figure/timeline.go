@@ -25,13 +25,12 @@ type Point struct {
 
 // Plot returns a plot of the peaks of l.
 func (l *Timeline) Plot(title string) page.Block {
-	step, peak := time.Duration(l.StepS)*time.Second, time.Duration(l.PeakS)*time.Second
 	a := page.Area{
-		Title: title, From: l.From, Step: step, Note: fmt.Sprintf("UTC; the busiest %s of each %s", Brief(peak), Brief(step)),
-		Name: "requests in " + Brief(peak), AllName: "requests", PartName: "refused",
+		Title: title, From: l.From, Step: time.Duration(l.StepS) * time.Second, Note: "UTC, in steps of " + Period(l.StepS),
+		Name: "requests in " + Period(l.PeakS), AllName: "requests", PartName: "refused",
 	}
-	if peak == step {
-		a.Note = "UTC, in steps of " + Brief(step)
+	if l.PeakS != l.StepS {
+		a.Note = fmt.Sprintf("UTC; the busiest %s of each %s", Period(l.PeakS), Period(l.StepS))
 	}
 	for _, p := range l.Points {
 		a.All, a.Part = append(a.All, p.Peak), append(a.Part, p.PeakRefused)

@@ -26,11 +26,8 @@ func Lasting(s float64) string {
 	return page.Span(time.Duration(s * float64(time.Second)).Round(time.Millisecond))
 }
 
-// Brief formats a round duration as in rules files: 10m, 1h, 7d.
-func Brief(d time.Duration) string { return rule.FormatDuration(d) }
-
-// Period is Brief for seconds.
-func Period(s int64) string { return Brief(time.Duration(s) * time.Second) }
+// Period formats a duration in seconds as in rules files: 10m, 1h, 7d.
+func Period(s int64) string { return rule.FormatDuration(time.Duration(s) * time.Second) }
 
 // Percent returns n as a percentage of all, or 0 if both are 0.
 func Percent(n, all uint64) float64 { return 100 * float64(n) / float64(max(1, all)) }
