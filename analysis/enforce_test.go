@@ -13,11 +13,21 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/trace"
+	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
 // newYear is the start of a window for each period in these tests.
 var newYear = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func parse(tb testing.TB, rules string) *rule.Set {
+	tb.Helper()
+	set, err := rulefile.Parse("rules.yaml", []byte(rules))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
 
 // enforce returns the results of o for entries, whose times count from newYear.
 func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.Entry) *analysis.Enforcement {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -276,34 +274,5 @@ func TestSweepOfEmptyLog(t *testing.T) {
 	}
 	if _, err := json.Marshal(report); err != nil {
 		t.Error(err)
-	}
-}
-
-// A sweep has many clients, few of which exceed a threshold.
-func BenchmarkSweep(b *testing.B) {
-	names := make([]accesslog.Entry, 200_000)
-	for i := range names {
-		names[i] = entry(0, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	zipf := rand.NewZipf(random, 1.2, 20, uint64(len(names)-1))
-	log := make([]accesslog.Entry, 1<<20)
-	for i := range log {
-		log[i] = names[zipf.Uint64()]
-	}
-	s, err := analysis.NewSweep(analysis.SweepOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	at, n := int64(1.7e15), 0
-	b.ReportAllocs()
-	for b.Loop() {
-		e := log[n%len(log)]
-		at += 500
-		e.Time = at
-		if err := s.Add(&e); err != nil {
-			b.Fatal(err)
-		}
-		n++
 	}
 }

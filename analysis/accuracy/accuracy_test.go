@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -263,41 +262,5 @@ func TestNormalisedHash(t *testing.T) {
 	// printf '5\t0\n5.25\t1\n6.000001\t0\n' | sha256sum
 	if got, want := report.NormalisedSHA256, "2421c7d5d0220551b143f749c77e706ca37c58fc291651b09a091296d5419a5b"; got != want {
 		t.Errorf("hash %s, want %s", got, want)
-	}
-}
-
-func BenchmarkAccuracy(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	arrivals := make([]accesslog.Arrival, 1<<16)
-	var names []accesslog.Client
-	for i := range 20_000 {
-		names = append(names, client(fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
-	}
-	for _, estimators := range [][]string{{"weighted", "fixed", "exact"}, nil} {
-		name := "all"
-		if estimators != nil {
-			name = strings.Join(estimators, "+")
-		}
-		b.Run(name, func(b *testing.B) {
-			a, err := accuracy.New(accuracy.Options{Limits: []accuracy.Limit{{50, 60e6}}, Estimators: estimators})
-			if err != nil {
-				b.Fatal(err)
-			}
-			at := time.Now().UnixMicro()
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				for i := range arrivals {
-					at += 100
-					arrivals[i] = accesslog.Arrival{Time: at / 1e6 * 1e6, Client: names[int(float64(len(names))*rng.Float64()*rng.Float64())]}
-				}
-				if err := a.Add(arrivals); err != nil {
-					b.Fatal(err)
-				}
-				n += len(arrivals)
-			}
-			a.Report()
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/request")
-		})
 	}
 }
