@@ -45,7 +45,6 @@ type PoPReport struct {
 	LagS   float64  `json:"lag_s"`
 	SkewS  float64  `json:"skew_s"`
 	Losses []string `json:"losses,omitempty"` // in the format of ParseLoss
-	Seed   uint64   `json:"seed"`
 }
 
 // simplest reports whether the PoP is one node that knows everything at once and loses nothing.

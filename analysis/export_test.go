@@ -5,3 +5,6 @@ func (o PoPOptions) WithWaiting(n int) PoPOptions {
 	o.waiting = n
 	return o
 }
+
+// WithSeed returns o with other nodes for requests.
+func (o PoPOptions) WithSeed(seed uint64) PoPOptions { o.seed = seed; return o }

@@ -49,8 +49,7 @@ func drawnPoP(t *rapid.T) analysis.PoPOptions {
 		Shards: rapid.IntRange(1, 3).Draw(t, "shards"),
 		Spread: rapid.SampledFrom([]analysis.Spread{analysis.ByConnection, analysis.ByRequest}).Draw(t, "spread"),
 		Lag:    rapid.SampledFrom([]time.Duration{0, time.Millisecond, 700 * time.Millisecond, 4 * time.Second, 20 * time.Second}).Draw(t, "lag"),
-		Seed:   rapid.Uint64().Draw(t, "seed"),
-	}
+	}.WithSeed(rapid.Uint64().Draw(t, "seed"))
 	for range rapid.IntRange(0, 3).Draw(t, "losses") {
 		o.Losses = append(o.Losses, analysis.Loss{
 			Shard: rapid.IntRange(0, o.Shards-1).Draw(t, "lost"),

@@ -47,8 +47,7 @@ type PoPOptions struct {
 	// an IPv6 /64.
 	Client rule.ClientPrefix
 
-	// Seed determines the nodes of requests.
-	Seed uint64
+	seed uint64 // determines the nodes of requests
 
 	// waiting is the maximum number of pending counts of a node: half of its queue's size, so that no count is
 	// dropped. If zero, 8192. Tests with fewer counts save memory.
@@ -85,7 +84,7 @@ func (o PoPOptions) isInstant() bool { return o.Nodes == 1 && o.Lag == 0 && len(
 
 // report describes o for the report.
 func (o PoPOptions) report() PoPReport {
-	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(), SkewS: o.Skew.Seconds(), Seed: o.Seed}
+	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(), SkewS: o.Skew.Seconds()}
 	for _, l := range o.Losses {
 		r.Losses = append(r.Losses, l.String())
 	}

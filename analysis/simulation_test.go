@@ -49,7 +49,7 @@ func TestNodesWithoutLag(t *testing.T) {
 	}
 	for name, o := range map[string]analysis.PoPOptions{
 		"4 nodes, by connection": {Nodes: 4, Shards: 1},
-		"4 nodes, by request":    {Nodes: 4, Shards: 3, Spread: analysis.ByRequest, Seed: 3},
+		"4 nodes, by request":    {Nodes: 4, Shards: 3, Spread: analysis.ByRequest},
 	} {
 		if diff := cmp.Diff(want, decide(t, o, rules, entries)); diff != "" {
 			t.Errorf("%s (-one +all):\n%s", name, diff)
@@ -68,8 +68,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	if diff := cmp.Diff(first, decide(t, o, rules, entries)); diff != "" {
 		t.Errorf("two equal runs (-first +second):\n%s", diff)
 	}
-	o.Seed++
-	if slices.Equal(first, decide(t, o, rules, entries)) {
+	if slices.Equal(first, decide(t, o.WithSeed(1), rules, entries)) {
 		t.Error("another seed changes nothing")
 	}
 }
@@ -155,8 +154,8 @@ func TestLosses(t *testing.T) {
 	seen := map[int]bool{}
 	entries := append(requestsOf("1", 10, 0, time.Second), requestsOf("1", 50, 2*time.Minute, time.Second)...)
 	for seed := range uint64(8) {
-		o := analysis.PoPOptions{Nodes: 2, Seed: seed, Losses: []analysis.Loss{{At: 30 * time.Second, For: time.Second}}}
-		seen[passes(decide(t, o, rules, entries))] = true
+		o := analysis.PoPOptions{Nodes: 2, Losses: []analysis.Loss{{At: 30 * time.Second, For: time.Second}}}
+		seen[passes(decide(t, o.WithSeed(seed), rules, entries))] = true
 	}
 	if diff := cmp.Diff(map[int]bool{11: true, 21: true}, seen); diff != "" {
 		t.Errorf("requests that pass if the next connection is to the same node, or to the other (-want +got):\n%s", diff)

@@ -57,7 +57,7 @@ type connection struct {
 func newSpread(o PoPOptions) spread {
 	return spread{
 		by: o.Spread, nodes: o.Nodes,
-		random:      rand.New(rand.NewPCG(o.Seed, 0)),
+		random:      rand.New(rand.NewPCG(o.seed, 0)),
 		connections: newAgingTable[connection](silence.Microseconds()),
 	}
 }
