@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
@@ -46,9 +45,6 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 	s.flags.String("config", "", "YAML `file` whose keys are these settings")
 	cmd.Args = noArgs
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		for _, warning := range strayVariables(cmd, os.Environ()) {
-			report(cmd.ErrOrStderr(), warning)
-		}
 		file := os.Getenv(variable("config"))
 		if s.flags.Changed("config") {
 			file, _ = s.flags.GetString("config")
@@ -63,8 +59,8 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return s.explain(run(cmd)) }
 	cmd.Long += `
 
-Every setting is a flag, a variable EDGE_… (--metrics-listen is EDGE_METRICS_LISTEN) and
-a key of the file that --config or EDGE_CONFIG names (metrics_listen: 127.0.0.1:9180).
+Every setting is a flag, a variable EDGE_… (--log-level is EDGE_LOG_LEVEL) and a key of the
+file that --config or EDGE_CONFIG names (log_level: info).
 Flags override variables, and variables override the file. Elements of lists are separated
 by commas; the file may also have YAML lists.`
 	return cmd
@@ -272,33 +268,4 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 		doc.Fail(n, "", "%s must be a single value", name)
 	}
 	return nil, false
-}
-
-// ofServices matches the variables that Kubernetes gives every container of a namespace
-// with a service whose name begins with edge.
-var ofServices = regexp.MustCompile(`^EDGE_(.+_)?(PORT|SERVICE_HOST|SERVICE_PORT)(_|$)`)
-
-// strayVariables returns warnings about variables that look like misspelled settings. They are not
-// errors, because other programs may use the prefix, too.
-func strayVariables(cmd *cobra.Command, environ []string) (warnings []error) {
-	known, mine := map[string]bool{}, []string{}
-	for _, c := range cmd.Root().Commands() {
-		c.Flags().VisitAll(func(f *pflag.Flag) {
-			known[variable(f.Name)] = true
-			if c == cmd {
-				mine = append(mine, key(f.Name))
-			}
-		})
-	}
-	for _, entry := range slices.Sorted(slices.Values(environ)) {
-		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "EDGE_") || known[name] || ofServices.MatchString(name) {
-			continue
-		}
-		// Compared without the common prefix, which would make all names similar.
-		if guess := prose.Guess(strings.TrimPrefix(name, "EDGE_"), mine); guess != "" {
-			warnings = append(warnings, usageError{fmt.Errorf("%s is not a setting, and has no effect", name), "did you mean " + variable(guess) + "?"})
-		}
-	}
-	return warnings
 }

@@ -283,23 +283,6 @@ func TestWaysToSet(t *testing.T) {
 	}
 }
 
-// No setting has the name of a variable that Kubernetes might set for a service.
-func TestSettingsAvoidServiceVariables(t *testing.T) {
-	for name, s := range settables {
-		s.make(nil).Flags().VisitAll(func(f *pflag.Flag) {
-			if ofServices.MatchString(variable(f.Name)) {
-				t.Errorf("%s: %s may be set by Kubernetes for a service", name, variable(f.Name))
-			}
-		})
-	}
-	for _, name := range []string{"EDGE_PORT", "EDGE_PORT_80_TCP", "EDGE_PORT_80_TCP_ADDR", "EDGE_SERVICE_HOST", "EDGE_SERVICE_PORT",
-		"EDGE_SERVICE_PORT_HTTP", "EDGE_SHARD_SERVICE_HOST", "EDGE_LISTEN_PORT_80_TCP_PROTO"} {
-		if !ofServices.MatchString(name) {
-			t.Errorf("%s is not recognized as a variable of a service", name)
-		}
-	}
-}
-
 // Each usage text is a phrase that fits into a line.
 func TestFlagUsage(t *testing.T) {
 	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
