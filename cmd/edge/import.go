@@ -12,12 +12,10 @@ import (
 
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/rule/translate"
-	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newImport() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "import KIND FILE…",
 		Short: "Translate the limits of nginx, ingress-nginx or Envoy into rules",
 		Long: `Translate the rate limits of another program into a rules file. The kinds are
@@ -34,13 +32,10 @@ express are listed at the end. If FILE is -, standard input is read.
 
 Then compare: edge check explains the rules, and edge replay shows which clients they would
 have refused. See docs/import.md.`,
-		Example: `  edge import nginx nginx.conf
-  edge import nginx nginx.conf -o imported.yaml
+		Example: `  edge import nginx nginx.conf > imported.yaml
   edge import ingress-nginx ingress.yaml > rules.yaml
   edge import envoy-ratelimit ratelimit.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runImport(cmd, args, output)
-		},
+		RunE: runImport,
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return translate.Kinds(), cobra.ShellCompDirectiveNoFileComp
@@ -48,11 +43,9 @@ have refused. See docs/import.md.`,
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 	}
-	define(cmd.Flags(), []setting.Setting{{Name: "output", Short: "o", Value: setting.Text(&output, "", nil), Help: "write the rules to this `file`, which must not exist"}})
-	return cmd
 }
 
-func runImport(cmd *cobra.Command, args []string, output string) error {
+func runImport(cmd *cobra.Command, args []string) error {
 	kinds := translate.Kinds()
 	switch {
 	case len(args) == 0:
@@ -80,23 +73,6 @@ func runImport(cmd *cobra.Command, args []string, output string) error {
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	if output == "" {
-		_, err = out.Write(t.Text())
-		return err
-	}
-	f, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, os.ErrExist) {
-		return hintedError{fmt.Errorf("%s exists", output), "choose another name, or remove that file"}
-	} else if err != nil {
-		return err
-	}
-	if _, err := f.Write(t.Text()); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s has been written; %s\n", output, t.Summary())
+	_, err = cmd.OutOrStdout().Write(t.Text())
 	return err
 }
