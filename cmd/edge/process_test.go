@@ -136,7 +136,7 @@ func startProcesses(t *testing.T, nodes int, rules string, shards ...string) *po
 	t.Helper()
 	p := &pointOfPresence{t: t, dir: t.TempDir(), shards: shards, nodes: make([]*node, nodes)}
 	for len(p.shards) < 2 {
-		_, addr, _ := startShard(t)
+		_, addr := startShard(t)
 		p.shards = append(p.shards, addr)
 	}
 	p.rules, p.keys = p.dir+"/rules.yaml", p.dir+"/keys"

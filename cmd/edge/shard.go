@@ -5,23 +5,18 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
 // A shardServer is what edge shard runs.
 type shardServer struct {
-	Listen, MetricsListen string
-	Options               shard.Options
+	Listen  string
+	Options shard.Options
 }
 
 func newShard() *cobra.Command { return newShardFor(runShard) }
@@ -39,7 +34,6 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 	}
 	rows := []setting.Setting{
 		{Name: "listen", Help: "`address` for nodes", Value: setting.Text(&o.Listen, "127.0.0.1:11211", nil)},
-		{Name: "metrics-listen", Help: "`address` for operators: /metrics, /livez, /readyz; empty: none", Value: setting.Text(&o.MetricsListen, "", nil)},
 		{Name: "memory", Help: "memory for items, in `MiB`", Value: setting.Parsed("MiB", &o.Options.MaxBytes, "64", func(text string) (int64, error) {
 			n, err := setting.Whole[int64](1, 1<<20)(text)
 			return n << 20, err
@@ -50,16 +44,13 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 		if o.Listen == "" {
 			return &setting.Error{Setting: "listen", Hint: "--listen 127.0.0.1:11211"}
 		}
-		return pop.CheckListeners(pop.Listener{Name: "listen", Addr: o.Listen}, pop.Listener{Name: "metrics-listen", Addr: o.MetricsListen})
+		return pop.CheckListeners(pop.Listener{Name: "listen", Addr: o.Listen})
 	}
 	return withSettings(cmd, rows, check, func(cmd *cobra.Command) error { return run(cmd.Context(), cmd.OutOrStdout(), o) })
 }
 
 // runShard runs a shard until ctx is done or a signal arrives.
 func runShard(ctx context.Context, out io.Writer, o shardServer) error {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
-	o.Options.Registerer = reg
 	server, err := shard.New(o.Options)
 	if err != nil {
 		return err
@@ -70,18 +61,6 @@ func runShard(ctx context.Context, out io.Writer, o shardServer) error {
 	if err != nil {
 		return fmt.Errorf("listening for nodes: %w", err)
 	}
-	if o.MetricsListen == "" {
-		fmt.Fprintf(out, "shard listens on %v\n", ln.Addr())
-	} else {
-		metrics, err := net.Listen("tcp", o.MetricsListen)
-		if err != nil {
-			_ = ln.Close()
-			return fmt.Errorf("listening for metrics: %w", err)
-		}
-		operators := &http.Server{Handler: admin.Handler(reg, func() ([]string, error) { return nil, nil }), ReadHeaderTimeout: 10 * time.Second}
-		go func() { _ = operators.Serve(metrics) }() // until the end of the process
-		defer operators.Close()
-		fmt.Fprintf(out, "shard listens on %v, metrics on http://%v/metrics\n", ln.Addr(), metrics.Addr())
-	}
+	fmt.Fprintf(out, "shard listens on %v\n", ln.Addr())
 	return server.Serve(ctx, ln)
 }

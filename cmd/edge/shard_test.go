@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,12 +13,11 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// startShard runs edge shard and returns its addresses.
-func startShard(t *testing.T, args ...string) (p *harness.Process, addr, metricsAddr string) {
+// startShard runs edge shard and returns its address.
+func startShard(t *testing.T, args ...string) (p *harness.Process, addr string) {
 	t.Helper()
-	p = start(t, t.TempDir(), append([]string{"shard", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"}, args...)...)
-	m := p.Wait(p.Stdout, `^shard listens on (\S+), metrics on http://(\S+)/metrics\n`)
-	return p, m[1], m[2]
+	p = start(t, t.TempDir(), append([]string{"shard", "--listen=127.0.0.1:0"}, args...)...)
+	return p, p.Wait(p.Stdout, `^shard listens on (\S+)\n`)[1]
 }
 
 // statsOf returns the statistics of a memcached server.
@@ -47,7 +45,7 @@ func statsOf(t *testing.T, addr string) map[string]string {
 
 func TestShard(t *testing.T) {
 	t.Parallel()
-	p, addr, metricsAddr := startShard(t, "--memory=1")
+	p, addr := startShard(t, "--memory=1")
 	c := memcache.New(addr)
 	c.Timeout = patience
 	defer c.Close()
@@ -59,15 +57,6 @@ func TestShard(t *testing.T) {
 	}
 	if got := statsOf(t, addr)["limit_maxbytes"]; got != "1048576" {
 		t.Errorf("limit_maxbytes = %s, want a MiB", got)
-	}
-	m := metrics(t, metricsAddr)
-	for _, name := range []string{"edge_shard_server_items", "go_goroutines", "process_open_fds"} {
-		if m[name] == nil {
-			t.Errorf("missing metric %s", name)
-		}
-	}
-	if a := get(t, http.DefaultClient, "http://"+metricsAddr+"/readyz"); a.StatusCode != http.StatusOK {
-		t.Errorf("/readyz: %s", a.Status)
 	}
 	p.Signal(syscall.SIGINT) // an open connection does not keep a shard from stopping
 	if code := p.End(); code != 0 {
