@@ -23,7 +23,7 @@ func newLoad() *cobra.Command {
 		{Name: "json", Value: setting.Bool(&out.asJSON, false), Help: "write JSON"},
 		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
 		{Name: "csv", Value: setting.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
-		{Name: "html", Value: setting.Text(&out.html, "", nil), Help: "also write a page with plots to this `file`"},
+		{Name: "html", Value: setting.Text(&out.html, "", pageName), Help: "also write a page with plots to this `file`"},
 	})
 	groups := []flagGroup{
 		{"Traffic flags", traffic.flags()},

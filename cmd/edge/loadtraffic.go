@@ -156,9 +156,6 @@ func (f *trafficFlags) applyMix(o *load.Options) error {
 }
 
 func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {
-	if err := onlyOnce(f.replay); err != nil {
-		return nil, err
-	}
 	if o.Duration == 0 {
 		if o.Duration, err = f.span(ctx, o.Requests); err != nil {
 			return nil, err

@@ -181,7 +181,7 @@ func (f *outputFlags) flags() *pflag.FlagSet {
 	return flagSet([]setting.Setting{
 		{Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
 		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
-		{Name: "html", Value: setting.Text(&f.html, "", nil), Help: "also write a page with plots to this `file`"},
+		{Name: "html", Value: setting.Text(&f.html, "", pageName), Help: "also write a page with plots to this `file`"},
 		{Name: "anonymise", Value: setting.Bool(&f.anonymise, false), Help: "replace clients' names with pseudonyms"},
 		{Name: "anonymise-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymise"}},
 	})
@@ -194,11 +194,7 @@ func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	if f.anonymise {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
-	switch {
-	case f.html == "":
-	case isNotPage(f.html):
-		err = usageError{fmt.Errorf("--html would overwrite %s, which is not a page", f.html), "choose another name, or remove that file"}
-	default:
+	if f.html != "" {
 		d.page, err = os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
 	}
 	return d, err
@@ -210,7 +206,7 @@ func commandLine(args []string) string {
 	secret := false
 	for _, word := range args[1:] {
 		name, _, assigned := strings.Cut(word, "=")
-		isSecret := slices.Contains([]string{"--anonymise-key", "--header", "-H", "--body", "--user"}, name)
+		isSecret := slices.Contains([]string{"--anonymise-key", "--header", "-H", "--body"}, name)
 		switch {
 		case secret:
 			word = "…"
@@ -237,20 +233,12 @@ func shellQuote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// isNotPage reports whether the named file exists and is not a page, but most likely a log.
-func isNotPage(name string) bool {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false
+// pageName checks the name of a page. A log, which is easily given instead, is not overwritten.
+func pageName(name string) error {
+	if strings.HasSuffix(name, ".html") {
+		return nil
 	}
-	file, err := os.Open(name)
-	if err != nil {
-		return false // opening it for writing reports the error
-	}
-	defer file.Close()
-	head := make([]byte, len("<!DOCTYPE html"))
-	_, err = io.ReadFull(file, head)
-	return err != nil || !strings.EqualFold(string(head), "<!DOCTYPE html")
+	return errors.New("must end in .html")
 }
 
 // A destination is where an answer is written.

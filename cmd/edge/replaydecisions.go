@@ -72,7 +72,7 @@ func (r *decisionReplay) run(given *pflag.FlagSet, out outputFlags, stdout, stde
 		}
 	}
 	to, err := out.open(stdout)
-	if err := errors.Join(err, onlyOnce(r.files)); err != nil {
+	if err != nil {
 		return err
 	}
 	log := decisions.New()

@@ -20,7 +20,6 @@ type generateFlags struct {
 	seed     uint64
 	requests uint64
 	format   mix.Format
-	fraction bool
 	over     []string
 }
 
@@ -31,7 +30,6 @@ func (f *generateFlags) flags() *pflag.FlagSet {
 		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
 		{Name: "requests", Value: setting.Parsed("number", &f.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
 		{Name: "generate-format", Value: setting.Parsed("format", &f.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", ")},
-		{Name: "fraction", Value: setting.Bool(&f.fraction, false), Help: "write times of a trace with six decimals"},
 		{Name: "over", Value: setting.List(&f.over, nil), Help: "`files` of a log: write it as JSON, with the attacks of the mix added and marked"},
 	})
 	return f.set
@@ -55,6 +53,6 @@ func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlag
 	if len(f.over) > 0 {
 		return f.lay(ctx, m, in, stdout, stderr)
 	}
-	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: f.format, Fraction: f.fraction})
+	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: f.format})
 	return err
 }

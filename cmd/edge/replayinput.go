@@ -78,9 +78,6 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyOnce(files); err != nil {
-		return nil, err
-	}
 	in := &input{files: files, stderr: stderr, progress: f.progress}
 	in.log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
 		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir, Buffer: f.buffer,
@@ -114,25 +111,6 @@ func (f *inputFlags) described() (format string, err error) {
 		hint = cmp.Or(meant(unknown.Name, unknown.Known), unknown.Hint())
 	}
 	return "", fail(name, hint, "%s", message(err))
-}
-
-// onlyOnce returns an error if a log is given twice, because all of its requests would count twice.
-func onlyOnce(files []string) error {
-	if i := slices.Index(files, "-"); i >= 0 && slices.Contains(files[i+1:], "-") {
-		return usageError{errors.New("the standard input is given twice"), "give - once"}
-	}
-	var seen []os.FileInfo
-	for _, name := range files {
-		info, err := os.Stat(name)
-		if err != nil || !info.Mode().IsRegular() {
-			continue // opening it reports the error
-		}
-		if slices.ContainsFunc(seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
-			return usageError{fmt.Errorf("%s is given twice", name), "give each log once: its requests would count twice"}
-		}
-		seen = append(seen, info)
-	}
-	return nil
 }
 
 // An input holds the logs to read.

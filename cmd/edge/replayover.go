@@ -26,8 +26,8 @@ type overlay struct {
 
 	// Known after the log was read for the first time.
 	began, ended int64
-	coverage     *coverage
-	clients      []netip.Addr // in the order of their first requests
+	has          map[string]bool // properties of at least one request
+	clients      []netip.Addr    // in the order of their first requests
 	addrs        map[string]netip.Addr
 	population   mix.Population
 }
@@ -50,10 +50,13 @@ type request struct {
 
 const userAgent = "User-Agent"
 
+// overlaidProperties are the properties of the attack's requests, unless no request of the log has them.
+var overlaidProperties = []string{"method", "host", "path", "status", "header:" + userAgent}
+
 // lay writes the logs that f names, with the attacks of m inserted.
 func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, stdout, stderr io.Writer) error {
-	if f.set.Changed("generate-format") || f.fraction {
-		return usageError{errors.New("--over writes JSON with fractions of a second"), "leave out --generate-format and --fraction"}
+	if f.set.Changed("generate-format") {
+		return usageError{errors.New("--over writes JSON"), "leave out --generate-format"}
 	}
 	for _, name := range f.over {
 		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {
@@ -92,15 +95,16 @@ func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, std
 
 // survey reads the log for the first time.
 func survey(ctx context.Context, log *input) (*overlay, error) {
-	o := &overlay{coverage: newCoverage(nil), addrs: map[string]netip.Addr{}}
-	o.coverage.headers[userAgent] = false
+	o := &overlay{has: map[string]bool{}, addrs: map[string]netip.Addr{}}
 	known := map[netip.Addr]bool{}
 	return o, log.entries(ctx, func(e *accesslog.Entry) error {
 		if len(o.clients) == 0 {
 			o.began = e.Time
 		}
 		o.ended = e.Time
-		o.coverage.add(e)
+		for _, name := range overlaidProperties {
+			o.has[name] = o.has[name] || hasProperty(e, name)
+		}
 		if a := o.addr(e); !known[a] {
 			known[a] = true
 			o.clients = append(o.clients, a)
@@ -142,19 +146,19 @@ func (o *overlay) write(e *accesslog.Entry) error {
 func (o *overlay) writeAttack(before int64) error {
 	for ; o.left && o.next.Time < before; o.left = o.attack.Next(&o.next) {
 		line := overlaid{Client: o.mix.Addr(o.next.Client), Attack: true}
-		if o.coverage.method {
+		if o.has["method"] {
 			line.Method = o.next.Method
 		}
-		if o.coverage.host {
+		if o.has["host"] {
 			line.Host = o.next.Host
 		}
-		if o.coverage.path {
+		if o.has["path"] {
 			line.URI = o.next.Path
 		}
-		if o.coverage.status {
+		if o.has["status"] {
 			line.Status = o.next.Status
 		}
-		if o.coverage.headers[userAgent] {
+		if o.has["header:"+userAgent] {
 			line.set(userAgent, o.next.Agent)
 		}
 		if err := o.writeLine(o.next.Time, &line); err != nil {

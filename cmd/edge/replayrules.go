@@ -8,12 +8,14 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
@@ -125,21 +127,22 @@ func (m *rulesMode) collectGarbage() (undo func()) {
 // play passes all requests of the log to add, and then reports which parts of the question the log
 // cannot answer.
 func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Entry)) error {
-	rules := m.rules.Rules()
+	missing := propertiesOf(m.rules)
 	if m.before != nil {
-		rules = slices.Concat(rules, m.before.Rules())
+		missing = append(missing, propertiesOf(m.before)...)
 	}
-	covered := newCoverage(rules)
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
-		covered.add(e)
+		missing = slices.DeleteFunc(missing, func(name string) bool { return hasProperty(e, name) })
 		add(e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := covered.check(rules); err != nil {
-		report(in.stderr, err)
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		names := prose.EnumerateAll(slices.Compact(missing), "and")
+		report(in.stderr, fmt.Errorf("the log has no %s, which rules use: they decide differently on a node", names))
 	}
 	stats := in.log.Stats()
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond
@@ -149,6 +152,60 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 		}
 	}
 	return nil
+}
+
+// propertiesOf returns the properties of requests that rules use, and that a log may lack.
+func propertiesOf(rules *rule.Set) (names []string) {
+	for _, r := range rules.Rules() {
+		for _, m := range slices.Concat([]rule.Match{r.Match}, r.Except) {
+			if m.Hosts != nil {
+				names = append(names, "host")
+			}
+			if m.Methods != nil {
+				names = append(names, "method")
+			}
+			if m.Networks != nil {
+				names = append(names, "address")
+			}
+		}
+		if r.Statuses != nil {
+			names = append(names, "status")
+		}
+		if r.CostHeader != "" {
+			names = append(names, r.CostHeader+" of answers")
+		}
+		for _, c := range r.Characteristics {
+			switch c.Kind {
+			case rule.Host, rule.Method, rule.Path, rule.Query, rule.Header, rule.Cookie:
+				names = append(names, c.String())
+			}
+		}
+	}
+	return names
+}
+
+// hasProperty reports whether an entry has a property.
+func hasProperty(e *accesslog.Entry, property string) bool {
+	switch kind, name, _ := strings.Cut(property, ":"); kind {
+	case "host":
+		return e.Host != ""
+	case "method":
+		return e.Method != ""
+	case "address":
+		return e.Addr.IsValid()
+	case "status":
+		return e.Status != 0
+	case "path":
+		return e.Path != ""
+	case "query":
+		return e.Query != ""
+	case "header", "cookie":
+		if kind == "cookie" {
+			name = "cookie"
+		}
+		return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
+	}
+	return false // of answers
 }
 
 // compare reports what the rules would do differently from the previous ones.
