@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -73,20 +72,12 @@ func namesOf(r *Report) (names map[string]any, err error) {
 	if err := json.Unmarshal(text, &names); err != nil {
 		return nil, err
 	}
-	// Kinds that did not occur have the count 0.
-	failed := map[string]any{}
+	// Kinds that did not occur have the count 0. Other names of failures are mistakes.
+	failures := map[string]any{}
 	for _, name := range failureNames[1:] {
-		failed[name] = 0
+		failures[name] = r.Failures[name]
 	}
-	if some, ok := names["failures"].(map[string]any); ok {
-		maps.Copy(failed, some)
-	}
-	statuses := map[string]any{}
-	for status := 100; status < 600; status++ {
-		statuses[strconv.Itoa(status)] = 0
-	}
-	maps.Copy(statuses, names["statuses"].(map[string]any))
-	names["failures"], names["statuses"] = failed, statuses
+	names["statuses"], names["failures"] = r.Statuses, failures
 	if score, ok := names["score"].(map[string]any); ok {
 		maps.Copy(names, score)
 	}

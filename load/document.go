@@ -3,7 +3,6 @@ package load
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,9 +10,6 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/load/judge"
 )
-
-// minStepMS is the smallest clock step that is reported.
-const minStepMS = 5
 
 // Document returns the report in a form for people and programs.
 func (r *Report) Document() page.Document {
@@ -28,7 +24,6 @@ func (r *Report) Document() page.Document {
 	say(r.Interrupted, "The run was interrupted before its end.")
 	say(r.GaveUp, "The run ended early: nothing was answered.")
 	say(r.Full, "The run ended at the maximum of --requests.")
-	say(math.Abs(r.ClockStepMS) > minStepMS, "THE CLOCK WAS CHANGED by %s during the run: the score is off by that much.", millis(math.Abs(r.ClockStepMS)))
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
 		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
 	facts := page.Facts{

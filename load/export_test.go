@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// FirstAccepting returns the first address that accepts connections, or the first one if none does.
-var FirstAccepting = firstAccepting
-
 // ReadAnswers reads answers until one is invalid or the connection ends, and returns their statuses.
 func ReadAnswers(from io.Reader) (statuses []int, err error) {
 	w := wire{Reader: bufio.NewReaderSize(from, 4096), nodeHeader: []byte("X-Edge-Node")}

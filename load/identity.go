@@ -1,7 +1,6 @@
 package load
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,34 +24,21 @@ type Identity struct {
 // ParseIdentity parses a comma-separated list of xff, proxy1, proxy2, header:x-api-key, cookie:sid
 // and the like, or none.
 func ParseIdentity(text string) (id Identity, err error) {
-	given := map[string]bool{}
 	for word := range strings.SplitSeq(text, ",") {
 		kind, name, named := strings.Cut(strings.TrimSpace(word), ":")
 		switch {
-		case kind == "none" && !named:
-		case kind == "xff" && !named:
+		case kind == "none" && !named && text == word:
+		case kind == "xff" && !named && id.Proxy == 0:
 			id.Forwarded = true
-		case kind == "proxy1" && !named:
-			id.Proxy = 1
-		case kind == "proxy2" && !named:
-			id.Proxy = 2
-		case kind == "header" && httpguts.ValidHeaderFieldName(name) && !isOwn(name):
+		case (kind == "proxy1" || kind == "proxy2") && !named && !id.sendsAddr():
+			id.Proxy = int(kind[5] - '0')
+		case kind == "header" && id.Header == "" && httpguts.ValidHeaderFieldName(name) && !isOwn(name):
 			id.Header = name
-		case kind == "cookie" && httpguts.ValidHeaderFieldName(name):
+		case kind == "cookie" && id.Cookie == "" && httpguts.ValidHeaderFieldName(name):
 			id.Cookie = name
 		default:
-			return id, fmt.Errorf("load: unknown identity %q: use xff, proxy1, proxy2, header:NAME, cookie:NAME or none", word)
+			return id, fmt.Errorf("load: invalid identity %q: use one of xff, proxy1 and proxy2, or header:NAME, cookie:NAME or none", text)
 		}
-		if given[kind] {
-			return id, fmt.Errorf("load: %s is given twice", kind)
-		}
-		given[kind] = true
-	}
-	if given["none"] && len(given) > 1 {
-		return id, errors.New("load: none cannot be combined with other identities")
-	}
-	if n := len(slices.DeleteFunc([]string{"xff", "proxy1", "proxy2"}, func(kind string) bool { return !given[kind] })); n > 1 {
-		return id, errors.New("load: xff, proxy1 and proxy2 cannot be combined: use one of them")
 	}
 	return id, nil
 }

@@ -20,10 +20,6 @@ type Log struct {
 	// Held is the number of requests not sent because their clients waited for Retry-After.
 	Held uint64
 
-	// ClockStep is how far this machine's clock was stepped during the run. The run does not
-	// follow the step, so its windows differ by this much from those of nodes that do.
-	ClockStep time.Duration
-
 	// Connections is the number of connections opened.
 	Connections uint64
 
@@ -37,9 +33,8 @@ type Log struct {
 
 // log collects the records of all connections.
 func (r *run) log() *Log {
-	now := time.Now()
 	l := &Log{
-		Began: r.began, Full: r.source.full, Elapsed: now.Sub(r.began), ClockStep: clockStep(r.began, now), Unsent: r.unsent.Load(), Held: r.returns.held,
+		Began: r.began, Full: r.source.full, Elapsed: time.Since(r.began), Unsent: r.unsent.Load(), Held: r.returns.held,
 		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names, why: r.why,
 	}
 	if !r.o.ClosedLoop { // in a closed loop nothing is due before it is sent
@@ -62,11 +57,6 @@ func (r *run) log() *Log {
 	}
 	slices.SortStableFunc(l.records, func(a, b record) int { return cmp.Compare(a.sent, b.sent) })
 	return l
-}
-
-// clockStep returns how far the wall clock gained on the monotonic clock.
-func clockStep(from, to time.Time) time.Duration {
-	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
 // Requests returns the number of requests that were sent, or failed because no connection could be made.

@@ -5,9 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -51,23 +48,5 @@ func TestPage(t *testing.T) {
 	}
 	if points != r.Sending.Requests {
 		t.Errorf("the timeline has %d of %d requests", points, r.Sending.Requests)
-	}
-}
-
-// The report shows a clock step during the run.
-func TestClockStep(t *testing.T) {
-	for ms, want := range map[float64]bool{0: false, 0.4: false, -250: true, 3000: true} {
-		var text bytes.Buffer
-		if err := (&load.Report{ClockStepMS: ms}).Document().WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(text.String(), "THE CLOCK WAS CHANGED by"); got != want {
-			t.Errorf("clock step of %v ms: reported = %t, want %t:\n%s", ms, got, want, text.String())
-		}
-	}
-	s := httptest.NewServer(http.NotFoundHandler())
-	defer s.Close()
-	if r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}); math.Abs(r.ClockStepMS) > 1000 {
-		t.Errorf("clock step of %v ms reported", r.ClockStepMS)
 	}
 }

@@ -14,10 +14,9 @@ import (
 type Report struct {
 	Began       time.Time `json:"began"`
 	DurationS   float64   `json:"duration_s"`
-	Interrupted bool      `json:"interrupted"`   // it was stopped early
-	Full        bool      `json:"full"`          // it ended early, after the maximum number of requests
-	GaveUp      bool      `json:"gave_up"`       // it ended early, because nothing was answered
-	ClockStepMS float64   `json:"clock_step_ms"` // how much this machine's clock was adjusted during the run
+	Interrupted bool      `json:"interrupted"` // it was stopped early
+	Full        bool      `json:"full"`        // it ended early, after the maximum number of requests
+	GaveUp      bool      `json:"gave_up"`     // it ended early, because nothing was answered
 	Targets     []string  `json:"targets"`
 
 	Sending Sending `json:"sending"`
@@ -182,7 +181,7 @@ func (p *parts) end(t *Timeline) {
 // Report returns the report, without the oracle's score.
 func (l *Log) Report() *Report {
 	r := &Report{
-		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, GaveUp: l.GaveUp, ClockStepMS: float64(l.ClockStep) / 1e6,
+		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, GaveUp: l.GaveUp,
 		Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Examples: map[string]string{},
 	}
 	for f, text := range l.why {

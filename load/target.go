@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // A Target is the destination of connections: a node, or an address with nodes behind it.
@@ -28,9 +27,8 @@ func (e *PublicError) Error() string {
 	return fmt.Sprintf("load: %s is %v, which is neither this machine nor in a private network", e.Target, e.Addr)
 }
 
-// ParseTarget parses http://HOST:PORT/PATH or https://… and resolves the host. If it has several
-// addresses, the first that accepts connections is used. The address does not change later, so that
-// the address checked is the one loaded. Unless public is set, ParseTarget returns a PublicError if
+// ParseTarget parses http://HOST:PORT/PATH or https://… and resolves the host once, so that the
+// address checked is the one loaded. Unless public is set, ParseTarget returns a PublicError if
 // the address is neither loopback, private nor link-local.
 func ParseTarget(ctx context.Context, text string, public bool) (t Target, err error) {
 	if !strings.Contains(text, "://") {
@@ -53,42 +51,32 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	if err != nil {
 		return t, fmt.Errorf("load: invalid port %q: must be 1 to 65535", port)
 	}
-	found, err := lookUp(ctx, u.Hostname())
+	addr, err := lookUp(ctx, u.Hostname())
 	if err != nil {
 		return t, fmt.Errorf("load: cannot find %s: %w", u.Hostname(), err)
 	}
-	addrs := make([]netip.AddrPort, len(found))
-	for i, a := range found {
-		if a = a.Unmap(); !public && !ours(a) {
-			return t, &PublicError{text, a}
-		}
-		addrs[i] = netip.AddrPortFrom(a, uint16(number))
+	if !public && !ours(addr) {
+		return t, &PublicError{text, addr}
 	}
-	t.Addr = firstAccepting(ctx, addrs)
+	t.Addr = netip.AddrPortFrom(addr, uint16(number))
 	return t, nil
 }
 
-// lookUp resolves a host.
-func lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
+// lookUp returns the address of a host. Of several, it prefers one of IPv4, where nearly all servers listen.
+func lookUp(ctx context.Context, host string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil // the resolver would drop its zone
+		return a.Unmap(), nil // the resolver would drop its zone
 	}
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-}
-
-// firstAccepting returns the first address that accepts connections, or else the first one.
-func firstAccepting(ctx context.Context, addrs []netip.AddrPort) netip.AddrPort {
-	if len(addrs) == 1 {
-		return addrs[0]
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.Addr{}, err
 	}
-	dialer := net.Dialer{Timeout: time.Second}
-	for _, a := range addrs {
-		if c, err := dialer.DialContext(ctx, "tcp", a.String()); err == nil {
-			c.Close()
-			return a
+	for _, a := range found {
+		if a = a.Unmap(); a.Is4() {
+			return a, nil
 		}
 	}
-	return addrs[0]
+	return found[0], nil
 }
 
 // ours reports whether a belongs to this machine or a private network.

@@ -2,7 +2,6 @@ package load_test
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -41,29 +40,5 @@ func TestTargets(t *testing.T) {
 	var public *load.PublicError
 	if _, err := load.ParseTarget(t.Context(), "http://192.0.2.1", false); !errors.As(err, &public) {
 		t.Errorf("%v is not a PublicError", err)
-	}
-}
-
-// A server may listen on only one of a name's addresses.
-func TestFirstAccepting(t *testing.T) {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	v4 := ln.Addr().(*net.TCPAddr).AddrPort()
-	v6, closed := netip.AddrPortFrom(netip.IPv6Loopback(), v4.Port()), netip.MustParseAddrPort("127.0.0.1:1")
-	for _, test := range []struct {
-		name  string
-		addrs []netip.AddrPort
-		want  netip.AddrPort
-	}{
-		{"only IPv4 listens", []netip.AddrPort{v6, v4}, v4},
-		{"first of several", []netip.AddrPort{v4, v6}, v4},
-		{"none listens", []netip.AddrPort{closed, netip.AddrPortFrom(netip.IPv6Loopback(), 1)}, closed},
-	} {
-		if got := load.FirstAccepting(t.Context(), test.addrs); got != test.want {
-			t.Errorf("%s: FirstAccepting(%v) = %v, want %v", test.name, test.addrs, got, test.want)
-		}
 	}
 }

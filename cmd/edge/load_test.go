@@ -101,7 +101,7 @@ func TestLoadLeavesCores(t *testing.T) {
 	}
 }
 
-// A target that does not answer is reported with a hint, long before the end of the run.
+// A target that does not answer is reported long before the end of the run.
 func TestLoadUnanswered(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,15 +116,9 @@ func TestLoadUnanswered(t *testing.T) {
 		}
 	}()
 	p := start(t, t.TempDir(), "load", "--rate=100/s", "--timeout=1m", "--duration=1h", "http://"+ln.Addr().String())
-	want := "edge: " + ln.Addr().String() + " does not answer in HTTP\nedge: hint: write https:// if it speaks TLS\n"
-	if code := p.End(); code != 1 || !strings.HasSuffix(p.Stderr.String(), want) || !strings.Contains(p.Stdout.String(), "ended early: nothing was answered") {
+	want := "edge: " + ln.Addr().String() + " did not answer any request\n"
+	if code := p.End(); code != 1 || !strings.Contains(p.Stderr.String(), want) || !strings.Contains(p.Stdout.String(), "ended early: nothing was answered") {
 		t.Errorf("exit code %d, stderr %q, want 1 and %q; stdout\n%s", code, p.Stderr, want, p.Stdout)
-	}
-	for failure, want := range map[string]string{"timeout": "a did not answer any request within 2s", "closed": "a closes connections without an answer", "": "a did not answer any request"} {
-		r := &load.Report{Targets: []string{"a"}, Failures: map[string]uint64{failure: 1}}
-		if err := unanswered(r, 2*time.Second, false); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", failure, err, want)
-		}
 	}
 }
 
@@ -183,7 +177,6 @@ func TestLoadBody(t *testing.T) {
 	}{
 		{[]string{"--body", "name=x"}, "POST application/x-www-form-urlencoded name=x <nil>"},
 		{[]string{"-m", "PUT", "-H", "Content-Type: application/json", "--body", "@x.json"}, `PUT application/json {"x":1} <nil>`},
-		{[]string{"-D", "x.json"}, `POST application/x-www-form-urlencoded {"x":1} <nil>`},
 		{nil, "GET   <nil>"},
 	} {
 		p := start(t, dir, append(append([]string{"load", "-n", "1"}, test.args...), server.URL)...)

@@ -20,13 +20,12 @@ import (
 
 // sendingFlags configures how requests are sent.
 type sendingFlags struct {
-	set      *pflag.FlagSet
-	o        load.Options
-	spread   string
-	body     string
-	bodyFile string
-	tls      tls.Config
-	own      bool
+	set    *pflag.FlagSet
+	o      load.Options
+	spread string
+	body   string
+	tls    tls.Config
+	own    bool
 }
 
 func (f *sendingFlags) flags() *pflag.FlagSet {
@@ -42,7 +41,6 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 		{Name: "identity", Value: setting.Parsed("words", &f.o.Identity, "xff", quotingOnce(load.ParseIdentity)), Help: "how clients are distinguished: `words` of xff, proxy1, proxy2, header:NAME, cookie:NAME, none"},
 		{Name: "header", Short: "H", Value: repeatable(setting.ListOf(&f.o.Header, quotingOnce(load.ParseHeader))), Help: "header `line` of all requests, such as 'Accept: text/html'; may be repeated"},
 		{Name: "body", Value: setting.Text(&f.body, "", nil), Help: "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE"},
-		{Name: "body-file", Short: "D", Value: setting.Text(&f.bodyFile, "", nil), Help: "`file` with the body, instead of --body", Contradicts: "body"},
 		{Name: "timeout", Value: setting.Parsed("duration", &f.o.Timeout, "5s", setting.Span(1, unbounded)), Help: "maximum time for a request, and for connecting"},
 		{Name: "node-header", Value: setting.Text(&f.o.NodeHeader, "X-Edge-Node", nil), Help: "response header that names the node"},
 		{Name: "ca", Value: setting.Parsed("file", &f.tls.RootCAs, "", readCertificates), Help: "PEM `file` with certificates to trust"},
@@ -82,10 +80,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 // readBody reads the body of requests. It returns nil without a body.
 func (f *sendingFlags) readBody() ([]byte, error) {
 	file, at := strings.CutPrefix(f.body, "@")
-	switch {
-	case f.bodyFile != "":
-		file = f.bodyFile
-	case !at:
+	if !at {
 		return []byte(f.body), nil
 	}
 	body, err := os.ReadFile(file)

@@ -194,10 +194,24 @@ func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	if f.anonymise {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
-	if f.html != "" {
-		d.page, err = os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
-	}
+	d.page, err = createFile(f.html)
 	return d, err
+}
+
+// createFile creates a file to write, unless name is empty.
+func createFile(name string) (*os.File, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return os.Create(name)
+}
+
+// writeFile writes a file, unless it is nil.
+func writeFile(file *os.File, write func(io.Writer) error) error {
+	if file == nil {
+		return nil
+	}
+	return errors.Join(write(file), file.Close())
 }
 
 // commandLine returns a command in shell syntax, without secrets.
@@ -257,10 +271,7 @@ func (d destination) write(in *input, report page.Document) error {
 // emit writes a report about input. read describes what was read of it.
 func (d destination) emit(input string, read any, report page.Document) error {
 	report.Run = page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
-	var err error
-	if d.page != nil {
-		err = errors.Join(d.page.Truncate(0), report.WriteHTML(d.page), d.page.Close())
-	}
+	err := writeFile(d.page, report.WriteHTML)
 	switch {
 	case d.asJSON:
 		return errors.Join(err, writeJSON(d.stdout, report))
