@@ -53,6 +53,6 @@ func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlag
 	if len(f.over) > 0 {
 		return f.lay(ctx, m, in, stdout, stderr)
 	}
-	_, err = mix.Write(stdout, m, mix.WriteOptions{Format: f.format})
+	_, err = mix.Write(stdout, m, f.format)
 	return err
 }

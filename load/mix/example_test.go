@@ -43,11 +43,11 @@ func ExampleWrite() {
 		return
 	}
 	m.Requests = 3
-	if _, err := mix.Write(os.Stdout, m, mix.WriteOptions{Format: mix.Trace, Fraction: true}); err != nil {
+	if _, err := mix.Write(os.Stdout, m, mix.Trace); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
-	// 1767225600.002198	0
-	// 1767225600.003092	1
-	// 1767225600.014867	2
+	// 1767225600	0
+	// 1767225600	1
+	// 1767225600	2
 }

@@ -50,17 +50,16 @@ func load(t testing.TB, spec string) *mix.Mix {
 func TestOutputIsStable(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
-		o          mix.WriteOptions
+		format     mix.Format
 		want       string
 	}{
-		{"trace", "all", mix.WriteOptions{}, "d3681b9fb13ff8abd1408d9960ca36f3da1f500e0c4a4294e4e2228e30cc852d"},
-		{"trace with fractions", "all", mix.WriteOptions{Fraction: true}, "ba91e5fcf2beaccd4aa6d31cb2c60d82d26df10f62e19d25bebeef03f7945893"},
-		{"combined", "all", mix.WriteOptions{Format: mix.Combined}, "3d73f291ef781471be0e4da4a88e8a67b69e9f5624bc52d13643d0d34f81caa5"},
-		{"json", "all", mix.WriteOptions{Format: mix.JSON}, "cf78d857631b4f271ae6357f29d9c8a2c595b7025113ea16518219c5d5d76903"},
-		{"spread", "spread", mix.WriteOptions{Format: mix.JSON}, "b9da3c48e9b8c38c1107660af566acc8dfa5396bc3f09312ea3ccf3dd6fef1b9"},
+		{"trace", "all", mix.Trace, "d3681b9fb13ff8abd1408d9960ca36f3da1f500e0c4a4294e4e2228e30cc852d"},
+		{"combined", "all", mix.Combined, "3d73f291ef781471be0e4da4a88e8a67b69e9f5624bc52d13643d0d34f81caa5"},
+		{"json", "all", mix.JSON, "cf78d857631b4f271ae6357f29d9c8a2c595b7025113ea16518219c5d5d76903"},
+		{"spread", "spread", mix.JSON, "b9da3c48e9b8c38c1107660af566acc8dfa5396bc3f09312ea3ccf3dd6fef1b9"},
 	} {
 		h := sha256.New()
-		n, err := mix.Write(h, load(t, "testdata/"+test.file+".yaml"), test.o)
+		n, err := mix.Write(h, load(t, "testdata/"+test.file+".yaml"), test.format)
 		if got := fmt.Sprintf("%x", h.Sum(nil)); err != nil || got != test.want {
 			t.Errorf("%s: wrote %d requests with the sum %s, %v, want %s", test.name, n, got, err, test.want)
 		}
@@ -211,23 +210,22 @@ components:
 requests: 3
 `
 	for _, test := range []struct {
-		name string
-		o    mix.WriteOptions
-		want string
+		name   string
+		format mix.Format
+		want   string
 	}{
-		{"trace", mix.WriteOptions{}, "1774749599\t0\n1774749600\t1\n1774749600\t2\n"},
-		{"trace with fractions", mix.WriteOptions{Fraction: true}, "1774749599.827458\t0\n1774749600.000000\t1\n1774749600.300364\t2\n"},
-		{"combined", mix.WriteOptions{Format: mix.Combined}, `2001:db8:c5:3136:e6ef:3000:fee1:8bbb - - [29/Mar/2026:01:59:59 +0000] "GET / HTTP/1.1" 200 23301 "-" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+		{"trace", mix.Trace, "1774749599\t0\n1774749600\t1\n1774749600\t2\n"},
+		{"combined", mix.Combined, `2001:db8:c5:3136:e6ef:3000:fee1:8bbb - - [29/Mar/2026:01:59:59 +0000] "GET / HTTP/1.1" 200 23301 "-" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 192.0.2.7 - - [29/Mar/2026:02:00:00 +0000] "PUT /a?b=c HTTP/1.1" 204 10437 "-" "curl/8.5.0 (x; y)"
 2001:db8:b0:8e5e:4c6d:5d6d:7f32:e199 - - [29/Mar/2026:02:00:00 +0000] "GET / HTTP/1.1" 200 23301 "-" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 `},
-		{"json", mix.WriteOptions{Format: mix.JSON}, `{"time":"2026-03-29T01:59:59.827458Z","remote_addr":"2001:db8:c5:3136:e6ef:3000:fee1:8bbb","request_method":"GET","host":"www.example.com","request_uri":"/","status":200,"body_bytes_sent":23301,"http_user_agent":"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
+		{"json", mix.JSON, `{"time":"2026-03-29T01:59:59.827458Z","remote_addr":"2001:db8:c5:3136:e6ef:3000:fee1:8bbb","request_method":"GET","host":"www.example.com","request_uri":"/","status":200,"body_bytes_sent":23301,"http_user_agent":"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
 {"time":"2026-03-29T02:00:00.000000Z","remote_addr":"192.0.2.7","request_method":"PUT","host":"example.com","request_uri":"/a?b=c","status":204,"body_bytes_sent":10437,"http_user_agent":"curl/8.5.0 (x; y)"}
 {"time":"2026-03-29T02:00:00.300364Z","remote_addr":"2001:db8:b0:8e5e:4c6d:5d6d:7f32:e199","request_method":"GET","host":"www.example.com","request_uri":"/","status":200,"body_bytes_sent":23301,"http_user_agent":"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
 `},
 	} {
 		var b bytes.Buffer
-		n, err := mix.Write(&b, parse(t, text), test.o)
+		n, err := mix.Write(&b, parse(t, text), test.format)
 		if diff := cmp.Diff(test.want, b.String()); diff != "" || n != 3 || err != nil {
 			t.Errorf("%s: %d requests, %v:\n%s", test.name, n, err, diff)
 		}
@@ -238,7 +236,7 @@ requests: 3
 func TestWriteJSON(t *testing.T) {
 	m := load(t, "testdata/all.yaml")
 	var b bytes.Buffer
-	if _, err := mix.Write(&b, m, mix.WriteOptions{Format: mix.JSON}); err != nil {
+	if _, err := mix.Write(&b, m, mix.JSON); err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range requests(m) {
@@ -276,7 +274,7 @@ func TestWriteJSON(t *testing.T) {
 func TestTraceNumbers(t *testing.T) {
 	m := load(t, "testdata/all.yaml")
 	var b bytes.Buffer
-	if _, err := mix.Write(&b, m, mix.WriteOptions{Fraction: true}); err != nil {
+	if _, err := mix.Write(&b, m, mix.Trace); err != nil {
 		t.Fatal(err)
 	}
 	numbers := map[uint64]int{}
@@ -285,7 +283,7 @@ func TestTraceNumbers(t *testing.T) {
 		if _, known := numbers[r.Client]; !known {
 			numbers[r.Client] = len(numbers)
 		}
-		want := fmt.Sprintf("%d.%06d\t%d\n", r.Time/1e6, r.Time%1e6, numbers[r.Client])
+		want := fmt.Sprintf("%d\t%d\n", r.Time/1e6, numbers[r.Client])
 		if line != want || err != nil {
 			t.Fatalf("line %d is %q, %v, want %q", i+1, line, err, want)
 		}
@@ -298,7 +296,7 @@ func TestTraceNumbers(t *testing.T) {
 func TestWriteOnFullDisk(t *testing.T) {
 	failing := errors.New("no space")
 	full := writerFunc(func([]byte) (int, error) { return 0, failing })
-	if _, err := mix.Write(full, load(t, "testdata/all.yaml"), mix.WriteOptions{}); !errors.Is(err, failing) {
+	if _, err := mix.Write(full, load(t, "testdata/all.yaml"), mix.Trace); !errors.Is(err, failing) {
 		t.Errorf("Write on a full disk = %v", err)
 	}
 }
@@ -329,7 +327,7 @@ func BenchmarkWrite(b *testing.B) {
 			m := load(b, "cloudflare")
 			m.Requests = uint64(b.N)
 			b.ReportAllocs()
-			if _, err := mix.Write(io.Discard, m, mix.WriteOptions{Format: format}); err != nil {
+			if _, err := mix.Write(io.Discard, m, format); err != nil {
 				b.Fatal(err)
 			}
 		})

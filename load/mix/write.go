@@ -42,26 +42,18 @@ func ParseFormat(name string) (Format, error) {
 	return 0, fmt.Errorf("mix: unknown format %s: %s", prose.Quote(name), prose.Suggest(name, FormatNames()))
 }
 
-// WriteOptions configures Write. The zero value writes a trace.
-type WriteOptions struct {
-	Format Format
-
-	// Fraction writes the times of a trace with six decimals.
-	Fraction bool
-}
-
 const (
 	bufferSize = 256 << 10
 	maxLine    = 8 << 10 // in bytes; more than a path, a host and an agent together
 )
 
-// Write writes the requests of m to w, in order of time, and returns their number. A trace needs 4
+// Write writes the requests of m to w in a format, in order of time, and returns their number. A trace needs 4
 // bytes of memory for each client that may return. Write returns an error before a trace reaches
 // 2³² clients.
-func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
-	e := &encoder{fraction: o.Fraction}
+func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
+	e := new(encoder)
 	line := e.trace
-	switch o.Format {
+	switch format {
 	case Trace:
 		e.numbers = make([]uint32, m.returning())
 	case Combined:
@@ -95,8 +87,6 @@ func Write(w io.Writer, m *Mix, o WriteOptions) (requests uint64, err error) {
 
 // An encoder appends lines to a buffer.
 type encoder struct {
-	fraction bool
-
 	second int64  // time of stamp since the epoch
 	stamp  []byte // the second in its written form
 
@@ -142,9 +132,6 @@ func (e *encoder) number(client uint64) uint32 {
 
 func (e *encoder) trace(b []byte, l *lane) []byte {
 	b = e.time(b, l.time, "")
-	if e.fraction {
-		b = appendMicros(b, l.time)
-	}
 	b = append(b, '\t')
 	b = strconv.AppendUint(b, uint64(e.number(l.of.First+l.head.client)), 10)
 	return append(b, '\n')
