@@ -208,25 +208,12 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
 	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
 	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
-	note(!path && r.PathSyntax != (rule.PathSyntax{}), "How paths are read has no effect: this rule looks at no path.")
 	notes = append(notes, characteristicNotes(s, r)...)
-	for _, l := range r.Limits {
-		// If the longer period is a multiple of the shorter one, its estimate is never less, in whole
-		// windows.
-		i := slices.IndexFunc(r.Limits, func(longer rule.Limit) bool {
-			return plain(l) && plain(longer) && longer.Period > l.Period && longer.Period%l.Period == 0 && longer.Threshold <= l.Threshold
-		})
-		if i >= 0 {
-			note(true, "The limit of %v has no effect: %v is reached first.", l, r.Limits[i])
-		}
-	}
 	cost := r.CostOf(1)
 	for _, l := range r.Limits {
 		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
 	note(r.CostHeader != "", "The origin decides what a request counts, so worst cases are those of requests that count %d each. Requests that it does not answer do not count.", cost)
-	note(r.Action == rule.Log && *r.Response != rule.DefaultResponse(rule.Log), "The response is never sent: this rule only logs.")
-	note(r.Action == rule.Log && r.OnFailure == rule.FailClosed, "on_failure: closed has no effect: this rule only logs.")
 	return notes
 }
 
