@@ -42,7 +42,7 @@ nodes of a PoP know the same. Clients are shown if the nodes run with --log-clie
 		Short: "List mitigations",
 		Long:  "List mitigations, with their rules and reasons, as 'edge mitigations' without a command does.",
 		Example: `  edge mitigations list --client 203.0.113.0/24
-  edge mitigations list --sort start --limit 20`,
+  edge mitigations list --state lifted --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, q) },
 	}
@@ -56,26 +56,20 @@ nodes of a PoP know the same. Clients are shown if the nodes run with --log-clie
 
 // A selection specifies which mitigations to list, and in which order.
 type selection struct {
-	rule, client, key, node, state, sort string
-
-	limit int
+	rule, client, state string
 }
 
 func (q *selection) register(cmd *cobra.Command) {
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "rule", Value: setting.Text(&q.rule, "", nil), Help: "only those by the rule with this `ID`"},
 		{Name: "client", Value: setting.Text(&q.client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
-		{Name: "key", Value: setting.Text(&q.key, "", nil), Help: "only those whose keys begin with these hexadecimal `digits`"},
-		{Name: "by", Value: setting.Text(&q.node, "", nil), Help: "only those started by the `node` of this name"},
 		{Name: "state", Value: setting.Text(&q.state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
-		{Name: "sort", Value: setting.Text(&q.sort, "end", nil), Help: "`order`: end (last to end first), start (newest first) or key"},
-		{Name: "limit", Value: setting.Parsed("number", &q.limit, "0", setting.Whole(0, math.MaxInt)), Help: "maximum `number` to list; 0: all"},
 	})
 }
 
 // values returns the selection as parameters of the API.
 func (q *selection) values() url.Values {
-	return nonEmpty(map[string]string{"rule": q.rule, "client": q.client, "key": q.key, "node": q.node, "state": q.state, "sort": q.sort})
+	return nonEmpty(map[string]string{"rule": q.rule, "client": q.client, "state": q.state, "limit": strconv.Itoa(pageSize)})
 }
 
 // nonEmpty returns the parameters that are not empty.
@@ -97,17 +91,12 @@ func (o *operator) list(cmd *cobra.Command, q selection) error {
 	values := q.values()
 	all := admin.Mitigations{Mitigations: []admin.Mitigation{}}
 	for {
-		size := pageSize
-		if q.limit > 0 {
-			size = min(size, q.limit-len(all.Mitigations))
-		}
-		values.Set("limit", strconv.Itoa(size))
 		var page admin.Mitigations
 		if err := o.ask("GET", "/api/v1/mitigations", values, &page); err != nil {
 			return err
 		}
 		all.Mitigations, all.Total = append(all.Mitigations, page.Mitigations...), page.Total
-		if page.Next == "" || q.limit > 0 && len(all.Mitigations) >= q.limit {
+		if page.Next == "" {
 			break
 		}
 		values.Set("cursor", page.Next)

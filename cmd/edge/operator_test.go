@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -101,7 +99,7 @@ deny: [203.0.113.0/24]
 		{"explain login", 2, []string{`"login" is not an address, an ID such as 7kq2-m9xd, or a key`}},
 		{"explain", 2, []string{"takes an address, an ID, a key, or a rule and its values"}},
 		{"mitigations", 0, []string{"KEY", key, "; the limit is 1\n"}},
-		{"mitigations list --json --limit 1", 0, []string{`"rule":"once"`, `"total":1`}},
+		{"mitigations list --json", 0, []string{`"rule":"once"`, `"total":1`}},
 		{"status", 0, []string{"node       n3, ready\n", ": up\n", "mitigated  1: once 1\n"}},
 		{"mitigations lift --all --rule all --dry-run", 0, []string{"would be lifted: 0\n"}},
 		{"mitigations lift --all --rule once --dry-run", 0, []string{"would be lifted: 1\n"}},
@@ -153,10 +151,9 @@ deny: [203.0.113.0/24]
 		{"mitigations add 192.0.2.1 --for 1m --reason r", 2, []string{"the rule of the mitigation is missing"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --reason r", 2, []string{"--for is missing"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --for 1m", 2, []string{"--reason is missing"}},
-		{"mitigations list --limit -1", 2, []string{"invalid --limit -1: must be"}},
 		{"mitigations list --token-file none", 1, []string{"--token-file: open none: no such file"}},
 		{"mitigations list --token-file " + p.rules, 1, []string{"must contain a token and nothing else"}},
-		{"mitigations lift --all --token-file " + p.dir + "/wrong", 1, []string{"hint: the node does not know the token in " + p.dir + "/wrong"}},
+		{"mitigations lift --all --token-file " + p.dir + "/wrong", 1, []string{"hint: run this as the node's user or as root, or give a token that it knows"}},
 	} {
 		o.check(t, first)
 	}
@@ -166,9 +163,7 @@ deny: [203.0.113.0/24]
 	}{
 		{first.metrics, operation{"status", 1, []string{"is not a node's admin listener: it answers 404 Not Found\nedge: hint: --node is"}}},
 		{first.http, operation{"explain ::1", 1, []string{"is not a node's admin listener: it answers 200 OK\n"}}},
-		{"http://", operation{"mitigations", 2, []string{"is not HOST:PORT"}}},
 		{"127.0.0.1", operation{"shards", 2, []string{"is not HOST:PORT"}}},
-		{"http://" + first.admin + "/", operation{"shards", 0, []string{drained}}},
 		{harness.ReservePort(t), operation{"status", 1, []string{"connection refused\nedge: hint: --node is the address"}}},
 	} {
 		addr.check(t, &node{admin: addr.node})
@@ -189,7 +184,7 @@ func TestAdminTokens(t *testing.T) {
 		code, _, err := edge(append([]string{"mitigations", "lift", "--all", "--node", n.admin}, args...)...)
 		return code, err
 	}
-	if code, err := lift(); code != 1 || !strings.Contains(err, "hint: run this as the node's user or as root, or give --token-file or EDGE_TOKEN") {
+	if code, err := lift(); code != 1 || !strings.Contains(err, "hint: run this as the node's user or as root, or give a token that it knows") {
 		t.Errorf("without a token: exit code %d, %q", code, err)
 	}
 	if code, err := lift("--token-file", dir+"/anna"); code != 0 {
@@ -201,17 +196,6 @@ func TestAdminTokens(t *testing.T) {
 		t.Error("anna may still lift")
 	}
 	n.Wait(n.Stderr, `msg="admin change" by=ben .*do=mitigations-lift-all`)
-}
-
-func TestNotAnswered(t *testing.T) {
-	for cause, want := range map[error]string{
-		context.DeadlineExceeded:         "the node at 192.0.2.1:9190 does not answer within 30s",
-		errors.New("connection refused"): "asking the node: connection refused",
-	} {
-		if err := notAnswered("192.0.2.1:9190", &url.Error{Op: "Get", URL: "http://192.0.2.1:9190/", Err: cause}); err.Error() != want {
-			t.Errorf("notAnswered(%v) = %q, want %q", cause, err, want)
-		}
-	}
 }
 
 func TestParseTarget(t *testing.T) {
