@@ -66,15 +66,6 @@ memcached, without delaying any request, and refuse clients that exceed a rule, 
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newExplain(), newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
-	root.InitDefaultCompletionCmd()
-	for _, cmd := range root.Commands() {
-		if cmd.Name() == "completion" {
-			cmd.Args, cmd.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-			for _, shell := range cmd.Commands() {
-				shell.Args = noArgs
-			}
-		}
-	}
 	return root
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // newMan returns the command that writes the manual pages, for packages.
@@ -39,60 +38,16 @@ func writeMan(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
-// manPage returns the manual page of cmd, in the macros of man(7).
+// manPage returns the manual page of cmd, which is its help, in the macros of man(7).
 func manPage(cmd *cobra.Command, name string) string {
-	cmd.InitDefaultHelpFlag()
-	var b strings.Builder
-	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
-	fmt.Fprintf(&b, ".TH %s 1 \"\" %q \"User Commands\"\n", strings.ToUpper(name), "edge "+strings.Fields(version())[0])
-	section("NAME")
-	fmt.Fprintf(&b, "%s \\- %s\n", roff(name), roff(cmd.Short))
-	section("SYNOPSIS")
-	fmt.Fprintf(&b, ".B %s\n", roff(cmd.UseLine()))
-	section("DESCRIPTION")
-	// Text is filled, except for indented text such as lists.
-	for _, paragraph := range strings.Split(cmd.Long, "\n\n") {
-		if strings.Contains("\n"+paragraph, "\n ") {
-			fmt.Fprintf(&b, ".PP\n.nf\n%s\n.fi\n", roff(paragraph))
-		} else {
-			fmt.Fprintf(&b, ".PP\n%s\n", roff(paragraph))
-		}
+	if f := cmd.Flags().Lookup("name"); f != nil {
+		f.DefValue = "" // the name of the machine that builds the package
 	}
-	if cmd.HasAvailableSubCommands() {
-		section("COMMANDS")
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() {
-				fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(c.Name()), roff(c.Short))
-			}
-		}
-	}
-	if cmd.HasAvailableFlags() {
-		section("OPTIONS")
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if f.Hidden {
-				return
-			}
-			value, usage := pflag.UnquoteUsage(f)
-			short := ""
-			if f.Shorthand != "" {
-				short = "-" + f.Shorthand + ", "
-			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n", roff(strings.TrimSpace(short+"--"+f.Name+" "+value)))
-			if host, _ := os.Hostname(); f.DefValue == host {
-				usage += " (default: the machine's)"
-			} else if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
-				usage += fmt.Sprintf(" (default %s)", f.DefValue)
-			}
-			fmt.Fprintf(&b, "%s\n", roff(usage))
-		})
-	}
-	if cmd.Example != "" {
-		section("EXAMPLES")
-		fmt.Fprintf(&b, ".nf\n%s\n.fi\n", roff(cmd.Example))
-	}
-	section("SEE ALSO")
-	fmt.Fprintf(&b, "https://github.com/edgelimit/edge\n")
-	return b.String()
+	help := strings.TrimSpace(cmd.Long + "\n\n" + cmd.UsageString())
+	return fmt.Sprintf(".TH %s 1 \"\" %q \"User Commands\"\n", strings.ToUpper(name), "edge "+strings.Fields(version())[0]) +
+		fmt.Sprintf(".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short)) +
+		fmt.Sprintf(".SH DESCRIPTION\n.nf\n%s\n.fi\n", roff(help)) +
+		".SH SEE ALSO\nhttps://github.com/edgelimit/edge\n"
 }
 
 // roff escapes text so that no line is a request and hyphens are preserved.

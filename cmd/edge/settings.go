@@ -60,9 +60,9 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 	cmd.Long += `
 
 Every setting is a flag, a variable EDGE_… (--log-level is EDGE_LOG_LEVEL) and a key of the
-file that --config or EDGE_CONFIG names (log_level: info).
-Flags override variables, and variables override the file. Elements of lists are separated
-by commas; the file may also have YAML lists.`
+file that --config or EDGE_CONFIG names (log_level: info). Flags override variables, and
+variables override the file. Elements of lists are separated by commas; the file may also
+have YAML lists.`
 	return cmd
 }
 
