@@ -193,13 +193,6 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 	} else if len(set.Rules()) == 0 {
 		fmt.Fprintln(w, "There are no rules: every request passes.")
 	}
-	for _, s := range set.NetworkSets() {
-		from := ""
-		if s.File != "" {
-			from = " from " + s.File
-		}
-		fmt.Fprintf(w, "networks %s: %s%s\n", s.Name, page.Count(len(s.Prefixes), "network"), from)
-	}
 	for _, r := range rules.Disabled {
 		fmt.Fprintf(w, "\n%s (%s:%d)\n  Disabled (enabled: false): it counts and refuses nothing.\n", r.ID, r.File, r.Line)
 	}
@@ -207,38 +200,9 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 
 // A limitJSON is the JSON form of a limit.
 type limitJSON struct {
-	Threshold uint64        `json:"threshold"`
-	PeriodS   int64         `json:"period_s"`
-	Late      uint64        `json:"late"`
-	WorstCase uint64        `json:"worst_case,omitempty"` // none with action: shed
-	Estimate  string        `json:"estimate,omitempty"`   // if it is not weighted
-	Counting  *countingJSON `json:"sub_windows,omitempty"`
-}
-
-// A countingJSON describes how a limit with sub-windows is counted.
-type countingJSON struct {
-	Layout       string  `json:"layout"` // number × bits
-	Number       int     `json:"number"`
-	ResolutionS  float64 `json:"resolution_s"`
-	MaxThreshold uint64  `json:"max_threshold"`
-	MaxNodes     int     `json:"max_nodes"`
-}
-
-// newLimitJSON returns limit l of r. late is the cost of the requests that pass before every node acts.
-func newLimitJSON(r *rule.Rule, l rule.Limit, late uint64) limitJSON {
-	most, _ := l.Bound(late, r.CostOf(1))
-	if r.Action == rule.Shed {
-		most = 0
-	}
-	j := limitJSON{Threshold: l.Threshold, PeriodS: int64(l.Period / time.Second), Late: late, WorstCase: most}
-	counted := l.Counted()
-	if counted.Kind != counter.Weighted {
-		j.Estimate = counted.Kind.String()
-	}
-	if layout := counted.Layout; layout.Fields > 1 {
-		j.Counting = &countingJSON{layout.String(), int(layout.Fields), l.Resolution().Seconds(), layout.MaxThreshold(), layout.MostNodes()}
-	}
-	return j
+	Threshold uint64 `json:"threshold"`
+	PeriodS   int64  `json:"period_s"`
+	WorstCase uint64 `json:"worst_case,omitempty"` // none with action: shed
 }
 
 // A ruleJSON is the JSON form of a rule.
@@ -248,25 +212,8 @@ type ruleJSON struct {
 	Line    int         `json:"line"`
 	Meaning string      `json:"meaning"`
 	Action  string      `json:"action"`
-	Failure string      `json:"on_failure"`
 	Limits  []limitJSON `json:"limits"`
 	Notes   []string    `json:"notes"`
-
-	Overrides *overridesJSON `json:"overrides,omitempty"`
-}
-
-// An overridesJSON is the JSON form of a rule's overrides.
-type overridesJSON struct {
-	File   string `json:"file"`
-	Keys   int    `json:"keys"`
-	Exempt int    `json:"exempt"`
-}
-
-// A networksJSON is the JSON form of a named set of networks.
-type networksJSON struct {
-	Name     string `json:"name"`
-	File     string `json:"file,omitempty"`
-	Networks int    `json:"networks"`
 }
 
 // errorsIn returns the errors in err for JSON. Those without a place in a file have only a message.
@@ -285,31 +232,20 @@ func errorsIn(err error) []*rulefile.Error {
 // checkJSON is checkText as JSON, including the errors in wrong. It returns wrong and any write error.
 func checkJSON(w io.Writer, rules rulefile.Contents, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
-		Rules   []ruleJSON `json:"rules"`
-		Allowed int        `json:"allow"`
-		Denied  int        `json:"deny"`
-		Aside   []string   `json:"set_aside,omitempty"` // IDs of rules with enabled: false
-
-		Networks []networksJSON    `json:"networks,omitempty"`
-		Errors   []*rulefile.Error `json:"errors"`
-	}{Rules: []ruleJSON{}, Errors: errorsIn(wrong)}
+		Rules  []ruleJSON        `json:"rules"`
+		Errors []*rulefile.Error `json:"errors"`
+	}{[]ruleJSON{}, errorsIn(wrong)}
 	if set := rules.Set; wrong == nil {
 		for _, r := range set.Rules() {
-			d := ruleJSON{r.ID, r.File, r.Line, describe.Rule(r), r.Action.String(), r.OnFailure.String(), nil, append([]string{}, describe.Notes(set, r)...), nil}
-			if _, keys, exempt := set.Overridden(r); r.Overrides != "" {
-				d.Overrides = &overridesJSON{r.Overrides, keys, exempt}
-			}
+			d := ruleJSON{r.ID, r.File, r.Line, describe.Rule(r), r.Action.String(), nil, append([]string{}, describe.Notes(set, r)...)}
 			for _, l := range r.Limits {
-				d.Limits = append(d.Limits, newLimitJSON(r, l, late(r)))
+				most, _ := l.Bound(late(r), r.CostOf(1))
+				if r.Action == rule.Shed {
+					most = 0
+				}
+				d.Limits = append(d.Limits, limitJSON{l.Threshold, int64(l.Period / time.Second), most})
 			}
 			result.Rules = append(result.Rules, d)
-		}
-		result.Allowed, result.Denied = set.Listed()
-		for _, s := range set.NetworkSets() {
-			result.Networks = append(result.Networks, networksJSON{s.Name, s.File, len(s.Prefixes)})
-		}
-		for _, r := range rules.Disabled {
-			result.Aside = append(result.Aside, r.ID)
 		}
 	}
 	return errors.Join(writeJSON(w, result), wrong)

@@ -86,17 +86,13 @@ func runNode(ctx context.Context, o pop.Options) error {
 	if len(o.Shards) == 0 && o.ShardListen == "" {
 		o.Logger.Info("no shards configured: this node counts alone")
 	}
-	tell := func(state ...string) {
-		if err := notify(state...); err != nil {
+	tell := func(state string) {
+		if err := notify(state); err != nil {
 			o.Logger.Warn("cannot notify the service manager", "err", err)
 		}
 	}
 	tell("READY=1")
-	waitForEnd(ctx, o, hangup, func() error {
-		tell(reloading()...)
-		defer tell("READY=1")
-		return n.Reload()
-	})
+	waitForEnd(ctx, o, hangup, n.Reload)
 	tell("STOPPING=1")
 	o.Logger.Info("node stopping", "name", o.Name)
 	return n.Stop(context.WithoutCancel(ctx))

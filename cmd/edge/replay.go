@@ -130,10 +130,7 @@ the columns of a W3C log without #Fields:
 			if len(files) == 0 {
 				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
 			}
-			decided, stdin, err := areDecisionLogs(files, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
+			decided, stdin := areDecisionLogs(files, cmd.InOrStdin())
 			if decided {
 				r := decisionReplay{files, stdin, rules.files, name == "accuracy"}
 				return r.run(flags, out, cmd.OutOrStdout(), cmd.ErrOrStderr())

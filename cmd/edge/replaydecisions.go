@@ -25,12 +25,11 @@ type decisionReplay struct {
 	accuracy bool
 }
 
-// areDecisionLogs reports whether files are decision logs, judging by how they begin. It returns a reader
-// of the whole standard input.
-func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, err error) {
-	var is, isNot string
+// areDecisionLogs reports whether files are decision logs, judging by how the first one begins that is not
+// empty and can be read twice. It returns a reader of the whole standard input.
+func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 	for _, name := range files {
-		text, file := stdin, name
+		text := stdin
 		if name == "-" {
 			buffered := bufio.NewReaderSize(stdin, 64<<10)
 			head, _ := buffered.Peek(64 << 10) // a later read returns any error
@@ -38,25 +37,18 @@ func areDecisionLogs(files []string, stdin io.Reader) (are bool, _ io.Reader, er
 		} else if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
 			continue // a pipe is read once; of others, opening them says what is wrong
 		}
-		opened, err := accesslog.OpenText(file, text)
+		opened, err := accesslog.OpenText(name, text)
 		if err != nil {
 			continue
 		}
 		head := make([]byte, 64)
 		n, _ := io.ReadFull(opened, head)
 		_ = opened.Close()
-		switch {
-		case n == 0: // it is empty, and may be either
-		case decisions.IsLog(head[:n]):
-			is = name
-		default:
-			isNot = name
+		if n > 0 {
+			return decisions.IsLog(head[:n]), stdin
 		}
 	}
-	if is != "" && isNot != "" {
-		return false, stdin, usageError{fmt.Errorf("%s is a decision log, and %s is not", is, isNot), "read one kind of log at a time"}
-	}
-	return is != "", stdin, nil
+	return false, stdin
 }
 
 // run answers.

@@ -72,7 +72,7 @@ func inherited() (listeners map[string]net.Listener, err error) {
 }
 
 // notify sends the state of this process to the service manager, if it expects that.
-func notify(state ...string) error {
+func notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
 		return nil
@@ -81,6 +81,6 @@ func notify(state ...string) error {
 	if err != nil {
 		return fmt.Errorf("notifying the service manager: %w", err)
 	}
-	_, err = conn.Write([]byte(strings.Join(state, "\n")))
+	_, err = conn.Write([]byte(state))
 	return errors.Join(err, conn.Close())
 }

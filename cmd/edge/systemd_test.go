@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A node tells the service manager when it is ready, reloads and stops.
+// A node tells the service manager when it is ready and stops.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	addr := filepath.Join(t.TempDir(), "notify")
@@ -40,13 +40,6 @@ func TestNotify(t *testing.T) {
 			t.Fatalf("the node sent %q, %v, want %s", packet[:n], err, want)
 		}
 	}
-	expect("READY=1")
-	p.Signal(syscall.SIGHUP)
-	expect(`RELOADING=1\nMONOTONIC_USEC=\d+`)
-	expect("READY=1")
-	replace(t, dir+"/rules.yaml", "rules: wrong\n")
-	p.Signal(syscall.SIGHUP) // the old rules stay, and the reload completes
-	expect(`RELOADING=1\nMONOTONIC_USEC=\d+`)
 	expect("READY=1")
 	p.Signal(syscall.SIGTERM)
 	expect("STOPPING=1")
