@@ -1,10 +1,10 @@
-// Command bystanders measures how many requests of real traffic are refused when a spread attack is stopped: by
+// Command bystanders measures how many requests of real traffic are refused when a distributed attack is stopped: by
 // a limit for each address, for each /24, for each /16, and for /24s and /16s that shed. The attack is overlaid
 // on traces of real traffic, so "edge replay" knows its requests.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./bystanders -edge /tmp/edge -traces DIR
 //
-// With -nginx it measures nginx's limit_req by network instead, beside our limits for each /24 and each /16:
+// With -nginx it measures nginx's limit_req by network instead, compared with our limits for each /24 and each /16:
 // see nginx.go.
 package main
 

@@ -116,7 +116,7 @@ func slice(file string) (requests []logged) {
 type refusals struct{ attack, rest int }
 
 // askNginx sends the requests to nginx, with and without the attack, for both kinds of networks, and returns what it refused and
-// how late its answers were.
+// how late its responses were.
 func askNginx(dir string, requests []logged, threshold int) (map[string]refusals, string) {
 	addr := harness.FreeAddr()
 	p := harness.Nginx("", dir, addr, fmt.Sprintf(nginxRules, threshold*compression/60, threshold-1, addr))
@@ -159,12 +159,12 @@ func send(addr, path string, requests []logged, begin, first time.Time) (refused
 		}
 		harness.Check(out.Flush())
 	}()
-	answers := bufio.NewReader(c)
+	responses := bufio.NewReader(c)
 	for _, r := range requests {
-		status, err := answers.Peek(len("HTTP/1.1 200"))
+		status, err := responses.Peek(len("HTTP/1.1 200"))
 		harness.Check(err)
 		limited := string(status[len("HTTP/1.1 "):]) == "429"
-		harness.Check(harness.ReadAnswer(answers))
+		harness.Check(harness.ReadResponse(responses))
 		late = append(late, time.Since(begin.Add(r.Time.Sub(first)/compression)))
 		switch {
 		case limited && r.Attack:

@@ -1,5 +1,5 @@
 // Command check measures what it costs a proxy to ask a node: nginx, HAProxy and Caddy with the configurations
-// of deploy, compared with the same proxies without a node, in turns. It reports the CPU time per request of
+// of deploy, compared with the same proxies without a node, alternately. It reports the CPU time per request of
 // proxy and node, under the load of 16 keep-alive connections, and the latency at a rate that leaves the core
 // mostly idle.
 //
@@ -28,8 +28,8 @@ import (
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
 	deploy = flag.String("deploy", "../deploy", "`directory` of the configurations")
-	rounds = flag.Int("rounds", 7, "pairs of turns; the report has medians of the pairs")
-	length = flag.Duration("length", 3*time.Second, "length of a turn, whole seconds")
+	rounds = flag.Int("rounds", 7, "pairs of rounds; the report has medians of the pairs")
+	length = flag.Duration("length", 3*time.Second, "length of a round, whole seconds")
 	rate   = flag.Int("rate", 1000, "requests per second while latency is measured")
 	only   = flag.String("only", "", "measure the proxies that match this `regexp`")
 )
@@ -49,9 +49,9 @@ func main() {
 	runtime.LockOSThread() // processes end with the thread that started them
 	harness.Run(exec.Command("taskset", "-acp", loadCores, strconv.Itoa(os.Getpid())))
 	harness.Main(func() {
-		fmt.Printf("%s\n\nMedians of %d pairs of turns of %v; CPU in µs per request over 16 connections, latency in ms at %d requests/s.\n\n",
+		fmt.Printf("%s\n\nMedians of %d pairs of rounds of %v; CPU in µs per request over 16 connections, latency in ms at %d requests/s.\n\n",
 			harness.Machine("nginx", "haproxy", "caddy", "wrk"), *rounds, *length, *rate)
-		fmt.Println("| | CPU alone | added to the proxy | of the node | added in all | refused: proxy, node | p50 alone | added | p99 alone | added | late |")
+		fmt.Println("| | CPU alone | added to the proxy | of the node | added in total | refused: proxy, node | p50 alone | added | p99 alone | added | late |")
 		fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 		for _, p := range []struct {
 			name  string
@@ -168,9 +168,9 @@ func measure(name string, start func(*bench) (alone, asking proxy)) {
 	var cpu, more, node, all, refusing, refusingNode, p50, more50, p99, more99 []float64
 	var requests, late float64
 	for round := range *rounds + 1 {
-		plain, _, _, _ := b.turn(alone, "/passes")
-		passing, nodes, _, _ := b.turn(asking, "/passes")
-		refused, nodeRefused, n, passed := b.turn(asking, "/refused")
+		plain, _, _, _ := b.round(alone, "/passes")
+		passing, nodes, _, _ := b.round(asking, "/passes")
+		refused, nodeRefused, n, passed := b.round(asking, "/refused")
 		half, most := harness.Percentiles(harness.Probe(alone.addr, "/passes", *rate, *length))
 		halfAsking, mostAsking := harness.Percentiles(harness.Probe(asking.addr, "/passes", *rate, *length))
 		if round == 0 { // the first round is a warm-up
@@ -186,9 +186,9 @@ func measure(name string, start func(*bench) (alone, asking proxy)) {
 		m(refusing), m(refusingNode), m(p50), m(more50), m(p99), m(more99), 100*late/requests)
 }
 
-// turn loads a proxy. It returns the CPU time of the proxy and of the node per request, in µs, and the numbers
+// round loads a proxy. It returns the CPU time of the proxy and of the node per request, in µs, and the numbers
 // of all and of passed requests.
-func (b *bench) turn(p proxy, path string) (proxyCPU, nodeCPU, n, passed float64) {
+func (b *bench) round(p proxy, path string) (proxyCPU, nodeCPU, n, passed float64) {
 	proxyBefore, nodeBefore := p.CPU(), b.node.CPU()
 	report := harness.Output("taskset", "-c", loadCores, "wrk", "-t1", "-c16", fmt.Sprintf("-d%.0fs", length.Seconds()), "http://"+p.addr+path)
 	n = number(report, `(\d+) requests in`)

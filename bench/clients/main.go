@@ -23,8 +23,8 @@ import (
 
 var (
 	edge = flag.String("edge", "edge", "the `binary`")
-	runs = flag.Int("runs", 5, "turns of each; the report has medians and the worst")
-	last = flag.Duration("for", 5*time.Second, "length of a turn, whole seconds")
+	runs = flag.Int("runs", 5, "rounds of each; the report has medians and the worst")
+	last = flag.Duration("for", 5*time.Second, "length of a round, whole seconds")
 )
 
 const (
@@ -39,7 +39,7 @@ func main() {
 	flag.Parse()
 	harness.Main(func() {
 		fmt.Printf("%s\n\n", harness.Machine("memcached", "nginx", "wrk"))
-		fmt.Printf("CPU µs of the node for a request that passes, medians (and the worst) of %d turns of %v, %d connections:\n\n", *runs, *last, conns)
+		fmt.Printf("CPU µs of the node for a request that passes, medians (and the worst) of %d rounds of %v, %d connections:\n\n", *runs, *last, conns)
 		fmt.Println("| engine | one client | 100,000 clients in turn | more | new clients | more |")
 		fmt.Println("|---|--:|--:|--:|--:|--:|")
 		for _, engine := range []string{"own", "net/http"} {
@@ -48,7 +48,7 @@ func main() {
 	})
 }
 
-// measure prints the row of an engine. Each turn is compared with a turn of the single client right
+// measure prints the row of an engine. Each round is compared with a round of the single client right
 // before it.
 func measure(engine string) {
 	b := startBench(engine)
@@ -56,16 +56,16 @@ func measure(engine string) {
 	b.send(known, 0, known)
 	var single, many, more, fresh, moreFresh []float64
 	for i := range *runs {
-		one := b.turn(1, 0)
-		cost := b.turn(known, i*known / *runs)
+		one := b.round(1, 0)
+		cost := b.round(known, i*known / *runs)
 		single, many, more = append(single, one), append(many, cost), append(more, cost-one)
 	}
 	const all = 1 << 24 // number of addresses in the flood
 	next := known
 	for range *runs {
-		one := b.turn(1, 0)
+		one := b.round(1, 0)
 		before := b.origin.Requests()
-		cost := b.turn(all, next)
+		cost := b.round(all, next)
 		next += b.origin.Requests() - before
 		fresh, moreFresh = append(fresh, cost), append(moreFresh, cost-one)
 	}
@@ -126,8 +126,8 @@ func (b *bench) send(clients, from, requests int) {
 	wrk.End()
 }
 
-// turn returns the CPU time per request, in µs.
-func (b *bench) turn(clients, from int) float64 {
+// round returns the CPU time per request, in µs.
+func (b *bench) round(clients, from int) float64 {
 	before, used := b.origin.Requests(), b.node.CPU()
 	b.wrk(clients, from, fmt.Sprintf("%.0fs", last.Seconds())).Wait()
 	return (b.node.CPU() - used).Seconds() * 1e6 / float64(b.origin.Requests()-before)

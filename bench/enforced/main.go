@@ -1,6 +1,6 @@
 // Command enforced compares the decisions of simulated PoPs of 1, 3 and 10 nodes, with and without sub-windows,
 // with those of a limiter that counts exactly. It plays five traces of real web traffic about 80 times each, and
-// writes the figures of docs/accuracy.md about sub-windows under enforcement to a file, and a plot beside it:
+// writes the figures of docs/accuracy.md about sub-windows under enforcement to a file, and a plot next to it:
 //
 //	cd bench && go run . enforced -traces DIR -out FILE
 package main

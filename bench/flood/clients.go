@@ -13,8 +13,8 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A flooding sends requests of many addresses in turn, over some connections, each of which pauses after an
-// answer.
+// A flooding sends requests of many addresses in turn, over some connections, each of which pauses after a
+// response.
 type flooding struct {
 	conns, addresses int
 	pause            time.Duration
@@ -46,7 +46,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 10 * time.Second}
 }
 
-// ask sends a client's requests at a rate, to the nodes in turn, without waiting for answers.
+// ask sends a client's requests at a rate, to the nodes in turn, without waiting for responses.
 func ask(client string, rate int, lasts time.Duration, nodes ...string) (r run) {
 	http := newClient()
 	defer http.CloseIdleConnections()

@@ -20,7 +20,7 @@ import (
 
 var (
 	edge    = flag.String("edge", "edge", "the `binary`")
-	against = flag.String("against", "", "older `binary` to measure in turns with -edge")
+	against = flag.String("against", "", "older `binary` to measure alternately with -edge")
 	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, networks, or all")
 	only    = flag.String("row", "", "measure only the rows whose names contain this `text`")
 	runs    = flag.Int("runs", 5, "runs of each row; the report has the median and the worst")
@@ -71,7 +71,7 @@ var (
 	medianPassed = column{"median", func(all []run) string {
 		unanswered := sum(all, func(r run) int { return r.unanswered })
 		if unanswered > 0 {
-			return fmt.Sprintf("%d (%d unanswered in all)", median(all, passed), unanswered)
+			return fmt.Sprintf("%d (%d unanswered in total)", median(all, passed), unanswered)
 		}
 		return fmt.Sprint(median(all, passed))
 	}}
@@ -82,7 +82,7 @@ var (
 		}
 		return median(all, func(r run) time.Duration { return r.refused }).Round(time.Millisecond).String()
 	}}
-	allRequests = column{"requests/s of all", func(all []run) string {
+	allRequests = column{"requests/s in total", func(all []run) string {
 		return fmt.Sprintf("%.0f", median(all, func(r run) float64 { return r.rate }))
 	}}
 	coresBusy = column{"cores busy", func(all []run) string {

@@ -62,7 +62,7 @@ func networks() {
 		for name, situation := range map[string]struct {
 			cores string
 			delay time.Duration
-		}{"two cores": {"0,1", 0}, "one core": {"0", 0}, "two cores, answers 40ms late": {"0,1", 40 * time.Millisecond}} {
+		}{"two cores": {"0,1", 0}, "one core": {"0", 0}, "two cores, memcached answers 40ms late": {"0,1", 40 * time.Millisecond}} {
 			show(name, *edge, situation.cores, situation.delay)
 			if *against != "" {
 				show("before: "+name, *against, situation.cores, situation.delay)
@@ -193,7 +193,7 @@ func networkKeys() (keys []string) {
 // A line is a connection to a node that sends one request after the other.
 type line struct {
 	net.Conn
-	answers *bufio.Reader
+	responses *bufio.Reader
 }
 
 func dial(node string) *line {
@@ -206,10 +206,10 @@ func dial(node string) *line {
 func (l *line) ask(addr netip.Addr) (status int) {
 	_, err := fmt.Fprintf(l, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %v\r\n\r\n", addr)
 	harness.Check(err)
-	head, err := l.answers.Peek(len("HTTP/1.1 200"))
+	head, err := l.responses.Peek(len("HTTP/1.1 200"))
 	harness.Check(err)
 	status, err = strconv.Atoi(string(bytes.TrimPrefix(head, []byte("HTTP/1.1 "))))
 	harness.Check(err)
-	harness.Check(harness.ReadAnswer(l.answers))
+	harness.Check(harness.ReadResponse(l.responses))
 	return status
 }

@@ -20,7 +20,7 @@ const (
 // warmup is how long a flood runs before the measured client starts.
 const warmup = 2 * time.Second
 
-// floods shows how many requests pass of a client that sends 100 a second beside a flood, with 50 allowed in a
+// floods shows how many requests pass of a client that sends 100 a second during a flood, with 50 allowed in a
 // minute.
 func floods() {
 	const rate, threshold = 100, 50
@@ -52,7 +52,7 @@ func floods() {
 			return r
 		}}
 	}
-	show(fmt.Sprintf("Requests that pass of a client that sends %d/s for %v, threshold %d a minute, beside a flood", rate, *last, threshold),
+	show(fmt.Sprintf("Requests that pass of a client that sends %d/s for %v, threshold %d a minute, during a flood", rate, *last, threshold),
 		[]column{medianPassed, worstPassed, firstRefusal, allRequests, coresBusy}, []*row{
 			crowd("no flood", "0", 1, 1, threshold+1+rate/10, flooding{}),
 			crowd("one core, half of it busy", "0", 1, 1, threshold+1+rate/10, flooding{conns: 64, addresses: 100_000, pause: 12 * time.Millisecond}),
@@ -65,7 +65,7 @@ func floods() {
 		})
 }
 
-// slow shows how many requests pass of an attacker with 200 a second, with 100 allowed in a minute, beside
+// slow shows how many requests pass of an attacker with 200 a second, with 100 allowed in a minute, alongside
 // 1,500 people with 1 a second, while the shard answers late.
 func slow() {
 	const rate, threshold = 200, 100
@@ -87,7 +87,7 @@ func slow() {
 				return r
 			}}
 			switch {
-			case nodes > 1: // 100 ms and two answers of the shard
+			case nodes > 1: // 100 ms and two replies from the shard
 				r.bar = atMost(threshold + 1 + int(rate*(100*time.Millisecond+2*delay)/time.Second))
 			case delay > 0: // 100 ms more than without a delay
 				r.bar = func() int { return median(rows[first].all, passed) + rate/10 }
@@ -95,7 +95,7 @@ func slow() {
 			rows = append(rows, r)
 		}
 	}
-	show(fmt.Sprintf("Requests that pass of a client that sends %d/s for %v, threshold %d a minute, beside 1,500 clients of 1/s, while memcached answers late",
+	show(fmt.Sprintf("Requests that pass of a client that sends %d/s for %v, threshold %d a minute, alongside 1,500 clients that send 1/s, while memcached answers late",
 		rate, *last, threshold), []column{medianPassed, worstPassed, firstRefusal, allRequests, coresBusy}, rows)
 }
 
@@ -113,7 +113,7 @@ func burst() {
 			return r
 		}})
 	}
-	show("Requests that pass of a burst of one client over HTTP/2, threshold 50 a minute", []column{medianPassed, worstPassed}, rows)
+	show("Requests of one client's burst over HTTP/2 that pass, threshold 50 a minute", []column{medianPassed, worstPassed}, rows)
 }
 
 var requestsOf = regexp.MustCompile(`(\d+) requests in`)

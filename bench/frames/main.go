@@ -90,7 +90,7 @@ var floods = []flood{
 	{name: "SETTINGS of 2,000 windows", each: func(w *writer, _ uint32) {
 		_ = w.WriteSettings(slices.Repeat([]http2.Setting{http2.Setting{ID: http2.SettingInitialWindowSize, Val: 65536}}, 2000)...)
 	}},
-	{name: "acknowledgements of SETTINGS", each: func(w *writer, _ uint32) { _ = w.WriteSettingsAck() }},
+	{name: "acknowledgments of SETTINGS", each: func(w *writer, _ uint32) { _ = w.WriteSettingsAck() }},
 	{name: "PING", each: func(w *writer, _ uint32) { _ = w.WritePing(false, [8]byte{}) }},
 	{name: "PRIORITY", each: func(w *writer, n uint32) { _ = w.WritePriority(2*n+1, http2.PriorityParam{Weight: 1}) }},
 	{name: "unknown frames", each: func(w *writer, _ uint32) { _ = w.WriteRawFrame(0x77, 0, 0, nil) }},
@@ -104,7 +104,7 @@ var floods = []flood{
 			w.open(n, "GET", true)
 		}
 	}, each: func(w *writer, _ uint32) { _ = w.WriteWindowUpdate(0, 1) }},
-	{name: "answers that trickle: a window of 1", first: func(w *writer) {
+	{name: "responses that trickle: a window of 1", first: func(w *writer) {
 		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
 		w.open(0, "GET", true)
 	}, each: func(w *writer, _ uint32) { _ = w.WriteWindowUpdate(1, 1) }},

@@ -24,14 +24,14 @@ func Probe(addr, path string, rate int, length time.Duration) (took []time.Durat
 			conn, err := net.Dial("tcp", addr)
 			Check(err)
 			defer conn.Close()
-			answer := bufio.NewReader(conn)
+			responses := bufio.NewReader(conn)
 			var mine []time.Duration
 			begin := time.Now().Add(rand.N(gap))
 			for due := begin; due.Sub(begin) < length; due = due.Add(gap) {
 				time.Sleep(time.Until(due))
 				_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n")
 				Check(err)
-				Check(ReadAnswer(answer))
+				Check(ReadResponse(responses))
 				mine = append(mine, time.Since(due))
 			}
 			mu.Lock()
@@ -43,8 +43,8 @@ func Probe(addr, path string, rate int, length time.Duration) (took []time.Durat
 	return took
 }
 
-// ReadAnswer reads an answer with a length.
-func ReadAnswer(r *bufio.Reader) error {
+// ReadResponse reads a response with a length.
+func ReadResponse(r *bufio.Reader) error {
 	length := 0
 	for {
 		line, err := r.ReadSlice('\n')

@@ -18,9 +18,9 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// compareLatency prints the latency of requests at half of the rate that saturates a core of the slower server.
+// compareLatency prints the latency of requests at half the rate that saturates a core of the slower server.
 func (b *bench) compareLatency(wanted *regexp.Regexp) {
-	fmt.Printf("ms that requests take, p50 and p99 (medians of %d turns of %v), at half of the rate that saturates one core\n\n", *rounds, *length)
+	fmt.Printf("ms that requests take, p50 and p99 (medians of %d rounds of %v), at half the rate that saturates one core\n\n", *rounds, *length)
 	fmt.Println("| | requests/s | nginx p50 | p99 | own p50 | p99 |\n|---|--:|--:|--:|--:|--:|")
 	for _, refuse := range []bool{true, false} {
 		servers := []*server{b.nginx(refuse), b.node("own", refuse, "")}
@@ -33,8 +33,8 @@ func (b *bench) compareLatency(wanted *regexp.Regexp) {
 			}
 			most := 0.0
 			for _, s := range servers {
-				b.turn(s, l) // a warm-up
-				most = max(most, b.turn(s, l))
+				b.round(s, l) // a warm-up
+				most = max(most, b.round(s, l))
 			}
 			rate := 1e6 / most / 2
 			p50, p99 := make([][]float64, len(servers)), make([][]float64, len(servers))
@@ -56,7 +56,7 @@ func (b *bench) compareLatency(wanted *regexp.Regexp) {
 type conn struct {
 	fd   int
 	due  time.Time // of the request in flight
-	left int       // remaining bytes of its answer; 0 before the header
+	left int       // remaining bytes of its response; 0 before the header
 }
 
 // send sends requests at a rate, with random gaps, and returns the latency of each from the time when it was
@@ -147,10 +147,10 @@ func sendOnce(s *server, l load, rate float64) (took []time.Duration, late int) 
 			c := &conns[e.Fd]
 			n, err := unix.Read(c.fd, buffer)
 			if err != nil || n == 0 {
-				log.Fatalf("%s has closed a connection: %v", s.name, err)
+				log.Fatalf("%s closed a connection: %v", s.name, err)
 			}
 			if c.left == 0 {
-				c.left = answerLength(buffer[:n], l.refuse)
+				c.left = responseLength(buffer[:n], l.refuse)
 			}
 			if c.left -= n; c.left == 0 {
 				if c.due.After(begin) {
@@ -163,15 +163,15 @@ func sendOnce(s *server, l load, rate float64) (took []time.Duration, late int) 
 	return took, late
 }
 
-// answerLength returns the length of the answer whose header is at the start of text.
-func answerLength(text []byte, refused bool) int {
+// responseLength returns the length of the response whose header is at the start of text.
+func responseLength(text []byte, refused bool) int {
 	head, _, _ := bytes.Cut(text, []byte("\r\n\r\n"))
 	_, length, _ := bytes.Cut(head, []byte("\r\nContent-Length: "))
 	length, _, _ = bytes.Cut(length, []byte("\r\n"))
 	body, err := strconv.Atoi(string(length))
 	passed := bytes.HasPrefix(head, []byte("HTTP/1.1 200")) // nginx lets one request a minute pass
 	if err != nil || !passed && !(refused && bytes.HasPrefix(head, []byte("HTTP/1.1 429"))) {
-		log.Fatalf("unexpected answer: %q", text)
+		log.Fatalf("unexpected response: %q", text)
 	}
 	return len(head) + len("\r\n\r\n") + body
 }

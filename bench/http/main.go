@@ -1,10 +1,10 @@
 // Command http compares a node, with each of its HTTP engines, with nginx and HAProxy as
 // reverse proxies that refuse or pass every request: CPU time per request of the server process,
-// user and system, on one core, under the same load over kept-alive connections, from wrk for
-// HTTP/1.1 and h2load for HTTP/2. The servers take turns, so that a drift of the machine cancels out.
-// With -slow it measures instead how long requests take beside other clients that are slow, idle or many.
-// With -latency it measures how long they take at half of the rate that saturates one core.
-// With -profile it writes instead what the own engine does under the same loads, for the compiler.
+// user and system, on one core, under the same load over keep-alive connections, from wrk for
+// HTTP/1.1 and h2load for HTTP/2. The servers alternate, so that a drift of the machine cancels out.
+// With -slow it measures instead how long requests take while other clients are slow, idle or many.
+// With -latency it measures how long they take at half the rate that saturates one core.
+// With -profile it writes a CPU profile of engine "own" under the same loads instead, for the compiler.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
 //
@@ -30,12 +30,12 @@ import (
 
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
-	rounds = flag.Int("rounds", 5, "turns of each server")
-	length = flag.Duration("length", 3*time.Second, "length of a turn, whole seconds")
+	rounds = flag.Int("rounds", 5, "rounds, in which each server runs once")
+	length = flag.Duration("length", 3*time.Second, "length of a round, whole seconds")
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
-	output = flag.String("profile", "", "write a CPU profile of the own engine under all loads to a `file`, such as ../cmd/edge/default.pgo")
-	half   = flag.Bool("latency", false, "measure how long requests take at half of the rate that saturates one core, instead of CPU time")
-	slow   = flag.Bool("slow", false, "measure how long requests take beside slow, idle and many clients, instead of CPU time")
+	output = flag.String("profile", "", "write a CPU profile of engine \"own\" under all loads to a `file`, such as ../cmd/edge/default.pgo")
+	half   = flag.Bool("latency", false, "measure how long requests take at half the rate that saturates one core, instead of CPU time")
+	slow   = flag.Bool("slow", false, "measure how long requests take while other clients are slow, idle or many, instead of CPU time")
 )
 
 // A load describes the requests of a case, which are all refused or all pass.
@@ -92,7 +92,7 @@ func main() {
 		b.profile(wanted)
 		return
 	}
-	fmt.Printf("CPU µs per request (medians of %d turns of %v), and the own engine's as a multiple of nginx's (median of the pairs)\n\n", *rounds, *length)
+	fmt.Printf("CPU µs per request (medians of %d rounds of %v), and that of engine \"own\" as a multiple of nginx's (median of the pairs)\n\n", *rounds, *length)
 	fmt.Println("| | nginx | HAProxy | own | net/http | own/nginx |\n|---|--:|--:|--:|--:|--:|")
 	for _, refuse := range []bool{true, false} {
 		servers := b.start(refuse)
@@ -112,7 +112,7 @@ func (b *bench) compare(l load, servers []*server) {
 	cpu := make([][]float64, len(servers))
 	for round := range *rounds + 1 {
 		for i, s := range servers {
-			used := b.turn(s, l)
+			used := b.round(s, l)
 			if round > 0 { // the first round is a warm-up
 				cpu[i] = append(cpu[i], used)
 			}
@@ -129,9 +129,9 @@ func (b *bench) compare(l load, servers []*server) {
 	fmt.Printf(" %.2f |\n", median(ratios))
 }
 
-// turn loads a server, and returns its CPU time per request in microseconds. It checks that all
-// answers are as expected.
-func (b *bench) turn(s *server, l load) float64 {
+// round loads a server, and returns its CPU time per request in microseconds. It checks that all
+// responses are as expected.
+func (b *bench) round(s *server, l load) float64 {
 	url := "http://" + s.addr + l.path
 	if l.tls {
 		url = "https://" + s.tls + l.path
@@ -178,7 +178,7 @@ func (b *bench) h2load(l load) []string {
 	return args
 }
 
-// countH2load is countWrk for h2load's report. Requests in flight at the end of a turn are not errors.
+// countH2load is countWrk for h2load's report. Requests in flight at the end of a round are not errors.
 func countH2load(report string) (n, refused float64, ok bool) {
 	refused = number(report, `(\d+) 4xx`)
 	return refused + number(report, `(\d+) 2xx`), refused, number(report, `(\d+) 5xx`)+number(report, `(\d+) timeout`) == 0

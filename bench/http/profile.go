@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// profile writes a CPU profile of the own engine, with a turn for each load.
+// profile writes a CPU profile of engine "own", with a round for each load.
 func (b *bench) profile(wanted *regexp.Regexp) {
 	var parts []string
 	for _, refuse := range []bool{true, false} {
@@ -29,7 +29,7 @@ func (b *bench) profile(wanted *regexp.Regexp) {
 				defer close(done)
 				saveProfile(part, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", admin, length.Seconds()))
 			}()
-			b.turn(s, l)
+			b.round(s, l)
 			<-done
 		}
 		s.end()

@@ -30,16 +30,16 @@ type crowd struct {
 }
 
 var crowds = []crowd{
-	{name: "nobody"},
-	{name: "1,000 slow heads", n: 1000, client: slowly("GET /128 HTTP/1.1\r\nHost: a\r\nX: ", 40)},
+	{name: "none"},
+	{name: "1,000 slow headers", n: 1000, client: slowly("GET /128 HTTP/1.1\r\nHost: a\r\nX: ", 40)},
 	{name: "1,000 slow bodies", n: 1000, client: slowly("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n", 400)},
 	{name: "1,000 slow readers", n: 1000, client: slowReader},
 	{name: "20,000 idle connections", n: 20_000, client: idle},
 	{name: "500 TLS handshakes each second", perSec: 500, client: handshake},
-	{name: "2,000 requests each second", perSec: 2000, client: nil}, // about half of the capacity of a core beside the others
+	{name: "2,000 requests each second", perSec: 2000, client: nil}, // about half of the capacity of a core
 }
 
-// compareSlow prints the latency of a probing client beside crowds.
+// compareSlow prints the latency of a probing client for each crowd.
 func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	var files syscall.Rlimit
 	harness.Check(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
@@ -47,7 +47,7 @@ func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	harness.Check(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files)) // servers inherit it
 	b.write("1000000", string(make([]byte, 1_000_000)))
 	servers := b.start(false)
-	fmt.Printf("ms that requests of a client take beside others, p50 and p99 (medians of %d turns of %v), and KB of memory that each of the others takes\n\n", *rounds, *length)
+	fmt.Printf("ms that requests of a client take while there are other clients, p50 and p99 (medians of %d rounds of %v), and KB of memory that each of the others takes\n\n", *rounds, *length)
 	fmt.Print("| |")
 	for _, s := range servers {
 		fmt.Printf(" %s p50 | p99 | KB |", s.name)
@@ -63,7 +63,7 @@ func (b *bench) compareSlow(wanted *regexp.Regexp) {
 		p50, p99, memory := make([][]float64, len(servers)), make([][]float64, len(servers)), make([][]float64, len(servers))
 		for range *rounds {
 			for i, s := range servers {
-				half, most, kb := beside(c, s)
+				half, most, kb := during(c, s)
 				p50[i], p99[i], memory[i] = append(p50[i], half), append(p99[i], most), append(memory[i], kb)
 			}
 		}
@@ -78,9 +78,9 @@ func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	}
 }
 
-// beside measures the latency beside the clients of c: medians and 99th percentiles in milliseconds, and the
+// during measures the latency while the clients of c are active: medians and 99th percentiles in milliseconds, and the
 // memory of the server per connection of c, in KB.
-func beside(c crowd, s *server) (p50, p99, kb float64) {
+func during(c crowd, s *server) (p50, p99, kb float64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var clients sync.WaitGroup
 	var failed atomic.Int64
@@ -181,7 +181,7 @@ func idle(ctx context.Context, s *server) error {
 	if _, err := io.WriteString(conn, "GET /128 HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		return err
 	}
-	if err := harness.ReadAnswer(bufio.NewReader(conn)); err != nil {
+	if err := harness.ReadResponse(bufio.NewReader(conn)); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -200,7 +200,7 @@ func handshake(_ context.Context, s *server) error {
 	if _, err := io.WriteString(secure, "GET /128 HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		return err
 	}
-	return harness.ReadAnswer(bufio.NewReader(secure))
+	return harness.ReadResponse(bufio.NewReader(secure))
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -1,6 +1,6 @@
 // Command keys measures the cost of counting a key in memcached: the CPU time of client and server
 // together, and how many keys per second one memcached can count. It compares batches, as nodes
-// send them, with gomemcache, which handles one key after the other. The two take turns.
+// send them, with gomemcache, which handles one key after the other. The two alternate.
 //
 //	cd bench && go run ./keys
 //
@@ -21,8 +21,8 @@ import (
 )
 
 var (
-	runs    = flag.Int("runs", 5, "turns of each; the report has medians and the worst")
-	last    = flag.Duration("for", 2*time.Second, "length of a turn")
+	runs    = flag.Int("runs", 5, "rounds of each; the report has medians and the worst")
+	last    = flag.Duration("for", 2*time.Second, "length of a round")
 	only    = flag.String("only", "", "measure only this `client`: gomemcache, batches or counting")
 	kind    = flag.String("keys", "", "measure only these `keys`: known or new")
 	profile = flag.String("cpuprofile", "", "write a profile of this process to a `file`")
@@ -51,7 +51,7 @@ type client interface {
 	count(from uint64, fresh bool, end time.Time) (keys int)
 }
 
-// A figure is the result of one turn.
+// A figure is the result of one round.
 type figure struct {
 	client, server float64 // CPU time in µs
 	rate           float64 // keys per second
@@ -72,8 +72,8 @@ func compare() {
 		{"counting", "all of counting (`pop/count`), from the offer on", openCounting},
 	}
 	fmt.Printf("%s\n\n", harness.Machine("memcached"))
-	fmt.Printf("CPU µs a key of client and memcached, medians (and the worst) of %d turns of %v:\n\n", *runs, *last)
-	fmt.Println("| | client | memcached | both (worst) | gomemcache's is … times as much | keys/s (worst) | allocations a key |")
+	fmt.Printf("CPU µs per key of client and memcached, medians (and the worst) of %d rounds of %v:\n\n", *runs, *last)
+	fmt.Println("| | client | memcached | both (worst) | gomemcache takes … times as much | keys/s (worst) | allocations per key |")
 	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
 	for _, fresh := range []bool{false, true} {
 		keys := map[bool]string{false: "known", true: "new"}[fresh]
@@ -84,7 +84,7 @@ func compare() {
 		for range *runs {
 			for i, c := range clients {
 				if cmp.Or(*only, c.name) == c.name {
-					figures[i] = append(figures[i], turn(c.open, fresh))
+					figures[i] = append(figures[i], round(c.open, fresh))
 				}
 			}
 		}
@@ -125,8 +125,8 @@ func spread(values []float64) (median, least, most float64) {
 
 func thousands(n float64) string { return fmt.Sprintf("%d,%03d", int(n)/1000, int(n)%1000) }
 
-// turn measures a client with its own memcached.
-func turn(open func(addr string, fresh bool) (client, func()), fresh bool) figure {
+// round measures a client with its own memcached.
+func round(open func(addr string, fresh bool) (client, func()), fresh bool) figure {
 	memcached, addr := harness.Memcached("")
 	defer memcached.End()
 	c, end := open(addr, fresh)

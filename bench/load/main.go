@@ -1,7 +1,7 @@
 // Command load compares load generators: how many requests per second each sends to nginx, over the
-// same number of keep-alive connections, and its CPU time per request. They take turns, so that a
+// same number of keep-alive connections, and its CPU time per request. They alternate, so that a
 // drift of the machine cancels out. edge load runs without rules and with rules: then it keeps an
-// exact log of 10,000 clients and checks each answer, which counts towards its CPU time.
+// exact log of 10,000 clients and checks each response, which counts toward its CPU time.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./load -edge /tmp/edge
 //
@@ -26,8 +26,8 @@ import (
 
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
-	rounds = flag.Int("rounds", 3, "turns of each")
-	length = flag.Duration("length", 5*time.Second, "length of a turn, whole seconds")
+	rounds = flag.Int("rounds", 3, "rounds, in which each runs once")
+	length = flag.Duration("length", 5*time.Second, "length of a round, whole seconds")
 	conns  = flag.Int("conns", 64, "connections")
 )
 
@@ -93,10 +93,10 @@ func compare() {
 	}
 	for range *rounds {
 		for _, t := range tools {
-			t.turn(url)
+			t.round(url)
 		}
 	}
-	fmt.Printf("%-18s %12s %12s %16s %12s   (medians of %d turns of %v, %d connections)\n", "", "requests/s", "of wrk's", "CPU µs/request", "ends after", *rounds, *length, *conns)
+	fmt.Printf("%-18s %12s %12s %16s %12s   (medians of %d rounds of %v, %d connections)\n", "", "requests/s", "of wrk", "CPU µs/request", "ends after", *rounds, *length, *conns)
 	wrk := harness.Median(tools[0].rates)
 	for _, t := range tools {
 		fmt.Printf("%-18s %12.0f %12.2f %16.1f %10.1f s\n", t.name, harness.Median(t.rates), harness.Median(t.rates)/wrk, harness.Median(t.cpu), harness.Median(t.wholeTime))
@@ -105,8 +105,8 @@ func compare() {
 	fmt.Printf("edge load --rules: %.2f × wrk, %.2f × hey, %.2f × vegeta\n", ours/wrk, ours/harness.Median(tools[3].rates), ours/harness.Median(tools[4].rates))
 }
 
-// turn runs the tool once.
-func (t *tool) turn(url string) {
+// round runs the tool once.
+func (t *tool) round(url string) {
 	cmd := t.command(url)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr

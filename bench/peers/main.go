@@ -145,7 +145,7 @@ func take(all *[]*harness.Process) *harness.Process {
 	return p
 }
 
-// relay returns the address of a proxy in front of addr that delays answers by late, in nanoseconds.
+// relay returns the address of a proxy in front of addr that delays replies by late, in nanoseconds.
 func relay(addr string, late *atomic.Int64) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)
@@ -168,7 +168,7 @@ func relay(addr string, late *atomic.Int64) string {
 	return l.Addr().String()
 }
 
-// answer forwards a store's answers. A delayed answer does not delay those behind it further.
+// answer forwards a store's replies. A delayed reply does not delay those behind it further.
 func answer(to, store net.Conn, late *atomic.Int64) {
 	type piece struct {
 		due   time.Time
@@ -197,7 +197,7 @@ type situation struct {
 	name   string
 	rate   int
 	victim func(*pop) *harness.Process // returns the process to kill, if not nil
-	late   time.Duration               // delay of a store's answers from then on
+	late   time.Duration               // delay of a store's replies from then on
 	store  bool                        // only edge has stores
 }
 
@@ -234,7 +234,7 @@ func measure(s situation, name string, begin func(dir, origin string, addrs []st
 	defer remove()
 	origin := harness.StartOrigin("", dir)
 	addrs := harness.FreeAddrs(3)
-	var late *atomic.Int64 // delay of a store's answers
+	var late *atomic.Int64 // delay of a store's replies
 	if s.late > 0 {
 		late = new(atomic.Int64)
 	}

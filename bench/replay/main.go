@@ -1,5 +1,5 @@
-// Command replay measures how fast logs are read and analysed, compared with wc, gzip, goaccess,
-// and a minimal parser, all in turns:
+// Command replay measures how fast logs are read and analyzed, compared with wc, gzip, goaccess,
+// and a minimal parser, in alternating runs:
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./replay -edge /tmp/edge
 //
@@ -31,7 +31,7 @@ const threeRules = `rules:
 func main() {
 	edge := flag.String("edge", "edge", "the binary")
 	lines := flag.Int("lines", 5_000_000, "lines of the log")
-	runs := flag.Int("runs", 5, "runs of each program, in turns; the report has medians")
+	runs := flag.Int("runs", 5, "runs of each program, alternating; the report has medians")
 	bare := flag.String("bare", "", "only run the minimal parser on this `file`")
 	flag.Parse()
 	if *bare != "" {
@@ -48,7 +48,7 @@ func main() {
 	harness.Check(os.WriteFile(rules, []byte(threeRules), 0o600))
 	info, err := os.Stat(log)
 	harness.Check(err)
-	fmt.Printf("%d lines, %d bytes each, medians of %d runs in turns\n\n", *lines, info.Size()/int64(*lines), *runs)
+	fmt.Printf("%d lines, %d bytes each, medians of %d alternating runs\n\n", *lines, info.Size()/int64(*lines), *runs)
 
 	itself, err := os.Executable()
 	harness.Check(err)

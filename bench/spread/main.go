@@ -81,7 +81,7 @@ type spread struct {
 type spreads struct {
 	mu    sync.Mutex // guards the fields below
 	of    map[string]*spread
-	lost  int // members treated as dead that had not left
+	lost  int // nodes declared dead that had not left
 	until time.Time
 }
 
@@ -235,7 +235,7 @@ func (s *spreads) report() {
 	}
 	fmt.Printf("%d nodes, %d mitigations at %d a second, %d%% of packets lost\n", *nodes, started, *rate, *loss)
 	fmt.Printf("on another node after: p50 %v, p99 %v, p99.9 %v, longest %v\n", at(0.5), at(0.99), at(0.999), at(1))
-	fmt.Printf("not everywhere after %v: %d of %d; %d copies never came; members were taken for dead %d times\n", after, missing, started, never, s.lost)
+	fmt.Printf("not everywhere after %v: %d of %d; %d copies never came; live nodes were declared dead %d times\n", after, missing, started, never, s.lost)
 }
 
 // scrape returns the ith node's metrics.

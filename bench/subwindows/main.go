@@ -1,5 +1,5 @@
 // Command subwindows compares a PoP of three nodes that counts in whole windows with one that
-// counts in sub-windows, under the same traffic, in turns: how many decisions differ from those of
+// counts in sub-windows, alternately, under the same traffic: how many decisions differ from those of
 // an exact log and why, how many operations memcached does per request, and the CPU time of a node.
 // It needs memcached.
 //
@@ -47,7 +47,7 @@ components:
 var (
 	edge     = flag.String("edge", "edge", "the `binary`")
 	duration = flag.Duration("duration", 2*time.Minute, "length of a run")
-	pairs    = flag.Int("pairs", 2, "runs of each kind, in turns")
+	pairs    = flag.Int("pairs", 2, "runs of each kind, alternating")
 	scale    = flag.Int("scale", 1, "factor for the number of clients")
 	nodes    = flag.Int("nodes", 3, "nodes")
 )
@@ -78,7 +78,7 @@ func main() {
 		ratios = append(ratios, cpu["auto"]/cpu["1"])
 	}
 	slices.Sort(ratios)
-	fmt.Printf("CPU with sub-windows / without, by pair: least %.3f, median %.3f, most %.3f\n", ratios[0], ratios[len(ratios)/2], ratios[len(ratios)-1])
+	fmt.Printf("CPU with sub-windows / without, by pair: minimum %.3f, median %.3f, maximum %.3f\n", ratios[0], ratios[len(ratios)/2], ratios[len(ratios)-1])
 }
 
 // run measures one PoP, and returns its CPU time per request, in microseconds.
