@@ -34,7 +34,7 @@ func documentedText(t *testing.T, heading string) string {
 
 // The rules in docs/rules.md are valid, and do what it says.
 func TestDocumentedCounts(t *testing.T) {
-	of := documented(t, "Counting by the answer").Rules()[0].Statuses
+	of := documented(t, "Counting by the response").Rules()[0].Statuses
 	for _, status := range []int{200, 399, 400, 404, 499, 500, 503, 504} {
 		if want := status/100 == 4 || status == 503; of.Has(status) != want {
 			t.Errorf("the status %d is counted: %t, want %t", status, of.Has(status), want)
