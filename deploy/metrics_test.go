@@ -173,7 +173,7 @@ func nodeMetrics(t *testing.T) string {
 	return page
 }
 
-// get returns the answer of a URL.
+// get returns the response of a URL.
 func get(t *testing.T, c *http.Client, url string) (status int, body string) {
 	t.Helper()
 	resp, err := c.Get(url)

@@ -23,7 +23,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A sidecar is a node beside another proxy, which runs with the shipped configuration: only addresses differ.
+// A sidecar is a node that another proxy asks, which runs with the shipped configuration: only addresses differ.
 type sidecar struct {
 	t      *testing.T
 	dir    string
@@ -32,7 +32,7 @@ type sidecar struct {
 	node   *harness.Process
 	proxy  string // address of the proxy
 	origin string
-	cuts   bool // the proxy truncates long answers to requests with a body, even without a node
+	cuts   bool // the proxy truncates long responses to requests with a body, even without a node
 }
 
 // sidecarRules limit /limited, /banned and /closed, and failed logins.
