@@ -92,20 +92,15 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 	o.Thresholds, o.Periods = slices.Clone(o.Thresholds), slices.Clone(o.Periods)
 	slices.Sort(o.Thresholds)
 	slices.Sort(o.Periods)
-	for i, n := range o.Thresholds {
+	o.Thresholds, o.Periods = slices.Compact(o.Thresholds), slices.Compact(o.Periods)
+	for _, n := range o.Thresholds {
 		if n == 0 || n > rule.MaxThreshold {
 			return o, fmt.Errorf("analysis: invalid threshold %d: must be 1 to 2^53", n)
 		}
-		if i > 0 && n == o.Thresholds[i-1] {
-			return o, fmt.Errorf("analysis: the threshold %d is given twice", n)
-		}
 	}
-	for i, p := range o.Periods {
+	for _, p := range o.Periods {
 		if p < rule.MinPeriod || p > rule.MaxPeriod || p%time.Second != 0 {
 			return o, fmt.Errorf("analysis: invalid period %v: must be whole seconds, 1 s to 7 days", p)
-		}
-		if i > 0 && p == o.Periods[i-1] {
-			return o, fmt.Errorf("analysis: the period %v is given twice", p)
 		}
 	}
 	for i, list := range o.Characteristics {
