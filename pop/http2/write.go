@@ -247,7 +247,7 @@ func appendStatus(dst []byte, status int) []byte {
 // case.
 func appendField(dst []byte, name, value []byte) []byte {
 	at := len(dst)
-	dst = append(appendInteger(append(dst, 0), 0, 7, len(name)), name...)
+	dst = append(appendInteger(append(dst, 0), 7, len(name)), name...)
 	lower := dst[len(dst)-len(name):]
 	for i, b := range lower {
 		if 'A' <= b && b <= 'Z' {
@@ -255,9 +255,9 @@ func appendField(dst []byte, name, value []byte) []byte {
 		}
 	}
 	if place := staticNames[string(lower)]; place > 0 {
-		dst = appendInteger(dst[:at], 0, 4, int(place))
+		dst = appendInteger(dst[:at], 4, int(place))
 	}
-	return append(appendInteger(dst, 0, 7, len(value)), value...)
+	return append(appendInteger(dst, 7, len(value)), value...)
 }
 
 // appendAnswer appends the header block of an answer of the node. length is -1 if it cannot have a body.
@@ -288,13 +288,13 @@ func (p *prepared) set(status int, date, lines []byte, length int) (block []byte
 	return p.block
 }
 
-// appendInteger appends n with a prefix of this many bits. first has the upper bits (RFC 7541, 5.1).
-func appendInteger(dst []byte, first byte, bits uint, n int) []byte {
+// appendInteger appends n with a prefix of this many bits, behind zeros (RFC 7541, 5.1).
+func appendInteger(dst []byte, bits uint, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {
-		return append(dst, first|byte(n))
+		return append(dst, byte(n))
 	}
-	dst = append(dst, first|byte(most))
+	dst = append(dst, byte(most))
 	for n -= most; n >= 128; n >>= 7 {
 		dst = append(dst, byte(n)|128)
 	}

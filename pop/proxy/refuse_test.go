@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
@@ -73,9 +74,8 @@ func TestRefusalID(t *testing.T) {
 		if id != wantID {
 			t.Errorf("%s: Refusal-Id %q, want %s", addr, id, wantID)
 		}
-		if want := "client=" + addr + " .* verdict=blocked rule=all refusal_id=" + id + "\n"; !regexp.MustCompile(want).MatchString(log.String()) {
-			t.Errorf("no line of the access log is like %s:\n%s", want, log)
-		}
+		line := regexp.MustCompile("client=" + addr + " .* verdict=blocked rule=all refusal_id=" + id + "\n")
+		harness.Until(t, "the access log has "+line.String(), patience, time.Millisecond, func() bool { return line.MatchString(log.String()) })
 	}
 	if strings.Contains(strings.Join(regexp.MustCompile("(?m)^.*verdict=passed.*$").FindAllString(log.String(), -1), "\n"), "refusal_id") {
 		t.Errorf("a line of a request that passed has an ID:\n%s", log)
@@ -171,9 +171,9 @@ func TestUnavailable(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(log.String(), "verdict=unavailable"); n != 2 {
-		t.Errorf("%d lines of the access log say that the requests were refused so, want 2:\n%s", n, log)
-	}
+	harness.Until(t, "the access log says of both requests that they were refused so", patience, time.Millisecond, func() bool {
+		return strings.Count(log.String(), "verdict=unavailable") == 2
+	})
 }
 
 func TestCloseEndsTheConnection(t *testing.T) {
