@@ -3,7 +3,6 @@
 package proxy
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"net/http/httputil"
@@ -19,7 +18,8 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Options configures a Proxy. Limiter and AbandonedRequests are required. Requests without an origin get 421.
+// Options configures a Proxy. Limiter, AbandonedRequests and Logger are required. Requests without an origin
+// get 421.
 type Options struct {
 	Limiter *limit.Limiter
 	Origins Origins
@@ -68,7 +68,7 @@ type Options struct {
 	// AccessLog logs each request. If nil, requests are not logged.
 	AccessLog *slog.Logger
 
-	// Logger logs failures of origins. If nil, slog.Default().
+	// Logger logs failures of origins.
 	Logger *slog.Logger
 
 	// Notice is called with the name of one of Problems and a text that describes it, or an empty text
@@ -99,7 +99,6 @@ func New(o Options) (*Proxy, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Logger = cmp.Or(o.Logger, slog.Default())
 	p := &Proxy{
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
 		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), around: surroundings{note: o.Notice},
