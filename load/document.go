@@ -60,7 +60,7 @@ func (r *Report) Document() page.Document {
 	for _, c := range r.Components {
 		parts.Rows = append(parts.Rows, page.Row{Cells: []string{c.Name, page.Grouped(c.Requests), page.Grouped(c.Refused), page.Grouped(c.Failed)}, Note: page.When(c.Attack, "attack")})
 	}
-	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Nodes), nodes, parts)
+	sent.Blocks = append(sent.Blocks, latencies, byNode(r.Nodes, r.Timeline.StepS), nodes, parts)
 	d.Sections = []page.Section{sent}
 	if r.Score != nil {
 		d.Sections = append(d.Sections, scoreSection(r.Score))
@@ -101,7 +101,7 @@ func (t Timeline) latencies() page.Block {
 const maxLines = 6
 
 // byNode returns the latencies of several nodes over time.
-func (t Timeline) byNode(nodes []NodeCount) page.Block {
+func byNode(nodes []NodeCount, stepS int64) page.Block {
 	l := page.Lines{Title: "99th percentile of latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
 	if len(nodes) < 2 {
 		return l
@@ -109,11 +109,11 @@ func (t Timeline) byNode(nodes []NodeCount) page.Block {
 	if len(nodes) > maxLines {
 		l.Note = fmt.Sprintf("The first %d of %d nodes.", maxLines, len(nodes))
 	}
-	for n, node := range nodes[:min(len(nodes), maxLines)] {
+	for _, node := range nodes[:min(len(nodes), maxLines)] {
 		line := page.Line{Name: node.Name}
-		for i, p := range t.Points {
-			if n < len(p.NodesP99MS) && p.NodesP99MS[n] > 0 {
-				line.Points = append(line.Points, page.LinePoint{X: float64(int64(i) * t.StepS), Y: p.NodesP99MS[n]})
+		for i, ms := range node.P99MS {
+			if ms > 0 {
+				line.Points = append(line.Points, page.LinePoint{X: float64(int64(i) * stepS), Y: ms})
 			}
 		}
 		l.Lines = append(l.Lines, line)

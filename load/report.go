@@ -55,10 +55,9 @@ type Sending struct {
 
 	// Late counts requests that were sent more than 10 ms after they were due: OwnLate of them
 	// because the generator could not keep up, the others because no connection was free.
-	Late    uint64  `json:"late"`
-	OwnLate uint64  `json:"own_late"`
-	LateP99 float64 `json:"late_p99_ms"`
-	Kept    bool    `json:"kept_rate"` // at most 1% are late or unsent
+	Late    uint64 `json:"late"`
+	OwnLate uint64 `json:"own_late"`
+	Kept    bool   `json:"kept_rate"` // at most 1% are late or unsent
 }
 
 // A Latency is a distribution, in milliseconds.
@@ -77,7 +76,8 @@ type NodeCount struct {
 	Requests uint64 `json:"requests"`
 	Refused  uint64 `json:"refused"`
 
-	Latency Latency `json:"latency"` // as Report.Latency
+	Latency Latency   `json:"latency"`         // as Report.Latency
+	P99MS   []float64 `json:"timeline_p99_ms"` // by step of Report.Timeline; 0 without an answer
 }
 
 // A ComponentCount counts the outcomes of a part of the traffic.
@@ -102,8 +102,6 @@ type TimePoint struct {
 	P50MS    float64 `json:"p50_ms"`
 	P99MS    float64 `json:"p99_ms"`
 	MaxMS    float64 `json:"max_ms"`
-
-	NodesP99MS []float64 `json:"nodes_p99_ms,omitempty"` // by node, for the first six of Report.Nodes
 }
 
 const maxPoints = 240 // of a timeline
@@ -141,40 +139,37 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9), MaxMS: float64(h.Max()) / 1e3}
 }
 
-// parts collects the latencies of one step and of each node.
-type parts struct {
-	now, all []*hdrhistogram.Histogram // by node: in this step, and in total
+// A nodeTally collects the counts and latencies of a node.
+type nodeTally struct {
+	NodeCount
+	step, all *hdrhistogram.Histogram // of the current step, and in total; nil until there is an answer
 }
 
-func newParts(nodes int) *parts {
-	return &parts{make([]*hdrhistogram.Histogram, nodes), make([]*hdrhistogram.Histogram, nodes)}
-}
-
-func (p *parts) add(node int, micros int64) {
-	if p.now[node] == nil {
-		p.now[node], p.all[node] = newHistogram(2), newHistogram(2)
+func (n *nodeTally) add(micros int64) {
+	if n.step == nil {
+		n.step, n.all = newHistogram(2), newHistogram(2)
 	}
-	recordIn(p.now[node], micros)
+	recordIn(n.step, micros)
 }
 
-// end adds the collected latencies to the last point of t.
-func (p *parts) end(t *Timeline) {
+// endStep completes the last point of t with the latencies of nodes.
+func (t *Timeline) endStep(nodes []nodeTally) {
 	if len(t.Points) == 0 {
 		return
 	}
-	point := &t.Points[len(t.Points)-1]
-	point.NodesP99MS = make([]float64, len(p.now))
 	together := newHistogram(2)
-	for i, h := range p.now {
-		if h == nil || h.TotalCount() == 0 {
-			continue
+	for i := range nodes {
+		n := &nodes[i]
+		p99 := 0.0
+		if n.step != nil && n.step.TotalCount() > 0 {
+			p99 = quantileMS(n.step, 99)
+			together.Merge(n.step)
+			n.all.Merge(n.step)
+			n.step.Reset()
 		}
-		point.NodesP99MS[i] = quantileMS(h, 99)
-		together.Merge(h)
-		p.all[i].Merge(h)
-		h.Reset()
+		n.P99MS = append(n.P99MS, p99)
 	}
-	l := latencyOf(together)
+	point, l := &t.Points[len(t.Points)-1], latencyOf(together)
 	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
 }
 
@@ -195,15 +190,14 @@ func (l *Log) Report() *Report {
 	for _, c := range l.o.Source.Components() {
 		r.Components = append(r.Components, ComponentCount{Component: c})
 	}
-	nodes := make([]NodeCount, len(l.nodes))
+	nodes := make([]nodeTally, len(l.nodes))
 	statuses := map[uint16]uint64{}
-	latency, service, late := newHistogram(3), newHistogram(3), newHistogram(3)
+	latency, service := newHistogram(3), newHistogram(3)
 	r.Timeline.StepS = stepOf(l.Elapsed)
-	parts := newParts(len(nodes))
 	for i := range l.records {
 		q := &l.records[i]
 		for int64(len(r.Timeline.Points)) <= q.sent/(r.Timeline.StepS*1e6) {
-			parts.end(&r.Timeline)
+			r.Timeline.endStep(nodes)
 			r.Timeline.Points = append(r.Timeline.Points, TimePoint{})
 		}
 		point := &r.Timeline.Points[len(r.Timeline.Points)-1]
@@ -211,7 +205,6 @@ func (l *Log) Report() *Report {
 		c, n := &r.Components[l.looks[q.look-1].Component], &nodes[q.node]
 		c.Requests++
 		n.Requests++
-		recordIn(late, q.sent-q.due)
 		if q.sent-q.due > lateBy.Microseconds() {
 			r.Sending.Late++
 		}
@@ -230,34 +223,24 @@ func (l *Log) Report() *Report {
 		}
 		statuses[q.status]++
 		recordIn(latency, q.done-q.due)
-		parts.add(int(q.node), q.done-q.due)
+		n.add(q.done - q.due)
 		recordIn(service, q.done-q.sent)
 	}
 	for status, n := range statuses {
 		r.Statuses[fmt.Sprint(status)] = n
 	}
-	parts.end(&r.Timeline)
-	var seen []int
+	r.Timeline.endStep(nodes)
 	for i, n := range nodes {
-		if n.Name = l.nodes[i]; n.Requests > 0 {
-			if h := parts.all[i]; h != nil {
-				n.Latency = latencyOf(h)
-			}
-			r.Nodes, seen = append(r.Nodes, n), append(seen, i)
+		if n.Name = l.nodes[i]; n.all != nil {
+			n.Latency = latencyOf(n.all)
 		}
-	}
-	seen = seen[:min(len(seen), maxLines)]
-	for i := range r.Timeline.Points {
-		p := &r.Timeline.Points[i]
-		for k, node := range seen {
-			p.NodesP99MS[k] = p.NodesP99MS[node] // k is at most node
+		if n.Requests > 0 {
+			r.Nodes = append(r.Nodes, n.NodeCount)
 		}
-		p.NodesP99MS = p.NodesP99MS[:len(seen)]
 	}
 	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
 	r.Histogram, r.histogram = bucketsOf(latency), latency
 	r.Sending = l.sending(r.Sending)
-	r.Sending.LateP99 = float64(late.ValueAtQuantile(99)) / 1e3
 	return r
 }
 
