@@ -167,19 +167,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 		name := "--" + unknown.GetSpecifiedName()
-		return usageError{fmt.Errorf("unknown flag %s", name), cmp.Or(meant(name, names), seeHelp(cmd))}
+		return usageError{fmt.Errorf("unknown flag %s", name), cmp.Or(prose.Meant(name, names), seeHelp(cmd))}
 	case errors.As(err, &missing):
 		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
 	}
 	return usageError{err, seeHelp(cmd)}
-}
-
-// meant returns a hint that suggests the word in words that was probably meant, or "".
-func meant(word string, words []string) string {
-	if guess := prose.Guess(word, words); guess != "" {
-		return "did you mean " + guess + "?"
-	}
-	return ""
 }
 
 // untilSignal returns a context that is done at the first SIGINT or SIGTERM. Once it is done,

@@ -19,6 +19,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -38,8 +39,8 @@ type inputFlags struct {
 func (f *inputFlags) flags() *pflag.FlagSet {
 	return flagSet([]setting.Setting{
 		{Name: "format", Value: setting.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
-		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat"},
-		{Name: "fields", Value: setting.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields"},
+		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat", Contradicts: "format"},
+		{Name: "fields", Value: setting.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields", Contradicts: "pattern"},
 		{Name: "time-zone", Value: setting.Parsed("name", &f.zone, "UTC", parseZone), Help: "time zone of times that do not name one, such as Europe/Berlin"},
 		{Name: "sort", Value: setting.Text(&f.sort, "auto", oneOf("auto", "memory", "disk")), Help: "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary"},
 		{Name: "temp-dir", Value: setting.Text(&f.tempDir, "", nil), Help: "`directory` to sort in (default: the system's)"},
@@ -86,29 +87,21 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 }
 
 // described returns the format that the flags name or describe, or "".
-func (f *inputFlags) described() (format string, err error) {
-	name := "format"
+func (f *inputFlags) described() (string, error) {
+	name, format := "format", f.format
 	switch {
-	case f.pattern != "" && (f.format != "" || f.fields != ""), f.fields != "" && strings.Contains(f.format, ":"):
-		return "", usageError{errors.New("the format is given twice"), "give one of --format, --pattern and --fields"}
 	case f.pattern != "":
 		name, format = "pattern", f.pattern
-		if !strings.ContainsAny(format, "$%") {
-			return "", fail(name, "see 'edge replay --help' for how formats are described", "%q has no variables, such as $remote_addr or %%h", format)
-		}
 	case f.fields != "":
 		name, format = "fields", cmp.Or(f.format, "w3c")+":fields="+strings.ReplaceAll(f.fields, ",", " ")
-	default:
-		format = f.format
 	}
-	err = accesslog.CheckFormat(format)
-	var unknown *accesslog.FormatError
-	hint := "see 'edge replay --help' for how formats are described"
-	switch {
-	case err == nil:
+	err := accesslog.CheckFormat(format)
+	if err == nil {
 		return format, nil
-	case errors.As(err, &unknown):
-		hint = cmp.Or(meant(unknown.Name, unknown.Known), unknown.Hint())
+	}
+	hint := "see 'edge replay --help' for how formats are described"
+	if unknown := new(accesslog.FormatError); errors.As(err, &unknown) {
+		hint = cmp.Or(prose.Meant(unknown.Name, unknown.Known), unknown.Hint())
 	}
 	return "", fail(name, hint, "%s", message(err))
 }
