@@ -78,7 +78,7 @@ its report.`,
 			if len(targets) == 0 {
 				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}
 			}
-			o, err := sending.options(targets)
+			o, err := sending.options()
 			if _, other := traffic.kind(); err != nil || other != nil {
 				return errors.Join(err, other, oracle.check(&o))
 			}

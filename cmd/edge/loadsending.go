@@ -63,7 +63,7 @@ func readCertificates(file string) (*x509.CertPool, error) {
 }
 
 // options returns the options that the flags specify, except for targets. It opens no socket.
-func (f *sendingFlags) options(targets []string) (load.Options, error) {
+func (f *sendingFlags) options() (load.Options, error) {
 	o := f.o
 	o.Hashed = f.spread == "hash"
 	var err error
@@ -74,7 +74,7 @@ func (f *sendingFlags) options(targets []string) (load.Options, error) {
 	if len(o.Body) > 0 && !typed { // as curl does
 		o.Header = append(o.Header, [2]string{"Content-Type", "application/x-www-form-urlencoded"})
 	}
-	return o, f.contradictions(&o, targets)
+	return o, nil
 }
 
 // readBody reads the body of requests. It returns nil without a body.
@@ -106,23 +106,6 @@ func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Opti
 			errs = append(errs, usageError{err, ""})
 		}
 		o.Targets = append(o.Targets, t)
-	}
-	return errors.Join(errs...)
-}
-
-// contradictions returns errors for flags that contradict others.
-func (f *sendingFlags) contradictions(o *load.Options, targets []string) error {
-	var errs []error
-	if o.HTTP2 && o.Identity.Proxy != 0 {
-		errs = append(errs, fail("http2", "", "the PROXY protocol works with HTTP/1.1 only"))
-	}
-	if o.Hashed && o.Connections < len(targets) {
-		errs = append(errs, fail("connections", fmt.Sprintf("--connections %d", len(targets)), "%d are too few for %d targets with --spread hash", o.Connections, len(targets)))
-	}
-	for _, name := range []string{"ca", "insecure"} {
-		if f.set.Changed(name) && !slices.ContainsFunc(targets, func(t string) bool { return strings.HasPrefix(t, "https://") }) {
-			errs = append(errs, fail(name, "https://…", "no target uses TLS"))
-		}
 	}
 	return errors.Join(errs...)
 }
