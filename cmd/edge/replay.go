@@ -195,19 +195,20 @@ func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	return d, err
 }
 
-// createFile creates a file to write, unless name is empty.
+// createFile opens a file to write, unless name is empty. What the file has stays until writeFile.
 func createFile(name string) (*os.File, error) {
 	if name == "" {
 		return nil, nil
 	}
-	return os.Create(name)
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 }
 
-// writeFile writes a file, unless it is nil.
+// writeFile replaces what a file has, unless it is nil.
 func writeFile(file *os.File, write func(io.Writer) error) error {
 	if file == nil {
 		return nil
 	}
+	_ = file.Truncate(0) // pipes have nothing to lose
 	return errors.Join(write(file), file.Close())
 }
 
