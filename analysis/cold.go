@@ -73,7 +73,7 @@ func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
 	}
 	for _, r := range rules.Rules() {
 		add(r)
-		plans, _, _ := rules.Overridden(r)
+		plans, _ := rules.Overridden(r)
 		for _, plan := range plans {
 			add(plan)
 		}
@@ -106,11 +106,10 @@ func (c *coldKeys) find(all []simulatedKey, e *accesslog.Entry, addr netip.Addr)
 	for _, base := range c.matched {
 		keys := base.Keys(c.material[:0], &req)
 		for i := range keys.Len() {
-			if r := c.rules.Override(base, keys.At(i)); r != nil {
-				k := simulatedKey{rule: r, bounds: c.bounds[r], key: accesslog.Client(secret.Tag(keys.At(i))), counts: counts(r, e.Status)}
-				k.hash = client.Hash(&k.key)
-				all = append(all, k)
-			}
+			r := c.rules.Override(base, keys.At(i))
+			k := simulatedKey{rule: r, bounds: c.bounds[r], key: accesslog.Client(secret.Tag(keys.At(i))), counts: counts(r, e.Status)}
+			k.hash = client.Hash(&k.key)
+			all = append(all, k)
 		}
 	}
 	return all, req.Path, req.Malformed

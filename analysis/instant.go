@@ -137,7 +137,7 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact b
 			p.groups = append(p.groups, m.group)
 		}
 		m.group.add(m)
-		plans, _, _ := rules.Overridden(r)
+		plans, _ := rules.Overridden(r)
 		for _, plan := range plans {
 			other := *m
 			other.setRule(plan)
@@ -202,22 +202,16 @@ func (p *instantPoP) prepare(q *prepared, r *replayed) {
 			continue
 		}
 		keys := base.Keys(p.key[:0], &req)
-		matched := uint64(0)
 		for i := range keys.Len() {
-			by := p.rules.Override(base, keys.At(i))
-			if by == nil {
-				continue
-			} else if by != base {
+			m := m
+			if by := p.rules.Override(base, keys.At(i)); by != base {
 				m = p.plans[by]
-			} else {
-				m = &p.of[base.Index]
 			}
-			matched = 1
 			key := accesslog.Client(secret.Tag(keys.At(i)))
 			p.keys = append(p.keys, requestKey{group: m.group, key: key, hash: client.Hash(&key)})
 			p.add(q, m, len(p.keys)-1)
 		}
-		p.sums[base.Index].matched += matched
+		p.sums[base.Index].matched += uint64(min(keys.Len(), 1))
 	}
 }
 

@@ -176,8 +176,8 @@ func drawRules(t *rapid.T, dir string) (file string) {
 	text = append(text, "- {id: addresses, characteristics: [ip], limits: [{threshold: 5, period: 6s, sub_windows: 3}], overrides: addresses.csv}\n"...)
 	text = append(text, rapid.SampledFrom([]string{"", "- {id: crowd, characteristics: [host], limits: [{threshold: 5, period: 4s}], min_clients: 2}\n"}).Draw(t, "crowd")...)
 	for name, text := range map[string]string{
-		"rules.yaml": string(text), "keys.csv": "header:x-key,3s,30s\na," + rapid.SampledFrom([]string{"1,", "12,", ",20", "exempt"}).Draw(t, "limits of a") + "\n",
-		"addresses.csv": "ip,6s\n192.0.2.1," + rapid.SampledFrom([]string{"2", "15", "exempt"}).Draw(t, "limits of 192.0.2.1") + "\n",
+		"rules.yaml": string(text), "keys.csv": "header:x-key,3s,30s\na," + rapid.SampledFrom([]string{"1,", "12,", ",20"}).Draw(t, "limits of a") + "\n",
+		"addresses.csv": "ip,6s\n192.0.2.1," + rapid.SampledFrom([]string{"2", "15"}).Draw(t, "limits of 192.0.2.1") + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

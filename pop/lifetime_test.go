@@ -130,8 +130,8 @@ func TestReferencedFilesAreWatched(t *testing.T) {
 	const overrides = "rules: [{id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], overrides: first}]"
 	network := func(s *rule.Set) string { return s.NetworkSets()[0].Prefixes[0].String() }
 	plans := func(s *rule.Set) string {
-		plans, keys, exempt := s.Overridden(s.Rule("a"))
-		return fmt.Sprintf("%v, %d keys, %d exempt", plans[0].Limits[0], keys, exempt)
+		plans, keys := s.Overridden(s.Rule("a"))
+		return fmt.Sprintf("%v, %d keys", plans[0].Limits[0], keys)
 	}
 	type step struct{ file, text, want string }
 	for _, tt := range []struct {
@@ -150,9 +150,9 @@ func TestReferencedFilesAreWatched(t *testing.T) {
 			{"b.txt", "203.0.113.128/25\n", "203.0.113.128/25"},
 		}, 3, "first:1:1: "},
 		{"overrides", plans, "ip,1m\n192.0.2.1,7\n", overrides, []step{
-			{"first", "ip,1m\n192.0.2.1,8\n192.0.2.2,exempt\n", "8 in 1m, 2 keys, 1 exempt"},
-			{"first", "ip,1m\n192.0.2.1,0\n", "8 in 1m, 2 keys, 1 exempt"},
-			{"first", "ip,1m\n192.0.2.1,9\n", "9 in 1m, 1 keys, 0 exempt"},
+			{"first", "ip,1m\n192.0.2.1,8\n192.0.2.2,8\n", "8 in 1m, 2 keys"},
+			{"first", "ip,1m\n192.0.2.1,0\n", "8 in 1m, 2 keys"},
+			{"first", "ip,1m\n192.0.2.1,9\n", "9 in 1m, 1 keys"},
 		}, 2, "first:2:11: a threshold cannot be"},
 	} {
 		bubble.Test(t, func(t *testing.T) {

@@ -175,8 +175,8 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 			fmt.Fprintf(w, "  worst case%s in any %s: %s = %s%d requests of one key\n",
 				map[bool]string{true: ", if it were enforced,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
 		}
-		if plans, keys, exempt := set.Overridden(r); keys > 0 {
-			fmt.Fprintf(w, "  overrides: %s with %s, %d of them exempt; worst cases are those of other keys\n", page.Count(keys, "key"), page.Count(len(plans), "set")+" of thresholds", exempt)
+		if plans, keys := set.Overridden(r); keys > 0 {
+			fmt.Fprintf(w, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n", page.Count(keys, "key"), page.Count(len(plans), "set"))
 		}
 		for _, note := range describe.Notes(set, r) {
 			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))

@@ -7,23 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/edgelimit/edge/internal/prose"
 )
 
 // Parse returns the root of the only YAML document, or nil if there is none. If it records an error, it
 // sets d.Broken.
 func (d *Document) Parse() (root *yaml.Node) {
 	text := d.Bytes
-	if at := indexStrange(text); at < len(text) {
+	if at, n := strange(text); n > 0 {
 		d.Broken = true
-		d.strange(text, at)
+		line, column := end(text[:at])
+		d.FailAt(line, column, "save the file as UTF-8, without control characters", "the file cannot contain %q", text[at:at+n])
 		return nil
 	}
 	docs, err := Documents(text, 2)
@@ -64,169 +62,56 @@ func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
 	return docs, err
 }
 
-// indexStrange returns the index of the first byte of text that a YAML file cannot contain, or
-// len(text).
-func indexStrange(text []byte) int {
-	for i := 0; i < len(text); {
-		c := text[i]
-		if c >= ' ' && c < utf8.RuneSelf || c == '\n' || c == '\r' || c == '\t' {
-			i++
-			continue
+// strange returns the index and the length of the first character of text that a file must not contain. The
+// length is 0 if there is none.
+func strange(text []byte) (at, length int) {
+	for at < len(text) {
+		r, n := utf8.DecodeRune(text[at:])
+		switch {
+		case r == utf8.RuneError && n == 1, r < ' ' && r != '\n' && r != '\r' && r != '\t', r == 0xfffe, r == 0xffff:
+			return at, n
+		case r == '\r' && !bytes.HasPrefix(text[at:], []byte("\r\n")), r == 0x85, r == 0x2028, r == 0x2029: // line breaks in YAML
+			return at, n
 		}
-		r, n := utf8.DecodeRune(text[i:])
-		if r < ' ' || r == utf8.RuneError && n == 1 || r == 0xfffe || r == 0xffff {
-			return i
-		}
-		i += n
+		at += n
 	}
-	return len(text)
+	return at, 0
 }
 
-// strange records an error about a byte that indexStrange found.
-func (d *Document) strange(text []byte, at int) {
-	line, column := end(text[:at])
-	switch r, n := utf8.DecodeRune(text[at:]); {
-	case n == 1 && r == utf8.RuneError && (bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff"))):
-		d.FailAt(0, 0, "save it as UTF-8", "the file is in UTF-16")
-	case n == 1 && r == utf8.RuneError:
-		d.FailAt(line, column, "save the file as UTF-8", "the byte 0x%02x is not UTF-8", text[at])
-	default:
-		d.FailAt(line, column, fmt.Sprintf(`in double quotes it can be written "\u%04x"`, r), "the character %U cannot be in a file", r)
-	}
-}
-
-// syntax records an error of the parser, at the place where people look for the mistake, and in words
-// that do not require knowledge of the parser.
+// syntax records an error of the parser.
 func (d *Document) syntax(text []byte, err *yaml.LoadError) {
-	at, line := err.Mark, lineOf(text, err.Mark.Line)
-	context := func(what string) bool { return strings.Contains(err.ContextMsg, what) }
-	message, hint := "not YAML: "+err.Message, ""
-	before, here := line, ""
-	if letters := []rune(line); at.Column >= 1 && at.Column <= len(letters) {
-		before, here = string(letters[:at.Column-1]), string(letters[at.Column-1])
+	at, message, hint := err.Mark, err.Message, "check quotes, brackets and indentation"
+	if err.ContextMsg != "" {
+		message = fmt.Sprintf("%s at %d:%d: %s", err.ContextMsg, err.ContextMark.Line, err.ContextMark.Column, message)
 	}
-	switch said := err.Message; {
-	case strings.Contains(said, " tab ") || here == "\t" && said == "found character that cannot start any token":
-		message, hint = "a tab character indents this line", "indent with spaces instead of tabs"
-		at.Column = strings.IndexByte(line, '\t') + 1
-	case said == "found unexpected end of stream" && context("quoted"):
-		message, hint = "a quote is not closed", "end the text with the quote that begins it"
-		at = err.ContextMark
-	case strings.HasPrefix(said, "did not find expected ','") && err.ContextMark.Line == at.Line:
-		message = "a comma or closing " + last(said) + " is expected here"
-		hint = "a value ends with its closing quote or bracket"
-	case strings.HasPrefix(said, "did not find expected ','"):
-		message, hint = "what begins here is not closed", "write "+last(said)+" at its end, and commas between its parts"
-		at = err.ContextMark
-	case said == "did not find expected node content" && here == "":
-		message, hint = "something is missing at the end of the file", "close every bracket, brace and quote"
-		at.Line, at.Column = lastPlace(text)
-	case said == "did not find expected node content" && here == "-":
-		message, hint = "a list with dashes cannot be inside of brackets or braces", "write it in brackets: [a, b]"
-	case said == "did not find expected node content":
-		message, hint = here+" is not expected here", "remove it, or put the value in quotes"
-	case said == "found character that cannot start any token":
-		message, hint = "a value cannot begin with "+here, "put the value in quotes"
-	case said == "did not find expected alphabetic or numeric character":
-		message, hint = "a value that begins with * or & needs quotes", "put the value in quotes"
-		at = err.ContextMark
-	case strings.HasPrefix(said, "unknown anchor '"):
-		name := strings.TrimSuffix(strings.TrimPrefix(said, "unknown anchor '"), "' referenced")
-		message, hint = "a value that begins with * needs quotes", "quote it: "+prose.Quote("*"+name)
-	case said == "mapping values are not allowed in this context" && strings.Contains(before, ":"):
-		message, hint = "a second colon is not expected here", "put a text that contains a colon in quotes"
-	case said == "mapping values are not allowed in this context":
-		message, hint = "a key is not expected here", "begin the keys of one mapping in one column"
-		at.Column = len(line) - len(strings.TrimLeft(line, " ")) + 1
-	case said == "did not find expected key" && strings.TrimSpace(before) != "":
-		message, hint = "nothing is expected here", "a value ends with its closing quote or bracket"
-	case said == "did not find expected key" && strings.ContainsAny(here, "]}"):
-		message, hint = here+" is not expected here", "remove it"
-	case said == "did not find expected key":
-		message, hint = "a key is not expected here", "begin the keys of one mapping in one column"
-	case said == "could not find expected ':'":
-		message, hint = "a key without a colon", "write key: value"
-		at = err.ContextMark
-	case said == "did not find expected '-' indicator" || said == "block sequence entries are not allowed in this context":
-		message = "an element of a list is expected here"
-		hint = `elements begin with "- " in lines of their own, all in one column`
-	case said == "did not find expected <document start>" && here == "":
-		message, hint = "the document is missing", "leave out lines that begin with %"
-	case said == "did not find expected <document start>":
-		message, hint = "nothing is expected here: the document has ended", "remove it, or a bracket that closes too early"
-	case said == "found incompatible YAML document":
-		message, hint = "this version of YAML is not known", "leave the line out"
-	case said == "found unknown escape character":
-		message, hint = "unknown escape in a quoted text", `in double quotes, write \\ for a backslash`
+	switch line := lineOf(text, at.Line); {
+	case line == "":
+		at.Line, at.Column = end(bytes.TrimRightFunc(text, unicode.IsSpace))
+	case strings.HasPrefix(strings.TrimLeft(line, " "), "\t"):
+		hint = "indent with spaces instead of tabs"
+	case strings.HasPrefix(message, "unknown anchor"):
+		hint = "put a value that begins with * in quotes"
 	}
-	if lineOf(text, at.Line) == "" {
-		at.Line, at.Column = lastPlace(text)
-	}
-	d.FailAt(at.Line, at.Column, hint, "%s", message)
-}
-
-// last returns the character before the final quote of a message.
-func last(message string) string { return message[len(message)-2 : len(message)-1] }
-
-// lastPlace returns the line and the column of the last character of text that is not a space.
-func lastPlace(text []byte) (line, column int) {
-	line, column = end(bytes.TrimRightFunc(text, unicode.IsSpace))
-	return line, column - 1
+	d.FailAt(at.Line, at.Column, hint, "not YAML: %s", message)
 }
 
 // end returns the line and the column that follow text.
 func end(text []byte) (line, column int) {
-	for each := range lines(text) {
-		line, column = line+1, utf8.RuneCount(each)+1
-	}
-	return line, column
-}
-
-// lines yields the lines of text without their line breaks. There is at least one.
-func lines(text []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for {
-			n, next := lineBreak(text)
-			if !yield(text[:n]) || next == 0 {
-				return
-			}
-			text = text[n+next:]
-		}
-	}
-}
-
-// lineBreak returns how many bytes of text precede its first line break in YAML, and how many bytes the
-// break has: 0 if there is none.
-func lineBreak(text []byte) (before, width int) {
-	for i := 0; i < len(text); i++ {
-		switch rest := text[i:]; {
-		case rest[0] == '\n':
-			return i, 1
-		case rest[0] == '\r' && len(rest) > 1 && rest[1] == '\n':
-			return i, 2
-		case rest[0] == '\r':
-			return i, 1
-		case rest[0] == 0xc2 && bytes.HasPrefix(rest, []byte("\u0085")):
-			return i, 2
-		case rest[0] == 0xe2 && (bytes.HasPrefix(rest, []byte("\u2028")) || bytes.HasPrefix(rest, []byte("\u2029"))):
-			return i, 3
-		}
-	}
-	return len(text), 0
+	last := text[bytes.LastIndexByte(text, '\n')+1:]
+	return 1 + bytes.Count(text, []byte("\n")), utf8.RuneCount(last) + 1
 }
 
 // lineOf returns a line of text, counted from 1, with control characters replaced. It returns "" if there
 // are fewer lines.
 func lineOf(text []byte, line int) string {
-	for each := range lines(text) {
-		if line--; line <= 0 {
-			return strings.Map(func(r rune) rune {
-				if unicode.IsControl(r) && r != '\t' {
-					return utf8.RuneError
-				}
-				return r
-			}, string(each))
-		}
+	for ; line > 1; line-- {
+		_, text, _ = bytes.Cut(text, []byte("\n"))
 	}
-	return ""
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return utf8.RuneError
+		}
+		return r
+	}, strings.TrimSuffix(string(text), "\r"))
 }

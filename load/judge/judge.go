@@ -295,9 +295,6 @@ func (c *court) keys(b *book, rules []*rule.Rule, f *form, v variant, known map[
 			if !found || v.plain {
 				by = r
 			}
-			if by == nil {
-				continue // exempt
-			}
 			k := known[name]
 			if k == nil {
 				k = &key{n: len(b.keys), rule: by, width: width(by)}

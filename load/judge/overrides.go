@@ -12,7 +12,7 @@ import (
 )
 
 // overrides reads the overrides file of a rule. It returns, for each key in the file, the rule
-// with the key's limits, or nil if the key is exempt.
+// with the key's limits.
 func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 	f, err := os.Open(r.Overrides)
 	if err != nil {
@@ -34,14 +34,9 @@ func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 			}
 			key += " " + c.String() + strconv.Quote(written(r, c, strings.TrimSpace(fields[i])))
 		}
-		thresholds := fields[len(r.Characteristics):]
-		if strings.TrimSpace(thresholds[0]) == "exempt" {
-			plans[key] = nil
-			continue
-		}
 		other := *r
 		other.Limits = slices.Clone(r.Limits)
-		for i, text := range thresholds {
+		for i, text := range fields[len(r.Characteristics):] {
 			if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil { // else the rule's threshold applies
 				other.Limits[i].Threshold = n
 			}

@@ -232,9 +232,6 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 		for i := range keys.Len() {
 			material := keys.At(i)
 			r := set.Override(base, material)
-			if r == nil {
-				continue // exempt
-			}
 			key := l.o.Secret.Tag(material)
 			logs := d.decided != 0 && l.decisions.Samples(key)
 			d.still = d.still || r.Action == rule.Shed
@@ -366,10 +363,8 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 	for _, r := range set.Match(req, matched[:0]) {
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {
-			if r := set.Override(r, keys.At(i)); r != nil {
-				key := l.o.Secret.Tag(keys.At(i))
-				d.add(counted{r, key, l.o.Table.Generation(key), false})
-			}
+			key := l.o.Secret.Tag(keys.At(i))
+			d.add(counted{set.Override(r, keys.At(i)), key, l.o.Table.Generation(key), false})
 		}
 	}
 	if d.CountsAnswer() {

@@ -36,8 +36,8 @@ func TestOverrides(t *testing.T) {
 		t.Run(count, func(t *testing.T) {
 			dir := t.TempDir()
 			text := `rules: [{id: api, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1h}, {threshold: 50, period: 24h}], overrides: plans.csv` + count + "}]"
-			before := loadPlans(t, dir, text, "header:x-api-key,1h,1d\ngold,20,\nfree,2,\npartner,exempt\n")
-			after := loadPlans(t, dir, text, "header:x-api-key,1h,1d\ngold,30,\nfree,exempt\n")
+			before := loadPlans(t, dir, text, "header:x-api-key,1h,1d\ngold,20,\nfree,2,\n")
+			after := loadPlans(t, dir, text, "header:x-api-key,1h,1d\ngold,30,\n")
 			bubble.Test(t, func(t *testing.T) {
 				p := startPop(t, 2, 2, true, text[:len("rules: [{id: api, characteristics: [\"header:x-api-key\"], limits: [{threshold: 5, period: 1h}, {threshold: 50, period: 24h}]")]+count+"}]")
 				defer p.stop()
@@ -72,20 +72,17 @@ func TestOverrides(t *testing.T) {
 					return text
 				}
 				load(before)
-				for key, want := range map[string]int{"gold": 21, "free": 3, "partner": 60, "other": 6} {
+				for key, want := range map[string]int{"gold": 21, "free": 3, "other": 6} {
 					if got := passes(key); got != want {
 						t.Errorf("%d requests of %s pass, want %d", got, key, want)
 					}
 				}
-				for key, want := range map[string]string{"gold": "blocked 0 of 20 0 of 50", "partner": "passed", "free": "blocked 0 of 2 0 of 50"} {
+				for key, want := range map[string]string{"gold": "blocked 0 of 20 0 of 50", "free": "blocked 0 of 2 0 of 50"} {
 					if got := told(key); got != want {
 						t.Errorf("%s gets %s, want %s", key, got, want)
 					}
 				}
 				load(after)
-				if got := told("free"); got != "passed" {
-					t.Errorf("a key that is now exempt is %s", got)
-				}
 				if got := told("gold"); got != "passed 9 of 30 29 of 50" {
 					t.Errorf("a key whose threshold was raised gets %s", got)
 				}

@@ -42,9 +42,9 @@ func (o *Operator) Explain(values map[string]string) (admin.Explanation, error) 
 		return e, err
 	}
 	if _, ok := values["rule"]; ok {
-		r, of, key, err := o.keyOf(values)
+		r, key, err := o.keyOf(values)
 		if err == nil {
-			e.Keys = append(e.Keys, o.keyState(r, of, key, now))
+			e.Keys = append(e.Keys, o.keyState(r, key, now))
 		}
 		return e, err
 	}
@@ -68,8 +68,8 @@ func (o *Operator) Explain(values map[string]string) (admin.Explanation, error) 
 		if byAddress(r) {
 			of, key, err := o.keyOfRequest(r, rule.Request{Addr: client})
 			if err == nil {
-				state := o.keyState(r, of, key, now)
-				state.Sheds = of != nil && of.Action == rule.Shed && o.Limiter.Sheds(of, key, o.Client.Client(client), now)
+				state := o.keyState(of, key, now)
+				state.Sheds = of.Action == rule.Shed && o.Limiter.Sheds(of, key, o.Client.Client(client), now)
 				e.Keys = append(e.Keys, state)
 			}
 			continue // otherwise the address has no label
@@ -114,19 +114,19 @@ func byAddress(r *rule.Rule) bool {
 	})
 }
 
-// keyOf returns a rule, its key for the values of its characteristics, and the rule with the limits
-// that its overrides give the key, nil if they exempt it.
-func (o *Operator) keyOf(values map[string]string) (r, of *rule.Rule, key counter.Key, err error) {
+// keyOf returns a rule's key for the values of its characteristics, and the rule with the limits that its
+// overrides give the key.
+func (o *Operator) keyOf(values map[string]string) (r *rule.Rule, key counter.Key, err error) {
 	id, ok := values["rule"]
 	if !ok {
-		return nil, nil, key, admin.Invalid("give a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
+		return nil, key, admin.Invalid("give a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
 	}
 	if r = o.Limiter.Rules().Rule(id); r == nil {
-		return nil, nil, key, admin.Unknown("pop: there is no rule " + id)
+		return nil, key, admin.Unknown("pop: there is no rule " + id)
 	}
 	for name := range values { // without this value the key may belong to more clients than are meant
 		if name != "rule" && !countsBy(r.Characteristics, name) {
-			return nil, nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
+			return nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}
 	}
 	req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
@@ -134,10 +134,9 @@ func (o *Operator) keyOf(values map[string]string) (r, of *rule.Rule, key counte
 		return value, ok
 	})
 	if err != nil {
-		return nil, nil, key, fmt.Errorf("pop: %w", err)
+		return nil, key, fmt.Errorf("pop: %w", err)
 	}
-	of, key, err = o.keyOfRequest(r, req)
-	return r, of, key, err
+	return o.keyOfRequest(r, req)
 }
 
 // parseKey parses a key in hexadecimal.
@@ -149,8 +148,7 @@ func parseKey(text string) (counter.Key, error) {
 	return counter.Key(b), nil
 }
 
-// keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the
-// key, nil if they exempt it.
+// keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the key.
 func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
 	req.Canonicalize(o.Client)
 	material, counted := r.AppendKey(nil, &req)
@@ -173,34 +171,29 @@ func countsBy(characteristics []rule.Characteristic, name string) bool {
 // recordState returns the state of the key of a record.
 func (o *Operator) recordState(record *mitigation.Record, now time.Time) admin.KeyState {
 	r := o.Limiter.Rules().ByFingerprint(record.Rule)
-	s := o.keyState(r, r, record.Key, now)
+	s := o.keyState(r, record.Key, now)
 	if r != nil && r.Overrides != "" {
 		s.Problem = strings.Trim(s.Problem+"; the overrides of the rule may give this key other limits: give the rule and its values to see them", "; ")
 	}
 	return s
 }
 
-// keyState returns the state of a key of r. r is nil if the rule is unknown. of is r with the limits that its
-// overrides give the key, or nil if they exempt it.
-func (o *Operator) keyState(r, of *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
+// keyState returns the state of a key of r, which is nil if the rule is unknown.
+func (o *Operator) keyState(r *rule.Rule, key counter.Key, now time.Time) admin.KeyState {
 	s := admin.KeyState{Key: key.String(), Limits: []admin.LimitState{}}
 	if r != nil {
 		s.Rule, s.Action = r.ID, r.Action.String()
-		if of == nil {
-			s.Problem = "the overrides of the rule exempt this key"
-			return s
-		}
 	}
 	if record, ok := o.Table.Held(key, now); ok {
-		if of != nil {
-			record.Rule = cmp.Or(record.Rule, of.Fingerprint())
+		if r != nil {
+			record.Rule = cmp.Or(record.Rule, r.Fingerprint())
 		}
 		s.Mitigation = o.describe(&record, now)
 	}
-	if of == nil {
+	if r == nil {
 		return s
 	}
-	standings, err := o.Limiter.Standings(of, key, now)
+	standings, err := o.Limiter.Standings(r, key, now)
 	if err != nil {
 		s.Problem = err.Error()
 	}

@@ -167,12 +167,9 @@ func (o *Operator) describe(r *mitigation.Record, now time.Time) *admin.Mitigati
 
 // Add starts a mitigation by hand.
 func (o *Operator) Add(order admin.Order) (m admin.Mitigation, err error) {
-	_, r, key, err := o.keyOf(order.Values)
+	r, key, err := o.keyOf(order.Values)
 	if err != nil {
 		return m, err
-	}
-	if r == nil {
-		return m, errors.New("pop: the overrides of the rule exempt this key")
 	}
 	if order.Duration > mitigation.MaxLifetime {
 		return m, admin.Invalid(fmt.Sprintf("duration: a mitigation lasts at most %v", mitigation.MaxLifetime))
@@ -196,7 +193,7 @@ func (o *Operator) Lift(l admin.LiftOne) (admin.Lifted, error) {
 	if text, ok := l.Values["key"]; ok && len(l.Values) == 1 {
 		key, err = parseKey(text)
 	} else {
-		_, _, key, err = o.keyOf(l.Values)
+		_, key, err = o.keyOf(l.Values)
 	}
 	if err != nil {
 		return admin.Lifted{}, err

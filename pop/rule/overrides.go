@@ -13,12 +13,8 @@ type Overrides struct {
 	base   *Rule
 	secret counter.Secret         // not used for anything else, so that clients cannot choose colliding keys
 	plans  map[counter.Key]uint16 // by key, an index in rules
-	rules  []*Rule                // the rule with other limits; the first is nil, for Exempt
-	exempt int                    // number of exempt keys
+	rules  []*Rule                // the rule with other limits
 }
-
-// Exempt is the plan of keys that are neither counted nor mitigated.
-const Exempt = 0
 
 // NewOverrides returns overrides of r with room for n keys.
 func NewOverrides(r *Rule, n int) *Overrides {
@@ -26,7 +22,7 @@ func NewOverrides(r *Rule, n int) *Overrides {
 	if err != nil {
 		panic("rule: a random text is too short to be a secret")
 	}
-	return &Overrides{base: r, secret: secret, plans: make(map[counter.Key]uint16, n), rules: []*Rule{nil}}
+	return &Overrides{base: r, secret: secret, plans: make(map[counter.Key]uint16, n)}
 }
 
 // AddPlan adds a plan with the given limits, whose periods must be those of the rule's limits, and returns
@@ -48,9 +44,6 @@ func (o *Overrides) Add(key []byte, plan uint16) bool {
 		return false
 	}
 	o.plans[tag] = plan
-	if plan == Exempt {
-		o.exempt++
-	}
 	return true
 }
 
@@ -63,7 +56,7 @@ func (r *Rule) Base() *Rule {
 }
 
 // Override returns the rule that counts requests of r under a key from [Rule.Keys]: r, or r with the
-// limits of the key in its overrides. It returns nil if the key is exempt. Override does not allocate.
+// limits of the key in its overrides. Override does not allocate.
 func (s *Set) Override(r *Rule, key []byte) *Rule {
 	if r.Overrides == "" {
 		return r
@@ -79,12 +72,11 @@ func (s *Set) Override(r *Rule, key []byte) *Rule {
 	return o.rules[plan]
 }
 
-// Overridden returns a copy of r for each set of limits in its overrides, the number of keys in them, and how
-// many of these are exempt.
-func (s *Set) Overridden(r *Rule) (plans []*Rule, keys, exempt int) {
+// Overridden returns a copy of r for each set of limits in its overrides, and the number of keys in them.
+func (s *Set) Overridden(r *Rule) (plans []*Rule, keys int) {
 	o := s.overrides[r]
 	if o == nil {
-		return nil, 0, 0
+		return nil, 0
 	}
-	return o.rules[1:], len(o.plans), o.exempt
+	return o.rules, len(o.plans)
 }

@@ -18,18 +18,15 @@ func loadWith(t testing.TB, rules, plans string) *rule.Set {
 	return load(t, map[string]string{"rules.yaml": rules, "plans.csv": plans})
 }
 
-// limitsOf returns the thresholds, or exempt, for each key of a request.
+// limitsOf returns the thresholds for each key of a request.
 func limitsOf(s *rule.Set, req rule.Request, p rule.ClientPrefix) string {
 	req.Canonicalize(p)
 	var texts []string
 	for _, r := range s.Match(&req, nil) {
 		keys := r.Keys(nil, &req)
 		for i := range keys.Len() {
-			if by := s.Override(r, keys.At(i)); by == nil {
-				texts = append(texts, "exempt")
-			} else {
-				texts = append(texts, fmt.Sprint(by.Limits[0].Threshold, by.Index, by.Base() == r))
-			}
+			by := s.Override(r, keys.At(i))
+			texts = append(texts, fmt.Sprint(by.Limits[0].Threshold, by.Index, by.Base() == r))
 		}
 	}
 	return strings.Join(texts, ", ")
@@ -46,9 +43,9 @@ func TestOverrides(t *testing.T) {
 		want                         string
 		client                       rule.ClientPrefix
 	}{
-		{"header", `["header:x-key"]`, "# customers\nheader:x-key,1m\ngold,100\nfree,1\n partner , exempt \n", []rule.Request{header("gold"), header("free"), header("partner"), header("else"), header()},
-			"100 0 true; 1 0 true; exempt; 5 0 true; 5 0 true", rule.ClientPrefix{}},
-		{"several values", `["header:x-key"]`, "header:x-key,1m\ngold,100\npartner,exempt\n", []rule.Request{header("gold", "else", "partner")}, "100 0 true, 5 0 true, exempt", rule.ClientPrefix{}},
+		{"header", `["header:x-key"]`, "# customers\nheader:x-key,1m\ngold,100\nfree,1\n partner , 3 \n", []rule.Request{header("gold"), header("free"), header("partner"), header("else"), header()},
+			"100 0 true; 1 0 true; 3 0 true; 5 0 true; 5 0 true", rule.ClientPrefix{}},
+		{"several values", `["header:x-key"]`, "header:x-key,1m\ngold,100\npartner,3\n", []rule.Request{header("gold", "else", "partner")}, "100 0 true, 5 0 true, 3 0 true", rule.ClientPrefix{}},
 		{"quotes, and an empty value", `["header:x-key"]`, "\ufeffheader:x-key,1m\r\n\"a,b\"\"c\",7\r\n\"\",8\r\n", []rule.Request{header(`a,b"c`), header("")}, "7 0 true; 8 0 true", rule.ClientPrefix{}},
 		{"addresses", "[ip]", "ip,1m\n192.0.2.1,9\n2001:db8::1,8\n2001:db8:1::/64,7\n2001:db8:2::/56,6\n", []rule.Request{from("192.0.2.1"), from("192.0.2.2"), from("2001:db8::2"), from("2001:db8:1::9"), from("2001:db8:2::9")},
 			"9 0 true; 5 0 true; 8 0 true; 7 0 true; 5 0 true", rule.ClientPrefix{}},

@@ -22,7 +22,7 @@ func TestPlaceholders(t *testing.T) {
 			t.Errorf("%q: %q, filled %t; want %q", body, got, r.Filled, want)
 		}
 	}
-	for _, body := range []string{"{{id}}", "{}", "{i d}", "f = function() {return}", "{name} {", "{id", "id}", "{", ""} {
+	for _, body := range []string{"{}", "{i d}", "f = function() {return}", "{name} {", "{id", "id}", "{", ""} {
 		r := responseWith(t, body)
 		if got := string(r.AppendBody(nil, []byte("7kq2-m9xd"), 60)); r.Filled || got != body {
 			t.Errorf("%q: %q, filled %t; want it as it is", body, got, r.Filled)

@@ -97,7 +97,7 @@ func NewSet(p Parts) *Set {
 		}
 	}
 	for base, o := range s.overrides {
-		for _, plan := range o.rules[1:] {
+		for _, plan := range o.rules {
 			plan.Index = base.Index
 		}
 	}

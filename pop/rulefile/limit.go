@@ -49,7 +49,7 @@ func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", prose.Quote(value.Value))
 	}
 	if l.Estimate == counter.Fixed && (auto || n > 1) {
-		r.Fail(node, "leave sub_windows out, or take another estimate", "a fixed window has no sub-windows")
+		r.Fail(node, "leave sub_windows out, or use another estimate", "a fixed window has no sub-windows")
 		return
 	}
 	room := counter.FieldsIn(l.Period.Microseconds())
@@ -98,7 +98,7 @@ func CheckNodes(s *rule.Set, nodes int) error {
 				fewer.SubWindows--
 			}
 			errs = append(errs, &Error{File: r.File, Line: r.Line, Column: 1,
-				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which are for at most %d nodes, and the PoP may have %d",
+				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which work with at most %d nodes, but the PoP may have %d",
 					r.ID, l, l.SubWindows, most, nodes),
 				Hint: fmt.Sprintf("write sub_windows: %d", fewer.SubWindows),
 			})

@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
-	"sync"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -130,12 +127,10 @@ type loader struct {
 	hyphens strictyaml.Hyphens
 	inFiles bool     // whether the rules are in files, so that they can name other files
 	named   []string // files that the rules files name
-
-	mu   sync.Mutex
-	sets map[setName]*rule.NetworkSet
+	sets    map[setName]*rule.NetworkSet
 }
 
-// add reads a file. If it has at least large bytes, it reads parts of about size bytes in parallel.
+// add reads a file. If it has at least large bytes, it reads it in parts of about size bytes.
 func (l *loader) add(file string, text []byte, large, size int) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark
 	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: text})
@@ -147,26 +142,14 @@ func (l *loader) add(file string, text []byte, large, size int) {
 	l.join(whole)
 }
 
-// addParts reads the parts of a large file in parallel. If one of them is not valid YAML, it adds nothing
-// and returns false. Then the file is read as a whole, which gives the right errors.
+// addParts reads the parts of a large file. If one of them is not valid YAML, it adds nothing and returns
+// false. Then the file is read as a whole, which gives the right errors.
 func (l *loader) addParts(file string, parts []part) bool {
 	readers := make([]*reader, len(parts))
-	next := make(chan int, len(parts))
-	for i := range parts {
-		next <- i
-	}
-	close(next)
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(parts)) {
-		wg.Go(func() {
-			for i := range next {
-				readers[i] = l.part(file, parts[i])
-			}
-		})
-	}
-	wg.Wait()
-	if slices.ContainsFunc(readers, func(one *reader) bool { return one.Broken }) {
-		return false
+	for i, p := range parts {
+		if readers[i] = l.part(file, p); readers[i].Broken {
+			return false
+		}
 	}
 	for _, one := range readers {
 		l.join(one)

@@ -41,8 +41,6 @@ type definition struct {
 
 // setOf returns the set called name. It may be empty until the definition has been read.
 func (l *loader) setOf(name setName) *rule.NetworkSet {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.sets == nil {
 		l.sets = map[setName]*rule.NetworkSet{}
 	}
@@ -98,7 +96,7 @@ func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool)
 
 // setFile reads a mapping with the name of a set's file.
 func (r *reader) setFile(n *yaml.Node, d *definition, what, hint, example, line string) {
-	r.Mapping(n, what, hint, []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with " + line + " in each line", Read: func(n *yaml.Node) {
+	r.Mapping(n, what, hint, []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with " + line + " on each line", Read: func(n *yaml.Node) {
 		d.file, d.at = r.fileName(n, "file", example), r.place(n)
 	}}})
 }
@@ -216,9 +214,9 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 
 // readSet reads the file of a set. Each line has a network and, in a file of labels, its label.
 func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
-	instead, none, hint := "list the networks: [192.0.2.0/24]", "the file has no networks", "write a network in each line"
+	instead, none, hint := "list the networks: [192.0.2.0/24]", "the file has no networks", "write a network on each line"
 	if d.labels {
-		instead, none, hint = "match networks instead: labels are in files", "the file has no labels", "write a network and its label in each line: 192.0.2.0/24 AS64500"
+		instead, none, hint = "match networks instead: labels are in files", "the file has no labels", "write a network and its label on each line: 192.0.2.0/24 AS64500"
 	}
 	file, text, ok := l.open(d.file, d.at, instead)
 	if !ok {

@@ -19,12 +19,12 @@ func TestCheckNodes(t *testing.T) {
 		{"whole windows", "[{threshold: 50, period: 1m}]", 1 << 20, ""},
 		{"six sub-windows, as many nodes as fit", "[{threshold: 50, period: 1m, sub_windows: auto}]", 128, ""},
 		{"one node more", "[{threshold: 50, period: 1m, sub_windows: auto}]", 129,
-			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 6 sub-windows, which are for at most 128 nodes, and the PoP may have 129 (write sub_windows: 5)"},
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 6 sub-windows, which work with at most 128 nodes, but the PoP may have 129 (write sub_windows: 5)"},
 		{"thousands of nodes, two limits of three", "[{threshold: 5, period: 1h}, {threshold: 50, period: 1m, sub_windows: 5}, {threshold: 7, period: 1s}, {threshold: 9, period: 2h, sub_windows: 6}]", 5000,
-			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 5 sub-windows, which are for at most 512 nodes, and the PoP may have 5000 (write sub_windows: 4)\n" +
-				"rules.yaml:1:1: rule r: the limit of 9 in 2h has 6 sub-windows, which are for at most 128 nodes, and the PoP may have 5000 (write sub_windows: 4)"},
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 5 sub-windows, which work with at most 512 nodes, but the PoP may have 5000 (write sub_windows: 4)\n" +
+				"rules.yaml:1:1: rule r: the limit of 9 in 2h has 6 sub-windows, which work with at most 128 nodes, but the PoP may have 5000 (write sub_windows: 4)"},
 		{"more nodes than there are", "[{threshold: 50, period: 1m, sub_windows: 2}]", 1 << 30,
-			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 2 sub-windows, which are for at most 536870912 nodes, and the PoP may have 1073741824 (write sub_windows: 1)"},
+			"rules.yaml:1:1: rule r: the limit of 50 in 1m has 2 sub-windows, which work with at most 536870912 nodes, but the PoP may have 1073741824 (write sub_windows: 1)"},
 	} {
 		set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+tt.limits+"}]"))
 		if err != nil {

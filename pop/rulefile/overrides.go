@@ -15,9 +15,6 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// exempt is written in place of thresholds for keys that are neither counted nor mitigated.
-const exempt = "exempt"
-
 // overridesUse is a rule that names a file with overrides.
 type overridesUse struct {
 	rule *rule.Rule
@@ -31,7 +28,7 @@ func (l *loader) overrides() map[*rule.Rule]*rule.Overrides {
 		if file, text, ok := l.open(use.rule.Overrides, use.place, "write a rule for each plan"); ok {
 			use.rule.Overrides = file
 			all[use.rule] = rule.NewOverrides(use.rule, bytes.Count(text, []byte("\n")))
-			o := overridesReader{loader: l, rule: use.rule, overrides: all[use.rule], plans: map[string]uint16{exempt: rule.Exempt}}
+			o := overridesReader{loader: l, rule: use.rule, overrides: all[use.rule], plans: map[string]uint16{}}
 			o.read(text)
 		}
 	}
@@ -75,20 +72,16 @@ func (o *overridesReader) read(text []byte) {
 		for i := range values {
 			values[i] = strings.TrimSpace(values[i])
 		}
-		n := len(o.rule.Characteristics)
-		exempts := len(values) > n && values[n] == exempt && strings.Join(values[n+1:], "") == ""
 		switch {
 		case !named && !slices.Equal(values, columns):
 			o.fail(0, form, "the first line does not name the columns of rule %s", o.rule.ID)
 			return
 		case !named:
 			named = true
-		case len(values) > len(columns) || len(values) < len(columns) && !exempts:
-			o.fail(0, form+", or exempt after the key", "%d values instead of %d", len(values), len(columns))
-		case exempts:
-			o.add(values, exempt)
+		case len(values) != len(columns):
+			o.fail(0, form, "%d values instead of %d", len(values), len(columns))
 		default:
-			o.add(values, strings.Join(values[n:], ","))
+			o.add(values, strings.Join(values[len(o.rule.Characteristics):], ","))
 		}
 	}
 }
@@ -108,7 +101,7 @@ func (o *overridesReader) add(values []string, thresholds string) {
 			return
 		}
 		if plan, ok = o.overrides.AddPlan(limits); !ok {
-			o.fail(0, "give more keys the same limits", "there are more than %d different limits", len(o.plans)-1)
+			o.fail(0, "give more keys the same limits", "there are more than %d different limits", len(o.plans))
 			return
 		}
 		o.plans[strings.Clone(thresholds)] = plan
@@ -131,7 +124,7 @@ func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool)
 		}
 		n, ok := strictyaml.ParseDigits(text)
 		if !ok || n < 1 || n > rule.MaxThreshold {
-			o.fail(value, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits, or exempt", rule.MaxThreshold), "a threshold cannot be %s", prose.Quote(text))
+			o.fail(value, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits", rule.MaxThreshold), "a threshold cannot be %s", prose.Quote(text))
 			return nil, false
 		}
 		if most := at.Counted().Layout.MaxThreshold(); n > most {

@@ -247,7 +247,7 @@ func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Du
 	case err != nil:
 		r.Fail(place, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
 	case d < low || d > rule.MaxPeriod:
-		r.Fail(place, fmt.Sprintf("it is from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
+		r.Fail(place, fmt.Sprintf("must be from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
 	default:
 		return d, true
 	}

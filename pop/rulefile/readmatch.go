@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// match reads which requests a rule concerns, and how paths are read. It returns the list of paths.
+// match reads which requests a rule applies to, and how paths are read. It returns the list of paths.
 func (r *reader) match(n *yaml.Node, to *rule.Rule) (paths []pathList) {
 	syntax := &to.PathSyntax
 	exact := func(name string, to *bool) strictyaml.Field {
@@ -140,7 +140,7 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	case strings.Contains(host, "/"):
 		hint = "write the host alone, without scheme and path"
 	case strings.Count(host, ":") == 1 || strings.Contains(host, "]:"):
-		hint = "leave the port out: a rule concerns every port of a host"
+		hint = "leave the port out: a rule applies to every port of a host"
 	case strings.ContainsFunc(name, func(c rune) bool { return c > 127 }):
 		hint = "write an internationalised name as browsers send it, in its xn-- form"
 	case strings.Contains(name, "*"):

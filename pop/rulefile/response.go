@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"slices"
+	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -44,32 +43,19 @@ func (r *reader) response(n *yaml.Node, to *rule.Response) (body *yaml.Node) {
 // placeholders reports whether a body has placeholders. Other names in braces, such as those in scripts,
 // are text, unless they look like misspelled placeholders.
 func (r *reader) placeholders(n *yaml.Node, body string) (some bool) {
-	known := []string{rule.PlaceID, rule.PlaceRetryAfter}
-	for _, name, rest := rule.CutPlaceholder(body); name != ""; _, name, rest = rule.CutPlaceholder(rest) {
-		if slices.Contains(known, name) {
+	for _, found := range inBraces.FindAllStringSubmatch(body, -1) {
+		switch name := found[1]; prose.Guess(name, []string{"id", "retry_after"}) {
+		case "":
+		case name:
 			some = true
-		} else if meant := prose.Guess(name, known); meant != "" {
-			line, column := r.find(n, "{"+name+"}")
-			r.FailAt(line, column, fmt.Sprintf("did you mean {%s}?", meant), "unknown placeholder {%s} in body", name)
+		default:
+			r.Fail(n, "use {id} or {retry_after}", "unknown placeholder {%s} in body", name)
 		}
 	}
 	return some
 }
 
-// find returns the place of part in the text of n or, if it is not there, the place of n.
-func (r *reader) find(n *yaml.Node, part string) (line, column int) {
-	n = strictyaml.Resolve(n)
-	from := n.Column - 1
-	for i, text := range strings.Split(string(r.Bytes), "\n")[n.Line-1:] {
-		letters := []rune(text)
-		from = min(from, len(letters))
-		if before, _, ok := strings.Cut(string(letters[from:]), part); ok {
-			return n.Line + i, from + utf8.RuneCountInString(before) + 1
-		}
-		from = 0
-	}
-	return n.Line, n.Column
-}
+var inBraces = regexp.MustCompile(`\{([\w-]+)\}`)
 
 // isContentType reports whether s is a printable media type, with or without parameters.
 func isContentType(s string) bool {

@@ -297,7 +297,7 @@ var onlyParser = []string{
 	"another limit of this rule", "a sub-window lasts", // periods
 	"is tagged", "is the date", // tags
 	"in plain decimal digits", // spellings of numbers
-	"it is from",              // lengths of periods
+	"must be from",            // lengths of periods
 	"there is no network set", "there are no labels", "rules that are not in a file cannot",
 	"matches no request",                                    // paths
 	"address within", "24 or 2001:db8::/32, or one address", // networks

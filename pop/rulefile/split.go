@@ -9,10 +9,9 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A tree of YAML nodes takes thirty times the bytes of its file and is built on one core. So large files
-// are split between rules, and several parts are parsed and read at once. A rule begins with a dash in the
-// column of the first one, since everything else in a rule is indented further. If that assumption fails,
-// a part does not parse, and the file is read as a whole.
+// A tree of YAML nodes takes thirty times the bytes of its file. So large files are split between rules, and
+// read part by part. A rule begins with a dash in the column of the first one, since everything else in a
+// rule is indented further. If that assumption fails, a part does not parse, and the file is read as a whole.
 const (
 	largeFile = 4 << 20   // minimum size of a file that is split, in bytes
 	partSize  = 256 << 10 // minimum size of a part, in bytes
@@ -30,7 +29,7 @@ var beginning = regexp.MustCompile(`(?m)^rules:(?: *| +#.*)\r?\n(?: *(?:#.*)?\r?
 
 // split splits a file. It returns nil if the file is small or has an unusual form.
 func split(text []byte, large, size int) []part {
-	if len(text) < large || unusual(text) {
+	if len(text) < large || bytes.IndexByte(text, '\t') >= 0 && indentedByTab.Match(text) {
 		return nil
 	}
 	at := beginning.FindSubmatchIndex(text)
@@ -67,12 +66,6 @@ func split(text []byte, large, size int) []part {
 
 // indentedByTab matches a line that a tab indents, which YAML allows only after certain lines.
 var indentedByTab = regexp.MustCompile(`(?m)^ *\t`)
-
-// unusual reports whether text has lines that tabs indent, or line breaks of YAML that split does not recognize.
-func unusual(text []byte) bool {
-	return bytes.IndexByte(text, '\t') >= 0 && indentedByTab.Match(text) || bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) ||
-		bytes.Contains(text, []byte("\u0085")) || bytes.Contains(text, []byte("\u2028")) || bytes.Contains(text, []byte("\u2029"))
-}
 
 // part reads p, a part of file.
 func (l *loader) part(file string, p part) *reader {

@@ -60,7 +60,7 @@ func Rule(r *rule.Rule) string {
 		b.WriteString("the threshold.")
 	}
 	if r.Overrides != "" {
-		b.WriteString(" Keys in " + r.Overrides + " have thresholds of their own, or are exempt.")
+		b.WriteString(" Keys in " + r.Overrides + " have thresholds of their own.")
 	}
 	if r.CountWhileMitigated {
 		b.WriteString(" Requests of a mitigated key count as well, so that a client which does not slow down stays mitigated.")
@@ -182,7 +182,7 @@ func consequence(r *rule.Rule) string {
 	case rule.ShadowBan:
 		return "get a prepared " + status(r.Response) + " and never reach the origin"
 	case rule.Close:
-		return "find their connection closed (or, behind a trusted proxy, get " + status(r.Response) + ")"
+		return "have their connection closed (or, behind a trusted proxy, get " + status(r.Response) + ")"
 	default:
 		return "are refused with " + status(r.Response)
 	}

@@ -74,7 +74,7 @@ func TestDescribe(t *testing.T) {
 		{"shadow_ban", withKeys("action: shadow_ban", "mitigation_timeout: 1h30m"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests get a prepared 200 OK and never reach the origin for at least 1h30m and until the estimate is back at the threshold."},
 		{"close", withKeys("action: close", "response: {status: 503}"),
-			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests find their connection closed (or, behind a trusted proxy, get 503 Service Unavailable) until the estimate is back at the threshold."},
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests have their connection closed (or, behind a trusted proxy, get 503 Service Unavailable) until the estimate is back at the threshold."},
 		{"status without a name", withKeys("response: {status: 499}"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 499 until the estimate is back at the threshold."},
 		{"methods only", withKeys("match: {methods: [GET, HEAD, OPTIONS]}"),

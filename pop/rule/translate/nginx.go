@@ -253,7 +253,7 @@ func (n *nginx) readNames(s *server) {
 	if len(s.strange) > 0 && len(s.hosts) > 0 {
 		n.uncovered(s.position, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
 	} else if len(s.strange) > 0 {
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule concerns all hosts", strings.Join(s.strange, " ")))
+		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " ")))
 	}
 }
 
