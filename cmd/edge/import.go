@@ -21,8 +21,7 @@ func newImport() *cobra.Command {
 		Long: `Translate the rate limits of another program into a rules file. The kinds are
 
   nginx            limit_req_zone and limit_req, of nginx.conf with all files that it
-                   includes, or of the output of nginx -T:
-                   nginx -T | edge import nginx -
+                   includes
   ingress-nginx    annotations of Ingress manifests: limit-rps, global-rate-limit, …
   envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
 
@@ -55,7 +54,7 @@ func runImport(cmd *cobra.Command, args []string) error {
 	case len(args) == 1:
 		return usageError{errors.New("no file given"), fmt.Sprintf("edge import %s FILE", args[0])}
 	case args[0] == "nginx" && len(args) > 2:
-		return usageError{errors.New("nginx has one main file"), "import nginx.conf, or the output of nginx -T, which contains the included files"}
+		return usageError{errors.New("nginx has one main file"), "import nginx.conf: the files that it includes are read, too"}
 	}
 	var files []translate.File
 	for _, name := range args[1:] {

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,6 @@ import (
 // An ingress is an Ingress of Kubernetes.
 type ingress struct {
 	yamlFile
-	node        *yaml.Node
 	name        string
 	annotations map[string]*yaml.Node
 	sites       []site
@@ -37,12 +37,6 @@ var otherLimits = [][2]string{
 	{"limit-connections", "edge counts requests, not connections"},
 	{"limit-rate", "edge does not limit bandwidth"},
 	{"limit-rate-after", "edge does not limit bandwidth"},
-}
-
-// limitAnnotations are all annotations of ingress-nginx about limits.
-var limitAnnotations = []string{
-	"limit-rps", "limit-rpm", "limit-burst-multiplier", "limit-whitelist", "limit-allowlist", "limit-connections", "limit-rate", "limit-rate-after",
-	"global-rate-limit", "global-rate-limit-window", "global-rate-limit-key", "global-rate-limit-ignored-cidrs",
 }
 
 func translateIngress(t *Translation, files []File) error {
@@ -95,7 +89,7 @@ func translateIngress(t *Translation, files []File) error {
 }
 
 func newIngress(f yamlFile, root *yaml.Node) *ingress {
-	in := &ingress{yamlFile: f, node: root, annotations: map[string]*yaml.Node{}}
+	in := &ingress{yamlFile: f, annotations: map[string]*yaml.Node{}}
 	in.name = text(child(root, "metadata", "name"))
 	if namespace := text(child(root, "metadata", "namespace")); namespace != "" {
 		in.name = namespace + "-" + in.name
@@ -171,15 +165,9 @@ func (in *ingress) nameOthers(t *Translation) {
 			t.uncovered(in.at(n), "%s: %q: %s", other[0], text(n), other[1])
 		}
 	}
-	for _, kv := range pairs(child(in.node, "metadata", "annotations")) {
-		prefix, name, _ := strings.Cut(kv[0].Value, "/")
-		switch limits := strings.HasPrefix(name, "limit-") || strings.Contains(name, "rate-limit") || strings.Contains(name, "ratelimit"); {
-		case strings.HasSuffix(name, "-snippet") && strings.Contains(text(kv[1]), "limit_req"):
-			t.uncovered(in.at(kv[1]), "%s has limits: import its content as nginx", name)
-		case limits && !slices.Contains(annotationPrefixes, prefix+"/"):
-			t.uncovered(in.at(kv[0]), "%s belongs to another controller than ingress-nginx", kv[0].Value)
-		case limits && !slices.Contains(limitAnnotations, name):
-			t.uncovered(in.at(kv[0]), "ingress-nginx has no annotation %s, so it limits nothing", name)
+	for _, name := range slices.Sorted(maps.Keys(in.annotations)) {
+		if n := in.annotations[name]; strings.HasSuffix(name, "-snippet") && strings.Contains(text(n), "limit_req") {
+			t.uncovered(in.at(n), "%s has limits: import its content as nginx", name)
 		}
 	}
 }

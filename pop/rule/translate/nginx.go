@@ -74,10 +74,6 @@ type use struct {
 func translateNginx(t *Translation, files []File) error {
 	f := files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
-	if parts, main := splitDump(f.Text); parts != nil {
-		r.parts, r.directory = parts, filepath.Dir(main)
-		f = File{main, parts[main]}
-	}
 	top, err := r.parse(f.Name, f.Text)
 	if err != nil {
 		return err
@@ -93,7 +89,7 @@ func translateNginx(t *Translation, files []File) error {
 		t.uncovered(position{f.Name, 1, 1}, "the included file %s does not exist", name)
 	}
 	if len(t.rules)+len(t.missing) == 0 {
-		t.uncovered(position{f.Name, 1, 1}, "no limit_req is in effect: import nginx.conf or the output of nginx -T, not a part of it")
+		t.uncovered(position{f.Name, 1, 1}, "no limit_req is in effect: import nginx.conf, not a part of it")
 	}
 	n.differences()
 	return nil
@@ -319,7 +315,7 @@ func (n *nginx) newUse(d *directive, l level) (*use, error) {
 		switch name {
 		case "zone":
 			if u.zone = n.zones[value]; u.zone == nil {
-				return nil, d.fail(i+1, "import the file that has the http block, or the output of nginx -T", "no limit_req_zone defines the zone %q", value)
+				return nil, d.fail(i+1, "import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			}
 			u.zone.used = true
 		case "burst", "delay":

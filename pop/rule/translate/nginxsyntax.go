@@ -54,9 +54,8 @@ type token struct {
 // An nginxReader reads a configuration and the files that it includes.
 type nginxReader struct {
 	directory string
-	parts     map[string][]byte // of the output of nginx -T
-	reading   []string          // the current file and those that include it, the outermost first
-	absent    []string          // included files that do not exist
+	reading   []string // the current file and those that include it, the outermost first
+	absent    []string // included files that do not exist
 }
 
 // The parts of a file, besides ; { and }. A brace after a dollar sign belongs to the word.
@@ -172,11 +171,7 @@ func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, er
 		case t.text == "}":
 			return all, nil
 		case len(words) == 0:
-			hint := "remove it"
-			if bytes.Contains(s.text, []byte("{{")) || bytes.Contains(s.text, []byte("{%")) {
-				hint = "this looks like a template: import what it renders to, such as the output of nginx -T"
-			}
-			return nil, failAt(t.position, s.text, hint, "unexpected %s", t.text)
+			return nil, failAt(t.position, s.text, "remove it, or render the template first", "unexpected %s", t.text)
 		}
 		d := &directive{position: words[0].position, words: words, text: s.text}
 		words = nil
@@ -214,18 +209,10 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(r.directory, pattern)
 	}
-	var names []string
-	for name := range r.parts {
-		if ok, _ := filepath.Match(pattern, name); ok {
-			names = append(names, name)
-		}
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, d.fail(1, "", "invalid pattern %q", pattern)
 	}
-	if r.parts == nil {
-		if names, err = filepath.Glob(pattern); err != nil {
-			return nil, d.fail(1, "", "invalid pattern %q", pattern)
-		}
-	}
-	slices.Sort(names)
 	if len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
 		r.absent = append(r.absent, pattern)
 	}
@@ -233,14 +220,12 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 		if slices.Contains(r.reading, name) || len(r.reading) > maxDepth {
 			return nil, d.fail(1, "", "%s includes itself", name)
 		}
-		text, ok := r.parts[name]
-		if !ok {
-			if text, err = os.ReadFile(name); errors.Is(err, fs.ErrNotExist) {
-				r.absent = append(r.absent, name)
-				continue
-			} else if err != nil {
-				return nil, d.fail(1, "", "cannot read the included file: %v", err)
-			}
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) { // a link to nothing
+			r.absent = append(r.absent, name)
+			continue
+		} else if err != nil {
+			return nil, d.fail(1, "", "cannot read the included file: %v", err)
 		}
 		part, err := r.parse(name, text)
 		if err != nil {
@@ -249,25 +234,4 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 		all = append(all, part...)
 	}
 	return all, nil
-}
-
-// splitDump splits the output of nginx -T into its files. main is the name of the main one. parts is nil
-// if text is something else.
-func splitDump(text []byte) (parts map[string][]byte, main string) {
-	mark := []byte("# configuration file ")
-	var name string
-	for line := range bytes.Lines(text) {
-		if rest, ok := bytes.CutPrefix(line, mark); ok && bytes.HasSuffix(bytes.TrimSpace(rest), []byte(":")) {
-			name = strings.TrimSuffix(string(bytes.TrimSpace(rest)), ":")
-			if parts == nil {
-				parts, main = map[string][]byte{}, name
-			}
-			parts[name] = nil
-			continue
-		}
-		if parts != nil {
-			parts[name] = append(parts[name], line...)
-		}
-	}
-	return parts, main
 }

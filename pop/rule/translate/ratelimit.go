@@ -36,11 +36,6 @@ func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (i
 	return ignored, nil
 }
 
-const proxyHint = "this configures Envoy itself; its local rate limits are not read. Import the file of its rate limit service: domain and descriptors"
-
-// proxyKinds are manifests that configure Envoy.
-var proxyKinds = []string{"EnvoyFilter", "BackendTrafficPolicy", "RateLimitFilter", "HTTPProxy", "RateLimitConfig"}
-
 // units are the units of envoyproxy/ratelimit. Rules have periods of at most a week.
 var units = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
@@ -90,11 +85,8 @@ func (e entry) String() string {
 func translateRatelimit(t *Translation, files []File) error {
 	found := false
 	read := func(f yamlFile, root *yaml.Node) error {
-		if kind := child(root, "kind"); text(kind) != "" && child(root, "descriptors") == nil { // some other manifest
-			if slices.Contains(proxyKinds, text(kind)) {
-				t.uncovered(f.at(kind), "%s configures Envoy: only descriptors of its rate limit service are read", text(kind))
-			}
-			return nil
+		if text(child(root, "kind")) != "" && child(root, "descriptors") == nil {
+			return nil // some other manifest
 		}
 		found = true
 		return f.domain(t, root)
@@ -130,11 +122,7 @@ func translateRatelimit(t *Translation, files []File) error {
 		}
 	}
 	if !found {
-		hint := "import a file that begins with domain:"
-		if len(t.missing) > 0 {
-			hint = proxyHint
-		}
-		return failAt(position{file: files[0].Name}, nil, hint, "the file has no descriptors")
+		return failAt(position{file: files[0].Name}, nil, "import the file of Envoy's rate limit service, whose keys are domain and descriptors", "the file has no descriptors")
 	}
 	if len(t.rules) > 0 {
 		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")

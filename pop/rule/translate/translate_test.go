@@ -19,7 +19,6 @@ import (
 var samples = map[string]string{
 	"testdata/shop/nginx.conf":           "nginx",
 	"testdata/nginx-part.conf":           "nginx",
-	"testdata/nginx-dump.conf":           "nginx",
 	"testdata/ingress-nginx-shop.yaml":   "ingress-nginx",
 	"testdata/envoy-ratelimit-shop.yaml": "envoy-ratelimit",
 }
@@ -65,7 +64,6 @@ func TestErrors(t *testing.T) {
 		{"burst", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a burst=-1; }", `f:1:68: invalid burst "-1"`},
 		{"status", "nginx", "server { limit_req_status 200; }", "f:1:10: invalid limit_req_status"},
 		{"no YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},
-		{"Helm template", "ingress-nginx", "a: {{ .Values.a }}: b\n", "import what it renders to"},
 		{"no Ingress", "ingress-nginx", "kind: Service\n", "f: the file has no Ingress"},
 		{"number", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/limit-rps: ten\n", `f:4:44: invalid limit-rps "ten"`},
 		{"window", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/global-rate-limit: '5'\n", `f:4:52: invalid global-rate-limit-window ""`},
@@ -73,7 +71,7 @@ func TestErrors(t *testing.T) {
 		{"no domain", "envoy-ratelimit", "descriptors: []\n", "f:1:1: the domain is missing"},
 		{"unknown key", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    ratelimit: {}\n", `f:4:5: unknown key "ratelimit" in a descriptor`},
 		{"Envoy's own", "envoy-ratelimit", "static_resources:\n  listeners: []\n", "import the file of Envoy's rate limit service"},
-		{"EnvoyFilter", "envoy-ratelimit", "kind: EnvoyFilter\nspec: {}\n", "this configures Envoy itself"},
+		{"EnvoyFilter", "envoy-ratelimit", "kind: EnvoyFilter\nspec: {}\n", "import the file of Envoy's rate limit service"},
 		{"unit", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n", `f:4:24: invalid unit "fortnight"`},
 		{"requests", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    rate_limit: {unit: day}\n", `f:4:17: invalid requests_per_unit ""`},
 		{"no key", "envoy-ratelimit", "domain: a\ndescriptors:\n  - value: b\n", "f:3:5: a descriptor has no key"},
@@ -150,10 +148,9 @@ func FuzzFiles(f *testing.F) {
 	f.Add("nginx", "limit_req_zone $a zone=\x00:1m rate=1r/s; map $a $a { default $a; } server { server_name \"\x7f\"; location ~ ^(a|b)*$ { limit_req zone=\x00; } }")
 	f.Add("nginx", "geo $g { ranges; default 1; 1.1.1.1-1.1.1.2 0; } map $g $k { 1 $uri; } limit_req_zone $k zone=a:1 rate=1r/s; limit_req zone=a;")
 	f.Add("nginx", "map $b $a { 1 $a; 2 $b; 3 $a$b; } map $a $b { 1 $a; 2 $b; 3 $b$a; } limit_req_zone $a zone=a:1 rate=1r/s; limit_req zone=a;")
-	f.Add("nginx", "include g; include *;\n# configuration file /g:\nlimit_req_zone $uri zone=a:1 rate=1r/s;\n# configuration file /h:\ninclude h;")
 	f.Fuzz(func(t *testing.T, kind, text string) {
-		if strings.Contains(text, "include") { // in a dump it reads no file of this machine
-			text = "# configuration file /f:\n" + text
+		if strings.Contains(text, "include") {
+			t.Skip("it may read files of this machine")
 		}
 		_, err := translate.Files(kind, translate.File{Name: "f", Text: []byte(text)})
 		if err != nil && strings.Contains(err.Error(), "defect of this program") {

@@ -28,11 +28,7 @@ func (f yamlFile) documents() (roots []*yaml.Node, err error) {
 	docs, err := strictyaml.Documents(text, math.MaxInt)
 	if syntax, ok := errors.AsType[*yaml.LoadError](err); ok {
 		at := position{f.Name, syntax.Mark.Line + f.base.line, max(1, syntax.Mark.Column) + f.base.column}
-		hint := ""
-		if bytes.Contains(text, []byte("{{")) {
-			hint = "this looks like a template: import what it renders to, such as the output of helm template"
-		}
-		return nil, failAt(at, f.all, hint, "not YAML: %s", syntax.Message)
+		return nil, failAt(at, f.all, "render templates first, such as with helm template", "not YAML: %s", syntax.Message)
 	} else if err != nil {
 		return nil, failAt(f.base, nil, "", "not YAML: %v", err)
 	}
