@@ -159,7 +159,7 @@ components:
   request: {hosts: [api.example.com, www.example.com], methods: [GET, PUT], paths: ["/v1/items?a=1", /v1/x%2Fy, "//"], user_agents: [a/1, b/2]}
 - name: guessers
   guessing: {clients: 5, rate: 1/1s}
-  clients_of: pages
+  addresses: [2001:db8:7::/48]
 `))
 	if err != nil {
 		t.Fatal(err)

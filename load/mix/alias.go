@@ -15,33 +15,30 @@ type slot struct {
 	other uint32
 }
 
-// newAlias returns the distribution in which i has the share weights[i] of the sum. The sum, and
-// every weight times len(weights), must be less than 2⁶⁴. It overwrites weights.
-func newAlias(weights []uint64) alias {
-	n := uint64(len(weights))
-	var sum uint64
+// newAlias returns the distribution in which i has the share weights[i] of the sum. It overwrites weights.
+func newAlias(weights []float64) alias {
+	sum := 0.0
 	for _, w := range weights {
 		sum += w
 	}
-	a := make(alias, n)
-	small, large := make([]uint32, 0, n), make([]uint32, 0, n)
+	a := make(alias, len(weights))
+	small, large := make([]uint32, 0, len(a)), make([]uint32, 0, len(a))
 	sort := func(i uint32) {
-		if weights[i] < sum {
+		if weights[i] < 1 {
 			small = append(small, i)
 		} else {
 			large = append(large, i)
 		}
 	}
 	for i := range a {
-		weights[i] *= n // now sum is the share of one slot
+		weights[i] *= float64(len(a)) / sum // now the share of one slot is 1
 		sort(uint32(i))
 	}
 	for len(small) > 0 && len(large) > 0 {
 		s, l := small[len(small)-1], large[len(large)-1]
 		small, large = small[:len(small)-1], large[:len(large)-1]
-		keep, _ := bits.Div64(weights[s]>>32, weights[s]<<32, sum)
-		a[s] = slot{uint32(keep), l}
-		weights[l] -= sum - weights[s]
+		a[s] = slot{uint32(weights[s] * (1 << 32)), l}
+		weights[l] -= 1 - weights[s]
 		sort(l)
 	}
 	for _, i := range append(small, large...) {
@@ -60,15 +57,12 @@ func (a alias) draw(s *stream) uint32 {
 	return one.other
 }
 
-// zipfWeights returns the weights of n ranks: (rank + offset)^−exponent, rank from 1. The
-// offset is Mandelbrot's: it flattens the top. No weight is 0.
-func zipfWeights(n uint64, exponent, offset float64) []uint64 {
-	const heaviest = 1 << 36 // so that maxClients of them sum to less than 2⁶⁴
-	weights := make([]uint64, n)
-	first := math.Log(1 + offset)
+// zipfWeights returns the weights of n ranks: (rank + offset)^−exponent, rank from 1, relative to the first.
+// The offset is Mandelbrot's: it flattens the top.
+func zipfWeights(n uint64, exponent, offset float64) []float64 {
+	weights := make([]float64, n)
 	for i := range weights {
-		w := math.Exp(-exponent * (math.Log(float64(i+1)+offset) - first))
-		weights[i] = max(uint64(float64(w*heaviest)), 1)
+		weights[i] = math.Pow((float64(i+1)+offset)/(1+offset), -exponent)
 	}
 	return weights
 }

@@ -2,7 +2,6 @@ package mix
 
 import (
 	"math"
-	"math/bits"
 	"time"
 )
 
@@ -18,8 +17,8 @@ const (
 func ticksOf(d time.Duration) ticks { return ticks(d.Microseconds()) * perMicrosecond }
 
 // A profile is the rate of a component over time relative to its average, in constant steps. It returns
-// the length of the ith step and its relative rate, in units of 2⁻³². Both are 0 after the last step.
-type profile func(i int) (length ticks, busy uint64)
+// the length of the ith step and its relative rate. Both are 0 after the last step.
+type profile func(i int) (length ticks, busy float64)
 
 // A warp maps the even time of a generator to real time so that its requests follow a profile:
 // where its rate is 2, requests are twice as dense as on average. No request is lost or added, and
@@ -30,8 +29,7 @@ type warp struct {
 	from    ticks // start of the current step, in real time
 	even    ticks // the same, in even time
 	length  ticks
-	evenly  ticks  // length in even time
-	stretch uint64 // real time per even time, in units of 2⁻³²
+	evenly  ticks // length in even time
 }
 
 // real converts an even time to real time. It returns never after the end of the profile.
@@ -41,25 +39,19 @@ func (w *warp) real(t ticks) ticks {
 			return never
 		}
 	}
-	hi, lo := bits.Mul64(uint64(t-w.even), w.stretch)
-	return w.from + min(ticks(hi<<32|lo>>32), w.length)
+	part := float64(t-w.even) / float64(w.evenly)
+	return w.from + ticks(part*float64(w.length))
 }
 
 // advance moves to the next step, and reports whether there is one.
 func (w *warp) advance() bool {
 	w.from, w.even = w.from+w.length, w.even+w.evenly
-	var busy uint64
+	var busy float64
 	w.length, busy = w.profile(w.next)
 	w.next++
-	hi, lo := bits.Mul64(uint64(w.length), busy)
-	w.evenly = ticks(hi<<32 | lo>>32)
-	if w.evenly > 0 {
-		w.stretch, _ = bits.Div64(uint64(w.length)>>32, uint64(w.length)<<32, uint64(w.evenly))
-	}
+	w.evenly = ticks(float64(w.length) * busy)
 	return w.length > 0
 }
-
-const one = 1 << 32 // average rate
 
 // diurnalSteps is the number of steps per period: for a day, each is 5 minutes.
 const diurnalSteps = 288
@@ -69,18 +61,14 @@ const diurnalSteps = 288
 func (s swing) profile(start int64) profile {
 	period := ticksOf(s.period)
 	behind := (start - s.peak.Microseconds()) % s.period.Microseconds()
-	if behind < 0 {
-		behind += s.period.Microseconds()
-	}
-	offset, _ := bits.Div64(uint64(behind), 0, uint64(s.period.Microseconds())) // from a peak to start, in units of 2⁻⁶⁴ periods
-	return func(i int) (ticks, uint64) {
+	offset := float64(behind) / float64(s.period.Microseconds()) // from a peak to start, in periods
+	return func(i int) (ticks, float64) {
 		turn, within := ticks(i/diurnalSteps), ticks(i%diurnalSteps)
 		begin := func(k ticks) ticks {
 			return turn*period + period/diurnalSteps*k + period%diurnalSteps*k/diurnalSteps
 		}
 		periods := (float64(within) + 0.5) / diurnalSteps // since start
-		cosine := math.Cos(2 * math.Pi * (periods + float64(offset>>11)/(1<<53)))
-		return begin(within+1) - begin(within), uint64((1 + float64(s.depth*cosine)) * one)
+		return begin(within+1) - begin(within), 1 + s.depth*math.Cos(2*math.Pi*(periods+offset))
 	}
 }
 
@@ -90,17 +78,17 @@ const rampSteps = 256
 // crowd returns a profile that rises, holds its peak and falls. Its average is its peak.
 func crowd(ramp, hold, decay ticks) profile {
 	share := func(of ticks, k int) ticks { return of/rampSteps*ticks(k) + of%rampSteps*ticks(k)/rampSteps }
-	slope := func(of ticks, k int) (ticks, uint64) {
-		return share(of, k+1) - share(of, k), uint64(2*k+1) * one / (2 * rampSteps)
+	slope := func(of ticks, k int) (ticks, float64) {
+		return share(of, k+1) - share(of, k), (float64(k) + 0.5) / rampSteps
 	}
-	return func(i int) (ticks, uint64) {
+	return func(i int) (ticks, float64) {
 		switch {
 		case i < rampSteps && ramp > 0:
 			return slope(ramp, i)
 		case i < rampSteps:
 			return 1, 0
 		case i == rampSteps && hold > 0:
-			return hold, one
+			return hold, 1
 		case i == rampSteps:
 			return 1, 0
 		case i <= 2*rampSteps && decay > 0:

@@ -25,7 +25,7 @@ func (r *reader) complete() {
 				r.Fail(d.place, "leave diurnal out", "bursts at the edges of windows cannot follow the time of day")
 			}
 			r.completeLooks(d)
-			r.countClients(d)
+			countClients(d)
 			if d.Kind == spread {
 				r.completeSpread(d)
 			}
@@ -52,16 +52,13 @@ func (r *reader) completeTimes(d *draft) {
 }
 
 // countClients sets the number of clients of a component. A flood has more clients than requests.
-func (r *reader) countClients(d *draft) {
+func countClients(d *draft) {
 	if d.Clients = d.params.clients; d.Clients > 0 {
 		return
 	}
 	rate := d.params.rate
 	expected := float64(rate.n) / rate.per.Seconds() * (d.to - d.from).Seconds()
 	d.Clients = uint64(float64(expected*(1.1+d.swing.depth))) + 1000
-	if d.clientsOf != nil {
-		r.Fail(d.clientsOf, "leave clients_of out", "every request of random_keys has its own client")
-	}
 }
 
 // assign assigns clients and their addresses to the components.
@@ -73,13 +70,13 @@ func (r *reader) assign() {
 		}
 		for _, p := range d.networks {
 			if other, free := taken.overlapping(p); !free {
-				r.Fail(d.addresses, "use clients_of for the same clients in two components", "%v overlaps %v of another component", p, other)
+				r.Fail(d.addresses, "give each component its own networks", "%v overlaps %v of another component", p, other)
 			}
 			taken.taken = append(taken.taken, p)
 		}
 	}
 	for _, d := range r.drafts {
-		if d.Kind == spread || d.clientsOf != nil {
+		if d.Kind == spread {
 			continue
 		}
 		if d.networks == nil {
@@ -94,11 +91,6 @@ func (r *reader) assign() {
 		r.draw(taken)
 	}
 	r.number()
-	for _, d := range r.drafts {
-		if d.clientsOf != nil {
-			r.share(d)
-		}
-	}
 }
 
 // draw draws the addresses of spread components. Legitimate clients are those of components that
@@ -135,7 +127,7 @@ func (r *reader) number() {
 	var next uint64
 	for _, flood := range []bool{false, true} {
 		for _, d := range r.drafts {
-			if d.clientsOf == nil && (d.params.clients == 0) == flood {
+			if (d.params.clients == 0) == flood {
 				d.First = next
 				next += d.Clients
 			}
@@ -157,42 +149,8 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	return []netip.Prefix{p}
 }
 
-// share gives d the clients of the component that its clients_of names.
-func (r *reader) share(d *draft) {
-	name, ok := r.Text(d.clientsOf, "clients_of")
-	if !ok {
-		return
-	}
-	at := slices.IndexFunc(r.drafts, func(o *draft) bool { return o.Name == name })
-	switch {
-	case at < 0:
-		var all []string
-		for _, o := range r.drafts {
-			all = append(all, o.Name)
-		}
-		r.Fail(d.clientsOf, prose.Suggest(name, all), "there is no component %s", prose.Quote(name))
-		return
-	case r.drafts[at].params.clients == 0:
-		r.Fail(d.clientsOf, "name a component of another kind", "the clients of %s never return", prose.Quote(name))
-		return
-	case r.drafts[at].clientsOf != nil:
-		r.Fail(d.clientsOf, "name the component that has the clients", "%s uses the clients of another component", prose.Quote(name))
-		return
-	case d.addresses != nil:
-		r.Fail(d.addresses, "leave addresses out", "the clients of another component already have addresses")
-	}
-	o := r.drafts[at]
-	if d.Clients > o.Clients {
-		r.Fail(d.clientsOf, "use at most as many", "%s has only %d clients", prose.Quote(name), o.Clients)
-	}
-	d.First, d.block = o.First, o.block
-}
-
 // completeSpread checks the prefix and the addresses of a spread component.
 func (r *reader) completeSpread(d *draft) {
-	if d.clientsOf != nil {
-		r.Fail(d.clientsOf, "leave clients_of out", "spread has its own clients")
-	}
 	prefix := d.params.prefix
 	if d.networks == nil {
 		d.networks = []netip.Prefix{pool4}

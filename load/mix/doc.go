@@ -17,7 +17,6 @@
 //	  to: 50m                    # the duration of the mix
 //	  attack: false              # meant to be refused; depends on the kind
 //	  addresses: [192.0.2.0/24]  # a part of 10.0.0.0/8 that no other component uses
-//	  clients_of: crawlers       # use the clients of another component, instead of addresses
 //	  diurnal: {depth: 0.6, period: 24h, peak: 20h}
 //	  request: {hosts: [example.com], methods: [GET], paths: [/], status: 200, user_agents: [curl/8.5.0]}
 //
@@ -67,10 +66,8 @@
 //
 // # Reproducibility
 //
-// The same file and seed generate the same requests with every version of Go. To this end the
-// package has its own random generator and computes each request in integers. Shares of
-// clients and profiles of rates use package math, whose last bits may differ between processor
-// architectures, so that one request in some billions may have a different client. The times of
+// The same file and seed generate the same requests. Package math may differ in its last bits between
+// processor architectures, so that one request in some millions may be a microsecond apart. The times of
 // a component depend only on its own name and keys and on the seed: adding or removing other
 // components changes at most the numbers of clients and the addresses that the file does not
 // give. The output of [Write] may change between versions of this package; see the change log.

@@ -55,7 +55,7 @@ func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) ge
 }
 
 // gaps returns the mean gap between requests at random times.
-func (r rate) gaps() mean { return newMean(ticksOf(r.per), r.n) }
+func (r rate) gaps() mean { return mean(ticksOf(r.per)) / mean(r.n) }
 
 // uniform draws one of n clients.
 func uniform(n uint64) func(*stream) uint64 {
@@ -179,13 +179,11 @@ func (p *params) onOff(set *setting) generator {
 
 // botnet generates the requests of many clients that each send evenly, at a rate slightly below a given one.
 func (p *params) botnet(set *setting) generator {
-	key, spread := set.stream.next(), uint64(p.spread*one)
-	least := max(ticksOf(p.rate.per)/ticks(p.rate.n), 1) + 1
+	key := set.stream.next()
+	least := float64(max(ticksOf(p.rate.per)/ticks(p.rate.n), 1) + 1)
 	gap := func(client uint32) ticks {
-		slower := scramble(key^uint64(client)) >> 32 * spread >> 32
-		hi, lo := bits.Mul64(uint64(least), one)
-		gap, _ := bits.Div64(hi, lo, one-slower)
-		return ticks(gap)
+		slower := p.spread * float64(scramble(key^uint64(client))>>32) / (1 << 32)
+		return ticks(least / (1 - slower))
 	}
 	return inTurn(p.clients, func(client uint32) turn {
 		return turn{at: ticks(set.stream.below(uint64(gap(client)))), client: client}

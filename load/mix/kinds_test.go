@@ -371,30 +371,6 @@ func TestFromTo(t *testing.T) {
 	}
 }
 
-// The same clients may appear in two components.
-func TestClientsOf(t *testing.T) {
-	m := parse(t, `duration: 10m
-components:
-- name: crowd
-  clients_of: people
-  flash_crowd: {clients: 20, rate: 10/s, hold: 10m}
-- name: people
-  pages: {clients: 30}
-`)
-	seen := [2]map[string]bool{{}, {}}
-	for _, r := range requests(m) {
-		seen[r.Component][m.Addr(r.Client).String()] = true
-	}
-	if len(seen[0]) != 20 || len(seen[1]) != 30 {
-		t.Errorf("%d and %d clients, want 20 and 30", len(seen[0]), len(seen[1]))
-	}
-	for addr := range seen[0] {
-		if !seen[1][addr] {
-			t.Errorf("%s is only in the crowd", addr)
-		}
-	}
-}
-
 func TestAttack(t *testing.T) {
 	for _, c := range load(t, "testdata/all.yaml").Components() {
 		want := c.Kind == "boundary" || c.Kind == "botnet" || c.Kind == "guessing" || c.Kind == "random_keys"

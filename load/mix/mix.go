@@ -37,8 +37,7 @@ type Component struct {
 	// Attack reports whether the requests are meant to be refused.
 	Attack bool
 
-	// First is the number of the first client; the others follow. Components share clients
-	// only if the file says so.
+	// First is the number of the first client; the others follow.
 	First uint64
 
 	// Clients is the maximum number of clients.
@@ -52,7 +51,7 @@ type component struct {
 	params   *params
 	from, to time.Duration // since the start of the mix
 	swing    swing
-	block    *block // shared by components with the same clients
+	block    *block
 	looks    []look
 	agents   []string
 }

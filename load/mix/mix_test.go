@@ -53,10 +53,10 @@ func TestOutputIsStable(t *testing.T) {
 		format     mix.Format
 		want       string
 	}{
-		{"trace", "all", mix.Trace, "d3681b9fb13ff8abd1408d9960ca36f3da1f500e0c4a4294e4e2228e30cc852d"},
-		{"combined", "all", mix.Combined, "3d73f291ef781471be0e4da4a88e8a67b69e9f5624bc52d13643d0d34f81caa5"},
-		{"json", "all", mix.JSON, "cf78d857631b4f271ae6357f29d9c8a2c595b7025113ea16518219c5d5d76903"},
-		{"spread", "spread", mix.JSON, "b9da3c48e9b8c38c1107660af566acc8dfa5396bc3f09312ea3ccf3dd6fef1b9"},
+		{"trace", "all", mix.Trace, "80189d62d97a9b48462aefc6c43c8f185b43d150cd68127aabd3c44fdf3ecc24"},
+		{"combined", "all", mix.Combined, "1f2ab5e896bf19098fef283233dfd3a0650b77660cb222e14a1901e1dbca1f2b"},
+		{"json", "all", mix.JSON, "db9dfd4f88704b0611b9ffc0edea8b606650e345f36c9ca1282ef1236fa7a0df"},
+		{"spread", "spread", mix.JSON, "45d506ba58b2583c9cb44cf87d47fc03b5deae78d9dd55b14a7e1e2fcf9af487"},
 	} {
 		h := sha256.New()
 		n, err := mix.Write(h, load(t, "testdata/"+test.file+".yaml"), test.format)

@@ -6,8 +6,7 @@ import (
 )
 
 // A stream is a source of random bits: splitmix64 (Steele, Lea, Flood: "Fast splittable
-// pseudorandom number generators", OOPSLA 2014), implemented here because the standard library
-// does not promise stable distributions. All draws for requests use it in integers.
+// pseudorandom number generators", OOPSLA 2014). It is one word, so that its seeds are also keys.
 type stream uint64
 
 func (s *stream) next() uint64 {
@@ -43,47 +42,13 @@ func (s *stream) below(n uint64) uint64 {
 	return v
 }
 
-// The table of logarithms has 2^logBits entries. Linear interpolation between them has an error of
-// less than 2·10⁻⁷.
-const logBits = 10
-
-// logs holds log₂(1 + i/1024) in units of 2⁻³².
-var logs = func() (t [1<<logBits + 1]uint64) {
-	for i := range t {
-		t[i] = uint64(math.Log2(1+float64(i)/(1<<logBits))*(1<<32) + 0.5)
-	}
-	return t
-}()
-
-// exponential turns uniform bits into an exponentially distributed number with mean 1/ln 2, in units of
-// 2⁻³²: −log₂ of the bits as a fraction.
-func exponential(uniform uint64) uint64 {
-	x := uniform | 1
-	zeros := bits.LeadingZeros64(x)
-	fraction := x << zeros << 1 // without the leading one
-	i := fraction >> (64 - logBits)
-	rest := fraction << logBits >> 32
-	log := logs[i] + (logs[i+1]-logs[i])*rest>>32
-	return uint64(zeros+1)<<32 - log
-}
-
-// A mean is the mean gap of a Poisson process, times ln 2, in ticks.
-type mean uint64
-
-// newMean returns the mean gap for n requests in t.
-func newMean(t ticks, n uint64) mean {
-	const ln2 = 0xb17217f7d1cf79ab // in units of 2⁻⁶⁴
-	hi, _ := bits.Mul64(uint64(t), ln2)
-	return mean(max(hi/n, 1))
-}
+// A mean is the mean gap of a Poisson process, in ticks.
+type mean float64
 
 // draw returns one gap.
 func (m mean) draw(s *stream) ticks {
-	hi, lo := bits.Mul64(exponential(s.next()), uint64(m))
-	if hi >= 1<<29 {
-		return never
-	}
-	return ticks(hi<<32 | lo>>32)
+	const scale = 1.0 / (1 << 64)
+	return min(ticks(-float64(m)*math.Log(float64(s.next()|1)*scale)), never)
 }
 
 // A cadence yields evenly spaced gaps without accumulating rounding errors.

@@ -38,7 +38,6 @@ type draft struct {
 	assetsAt  *yaml.Node
 	networks  []netip.Prefix
 	addresses *yaml.Node
-	clientsOf *yaml.Node
 	since     *yaml.Node
 	until     *yaml.Node
 }
@@ -85,7 +84,6 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 		{Name: "attack", Read: func(n *yaml.Node) { d.attack = new(r.Boolean(n, "attack", "write attack: true")) }},
 		noted(&d.since, r.span("from", "", &d.from, 0, maxDuration)),
 		noted(&d.until, r.span("to", "", &d.to, 0, maxDuration)),
-		{Name: "clients_of", Read: func(n *yaml.Node) { d.clientsOf = n }},
 		{Name: "addresses", Read: func(n *yaml.Node) { d.networks, d.addresses = r.networks(n), n }},
 		{Name: "diurnal", Read: func(n *yaml.Node) {
 			d.swing.period = 24 * time.Hour
