@@ -95,34 +95,40 @@ func (v *investigation) over(k *key) bool { return v.overExact[k] || v.overEstim
 // the time of every request are both correct: it assumes whichever needs fewer explanations.
 func (c *court) investigate(s *Score) *investigation {
 	overEstimate, overExact := c.everOver(weighted), c.everOver(slidingLog)
-	var best *investigation
+	var both []*investigation
 	for _, k := range []kind{weighted, slidingLog} {
 		v := &investigation{c: c, s: s, last: c.trial(c.book, model{kind: k}), overEstimate: overEstimate, overExact: overExact}
 		v.found = v.last.run()
 		v.left = slices.Clone(v.found)
-		v.explain()
-		if best == nil || v.better(best) {
-			best = v
+		if len(v.found) == 0 {
+			return v
 		}
-		if len(best.found) == 0 {
-			break
-		}
+		both = append(both, v)
+	}
+	best, other := both[0], both[1]
+	if len(other.found) < len(best.found) {
+		best, other = other, best
+	}
+	if best.explain(); len(best.faults) == 1 && best.contradictions() == 0 {
+		return best // no other explanation is simpler
+	}
+	if other.explain(); other.better(best) {
+		return other
 	}
 	return best
 }
 
+// contradictions returns the number of answers whose Retry-After v cannot explain.
+func (v *investigation) contradictions() uint64 { return v.last.retry.TooShort + v.last.retry.TooLong }
+
 // better reports whether v needs fewer explanations than o or, if equal, agrees with more answers.
 func (v *investigation) better(o *investigation) bool {
-	a, b := v.last.retry, o.last.retry
-	return cmp.Or(cmp.Compare(len(v.faults), len(o.faults)), cmp.Compare(a.TooShort+a.TooLong, b.TooShort+b.TooLong), cmp.Compare(len(v.found), len(o.found))) < 0
+	return cmp.Or(cmp.Compare(len(v.faults), len(o.faults)), cmp.Compare(v.contradictions(), o.contradictions()), cmp.Compare(len(v.found), len(o.found))) < 0
 }
 
 // explain reports known mistakes, and classifies the remaining violations by when and where they
 // happened.
 func (v *investigation) explain() {
-	if len(v.found) == 0 {
-		return
-	}
 	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
 	v.sample()
 	list := v.c.hypotheses(v.found)

@@ -216,7 +216,7 @@ func TestSheddingMistakes(t *testing.T) {
 		*shedder
 		want string
 	}{
-		{"below the threshold", block, &shedder{part: map[string]float64{"block": 0.2}}, judge.ShedsEarly},
+		{"below the threshold, by three rules", levels, &shedder{part: map[string]float64{"block": 0.2}}, judge.ShedsEarly},
 		{"refusals of narrower rules count for wider ones", levels, &shedder{wider: true}, judge.CountsNarrower},
 		{"never", levels, &shedder{never: "block"}, judge.ShedsTooLittle},
 		{"never the wider networks", narrow, &shedder{never: "wide"}, judge.ShedsTooLittle},
