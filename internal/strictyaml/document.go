@@ -26,10 +26,6 @@ type Document struct {
 	Errs   Errors
 	Broken bool // Bytes are not YAML
 
-	// Parents maps keys that are easily written a level too high or too low to the keys that
-	// they belong under.
-	Parents map[string]string
-
 	Hyphens Hyphens
 }
 
@@ -186,8 +182,7 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 	var meant []string // fields that unknown keys probably mean
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if at := index(n.Content[i]); at < 0 {
-			key := underscored(Resolve(n.Content[i]).Value)
-			meant = append(meant, prose.Guess(key, names(fields)), d.Parents[key])
+			meant = append(meant, prose.Guess(underscored(Resolve(n.Content[i]).Value), names(fields)))
 		} else if first[at] == nil {
 			first[at] = n.Content[i]
 		}
@@ -228,11 +223,6 @@ func (d *Document) unknown(place *yaml.Node, what string, fields []Field) {
 	if best := prose.Guess(underscored(key.Value), names(fields)); best != "" {
 		hint = "did you mean " + best + "?"
 	}
-	if parent := d.Parents[underscored(key.Value)]; parent != "" && slices.Contains(names(fields), parent) {
-		hint = fmt.Sprintf("it belongs under %s", parent)
-	} else if key.ShortTag() == "!!merge" {
-		hint = "mappings cannot be merged: write its keys out"
-	}
 	d.Fail(place, hint, "unknown key %s in %s", prose.Quote(key.Value), what)
 }
 
@@ -252,13 +242,6 @@ func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
 	place := n
 	if n = Resolve(n); IsSequence(n) {
 		return n.Content
-	}
-	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" && n.Value != "" && len(n.Value) <= 60 {
-		value := n.Value
-		if strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-./") != "" {
-			value = prose.Quote(value)
-		}
-		hint = fmt.Sprintf("write a list: [%s]", value)
 	}
 	d.Fail(place, hint, "%s is %s, not a list", what, KindOf(n))
 	return nil

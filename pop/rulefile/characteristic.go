@@ -60,14 +60,8 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 		r.Fail(n, fmt.Sprintf("did you mean %s?", prose.Guess(kind, kindWords[rule.IP:])+text[len(kind):]), "unknown characteristic %s", prose.Quote(text))
 	case at < 1:
 		r.Fail(n, "write "+prose.Enumerate(kindForms, "or"), "unknown characteristic %s", prose.Quote(text))
-	case !rule.Kind(at).Named() && hasName:
-		r.Fail(n, fmt.Sprintf("write %s alone", kind), "%s takes no name", kind)
-	case rule.Kind(at) == rule.First:
-		r.Fail(n, "write {first: [cookie:sid, ip]}", "the alternatives of first are a list")
-	case rule.Kind(at) == rule.Network && !hasName:
-		r.Fail(n, "write network:24/48 for IPv4 networks of 24 bits and IPv6 networks of 48", "network needs the sizes of networks")
-	case rule.Kind(at).Named() && !hasName:
-		r.Fail(n, fmt.Sprintf("write %s:NAME", kind), "%s needs a name", kind)
+	case rule.Kind(at).Named() != hasName || rule.Kind(at) == rule.First:
+		r.Fail(n, "write "+prose.Enumerate(kindForms, "or"), "%s is not a characteristic", prose.Quote(text))
 	default:
 		c = r.named(n, rule.Kind(at), name)
 	}
@@ -75,7 +69,7 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 }
 
 // kindForms are the forms of characteristics that are strings.
-var kindForms = strings.Fields("ip host path method header:NAME cookie:NAME query:NAME label:NAME network:24/48")
+var kindForms = []string{"ip", "host", "path", "method", "header:NAME", "cookie:NAME", "query:NAME", "label:NAME", "network:24/48", "{first: [cookie:sid, ip]}"}
 
 // mapping reads a characteristic that is a mapping, {header: NAME, missing: skip}.
 func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {

@@ -23,7 +23,7 @@ func TestParseCharacteristic(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "write ip", "IP": "did you mean ip?", "header": "write header:NAME", "ip:1": "write ip alone", "header:host": "write host", "header:a b": "no spaces",
+		"": "write ip", "IP": "did you mean ip?", "header": `"header" is not a characteristic`, "ip:1": `"ip:1" is not a characteristic`, "header:host": "write host", "header:a b": "no spaces",
 	} {
 		if got, err := rulefile.ParseCharacteristic(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseCharacteristic(%q) = %v, %v, want an error with %q", text, got, err, want)
@@ -40,8 +40,8 @@ func TestSharedErrors(t *testing.T) {
 		withCharacteristics("[network:32/48]"):                                         "up to 31 bits",
 		withCharacteristics("[network:24/65]"):                                         "up to 64",
 		withCharacteristics("[network:024/48]"):                                        "write network:24/48",
-		withCharacteristics("[network]"):                                               "network needs the sizes",
-		withCharacteristics("[first:ip]"):                                              "write {first: [cookie:sid, ip]}",
+		withCharacteristics("[network]"):                                               `"network" is not a characteristic`,
+		withCharacteristics("[first:ip]"):                                              `"first:ip" is not a characteristic`,
 		withCharacteristics("[{first: [ip]}]"):                                         "first needs at least two alternatives",
 		withCharacteristics("[{first: [ip, ip]}]"):                                     "ip is listed twice",
 		withCharacteristics("[{first: [ip, {first: [ip, host]}]}]"):                    "first cannot contain first",

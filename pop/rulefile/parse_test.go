@@ -493,7 +493,7 @@ func ExampleError_Excerpt() {
 		fmt.Printf("%v\n%s\n", e, e.Excerpt())
 	}
 	// Output:
-	// rules.yaml:4:35: period has no unit (write the unit: 60s, 60m, 60h or 60d)
+	// rules.yaml:4:35: period cannot be 60 (write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d)
 	//   limits: [{threshold: 5, period: 60}]
 	//                                   ^
 }

@@ -32,7 +32,7 @@ type place struct {
 
 func (l *loader) reader(file string, text []byte, offset int) *reader {
 	return &reader{
-		Document: strictyaml.Document{File: file, Bytes: text, Offset: offset, Parents: parents},
+		Document: strictyaml.Document{File: file, Bytes: text, Offset: offset},
 		loader:   l, known: map[string]any{},
 	}
 }
@@ -66,15 +66,6 @@ func words[T ~uint8](last T, word func(T) string) (list []string) {
 		list = append(list, word(value))
 	}
 	return list
-}
-
-// parents maps keys that are easily written a level too high or too low to the keys they belong under.
-var parents = map[string]string{
-	"hosts": "match", "methods": "match", "paths": "match",
-	"path_case": "match", "path_trailing_slash": "match", "path_parameters": "match", "path_reading": "match",
-	"statuses": "count", "cost": "count", "cost_header": "count",
-	"threshold": "limits", "period": "limits",
-	"status": "response", "content_type": "response", "body": "response",
 }
 
 // fields are the keys of a rules file.
@@ -240,10 +231,7 @@ func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Du
 		return 0, false
 	}
 	d, err := strictyaml.ParseDuration(n.Value, time.Second)
-	_, digits := strictyaml.ParseDigits(n.Value)
 	switch {
-	case digits && n.Value != "0":
-		r.Fail(place, fmt.Sprintf("write the unit: %ss, %sm, %sh or %sd", n.Value, n.Value, n.Value, n.Value), "%s has no unit", what)
 	case err != nil:
 		r.Fail(place, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
 	case d < low || d > rule.MaxPeriod:

@@ -3,7 +3,6 @@ package rulefile
 // Reading a rule's match and exceptions: hosts, methods, paths, networks.
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -131,28 +130,10 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	canonical := rule.Request{Host: host, Path: "/"}
 	canonical.Canonicalize(rule.ClientPrefix{})
 	name, wildcard := strings.CutPrefix(canonical.Host, "*.")
-	hint := ""
-	switch addr, err := netip.ParseAddr(host); {
-	case host == "*":
-		hint = "leave hosts out to match every host"
-	case err == nil && addr.Is6():
-		hint = fmt.Sprintf("write an IPv6 address in brackets: [%s]", host)
-	case strings.Contains(host, "/"):
-		hint = "write the host alone, without scheme and path"
-	case strings.Count(host, ":") == 1 || strings.Contains(host, "]:"):
-		hint = "leave the port out: a rule applies to every port of a host"
-	case strings.ContainsFunc(name, func(c rune) bool { return c > 127 }):
-		hint = "write an internationalised name as browsers send it, in its xn-- form"
-	case strings.Contains(name, "*"):
-		hint = `"*." at the beginning stands for any subdomain; there is no other wildcard`
-	case strings.HasPrefix(name, ".") && isHostname(name[1:]):
-		hint = fmt.Sprintf("did you mean %q?", "*"+name)
-	case isHostname(name) && !strings.HasSuffix(host, "..") || !wildcard && isBracketed(host):
+	if isHostname(name) && !strings.HasSuffix(host, "..") && !strings.Contains(host, ":") || !wildcard && isBracketed(host) {
 		return canonical.Host, true
-	default:
-		hint = `write a name such as example.com or "*.example.com", or an address`
 	}
-	r.Fail(n, hint, "%s is not a host", prose.Quote(host))
+	r.Fail(n, `write a name without port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
 	return "", false
 }
 
@@ -175,15 +156,11 @@ func isBracketed(s string) bool {
 }
 
 func (r *reader) method(n *yaml.Node, method string) (string, bool) {
-	switch {
-	case !httpguts.ValidHeaderFieldName(method):
-		r.Fail(n, "write a method such as GET or POST", "%s is not a method", prose.Quote(method))
-	case method != strings.ToUpper(method):
-		r.Fail(n, fmt.Sprintf("did you mean %s? methods are case-sensitive", strings.ToUpper(method)), "%s is not a method", prose.Quote(method))
-	default:
-		return method, true
+	if !httpguts.ValidHeaderFieldName(method) || method != strings.ToUpper(method) {
+		r.Fail(n, "write a method in capital letters, such as GET or POST", "%s is not a method", prose.Quote(method))
+		return "", false
 	}
-	return "", false
+	return method, true
 }
 
 // path checks a path. It must be canonical already, so that the file shows what is matched.
@@ -198,12 +175,8 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	switch {
 	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
 		return path, true
-	case !strings.HasPrefix(path, "/"):
-		r.Fail(n, fmt.Sprintf("a path begins with a slash: did you mean %s?", prose.Quote("/"+path)), "%s is not a path", prose.Quote(path))
-	case strings.ContainsAny(prefix, "?#"):
-		r.Fail(n, "write a path without query and fragment", "%s is not a path", prose.Quote(path))
-	case strings.Contains(prefix, "*"):
-		r.Fail(n, "a * at the end stands for anything; there is no other wildcard", "%s is not a path", prose.Quote(path))
+	case !strings.HasPrefix(path, "/") || strings.ContainsAny(prefix, "*?#"):
+		r.Fail(n, "write a path that begins with a slash, without query; a * at the end stands for anything", "%s is not a path", prose.Quote(path))
 	default:
 		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
 	}
