@@ -140,11 +140,8 @@ func (n *Node) ReceiveStatus(from string, text []byte) {
 		return
 	}
 	n.shards.MergeDrains(s.Drains)
-	ours, known := n.status(), n.nodes()
+	ours := n.status()
 	ask := n.peerTable.Received(from, &s, &ours, n.table.Full(), now)
-	if n.nodes() > known {
-		n.noteNodes()
-	}
 	if ask {
 		digest := n.table.Digest()
 		n.peers.SendTo(from, digest.Append([]byte{messageDigest}))

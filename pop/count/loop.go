@@ -60,19 +60,16 @@ type rules struct {
 	packed   [counter.MaxFields + 1]int // number of limits, by sub-windows
 }
 
-// SubWindows returns how many limits have sub-windows, and how many of these each node counts
-// alone because the PoP has too many nodes for their layout.
-func (c *Loop) SubWindows() (limits, alone int) {
+// CountedAlone returns how many limits each node counts alone because the PoP has too many nodes for their
+// sub-windows.
+func (c *Loop) CountedAlone() (limits int) {
 	rules, nodes := c.rules.Load(), c.o.Nodes()
 	for fields, n := range rules.packed {
-		if layout, _ := counter.LayoutOf(fields); n > 0 {
+		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MostNodes() {
 			limits += n
-			if nodes > layout.MostNodes() {
-				alone += n
-			}
 		}
 	}
-	return limits, alone
+	return limits
 }
 
 // New returns a Loop, which counts nothing until Run is called. The loop calls started for each

@@ -122,16 +122,6 @@ func (o *Operator) Near(n int) []count.Near {
 	return o.Limiter.Near(ctx, n)
 }
 
-// Effective returns the number of mitigations that the rules in force have an effect on.
-func (o *Operator) Effective() (effective int) {
-	active, _, _ := o.counts()
-	delete(active, nil)
-	for _, n := range active {
-		effective += n
-	}
-	return effective
-}
-
 // Mitigation returns the mitigation of a key, which is given in hexadecimal.
 func (o *Operator) Mitigation(text string) (m admin.Mitigation, err error) {
 	key, err := parseKey(text)
