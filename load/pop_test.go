@@ -167,7 +167,7 @@ func TestRealPoP(t *testing.T) {
 	}))
 	defer origin.Close()
 	file := filepath.Join(t.TempDir(), "decisions")
-	local, err := pop.StartLocal(pop.LocalOptions{Node: pop.Options{
+	local, err := pop.StartLocal(pop.LocalOptions{Nodes: 3, Node: pop.Options{
 		Rules: rules, Origin: origin.URL, NodeHeader: "X-Edge-Node", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Headers: proxy.BothHeaders, Logger: slog.New(slog.DiscardHandler), LogClients: true, DecisionLog: file, DecisionLogShare: 1,
 	}})

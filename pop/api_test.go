@@ -35,7 +35,7 @@ func startOperator(t *testing.T, rules string) *operator {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
-	local, err := pop.StartLocal(pop.LocalOptions{Node: pop.Options{
+	local, err := pop.StartLocal(pop.LocalOptions{Nodes: 3, Node: pop.Options{
 		Rules: parse(t, rules), Origin: site.URL, LogClients: true, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Version: "v1.2.3 go1.0 any/any", Logger: slog.New(slog.DiscardHandler),
 	}})

@@ -22,6 +22,7 @@ func ExampleStartLocal() {
 		return
 	}
 	local, err := pop.StartLocal(pop.LocalOptions{
+		Nodes:  3,
 		Listen: "127.0.0.1:0",
 		Node:   pop.Options{Rules: rules, Origin: origin.URL, Logger: slog.New(slog.DiscardHandler)},
 	})

@@ -17,7 +17,7 @@ import (
 // LocalOptions configures a Local. Node requires the same fields as for a single node, except those that differ
 // between the nodes.
 type LocalOptions struct {
-	// Nodes is the number of nodes. If zero, 3.
+	// Nodes is the number of nodes. Required.
 	Nodes int
 
 	// Listen is the address that clients connect to. Each connection goes to the next node. If empty, clients
@@ -48,10 +48,6 @@ type Local struct {
 
 // StartLocal starts a PoP. If it fails, nothing runs.
 func StartLocal(o LocalOptions) (l *Local, err error) {
-	if o.Nodes < 0 {
-		return nil, fmt.Errorf("pop: %d nodes: a PoP needs at least one", o.Nodes)
-	}
-	o.Nodes = cmp.Or(o.Nodes, 3)
 	if o.Addrs == nil {
 		const free = "127.0.0.1:0"
 		o.Addrs = func(int) (string, string, string) { return free, free, free }

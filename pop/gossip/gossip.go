@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -18,7 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options configures a Gossip. Name, Listen and Receive are required.
+// Options configures a Gossip. Name, Listen and Receive are required. The caller has checked
+// the addresses.
 type Options struct {
 	// Name identifies the node within the PoP.
 	Name string
@@ -71,35 +71,10 @@ type Options struct {
 	tune func(*memberlist.Config)
 }
 
-// MaxMeta is the maximum size of the metadata that Start is given, in bytes.
-const MaxMeta = memberlist.MetaMaxSize - metaHeader
-
 // Metadata for memberlist: version, run, the metadata that Start was given.
 const metaHeader = 9
 
-// ErrNoKey is returned by New if other machines could listen in.
-var ErrNoKey = errors.New("gossip: without a key, nodes listen on the loopback network only")
-
 func (o Options) withDefaults() (Options, error) {
-	listen, err := netip.ParseAddrPort(o.Listen)
-	switch {
-	case o.Name == "" || o.Receive == nil:
-		return o, errors.New("gossip: Name and Receive are required")
-	case err != nil:
-		return o, fmt.Errorf("gossip: %q is not IP:PORT", o.Listen)
-	case len(o.Keys) == 0 && !listen.Addr().IsLoopback():
-		return o, ErrNoKey
-	}
-	if o.Advertise != "" {
-		if _, err := netip.ParseAddrPort(o.Advertise); err != nil {
-			return o, fmt.Errorf("gossip: %q is not IP:PORT", o.Advertise)
-		}
-	}
-	for _, addr := range o.Join {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return o, fmt.Errorf("gossip: %q is not HOST:PORT", addr)
-		}
-	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Changed == nil {
 		o.Changed = func() {}
@@ -209,15 +184,12 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 }
 
 // Start opens the sockets and joins the PoP. Nodes that cannot be reached now are joined
-// when they can. meta is what the other nodes learn about this node when they meet it, at most
-// MaxMeta bytes. After an error nothing runs.
+// when they can. meta is what the other nodes learn about this node when they meet it, at most 500 bytes.
+// After an error nothing runs.
 func (g *Gossip) Start(meta []byte) error {
 	c, err := g.config()
 	if err != nil {
 		return err
-	}
-	if len(meta) > MaxMeta {
-		return fmt.Errorf("gossip: %d bytes of metadata are too many: the maximum is %d", len(meta), MaxMeta)
 	}
 	g.meta = meta
 	// Events come while it is being created.

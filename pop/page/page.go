@@ -21,19 +21,18 @@ import (
 	"github.com/edgelimit/edge/pop/count"
 )
 
-// Options configures a Page. Operations and Metrics are required.
+// Options configures a Page. All fields are required.
 type Options struct {
 	Operations admin.Operations
 	Metrics    prometheus.Gatherer
 
-	// Near returns at most n keys near their threshold, nearest first. If nil, the page has none.
+	// Near returns at most n keys near their threshold, nearest first.
 	Near func(n int) []count.Near
 
 	// Changed returns a number that changes whenever mitigations or rules do. While it does not change,
-	// most of the page is rendered only every 5 s. If nil, it is rendered every second.
+	// most of the page is rendered only every 5 s.
 	Changed func() uint64
 
-	// Now reads the clock. If nil, it is time.Now.
 	Now func() time.Time
 }
 
@@ -73,9 +72,6 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 
 // New returns a Page.
 func New(o Options) *Page {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
 	all := sha256.New()
 	for _, f := range []struct{ path, name, kind string }{

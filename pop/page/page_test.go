@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/page"
 )
 
@@ -43,7 +44,10 @@ func newNode() *node {
 		dropped:  f.NewCounter(prometheus.CounterOpts{Name: "edge_increments_dropped_total", Help: "-"}),
 		rules:    []string{"login"}, now: time.Unix(1_800_000_000, 0),
 	}
-	n.Page = page.New(page.Options{Metrics: reg, Now: func() time.Time { return n.now }, Changed: func() uint64 { return n.changed }, Operations: operations{node: n}})
+	n.Page = page.New(page.Options{
+		Metrics: reg, Operations: operations{node: n}, Now: func() time.Time { return n.now },
+		Changed: func() uint64 { return n.changed }, Near: func(int) []count.Near { return nil },
+	})
 	return n
 }
 

@@ -13,7 +13,6 @@ import (
 
 	report "github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/count"
 )
 
 //go:embed parts.html
@@ -112,10 +111,8 @@ func (p *Page) renew(now time.Time) {
 	if second := now.Unix(); second != p.second || p.made[perLook] == nil {
 		p.second, p.made[perSecond] = second, map[string]part{}
 		before := p.changed
-		if p.o.Changed != nil {
-			p.changed = p.o.Changed()
-		}
-		if p.o.Changed == nil || p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= sampleEvery {
+		p.changed = p.o.Changed()
+		if p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= sampleEvery {
 			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.o.Operations.Status()
 		}
 	}
@@ -264,13 +261,7 @@ func (p *Page) rules(span int) part {
 
 const shownNear = 20
 
-func (p *Page) near() part {
-	var all []count.Near
-	if p.o.Near != nil {
-		all = p.o.Near(shownNear)
-	}
-	return write("near", "near", all)
-}
+func (p *Page) near() part { return write("near", "near", p.o.Near(shownNear)) }
 
 // pop renders what the node knows about its PoP.
 func (p *Page) pop() part {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,7 +197,9 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_total", Help: "Requests."}, []string{"rule", "verdict"})
 	counted := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_counted_total", Help: "Counted."}, []string{"rule"})
 	lag := promauto.With(reg).NewHistogram(prometheus.HistogramOpts{Name: "edge_counting_lag_seconds", Help: "Lag.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}})
-	p := page.New(page.Options{Operations: f, Metrics: reg, Near: func(int) []count.Near {
+	var looks atomic.Uint64
+	always := func() uint64 { return looks.Add(1) }
+	p := page.New(page.Options{Operations: f, Metrics: reg, Now: time.Now, Changed: always, Near: func(int) []count.Near {
 		near := func(key byte, of, client string, threshold, left uint64) (n count.Near) {
 			n.Key, n.Rule, n.Client, n.Remaining = counter.Key{key}, &rule.Rule{ID: of + f.text}, netip.MustParseAddr(client), left
 			if f.text != "" {
