@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -16,28 +15,12 @@ import (
 	"github.com/edgelimit/edge/pop/spop"
 )
 
-// An Engine serves the HTTP of clients.
-type Engine uint8
-
-const (
-	// OwnEngine consists of the packages http1 and http2.
-	OwnEngine Engine = iota
-
-	// NetHTTP consists of the server and the reverse proxy of net/http.
-	NetHTTP
-)
-
-var engineNames = []string{OwnEngine: "own", NetHTTP: "net/http"}
-
-// String returns the engine as it is written in settings.
-func (e Engine) String() string { return engineNames[e] }
-
-// ParseEngine parses own or net/http.
-func ParseEngine(text string) (Engine, error) {
-	if i := slices.Index(engineNames, text); i >= 0 {
-		return Engine(i), nil
+// parseEngine parses the name of the engine that serves clients, and reports whether it is net/http.
+func parseEngine(text string) (netHTTP bool, err error) {
+	if text != "own" && text != "net/http" {
+		return false, errors.New("must be own or net/http")
 	}
-	return 0, errors.New("must be own or net/http")
+	return text == "net/http", nil
 }
 
 // A server serves clients, or other proxies.
@@ -48,22 +31,22 @@ type server interface {
 
 // serveClientsLocked starts a server for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) {
-	n.serveLocked(n.withProxyProtocol(ln), nil, n.o.HTTPEngine)
+	n.serveLocked(n.withProxyProtocol(ln), nil, n.o.NetHTTP)
 }
 
 // serveTLSLocked starts a server for clients that connect to ln with TLS. mu is held.
 func (n *Node) serveTLSLocked(ln net.Listener) {
-	n.serveLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()), nil, n.o.HTTPEngine)
+	n.serveLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()), nil, n.o.NetHTTP)
 }
 
 // serveAskedLocked starts a server for other proxies that connect to ln. mu is held.
 func (n *Node) serveAskedLocked(ln net.Listener) {
 	_, local := ln.Addr().(*net.UnixAddr)
-	n.serveLocked(ln, n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus}), OwnEngine)
+	n.serveLocked(ln, n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus}), false)
 }
 
 // serveLocked starts a server for ln. If handler is nil, the proxy answers. mu is held.
-func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler, engine Engine) {
+func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler, netHTTP bool) {
 	front := n.proxy.NewFront(ln, proxy.FrontOptions{
 		Limits: http1.Limits{
 			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
@@ -73,7 +56,7 @@ func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler, engine Engine
 			MaxHeaderBytes:    n.o.MaxHeaderBytes,
 		},
 		Handler:     handler,
-		NetHTTP:     engine == NetHTTP,
+		NetHTTP:     netHTTP,
 		MaxStreams:  n.o.HTTP2Streams,
 		MaxOverhead: n.o.HTTP2Overhead,
 		Tunnels:     n.upgraded,

@@ -202,18 +202,18 @@ func TestEnginesAgree(t *testing.T) {
 		name string
 		dial func() (net.Conn, error)
 	}{{"nginx", func() (net.Conn, error) { return nginx.DialContext(t.Context(), "", "") }}}
-	for _, engine := range []pop.Engine{pop.OwnEngine, pop.NetHTTP} {
+	for _, engine := range []string{"own", "net/http"} {
 		w := startWired(t, "rules: []", nil, func(o *pop.Options) {
-			o.Origin, o.HTTPEngine = address, engine
+			o.Origin, o.NetHTTP = address, engine == "net/http"
 			o.ReadHeaderTimeout, o.BodyTimeout = patience, patience
-			if engine == pop.NetHTTP {
+			if o.NetHTTP {
 				o.BodyTimeout = 2 * time.Second // for more data after the last chunk
 			}
 		})
 		readers = append(readers, struct {
 			name string
 			dial func() (net.Conn, error)
-		}{engine.String(), func() (net.Conn, error) { return net.Dial("tcp", w.addr) }})
+		}{engine, func() (net.Conn, error) { return net.Dial("tcp", w.addr) }})
 	}
 	var got bytes.Buffer
 	for _, request := range corpus {

@@ -92,10 +92,10 @@ type Options struct {
 	// Client is the part of an address that identifies a client. If zero, an IPv4 address or an IPv6 /64.
 	Client rule.ClientPrefix
 
-	// HTTPEngine serves HTTP to clients. If zero, OwnEngine.
-	HTTPEngine Engine
+	// NetHTTP serves clients by the server and the reverse proxy of net/http, instead of the packages http1 and http2.
+	NetHTTP bool
 
-	// HTTP2Streams and HTTP2Overhead bound the HTTP/2 connections of OwnEngine: concurrent requests, and frames
+	// HTTP2Streams and HTTP2Overhead bound the HTTP/2 connections of package http2: concurrent requests, and frames
 	// beyond what requests need; see http2.Options. If zero, 128 and 1000.
 	HTTP2Streams, HTTP2Overhead int
 

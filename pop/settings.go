@@ -78,7 +78,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "ipv6-prefix", Value: setting.Int(&o.Client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client, the same on every node"},
 		{Name: "strict-hosts", Value: setting.Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
 		{Name: "strict-methods", Value: setting.Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
-		{Name: "http-engine", Value: setting.Parsed("text", &o.HTTPEngine, OwnEngine.String(), ParseEngine), Help: "engine that serves HTTP: own or net/http; see docs/http.md"},
+		{Name: "http-engine", Value: setting.Parsed("text", &o.NetHTTP, "own", parseEngine), Help: "engine that serves HTTP: own or net/http; see docs/http.md"},
 		{Name: "http2-streams", Value: setting.Int(&o.HTTP2Streams, 128, 1, 1<<16, "requests"), Help: "maximum number of `requests` at once per HTTP/2 connection; for the engine \"own\""},
 		{Name: "http2-overhead", Value: setting.Int(&o.HTTP2Overhead, 1000, 10, 1<<20, "frames"), Help: "maximum number of `frames` at once per HTTP/2 connection beyond what requests need (pings, settings, resets); for the engine \"own\""},
 		{Name: "connections", Value: setting.Int(&o.Connections, 1<<16, 0, 1<<24, "connections"), Help: "maximum number of `connections` of all clients, as far as the limit of open files allows; 0: up to that limit"},

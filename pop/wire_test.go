@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/harness"
-	"github.com/edgelimit/edge/pop"
 )
 
 // anything limits each address to five requests, of any kind.
@@ -20,8 +19,8 @@ const anything = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 
 
 // Clients notice no difference between the engine and net/http.
 func TestNetHTTP(t *testing.T) {
-	engine = pop.NetHTTP
-	defer func() { engine = pop.OwnEngine }()
+	netHTTP = true
+	defer func() { netHTTP = false }()
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)

@@ -53,13 +53,21 @@ func Read(paths ...string) (Contents, error) {
 	}
 	all := loader{inFiles: true}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := readFile(file)
 		if err != nil {
 			return Contents{}, fmt.Errorf("rule: %w", err)
 		}
 		all.add(file, text, largeFile, partSize)
 	}
 	return all.contents()
+}
+
+// readFile reads a regular file. A named pipe would block a node for as long as nobody writes to it.
+func readFile(name string) ([]byte, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return os.ReadFile(name)
 }
 
 // Parse parses the text of a rules file. name is the name of the file in errors. The text cannot name other files.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/edgelimit/edge/pop/rule"
@@ -120,6 +121,9 @@ func TestLoadErrors(t *testing.T) {
 	if err := os.Symlink("nowhere.yaml", gone); err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name  string
 		paths []string
@@ -129,6 +133,7 @@ func TestLoadErrors(t *testing.T) {
 		{"no file", []string{"none.yaml"}, "rule: stat DIR/none.yaml: no such file or directory"},
 		{"directory without rules files", []string{"empty"}, "rule: no .yaml or .yml file in directory DIR/empty"},
 		{"link to nothing", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},
+		{"named pipe that nobody writes to", []string{"pipe"}, "rule: DIR/pipe is not a regular file"},
 		{"ID in two files", []string{"good.yaml", "same.yaml"}, lines(
 			"DIR/same.yaml:3:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)",
 			"DIR/same.yaml:6:7: there is a rule a already, at DIR/good.yaml:2 (IDs must be unique across all files)",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"unique"
@@ -148,7 +147,7 @@ func (l *loader) open(name string, at place, instead string) (file string, text 
 		name = filepath.Join(filepath.Dir(at.file), name)
 	}
 	l.named = append(l.named, name)
-	text, err := os.ReadFile(name)
+	text, err := readFile(name)
 	if err != nil {
 		l.fail(at, "names are relative to the rules file", "%v", err)
 		return "", nil, false
