@@ -2,7 +2,7 @@ package pop
 
 import (
 	"context"
-	"log/slog"
+	"fmt"
 	"time"
 
 	"github.com/edgelimit/edge/pop/rule"
@@ -15,19 +15,7 @@ const (
 	// clockShare is the part of the shortest period by which clocks may differ: requests
 	// are counted in windows by each node's clock.
 	clockShare = 20
-
-	// clockFor is the number of consecutive checks that must find a clock wrong before that is logged.
-	clockFor = 5
 )
-
-// A clockWatch logs when a node's clock differs too much from the others'.
-type clockWatch struct {
-	offset func() time.Duration // how far this clock is ahead of the others
-	rules  func() *rule.Set
-	logger *slog.Logger
-
-	wrong int // consecutive checks
-}
 
 // every calls do at each interval until ctx is done.
 func every(ctx context.Context, interval time.Duration, do func()) {
@@ -43,30 +31,17 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// look checks the clock.
-func (c *clockWatch) look() {
-	shortest, offset := shortestPeriod(c.rules()), c.offset()
-	if offset.Abs() <= shortest/clockShare {
-		if c.wrong >= clockFor {
-			c.logger.Info("the clock is right again", "ahead", offset)
-		}
-		c.wrong = 0
-		return
-	}
-	if c.wrong++; c.wrong == clockFor {
-		c.logger.Warn("this node's clock differs from those of its peers, so windows differ; synchronize it",
-			"ahead", offset, "shortest_period", shortest)
-	}
-}
-
-// shortestPeriod returns the shortest period of a set, or a week, the longest valid period, if it has no
-// limits.
-func shortestPeriod(set *rule.Set) time.Duration {
+// noteClock records whether the clock, which is ahead of the peers' by offset, differs too much for the rules.
+func (n *Node) noteClock(offset time.Duration) {
 	shortest := rule.MaxPeriod
-	for _, r := range set.Rules() {
+	for _, r := range n.Rules().Rules() {
 		for _, l := range r.Limits {
 			shortest = min(shortest, l.Period)
 		}
 	}
-	return shortest
+	text := ""
+	if offset.Abs() > shortest/clockShare {
+		text = fmt.Sprintf("this node's clock is ahead of those of its peers by %v, too much for periods of %v: synchronize it", offset, shortest)
+	}
+	n.notices.note(problemClock, text)
 }

@@ -290,8 +290,9 @@ func (n *Node) join() error {
 		return err
 	}
 	n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
-	watch := &clockWatch{offset: n.gossip.ClockOffset, rules: n.Rules, logger: n.o.Logger}
-	n.running.Go(func() { every(n.counting, clockInterval, watch.look) })
+	n.running.Go(func() {
+		every(n.counting, clockInterval, func() { n.noteClock(n.gossip.ClockOffset()) })
+	})
 	if n.o.ShardListen != "" {
 		n.shards.Discover(n.gossip.Addr(), port) // before there are counts
 	}

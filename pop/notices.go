@@ -20,6 +20,7 @@ const (
 	problemJoin         = "gossip_join"
 	problemNoShard      = "no_live_shard"
 	problemNameConflict = "same_name"
+	problemClock        = "clock"
 )
 
 // noticePause is the minimum time between two warnings about a problem, because clients can cause and end some
@@ -48,7 +49,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 		Name: "edge_surroundings_problem",
 		Help: "1 while the node has this problem with proxies, peers or shards; its log and /readyz describe it.",
 	}, []string{"problem"})}
-	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict) {
+	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}
