@@ -53,10 +53,7 @@ func startNode(t *testing.T, rules *rule.Set, shards int) *realNode {
 	var serving sync.WaitGroup
 	pipes := map[string]*shard.Pipe{}
 	for i := range shards {
-		server, err := shard.New(shard.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := shard.New(shard.Options{})
 		pipe := shard.NewPipe()
 		pipes[fmt.Sprintf("s%d:11211", i+1)] = pipe
 		serving.Go(func() { _ = server.Serve(ctx, pipe) })

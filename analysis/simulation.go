@@ -159,10 +159,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		if o.Nodes > 1 {
 			n.ahead = o.Skew.Microseconds() * int64(2*i-(o.Nodes-1)) / int64(2*(o.Nodes-1))
 		}
-		table, err := mitigation.New(mitigation.Options{})
-		if err != nil {
-			return nil, err
-		}
+		table := mitigation.New(mitigation.Options{})
 		n.limiter, err = limit.New(limit.Options{
 			Secret:   secret,
 			Node:     mitigation.NodeID(i + 1),

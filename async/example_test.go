@@ -3,6 +3,7 @@ package async_test
 import (
 	"fmt"
 	"hash/maphash"
+	"time"
 
 	"github.com/edgelimit/edge/async"
 )
@@ -10,15 +11,14 @@ import (
 // Offers of a key are merged while they wait.
 func Example() {
 	seed := maphash.MakeSeed()
-	q, err := async.New(async.Options[string, int]{
+	q := async.New(async.Options[string, int]{
 		Hash:  func(key string) uint64 { return maphash.String(seed, key) },
 		Merge: func(queued *int, offered int) { *queued += offered },
 		Size:  func(n *int) uint64 { return uint64(*n) },
+
+		Capacity: 1000,
+		Interval: 2 * time.Millisecond,
 	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	for range 3 {
 		q.Offer("192.0.2.1", 1, false)
 	}

@@ -3,7 +3,6 @@
 package async
 
 import (
-	"errors"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Options configures a Queue. Hash, Merge and Size are required.
+// Options configures a Queue. All but Registerer are required.
 type Options[K comparable, V any] struct {
 	// Hash spreads keys; clients must not be able to choose its values.
 	Hash func(K) uint64
@@ -23,11 +22,11 @@ type Options[K comparable, V any] struct {
 	// Size returns the size of v. It must not be 0.
 	Size func(v *V) uint64
 
-	// Capacity is the maximum number of queued keys. If zero, 16384.
+	// Capacity is the maximum number of queued keys.
 	Capacity int
 
 	// Interval is the maximum time that an offer waits before it is flushed, so that later
-	// offers with the same key can be merged into it. If zero, 2 ms.
+	// offers with the same key can be merged into it.
 	Interval time.Duration
 
 	// Registerer registers the queue's metrics. If nil, they are not registered.
@@ -54,19 +53,7 @@ type Queue[K comparable, V any] struct {
 }
 
 // New returns a queue. Only Poll and Flush remove items from it.
-func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
-	if o.Hash == nil || o.Merge == nil || o.Size == nil {
-		return nil, errors.New("async: Hash, Merge and Size are required")
-	}
-	if o.Capacity < 0 || o.Interval < 0 {
-		return nil, errors.New("async: Capacity and Interval cannot be negative")
-	}
-	if o.Capacity == 0 {
-		o.Capacity = 16384
-	}
-	if o.Interval == 0 {
-		o.Interval = 2 * time.Millisecond
-	}
+func New[K comparable, V any](o Options[K, V]) *Queue[K, V] {
 	q := &Queue[K, V]{o: o, wake: make(chan struct{}, 1)}
 	for i := range q.stripe {
 		q.stripe[i].queued = newTable[K, V]((o.Capacity + stripes - 1) / stripes)
@@ -76,7 +63,7 @@ func New[K comparable, V any](o Options[K, V]) (*Queue[K, V], error) {
 		Name: "edge_queue_depth",
 		Help: "Keys that wait to be counted.",
 	}, func() float64 { return float64(q.Len()) })
-	return q, nil
+	return q
 }
 
 // Offer queues v under k, or merges it into the value queued there. It returns the size of the value

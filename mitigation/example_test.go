@@ -16,16 +16,8 @@ func Example() {
 	lift := start
 	lift.Lifted = true
 
-	one, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	two, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	one := mitigation.New(mitigation.Options{})
+	two := mitigation.New(mitigation.Options{})
 	fmt.Println(one.Merge(start, now), one.Merge(lift, now))
 	fmt.Println(two.Merge(lift, now), two.Merge(start, now)) // the start arrives late and changes nothing
 

@@ -1,9 +1,9 @@
 package mitigation
 
 import (
+	"cmp"
 	"container/heap"
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -83,21 +83,11 @@ func (h *held) until() time.Time {
 }
 
 // New returns an empty table.
-func New(o Options) (*Table, error) {
-	if o.Size < 0 {
-		return nil, fmt.Errorf("mitigation: size %d is negative", o.Size)
-	}
-	if o.Size == 0 {
-		o.Size = 1 << 17
-	}
-	inPart := (o.Size + parts - 1) / parts
+func New(o Options) *Table {
+	inPart := (cmp.Or(o.Size, 1<<17) + parts - 1) / parts
 	t := &Table{size: parts * inPart, onEvict: func(counter.Key) {}, id: func(counter.Key) (none counter.ID) { return none }}
 	for i := range t.part {
-		part, err := lru.NewWithEvict(inPart, t.gone)
-		if err != nil {
-			return nil, fmt.Errorf("mitigation: %w", err)
-		}
-		t.part[i] = part
+		t.part[i], _ = lru.NewWithEvict(inPart, t.gone) // fails only if the size is not positive
 	}
 	f := promauto.With(o.Registerer)
 	t.evicted = f.NewCounter(prometheus.CounterOpts{
@@ -108,7 +98,7 @@ func New(o Options) (*Table, error) {
 		Name: "edge_mitigation_records",
 		Help: "Mitigation records in memory, including lifts, records that a lift ended, and records that have just ended.",
 	}, func() float64 { return float64(t.Len()) })
-	return t, nil
+	return t
 }
 
 func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *held] { return t.part[k[0]%parts] }

@@ -101,10 +101,7 @@ func newFakeShard() *fakeShard {
 func (s *fakeShard) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	server, err := shard.New(shard.Options{})
-	if err != nil {
-		panic(err)
-	}
+	server := shard.New(shard.Options{})
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.server, s.pipe = server, shard.NewPipe()

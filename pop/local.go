@@ -155,10 +155,7 @@ func (l *Local) startShards(n int) error {
 	var ctx context.Context
 	ctx, l.end = context.WithCancel(context.Background())
 	for range n {
-		server, err := shard.New(shard.Options{})
-		if err != nil {
-			return err
-		}
+		server := shard.New(shard.Options{})
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("pop: listening for a shard: %w", err)

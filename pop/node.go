@@ -109,9 +109,7 @@ func New(o Options) (*Node, error) {
 	if n.secret, err = counter.NewSecret(cmp.Or(o.Secret, rand.Text())); err != nil {
 		return nil, err
 	}
-	if n.table, err = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry}); err != nil {
-		return nil, err
-	}
+	n.table = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry})
 	if err := n.makePeers(keys); err != nil {
 		return nil, err
 	}
@@ -190,9 +188,7 @@ func (n *Node) makeShards() (err error) {
 		Now:        n.o.Now, Logger: n.o.Logger, Registerer: n.registry,
 	}
 	if len(o.Addrs) == 0 {
-		if n.inner, err = shard.New(shard.Options{Registerer: n.registry}); err != nil {
-			return err
-		}
+		n.inner = shard.New(shard.Options{Registerer: n.registry})
 		n.pipe = shard.NewPipe()
 		o.Own = n.pipe.Dial
 	}

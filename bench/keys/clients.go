@@ -105,7 +105,7 @@ func openBatches(addr string, fresh bool) (client, func()) {
 		makeKnown(addr)
 	}
 	b := &batches{reads: fresh, Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
-	return b, func() { _ = b.Close() }
+	return b, b.Close
 }
 
 // openWrites omits the reads of new keys, which take about half of memcached's time.
@@ -171,8 +171,7 @@ func (s *countingShard) Exchange(b *memcached.Batch) error {
 func openCounting(addr string, fresh bool) (client, func()) {
 	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"))
 	harness.Check(err)
-	table, err := mitigation.New(mitigation.Options{})
-	harness.Check(err)
+	table := mitigation.New(mitigation.Options{})
 	shard := &countingShard{Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
 	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []count.Shard{shard}, Logger: slog.New(slog.DiscardHandler)}, nil)
 	harness.Check(err)
@@ -186,7 +185,7 @@ func openCounting(addr string, fresh bool) (client, func()) {
 	return c, func() {
 		cancel()
 		running.Wait()
-		_ = shard.Close()
+		shard.Close()
 	}
 }
 

@@ -51,10 +51,7 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 
 // runShard runs a shard until ctx is done or a signal arrives.
 func runShard(ctx context.Context, out io.Writer, o shardServer) error {
-	server, err := shard.New(o.Options)
-	if err != nil {
-		return err
-	}
+	server := shard.New(o.Options)
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	ln, err := net.Listen("tcp", o.Listen)

@@ -23,10 +23,7 @@ import (
 // embedded starts a shard in the process and returns its address.
 func embedded(t testing.TB) string {
 	t.Helper()
-	s, err := shard.New(shard.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := shard.New(shard.Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

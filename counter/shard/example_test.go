@@ -12,11 +12,7 @@ import (
 
 // Any memcached client can use the server, here inside of the process and without a socket.
 func Example() {
-	server, err := shard.New(shard.Options{MaxBytes: 1 << 20})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	server := shard.New(shard.Options{MaxBytes: 1 << 20})
 	ctx, stop := context.WithCancel(context.Background())
 	pipe := shard.NewPipe()
 	done := make(chan error)

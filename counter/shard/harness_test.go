@@ -27,10 +27,7 @@ const patience = 2 * time.Minute
 // newServer returns a server that serves ln for the duration of the test.
 func newServer(t testing.TB, o shard.Options, ln net.Listener) *shard.Server {
 	t.Helper()
-	s, err := shard.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := shard.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
@@ -82,10 +79,7 @@ func (m settling) Run() int {
 }
 
 func serveUntilEOF() {
-	s, err := shard.New(shard.Options{})
-	if err != nil {
-		panic(err)
-	}
+	s := shard.New(shard.Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)

@@ -59,8 +59,6 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-const minMaxBytes = 64 << 10
-
 // A Server holds items in memory and serves them to memcached clients. It is safe for
 // concurrent use.
 type Server struct {
@@ -74,19 +72,13 @@ type Server struct {
 
 // New returns a Server without items. It starts no goroutine. For use in a synctest bubble, it
 // must be called in the bubble, because it starts the clock.
-func New(o Options) (*Server, error) {
+func New(o Options) *Server {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<20)
 	o.MaxConns = cmp.Or(o.MaxConns, 1024)
-	switch {
-	case o.MaxBytes < minMaxBytes:
-		return nil, fmt.Errorf("shard: MaxBytes %d is less than %d", o.MaxBytes, minMaxBytes)
-	case o.MaxConns < 0:
-		return nil, fmt.Errorf("shard: MaxConns %d is negative", o.MaxConns)
-	}
 	now := time.Now()
 	s := &Server{options: o, store: newStore(o.MaxBytes, now), start: now, instance: rand.Text()}
 	s.register(o.Registerer)
-	return s, nil
+	return s
 }
 
 // acceptPause is how long Serve waits when the process is out of file descriptors, until other

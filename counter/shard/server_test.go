@@ -27,10 +27,7 @@ func TestServeEndsWithItsConnections(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-			s, err := shard.New(shard.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := shard.New(shard.Options{})
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			ln := listen(t)
@@ -89,12 +86,9 @@ func TestServeWaitsForFileDescriptors(t *testing.T) {
 }
 
 func TestServeReportsAcceptErrors(t *testing.T) {
-	s, err := shard.New(shard.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := shard.New(shard.Options{})
 	broken := errors.New("broken")
-	err = s.Serve(context.Background(), &failingListener{shard.NewPipe(), []error{broken}})
+	err := s.Serve(context.Background(), &failingListener{shard.NewPipe(), []error{broken}})
 	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "shard: ") {
 		t.Errorf("Serve: %v, want shard: …: %v", err, broken)
 	}
@@ -132,10 +126,7 @@ func TestMaxConns(t *testing.T) {
 
 func TestServeConn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s, err := shard.New(shard.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := shard.New(shard.Options{})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		near, far := net.Pipe()
@@ -155,30 +146,6 @@ func TestLineTooLong(t *testing.T) {
 	c.send("incr k 1 noreply\r\nget " + strings.Repeat("k ", 1<<14))
 	if got, want := c.line(), "CLIENT_ERROR line too long\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestOptions(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		o    shard.Options
-		want string // in the error
-	}{
-		{"zero", shard.Options{}, ""},
-		{"least memory", shard.Options{MaxBytes: 64 << 10}, ""},
-		{"less than the least memory", shard.Options{MaxBytes: 64<<10 - 1}, "MaxBytes 65535"},
-		{"negative memory", shard.Options{MaxBytes: -1}, "MaxBytes -1"},
-		{"negative connections", shard.Options{MaxConns: -1}, "MaxConns -1"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := shard.New(tt.o)
-			switch {
-			case tt.want == "" && err != nil:
-				t.Errorf("New(%+v): %v", tt.o, err)
-			case tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "shard: "+tt.want)):
-				t.Errorf("New(%+v): %v, want shard: %s…", tt.o, err, tt.want)
-			}
-		})
 	}
 }
 

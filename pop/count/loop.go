@@ -75,13 +75,11 @@ func (c *Loop) CountedAlone() (limits int) {
 // New returns a Loop, which counts nothing until Run is called. The loop calls started for each
 // mitigation that starts, with the rule that was exceeded, and counted with how much a rule counts.
 func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
-	if o, err = o.withDefaults(); err != nil {
-		return nil, err
-	}
+	o = o.withDefaults()
 	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), asks: make(chan func()), refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, flaps: map[counter.Key]*flap{}}
-	c.queue, err = async.New(async.Options[arrival, offered]{
+	c.queue = async.New(async.Options[arrival, offered]{
 		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
 		Merge: func(queued *offered, more offered) {
 			queued.rule, queued.sample = more.rule, more.sample
@@ -93,9 +91,6 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 		Interval:   o.Interval,
 		Registerer: o.Registerer,
 	})
-	if err != nil {
-		return nil, err
-	}
 	c.seen = &placement{ring: new(ring.Ring[*lane])}
 	c.placed.Store(c.seen)
 	if err := c.SetShards(o.Shards); err != nil {

@@ -43,10 +43,7 @@ func newBench(tb testing.TB, text string, tracked int, shards ...count.Shard) *b
 		tb.Fatal(err)
 	}
 	b.rule = rules.Rules()[0]
-	table, err := mitigation.New(mitigation.Options{Size: 1024})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{Size: 1024})
 	if b.secret, err = counter.NewSecret("a secret of the memory"); err != nil {
 		tb.Fatal(err)
 	}

@@ -18,10 +18,7 @@ func TestOtherKeysDoNotHideNearKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	now := time.Unix(6000, 0)
 	c, err := New(Options{
 		Rules: rules, Table: table, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),

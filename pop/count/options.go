@@ -2,8 +2,6 @@ package count
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -80,16 +78,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-func (o Options) withDefaults() (Options, error) {
-	if o.Table == nil || o.Rules == nil {
-		return o, errors.New("count: Table and Rules are required")
-	}
-	if min(o.Queue, o.TrackedKeys) < 0 || min(o.Interval, o.Drain, o.Refresh) < 0 {
-		return o, errors.New("count: Queue, TrackedKeys, Interval, Drain and Refresh cannot be negative")
-	}
-	if o.Client.IPv4 < 0 || o.Client.IPv4 > 32 || o.Client.IPv6 < 0 || o.Client.IPv6 > 128 {
-		return o, fmt.Errorf("count: a client cannot be an IPv4 /%d or an IPv6 /%d", o.Client.IPv4, o.Client.IPv6)
-	}
+func (o Options) withDefaults() Options {
+	o.Queue = cmp.Or(o.Queue, 1<<14)
 	o.Interval = cmp.Or(o.Interval, 2*time.Millisecond)
 	o.TrackedKeys = cmp.Or(o.TrackedKeys, 1<<18)
 	o.Drain = cmp.Or(o.Drain, 2*time.Second)
@@ -106,5 +96,5 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Publish == nil {
 		o.Publish = func(mitigation.Record) {}
 	}
-	return o, nil
+	return o
 }

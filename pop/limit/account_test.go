@@ -127,10 +127,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 	var sound []*memcached.Client
 	var troubled []*troubledShard // two clients per shard
 	for i := range shards {
-		server, err := shard.New(shard.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := shard.New(shard.Options{})
 		pipe := shard.NewPipe()
 		serving.Go(func() { _ = server.Serve(ctx, pipe) })
 		s := memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: pipe.Dial})
@@ -149,10 +146,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		sets, limits = append(sets, set), append(limits, set.Rules()[0].Limits[0].Counted())
 	}
 	limits = append(limits, sets[0].Rules()[0].Limits[1].Counted())
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	registry := prometheus.NewRegistry()
 	l, err := limit.New(limit.Options{
 		Secret: secret, Rules: sets[0], Table: table, Registerer: registry, Logger: slog.New(slog.DiscardHandler),

@@ -18,10 +18,7 @@ import (
 // A node whose shards are all down counts alone, logs that once, and recovers.
 func TestCountingAlone(t *testing.T) {
 	m := harness.StartMemcached(t)
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	reg, log := prometheus.NewRegistry(), new(lines)
 	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 	defer s.Close()

@@ -31,10 +31,7 @@ var closedRule = strings.Replace(oneRule, "characteristics", "on_failure: closed
 
 func newLimiter(tb testing.TB, rules string, shards ...count.Shard) (*limit.Limiter, *mitigation.Table, counter.Secret) {
 	tb.Helper()
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	secret, err := counter.NewSecret("a secret of the benchmarks")
 	if err != nil {
 		tb.Fatal(err)

@@ -19,10 +19,7 @@ import (
 func TestNodeUsesItsOwnClock(t *testing.T) {
 	const ahead = 45 * time.Second
 	bubble.Test(t, func(t *testing.T) {
-		table, err := mitigation.New(mitigation.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := mitigation.New(mitigation.Options{})
 		clock := func() time.Time { return time.Now().Add(ahead) }
 		var record mitigation.Record
 		l, err := limit.New(limit.Options{

@@ -29,10 +29,7 @@ func TestBurstIsRefusedBeforeItIsCounted(t *testing.T) {
 		{"limits: [{threshold: 500, period: 1h}, {threshold: 20, period: 1s}]", 21},
 		{"on_failure: open, limits: [{threshold: 50, period: 1m}]", 51},
 	} {
-		table, err := mitigation.New(mitigation.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := mitigation.New(mitigation.Options{})
 		var published []mitigation.Record
 		l, err := limit.New(limit.Options{
 			Rules: parse(t, "rules: [{id: all, characteristics: [ip], mitigation_timeout: 1m, "+tt.rule+"}]"), Table: table, Logger: slog.New(slog.DiscardHandler),
@@ -62,10 +59,7 @@ func TestBurstIsRefusedBeforeItIsCounted(t *testing.T) {
 // Flushed requests count together with waiting ones.
 func TestBurstAfterOtherRequests(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	l, err := limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]"), Table: table, Logger: slog.New(slog.DiscardHandler),
 		Shards: []count.Shard{mapShard{values: map[counter.Item]uint64{}}}, Now: func() time.Time { return now },

@@ -20,11 +20,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	table := mitigation.New(mitigation.Options{})
 	l, err := limit.New(limit.Options{Rules: rules, Table: table, Logger: slog.New(slog.DiscardHandler)}, nil)
 	if err != nil {
 		fmt.Println(err)

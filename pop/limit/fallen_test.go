@@ -21,10 +21,7 @@ func TestRestartedShardIsNoticed(t *testing.T) {
 	for _, subWindows := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d sub-windows", subWindows), func(t *testing.T) {
 			m := harness.StartMemcached(t)
-			table, err := mitigation.New(mitigation.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := mitigation.New(mitigation.Options{})
 			reg := prometheus.NewRegistry()
 			s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()

@@ -43,9 +43,7 @@ func startSingle(t *testing.T, rules string, set func(*limit.Options, *mitigatio
 	t.Helper()
 	a := &single{reg: prometheus.NewRegistry()}
 	var err error
-	if a.server, err = shard.New(shard.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	a.server = shard.New(shard.Options{})
 	a.pipe = shard.NewPipe()
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
@@ -64,9 +62,7 @@ func startSingle(t *testing.T, rules string, set func(*limit.Options, *mitigatio
 	if set != nil {
 		set(&o, &mo)
 	}
-	if a.table, err = mitigation.New(mo); err != nil {
-		t.Fatal(err)
-	}
+	a.table = mitigation.New(mo)
 	o.Table = a.table
 	if a.Limiter, err = limit.New(o, nil); err != nil {
 		t.Fatal(err)

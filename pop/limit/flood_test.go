@@ -38,10 +38,7 @@ func TestShardGoesOutDuringFlood(t *testing.T) {
 		defer flooded.Close()
 		other := memcached.New("other:11211", memcached.Options{Dial: a.pipe.Dial})
 		defer other.Close()
-		table, err := mitigation.New(mitigation.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := mitigation.New(mitigation.Options{})
 		l, err := limit.New(limit.Options{
 			Secret: a.secret, Rules: a.Rules(), Table: table, Shards: []count.Shard{flooded, other},
 			Queue: 1 << 17, TrackedKeys: 1024,

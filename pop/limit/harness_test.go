@@ -50,10 +50,7 @@ type testShard struct {
 }
 
 func (s *testShard) start(running *sync.WaitGroup) {
-	server, err := shard.New(shard.Options{})
-	if err != nil {
-		panic(err)
-	}
+	server := shard.New(shard.Options{})
 	var ctx context.Context
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +117,7 @@ func startPop(tb testing.TB, limiters, shards int, peers bool, rules string) *te
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(context.Background())
 	for i := range limiters {
-		table, err := mitigation.New(mitigation.Options{Size: 1024})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		table := mitigation.New(mitigation.Options{Size: 1024})
 		registry := prometheus.NewRegistry()
 		p.registries = append(p.registries, registry)
 		o := limit.Options{

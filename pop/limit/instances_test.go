@@ -114,11 +114,9 @@ type counting struct {
 
 func countAt(t *testing.T, addr string, clients uint32) *counting {
 	t.Helper()
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	c := &counting{t: t, reg: prometheus.NewRegistry(), clients: clients}
+	var err error
 	c.metrics = memcached.NewMetrics(c.reg)
 	c.Limiter, err = limit.New(limit.Options{
 		Rules: parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h}]}]"),

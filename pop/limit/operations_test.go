@@ -32,20 +32,14 @@ func (s *countedShard) Exchange(b *memcached.Batch) error {
 // Sub-windows need no more increments and reads than whole windows.
 func TestSubWindowsCostNoOperation(t *testing.T) {
 	operations := func(subWindows string) string {
-		server, err := shard.New(shard.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := shard.New(shard.Options{})
 		ctx, cancel := context.WithCancel(context.Background())
 		pipe := shard.NewPipe()
 		var serving sync.WaitGroup
 		serving.Go(func() { _ = server.Serve(ctx, pipe) })
 		defer serving.Wait()
 		defer cancel()
-		table, err := mitigation.New(mitigation.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := mitigation.New(mitigation.Options{})
 		client := memcached.New("s:11211", memcached.Options{Dial: pipe.Dial, Timeout: 10 * time.Second})
 		defer client.Close()
 		s := &countedShard{Shard: client}
@@ -106,10 +100,7 @@ func (s mapShard) Exchange(b *memcached.Batch) error {
 func BenchmarkCounting(b *testing.B) {
 	for _, subWindows := range []string{"1", "auto"} {
 		b.Run(subWindows, func(b *testing.B) {
-			table, err := mitigation.New(mitigation.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			table := mitigation.New(mitigation.Options{})
 			now := time.Unix(1_800_000_000, 0)
 			l, err := limit.New(limit.Options{
 				Rules: parse(b, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 96, period: 12s, sub_windows: %s}]}]", subWindows)),

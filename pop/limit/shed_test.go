@@ -55,9 +55,7 @@ func newSteppedPop(t testing.TB, rules string, nodes int) (pop []*stepped) {
 	for range nodes {
 		s := &stepped{shard: &tallied{Shard: p.clients(0)[0]}, now: time.Unix(6000, 0)}
 		var err error
-		if s.table, err = mitigation.New(mitigation.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		s.table = mitigation.New(mitigation.Options{})
 		s.Limiter, err = limit.New(limit.Options{
 			Rules: parse(t, rules), Table: s.table, Shards: []count.Shard{s.shard}, Now: func() time.Time { return s.now },
 			Nodes: func() int { return nodes }, Logger: slog.New(slog.DiscardHandler),

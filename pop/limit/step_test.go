@@ -24,10 +24,7 @@ func steppedPop(t *testing.T, n int, clock func() time.Time, log io.Writer, rule
 	p.shards[0].start(&running)
 	t.Cleanup(func() { p.shards[0].kill(); running.Wait() })
 	for i := range n {
-		table, err := mitigation.New(mitigation.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := mitigation.New(mitigation.Options{})
 		l, err := limit.New(limit.Options{
 			Node: mitigation.NodeID(i + 1), Rules: parse(t, rules), Table: table, Shards: p.clients(0), Now: clock,
 			Logger: slog.New(slog.NewTextHandler(log, nil)),

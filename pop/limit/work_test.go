@@ -221,10 +221,7 @@ func shardThatStalls(timeout time.Duration, metrics *memcached.Metrics) *memcach
 
 // If two active records have the same action, the one that ends last decides, then the first rule in the files.
 func TestWhichRecordDecides(t *testing.T) {
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	l, err := limit.New(limit.Options{Table: table, Rules: parse(t, `
 rules:
   - {id: path, characteristics: [ip, path], limits: [{threshold: 5, period: 1m}]}

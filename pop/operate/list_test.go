@@ -25,9 +25,7 @@ func withMitigations(t testing.TB, many int) *operate.Operator {
 	if o.Secret, err = counter.NewSecret("sixteen bytes or more"); err != nil {
 		t.Fatal(err)
 	}
-	if o.Table, err = mitigation.New(mitigation.Options{Size: 1 << 17}); err != nil {
-		t.Fatal(err)
-	}
+	o.Table = mitigation.New(mitigation.Options{Size: 1 << 17})
 	l, err := limit.New(o, nil)
 	if err != nil {
 		t.Fatal(err)

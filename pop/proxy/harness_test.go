@@ -43,10 +43,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := mitigation.New(mitigation.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := mitigation.New(mitigation.Options{})
 	secret, err := counter.NewSecret("a secret of the proxy's tests")
 	if err != nil {
 		t.Fatal(err)
