@@ -1,8 +1,6 @@
 package pop
 
 import (
-	"errors"
-	"io/fs"
 	"strconv"
 
 	"github.com/edgelimit/edge/pop/decision"
@@ -29,12 +27,8 @@ func (n *Node) openDecisionLog() error {
 	if n.decisions == nil {
 		return nil
 	}
-	err := n.decisions.Open()
-	if err == nil {
-		return nil
+	if err := n.decisions.Open(); err != nil {
+		return &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error()}
 	}
-	if named := new(fs.PathError); errors.As(err, &named) {
-		err = named.Err // the error of the setting already has the file
-	}
-	return &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error(), Hint: "the node must be able to write this file, and to rename it when it is full"}
+	return nil
 }

@@ -20,7 +20,6 @@ const (
 	Absent                 // not done: the item does not exist, or exists where it must not
 	Refused                // not done: the shard answered with an error
 	Unknown                // sent without an answer: it must not be sent again
-	outcomes
 )
 
 // An Increment adds Delta to a counter. If Make is set, the counter is created first if it does not

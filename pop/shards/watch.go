@@ -143,14 +143,6 @@ func (w *Watch) replace(addrs []string) {
 	w.follow()
 }
 
-// addrs returns the addresses of shards.
-func addrs(shards []*memcached.Client) (all []string) {
-	for _, s := range shards {
-		all = append(all, s.Addr())
-	}
-	return all
-}
-
 // all returns the shards.
 func (w *Watch) all() []*memcached.Client {
 	w.mu.Lock()
@@ -205,7 +197,7 @@ func (w *Watch) follow() {
 		all[i] = s
 	}
 	if err := w.o.Set(all, out...); err != nil {
-		w.o.Logger.Error("cannot change the ring", "shards", addrs(shards), "out", out, "err", err)
+		w.o.Logger.Error("cannot change the ring", "shards", len(shards), "out", out, "err", err)
 		return
 	}
 	if before != nil {
