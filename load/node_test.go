@@ -78,8 +78,8 @@ func TestNodesHaveNoFaults(t *testing.T) {
 		}
 		o := analysis.PoPOptions{
 			Nodes: rapid.IntRange(1, 3).Draw(t, "nodes"),
-			Lag:  time.Duration(rapid.SampledFrom([]int{0, 0, 2, 30}).Draw(t, "lag in ms")) * time.Millisecond,
-			Skew: time.Duration(rapid.SampledFrom([]int{0, 4}).Draw(t, "skew in ms")) * time.Millisecond,
+			Lag:   time.Duration(rapid.SampledFrom([]int{0, 0, 2, 30}).Draw(t, "lag in ms")) * time.Millisecond,
+			Skew:  time.Duration(rapid.SampledFrom([]int{0, 4}).Draw(t, "skew in ms")) * time.Millisecond,
 		}
 		s, at := newSender(t, o, rules, time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)), time.Duration(0)
 		gaps := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 7, 50, 50, 150, 400, 900}), 50, 250).Draw(t, "gaps in ms")

@@ -41,7 +41,7 @@ func (n *Node) noteClock(offset time.Duration) {
 	}
 	text := ""
 	if offset.Abs() > shortest/clockShare {
-		text = fmt.Sprintf("this node's clock is ahead of those of its peers by %v, too much for periods of %v: synchronize it", offset, shortest)
+		text = fmt.Sprintf("this node's clock differs by %v from those of its peers, too much for limits with a period of %v: synchronize it", offset.Abs(), shortest)
 	}
 	n.notices.note(problemClock, text)
 }

@@ -140,8 +140,11 @@ func (n *Node) ReceiveStatus(from string, text []byte) {
 		return
 	}
 	n.shards.MergeDrains(s.Drains)
-	ours := n.status()
+	ours, known := n.status(), n.nodes()
 	ask := n.peerTable.Received(from, &s, &ours, n.table.Full(), now)
+	if n.nodes() > known {
+		n.noteNodes()
+	}
 	if ask {
 		digest := n.table.Digest()
 		n.peers.SendTo(from, digest.Append([]byte{messageDigest}))

@@ -97,7 +97,7 @@ func New(o Options) (*Node, error) {
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	n.headers = newHeaders(n.registry)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)
-	n.files = &files{o: o, reloads: newReloads(n.registry), tokens: &n.tokens, nodes: n.nodes, setRules: func(set *rule.Set) { n.limiter.SetRules(set) }, setKeys: func(keys [][]byte) error { return n.gossip.SetKeys(keys) }}
+	n.files = &files{o: o, reloads: newReloads(n.registry), tokens: &n.tokens, nodes: n.nodes, setRules: n.setRules, setKeys: func(keys [][]byte) error { return n.gossip.SetKeys(keys) }}
 	rules, keys, err := n.files.load()
 	if err != nil {
 		return nil, err
@@ -323,9 +323,6 @@ func (n *Node) readiness() (detail []string, err error) {
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
 		detail = append(detail, fmt.Sprintf("counting is behind by %v; keys that wait for a shard: %d", oldest.Round(100*time.Millisecond), keys))
 	}
-	if limits := n.limiter.CountedAlone(); limits > 0 {
-		detail = append(detail, fmt.Sprintf("limits that each node counts alone, because their sub-windows do not fit %d nodes: %d", n.nodes(), limits))
-	}
 	return append(detail, n.notices.details()...), nil
 }
 
@@ -343,6 +340,12 @@ func (n *Node) SetRules(set *rule.Set) error {
 	if err := n.o.checkRules(set, n.nodes()); err != nil {
 		return err
 	}
-	n.limiter.SetRules(set)
+	n.setRules(set)
 	return nil
+}
+
+// setRules replaces the rules by set, which has been checked.
+func (n *Node) setRules(set *rule.Set) {
+	n.limiter.SetRules(set)
+	n.noteNodes()
 }

@@ -21,6 +21,8 @@ const (
 	problemNoShard      = "no_live_shard"
 	problemNameConflict = "same_name"
 	problemClock        = "clock"
+	problemMaxNodes     = "max_nodes"
+	problemSubWindows   = "sub_windows"
 )
 
 // noticePause is the minimum time between two warnings about a problem, because clients can cause and end some
@@ -49,7 +51,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 		Name: "edge_surroundings_problem",
 		Help: "1 while the node has this problem with proxies, peers or shards; its log and /readyz describe it.",
 	}, []string{"problem"})}
-	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock) {
+	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}
@@ -106,4 +108,20 @@ func (n *Node) joined(addr string, err error) {
 	if n.o.Now().Sub(n.start) >= joinPatience {
 		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes have the same gossip key (%v)", addr, err))
 	}
+}
+
+// noteNodes records whether the PoP has more nodes than this node's settings, or the sub-windows of its rules, allow
+// for. The number of nodes only grows.
+func (n *Node) noteNodes() {
+	few, split := "", ""
+	nodes := n.nodes()
+	limits, alone := n.limiter.SubWindows()
+	if limits > 0 && nodes > n.o.MaxNodes {
+		few = fmt.Sprintf("the PoP has %d nodes but max-nodes is %d, so sub-windows may overflow when a node starts: set max-nodes to at least %[1]d on every node", nodes, n.o.MaxNodes)
+	}
+	if alone > 0 {
+		split = fmt.Sprintf("limits that each node counts alone, because they have too many sub-windows for %d nodes: %d", nodes, alone)
+	}
+	n.notices.note(problemMaxNodes, few)
+	n.notices.note(problemSubWindows, split)
 }

@@ -147,8 +147,8 @@ func TestReceiveAge(t *testing.T) {
 // packed has a limit with as many sub-windows as 128 nodes can count in.
 const packed = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m, sub_windows: 6}]}]"
 
-// A node shows operators that the PoP has more nodes than the sub-windows of its limits allow. Without sub-windows it
-// shows nothing.
+// A node shows operators that the PoP has more nodes than max-nodes, or than the sub-windows of its limits allow.
+// Without sub-windows it shows nothing.
 func TestReadinessWithManyNodes(t *testing.T) {
 	watched := func(o *pop.Options) {
 		ofTwo(o)
@@ -160,8 +160,10 @@ func TestReadinessWithManyNodes(t *testing.T) {
 		nodes int
 		want  string
 	}{
-		{128, "ok\n"},
-		{129, "ok\nlimits that each node counts alone, because their sub-windows do not fit 129 nodes: 1\n"},
+		{16, "ok\n"},
+		{17, "ok\nthe PoP has 17 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 17 on every node\n"},
+		{129, "ok\nlimits that each node counts alone, because they have too many sub-windows for 129 nodes: 1\n" +
+			"the PoP has 129 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 129 on every node\n"},
 	} {
 		for i := range step.nodes - 1 {
 			for _, n := range []*pop.Node{crowded, whole} {

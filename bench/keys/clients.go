@@ -105,7 +105,7 @@ func openBatches(addr string, fresh bool) (client, func()) {
 		makeKnown(addr)
 	}
 	b := &batches{reads: fresh, Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
-	return b, b.Close
+	return b, func() { _ = b.Close() }
 }
 
 // openWrites omits the reads of new keys, which take about half of memcached's time.

@@ -60,16 +60,17 @@ type rules struct {
 	packed   [counter.MaxFields + 1]int // number of limits, by sub-windows
 }
 
-// CountedAlone returns how many limits each node counts alone because the PoP has too many nodes for their
-// sub-windows.
-func (c *Loop) CountedAlone() (limits int) {
+// SubWindows returns how many limits have sub-windows, and how many of these each node counts alone because the
+// PoP has too many nodes for them.
+func (c *Loop) SubWindows() (limits, alone int) {
 	rules, nodes := c.rules.Load(), c.o.Nodes()
 	for fields, n := range rules.packed {
+		limits += n
 		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MostNodes() {
-			limits += n
+			alone += n
 		}
 	}
-	return limits
+	return limits, alone
 }
 
 // New returns a Loop, which counts nothing until Run is called. The loop calls started for each

@@ -84,7 +84,8 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		return age.Seconds()
 	})
 	gauge("edge_limits_counted_alone", "Limits that each node counts alone because the PoP has too many nodes for their sub-windows.", func() float64 {
-		return float64(c.CountedAlone())
+		_, alone := c.SubWindows()
+		return float64(alone)
 	})
 	return m
 }

@@ -61,14 +61,14 @@ func TestBlock(t *testing.T) {
 // A refusal has an ID, which is the key's: in its header, in the access log, and in the body where the rule
 // asks for it. The body is as long as its head says, of whatever length the values are.
 func TestRefusalID(t *testing.T) {
-	p, log := newProxy(t, block("block", `, response: {content_type: text/html, body: '<p>{id} {retry_after} {{id}} {other}'}`),
+	p, log := newProxy(t, block("block", `, response: {content_type: text/html, body: '<p>{id} {retry_after} {{other}} {other}'}`),
 		serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog, o.Trusted = o.Logger, []netip.Prefix{localhost} })
 	url := serve(t, p).URL
 	c := client(t)
 	for addr, wantID := range map[string]string{"203.0.113.9": "hbe4-mxcj", "2001:db8::9": "xmfp-nmjc"} {
 		resp, body := exceed(t, c, func() *http.Request { return newRequest(t, "GET", url, nil, "X-Forwarded-For", addr) })
 		id := resp.Header.Get("Refusal-Id")
-		if want := "<p>" + id + " " + resp.Header.Get("Retry-After") + " {{id}} {other}"; body != want || resp.ContentLength != int64(len(want)) {
+		if want := "<p>" + id + " " + resp.Header.Get("Retry-After") + " {{other}} {other}"; body != want || resp.ContentLength != int64(len(want)) {
 			t.Errorf("%s: body %q of %d bytes, want %q", addr, body, resp.ContentLength, want)
 		}
 		if id != wantID {
@@ -81,7 +81,7 @@ func TestRefusalID(t *testing.T) {
 		t.Errorf("a line of a request that passed has an ID:\n%s", log)
 	}
 	head, body := do(t, c, newRequest(t, "HEAD", url, nil, "X-Forwarded-For", "203.0.113.9"))
-	if want := int64(len("<p>7kq2-m9xd " + head.Header.Get("Retry-After") + " {{id}} {other}")); body != "" || head.ContentLength != want {
+	if want := int64(len("<p>7kq2-m9xd " + head.Header.Get("Retry-After") + " {{other}} {other}")); body != "" || head.ContentLength != want {
 		t.Errorf("HEAD: body %q of %d bytes, want none of %d", body, head.ContentLength, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -62,9 +63,10 @@ func Read(paths ...string) (Contents, error) {
 	return all.contents()
 }
 
-// readFile reads a regular file. A named pipe would block a node for as long as nobody writes to it.
+// readFile reads a regular file, or one in /dev, such as /dev/stdin. Another named pipe would block a node for as
+// long as nobody writes to it.
 func readFile(name string) ([]byte, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") {
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
 	return os.ReadFile(name)
