@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/golden"
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // object is a JSON object; its keys are written in order.
@@ -31,6 +32,22 @@ func TestOpenAPI(t *testing.T) {
 	for i := range routes {
 		if path := strings.ReplaceAll(routes[i].path, "{key}", "KEY"); !strings.Contains(string(page), "`"+path+"`") {
 			t.Errorf("docs/api.md does not tell of %s", path)
+		}
+	}
+}
+
+// The description lists all actions that rules can have.
+func TestActions(t *testing.T) {
+	var names []string
+	for a := rule.Log; a <= rule.Close; a++ {
+		names = append(names, a.String())
+	}
+	slices.Sort(names)
+	for _, of := range []reflect.Type{reflect.TypeFor[Rule](), reflect.TypeFor[Mitigation]()} {
+		field, _ := of.FieldByName("Action")
+		listed := strings.Split(field.Tag.Get("enum"), ",")
+		if slices.Sort(listed); !slices.Equal(listed, names) {
+			t.Errorf("%v: the actions are %v, want %v", of, listed, names)
 		}
 	}
 }
