@@ -43,7 +43,7 @@ const (
 type watch struct {
 	all     TimelineCollector
 	clients map[netip.Addr]*watched
-	forgot  bool
+	trimmed bool
 }
 
 type watched struct {
@@ -65,7 +65,7 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		if len(w.clients) == watchedClients {
 			w.forget()
 		}
-		c = &watched{name: name(), line: TimelineCollector{most: stepsOfClients}, late: w.forgot}
+		c = &watched{name: name(), line: TimelineCollector{most: stepsOfClients}, late: w.trimmed}
 		w.clients[client] = c
 	}
 	c.requests++
@@ -96,7 +96,7 @@ func (w *watch) forget() {
 			delete(w.clients, client)
 		}
 	}
-	w.forgot = true
+	w.trimmed = true
 }
 
 // report returns the results.
@@ -129,7 +129,7 @@ func (w *watch) report(name func(string) string) *Clients {
 // plot returns them as strips.
 func (c *Clients) plot() page.Block {
 	s := page.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
-		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the fuller the colour, the more requests"}
+		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the fuller the color, the more requests"}
 	for _, t := range c.Top {
 		row := page.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}
 		if t.Partial {

@@ -14,7 +14,7 @@ import (
 )
 
 // A PoP that defers the requests of cold keys decides, counts and mitigates like one that counts each request
-// at once.
+// immediately.
 func TestDeferredRequests(t *testing.T) {
 	dir := t.TempDir()
 	clients := []byte{1, 1, 2, 8, 9}
@@ -59,7 +59,7 @@ func TestDeferredRequests(t *testing.T) {
 			slices.Sort(mitigated[i]) // keys that are counted together have no fixed order
 		}
 		if diff := cmp.Diff(mitigated[1], mitigated[0]); diff != "" {
-			t.Errorf("mitigations (-at once +deferred):\n%s", diff)
+			t.Errorf("mitigations (-immediate +deferred):\n%s", diff)
 		}
 		for _, r := range set.Rules() {
 			if got, want := pops[0].countedBy(r), pops[1].countedBy(r); got != want {

@@ -149,8 +149,8 @@ type Change struct {
 	Requests uint64 `json:"requests"`
 	Clients  int    `json:"clients"` // clients with such requests
 
-	// Only is the number of these clients of which the other rules refuse no request. The other clients are
-	// refused by both, but with different requests.
+	// Only is the number of these clients that the other rules never refuse. Both sets of rules refuse the
+	// others, but different requests of theirs.
 	Only int `json:"clients_only_here"`
 
 	First      *time.Time   `json:"first,omitempty"`
@@ -201,7 +201,7 @@ func (c *change) report(o ComparisonOptions) Change {
 // Check returns an error if more than MaxNewlyRefused requests are newly refused.
 func (r *Comparison) Check() error {
 	if most := r.MaxNewlyRefused; most != nil && r.NewlyRefused.Requests > *most {
-		return fmt.Errorf("analysis: %d requests are newly refused, at most %d may be", r.NewlyRefused.Requests, *most)
+		return fmt.Errorf("analysis: %d requests are newly refused: the maximum is %d", r.NewlyRefused.Requests, *most)
 	}
 	return nil
 }

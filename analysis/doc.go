@@ -4,10 +4,10 @@
 // # Enforcement
 //
 // An [Enforcer] plays a log through simulated PoPs: nodes that match, decide, count and mitigate with the
-// packages of real nodes, on a virtual clock, with shards in memory. A single node that knows everything at
-// once needs neither: its keys are distributed over all cores and counted in a table, with the same matching,
+// packages of real nodes, on a virtual clock, with shards in memory. A single node that knows everything
+// immediately needs neither: its keys are distributed over all cores and counted in a table, with the same matching,
 // keys and limits. A test checks that it decides like the simulated node. There is feedback: refused requests
-// are not counted. The correct decisions are those of a PoP that counts exactly and at once: at the time t of a
+// are not counted. The correct decisions are those of a PoP that counts exactly and immediately: at the time t of a
 // request, more than the threshold of the requests that it has counted lie in (t−P, t]. It then mitigates the
 // key until the rule's timeout is over and no more than the threshold are left.
 //

@@ -18,7 +18,7 @@ type EnforcementOptions struct {
 
 	ReportOptions
 
-	// Detail collects the data of plots: the peaks of keys, and over time the clients with the most refusals.
+	// Detail collects data for plots: the peaks of keys, and the requests of the most refused clients over time.
 	// It needs memory for each key, and bounded memory for clients.
 	Detail bool
 }
@@ -34,12 +34,12 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 // PoPs side by side, each a step closer to Options.PoP:
 //
 //   - exact: a node that counts by an exact sliding log;
-//   - estimate: a node that estimates as real ones do, and knows everything at once;
+//   - estimate: a node that estimates as real ones do, and knows everything immediately;
 //   - lag: all nodes and shards, with their lag and skew;
 //   - failure: the same, with failing shards.
 //
 // The report shows the decisions of the last one. If its decision differs from the exact one, the cause is the
-// first step from which on all of them differ. Each PoP has its own mitigations: if one of them refuses a
+// first step from which all later ones differ, too. Each PoP has its own mitigations: if one of them refuses a
 // request earlier, it counts differently from then on.
 //
 // The methods of an Enforcer must not be called concurrently. It runs goroutines from the first Add until

@@ -47,13 +47,13 @@ type PoPReport struct {
 	Losses []string `json:"losses,omitempty"` // in the format of ParseLoss
 }
 
-// simplest reports whether the PoP is one node that knows everything at once and loses nothing.
+// simplest reports whether the PoP is one node that knows everything immediately and loses nothing.
 func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p.Losses) == 0 }
 
 // String returns a description of the PoP.
 func (p PoPReport) String() string {
 	if p.simplest() {
-		return "One node decides and knows every count at once."
+		return "One node decides and knows every count immediately."
 	}
 	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", page.Count(p.Nodes, "node"), page.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
 	if len(p.Losses) > 0 {
@@ -87,7 +87,7 @@ type RuleEnforcement struct {
 	Shares []Share      `json:"shares,omitempty"`
 	Peaks  []LimitPeaks `json:"peaks,omitempty"`
 
-	// Mitigations are counted per key: mitigations that several nodes start at once count as one.
+	// Mitigations are counted per key: mitigations that several nodes start at the same time count as one.
 	Mitigations int                `json:"mitigations"`
 	Mitigated   MitigationDuration `json:"mitigated"`
 
@@ -100,8 +100,8 @@ type RuleEnforcement struct {
 	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, but not here
 }
 
-// Bystanders are clients that a rule refused because of a key that they share, although none of them exceeded a
-// limit of a rule with keys of single clients in the whole log, by the estimate of all requests that it sent.
+// Bystanders are clients that a rule refused because of a key that they share, although the estimate over all of
+// a client's requests never exceeded, in the whole log, a limit of a rule whose keys belong to single clients.
 type Bystanders struct {
 	Requests uint64 `json:"requests"` // refused requests
 	Clients  int    `json:"clients"`

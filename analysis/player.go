@@ -135,7 +135,7 @@ func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
 	return newPlayer(client, fields, lists)
 }
 
-// instant adds PoPs that know everything at once and share the requests of the log. They write their decisions
+// instant adds PoPs that know everything immediately and share the requests of the log. They write their decisions
 // from the ith on, the exact ones first if exact is set.
 func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
 	for owner := range p.owners {

@@ -79,7 +79,7 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	return o, nil
 }
 
-// isInstant reports whether the PoP knows everything at once, so that an instantPoP suffices.
+// isInstant reports whether the PoP knows everything immediately, so that an instantPoP suffices.
 func (o PoPOptions) isInstant() bool { return o.Nodes == 1 && o.Lag == 0 && len(o.Losses) == 0 }
 
 // report describes o for the report.
@@ -205,7 +205,7 @@ func (s *Simulation) queue(rules *rule.Set) int {
 func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now + n.ahead) }
 
 // Decide sends a request to one of the nodes, and returns that node's decision. A request that
-// is older than the previous one is treated as simultaneous with it. The origin answers at once,
+// is older than the previous one is treated as simultaneous with it. The origin answers immediately,
 // with the status in the log. Decide does not retain e.
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := address(e)

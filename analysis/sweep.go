@@ -123,7 +123,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 }
 
 // A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass. Each cell of the grid
-// is a separate rule with one limit, on one node that knows everything at once: requests that pass are counted,
+// is a separate rule with one limit, on one node that knows everything immediately: requests that pass are counted,
 // a request that exceeds the threshold starts a mitigation, and requests until its end are refused. The methods
 // of a Sweep must not be called concurrently. It runs goroutines from the first Add until Report.
 //

@@ -18,7 +18,7 @@ import (
 )
 
 // office is a log of 2000 clients. Most send a few requests, 200 send seven once, and 20 send fifteen at a time
-// once. Of three machines each sends more than the previous one.
+// once. Each of three machines sends more than the previous one.
 func office() (log []accesslog.Entry) {
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := float64(time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC).Unix())

@@ -24,7 +24,7 @@ func TestTruth(t *testing.T) {
 	}
 	entries := slices.Concat(
 		mark(requestsOf("7", 15, 0, 10*time.Millisecond)), // the 11th exceeds the limit and passes
-		requestsOf("7", 3, time.Second, time.Millisecond), // a neighbour behind the same address
+		requestsOf("7", 3, time.Second, time.Millisecond), // a neighbor behind the same address
 		requestsOf("8", 12, 2*time.Second, time.Millisecond),
 		requestsOf("9", 5, 3*time.Second, time.Millisecond),
 		mark(requestsOf("10", 6, 4*time.Second, time.Millisecond)),

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// recognise detects the format of a text that begins with head. If the options name a format,
-// recognise checks that the text is in that format.
-func (s *source) recognise(head []byte, whole bool) error {
+// recognize detects the format of a text that begins with head. If the options name a format,
+// recognize checks that the text is in that format.
+func (s *source) recognize(head []byte, whole bool) error {
 	lines := sample(head, whole)
 	refused := func(g guess) error { return &RefusedError{File: s.name, Guess: g.what, hint: g.hint} }
 	format := s.log.o.Format

@@ -16,7 +16,7 @@
 // Field names can be given for every format of JSON objects. For w3c, cloudfront and zeek,
 // the columns and the client's column can be given, as in w3c:client=X-Forwarded-For.
 //
-// gzip, zstd and bzip2 are recognised by a file's first bytes. Prefixes of syslog, container
+// gzip, zstd and bzip2 are recognized by a file's first bytes. Prefixes of syslog, container
 // engines and docker compose are skipped. A file in no known format is refused, with a guess at what
 // it is. Lines that are neither entries, nor blank, nor comments are counted as malformed, and the
 // first few are kept.

@@ -11,7 +11,7 @@ import (
 type layout interface {
 	// parse parses s, a non-empty line without its end, into r. It returns "", or the reason
 	// why s is not an entry. The reason must not quote the line, since it is shown even in
-	// anonymised output.
+	// anonymized output.
 	parse(s []byte, r *record) (reason string)
 }
 

@@ -31,8 +31,8 @@ type Options struct {
 	// The result does not depend on it.
 	Workers int
 
-	// Buffer is the number of entries held back to sort them. If zero, a million, which
-	// take 24 MB as arrivals; entries also take the size of their needed fields.
+	// Buffer is the number of entries held back for sorting. If zero, a million, which take 24 MB for
+	// Arrivals; for Entries, add the size of the needed fields.
 	Buffer int
 
 	// If Disk is set, the whole log is sorted before anything is returned, on disk if it has more than Buffer
@@ -74,7 +74,7 @@ type OrderError struct {
 }
 
 func (e *OrderError) Error() string {
-	return fmt.Sprintf("accesslog: %s: an entry is %v older than one more than %d entries before it", e.File, e.By, e.Buffer)
+	return fmt.Sprintf("accesslog: %s: an entry is %v older than another that is more than %d entries before it", e.File, e.By, e.Buffer)
 }
 
 // A Log is one or more files that are read as one. Except for Progress, its methods must not

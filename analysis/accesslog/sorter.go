@@ -163,7 +163,7 @@ func (s *sorter) part() []Arrival {
 	return first.arrivals[:n]
 }
 
-// batchSize is about the minimum number of arrivals passed on at once.
+// batchSize is about the minimum number of arrivals passed on together.
 const batchSize = 1024
 
 // hand passes on b, or writes it to the file if s sorts on disk and more may be added.

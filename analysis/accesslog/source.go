@@ -67,7 +67,7 @@ func (s *source) inspect() error {
 		f.Close()
 		return s.failed(err)
 	}
-	if err := s.recognise(head, whole); err != nil {
+	if err := s.recognize(head, whole); err != nil {
 		f.Close()
 		return err
 	}

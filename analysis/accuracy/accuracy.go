@@ -1,4 +1,4 @@
-// Package accuracy measures on logs how accurate rate estimates are.
+// Package accuracy measures, with logs, how accurate rate estimates are.
 //
 // An [Accuracy] compares estimators with the exact sliding log, request by request, like the
 // analysis that this design is known for. With t the time of a request and P the period, the
@@ -93,20 +93,20 @@ func (o Options) withDefaults() (Options, error) {
 // Add in chronological order. It is not safe for concurrent use. It runs goroutines from the
 // first Add until Report.
 type Accuracy struct {
-	o        Options
-	methods  []method
-	unasked  bool // fixed is computed for comparison only
-	groups   []group
-	clients  *client.Table
-	events   uint64
-	normal   *normalised
-	workers  []*worker
-	second   []event // with Spread: requests of the current second
-	inSecond map[uint32]turn
-	first    int64
-	last     int64
-	running  bool   // goroutines have been started
-	fetched  uint32 // meaningless: keeps the compiler from dropping reads
+	o             Options
+	methods       []method
+	implicitFixed bool // the fixed window was not requested, and is computed only for comparison
+	groups        []group
+	clients       *client.Table
+	events        uint64
+	normal        *normalizer
+	workers       []*worker
+	second        []event // with Spread: requests of the current second
+	inSecond      map[uint32]turn
+	first         int64
+	last          int64
+	running       bool   // goroutines have been started
+	fetched       uint32 // meaningless: keeps the compiler from dropping reads
 }
 
 // A turn records that k of a client's n requests in a second have been passed on.
@@ -114,21 +114,21 @@ type turn struct{ k, n int64 }
 
 // A group is the limits of the same period.
 type group struct {
-	period    int64
-	limits    []Limit // and their indexes in Options.Limits:
-	places    []int
-	countings []counting
-	words     int // number of words of a client, for all countings
+	period      int64
+	limits      []Limit // and their indexes in Options.Limits:
+	places      []int
+	evaluations []evaluation
+	words       int // number of words of a client, for all evaluations
 }
 
-// A counting is an estimator at one phase. Its words of each client begin at index at: the sum
+// An evaluation is an estimator at one phase. Its words of each client begin at index at: the sum
 // of errors, the flags, and the estimator's own words.
-type counting struct {
+type evaluation struct {
 	method    int // index in Accuracy.methods
 	estimator estimator
-	whole     bool   // counts what the estimator weights as whole
-	pair      int    // index of the counting with the same estimates for whole counts; 0 if there is no such counting
-	paired    bool   // is the pair of another counting
+	whole     bool   // counts the weighted part of estimates in full
+	pair      int    // index of the evaluation with the same estimates for whole counts; 0 if there is no such evaluation
+	paired    bool   // is the pair of another evaluation
 	shift     int64  // added to times, for the phase
 	limits    uint64 // bit set of the group's limits that it is used for
 	at, words int
@@ -140,7 +140,7 @@ func New(o Options) (*Accuracy, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Accuracy{o: o, clients: client.NewTable(), normal: newNormalised(), last: math.MinInt64, inSecond: map[uint32]turn{}}
+	a := &Accuracy{o: o, clients: client.NewTable(), normal: newNormalizer(), last: math.MinInt64, inSecond: map[uint32]turn{}}
 	if a.methods = methods(o.Limits); len(o.Estimators) > 0 {
 		a.methods = nil
 		for _, name := range o.Estimators {
@@ -152,7 +152,7 @@ func New(o Options) (*Accuracy, error) {
 				a.methods = append(a.methods, m)
 			}
 		}
-		if a.unasked = !slices.Contains(o.Estimators, methodFixed.name); a.unasked {
+		if a.implicitFixed = !slices.Contains(o.Estimators, methodFixed.name); a.implicitFixed {
 			a.methods = append(a.methods, methodFixed)
 		}
 	}
@@ -175,19 +175,19 @@ func New(o Options) (*Accuracy, error) {
 	return a, nil
 }
 
-// count creates the countings of g, in the order of their phases.
+// count creates the evaluations of g, in the order of their phases.
 func (a *Accuracy) count(g *group) {
 	add := func(method, phase int, l Limit, limits uint64) {
 		m := &a.methods[method]
-		c := counting{method: method, estimator: m.make(l, a.o.Resolution.Microseconds()), whole: m.whole, limits: limits, at: g.words,
+		c := evaluation{method: method, estimator: m.make(l, a.o.Resolution.Microseconds()), whole: m.whole, limits: limits, at: g.words,
 			shift: g.period * int64(phase) / int64(a.o.Phases)}
 		c.words = c.estimator.words()
-		if same := slices.IndexFunc(g.countings, func(o counting) bool { return o.shift == c.shift && !o.whole && o.estimator == c.estimator }); m.whole && same >= 0 {
-			g.countings[same].pair = len(g.countings)
+		if same := slices.IndexFunc(g.evaluations, func(o evaluation) bool { return o.shift == c.shift && !o.whole && o.estimator == c.estimator }); m.whole && same >= 0 {
+			g.evaluations[same].pair = len(g.evaluations)
 			c.paired, c.words = true, 0
 		}
 		g.words += 2 + c.words
-		g.countings = append(g.countings, c)
+		g.evaluations = append(g.evaluations, c)
 	}
 	for phase := range a.o.Phases {
 		for i := range a.methods {

@@ -256,11 +256,11 @@ func TestAccuracyOptions(t *testing.T) {
 }
 
 // The hash of a log covers seconds, with a fraction only if there is one.
-func TestNormalisedHash(t *testing.T) {
+func TestNormalizedHash(t *testing.T) {
 	arrivals := []accesslog.Arrival{{Time: 5e6, Client: client("x")}, {Time: 5_250_000, Client: client("y")}, {Time: 6_000_001, Client: client("x")}}
 	report := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{1, 1e6}}})
 	// printf '5\t0\n5.25\t1\n6.000001\t0\n' | sha256sum
-	if got, want := report.NormalisedSHA256, "2421c7d5d0220551b143f749c77e706ca37c58fc291651b09a091296d5419a5b"; got != want {
+	if got, want := report.NormalizedSHA256, "2421c7d5d0220551b143f749c77e706ca37c58fc291651b09a091296d5419a5b"; got != want {
 		t.Errorf("hash %s, want %s", got, want)
 	}
 }

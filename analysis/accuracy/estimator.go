@@ -45,7 +45,7 @@ type method struct {
 	// these times.
 	aligned bool
 
-	// whole reports whether what the estimator weights counts as whole.
+	// whole reports whether the weighted part of an estimate counts in full.
 	whole bool
 
 	// make returns the estimator for a limit. resolution is that of the log's times, in

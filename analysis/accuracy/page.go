@@ -39,7 +39,7 @@ func limitSection(results []Result) page.Section {
 	}
 	facts := page.Facts{
 		{Name: "over by the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, of %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
-		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, from half of it to twice: nearly all wrong decisions are about these"},
+		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, between half and twice the threshold: nearly all wrong decisions are about these"},
 		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", page.Grouped(first.WronglyAllowed), page.Grouped(first.WronglyLimited),
 			over(func(p *PhaseRange) string { return fmt.Sprintf("%.4f–%.4f%%", p.WrongPct[0], p.WrongPct[1]) }))},
 		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact number, signed %+.2f%%; %.2f%% for the mean client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
@@ -50,7 +50,7 @@ func limitSection(results []Result) page.Section {
 			over(func(p *PhaseRange) string {
 				return fmt.Sprintf("%d–%d", p.SourcesOverButNeverLimited[0], p.SourcesOverButNeverLimited[1])
 			})},
-		{Name: "clients wrongly limited", Value: page.Grouped(first.SourcesLimitedButNeverOver), Note: "never over" + page.When(first.SourcesLimitedButNeverOver > 0, ", from %.0f%% of the threshold on", 100*first.MinPeakOfThose) +
+		{Name: "clients wrongly limited", Value: page.Grouped(first.SourcesLimitedButNeverOver), Note: "never over" + page.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold", 100*first.MinPeakOfThose) +
 			over(func(p *PhaseRange) string {
 				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
 			})},

@@ -91,7 +91,7 @@ func TestReference(t *testing.T) {
 			}
 			head, _, _ := strings.Cut(rest, "\n")
 			head = strings.ReplaceAll(head, ",", "")
-			for _, fact := range []string{fmt.Sprintf(" %d events", report.Events), fmt.Sprintf(" %d clients", report.Clients), report.NormalisedSHA256[:16]} {
+			for _, fact := range []string{fmt.Sprintf(" %d events", report.Events), fmt.Sprintf(" %d clients", report.Clients), report.NormalizedSHA256[:16]} {
 				if !strings.Contains(head, fact) {
 					t.Errorf("%q is not in %q", fact, head)
 				}

@@ -15,7 +15,7 @@ type Report struct {
 	Clients          int       `json:"clients"`
 	From             time.Time `json:"from"`
 	To               time.Time `json:"to"`
-	NormalisedSHA256 string    `json:"normalised_sha256"`
+	NormalizedSHA256 string    `json:"normalized_sha256"`
 	Results          []Result  `json:"results"`
 }
 
@@ -81,7 +81,7 @@ func (a *Accuracy) Report() *Report {
 	for _, w := range a.workers {
 		w.finish()
 	}
-	report := &Report{Events: a.events, Clients: int(a.clients.Len()), NormalisedSHA256: a.normal.finish()}
+	report := &Report{Events: a.events, Clients: int(a.clients.Len()), NormalizedSHA256: a.normal.finish()}
 	report.From, report.To = figure.TimeOf(a.first), figure.TimeOf(a.last)
 	results := make([][]Result, len(a.o.Limits))
 	for g := range a.groups {
@@ -117,8 +117,8 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 		r := base
 		r.Estimator, r.Counters, r.BytesPerClient = method.name, method.counters, float64(method.bytes)
 		var phases []Result
-		for c := range group.countings {
-			if counting := &group.countings[c]; counting.method == m && counting.limits&(1<<i) != 0 {
+		for c := range group.evaluations {
+			if e := &group.evaluations[c]; e.method == m && e.limits&(1<<i) != 0 {
 				phases = append(phases, a.result(r, g, i, c))
 			}
 		}
@@ -136,12 +136,12 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 	for m := range results {
 		results[m].FixedWindowWronglyAllowed = results[fixed].WronglyAllowed
 	}
-	results = slices.DeleteFunc(results, func(r Result) bool { return a.unasked && r.Estimator == methodFixed.name })
+	results = slices.DeleteFunc(results, func(r Result) bool { return a.implicitFixed && r.Estimator == methodFixed.name })
 	results[0].Peaks = bins.Bins(limit.Threshold)
 	return results
 }
 
-// result completes r with the results of the cth counting of a group for its ith limit.
+// result completes r with the results of the cth evaluation of a group for its ith limit.
 func (a *Accuracy) result(r Result, g, i, c int) Result {
 	threshold := float64(r.Limit)
 	var signed int64

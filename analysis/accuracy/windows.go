@@ -159,7 +159,7 @@ func (s subWindows) arrive(state []uint64, at []moment, estimates []counter.Esti
 	state[0], state[1], state[2] = uint64(latest), total, first<<32|used
 }
 
-// countWhole counts the weighted part of estimates as whole.
+// countWhole counts the weighted part of estimates in full.
 func countWhole(estimates []counter.Estimate) {
 	for i := range estimates {
 		e := &estimates[i]

@@ -54,7 +54,7 @@ type history struct {
 }
 
 // maxTogether is the maximum number of requests of a client that are counted together. They take as
-// much memory as a history, so that waiting takes no more memory than counting at once.
+// much memory as a history, so that waiting takes no more memory than counting immediately.
 const maxTogether = 64
 
 // A run holds requests of one client that are counted together.
@@ -81,7 +81,7 @@ type limitTally struct {
 	peaks   figure.Peaks
 }
 
-// A tally has the results of one counting. Relative errors are in units of 2^−32.
+// A tally has the results of one evaluation. Relative errors are in units of 2^−32.
 type tally struct {
 	signed       int64  // sum of signed relative errors
 	errors       uint64 // sum of their absolute values
@@ -118,7 +118,7 @@ func newWorker(groups []group) *worker {
 		w.empty <- make([]event, 0, eventsAtOnce)
 	}
 	for _, g := range groups {
-		work := groupWork{group: g, together: min(max(16, g.words), maxTogether), limits: make([]limitTally, len(g.limits)), tallies: make([]tally, len(g.countings))}
+		work := groupWork{group: g, together: min(max(16, g.words), maxTogether), limits: make([]limitTally, len(g.limits)), tallies: make([]tally, len(g.evaluations))}
 		for i, l := range g.limits {
 			work.limits[i].peaks = figure.NewPeaks(l.Threshold)
 		}
@@ -200,10 +200,10 @@ func (g *groupWork) count(h *history, times []int64) {
 	if len(times) == 0 {
 		return
 	}
-	g.exactly(h, times)
+	g.countExact(h, times)
 	r := &g.turn
-	for i := range g.countings {
-		c := &g.countings[i]
+	for i := range g.evaluations {
+		c := &g.evaluations[i]
 		if c.paired {
 			continue
 		}
@@ -226,9 +226,9 @@ func (g *groupWork) count(h *history, times []int64) {
 	}
 }
 
-// compare compares the estimates of a counting with the exact numbers.
-func (g *groupWork) compare(counting int, h *history) {
-	c, t := &g.countings[counting], &g.tallies[counting]
+// compare compares the estimates of an evaluation with the exact numbers.
+func (g *groupWork) compare(evaluation int, h *history) {
+	c, t := &g.evaluations[evaluation], &g.tallies[evaluation]
 	h.words[c.at] += t.err(&g.turn)
 	for i, l := range g.group.limits {
 		if c.limits&(1<<i) != 0 {
@@ -238,7 +238,7 @@ func (g *groupWork) compare(counting int, h *history) {
 }
 
 // exactly counts requests of a client in its exact log.
-func (g *groupWork) exactly(h *history, times []int64) {
+func (g *groupWork) countExact(h *history, times []int64) {
 	r := &g.turn
 	r.n = len(times)
 	h.requests += uint64(r.n)
@@ -270,8 +270,8 @@ func (g *groupWork) client(h *history) {
 			t.sources++
 		}
 	}
-	for i := range g.countings {
-		c, t := &g.countings[i], &g.tallies[i]
+	for i := range g.evaluations {
+		c, t := &g.evaluations[i], &g.tallies[i]
 		sum, flags := h.words[c.at], h.words[c.at+1]
 		t.errors += sum
 		t.ofSources += sum / h.requests

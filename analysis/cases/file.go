@@ -198,7 +198,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)
 	}
 	if g.rule != "" && (g.expect == "" && g.refused == nil || g.expect == limit.Passed.String() || g.expect == limit.Allowed.String() || g.expect == limit.Denied.String()) {
-		r.Fail(g.ruleAt, "write it beside a verdict that a rule can have, such as expect: blocked", "rule expects nothing here")
+		r.Fail(g.ruleAt, "use it together with a verdict that a rule can have, such as expect: blocked", "rule expects nothing here")
 	}
 }
 

@@ -252,7 +252,7 @@ func TestMalformed(t *testing.T) {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	if !decisions.IsLog([]byte("\n"+begins)) || decisions.IsLog([]byte(`{"event":"request","t":1}`)) || decisions.IsLog(nil) {
-		t.Error("IsLog does not recognise logs")
+		t.Error("IsLog does not recognize logs")
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A limiter decides the requests of one key, like a node that learns of each one at once.
+// A limiter decides the requests of one key, like a node that learns of each one immediately.
 type limiter struct {
 	exactly bool // counts by the exact sliding log
 	rule    *rule.Rule

@@ -51,13 +51,13 @@ type Log struct {
 	twins       map[decided][]uint32 // further ones, decided in the same microsecond
 
 	malformed uint64
-	samples   []Malformed
+	samples   []MalformedLine
 	missing   uint64
 	orphans   uint64 // counts without their decision
 }
 
-// A Malformed is a line that cannot be read.
-type Malformed struct {
+// A MalformedLine is a line that cannot be read.
+type MalformedLine struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
 	Reason string `json:"reason"`
@@ -125,8 +125,8 @@ func IsLog(head []byte) bool {
 // maxLine is the maximum length of a line, in bytes.
 const maxLine = 1 << 20
 
-// A reading is the state of reading a file.
-type reading struct {
+// A reader reads a file into a Log.
+type reader struct {
 	*Log
 	file  string
 	line  int
@@ -139,7 +139,7 @@ type reading struct {
 // Read adds a file to the log. Malformed lines are counted. Read returns an error if the file cannot
 // be read or is of another PoP.
 func (l *Log) Read(file string, text io.Reader) error {
-	r := &reading{Log: l, file: file}
+	r := &reader{Log: l, file: file}
 	lines := bufio.NewReaderSize(text, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -169,14 +169,14 @@ func (l *Log) Read(file string, text io.Reader) error {
 }
 
 // wrong counts a malformed line.
-func (r *reading) wrong(reason string) {
+func (r *reader) wrong(reason string) {
 	if r.malformed++; len(r.samples) < maxSamples {
-		r.samples = append(r.samples, Malformed{r.file, r.line, reason})
+		r.samples = append(r.samples, MalformedLine{r.file, r.line, reason})
 	}
 }
 
 // take adds a line.
-func (r *reading) take(text []byte) error {
+func (r *reader) take(text []byte) error {
 	var line decision.Line
 	if err := json.Unmarshal(text, &line); err != nil {
 		r.wrong("not a JSON object of a decision log")
@@ -205,7 +205,7 @@ func (r *reading) take(text []byte) error {
 }
 
 // begin adds the line that starts the lines of a node.
-func (r *reading) begin(line decision.Line) error {
+func (r *reader) begin(line decision.Line) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("%s:%d: %s", r.file, r.line, fmt.Sprintf(format, args...))
 	}
@@ -249,14 +249,14 @@ func (r *reading) begin(line decision.Line) error {
 	return nil
 }
 
-func (r *reading) setAhead(ahead int64) {
+func (r *reader) setAhead(ahead int64) {
 	if r.ahead = ahead; max(ahead, -ahead) > max(r.nodes[r.node].ahead, -r.nodes[r.node].ahead) {
 		r.nodes[r.node].ahead = ahead
 	}
 }
 
 // define adds a rule.
-func (r *reading) define(line *decision.Line) {
+func (r *reader) define(line *decision.Line) {
 	if line.Definition == nil || line.Rule == "" {
 		r.wrong("the line does not define its rule")
 		return
@@ -304,7 +304,7 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 }
 
 // request adds a decision or a count.
-func (r *reading) request(line *decision.Line) {
+func (r *reader) request(line *decision.Line) {
 	at, known := r.refs[line.Ref]
 	var key counter.Key
 	n, err := hex.Decode(key[:], []byte(line.Key[:min(len(line.Key), 2*len(key))]))

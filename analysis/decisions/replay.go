@@ -16,16 +16,16 @@ import (
 
 // A Report describes a log.
 type Report struct {
-	From      time.Time    `json:"from"`
-	To        time.Time    `json:"to"`
-	Share     float64      `json:"share"` // of the keys
-	Nodes     []NodeReport `json:"nodes"`
-	Rules     []RuleReport `json:"rules"`
-	Malformed uint64       `json:"malformed_lines"`
-	Samples   []Malformed  `json:"malformed_samples,omitempty"`
-	Missing   uint64       `json:"missing_lines"`              // lines that the nodes could not write
-	Unpaired  uint64       `json:"counts_without_decision"`    // counted, but not judged
-	NotInLog  []string     `json:"rules_not_in_log,omitempty"` // given rules that the log does not have
+	From      time.Time       `json:"from"`
+	To        time.Time       `json:"to"`
+	Share     float64         `json:"share"` // of the keys
+	Nodes     []NodeReport    `json:"nodes"`
+	Rules     []RuleReport    `json:"rules"`
+	Malformed uint64          `json:"malformed_lines"`
+	Samples   []MalformedLine `json:"malformed_samples,omitempty"`
+	Missing   uint64          `json:"missing_lines"`              // lines that the nodes could not write
+	Unpaired  uint64          `json:"counts_without_decision"`    // counted, but not judged
+	NotInLog  []string        `json:"rules_not_in_log,omitempty"` // given rules that the log does not have
 }
 
 // A NodeReport describes the log of a node.

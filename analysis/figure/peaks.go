@@ -56,7 +56,7 @@ func (p Peaks) Bins(threshold uint64) []PeakBin {
 func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) page.Block {
 	over := uint64(0)
 	h := page.Histogram{
-		Title: "Peak rates: where " + page.Grouped(threshold) + " in " + Period(seconds) + " cuts", XName: "most requests in " + Period(seconds), YName: what,
+		Title: "Peak rates, and the threshold of " + page.Grouped(threshold) + " in " + Period(seconds), XName: "most requests in " + Period(seconds), YName: what,
 		Cut: float64(threshold), Beyond: "over the threshold",
 	}
 	for _, b := range bins {

@@ -11,7 +11,7 @@ type Bars struct {
 	Title, Note string
 	What        string   // what the rows are, such as client
 	Parts       []string // what they are called
-	Refusals    bool     // the first part has the colour of refusals
+	Refusals    bool     // the first part has the color of refusals
 	Listed      bool     // text output has a table
 	Rows        []Bar
 }
@@ -48,7 +48,7 @@ func (b Bars) view() view {
 		if part == 0 && b.Refusals {
 			return "refused"
 		}
-		return fmt.Sprintf("s%d", part%colours)
+		return fmt.Sprintf("s%d", part%colors)
 	}
 	if len(b.Parts) > 1 {
 		for i, name := range b.Parts {

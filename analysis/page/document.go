@@ -148,7 +148,7 @@ type plot struct {
 	listed      bool // text output has the table instead
 }
 
-// A key explains a colour.
+// A key explains a color.
 type key struct{ Name, Class string }
 
 // widths are the widths of drawings, for wide screens and phones.

@@ -36,8 +36,8 @@ type Cut struct {
 	Name string
 }
 
-// colours is the number of lines that can be told apart.
-const colours = 6
+// colors is the number of lines that can be told apart.
+const colors = 6
 
 func (c Lines) view() view {
 	p := plot{Title: c.Title, Note: c.Note, Data: Table{Title: c.Title, Columns: Columns(c.What, c.X.Name, c.Y.Name)}, listed: c.Listed}
@@ -47,7 +47,7 @@ func (c Lines) view() view {
 		l.Points = slices.DeleteFunc(slices.Clone(l.Points), func(p LinePoint) bool { return c.X.misses(p.X) || c.Y.misses(p.Y) })
 		c.Lines[i] = l
 		if len(c.Lines) > 1 {
-			p.Keys = append(p.Keys, key{l.Name, fmt.Sprintf("s%d", i%colours)})
+			p.Keys = append(p.Keys, key{l.Name, fmt.Sprintf("s%d", i%colors)})
 		}
 		for _, at := range l.Points {
 			xs, ys = append(xs, at.X), append(ys, at.Y)
@@ -87,13 +87,13 @@ func (c Lines) view() view {
 			for _, at := range l.Points {
 				path = append(path, place(at))
 			}
-			d.path(fmt.Sprintf("s%d curve", i%colours), trace(path))
+			d.path(fmt.Sprintf("s%d curve", i%colors), trace(path))
 			if paths = append(paths, path); !c.Quiet {
 				points = append(points, path...)
 			}
 		}
 		for i, l := range c.Lines {
-			class := fmt.Sprintf("s%d", i%colours)
+			class := fmt.Sprintf("s%d", i%colors)
 			for _, p := range l.Points {
 				at := place(p)
 				m := mark{Kind: "circle", Class: class + " dot", X: at.x, Y: at.y, R: 3.5, Tip: p.Tip}

@@ -350,6 +350,6 @@ func TestHTML(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(part), "mitigated, no requests") {
-		t.Error("the key names a colour that no row has")
+		t.Error("the key names a color that no row has")
 	}
 }

@@ -33,8 +33,8 @@ func newCheck() *cobra.Command {
 		{Name: "schema", Value: setting.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
 		{Name: "rate", Value: setting.Parsed("rate", &o.rate, "500", parseKeyRate), Help: "requests per second of one key, for the worst case"},
 		{Name: "lag", Value: setting.Parsed("duration", &o.lag, "100ms", setting.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds"},
-		{Name: "answer-time", Value: setting.Parsed("duration", &o.answer, "100ms", setting.Span(0, time.Hour)), Help: "time that the origin takes to answer, for the worst case"},
-		{Name: "max-nodes", Value: setting.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at once, as in the nodes' settings; limits with sub_windows need room for all"},
+		{Name: "answer-time", Value: setting.Parsed("duration", &o.answer, "100ms", setting.Span(0, time.Hour)), Help: "time that the origin takes to respond, for the worst case"},
+		{Name: "max-nodes", Value: setting.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at the same time, as in the nodes' settings; the counters of limits with sub_windows need room for all of them"},
 	})
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
@@ -46,8 +46,8 @@ and .yml files in it; all files together are one set.
 The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
 in any period. K is the number of requests that pass after the one that crosses the
 threshold, before every node knows of it: rate × lag, or rate × (lag + answer time) for a rule
-that counts answers. That includes clients that do not wait for the answer: for each key,
-the node waits for up to 8 such answers after the client has gone, and counts further
+that counts responses. That includes clients that do not wait for the response: for each key,
+the node waits for up to 8 such responses after the client has gone, and counts further
 requests immediately. A request that the client does not send completely, or that the origin
 does not answer, does not count.
 
@@ -136,10 +136,10 @@ func (o worst) late(r *rule.Rule) uint64 {
 // explain describes how worst cases are computed.
 func (o worst) explain(set *rule.Set) string {
 	text := fmt.Sprintf("Worst cases, with no counts lost, are 2·(threshold + K) + 1. K is the number of requests that pass before every node knows: "+
-		"%v/s × %v, and where answers are counted %v/s × %v (--rate, --lag, --answer-time).",
+		"%v/s × %v, and where responses are counted %v/s × %v (--rate, --lag, --answer-time).",
 		o.rate, o.lag, o.rate, o.lag+o.answer)
 	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.CountsAnswer() }) {
-		text += fmt.Sprintf(" An answer counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
+		text += fmt.Sprintf(" A response counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
 			"Requests that are not sent completely, or that the origin does not answer, do not count.", limit.MostAbandoned)
 	}
 	return text

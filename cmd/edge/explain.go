@@ -27,13 +27,13 @@ func newExplainFor(o *operator) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TARGET",
 		Short: "Explain why a client is refused, or how far it is from each limit",
-		Long: `Explain why a client is refused, for how long, and how to lift that, or how far it is from
-each limit. TARGET is an address, the ID of a refusal, a key as in lists and log lines,
+		Long: `Explain why a client is refused, for how long, and how to lift the mitigation, or how
+far it is from each limit. TARGET is an address, the ID of a refusal, a key as in lists and log lines,
 or a rule and the values of its characteristics. Any node of the PoP can answer: it reads
 the counts of the other nodes from the key's shard.
 
-A refused client has the ID in the header Refusal-Id, and in the body where the rule's body
-has {id}. The access log has it too.
+A refused client gets the ID in the header Refusal-Id, and in the body if the rule's body
+contains {id}. The access log has it too.
 
 An address is enough for rules that count only by ip, network or label. It also finds mitigations
 of other rules if nodes run with --log-clients; otherwise these rules need the values of their characteristics.`,

@@ -21,8 +21,8 @@ func newHealthcheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck [HOST:PORT]",
 		Short: "Ask a node whether it is ready",
-		Long: `Ask a node whether it is ready, and print its answer. The exit status is 0 if it is ready,
-and 1 if it is not or does not answer. Use it as the health check of containers that have no
+		Long: `Ask a node whether it is ready, and print its response. The exit status is 0 if it is ready,
+and 1 if it is not or does not respond. Use it as the health check of containers that have no
 other program.
 
 HOST:PORT is the node's --metrics-listen. By default it is EDGE_METRICS_LISTEN if set,
@@ -44,7 +44,7 @@ otherwise 127.0.0.1:9180, where nodes listen by default.`,
 			return askReady(ctx, cmd.OutOrStdout(), target)
 		},
 	}
-	define(cmd.Flags(), []setting.Setting{{Name: "timeout", Value: setting.Parsed("duration", &timeout, "2s", setting.Span(1, time.Hour)), Help: "maximum time for the answer"}})
+	define(cmd.Flags(), []setting.Setting{{Name: "timeout", Value: setting.Parsed("duration", &timeout, "2s", setting.Span(1, time.Hour)), Help: "maximum time for the response"}})
 	return cmd
 }
 

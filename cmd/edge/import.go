@@ -20,12 +20,12 @@ func newImport() *cobra.Command {
 		Short: "Translate the limits of nginx, ingress-nginx or Envoy into rules",
 		Long: `Translate the rate limits of another program into a rules file. The kinds are
 
-  nginx            limit_req_zone and limit_req, of nginx.conf with all files that it
+  nginx            limit_req_zone and limit_req, from nginx.conf and all files that it
                    includes
   ingress-nginx    annotations of Ingress manifests: limit-rps, global-rate-limit, …
   envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
 
-Comments beside each rule say where it differs from the original. A rule that would count
+Comments on each rule say where it differs from the original. A rule that would count
 more requests than the original only logs, and a comment says why. Limits that no rule can
 express are listed at the end. If FILE is -, standard input is read.
 

@@ -33,28 +33,28 @@ func newLoad() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
-		Short: "Send traffic from many clients to a PoP, and check its answers",
+		Short: "Send traffic from many clients to a PoP, and check its responses",
 		Long: `Send traffic to a PoP, or to any HTTP server. If there are several targets, they are
 the nodes of a PoP, and each connection goes to one of them. -c, -n, -d, -H and -m are as in hey
 and wrk: -d is the duration, as in wrk, and --body is the body of requests.
 
-Without --rate, --mix or --replay, requests are sent as fast as answers come. If a target
+Without --rate, --mix or --replay, requests are sent as fast as responses arrive. If a target
 is on this machine, load leaves half of the cores to it, unless GOMAXPROCS is set. With
---rate, --mix or --replay, requests are sent when they are due, however slow the answers are, and
-latencies are measured from when they were due: a slow answer does not hide the delay of the
-requests behind it. The report shows whether the rate was reached.
+--rate, --mix or --replay, requests are sent when they are due, however slow the responses are,
+and latencies are measured from when they were due: a slow response does not hide the delay of
+the requests behind it. The report shows whether the rate was reached.
 
-Given the rules of the PoP, an oracle computes the correct answer to each request. It keeps the
+Given the rules of the PoP, an oracle computes the correct response to each request. It keeps the
 exact log of each client, and reports how many requests of innocent clients were refused, how
-much of an attack passed, how fast all nodes refused, whether Retry-After was correct, and how much
-of this the estimate and the lag explain. Anything that they do not explain is a fault.
+much of an attack passed, how soon all nodes refused it, whether Retry-After was correct, and how
+much of this the estimate and the lag explain. Anything that they do not explain is a fault.
 
 Clients are distinguished by X-Forwarded-For, unless --identity is set. Nodes trust it
 if --trusted-proxy names this machine; otherwise they see all clients as one.
 
-If no target accepts a connection within 3s, nothing is sent. If nothing is answered within
---timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early, with
-its report.`,
+If no target accepts a connection within 3s, nothing is sent. If no request is answered within
+--timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early; the
+report is still printed.`,
 		Example: `  edge load -c 16 -n 1000 http://127.0.0.1:8080
   edge load -d 2s -m POST -H 'Content-Type: application/json' --body '{"name":"x"}' http://127.0.0.1:8080/items
   edge load --rate 2000/s -d 2s --latency http://127.0.0.1:8080

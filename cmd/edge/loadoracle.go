@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// oracleFlags configures which rules answers are checked against and what fails the run.
+// oracleFlags configures which rules responses are checked against and what fails the run.
 type oracleFlags struct {
 	rules    []string
 	o        load.OracleOptions
@@ -60,7 +60,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 	return errors.Join(errs...)
 }
 
-// use makes o's answers be checked against rules.
+// use sets up o so that responses are checked against rules.
 func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
 	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {

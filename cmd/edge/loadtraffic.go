@@ -40,18 +40,18 @@ var steadyFlags = []string{"rate", "clients", "networks", "method", "path", "hos
 func (f *trafficFlags) flags() *pflag.FlagSet {
 	s := &f.steady
 	f.set = flagSet([]setting.Setting{
-		{Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as answers come"},
+		{Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive"},
 		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay"},
 		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", parseSpeed), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1"},
 		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
-		{Name: "clients", Value: setting.Parsed("number", &s.Clients, "1", setting.Whole[uint64](1, math.MaxUint64)), Help: "number of clients, which send in turn, at the rate"},
+		{Name: "clients", Value: setting.Parsed("number", &s.Clients, "1", setting.Whole[uint64](1, math.MaxUint64)), Help: "number of clients that send in turn, with --rate"},
 		{Name: "networks", Value: setting.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)"},
-		{Name: "method", Short: "m", Value: setting.Text(&s.Look.Method, "", nil), Help: "method of requests at the rate (default: GET, or POST with a body)"},
-		{Name: "path", Value: setting.Text(&s.Look.Target, "", nil), Help: "path of requests at the rate (default: that of the target)"},
-		{Name: "host", Value: setting.Text(&s.Look.Host, "", nil), Help: "Host of requests at the rate (default: that of the target)"},
-		{Name: "attack", Value: setting.Bool(&s.Attack, false), Help: "mark requests at the rate as an attack, which should be refused"},
+		{Name: "method", Short: "m", Value: setting.Text(&s.Look.Method, "", nil), Help: "method of requests with --rate (default: GET, or POST with a body)"},
+		{Name: "path", Value: setting.Text(&s.Look.Target, "", nil), Help: "path of requests with --rate (default: that of the target)"},
+		{Name: "host", Value: setting.Text(&s.Look.Host, "", nil), Help: "Host of requests with --rate (default: that of the target)"},
+		{Name: "attack", Value: setting.Bool(&s.Attack, false), Help: "mark requests with --rate as an attack, which should be refused"},
 	})
 	return f.set
 }

@@ -55,7 +55,7 @@ func (t *tokenTests) Run() int {
 	return t.M.Run()
 }
 
-// TestScripts runs the scripts of testdata, which show the behaviour of the command line. scriptCommands
+// TestScripts runs the scripts of testdata, which show the behavior of the command line. scriptCommands
 // extends testscript's own commands. Scripts run one after another, and edge runs in this process, which is many
 // times faster than a process for each command.
 func TestScripts(t *testing.T) {

@@ -83,7 +83,7 @@ func nonEmpty(params map[string]string) url.Values {
 	return values
 }
 
-// pageSize is the number of mitigations requested at once.
+// pageSize is the number of mitigations per request.
 const pageSize = 1000
 
 // list lists mitigations, one page at a time.
@@ -169,9 +169,9 @@ func newLift(o *operator) *cobra.Command {
 	var all, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "lift",
-		Short: "End a mitigation at once, on all nodes, and forget the counts that led to it",
-		Long: `End a mitigation at once, on all nodes, and forget the counts that led to it. Select it by
---key, or by --rule and --ip if the rule counts by ip alone. With --all, end all mitigations, or
+		Short: "End a mitigation immediately, on all nodes, and forget the counts that led to it",
+		Long: `End a mitigation immediately, on all nodes, and forget the counts that led to it. Select it
+by --key, or by --rule and --ip if the rule counts by ip alone. With --all, end all mitigations, or
 those of a rule, or of clients in a prefix.`,
 		Example: `  edge mitigations lift --rule login --ip 192.0.2.1
   edge mitigations lift --all --rule login --dry-run

@@ -26,8 +26,8 @@ func newNodeFor(run func(context.Context, pop.Options) error) *cobra.Command {
 		Long: `Run a node of a PoP: a reverse proxy in front of an origin. It counts the requests of each
 client together with the other nodes, in the same shards, and refuses clients that
 exceed a rule. After SIGTERM it sends clients to other nodes for up to five seconds, then
-finishes requests and sends its counts; a second SIGTERM ends it at once. SIGHUP reloads
-the rules and the certificate. Under systemd it reports its state, and uses the sockets
+finishes requests and sends its counts; a second SIGTERM ends it immediately. SIGHUP
+reloads the rules and the certificate. Under systemd it reports its state, and uses the sockets
 named http, https, metrics and admin instead of opening its own: see docs/install.md.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml

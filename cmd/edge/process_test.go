@@ -243,7 +243,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// replace replaces a file at once, as editors and deployment tools do.
+// replace replaces a file atomically, as editors and deployment tools do.
 func replace(t *testing.T, file, text string) {
 	t.Helper()
 	write(t, file+".new", text)

@@ -64,8 +64,8 @@ may be compressed with gzip, zstd or bzip2.
 
 --rules reports what rules would have refused: which clients and paths, from when, for how
 long, and where an exact count would have decided differently. The nodes' own code enforces the
-rules, with the times of the log as its clock: as one node that knows everything at once, or as
-a PoP with lag, clock differences and failing shards. For a PoP, the report shows the effect of
+rules, with the times of the log as its clock: as one node that knows everything immediately, or
+as a PoP with lag, clock differences and failing shards. For a PoP, the report shows the effect of
 each of these. With --base it shows which clients a change of rules would newly refuse or
 newly allow; --max-newly-refused makes that a check for CI.
 
@@ -146,7 +146,7 @@ the columns of a W3C log without #Fields:
 			defer stop()
 			var to *destination
 			return in.read(files, mode.needs(), stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
-				in.anonymise = out.anonymise
+				in.anonymize = out.anonymize
 				if to == nil {
 					to, err = out.open(cmd.OutOrStdout())
 				}
@@ -169,7 +169,7 @@ the columns of a W3C log without #Fields:
 type outputFlags struct {
 	asJSON    bool
 	markdown  bool
-	anonymise bool
+	anonymize bool
 	key       string
 	html      string
 }
@@ -179,8 +179,8 @@ func (f *outputFlags) flags() *pflag.FlagSet {
 		{Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
 		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
 		{Name: "html", Value: setting.Text(&f.html, "", pageName), Help: "also write a page with plots to this `file`"},
-		{Name: "anonymise", Value: setting.Bool(&f.anonymise, false), Help: "replace clients' names with pseudonyms"},
-		{Name: "anonymise-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymise"}},
+		{Name: "anonymize", Value: setting.Bool(&f.anonymize, false), Help: "replace clients' names with pseudonyms"},
+		{Name: "anonymize-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymize"}},
 	})
 }
 
@@ -188,7 +188,7 @@ func (f *outputFlags) flags() *pflag.FlagSet {
 // that errors show before a long log is read.
 func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	d = &destination{outputFlags: *f, stdout: stdout}
-	if f.anonymise {
+	if f.anonymize {
 		d.name = analysis.Pseudonyms([]byte(f.key))
 	}
 	d.page, err = createFile(f.html)
@@ -218,7 +218,7 @@ func commandLine(args []string) string {
 	secret := false
 	for _, word := range args[1:] {
 		name, _, assigned := strings.Cut(word, "=")
-		isSecret := slices.Contains([]string{"--anonymise-key", "--header", "-H", "--body"}, name)
+		isSecret := slices.Contains([]string{"--anonymize-key", "--header", "-H", "--body"}, name)
 		switch {
 		case secret:
 			word = "…"

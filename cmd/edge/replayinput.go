@@ -112,7 +112,7 @@ type input struct {
 	log        *accesslog.Log
 	stderr     io.Writer
 	progress   bool
-	anonymise  bool
+	anonymize  bool
 	disordered bool // an entry came too late, and the logs can be read again
 }
 
@@ -128,10 +128,10 @@ func (in *input) entries(ctx context.Context, f func(*accesslog.Entry) error) er
 	return in.explain(ctx, in.log.Entries(ctx, f))
 }
 
-// stats returns statistics of what was read, without the text of malformed lines if output is anonymised.
+// stats returns statistics of what was read, without the text of malformed lines if output is anonymized.
 func (in *input) stats() accesslog.Stats {
 	s := in.log.Stats()
-	if in.anonymise {
+	if in.anonymize {
 		s.Samples = slices.Clone(s.Samples)
 		for i := range s.Samples {
 			s.Samples[i].Text = ""
@@ -161,7 +161,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		report(in.stderr, fmt.Errorf("%s malformed and not counted; the first ones follow", page.Count(stats.Malformed, "line")))
 		for _, s := range stats.Samples {
 			text := ""
-			if !in.anonymise {
+			if !in.anonymize {
 				text = fmt.Sprintf(": %q", s.Text)
 			}
 			fmt.Fprintf(in.stderr, "    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)

@@ -51,7 +51,7 @@ func (m *rulesMode) flags() *pflag.FlagSet {
 	m.set = flagSet([]setting.Setting{
 		{Name: "rules", Value: setting.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
 		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
-		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.most, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more `requests` are newly refused", Needs: []string{"base"}},
+		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.most, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more than this many `requests` are newly refused", Needs: []string{"base"}},
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
 		{Name: "shards", Value: setting.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
 		{Name: "lag", Value: setting.Parsed("duration", &m.pop.Lag, "", setting.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
@@ -172,7 +172,7 @@ func propertiesOf(rules *rule.Set) (names []string) {
 			names = append(names, "status")
 		}
 		if r.CostHeader != "" {
-			names = append(names, r.CostHeader+" of answers")
+			names = append(names, r.CostHeader+" of responses")
 		}
 		for _, c := range r.Characteristics {
 			switch c.Kind {
@@ -205,7 +205,7 @@ func hasProperty(e *accesslog.Entry, property string) bool {
 		}
 		return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
 	}
-	return false // of answers
+	return false // of responses
 }
 
 // compare reports what the rules would do differently from the previous ones.

@@ -38,7 +38,7 @@ It has no authentication: let only the nodes of the PoP reach it.`,
 			n, err := setting.Whole[int64](1, 1<<20)(text)
 			return n << 20, err
 		})},
-		{Name: "max-connections", Help: "maximum number of connections at once", Value: setting.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
+		{Name: "max-connections", Help: "maximum number of concurrent connections", Value: setting.Int(&o.Options.MaxConns, 1024, 1, 1<<20, "connections")},
 	}
 	check := func() error {
 		if o.Listen == "" {

@@ -63,7 +63,7 @@ func Suggest(s string, words []string) string {
 	return cmp.Or(Meant(s, words), "there are "+Enumerate(words, "and"))
 }
 
-// distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbour to
+// distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbor to
 // turn a into b.
 func distance(a, b string) int {
 	if len(a) > 32 {

@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A kind is the behaviour of a component.
+// A kind is the behavior of a component.
 type kind struct {
 	name    string
 	keys    string // in files; a question mark follows a key that is required by another kind only

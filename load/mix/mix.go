@@ -44,7 +44,7 @@ type Component struct {
 	Clients uint64
 }
 
-// A component is a Component and its behaviour.
+// A component is a Component and its behavior.
 type component struct {
 	Component
 	kind     *kind

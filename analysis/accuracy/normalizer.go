@@ -8,24 +8,24 @@ import (
 	"strconv"
 )
 
-// A normalised hashes the part of a log that counting depends on: for each request a line
+// A normalizer hashes the part of a log that counting depends on: for each request a line
 // "t<TAB>number\n", where t is the time in seconds since the epoch, with as many fractional
 // digits as needed, and number is that of the client, from 0 in order of first appearance.
 // Two readers of a log that compute the same hash have seen the same requests.
-type normalised struct {
+type normalizer struct {
 	hash  hash.Hash
 	lines *bufio.Writer // to hash
 	text  []byte        // of second
 	at    int64         // the second that text stands for
 }
 
-func newNormalised() *normalised {
+func newNormalizer() *normalizer {
 	h := sha256.New()
-	return &normalised{hash: h, lines: bufio.NewWriterSize(h, 64<<10), at: -1 << 63}
+	return &normalizer{hash: h, lines: bufio.NewWriterSize(h, 64<<10), at: -1 << 63}
 }
 
 // add hashes a request at t, in microseconds.
-func (n *normalised) add(t int64, number uint32) {
+func (n *normalizer) add(t int64, number uint32) {
 	s := second(t)
 	if s != n.at {
 		n.at, n.text = s, strconv.AppendInt(n.text[:0], s, 10)
@@ -46,7 +46,7 @@ func (n *normalised) add(t int64, number uint32) {
 }
 
 // finish returns the hash in hexadecimal.
-func (n *normalised) finish() string {
+func (n *normalizer) finish() string {
 	_ = n.lines.Flush()
 	return hex.EncodeToString(n.hash.Sum(nil))
 }
