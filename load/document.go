@@ -15,7 +15,7 @@ import (
 func (r *Report) Document() page.Document {
 	s := r.Sending
 	d := page.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", page.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
-	sent := page.Section{Title: "Requests and answers"}
+	sent := page.Section{Title: "Requests and responses"}
 	say := func(is bool, format string, args ...any) {
 		if is {
 			sent.Blocks = append(sent.Blocks, page.Paragraph(fmt.Sprintf(format, args...)))
@@ -34,7 +34,7 @@ func (r *Report) Document() page.Document {
 		facts = append(facts, page.Fact{Name: "answered " + status, Value: page.Grouped(r.Statuses[status]), Note: page.Percent(r.Statuses[status], s.Requests)})
 	}
 	if len(r.Statuses) == 0 {
-		facts = append(facts, page.Fact{Name: "answers", Value: "none"})
+		facts = append(facts, page.Fact{Name: "responses", Value: "none"})
 	} else {
 		facts = append(facts, page.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when they were due"},
 			page.Fact{Name: "99th percentile", Value: millis(r.Latency.P99MS), Note: "the slowest: " + millis(r.Latency.MaxMS)})

@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A limiter is a PoP whose nodes share their state at once. Its fields select mistakes.
+// A limiter is a PoP whose nodes share their state immediately. Its fields select mistakes.
 type limiter struct {
 	quotas  []*quota // one for each rule; each counts the requests that none of them refuses
 	first   bool     // Retry-After is that of the first quota that refuses, not the longest

@@ -113,7 +113,7 @@ func TestOracleNamesFaults(t *testing.T) {
 	}
 }
 
-// Refusals because of an unavailable shard are no faults.
+// Refusals because of an unavailable shard are not faults.
 func TestUnavailable(t *testing.T) {
 	source := &load.Steady{Clients: 1}
 	var requests []load.Decided

@@ -50,7 +50,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 
 // Steady is a Source of identical requests from clients in turn.
 type Steady struct {
-	// Profile is the rate over time. If empty, all requests are due at once, and are sent as fast
+	// Profile is the rate over time. If empty, all requests are due immediately, and are sent as fast
 	// as the connections allow.
 	Profile []Point
 

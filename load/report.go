@@ -30,8 +30,8 @@ type Report struct {
 	Histogram []Bucket `json:"histogram"`
 	histogram *hdrhistogram.Histogram
 
-	Statuses   map[string]uint64 `json:"statuses"`                   // answers by status
-	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without an answer, by reason
+	Statuses   map[string]uint64 `json:"statuses"`                   // responses by status
+	Failures   map[string]uint64 `json:"failures,omitempty"`         // requests without a response, by reason
 	Examples   map[string]string `json:"failure_examples,omitempty"` // the first error of each kind of failure
 	Nodes      []NodeCount       `json:"nodes"`
 	Components []ComponentCount  `json:"components"`
@@ -77,7 +77,7 @@ type NodeCount struct {
 	Refused  uint64 `json:"refused"`
 
 	Latency Latency   `json:"latency"`         // as Report.Latency
-	P99MS   []float64 `json:"timeline_p99_ms"` // by step of Report.Timeline; 0 without an answer
+	P99MS   []float64 `json:"timeline_p99_ms"` // by step of Report.Timeline; 0 without a response
 }
 
 // A ComponentCount counts the outcomes of a part of the traffic.

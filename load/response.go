@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-var errMalformed = errors.New("load: malformed answer")
+var errMalformed = errors.New("load: malformed response")
 
 // An answer holds the parts of a response that are needed.
 type answer struct {

@@ -80,7 +80,7 @@ type Options struct {
 	// lets them return. It has no effect with ClosedLoop.
 	Return bool
 
-	// Dial connects to a target. If nil, Run connects to its address by TCP.
+	// Dial connects to a target. If nil, Run connects to its address over TCP.
 	Dial func(ctx context.Context, t *Target) (net.Conn, error)
 
 	// Progress, if not nil, is called ProgressesPerSecond times a second.

@@ -87,11 +87,11 @@ type Headers struct {
 
 	PassedRetryAfter uint64 `json:"passed_with_retry_after"`
 
-	// TooLittle counts passed answers that report fewer remaining requests than would be left
+	// TooLittle counts passed responses that report fewer remaining requests than would be left
 	// if every request sent had been counted.
 	TooLittle uint64 `json:"passed_with_too_little_remaining"`
 
-	// TooMuch counts passed answers that report more remaining requests than their node's
+	// TooMuch counts passed responses that report more remaining requests than their node's
 	// counts allow.
 	TooMuch uint64 `json:"passed_with_too_much_remaining"`
 
@@ -235,9 +235,9 @@ func (h Headers) String(bad uint64) string {
 		{bad, "refusals have a Retry-After that is not a number of seconds"},
 		{h.Remaining, "refusals report that more requests are allowed"},
 		{h.OtherTime, "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
-		{h.PassedRetryAfter, "passed answers have a Retry-After"},
-		{h.TooLittle, "passed answers report fewer remaining requests than those sent leave"},
-		{h.TooMuch, "passed answers report more remaining requests than their node's counts leave"},
+		{h.PassedRetryAfter, "passed responses have a Retry-After"},
+		{h.TooLittle, "passed responses report fewer remaining requests than those sent leave"},
+		{h.TooMuch, "passed responses report more remaining requests than their node's counts leave"},
 	} {
 		if c.answers > 0 {
 			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)

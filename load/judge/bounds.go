@@ -83,7 +83,7 @@ type trial struct {
 	found    []violation
 	leaked   map[*request]bool // requests that passed but had to be refused: they may not have been counted
 	retry    RetryAfter
-	reported uint64     // passed answers that report the remaining requests
+	reported uint64     // passed responses that report the remaining requests
 	tooFew   []*request // those that report too few
 	tooMany  []*request // those that report too many
 
@@ -272,7 +272,7 @@ func (t *trial) mayCount(k *key, q *request) {
 	}
 }
 
-// mayExceed extends s if a request that may have been counted can begin a mitigation: at once, or
+// mayExceed extends s if a request that may have been counted can begin a mitigation: immediately, or
 // at the start of each sub-window in which it may have been counted.
 func (t *trial) mayExceed(b *bound, s *span, q *request, threshold, timeout int64) {
 	from, to := t.blurred(q)

@@ -21,25 +21,25 @@ type Fault struct {
 
 // Names of faults.
 const (
-	ThresholdHigh = "threshold_high" // refuses some requests too late
-	ThresholdLow  = "threshold_low"  // refuses some requests too early
-	FixedWindow   = "fixed_window"   // ignores the previous window
-	WeightWrong   = "weight_reversed"
-	WindowWrong   = "window_wrong" // confuses windows
-	PrevWhole     = "previous_window_whole"
-	TokenBucket   = "token_bucket"
-	CountsApart   = "nodes_count_apart"
-	CountsRefused = "counts_refused_requests"
-	CountsPassed  = "counts_only_what_passes"
-	CountsTwice   = "counts_twice"
-	AllStatuses   = "ignores_statuses"
-	CostIgnored   = "ignores_cost"
-	PlansIgnored  = "ignores_overrides"
-	SharesMissing = "shares_missing_value"
-	ClientPrefix  = "client_prefix"
-	Leftmost      = "forwarded_from_left"
-	ClientsMixed  = "clients_mixed_up"
-	ClientsAsOne  = "clients_not_told_apart"
+	ThresholdHigh    = "threshold_high" // refuses some requests too late
+	ThresholdLow     = "threshold_low"  // refuses some requests too early
+	FixedWindow      = "fixed_window"   // ignores the previous window
+	WeightWrong      = "weight_reversed"
+	WindowWrong      = "window_wrong" // confuses windows
+	PrevWhole        = "previous_window_whole"
+	TokenBucket      = "token_bucket"
+	CountsSeparately = "nodes_count_separately"
+	CountsRefused    = "counts_refused_requests"
+	CountsPassed     = "counts_only_what_passes"
+	CountsTwice      = "counts_twice"
+	AllStatuses      = "ignores_statuses"
+	CostIgnored      = "ignores_cost"
+	PlansIgnored     = "ignores_overrides"
+	SharesMissing    = "shares_missing_value"
+	ClientPrefix     = "client_prefix"
+	Leftmost         = "forwarded_from_left"
+	ClientsMixed     = "clients_mixed_up"
+	ClientsAsOne     = "clients_not_told_apart"
 
 	TimeoutIgnored    = "mitigation_timeout_ignored"
 	MitigationShort   = "mitigation_too_short"
@@ -305,8 +305,8 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 	skips := func(r *rule.Rule) bool {
 		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
 	}
-	add(several, hypothesis{name: CountsApart, text: "each node counts for itself", m: model{apart: true, alone: true}})
-	add(several, hypothesis{name: CountsApart, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
+	add(several, hypothesis{name: CountsSeparately, text: "each node counts for itself", m: model{apart: true, alone: true}})
+	add(several, hypothesis{name: CountsSeparately, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
 	add(some(func(r *rule.Rule) bool { return r.CountWhileMitigated }),
 		hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
 	add(some(func(r *rule.Rule) bool { return r.Cost > 1 }),

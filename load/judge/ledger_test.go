@@ -107,7 +107,7 @@ func TestRuns(t *testing.T) {
 // A limiter whose lag is within the bound is not reported, even if clients send several requests within that
 // time.
 func TestLagIsNoFault(t *testing.T) {
-	for name, lag := range map[string]int64{"at once": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
+	for name, lag := range map[string]int64{"immediately": 0, "20 ms": 20_000, "80 ms": 80_000, "120 ms": 120_000, "300 ms": 300_000} {
 		t.Run(name, func(t *testing.T) {
 			l := &limiter{traffic: hurry, lag: func() int64 { return lag }}
 			if s := l.score(t, ban, judge.Options{}); len(s.Faults) > 0 {
@@ -127,6 +127,6 @@ func TestReactionToSharedAddress(t *testing.T) {
 	}
 	s := judged(t, l, five, judge.Options{})
 	if len(s.Faults) > 0 || s.FirstRefusal.Max > 10 {
-		t.Errorf("%d clients first refused after up to %v ms, want at once\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, describe(s))
+		t.Errorf("%d clients first refused after up to %v ms, want immediately\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, describe(s))
 	}
 }

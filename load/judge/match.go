@@ -389,9 +389,9 @@ var known = strings.Fields(`ID Index File Line Match Except Hosts Methods Paths 
 func unknown(r *rule.Rule) string {
 	switch {
 	case r.CostHeader != "":
-		return "the origin's answer gives the cost of a request, in " + r.CostHeader
+		return "the origin's response gives the cost of a request, in " + r.CostHeader
 	case r.Action == rule.ShadowBan && r.Response.Body == "":
-		return "a shadow_ban without a body: its answers look like those of the origin"
+		return "a shadow_ban without a body: its responses look like those of the origin"
 	}
 	return strange(reflect.ValueOf(*r))
 }

@@ -399,11 +399,11 @@ func (v *investigation) answers() {
 		n    uint64
 		text string
 	}{
-		{RetryTooShort, cmp.Or(r.Untrue, r.TooShort), fmt.Sprintf("Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d answers, %d say less than the mitigation lasts",
+		{RetryTooShort, cmp.Or(r.Untrue, r.TooShort), fmt.Sprintf("Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d responses, %d say less than the mitigation lasts",
 			r.Checked, r.Untrue, r.Compared, r.TooShort)},
-		{RetryTooLong, r.TooLong, fmt.Sprintf("Retry-After is too long: of %d answers, %d say more than the mitigation can last", r.Compared, r.TooLong)},
+		{RetryTooLong, r.TooLong, fmt.Sprintf("Retry-After is too long: of %d responses, %d say more than the mitigation can last", r.Compared, r.TooLong)},
 		{RetryZero, r.Zero, fmt.Sprintf("Retry-After is 0 in %d refusals", r.Zero)},
-		{ShadowBanShows, s.Headers.ShadowShown, "answers of a shadow ban have a Retry-After or report remaining requests"},
+		{ShadowBanShows, s.Headers.ShadowShown, "responses of a shadow ban have a Retry-After or report remaining requests"},
 		{HeadersDiffer, s.Headers.Sum() - s.Headers.ShadowShown + r.Bad, s.Headers.String(r.Bad)},
 	} {
 		if f.n > 0 {
