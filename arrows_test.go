@@ -72,8 +72,8 @@ var arrows = map[string][]string{
 	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/prose", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},
 }
 
-// A listed is what go list says of a package.
-type listed struct {
+// A listedPackage is a package as printed by go list.
+type listedPackage struct {
 	ImportPath string
 	Dir        string
 	Doc        string
@@ -81,7 +81,7 @@ type listed struct {
 	GoFiles    []string
 }
 
-func list(t *testing.T) (packages []listed) {
+func list(t *testing.T) (packages []listedPackage) {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,Imports,GoFiles", "./...").Output()
 	if err != nil {
@@ -89,7 +89,7 @@ func list(t *testing.T) (packages []listed) {
 	}
 	d := json.NewDecoder(bytes.NewReader(out))
 	for {
-		var p listed
+		var p listedPackage
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return packages
 		} else if err != nil {
@@ -134,7 +134,7 @@ func TestArrows(t *testing.T) {
 }
 
 // Package counter, which nodes, replay and rules share, links neither sockets nor metrics.
-func TestArithmeticIsLight(t *testing.T) {
+func TestCounterHasNoHeavyDeps(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "./counter").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestPackageDocs(t *testing.T) {
 			}
 		}
 		if len(with) != 1 {
-			t.Errorf("package %s has its doc in %v, want one file", p.ImportPath, with)
+			t.Errorf("package %s has its package comment in %v, want it in one file", p.ImportPath, with)
 		}
 	}
 }

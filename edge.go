@@ -173,7 +173,7 @@ func (l *Limiter) Allow(ctx context.Context, id, key string, n int) (Answer, err
 	case r == nil:
 		return Answer{}, fmt.Errorf("edge: there is no rule %q", id)
 	case r.CountsAnswer():
-		return Answer{}, fmt.Errorf("edge: rule %s counts by an answer, which only requests have", id)
+		return Answer{}, fmt.Errorf("edge: rule %s counts by a response, which only requests have", id)
 	case n < 0:
 		return Answer{}, fmt.Errorf("edge: invalid n %d: must not be negative", n)
 	}

@@ -211,16 +211,16 @@ func TestAllow(t *testing.T) {
 			t.Errorf("after 11 of 10: %+v", a)
 		}
 		if w := ask(h, "192.0.2.1", "/", "X-User", "alice"); w.Code != 429 {
-			t.Errorf("the same user by HTTP: %d", w.Code)
+			t.Errorf("the same user over HTTP: %d", w.Code)
 		}
 		if a := allow("bob", 1); !a.Allowed {
 			t.Errorf("another key: %+v", a)
 		}
 		if a := allow("carol", 11); !a.Allowed { // decided by what came before
-			t.Errorf("eleven at once: %+v", a)
+			t.Errorf("eleven together: %+v", a)
 		}
 		if a := allow("carol", 0); a.Allowed {
-			t.Errorf("after eleven at once: %+v", a)
+			t.Errorf("after eleven together: %+v", a)
 		}
 		for i := range 3 {
 			if a := allow("dave", math.MaxInt); a.Allowed != (i == 0) {

@@ -12,9 +12,9 @@ func (c *Comparison) Document() page.Document {
 	d := page.Document{Title: "What the new rules would change", Lead: page.Count(c.Requests, "request") + " of " + page.Count(c.Clients, "client") + figure.Between(c.From, c.To), Data: c}
 	all := page.Section{Title: "Both sets of rules"}
 	if most := c.MaxNewlyRefused; most != nil {
-		o := page.Outcome{OK: c.Check() == nil, Text: fmt.Sprintf("passed: %s newly refused: the maximum is %s", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))}
+		o := page.Outcome{OK: c.Check() == nil, Text: fmt.Sprintf("passed: %s newly refused; the maximum is %s", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))}
 		if !o.OK {
-			o.Text = fmt.Sprintf("failed: %s newly refused: the maximum is %s", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))
+			o.Text = fmt.Sprintf("failed: %s newly refused; the maximum is %s", page.Count(c.NewlyRefused.Requests, "request"), page.Grouped(*most))
 		}
 		all.Blocks = append(all.Blocks, o)
 	}

@@ -61,14 +61,14 @@ func New[K comparable, V any](o Options[K, V]) *Queue[K, V] {
 	}
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_queue_depth",
-		Help: "Keys that wait to be counted.",
+		Help: "Keys waiting to be counted.",
 	}, func() float64 { return float64(q.Len()) })
 	return q
 }
 
 // Offer queues v under k, or merges it into the value queued there. It returns the size of the value
 // queued under k, including v. ok is false if v was dropped because the queue is full; the caller
-// must count such drops. Offer never blocks and never allocates. An urgent offer is flushed at once,
+// must count such drops. Offer never blocks and never allocates. An urgent offer is flushed immediately,
 // together with the rest of its stripe.
 func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
 	h := q.o.Hash(k)

@@ -219,7 +219,7 @@ func TestFull(t *testing.T) {
 		t.Error("Offer(2) = false, but it is queued already")
 	}
 	want := `
-# HELP edge_queue_depth Keys that wait to be counted.
+# HELP edge_queue_depth Keys waiting to be counted.
 # TYPE edge_queue_depth gauge
 edge_queue_depth 3
 `
@@ -298,7 +298,7 @@ func BenchmarkOffer(b *testing.B) {
 	}
 }
 
-// Flush flushes everything at once, however often it is called.
+// Flush flushes everything immediately, however often it is called.
 func TestFlush(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{Interval: time.Hour})
 	f := &flushes{start: time.Now()}
@@ -330,7 +330,7 @@ func TestFlushedKeysLeaveNothingBehind(t *testing.T) {
 			var f flushes
 			q.Flush(f.flush)
 			if len(f.log) != n || f.sum[n-1] != 2 {
-				t.Errorf("%d keys are flushed, the last %d times, want %d, 2", len(f.log), f.sum[n-1], n)
+				t.Errorf("flushed %d keys, the last one %d times; want %d keys, 2 times", len(f.log), f.sum[n-1], n)
 			}
 		}
 	}

@@ -24,7 +24,7 @@
 // # No field overflows
 //
 // Values grow only by INCR, which knows no fields: a field that overflowed would carry
-// into its neighbour. The ADD that makes a counter counts as its first INCR. Senders follow
+// into its neighbor. The ADD that makes a counter counts as its first INCR. Senders follow
 // three rules, for each field of each value:
 //
 //  1. One INCR is in flight at a time. Further requests wait for its reply.

@@ -89,9 +89,9 @@ const lives = 2
 // Senders returns how many senders share the counters of a PoP with this many nodes.
 func Senders(nodes int) int { return lives * max(MinNodes, nodes) }
 
-// MostNodes returns how many nodes of a PoP can share counters of layout l: each needs room in
+// MaxNodes returns how many nodes of a PoP can share counters of layout l: each needs room in
 // every field for its increments in flight.
-func (l Layout) MostNodes() int {
+func (l Layout) MaxNodes() int {
 	return int(min(uint64(1)<<(l.Bits-2)/lives, math.MaxInt32))
 }
 
@@ -145,7 +145,7 @@ func (l Layout) From(other Layout, number uint64) (in uint64) {
 	return in
 }
 
-// The operations below work field by field and saturate: no field borrows from its neighbour or
+// The operations below work field by field and saturate: no field borrows from its neighbor or
 // carries into it.
 
 // Add returns a + b.

@@ -68,7 +68,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Each operation treats every field like a plain number, and does not affect its neighbours.
+// Each operation treats every field like a plain number, and does not affect its neighbors.
 func TestOperationsWorkFieldByField(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := rapid.SampledFrom(layouts).Draw(t, "layout")
@@ -157,12 +157,12 @@ func TestFromAnotherLayoutIsNeverMore(t *testing.T) {
 	})
 }
 
-// The bound matches the behaviour of a node: with one more node than a layout allows, the budget is
+// The bound matches the behavior of a node: with one more node than a layout allows, the budget is
 // 0.
-func TestMostNodes(t *testing.T) {
+func TestMaxNodes(t *testing.T) {
 	for fields := 2; fields <= counter.MaxFields; fields++ {
 		l, _ := counter.LayoutOf(fields)
-		if n := l.MostNodes(); l.Budget(counter.Senders(n)) == 0 || l.Budget(counter.Senders(n+1)) != 0 {
+		if n := l.MaxNodes(); l.Budget(counter.Senders(n)) == 0 || l.Budget(counter.Senders(n+1)) != 0 {
 			t.Errorf("%v: of %d nodes one may send %d, of one more %d", l, n, l.Budget(counter.Senders(n)), l.Budget(counter.Senders(n+1)))
 		}
 	}

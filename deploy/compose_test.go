@@ -177,7 +177,7 @@ func startPoP(t *testing.T) *dockerPoP {
 // remove removes everything that the test has created.
 func (p *dockerPoP) remove() {
 	p.removeContainers("name=^" + project + "-client-")
-	p.removeContainers("label=com.docker.compose.project=" + project) // at once, not each after its dependents
+	p.removeContainers("label=com.docker.compose.project=" + project) // all together, not each after its dependents
 	if out, err := p.tryCompose("down", "-v", "--remove-orphans"); err != nil {
 		p.t.Errorf("%v\n%s", err, out)
 	}

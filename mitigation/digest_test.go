@@ -45,7 +45,7 @@ func TestDigest(t *testing.T) {
 		found := false
 		for _, r := range b.Where(a.Digest(), 1000, start) {
 			if r.Key[0] != one.Key[0] {
-				rt.Fatalf("the record of %v is said to differ, and is in another bucket than %v", r.Key, one.Key)
+				rt.Fatalf("the record of %v is reported to differ, but is in a different bucket than %v", r.Key, one.Key)
 			}
 			found = found || r.Key == one.Key
 			a.Merge(r, start)

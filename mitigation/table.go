@@ -110,8 +110,8 @@ func (t *Table) sameAs(k counter.Key) *atomic.Int32 {
 // May reports whether k may have a record. If not, Get returns nil.
 func (t *Table) May(k counter.Key) bool { return t.sameAs(k).Load() > 0 }
 
-// Get returns the record that mitigates k now, nil unless there is one and acts, which must not use
-// t, reports true of it. The record is never changed.
+// Get returns the record that mitigates k at now, or nil if there is none or acts reports false for it.
+// acts must not use t. The record is never changed.
 func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Record {
 	part := t.of(k)
 	h, ok := part.Peek(k)

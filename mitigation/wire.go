@@ -149,7 +149,7 @@ const (
 func parse(b []byte, version byte) (Record, error) {
 	kind := counter.Kind(b[1] &^ flagByHand >> 1)
 	if b[0] != version || !kind.Known() {
-		return Record{}, fmt.Errorf("mitigation: a record of version %d with flags %#x is of another release", b[0], b[1])
+		return Record{}, fmt.Errorf("mitigation: a record of version %d with flags %#x is from another release", b[0], b[1])
 	}
 	lifetime := binary.BigEndian.Uint64(b[32:])
 	period := int64(binary.BigEndian.Uint32(b[72:])) * 1e6

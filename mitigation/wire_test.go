@@ -136,7 +136,7 @@ func TestRefusedRecords(t *testing.T) {
 		"no fields":                     change(2, 0),
 		"no bits":                       change(3, 0),
 		"a layout of more than 64 bits": change(2, 9, 9),
-		"a layout of another release":   change(2, 6, 9),
+		"a layout from another release": change(2, 6, 9),
 		"a lifetime of 0":               change(32, 0, 0, 0, 0, 0, 0, 0, 0),
 		"a lifetime of a year":          change(32, 0, 0, 0x1c, 0xae, 0x8c, 0x13, 0xe0, 0),
 		"a negative lifetime":           change(32, 0xff),

@@ -103,12 +103,12 @@ func TestAbandonedGuessesCount(t *testing.T) {
 			w := startWired(t, guesses, j.serve, nil)
 			for n := range 6 {
 				tt.abandon(w, j)
-				await(t, "the node knows that the client is gone", func() bool { return w.metric("edge_abandoned_waiting") == 1 })
+				await(t, "the node knows that the client is gone", func() bool { return w.metric("edge_abandoned_requests_waiting") == 1 })
 				if n == 5 {
 					w.passes("after five guesses")
 				}
 				j.answer <- struct{}{}
-				await(t, "the answer comes", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
+				await(t, "the answer comes", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
 			}
 			w.mitigated()
 			if n := w.metric("edge_abandoned_requests_total"); n != 6 {
@@ -118,7 +118,7 @@ func TestAbandonedGuessesCount(t *testing.T) {
 	}
 }
 
-// At most eight requests of a key wait for the answer without the client. Further ones count at once, and the
+// At most eight requests of a key wait for the answer without the client. Further ones count immediately, and the
 // origin is cancelled.
 func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	j := newJudge()
@@ -130,19 +130,19 @@ func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	}
 	for n := range 8 {
 		abandon()
-		await(t, "it waits for the answer", func() bool { return w.metric("edge_abandoned_waiting") == float64(n+1) })
+		await(t, "it waits for the answer", func() bool { return w.metric("edge_abandoned_requests_waiting") == float64(n+1) })
 	}
 	w.passes("while nothing is answered")
 	for n := range 6 {
 		abandon()
-		await(t, "it is counted at once", func() bool { return w.metric("edge_abandoned_requests_total") == float64(n+1) })
+		await(t, "it is counted immediately", func() bool { return w.metric("edge_abandoned_requests_total") == float64(n+1) })
 	}
 	w.mitigated()
-	if n := w.metric("edge_abandoned_waiting"); n != 8 {
+	if n := w.metric("edge_abandoned_requests_waiting"); n != 8 {
 		t.Errorf("%v requests wait for the answer, want 8", n)
 	}
 	close(j.answer)
-	await(t, "all are answered", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
+	await(t, "all are answered", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
 }
 
 // A request that its client has not sent completely is not a guess: it ends with the client.
@@ -162,7 +162,7 @@ func TestAbandonedHalfwayIsNotCounted(t *testing.T) {
 			t.Fatal("the origin accepted half a request as a whole one")
 		}
 	}
-	await(t, "none waits", func() bool { return w.metric("edge_abandoned_waiting") == 0 })
+	await(t, "none waits", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
 	w.passes("after guesses that were not sent whole")
 }
 
@@ -206,7 +206,7 @@ func TestUpgradeUnderARuleForAnswers(t *testing.T) {
 }
 
 // abandonedBubble runs in a bubble a node that allows one abandoned request. Its origin answers POSTs after a
-// minute and other requests at once. The key of a client is the address that a trusted proxy gives.
+// minute and other requests immediately. The key of a client is the address that a trusted proxy gives.
 func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *testing.T, p *piped)) {
 	bubble.Test(t, func(t *testing.T) {
 		play(t, startPiped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -241,7 +241,7 @@ func (p *piped) status(t *testing.T, text string) (int, time.Duration) {
 }
 
 // While too many requests are abandoned, new ones under such rules wait for a second, and pass if one ends
-// meanwhile. Others pass at once.
+// meanwhile. Others pass immediately.
 func TestAbandonedRequestsOfANodeAreBounded(t *testing.T) {
 	abandonedBubble(t, 2*time.Minute, func(t *testing.T, p *piped) {
 		const login = "GET /login HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"
@@ -267,7 +267,7 @@ func TestAbandonedRequestsOfANodeAreBounded(t *testing.T) {
 			t.Errorf("after a request has ended: %d after %v, want 200 after 500ms", status, after)
 		}
 		if status, after := p.status(t, login); status != http.StatusOK || after != 0 {
-			t.Errorf("afterwards: %d after %v, want 200 at once", status, after)
+			t.Errorf("afterwards: %d after %v, want 200 immediately", status, after)
 		}
 	})
 }
@@ -297,7 +297,7 @@ func TestAbandonedRequestsEnd(t *testing.T) {
 		_ = conn.Close()
 		for _, want := range []float64{1, 0} {
 			time.Sleep(18 * time.Second)
-			if n, err := sum(p.Gatherer(), "edge_abandoned_waiting"); n != want || err != nil {
+			if n, err := sum(p.Gatherer(), "edge_abandoned_requests_waiting"); n != want || err != nil {
 				t.Errorf("%v requests wait, %v; want %v", n, err, want)
 			}
 		}

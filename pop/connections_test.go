@@ -52,7 +52,7 @@ func TestConnectionsOfAClient(t *testing.T) {
 // When connections become scarce, those that wait after a refusal are closed. Those of clients that were not
 // refused stay open.
 func TestConnectionsOfRefusedClients(t *testing.T) {
-	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
+	w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
 	innocent, answer := w.dial(hello)
 	if resp, err := http.ReadResponse(answer, nil); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp, err)
@@ -91,7 +91,7 @@ func TestConnectionsOfRefusedClients(t *testing.T) {
 
 // The same holds for HTTP/2: the connections get GOAWAY and end.
 func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
-	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
+	w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 12 })
 	ask := preface + frame(headers, endStream|endHeaders, 1, request)
 	outcome := func(r io.Reader) string { // returns the next answer, or how the connection ends
 		frames := http2.NewFramer(io.Discard, r)

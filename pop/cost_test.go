@@ -76,7 +76,7 @@ func TestAbandonedCost(t *testing.T) {
 	conn, _ := w.dial(guess)
 	<-asked
 	_ = conn.Close()
-	await(t, "the node knows that the client is gone", func() bool { return w.metric("edge_abandoned_waiting") == 1 })
+	await(t, "the node knows that the client is gone", func() bool { return w.metric("edge_abandoned_requests_waiting") == 1 })
 	w.passes("before the answer")
 	close(answer)
 	w.mitigated()

@@ -23,9 +23,9 @@ func TestDetection(t *testing.T) {
 		most      int           // requests that pass
 	}{
 		{"alone", 0, 0, 120},
-		{"beside shards of 20 ms", 20 * time.Millisecond, 0, 150},
-		{"beside a flood of new keys", 0, 5, 150},
-		{"beside both", 20 * time.Millisecond, 2, 150},
+		{"with shards that take 20 ms", 20 * time.Millisecond, 0, 150},
+		{"during a flood of new keys", 0, 5, 150},
+		{"with both", 20 * time.Millisecond, 2, 150},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

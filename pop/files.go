@@ -52,7 +52,7 @@ func newReloads(reg prometheus.Registerer) *reloads {
 		}),
 		loaded: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_rules_last_reload_success_timestamp_seconds",
-			Help: "When the rules in force were loaded.",
+			Help: "Unix time at which the current rules were loaded.",
 		}),
 	}
 }

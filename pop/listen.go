@@ -41,7 +41,7 @@ func (n *Node) listen() (open []listener, err error) {
 				return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 			}
 		}
-		l.Listener = newSteadyListener(ln, n.o.Logger)
+		l.Listener = newRetryListener(ln, n.o.Logger)
 		open = append(open, l)
 	}
 	return open, nil

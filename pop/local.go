@@ -201,7 +201,7 @@ func (l *Local) Reload() error {
 	return errors.Join(errs...)
 }
 
-// Stop stops all nodes at once, then the shards. See Node.Stop.
+// Stop stops all nodes at the same time, then the shards. See Node.Stop.
 func (l *Local) Stop(ctx context.Context) error {
 	if l.ln != nil {
 		_ = l.ln.Close()

@@ -68,7 +68,7 @@ func TestMalformedRequestsCount(t *testing.T) {
 		{"an unknown expectation", "POST / HTTP/1.1\r\nHost: a\r\nExpect: wonders\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", http.StatusExpectationFailed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := startWired(t, anything, func(http.ResponseWriter, *http.Request) { t.Error("the request reached the origin") },
+			w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) { t.Error("the request reached the origin") },
 				func(o *pop.Options) { o.MaxHeaderBytes = 1000 })
 			n := w.refusedAfter(tt.text, tt.status)
 			if n < 6 {
@@ -107,7 +107,7 @@ func TestMalformedRequestsDoNotCountForOtherRules(t *testing.T) {
 
 // A malformed request also counts after a valid one on the same connection.
 func TestMalformedRequestsCountOnUsedConnections(t *testing.T) {
-	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, nil)
+	w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) {}, nil)
 	for range 3 {
 		_, r := w.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\nx\r\n\r\n")
 		for _, want := range []int{http.StatusOK, http.StatusBadRequest} {
@@ -122,13 +122,13 @@ func TestMalformedRequestsCountOnUsedConnections(t *testing.T) {
 }
 
 // Mitigated and denied clients get no answer to garbage if the rule's action is close.
-func TestGarbageOfRefusedClients(t *testing.T) {
+func TestGarbageFromRefusedClients(t *testing.T) {
 	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	_, r := w.dial("x\r\n\r\n")
 	if answer, err := io.ReadAll(r); len(answer) > 0 || err != nil {
 		t.Errorf("a denied client gets %q, %v; want the end", answer, err)
 	}
-	w = startWired(t, strings.Replace(anything, "}]}]", "}], action: close}]", 1), nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
+	w = startWired(t, strings.Replace(fivePerClient, "}]}]", "}], action: close}]", 1), nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	await(t, "the client gets nothing", func() bool {
 		_, r := w.dial("x\r\n\r\n")
 		answer, err := io.ReadAll(r)
@@ -140,8 +140,8 @@ func TestGarbageOfRefusedClients(t *testing.T) {
 }
 
 // Malformed requests from a trusted proxy are not the proxy's fault, and their client is unknown.
-func TestGarbageOfTrustedProxies(t *testing.T) {
-	w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
+func TestGarbageFromTrustedProxies(t *testing.T) {
+	w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	for range 50 {
@@ -195,7 +195,7 @@ func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
-				o.MaxHeaderBytes, o.Rules = 1500, parse(t, anything)
+				o.MaxHeaderBytes, o.Rules = 1500, parse(t, fivePerClient)
 			})
 			ask := func(want int) {
 				t.Helper()
@@ -235,7 +235,7 @@ func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 // Clients of other protocols get no answer, and count.
 func TestOtherProtocols(t *testing.T) {
 	for _, text := range []string{"INVALID CONNECTION PREFACE\r\n\r\n", "OPTIONS sip:a@b SIP/2.0\r\nVia: x\r\n\r\n", "OPTIONS * RTSP/1.0\r\n\r\n"} {
-		w := startWired(t, anything, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
+		w := startWired(t, fivePerClient, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 		_, r := w.dial(text)
 		if answer, err := io.ReadAll(r); len(answer) > 0 {
 			t.Errorf("%q gets %q, %v; want the end", text, answer, err)
@@ -248,7 +248,7 @@ func TestOtherProtocols(t *testing.T) {
 
 // A client that does not speak HTTP/2 after its preface is limited.
 func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
-	w := startWired(t, anything, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
+	w := startWired(t, fivePerClient, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	for n := range 6 {
 		conn, _ := w.dial(preface + frame(headers, endStream|endHeaders, 0, request))
 		await(t, "it counts", func() bool { return w.metric("edge_requests_total") == float64(n+1) })
@@ -289,8 +289,8 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	})
 }
 
-// The time for a header is limited, whatever it consists of. A complete header is answered at once.
-func TestTimeOfHeaders(t *testing.T) {
+// The time for a header is limited, whatever it consists of. A complete header is answered immediately.
+func TestHeaderTimeouts(t *testing.T) {
 	const timeout = 7 * time.Second
 	whole := frame(headers, endStream|endHeaders, 1, request)
 	for _, tt := range []struct {

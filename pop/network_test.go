@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// A network delivers the messages of a scenario's nodes at once. It can be partitioned.
+// A network delivers the messages of a scenario's nodes immediately. It can be partitioned.
 type network struct {
 	mu    sync.Mutex // guards the fields below
 	nodes []*pop.Node

@@ -200,7 +200,7 @@ func (n *Node) makeShards() (err error) {
 }
 
 // nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.
-func (n *Node) nodes() int { return max(n.o.MaxNodes, n.peerTable.Most()) }
+func (n *Node) nodes() int { return max(n.o.MaxNodes, n.peerTable.MaxSeen()) }
 
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
@@ -302,11 +302,11 @@ func (n *Node) Serve(ln net.Listener) error {
 	if n.state != started {
 		return errors.New("pop: the node is not running")
 	}
-	n.serveClientsLocked(newSteadyListener(ln, n.o.Logger))
+	n.serveClientsLocked(newRetryListener(ln, n.o.Logger))
 	return nil
 }
 
-// countingBehind is the age of the oldest pending count from which readiness reports it.
+// countingBehind is the age of the oldest pending count at which readiness reports a backlog.
 const countingBehind = time.Second
 
 // readiness returns why the node should get no connections, and what operators should know.
@@ -321,7 +321,7 @@ func (n *Node) readiness() (detail []string, err error) {
 		return nil, err
 	}
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
-		detail = append(detail, fmt.Sprintf("counting is behind by %v; keys that wait for a shard: %d", oldest.Round(100*time.Millisecond), keys))
+		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys))
 	}
 	return append(detail, n.notices.details()...), nil
 }

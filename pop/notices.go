@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// Problems with a node's surroundings, as named in edge_surroundings_problem. The proxy detects others, and
+// Problems with a node's environment, as named in edge_environment_problem. The proxy detects others, and
 // names them itself.
 const (
 	problemNoHeader     = "missing_proxy_header"
@@ -29,7 +29,7 @@ const (
 // problems.
 const noticePause = time.Minute
 
-// notices holds the problems with the node's surroundings. Each is logged once until it has passed.
+// notices holds the problems with the node's environment. Each is logged once until it has passed.
 type notices struct {
 	logger *slog.Logger
 	now    func() time.Time
@@ -48,7 +48,7 @@ type notice struct {
 
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
 	n := &notices{logger: logger, now: now, all: map[string]*notice{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "edge_surroundings_problem",
+		Name: "edge_environment_problem",
 		Help: "1 while the node has this problem with proxies, peers or shards; its log and /readyz describe it.",
 	}, []string{"problem"})}
 	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows) {

@@ -37,7 +37,7 @@ func TestNotJoined(t *testing.T) {
 	}
 }
 
-// Clients that repeatedly cause and end a problem do not fill the log. A problem that returns at once and then
+// Clients that repeatedly cause and end a problem do not fill the log. A problem that returns immediately and then
 // persists is logged.
 func TestNoticesComeAndGo(t *testing.T) {
 	var log bytes.Buffer

@@ -16,7 +16,7 @@ import (
 
 // A node whose proxy sends an unexpected PROXY header reports it once in its log, on /readyz and in a metric.
 // It does the same if an expected header is missing, and if the proxy is not trusted.
-func TestSurroundings(t *testing.T) {
+func TestEnvironment(t *testing.T) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	const header = "PROXY TCP4 203.0.113.1 127.0.0.1 1000 80\r\n"
@@ -50,7 +50,7 @@ func TestSurroundings(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r)
 				_ = conn.Close()
 			}
-			if want := fmt.Sprintf(`edge_surroundings_problem{problem="%s"} 1`, tt.problem); !strings.Contains(page(t, w.Node, "metrics", "/metrics"), want+"\n") {
+			if want := fmt.Sprintf(`edge_environment_problem{problem="%s"} 1`, tt.problem); !strings.Contains(page(t, w.Node, "metrics", "/metrics"), want+"\n") {
 				t.Errorf("/metrics lacks %s", want)
 			}
 			mu.Lock()

@@ -69,7 +69,7 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 	h.Command = proxyproto.LOCAL
 	n.headers.unix.Inc()
 	n.headers.unixLogged.Do(func() {
-		n.o.Logger.Warn("a trusted proxy sends PROXY headers with UNIX addresses, so its clients are told apart by X-Forwarded-For only; let it accept clients over TCP, or send X-Forwarded-For")
+		n.o.Logger.Warn("a trusted proxy sends PROXY headers with UNIX addresses, so its clients can be distinguished only by X-Forwarded-For: make it accept clients over TCP, or send X-Forwarded-For")
 	})
 	return nil
 }
@@ -100,7 +100,7 @@ func (h *headers) opened(to *notices) {
 	h.expected.Store(0)
 	text := ""
 	if h.got.Swap(0) == 0 {
-		text = "trusted proxies send no PROXY header although proxy-protocol is set, so their clients are told apart by X-Forwarded-For only"
+		text = "trusted proxies send no PROXY header although proxy-protocol is set, so their clients can be distinguished only by X-Forwarded-For"
 	}
 	to.note(problemNoHeader, text)
 }

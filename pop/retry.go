@@ -12,20 +12,20 @@ import (
 // acceptPause is the pause before accept is retried.
 const acceptPause = 50 * time.Millisecond
 
-// A steadyListener retries if a connection cannot be accepted, for example because the process is out of file
+// A retryListener retries if a connection cannot be accepted, for example because the process is out of file
 // descriptors. It logs that, because clients wait meanwhile.
-type steadyListener struct {
+type retryListener struct {
 	net.Listener
 	logger *slog.Logger
 	failed lograte.Limiter
 }
 
-func newSteadyListener(ln net.Listener, logger *slog.Logger) *steadyListener {
-	return &steadyListener{Listener: ln, logger: logger, failed: lograte.Limiter{Every: 10 * time.Second}}
+func newRetryListener(ln net.Listener, logger *slog.Logger) *retryListener {
+	return &retryListener{Listener: ln, logger: logger, failed: lograte.Limiter{Every: 10 * time.Second}}
 }
 
 // Accept returns an error only if l is closed.
-func (l *steadyListener) Accept() (net.Conn, error) {
+func (l *retryListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err == nil || errors.Is(err, net.ErrClosed) {

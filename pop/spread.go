@@ -17,7 +17,7 @@ type spreader struct {
 
 // newSpreader returns a spreader of the connections of ln over n ways.
 func newSpreader(ln net.Listener, n int, logger *slog.Logger) *spreader {
-	s := &spreader{ln: newSteadyListener(ln, logger)}
+	s := &spreader{ln: newRetryListener(ln, logger)}
 	for range n {
 		s.ways = append(s.ways, shard.NewPipe())
 	}

@@ -130,7 +130,7 @@ func TestStopPassesInterimAnswersAndUpgrades(t *testing.T) {
 func TestStopSendsPendingCounts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
-			o.Rules, o.FlushInterval = parse(t, anything), time.Hour
+			o.Rules, o.FlushInterval = parse(t, fivePerClient), time.Hour
 		})
 		_, r := p.connect(t, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
 		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {

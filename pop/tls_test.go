@@ -48,10 +48,10 @@ func TestTLS(t *testing.T) {
 }
 
 // Malformed requests count over TLS, and so do clients that do not speak TLS.
-func TestMalformedRequestsCountByTLS(t *testing.T) {
-	for name, secure := range map[string]bool{"by TLS": true, "not by TLS": false} {
+func TestMalformedRequestsCountOverTLS(t *testing.T) {
+	for name, secure := range map[string]bool{"over TLS": true, "without TLS": false} {
 		t.Run(name, func(t *testing.T) {
-			w := startWired(t, anything, func(http.ResponseWriter, *http.Request) {}, nil)
+			w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) {}, nil)
 			addr := w.startTLS()
 			for n := range 6 {
 				var conn net.Conn

@@ -14,8 +14,8 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// anything limits each address to five requests, of any kind.
-const anything = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
+// fivePerClient limits each address to five requests, of any kind.
+const fivePerClient = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
 
 // Clients notice no difference between the engine and net/http.
 func TestNetHTTP(t *testing.T) {
@@ -41,13 +41,13 @@ func TestNetHTTP(t *testing.T) {
 		{"answers reach clients that send", TestAnswersReachClientsThatSend},
 		{"hosts that nginx serves", TestHostsThatNginxServes},
 		{"malformed requests count", TestMalformedRequestsCount},
-		{"malformed requests concern no other rules", TestMalformedRequestsDoNotCountForOtherRules},
+		{"malformed requests do not count for other rules", TestMalformedRequestsDoNotCountForOtherRules},
 		{"malformed requests count on used connections", TestMalformedRequestsCountOnUsedConnections},
-		{"garbage of refused clients", TestGarbageOfRefusedClients},
-		{"garbage of trusted proxies", TestGarbageOfTrustedProxies},
-		{"time of headers", TestTimeOfHeaders},
+		{"garbage from refused clients", TestGarbageFromRefusedClients},
+		{"garbage from trusted proxies", TestGarbageFromTrustedProxies},
+		{"header timeouts", TestHeaderTimeouts},
 		{"TLS", TestTLS},
-		{"malformed requests count by TLS", TestMalformedRequestsCountByTLS},
+		{"malformed requests count over TLS", TestMalformedRequestsCountOverTLS},
 	} {
 		t.Run(test.name, test.run)
 	}

@@ -123,7 +123,7 @@ func TestAnswers(t *testing.T) {
 		count(102, 100), count(103, 100), decide(104, blocks), decide(125, passed), count(126, 126),
 	})
 	a := got.Accuracy
-	// Two at 100 exceed the limit at once, so the one at 101 passed because of the lag of the answer.
+	// Two at 100 exceed the limit immediately, so the one at 101 passed because of the lag of the answer.
 	if got.Decisions != 5 || a.Exact != 2 || got.Assumed != 1 || a.WronglyAllowed != (decisions.Wrong{Requests: 1, Lag: 1}) || report.Unpaired != 1 {
 		t.Errorf("%+v, %+v", got, *a)
 	}

@@ -84,7 +84,7 @@ func (r *RuleReport) section() page.Section {
 	note(r.Other, "Not judged: %s that another key or an operator refused.")
 	note(r.Unavailable, "Not judged: %s refused because a shard was unavailable.")
 	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
-	note(r.Assumed, "The origin's answers to %s are unknown because they were refused; each counts as much as the rule says.")
+	note(r.Assumed, "The origin's responses to %s are unknown because they were refused; each counts as much as the rule says.")
 	return page.Section{Title: title, Blocks: []page.Block{facts, bars, page.Paragraph(strings.Join(notes, " "))}}
 }
 

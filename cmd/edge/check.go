@@ -140,7 +140,7 @@ func (o worst) explain(set *rule.Set) string {
 		o.rate, o.lag, o.rate, o.lag+o.answer)
 	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.CountsAnswer() }) {
 		text += fmt.Sprintf(" A response counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
-			"Requests that are not sent completely, or that the origin does not answer, do not count.", limit.MostAbandoned)
+			"Requests that are not sent completely, or that the origin does not answer, do not count.", limit.MaxAbandoned)
 	}
 	return text
 }
@@ -157,7 +157,7 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 		for _, l := range r.Limits {
 			if how := describe.Limit(l); how != "" {
 				if l.SubWindows > 1 {
-					how += fmt.Sprintf(", on %d nodes at most", l.Counted().Layout.MostNodes())
+					how += fmt.Sprintf(", on %d nodes at most", l.Counted().Layout.MaxNodes())
 				}
 				fmt.Fprintf(w, "  %v: %s\n", l, how)
 			}

@@ -73,7 +73,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("Count after the shard answers again: %d, %v", n, err)
 		}
 		want := `
-# HELP edge_increments_total Increments for counter shards, by result: ok, not_sent (sent later), absent (the counter was evicted; sent again), refused (the shard is out of memory), unknown (no answer; not repeated).
+# HELP edge_increments_total Increments for counter shards, by result: ok, not_sent (sent later), absent (the counter was evicted; sent again), refused (the shard is out of memory), unknown (no reply; not repeated).
 # TYPE edge_increments_total counter
 edge_increments_total{result="absent"} 0
 edge_increments_total{result="not_sent"} 17

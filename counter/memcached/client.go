@@ -216,7 +216,7 @@ func (s *Client) Update(key string, change func(old []byte) (value []byte, ttl i
 			return err
 		}
 	}
-	return fmt.Errorf("%w: others write the record of %s at the same time", ErrUnknown, s.addr)
+	return fmt.Errorf("%w: other nodes keep writing the record on %s", ErrUnknown, s.addr)
 }
 
 // do runs one round trip under the breaker. Negative answers of the shard are successes to the

@@ -122,14 +122,14 @@ func TestUpdate(t *testing.T) {
 			}
 		}
 		if err := s.Update(record, interfere(1)); err != nil || tries != 2 {
-			t.Errorf("Update beside one other writer: %v after %d tries, want success after 2", err, tries)
+			t.Errorf("Update with one concurrent writer: %v after %d tries, want success after 2", err, tries)
 		}
 		if got := string(harness.Values(t, s, record)[record]); got != "one two! three" {
 			t.Errorf("two writers made %q", got)
 		}
 		tries = 0
 		if err := s.Update(record, interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
-			t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
+			t.Errorf("Update with an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 		}
 	})
 }

@@ -142,10 +142,10 @@ func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, e
 	select {
 	case n := <-written:
 		if n < len(b.out) {
-			return first, fmt.Errorf("%w: answers to what was not asked", errMalformed)
+			return first, fmt.Errorf("%w: replies to what was not asked", errMalformed)
 		}
 	case <-time.After(timeout):
-		return first, fmt.Errorf("%w: answers to what was not asked", errMalformed)
+		return first, fmt.Errorf("%w: replies to what was not asked", errMalformed)
 	}
 	return first, nil
 }

@@ -18,7 +18,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	increments := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_increments_total",
-		Help: "Increments for counter shards, by result: ok, not_sent (sent later), absent (the counter was evicted; sent again), refused (the shard is out of memory), unknown (no answer; not repeated).",
+		Help: "Increments for counter shards, by result: ok, not_sent (sent later), absent (the counter was evicted; sent again), refused (the shard is out of memory), unknown (no reply; not repeated).",
 	}, []string{"result"})
 	return &Metrics{
 		increments: [...]prometheus.Counter{

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxLine is the maximum length of a command, in bytes. Nodes read at most 64 items at once.
+	// maxLine is the maximum length of a command, in bytes. Nodes read at most 64 items with one command.
 	maxLine = 16 << 10
 
 	// flushSize is how many bytes of replies are collected before they are sent.

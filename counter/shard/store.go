@@ -293,7 +293,7 @@ func (s *stripe) evict(now int64) {
 // A hash identifies a key. Its 128 bits depend on random seeds, so that keys need not be stored.
 type hash [2]uint64
 
-// A meta is what memcached keeps beside a value.
+// A meta is what memcached keeps with a value.
 type meta struct {
 	deadline int64 // see store.deadline
 	cas      uint64

@@ -1,4 +1,4 @@
-// Package trace finds the real traces beside the module, for tests.
+// Package trace finds the real traces next to the module, for tests.
 package trace
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// Shared returns the path of shared data beside the module: real traces, and figures that an independent
+// Shared returns the path of shared data next to the module: real traces, and figures that an independent
 // program computed from them. It skips the test if the folder does not exist.
 func Shared(t testing.TB, folder string, names ...string) string {
 	t.Helper()
@@ -32,7 +32,7 @@ func Shared(t testing.TB, folder string, names ...string) string {
 	}
 	dir := filepath.Join(module, "..", "shared", folder)
 	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no test data beside the module: %v", err)
+		t.Skipf("no test data next to the module: %v", err)
 	}
 	return filepath.Join(append([]string{dir}, names...)...)
 }

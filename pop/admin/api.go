@@ -93,7 +93,7 @@ func NewAPI(o Options) *API {
 	a := &API{o: o, routes: map[string]map[string]*route{}, slots: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams)}
 	a.refused = promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_admin_requests_refused_total",
-		Help: "Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at once.",
+		Help: "Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at the same time.",
 	}, []string{"cause"})
 	for _, cause := range []string{"token", "host", "site", "busy"} {
 		a.refused.WithLabelValues(cause)
@@ -153,7 +153,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if stream || profiles {
 		if !take(r, a.streams, 0) {
-			a.refuse(w, "busy", http.StatusServiceUnavailable, "too many streams at once")
+			a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent streams")
 			return
 		}
 		defer func() { <-a.streams }()
@@ -166,7 +166,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !take(r, a.slots, busyPause) {
 		h.Set("Retry-After", "1")
-		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many requests at once")
+		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent requests")
 		return
 	}
 	defer func() { <-a.slots }()

@@ -295,7 +295,7 @@ func TestAudit(t *testing.T) {
 	if got := strings.Count(f.log.String(), "without a valid token"); got < 1 || got > seconds {
 		t.Errorf("%d lines about requests without a token, want one a second: %s", got, &f.log)
 	}
-	err := testutil.GatherAndCompare(f.reg, strings.NewReader(`# HELP edge_admin_requests_refused_total Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at once.
+	err := testutil.GatherAndCompare(f.reg, strings.NewReader(`# HELP edge_admin_requests_refused_total Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at the same time.
 # TYPE edge_admin_requests_refused_total counter
 edge_admin_requests_refused_total{cause="busy"} 0
 edge_admin_requests_refused_total{cause="host"} 0
@@ -330,7 +330,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Requests beyond those that are answered at once wait, and then are refused.
+// Requests beyond those that are answered concurrently wait, and then are refused.
 func TestBusy(t *testing.T) {
 	begun, end := make(chan struct{}, 64), make(chan struct{})
 	f := newFixture(t, nil)

@@ -26,8 +26,8 @@ type Decision struct {
 	Mitigated  bool       `json:"mitigated" doc:"the key is"`
 	ByHand     bool       `json:"by_hand" doc:"an operator started the mitigation"`
 	Other      bool       `json:"other" doc:"the request was refused for another key"`
-	Counted    bool       `json:"counted" doc:"it counted at once"`
-	Cost       uint64     `json:"cost" doc:"what the request counts if it passes; what it counted, by its answer"`
+	Counted    bool       `json:"counted" doc:"it counted immediately"`
+	Cost       uint64     `json:"cost" doc:"what the request counts if it passes; what it counted, by its response"`
 	Generation int        `json:"generation" doc:"how often the key's mitigation was lifted before"`
 	Decided    *time.Time `json:"decided,omitempty" doc:"when the request was decided that now counted, if that is known"`
 }

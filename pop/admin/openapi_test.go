@@ -98,7 +98,7 @@ func responses(t *testing.T, r *route, schemas object) object {
 		"400": failed("a parameter is wrong, or what is asked for cannot be done"),
 		"401": failed("a valid token is needed"),
 		"403": failed("the request names another host, or comes from another site's page"),
-		"503": failed("too many requests at once"),
+		"503": failed("too many concurrent requests"),
 	}
 	if r.params.NumField() > 0 && !r.unfailing() {
 		all["404"] = failed("there is nothing of that name")

@@ -172,7 +172,7 @@ func (s *Server[C]) IsLeaving() bool { return s.leaving.Load() }
 // IsEnding reports whether Shutdown was called.
 func (s *Server[C]) IsEnding() bool { return s.ending.Load() }
 
-// Shutdown ends connections that wait for another request at once, and those without a first request after
+// Shutdown immediately ends connections that wait for another request, and those without a first request after
 // LastMoment. It waits until the others have answered their requests. If ctx is done first, it closes all
 // connections and returns ctx's error.
 func (s *Server[C]) Shutdown(ctx context.Context) error {

@@ -15,7 +15,7 @@
 // later requests wait for the answer.
 //
 // If an estimate exceeds its threshold, a record is merged into this node's table, sent to the
-// peers, and stored beside the counters.
+// peers, and stored alongside the counters.
 //
 // [Loop.Flush] and [Loop.Step] run the same code without goroutines.
 //

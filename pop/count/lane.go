@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/counter/memcached"
 )
 
-// A Shard owns part of a PoP's counters, and the records beside them. It is a
+// A Shard owns part of a PoP's counters, and the records alongside them. It is a
 // [memcached.Client], or behaves like one. Its methods may be called concurrently.
 type Shard interface {
 	// Addr returns the shard's address, which places keys: it must be the same on every node.

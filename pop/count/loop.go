@@ -66,7 +66,7 @@ func (c *Loop) SubWindows() (limits, alone int) {
 	rules, nodes := c.rules.Load(), c.o.Nodes()
 	for fields, n := range rules.packed {
 		limits += n
-		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MostNodes() {
+		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MaxNodes() {
 			alone += n
 		}
 	}
@@ -193,7 +193,7 @@ func (c *Loop) Run(ctx context.Context) {
 
 // Flush counts the requests offered since the last call, in the caller's goroutine. Flush and
 // Step replace Run for callers that advance time themselves, such as a simulation with its own
-// Options.Now and shards that answer at once. They run the same code, without goroutines or
+// Options.Now and shards that answer immediately. They run the same code, without goroutines or
 // timers. They must not run concurrently, with each other or with Run. SetOut may be called
 // between them, SetShards must not.
 func (c *Loop) Flush() {
@@ -274,7 +274,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// flush adds the queued items to the tracks of their keys. It evaluates each track at once, by what
+// flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by what
 // the node knows for certain, whatever its shard does.
 func (c *Loop) flush(items []async.Item[arrival, offered]) {
 	now := c.o.Now()

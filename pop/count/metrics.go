@@ -59,7 +59,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		}),
 		lag: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "edge_counting_lag_seconds",
-			Help:    "Time from the oldest request of an increment until the shard's answer to it.",
+			Help:    "Time from the oldest request of an increment until the shard's reply to it.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 	}
@@ -79,7 +79,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		keys, _ := c.Backlog()
 		return float64(keys)
 	})
-	gauge("edge_counting_oldest_seconds", "Age of the oldest request waiting to be counted at a shard.", func() float64 {
+	gauge("edge_counting_oldest_request_age_seconds", "Age of the oldest request waiting to be counted at a shard.", func() float64 {
 		_, age := c.Backlog()
 		return age.Seconds()
 	})

@@ -108,7 +108,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 // ErrNotMitigated is returned by Lift if the key has no mitigation.
 var ErrNotMitigated = errors.New("limit: the key is not mitigated")
 
-// Lift ends the mitigation of a key at once, on this node and, by Options.Publish, on its peers.
+// Lift ends the mitigation of a key immediately, on this node and, by Options.Publish, on its peers.
 // Earlier requests of the key no longer count, even if they are queued or in flight:
 // each node that knows of the lift uses new counters. Each such node also stores the lift in
 // the key's shard as soon as the shard answers; Lift does not wait for that.

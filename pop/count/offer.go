@@ -75,7 +75,7 @@ type Source struct {
 
 // Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
-// itself, so at most one request more than the node knows room for passes for a key near its threshold.
+// itself, so for a key near its threshold, at most one request more passes than the node knows to be allowed.
 // generation is how often the key's mitigation had been lifted when the request was decided.
 // Requests from before a lift are not counted.
 func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
@@ -83,7 +83,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	near := c.near.has(key, now)
 	if near {
 		var room [4]view                                // enough for ordinary rules
-		known = c.shown(room[:0], key, generation, now) // before the offer: the loop may count it at once
+		known = c.shown(room[:0], key, generation, now) // before the offer: the loop may count it immediately
 	}
 	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
 	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: from.Sample}

@@ -24,7 +24,7 @@ type Options struct {
 	// Rules is the initial set; SetRules replaces it.
 	Rules *rule.Set
 
-	// Table holds the mitigations. The Loop ends them. Their records are stored beside the counters.
+	// Table holds the mitigations. The Loop ends them. Their records are stored alongside the counters.
 	Table *mitigation.Table
 
 	// Shards own the counters; SetShards replaces them. If empty, the node counts alone.
@@ -46,7 +46,7 @@ type Options struct {
 
 	// Nodes returns the maximum number of nodes in the PoP, which bounds how much each may
 	// have in flight to a sub-window; at least counter.MinNodes are assumed. With more than
-	// counter.Layout.MostNodes, each node counts alone. If nil, 0.
+	// counter.Layout.MaxNodes, each node counts alone. If nil, 0.
 	Nodes func() int
 
 	// Drain bounds how long Run sends waiting counts after its context is done. If zero, 2 s.

@@ -160,7 +160,7 @@ func (c *crowd) total() uint64 {
 }
 
 // A thousand schedules of requests, flushes, timeouts whose increments are executed later, and
-// restarts: no field overflows into its neighbour, and every request is accounted for.
+// restarts: no field overflows into its neighbor, and every request is accounted for.
 func TestNoScheduleOverflowsField(t *testing.T) {
 	const nodes, schedules = 16, 1000
 	stopped := 0
@@ -265,7 +265,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 						var own tally
 						for k := range fields {
 							if k == 1 {
-								continue // a neighbour that must stay empty
+								continue // a neighbor that must stay empty
 							}
 							for {
 								own.add(l, one(l, k, 3*l.Stop()/4))

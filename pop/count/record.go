@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// A mitigation's record is stored beside the counters of its key, by the same batches: with ADD,
+// A mitigation's record is stored alongside the counters of its key, by the same batches: with ADD,
 // or with CAS if the shard has another record.
 
 // liftPause is how often storing lifts is retried after a key with one was evicted.

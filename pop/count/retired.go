@@ -17,7 +17,7 @@ import (
 type former struct {
 	at      *lane
 	settled time.Time
-	next    time.Time // when to read it; zero means at once
+	next    time.Time // when to read it; zero means immediately
 	asking  bool      // a read is in flight
 }
 

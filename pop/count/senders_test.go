@@ -93,7 +93,7 @@ func TestFullSubWindow(t *testing.T) {
 	}
 	tr.add(2, at(21, 0))
 	if sends := tr.sendings(0); len(sends) != 1 || sends[0].delta != 2<<20 {
-		t.Errorf("beside a full sub-window %+v is counted, want 2 in the third", sends)
+		t.Errorf("next to a full sub-window %+v is counted, want 2 in the third", sends)
 	}
 }
 

@@ -45,7 +45,8 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 // the fall, for at most the last 1/maxStale of the period.
 const maxStale = 4
 
-// A Share is the fraction of a key's clients that are refused before a client is, in units of 1/2^32.
+// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that is
+// refused before it, in units of 1/2^32.
 type Share uint32
 
 // epoch is how long a client keeps its share of a key, in seconds.
@@ -125,8 +126,9 @@ const (
 	parentPart  = 100
 )
 
-// holds reports whether the counts of t wait, and then has them sent in time: those of a network or label that
-// is mitigated, or where as many that wait at all nodes would use up at most half of what is left of a limit.
+// holds reports whether the counts of t are held back, and if so schedules when they are sent. Only counts of a
+// network or label are held: while it is mitigated, or while as many counts held back by every node would use at
+// most half of the remaining requests of each limit.
 func (c *Loop) holds(t *track, now time.Time) bool {
 	if c.ending || t.plan == nil || !t.plan.rule.Parent() {
 		return false

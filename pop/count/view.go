@@ -94,7 +94,7 @@ func (f *finding) add(v *view, elapsed int64, now time.Time) {
 
 const (
 	// nearFraction: a key is near its threshold if at most an eighth of it is left. Its
-	// requests are counted at once.
+	// requests are counted immediately.
 	nearFraction = 8
 
 	// nearFlushes: a key is also near its threshold if this many flushes like the last one

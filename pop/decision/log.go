@@ -99,10 +99,10 @@ func New(o Options) (*Log, error) {
 	l.file = file{o: &l.o, reason: ReasonStart}
 	f := promauto.With(o.Registerer)
 	l.metrics.written = f.NewCounter(prometheus.CounterOpts{
-		Name: "edge_decision_log_lines_total", Help: "Lines about requests that were written to the decision log.",
+		Name: "edge_decision_log_lines_total", Help: "Lines about requests written to the decision log.",
 	})
 	dropped := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_decision_log_dropped_total", Help: "Lines about requests that are missing in the decision log, by cause.",
+		Name: "edge_decision_log_dropped_total", Help: "Lines about requests that are missing from the decision log, by cause.",
 	}, []string{"cause"})
 	l.metrics.full, l.metrics.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
 	return l, nil

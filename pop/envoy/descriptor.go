@@ -65,7 +65,7 @@ func decodeDescriptor(rules *rule.Set, all entries) (r *rule.Rule, req *rule.Req
 	case r == nil:
 		return nil, nil, causeRule, fmt.Errorf("there is no rule %q", id)
 	case r.CountsAnswer():
-		return nil, nil, causeAnswer, fmt.Errorf("rule %s counts by an answer, which Envoy does not tell", id)
+		return nil, nil, causeAnswer, fmt.Errorf("rule %s counts by a response, which Envoy does not tell", id)
 	}
 	request, why := r.RequestFrom(func(c *rule.Characteristic) (string, bool) { return valueOf(all, c) })
 	if why != nil {

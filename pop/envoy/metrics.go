@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	requests := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_envoy_requests_total",
-		Help: "Requests of Envoy's rate limit service, by answer.",
+		Help: "Requests of Envoy's rate limit service, by response.",
 	}, []string{"result"})
 	undecided := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_envoy_undecided_descriptors_total",

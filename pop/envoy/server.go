@@ -15,7 +15,7 @@ import (
 // are made of at 60 KiB.
 const maxMessage = 1 << 20
 
-// A Server serves a Service by gRPC, with the services for health and reflection.
+// A Server serves a Service over gRPC, with the services for health and reflection.
 type Server struct {
 	grpc   *grpc.Server
 	health *health.Server

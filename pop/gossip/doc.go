@@ -11,7 +11,7 @@
 // # Messages
 //
 // Send passes a message to every member, SendTo to one. Messages are packed into packets
-// of at most 1,400 bytes, sent directly to their receivers by UDP, and retried until they are
+// of at most 1,400 bytes, sent directly to their receivers over UDP, and retried until they are
 // acknowledged, at intervals that grow with the round-trip time. After at most two seconds they
 // are given up and counted. Sending never blocks: queues are bounded, and drops are counted.
 // Messages may arrive in any order, but none arrives twice.

@@ -23,7 +23,7 @@ type Options struct {
 	// Name identifies the node within the PoP.
 	Name string
 
-	// Listen is the address, IP:PORT, that other nodes send to, by UDP and TCP. Port 0 is
+	// Listen is the address, IP:PORT, that other nodes send to, over UDP and TCP. Port 0 is
 	// any free port. Without Keys it must be a loopback address.
 	Listen string
 
@@ -43,8 +43,8 @@ type Options struct {
 	Changed func()
 
 	// Joined is called after each attempt to join a node while there are no members, with its
-	// address and the error, and with none when a node becomes a member. It must not block. May be
-	// nil.
+	// address and the error, and with a nil error when a node becomes a member. It must not block.
+	// May be nil.
 	Joined func(addr string, err error)
 
 	// NameConflict is called at least twice a second with a description of two nodes that share a name, or
@@ -140,8 +140,8 @@ func New(o Options) (*Gossip, error) {
 func (g *Gossip) config() (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
-	// A node that is killed and comes back is another member at once, wherever it is; the
-	// one that it was is found dead later.
+	// A node that is killed and restarted is immediately a new member, at any address; its former
+	// self is declared dead later.
 	c.Name = fmt.Sprintf("%s@%016x", g.o.Name, g.run)
 	c.BindAddr, c.BindPort = listen.Addr().String(), int(listen.Port())
 	c.AdvertisePort = int(listen.Port())
@@ -149,10 +149,10 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 		advertise := netip.MustParseAddrPort(g.o.Advertise)
 		c.AdvertiseAddr, c.AdvertisePort = advertise.Addr().String(), int(advertise.Port())
 	}
-	// Twice as quick as on a LAN by default: the nodes of a PoP are close to each other.
+	// Twice as fast as memberlist's defaults for a LAN: the nodes of a PoP are close to each other.
 	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 250*time.Millisecond
 	c.GossipInterval = 100 * time.Millisecond
-	// That a node is alive is repeated twice as often as by default: otherwise, with a third of
+	// Liveness is gossiped twice as often as by default: otherwise, with a third of
 	// all packets lost, a peer now and then misses it and declares the node dead.
 	c.RetransmitMult = 8
 	c.PushPullInterval = 10 * time.Second
@@ -228,7 +228,7 @@ func (g *Gossip) Addr() string { return g.addr }
 func (g *Gossip) SetKeys(keys [][]byte) error {
 	switch {
 	case (len(keys) == 0) != (g.keyring == nil):
-		return errors.New("gossip: whether there are keys cannot be changed while a node runs")
+		return errors.New("gossip: encryption cannot be turned on or off while a node runs")
 	case len(keys) == 0:
 		return nil
 	}

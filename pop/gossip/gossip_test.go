@@ -69,7 +69,7 @@ func TestSend(t *testing.T) {
 	}
 	repeated := 0.0
 	for _, n := range nodes {
-		repeated += n.metric(t, "edge_gossip_packets_repeated_total", "")
+		repeated += n.metric(t, "edge_gossip_packets_retransmitted_total", "")
 	}
 	t.Logf("%v packets were sent again", repeated)
 }
@@ -85,7 +85,7 @@ func allReceived(t *testing.T, nodes []*node, count int) {
 		received, packets := 0, 0.0
 		for _, n := range nodes {
 			received += n.received()
-			packets += n.metric(t, "edge_gossip_packets_given_up_total", "") + n.metric(t, "edge_gossip_packets_dropped_total", "")
+			packets += n.metric(t, "edge_gossip_packets_unacknowledged_total", "") + n.metric(t, "edge_gossip_packets_dropped_total", "")
 		}
 		if lost = 0; time.Since(begin) > giveUp {
 			lost = most * int(packets)
@@ -117,7 +117,7 @@ func TestSendOverLoss(t *testing.T) {
 		nodes[i%len(nodes)].Send(numbered(i))
 	}
 	allReceived(t, nodes, count)
-	if nodes[0].metric(t, "edge_gossip_packets_repeated_total", "") == 0 {
+	if nodes[0].metric(t, "edge_gossip_packets_retransmitted_total", "") == 0 {
 		t.Error("no packet was sent again: none was lost")
 	}
 }
@@ -150,7 +150,7 @@ func TestStatusAndClock(t *testing.T) {
 	eventually(t, "the clock is that of the others", func() bool { return nodes[0].ClockOffset().Abs() < time.Second })
 }
 
-// shortLived lets the dead be forgotten at once, as after a long partition.
+// shortLived lets the dead be forgotten immediately, as after a long partition.
 func shortLived(o *gossip.Options) {
 	*o = o.Tuned(func(c *memberlist.Config) {
 		c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 20*time.Millisecond
@@ -251,7 +251,7 @@ func TestGarbageIsNotAMember(t *testing.T) {
 	whole(t, append(nodes, start(t, "n3", forgiving, nodes[0])))
 }
 
-// Packets that are recorded and sent again change nothing: neither at once, nor after the
+// Packets that are recorded and sent again change nothing: neither immediately, nor after the
 // receiver has begun another run.
 func TestReplay(t *testing.T) {
 	t.Parallel()

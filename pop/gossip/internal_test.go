@@ -206,7 +206,7 @@ func TestReceive(t *testing.T) {
 			{"status", status(2), "n2 status ok", 1},
 			{"status again", status(2), "", 1},
 			{"status from before", status(1), "", 1},
-			{"at once", messages(peer, me, 3, theirs(), "b"), "n2 b 0s", 2},
+			{"immediately", messages(peer, me, 3, theirs(), "b"), "n2 b 0s", 2},
 			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 c 2s", 3},
 			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 d 0s", 4},
 			{"too late", messages(peer, me, 6, theirs().Add(-maxAge-time.Millisecond), "e"), "", 4},

@@ -217,7 +217,7 @@ func TestAcknowledged(t *testing.T) {
 			return numbers
 		}
 		if got, want := sent(), []uint64{inFlight + 1}; !slices.Equal(got, want) {
-			t.Errorf("packets %d are sent at once, want %d", got, want)
+			t.Errorf("packets %d are sent immediately, want %d", got, want)
 		}
 		time.Sleep(minAckTimeout)
 		if got, want := sent(), []uint64{7, inFlight + 1}; !slices.Equal(got, want) {

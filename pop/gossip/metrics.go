@@ -25,11 +25,11 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 	f := promauto.With(reg)
 	messages := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_gossip_messages_total",
-		Help: "Messages between the nodes of the PoP; one sent to several members counts for each.",
+		Help: "Messages between the nodes of the PoP; one sent to several peers counts once per peer.",
 	}, []string{"direction"})
 	refused := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_gossip_packets_refused_total",
-		Help: "Packets from other nodes that were not accepted.",
+		Help: "Packets from other nodes that were rejected.",
 	}, []string{"cause"})
 	m := &metrics{
 		sent:     messages.WithLabelValues("sent"),
@@ -39,12 +39,12 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 			Help: "Packets not sent because too many waited or the receiver had left.",
 		}),
 		givenUp: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_gossip_packets_given_up_total",
-			Help: "Packets sent and never acknowledged.",
+			Name: "edge_gossip_packets_unacknowledged_total",
+			Help: "Packets that were never acknowledged.",
 		}),
 		repeated: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_gossip_packets_repeated_total",
-			Help: "Packets sent again because they were not acknowledged in time.",
+			Name: "edge_gossip_packets_retransmitted_total",
+			Help: "Packets retransmitted because they were not acknowledged in time.",
 		}),
 		refused: map[string]prometheus.Counter{},
 	}

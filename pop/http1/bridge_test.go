@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// startBridged serves clients by an engine in front of an origin that speaks another protocol than
+// startBridged serves clients by an engine in front of an origin that speaks a protocol other than
 // HTTP/1.1, and returns its address.
 func startBridged(t *testing.T, protocol string, origin http.Handler) string {
 	t.Helper()

@@ -27,7 +27,7 @@ var (
 	errLengthTwice   = &Error{400, "several Content-Length fields"}
 	errCoding        = &Error{501, "unsupported Transfer-Encoding"}
 	errCodingTwice   = &Error{400, "several Transfer-Encoding fields"}
-	errLengthCoding  = &Error{400, "Content-Length beside Transfer-Encoding"}
+	errLengthCoding  = &Error{400, "both Content-Length and Transfer-Encoding"}
 	errCodingVersion = &Error{400, "Transfer-Encoding in HTTP/1.0"}
 	errHeadSize      = &Error{431, "header too large"}
 	errTargetSize    = &Error{414, "request target too long"}

@@ -17,7 +17,7 @@ type Relay interface {
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
 
-	// Hasty reports whether a disconnect of the client must be noticed at once, not only if the
+	// Hasty reports whether a disconnect of the client must be noticed immediately, not only if the
 	// origin is slow. That costs a goroutine.
 	Hasty() bool
 

@@ -162,7 +162,7 @@ func (w *wire) ask(data []byte, size int) (n int, err error) {
 	if err != nil || n == len(data) {
 		return n, err
 	}
-	more, err := w.write(data[n:]) // more than the socket takes at once
+	more, err := w.write(data[n:]) // more than the socket takes in one write
 	if err == nil {
 		err = w.more(size)
 	}
@@ -293,7 +293,7 @@ func (w *wire) flush() error {
 	return err
 }
 
-// send writes data after the write buffer. Large data is written at once. A head and a body that have
+// send writes data after the write buffer. Large data is written immediately. A head and a body that have
 // arrived together are sent together: copying 10 KB is cheaper than a second write.
 func (w *wire) send(data []byte) error {
 	if n := len(w.out) + len(data); n > largeBuffer || n > copied && len(w.out) == 0 {

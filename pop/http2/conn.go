@@ -375,7 +375,7 @@ func (c *Conn) endIdle() {
 	}
 }
 
-// overhead bounds the work that a client may cause beside its requests: settings, pings, priorities,
+// overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities,
 // empty data, unknown frames, windows that open bit by bit, and streams that the client resets or makes
 // the node reset. Each such frame has a cost. Requests, and data that the client accepts, earn the frames
 // that they may need. Time earns a few.

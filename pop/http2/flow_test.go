@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/pop/http2"
 )
 
-// Bodies of any size pass in both directions at once, also many on one connection, behind heads of any size, with and
+// Bodies of any size pass in both directions at the same time, also many on one connection, behind heads of any size, with and
 // without a Content-Length.
 func TestBodies(t *testing.T) {
 	e := start(t, func(w http.ResponseWriter, r *http.Request) {

@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// MostAbandoned is how many requests of a key may continue without their clients at a time.
-const MostAbandoned = 8
+// MaxAbandoned is the maximum number of requests of a key that may continue at a time after their clients have left.
+const MaxAbandoned = 8
 
 // abandoned counts the requests that continue without their clients, by key.
 type abandoned struct {
@@ -31,7 +31,7 @@ func (d *Decision) CountsAnswer() bool {
 
 // Abandon must be called when the client of d stops waiting for the answer. It reports whether a
 // rule still counts the request by the answer: then the caller waits for the origin and calls
-// Resolve. If a key already has MostAbandoned such requests, Abandon counts the request at now,
+// Resolve. If a key already has MaxAbandoned such requests, Abandon counts the request at now,
 // provided that whole is true: the client sent all of it.
 func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
 	waiting := *d
@@ -42,7 +42,7 @@ func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
 		c := d.at(i)
 		switch {
 		case !c.rule.CountsAnswer():
-		case l.abandoned.byKey[c.key] < MostAbandoned:
+		case l.abandoned.byKey[c.key] < MaxAbandoned:
 			l.abandoned.byKey[c.key]++
 			waiting.add(c)
 		case whole:

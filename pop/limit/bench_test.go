@@ -86,7 +86,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 					t.Fatalf("client %d is %v, want %v", i, d.Verdict, want)
 				}
 			}); n != 0 {
-				t.Errorf("Decide allocates %v times for a client that is %v, want 0 (beside a decision log: %t)", n, want, logged)
+				t.Errorf("Decide allocates %v times for a client that is %v, want 0 (with a decision log: %t)", n, want, logged)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		})
 	})
-	for name, share := range map[string]float64{"mitigated": 0, "mitigated beside the decision log": 1e-9, "mitigated in the decision log": 1} {
+	for name, share := range map[string]float64{"mitigated": 0, "mitigated with a decision log": 1e-9, "mitigated in the decision log": 1} {
 		b.Run(name, func(b *testing.B) {
 			l, table, secret := newLimiter(b, oneRule)
 			if share > 0 {
@@ -142,10 +142,10 @@ func BenchmarkDecide(b *testing.B) {
 			})
 		})
 	}
-	for name, clients := range map[string]uint32{"passed/one client": 1, "passed/10000 clients": 10_000, "passed beside the decision log": 1} {
+	for name, clients := range map[string]uint32{"passed/one client": 1, "passed/10000 clients": 10_000, "passed with a decision log": 1} {
 		b.Run(name, func(b *testing.B) {
 			l, table, secret := newLimiter(b, oneRule)
-			if name == "passed beside the decision log" {
+			if name == "passed with a decision log" {
 				l.LogTo(logOf(b, secret, 1e-9))
 			}
 			now := time.Now()

@@ -96,7 +96,7 @@ func TestCostsEqualSlowArithmetic(t *testing.T) {
 	}
 }
 
-// The quota falls by the cost of a request, even if several are counted at once.
+// The quota falls by the cost of a request, even if several are counted together.
 func TestQuotaFallsByTheCost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, false, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 100, period: 1m}], count: {cost: 7}}]")
@@ -109,7 +109,7 @@ func TestQuotaFallsByTheCost(t *testing.T) {
 			d := l.Look(&req, time.Now())
 			q := l.Quotas(nil, &d, time.Now())
 			if want := []uint64{93, 72, 65}[i]; len(q) != 1 || !q[0].Known || q[0].Remaining != want {
-				t.Errorf("after %d requests at once, the quotas are %+v, want %d to remain", times, q, want)
+				t.Errorf("after %d requests together, the quotas are %+v, want %d to remain", times, q, want)
 			}
 		}
 	})
@@ -135,7 +135,7 @@ func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 			left = q[0].Remaining
 		}
 		x := func(value string) http.Header { return http.Header{"X-Cost": {value}} }
-		var waiting [limit.MostAbandoned]limit.Decision
+		var waiting [limit.MaxAbandoned]limit.Decision
 		d := l.Decide(request(), time.Now())
 		l.Answered(&d, 200, x("1"), time.Now())
 		expect("answered", 1)

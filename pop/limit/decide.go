@@ -58,13 +58,13 @@ type Decision struct {
 
 	// The counts, mostly under keys without an active record. A rule's keys are adjacent. Requests
 	// rarely have more than a few.
-	counts [4]counted
-	more   []counted
-	n      int
-	still  bool // some may count though the request is refused: see Decision.counted
-	by     int8 // 1 + the Width of the narrowest rule that refuses; 0: none does, or an access list
-	beside bool // another request is refused, and this one with it: see Limiter.DecideBy
-	source count.Source
+	counts      [4]counted
+	more        []counted
+	n           int
+	still       bool // some may count though the request is refused: see Decision.counted
+	by          int8 // 1 + the Width of the narrowest rule that refuses; 0: none does, or an access list
+	refusedWith bool // refused because another request is: see Limiter.DecideBy
+	source      count.Source
 
 	decided int64           // when, for the decision log; 0 if not logged
 	logged  *decision.Batch // keys in the log's sample; nil if none
@@ -162,7 +162,7 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 	}
 	for i, ask := range asks {
 		d := &decisions[i]
-		d.beside = refused
+		d.refusedWith = refused
 		l.countArrival(d, ask.Request, ask.Times, now)
 		if d.logged != nil {
 			l.log(d, ask.Request, ask.Times)
@@ -194,13 +194,13 @@ func (d *Decision) counted(r *rule.Rule, mitigated bool) bool {
 	case !d.refused():
 		return true
 	case r.Action == rule.Shed:
-		return !d.beside && r.Width() < int(d.by)
+		return !d.refusedWith && r.Width() < int(d.by)
 	}
 	return mitigated
 }
 
 // refused reports whether the request is kept from the origin, by this decision or another.
-func (d *Decision) refused() bool { return d.beside || d.Verdict.Refused() }
+func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() }
 
 // look decides req by the access lists and the rules that match it.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {

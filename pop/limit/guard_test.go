@@ -54,7 +54,7 @@ func TestGuardedDecisions(t *testing.T) {
 	}
 }
 
-// A probe is a decision that counts at once, which no real decision does.
+// A probe is a decision that counts immediately, which no real decision does.
 type probe struct{ shard *memcached.Client }
 
 func (p probe) Decide() { _, _ = increment(p.shard, counter.Item([]byte("a-counter's-item")), 1) }
@@ -65,7 +65,7 @@ func TestGuardPanics(t *testing.T) {
 	s := memcached.New("s:1", memcached.Options{Dial: p.shards[0].dial, Timeout: time.Minute})
 	defer s.Close()
 	if _, err := increment(s, counter.Item([]byte("a-counter's-item")), 1); err != nil {
-		t.Fatalf("counting beside the request path: %v", err)
+		t.Fatalf("counting outside the request path: %v", err)
 	}
 	defer func() {
 		if recover() == nil {

@@ -102,8 +102,8 @@ func (r *relay) cut() {
 	r.conns = nil
 }
 
-// A counting is a limiter that counts at an address, over several connections at once.
-type counting struct {
+// An instance is a limiter that counts at an address, over several connections at the same time.
+type instance struct {
 	*limit.Limiter
 	t       *testing.T
 	metrics *memcached.Metrics
@@ -112,10 +112,10 @@ type counting struct {
 	asked   float64 // requests
 }
 
-func countAt(t *testing.T, addr string, clients uint32) *counting {
+func countAt(t *testing.T, addr string, clients uint32) *instance {
 	t.Helper()
 	table := mitigation.New(mitigation.Options{})
-	c := &counting{t: t, reg: prometheus.NewRegistry(), clients: clients}
+	c := &instance{t: t, reg: prometheus.NewRegistry(), clients: clients}
 	var err error
 	c.metrics = memcached.NewMetrics(c.reg)
 	c.Limiter, err = limit.New(limit.Options{
@@ -129,14 +129,14 @@ func countAt(t *testing.T, addr string, clients uint32) *counting {
 	return c
 }
 
-func (c *counting) shard(addr string) *memcached.Client {
+func (c *instance) shard(addr string) *memcached.Client {
 	s := memcached.New(addr, memcached.Options{Timeout: 10 * time.Second, Metrics: c.metrics})
 	c.t.Cleanup(func() { s.Close() })
 	return s
 }
 
 // ask sends n requests of each client, each when all before are counted.
-func (c *counting) ask(n int) {
+func (c *instance) ask(n int) {
 	c.t.Helper()
 	for range n {
 		for client := range c.clients {
@@ -148,7 +148,7 @@ func (c *counting) ask(n int) {
 }
 
 // wait waits until all requests are counted or unknown.
-func (c *counting) wait() {
+func (c *instance) wait() {
 	c.t.Helper()
 	waitFor(c.t, "requests to be counted", func() bool {
 		return value(c.t, c.reg, "edge_increments_total", "ok")+value(c.t, c.reg, "edge_increments_total", "unknown") == c.asked
@@ -157,7 +157,7 @@ func (c *counting) wait() {
 
 // wantKnown sends another request of each client, and fails unless the number of known earlier ones is from
 // least to most.
-func (c *counting) wantKnown(least, most int) {
+func (c *instance) wantKnown(least, most int) {
 	c.t.Helper()
 	for client := range c.clients {
 		c.asked++

@@ -12,7 +12,7 @@
 //
 // Requests that pass are offered to package count, which calls back when the counts of a key
 // exceed a limit. Then a record is merged into this node's table, sent to the peers, and stored
-// beside the counters. A request starts the mitigation at once if it exceeds a limit together
+// alongside the counters. A request starts the mitigation immediately if it exceeds a limit together
 // with the known counts of its key and the requests that wait to be counted.
 package limit
 
@@ -45,7 +45,7 @@ type Limiter struct {
 	loading sync.Mutex // held by SetRules
 }
 
-// New returns a Limiter. It decides at once, but counts nothing until Run is called. decisions receives the
+// New returns a Limiter. It decides immediately, but counts nothing until Run is called. decisions receives the
 // decisions about its sample of the keys, and may be nil.
 func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
 	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}

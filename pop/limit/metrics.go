@@ -16,13 +16,13 @@ const (
 )
 
 type metrics struct {
-	requests *prometheus.CounterVec
-	counted  *prometheus.CounterVec
-	started  *prometheus.CounterVec
-	beside   *prometheus.CounterVec
-	costs    [costResults]prometheus.Counter
-	none     *verdictCounters         // for requests that no rule decided
-	byRule   map[string]*ruleCounters // by label; guarded by the caller of bind
+	requests   *prometheus.CounterVec
+	counted    *prometheus.CounterVec
+	started    *prometheus.CounterVec
+	bystanders *prometheus.CounterVec
+	costs      [costResults]prometheus.Counter
+	none       *verdictCounters         // for requests that no rule decided
+	byRule     map[string]*ruleCounters // by label; guarded by the caller of bind
 }
 
 // verdictCounters are the series of one label, found once when rules are loaded.
@@ -30,9 +30,9 @@ type verdictCounters [verdicts]prometheus.Counter
 
 // ruleCounters are all series of the label of a rule that requests need.
 type ruleCounters struct {
-	verdicts verdictCounters
-	counted  prometheus.Counter
-	beside   prometheus.Counter // nil if each key is a client's own
+	verdicts   verdictCounters
+	counted    prometheus.Counter
+	bystanders prometheus.Counter // nil if each key is a client's own
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -51,13 +51,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Mitigations that started on this node.",
 		}, []string{"rule"}),
 	}
-	m.beside = f.NewCounterVec(prometheus.CounterOpts{
+	m.bystanders = f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_bystander_requests_total",
-		Help: "Requests refused because of a key that several clients share, while no key of the client itself was mitigated, by the rule that decided.",
+		Help: "Requests refused because of a key shared by several clients while no key of the client's own was mitigated, by the rule that decided.",
 	}, []string{"rule"})
 	costs := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_cost_headers_total",
-		Help: "Answers whose cost a rule read from a header, by result; without a valid one, the rule's own cost counts.",
+		Help: "Responses whose cost a rule read from a header, by result; without a valid one, the rule's own cost counts.",
 	}, []string{"result"})
 	for i, result := range []string{"valid", "missing", "invalid"} {
 		m.costs[i] = costs.WithLabelValues(result)
@@ -109,7 +109,7 @@ func (r *rules) count(d *Decision) {
 	}
 	of[d.Verdict].Inc()
 	if d.by > 1 {
-		r.metered[d.Rule.Index].beside.Inc()
+		r.metered[d.Rule.Index].bystanders.Inc()
 	}
 }
 
@@ -145,7 +145,7 @@ func (m *metrics) bind(set *rule.Set) *rules {
 			bound.metered[i].verdicts[Shed] = m.requests.WithLabelValues(label, Shed.String())
 		}
 		if r.Width() > 0 {
-			bound.metered[i].beside = m.beside.WithLabelValues(label)
+			bound.metered[i].bystanders = m.bystanders.WithLabelValues(label)
 		}
 	}
 	for label := range before {
@@ -153,7 +153,7 @@ func (m *metrics) bind(set *rule.Set) *rules {
 			m.requests.DeletePartialMatch(prometheus.Labels{"rule": label})
 			m.counted.DeleteLabelValues(label)
 			m.started.DeleteLabelValues(label)
-			m.beside.DeleteLabelValues(label)
+			m.bystanders.DeleteLabelValues(label)
 		}
 	}
 	return bound

@@ -70,7 +70,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 	}
 }
 
-// A mapShard answers at once.
+// A mapShard answers immediately.
 type mapShard struct {
 	count.Shard // no other method is called
 	values      map[counter.Item]uint64

@@ -73,11 +73,11 @@ func TestNodeReloadsLater(t *testing.T) {
 	limiters[1].SetRules(parse(t, subWindows(6)))
 	now = time.Unix(6061, 0)
 	if n := ask(0, 10); n > 1 {
-		t.Errorf("%d requests passed besides 50 in the same period", n)
+		t.Errorf("%d requests passed in addition to 50 in the same period", n)
 	}
 }
 
-// Counters of two former layouts count beside the current one, each until it has left the period, whichever
+// Counters of two former layouts count alongside the current one, each until it has left the period, whichever
 // was left first.
 func TestTwoReloadsInOnePeriod(t *testing.T) {
 	for _, layouts := range [][3]int{{1, 6, 3}, {6, 1, 3}, {6, 3, 1}, {1, 6, 1}} {
@@ -202,7 +202,7 @@ func (s *soloShard) Exchange(b *memcached.Batch) error {
 		defer s.mu.Unlock()
 		for _, op := range b.Increments {
 			if s.asked[op.Item] == asked {
-				s.t.Error("two increments of one counter are in flight at once")
+				s.t.Error("two increments of one counter are in flight at the same time")
 			}
 			s.asked[op.Item] = asked
 		}

@@ -30,7 +30,7 @@ func loadPlans(t *testing.T, dir, text, plans string) *rule.Set {
 }
 
 // Each key has the thresholds of its file, on each node, in what clients see, and for requests that are counted
-// at once or by the answer. A reload changes them and keeps the counts.
+// immediately or by the response. A reload changes them and keeps the counts.
 func TestOverrides(t *testing.T) {
 	for _, count := range []string{"", ", count: {cost: 1, statuses: [200]}"} {
 		t.Run(count, func(t *testing.T) {

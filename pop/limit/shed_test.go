@@ -24,7 +24,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A stepped is a limiter with its own clock, which counts at once.
+// A stepped is a limiter with its own clock, which counts immediately.
 type stepped struct {
 	*limit.Limiter
 	table *mitigation.Table
@@ -295,7 +295,7 @@ func TestNarrowestNetwork(t *testing.T) {
 	})
 }
 
-// An abusive address is blocked while its neighbours pass, although the network received more requests than its
+// An abusive address is blocked while its neighbors pass, although the network received more requests than its
 // threshold.
 func TestAbusiveAddress(t *testing.T) {
 	s := newStepped(t, `rules:
@@ -309,7 +309,7 @@ func TestAbusiveAddress(t *testing.T) {
 	}
 	for range 20 {
 		if v := s.ask(quiet); v != limit.Passed {
-			t.Fatalf("a request of a neighbour is %v", v)
+			t.Fatalf("a request of a neighbor is %v", v)
 		}
 		s.wait(10 * time.Millisecond)
 	}
@@ -346,7 +346,7 @@ func TestMinClients(t *testing.T) {
 	}
 }
 
-// A lift takes effect at once, and requests from before it do not count again.
+// A lift takes effect immediately, and requests from before it do not count again.
 func TestLiftOfNetwork(t *testing.T) {
 	s := newStepped(t, "rules: [{id: a, characteristics: [network:8/16], limits: [{threshold: 10, period: 1h}], mitigation_timeout: 1h, action: shed}]")
 	next := 0

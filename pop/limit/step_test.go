@@ -37,7 +37,7 @@ func steppedPop(t *testing.T, n int, clock func() time.Time, log io.Writer, rule
 	return limiters
 }
 
-// Nodes that are stepped share counts, mitigate at once, and end mitigations in time.
+// Nodes that are stepped share counts, mitigate immediately, and end mitigations in time.
 func TestStepping(t *testing.T) {
 	now := time.Unix(6010, 0)
 	log := new(lines)
@@ -137,7 +137,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// However many mitigations start at once, the shard gets a record of each: another node acts on them with the
+// However many mitigations start at the same time, the shard gets a record of each: another node acts on them with the
 // next request.
 func TestEachOfManyRecordsIsStored(t *testing.T) {
 	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 2, period: 1m}], mitigation_timeout: 1m}]", 2)

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// maxExplained is the maximum number of keys to explain at once.
+// maxExplained is the maximum number of keys to explain in one response.
 const maxExplained = 100
 
 // Explain returns the state of a client, given by a key, by the ID of a refusal, by a rule and the values of its

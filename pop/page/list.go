@@ -59,7 +59,7 @@ func (p *Page) mitigations(l list, now time.Time) part {
 		Total               int
 		Next, Problem       string
 		Rule, Network, Rest string
-		All                 bool // the whole list can be lifted at once
+		All                 bool // the whole list can be lifted with one request
 		Clients             bool // some client is known
 	}{now, rows, found.Total, found.Next, problem, l.rule, network, l.search,
 		len(rows) > 0 && q.Key == "" && q.Node == "" && (l.state == "" || l.state == "active"),

@@ -246,7 +246,7 @@ func (p *Page) rules(span int) part {
 	}
 	more := max(0, len(rows)-shownRules)
 	rows = rows[:len(rows)-more]
-	drawing := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the fuller the colour, the more",
+	drawing := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the fuller the color, the more",
 		What: "rule", PassedName: "counted", From: from, Step: spans[span].step}
 	for _, r := range rows {
 		drawing.Rows = append(drawing.Rows, strips[r.Rule.Rule])

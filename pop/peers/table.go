@@ -53,7 +53,7 @@ type Table struct {
 	invalid lograte.Limiter // messages that cannot be decoded
 	name    string          // of this node
 	seeks   bool            // whether the node must find peers before it is ready
-	most    atomic.Int32    // greatest number of nodes seen at once
+	maxSeen atomic.Int32    // greatest number of nodes seen at the same time
 
 	mu       sync.Mutex                   // guards the fields below
 	names    map[mitigation.NodeID]string // names of known nodes, including this one
@@ -102,9 +102,9 @@ func ID(name string) mitigation.NodeID {
 	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
 }
 
-// Most returns the greatest number of nodes seen at once, including this one. It never decreases: silent nodes may
+// MaxSeen returns the greatest number of nodes seen at the same time, including this one. It never decreases: silent nodes may
 // still count requests.
-func (p *Table) Most() int { return int(p.most.Load()) }
+func (p *Table) MaxSeen() int { return int(p.maxSeen.Load()) }
 
 // Received records the status s of a peer; ours is this node's. It reports whether to ask the peer for missing
 // records. full is true if there is no room for more records.
@@ -121,7 +121,7 @@ func (p *Table) Received(from string, s, ours *Status, full bool, now time.Time)
 	if id := ID(from); p.names[id] == "" && len(p.names) < maxNames {
 		p.names[id] = from
 	}
-	p.most.Store(max(p.most.Load(), int32(len(p.peers)+1)))
+	p.maxSeen.Store(max(p.maxSeen.Load(), int32(len(p.peers)+1)))
 	p.compare(from, one, ours.Fingerprints, now)
 	if s.Digest == ours.Digest {
 		one.pause, p.informed = repairPause, true

@@ -87,7 +87,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A silent node has no votes, and is not counted beside the nodes that joined later.
+// A silent node has no votes, and is not counted together with the nodes that joined later.
 func TestSilentPeers(t *testing.T) {
 	p := newTable(io.Discard)
 	now := time.Unix(1_800_000_000, 0)
@@ -100,8 +100,8 @@ func TestSilentPeers(t *testing.T) {
 	}
 	p.receives("n2", true, nil, false, now)
 	p.receives("n3", true, nil, false, now.Add(silence+1))
-	if got := p.Most(); got != 2 {
-		t.Errorf("counted %d nodes at once, want 2", got)
+	if got := p.MaxSeen(); got != 2 {
+		t.Errorf("counted %d nodes at the same time, want 2", got)
 	}
 }
 

@@ -27,7 +27,7 @@ type abandoned struct {
 // Results of abandoned requests.
 const (
 	abandonedAnswered = "answered" // the origin answered, so rules could count it
-	abandonedCounted  = "counted"  // counted at once: its key had too many
+	abandonedCounted  = "counted"  // counted immediately: its key had too many
 	abandonedFailed   = "failed"   // not counted: it was incomplete, or the origin did not answer
 )
 
@@ -36,15 +36,15 @@ func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
 	f := promauto.With(reg)
 	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
-		Help: "Requests that rules count by the answer and whose clients disconnected before it, by result.",
+		Help: "Requests that rules count by the response and whose clients disconnected before it, by result.",
 	}, []string{"result"}), abandonedAnswered, abandonedCounted, abandonedFailed)
 	a.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_abandoned_refused_total",
-		Help: "Requests that rules count by the answer and that got 503 because too many others were abandoned.",
+		Help: "Requests that rules count by the response and that got 503 because too many others were abandoned.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edge_abandoned_waiting",
-		Help: "Requests waiting for the origin's answer without their clients.",
+		Name: "edge_abandoned_requests_waiting",
+		Help: "Requests that still wait for the origin's response after their clients disconnected.",
 	}, func() float64 { return float64(a.exchanges.Len()) })
 	return a
 }

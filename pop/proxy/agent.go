@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop/spop"
 )
 
-// An Agent answers HAProxy by SPOP. It handles two messages, whose arguments are named in HAProxy's
+// An Agent answers HAProxy over SPOP. It handles two messages, whose arguments are named in HAProxy's
 // configuration:
 //
 //	edge-check   method, host, path with the query, src, headers by req.hdrs_bin
@@ -29,7 +29,7 @@ func (a *Agent) RefusePeer(peer net.Addr) string {
 	if !ok || a.p.Trusts(tcp.AddrPort()) {
 		return ""
 	}
-	a.p.undecided(undecidedPeer, a.p.o.Now(), "an address that is not a trusted proxy asked by SPOP", "peer", peer)
+	a.p.undecided(undecidedPeer, a.p.o.Now(), "an address that is not a trusted proxy asked over SPOP", "peer", peer)
 	return notTrusted
 }
 

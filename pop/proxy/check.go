@@ -259,7 +259,7 @@ func (x *httpQuestion) problem() string {
 	case !x.client.IsValid():
 		return "X-Forwarded-For does not end in the client's address"
 	case x.report && (x.status < 100 || x.status > 599):
-		return "X-Origin-Status is not the status of an answer"
+		return "X-Origin-Status is not the status of a response"
 	}
 	return ""
 }

@@ -159,7 +159,7 @@ func TestCheckWithoutDescription(t *testing.T) {
 		{"GET", "/check/else", whole, 404, "ask /check, /check/original or /check/request/…, or POST to /report"},
 		{"GET", "/", whole, 404, "ask /check, /check/original or /check/request/…, or POST to /report"},
 		{"GET", "/report", whole, 405, "reports need POST"},
-		{"POST", "/report", whole, 400, "X-Origin-Status is not the status of an answer"},
+		{"POST", "/report", whole, 400, "X-Origin-Status is not the status of a response"},
 	} {
 		for range 5 {
 			resp, body := do(t, c, newRequest(t, test.method, url+test.path, nil, test.headers...))

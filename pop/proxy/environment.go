@@ -38,8 +38,8 @@ const (
 	openings = 10
 )
 
-// surroundings detect proxies in front that are not configured to tell the node its clients.
-type surroundings struct {
+// environment detects proxies in front that are not configured to tell the node its clients.
+type environment struct {
 	note func(problem, text string) // may be nil
 	next atomic.Int64               // when the next request may be examined, in Unix nanoseconds
 
@@ -58,13 +58,13 @@ type look struct {
 }
 
 // due reports whether the request at now should be examined.
-func (s *surroundings) due(now time.Time) bool {
+func (s *environment) due(now time.Time) bool {
 	at, next := now.UnixNano(), s.next.Load()
 	return at >= next && s.note != nil && s.next.CompareAndSwap(next, at+int64(lookPause))
 }
 
 // look examines a request.
-func (s *surroundings) look(peer netip.Addr, trusted, forwarded bool, path string) {
+func (s *environment) look(peer netip.Addr, trusted, forwarded bool, path string) {
 	s.mu.Lock()
 	s.seen = append(s.seen, look{peer, trusted, forwarded, xxhash.Sum64String(path)})
 	seen := s.seen
@@ -121,7 +121,7 @@ func commonest(seen []look, match func(look) bool) (n, peers int, peer netip.Add
 var proxyHeaders = [][]byte{[]byte("PROXY "), []byte("\r\n\r\n\x00\r\nQUIT\n")}
 
 // open examines the first bytes of a connection of peer.
-func (s *surroundings) open(peer netip.Addr, first []byte) {
+func (s *environment) open(peer netip.Addr, first []byte) {
 	if s.note == nil {
 		return
 	}

@@ -10,40 +10,40 @@ import (
 
 // What requests and connections say about the proxies in front is told when nearly all agree, and taken
 // back when they no longer do.
-func TestSurroundings(t *testing.T) {
+func TestEnvironment(t *testing.T) {
 	proxy, client := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.7")
 	path := func(i int) string { return fmt.Sprint("/", i) }
 	for _, tt := range []struct {
 		name string
-		look func(s *surroundings, i int)
+		look func(s *environment, i int)
 		want string // problems
 	}{
-		{"clients connect to the node", func(s *surroundings, i int) {
+		{"clients connect to the node", func(s *environment, i int) {
 			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false, path(i))
 		}, ""},
-		{"one client that sends no X-Forwarded-For", func(s *surroundings, i int) { s.look(client, false, false, path(i)) }, ""},
-		{"a proxy that is not trusted", func(s *surroundings, i int) { s.look(proxy, false, i%20 != 0, path(i)) }, "untrusted_proxy"},
-		{"two proxies that are not trusted", func(s *surroundings, i int) {
+		{"one client that sends no X-Forwarded-For", func(s *environment, i int) { s.look(client, false, false, path(i)) }, ""},
+		{"a proxy that is not trusted", func(s *environment, i int) { s.look(proxy, false, i%20 != 0, path(i)) }, "untrusted_proxy"},
+		{"two proxies that are not trusted", func(s *environment, i int) {
 			s.look(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)}), false, true, path(i))
 		}, "untrusted_proxy"},
-		{"many clients that have proxies of their own", func(s *surroundings, i int) {
+		{"many clients that have proxies of their own", func(s *environment, i int) {
 			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, true, path(i))
 		}, ""},
-		{"a trusted proxy that names clients", func(s *surroundings, i int) { s.look(proxy, true, true, path(i)) }, ""},
-		{"a trusted proxy that names nobody", func(s *surroundings, i int) { s.look(proxy, true, false, path(i)) }, "proxy_without_forwarded"},
-		{"its health checks at night", func(s *surroundings, i int) { s.look(proxy, true, false, "/healthz") }, ""},
-		{"a PROXY header", func(s *surroundings, _ int) {
+		{"a trusted proxy that names clients", func(s *environment, i int) { s.look(proxy, true, true, path(i)) }, ""},
+		{"a trusted proxy that names nobody", func(s *environment, i int) { s.look(proxy, true, false, path(i)) }, "proxy_without_forwarded"},
+		{"its health checks at night", func(s *environment, i int) { s.look(proxy, true, false, "/healthz") }, ""},
+		{"a PROXY header", func(s *environment, _ int) {
 			s.open(proxy, []byte("PROXY TCP4 203.0.113.7 10.0.0.2 1 80\r\nGET / HTTP/1.1\r\n"))
 		}, "unexpected_proxy_header"},
-		{"a PROXY header, version 2", func(s *surroundings, _ int) { s.open(proxy, []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c")) }, "unexpected_proxy_header"},
-		{"a PROXY header before TLS", func(s *surroundings, _ int) { s.open(proxy, []byte("PROXY")) }, "unexpected_proxy_header"},
-		{"a scanner that tries one", func(s *surroundings, i int) {
+		{"a PROXY header, version 2", func(s *environment, _ int) { s.open(proxy, []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c")) }, "unexpected_proxy_header"},
+		{"a PROXY header before TLS", func(s *environment, _ int) { s.open(proxy, []byte("PROXY")) }, "unexpected_proxy_header"},
+		{"a scanner that tries one", func(s *environment, i int) {
 			s.open(client, []byte([]string{"PROXY TCP4 ", "GET / HTTP/1.1"}[min(i%10, 1)]))
 		}, ""},
-		{"a method that begins alike", func(s *surroundings, _ int) { s.open(client, []byte("PROP")) }, ""},
+		{"a method that begins alike", func(s *environment, _ int) { s.open(client, []byte("PROP")) }, ""},
 	} {
 		open := map[string]string{}
-		s := &surroundings{note: func(problem, text string) {
+		s := &environment{note: func(problem, text string) {
 			if open[problem] = text; text == "" {
 				delete(open, problem)
 			}
@@ -73,7 +73,7 @@ func TestSurroundings(t *testing.T) {
 
 // However many requests come, few are looked at.
 func TestFewRequestsAreExamined(t *testing.T) {
-	s, now, due := &surroundings{note: func(string, string) {}}, time.Unix(1_700_000_000, 0), 0
+	s, now, due := &environment{note: func(string, string) {}}, time.Unix(1_700_000_000, 0), 0
 	for i := range 100_000 {
 		if s.due(now.Add(time.Duration(i) * 10 * time.Microsecond)) {
 			due++

@@ -134,7 +134,7 @@ func TestMethodsInAnotherCase(t *testing.T) {
 	at = front(t, rules, origin, func(o *proxy.Options) { o.StrictMethods = true })
 	for method, want := range map[string]int{"GET": 200, "get": 501, "Head": 501, "purge": 200, "PURGE": 200, "posts": 200} {
 		if status := send(t, at, method+" / HTTP/1.1\r\nHost: a"); status != want {
-			t.Errorf("%s is answered %d, want %d, where methods are told apart by case", method, status, want)
+			t.Errorf("%s is answered %d, want %d, where methods are case-sensitive", method, status, want)
 		}
 	}
 	refused = 0

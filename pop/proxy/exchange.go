@@ -109,8 +109,8 @@ func (x *exchange) decide() {
 		x.client = p.client(x.peer, x.forwardedFor())
 	}
 	x.ask()
-	if p.around.due(x.now) {
-		p.around.look(x.peer, x.trusted, len(x.forwardedFor()) > 0, x.asked.Path)
+	if p.environment.due(x.now) {
+		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0, x.asked.Path)
 	}
 	p.o.Limiter.DecideTo(&x.decision, &x.asked, x.now)
 	p.timed(x.now)
@@ -170,7 +170,7 @@ func (x *exchange) findOrigin() (status int, why string) {
 	case req.Method == http.MethodConnect || req.Method == http.MethodTrace:
 		return http.StatusMethodNotAllowed, "method not allowed"
 	case p.o.StrictMethods && req.Method != x.method:
-		return http.StatusNotImplemented, "methods are told apart by case"
+		return http.StatusNotImplemented, "methods are case-sensitive"
 	case p.o.StrictHosts && p.o.Origins.ByHost[req.Host] == nil && !p.o.Limiter.Rules().Names(req.Host):
 		return http.StatusMisdirectedRequest, "no site for this host"
 	case x.origin == nil:
@@ -441,10 +441,10 @@ func (x *exchange) failed(err error) {
 	switch {
 	case timeout:
 		p.metrics.failed[reasonTimeout].Inc()
-		x.answer(http.StatusGatewayTimeout, "the origin did not answer in time")
+		x.answer(http.StatusGatewayTimeout, "the origin did not respond in time")
 	case invalid:
 		p.metrics.failed[reasonOrigin].Inc()
-		x.answer(http.StatusBadGateway, "the origin's answer is invalid: "+malformed.Text)
+		x.answer(http.StatusBadGateway, "the origin's response is invalid: "+malformed.Text)
 	default:
 		p.metrics.failed[reasonOrigin].Inc()
 		x.answer(http.StatusBadGateway, "the origin cannot be reached")

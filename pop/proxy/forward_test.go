@@ -265,7 +265,7 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 	}))
 	invalid := "the origin cannot be reached\n"
 	if own {
-		invalid = "the origin's answer is invalid: malformed header field\n"
+		invalid = "the origin's response is invalid: malformed header field\n"
 	}
 	for _, tt := range []struct {
 		name, origin string
@@ -274,7 +274,7 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 		text         string
 	}{
 		{"a dead origin", "http://127.0.0.1:1", 0, http.StatusBadGateway, "the origin cannot be reached\n"},
-		{"an origin that does not answer", stuck.URL, 10 * time.Millisecond, http.StatusGatewayTimeout, "the origin did not answer in time\n"},
+		{"an origin that does not answer", stuck.URL, 10 * time.Millisecond, http.StatusGatewayTimeout, "the origin did not respond in time\n"},
 		{"an origin with an invalid answer", garbled.URL, 0, http.StatusBadGateway, invalid},
 	} {
 		reg := prometheus.NewPedanticRegistry()

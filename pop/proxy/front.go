@@ -152,7 +152,7 @@ func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
 		if start.Read, isHTTP2, err = sniff(c); err != nil && len(start.Read) == 0 {
 			return nil
 		}
-		f.p.around.open(peer, start.Read)
+		f.p.environment.open(peer, start.Read)
 		if isForeign(start.Read) {
 			f.p.malformed(peer, f.p.o.Now())
 			return nil
@@ -169,13 +169,13 @@ func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
 func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 	err := c.HandshakeContext(context.Background())
 	if err == nil {
-		f.p.around.open(peer, nil)
+		f.p.environment.open(peer, nil)
 		return true
 	}
 	f.p.o.Logger.Debug("TLS handshake failed", "err", err)
 	var no tls.RecordHeaderError
 	if errors.As(err, &no) && no.Conn != nil {
-		f.p.around.open(peer, no.RecordHeader[:])
+		f.p.environment.open(peer, no.RecordHeader[:])
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			answer := f.p.malformedAnswer(peer, []byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))

@@ -156,7 +156,7 @@ func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.FrontOption
 	})
 }
 
-// serveHTTP2 starts a server for p that speaks HTTP/2, by TLS if secure, and returns its URL.
+// serveHTTP2 starts a server for p that speaks HTTP/2, over TLS if secure, and returns its URL.
 func serveHTTP2(t testing.TB, p *proxy.Proxy, secure bool) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(p)

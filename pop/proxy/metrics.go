@@ -30,21 +30,21 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		decision: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "edge_decision_duration_seconds",
-			Help:    "Time that the decision about a request took, of about one request in 64.",
+			Help:    "Duration of decisions, sampled from about one request in 64.",
 			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 100e-6, 1e-3},
 		}),
 		origin: f.NewHistogram(prometheus.HistogramOpts{
-			Name:    "edge_origin_answer_seconds",
-			Help:    "Time until the origin began its answer.",
+			Name:    "edge_origin_response_seconds",
+			Help:    "Time until the origin began its response.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 		undecided: by(f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_check_undecided_total",
-			Help: "Questions of other proxies that got no decision: from an address that is not trusted, or without a description of the request.",
+			Help: "Queries from other proxies that got no decision, because their address is not trusted or they do not describe a request.",
 		}, []string{"reason"}), undecidedPeer, undecidedField),
 		failed: by(f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_origin_failures_total",
-			Help: "Requests that passed and got no answer of their origin, by reason.",
+			Help: "Requests that passed but got no response from their origin, by reason.",
 		}, []string{"reason"}), reasonOrigin, reasonTimeout, reasonClient),
 	}
 }

@@ -106,7 +106,7 @@ func TestBodyRate(t *testing.T) {
 		{"the rate", sink, func(w io.Writer) { write(w, 100, time.Second, 30) }, http.StatusOK, 30 * time.Second},
 		{"pauses", sink, func(w io.Writer) { write(w, 400, 4*time.Second, 8) }, http.StatusOK, 32 * time.Second},
 		{"a pause that is too long", sink, func(w io.Writer) { write(w, 1000, 6*time.Second, 1) }, http.StatusRequestTimeout, 5 * time.Second},
-		{"much at once, then a byte each second", sink, func(w io.Writer) {
+		{"much in one write, then a byte each second", sink, func(w io.Writer) {
 			write(w, 100_000, time.Second, 1)
 			write(w, 1, time.Second, 30)
 		}, http.StatusRequestTimeout, 5 * time.Second},

@@ -91,7 +91,7 @@ type Proxy struct {
 	lameDuck    lameDuck
 	connections *connections
 	warnings    lograte.Limiter
-	around      surroundings
+	environment environment
 }
 
 // New returns a Proxy.
@@ -101,7 +101,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
-		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), around: surroundings{note: o.Notice},
+		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), environment: environment{note: o.Notice},
 	}
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {

@@ -16,7 +16,7 @@ type Limit struct {
 
 	// SubWindows is the number of equal parts of a window that are counted separately. The more
 	// there are, the smaller is the error of the estimate. 0 means 1. Threshold and Period limit it, and so
-	// does the number of nodes: a PoP with more than counter.Layout.MostNodes refuses the rule.
+	// does the number of nodes: a PoP with more than counter.Layout.MaxNodes refuses the rule.
 	SubWindows int
 
 	// Estimate says how the previous window counts.

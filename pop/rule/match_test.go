@@ -76,7 +76,7 @@ rules:
 		{"host longer than any name, of one label", "GET", strings.Repeat("a", 600) + ".com", "/", "all com"},
 
 		{"both wildcards of a rule, found once", "GET", "a.pair.example.org", "/", "all pair"},
-		{"longest wildcard, which has no other beside it", "GET", "a.longest.example.net", "/", "all long"},
+		{"longest wildcard, without another of its length", "GET", "a.longest.example.net", "/", "all long"},
 		{"shorter wildcard of two", "GET", "a.example.org", "/", "all pair"},
 
 		{"method", "POST", "methods", "/", "all post"},
@@ -136,7 +136,7 @@ rules:
 		{"an excepted path", "GET", "", "/health", "both exact"},
 		{"an excepted path in another spelling", "GET", "", "/x/../HEALTH/;v=1", "health both exact"},
 		{"an excepted path in other letters", "GET", "", "/Health", "both"},
-		{"another path than an excepted one", "GET", "", "/healthy", "health both exact"},
+		{"a path other than an excepted one", "GET", "", "/healthy", "health both exact"},
 		{"an excepted prefix", "GET", "", "/static/a.css", "both exact"},
 		{"a path that leads out of an excepted prefix", "GET", "", "/static/../login", "health both exact"},
 		{"a path that leads out of it for some origins", "GET", "", "/static/..;/login", "health both exact"},

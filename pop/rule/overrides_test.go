@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// loadWith loads rules and a file plans.csv beside them.
+// loadWith loads rules and a file plans.csv next to them.
 func loadWith(t testing.TB, rules, plans string) *rule.Set {
 	t.Helper()
 	return load(t, map[string]string{"rules.yaml": rules, "plans.csv": plans})

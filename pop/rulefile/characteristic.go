@@ -76,7 +76,7 @@ func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {
 	field := func(kind rule.Kind) strictyaml.Field {
 		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
 			if c.Kind != 0 {
-				r.Fail(n, "make it two characteristics", "this characteristic is %s and %s at once", c.Kind, kind)
+				r.Fail(n, "make it two characteristics", "this characteristic is both %s and %s", c.Kind, kind)
 			} else if c.Kind = kind; kind == rule.First {
 				c.First, c.Name = r.alternatives(n)
 			} else if name, ok := r.Text(n, kind.String()); ok {

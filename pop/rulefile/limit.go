@@ -81,12 +81,12 @@ func fewer(l counter.Layout) string {
 }
 
 // CheckNodes returns an error for limits with more sub-windows than a PoP with this number of nodes can
-// count: see counter.Layout.MostNodes.
+// count: see counter.Layout.MaxNodes.
 func CheckNodes(s *rule.Set, nodes int) error {
 	var errs Errors
 	for _, r := range s.Rules() {
 		for _, l := range r.Limits {
-			most := l.Counted().Layout.MostNodes()
+			most := l.Counted().Layout.MaxNodes()
 			if nodes <= most {
 				continue
 			}
@@ -94,7 +94,7 @@ func CheckNodes(s *rule.Set, nodes int) error {
 				return append(errs, &Error{File: r.File, Message: "too many errors; the rest is not shown"})
 			}
 			fewer := l
-			for fewer.Counted().Layout.MostNodes() < nodes {
+			for fewer.Counted().Layout.MaxNodes() < nodes {
 				fewer.SubWindows--
 			}
 			errs = append(errs, &Error{File: r.File, Line: r.Line, Column: 1,

@@ -179,7 +179,7 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 	for _, d := range l.defined {
 		if first := defined[d.setName]; first != nil {
 			exists := map[bool]string{false: "there is a network set", true: "there are labels"}[d.labels]
-			l.fail(d.place, "names must be unique across all files", "%s %s already, at %s:%d", exists, d.name, first.place.file, first.line)
+			l.fail(d.place, "names must be unique across all files", "%s %s already at %s:%d", exists, d.name, first.place.file, first.line)
 			continue
 		}
 		defined[d.setName], names[d.labels] = d, append(names[d.labels], d.name)
@@ -272,7 +272,7 @@ func (l *loader) accessLists() (lists [rule.Denied + 1][]netip.Prefix) {
 		if !twice {
 			at[one.prefix], lists[one.access] = one.place, append(lists[one.access], one.prefix)
 		} else if len(l.errs) < strictyaml.Enough {
-			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is listed already, at %s:%d", one.prefix, first.file, first.line)
+			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is already listed at %s:%d", one.prefix, first.file, first.line)
 		}
 	}
 	return lists

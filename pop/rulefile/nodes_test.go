@@ -41,10 +41,10 @@ func TestCheckNodes(t *testing.T) {
 }
 
 // The schema of rules files says these.
-func TestMostNodesOfTheSchema(t *testing.T) {
+func TestMaxNodesOfTheSchema(t *testing.T) {
 	for fields, want := range map[int]int{6: 128, 5: 512, 4: 8192} {
 		layout, _ := counter.LayoutOf(fields)
-		if got := layout.MostNodes(); got != want || !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d for %d", fields, want)) {
+		if got := layout.MaxNodes(); got != want || !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d for %d", fields, want)) {
 			t.Errorf("%d sub-windows are for %d nodes, the schema says otherwise", fields, got)
 		}
 	}

@@ -152,7 +152,7 @@ func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
 		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
 	}
 	if shed && to.CountsAnswer() {
-		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's answer cannot have action: shed")
+		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's response cannot have action: shed")
 	}
 	if shed && slices.ContainsFunc(to.Limits, func(l rule.Limit) bool { return l.SubWindows > 1 }) {
 		r.Fail(n, "leave sub_windows out: their counts end too soon above the threshold", "a rule with sub_windows cannot have action: shed")

@@ -73,7 +73,7 @@ func (l *loader) part(file string, p part) *reader {
 	switch root := r.Parse(); {
 	case r.Broken || root == nil: // blank, or an error
 	case !p.rules:
-		// After an error here, such as a second key "rules", the whole file may have other errors than its parts.
+		// After an error here, such as a second key "rules", the whole file may have different errors than its parts.
 		r.Broken = !r.Mapping(root, "the file", "", r.fields()) || len(r.Errs) > 0
 	case strictyaml.IsSequence(root):
 		r.ruleList(root)

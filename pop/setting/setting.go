@@ -194,8 +194,8 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 }
 
 // Parsed returns a Value that parse parses. kind is its type or unit, otherwise its default.
-func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, error)) Value {
-	return Value{Type: kind, Default: otherwise, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
+func Parsed[T any](kind string, to *T, def string, parse func(string) (T, error)) Value {
+	return Value{Type: kind, Default: def, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {
 			return fmt.Errorf("must be a single value, not %d", len(texts))
 		}
@@ -208,8 +208,8 @@ func Parsed[T any](kind string, to *T, otherwise string, parse func(string) (T, 
 }
 
 // Text returns a Value that is a text. check returns an error if it is invalid; it may be nil.
-func Text(to *string, otherwise string, check func(string) error) Value {
-	v := Parsed("text", to, otherwise, checked(check))
+func Text(to *string, def string, check func(string) error) Value {
+	v := Parsed("text", to, def, checked(check))
 	v.check = func() (string, error) { return *to, v.set([]string{*to}) }
 	return v
 }
@@ -225,8 +225,8 @@ func checked(check func(string) error) func(string) (string, error) {
 }
 
 // Bool returns a Value that is true or false.
-func Bool(to *bool, otherwise bool) Value {
-	return Parsed("bool", to, strconv.FormatBool(otherwise), func(text string) (bool, error) {
+func Bool(to *bool, def bool) Value {
+	return Parsed("bool", to, strconv.FormatBool(def), func(text string) (bool, error) {
 		v, err := strconv.ParseBool(text)
 		if err != nil {
 			err = errors.New("must be true or false")
@@ -237,18 +237,18 @@ func Bool(to *bool, otherwise bool) Value {
 
 // Int returns a Value that is an integer from low to high, in a unit. If low is 0, the value 0 turns the feature off.
 // The field is then -1 if it is off, and 0 stands for the default.
-func Int[T int | int64](to *T, otherwise, low, high T, unit string) Value {
-	return bounded(unit, to, otherwise, strconv.FormatInt(int64(otherwise), 10), low == 0, Whole(low, high))
+func Int[T int | int64](to *T, def, low, high T, unit string) Value {
+	return bounded(unit, to, def, strconv.FormatInt(int64(def), 10), low == 0, Whole(low, high))
 }
 
 // Duration returns a Value that is a duration from low to high. If low is 0, the value 0 turns the feature off. The
 // field is then -1 if it is off, and 0 stands for the default.
-func Duration(to *time.Duration, otherwise, low, high time.Duration) Value {
-	return bounded("duration", to, otherwise, shortDuration(otherwise), low == 0, Span(low, high))
+func Duration(to *time.Duration, def, low, high time.Duration) Value {
+	return bounded("duration", to, def, shortDuration(def), low == 0, Span(low, high))
 }
 
-// bounded returns a Value that parse parses. text is otherwise in the form that parse accepts.
-func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise T, text string, canBeOff bool, parse func(string) (T, error)) Value {
+// bounded returns a Value that parse parses. text is def in the form that parse accepts.
+func bounded[T int | int64 | time.Duration](kind string, to *T, def T, text string, canBeOff bool, parse func(string) (T, error)) Value {
 	v := Parsed(kind, to, text, func(text string) (T, error) {
 		v, err := parse(text)
 		if v == 0 {
@@ -258,7 +258,7 @@ func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise T, tex
 	})
 	v.check = func() (text string, err error) {
 		if *to == 0 {
-			*to = otherwise
+			*to = def
 		}
 		if !canBeOff || *to > 0 {
 			text = fmt.Sprint(*to)
@@ -271,14 +271,14 @@ func bounded[T int | int64 | time.Duration](kind string, to *T, otherwise T, tex
 
 // Whole returns a parser of whole numbers from low to high, which must not be negative.
 func Whole[T int | int64 | uint64](low, high T) func(string) (T, error) {
-	form := fmt.Sprintf("from %d to %d", low, high)
+	form := fmt.Sprintf("whole number from %d to %d", low, high)
 	if uint64(high) >= math.MaxInt {
-		form = fmt.Sprintf("of %d or more", low)
+		form = fmt.Sprintf("whole number, %d or more", low)
 	}
 	return func(text string) (T, error) {
 		v, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || v < uint64(low) || v > uint64(high) {
-			return low, errors.New("must be a whole number " + form)
+			return low, errors.New("must be a " + form)
 		}
 		return T(v), nil
 	}

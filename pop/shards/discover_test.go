@@ -68,7 +68,7 @@ func TestDiscovery(t *testing.T) {
 		{"a node leaves", func(g *fakeGossip) { g.flip(3) }, []string{"1.5s 1 2"}},
 		{"a node restarts", func(g *fakeGossip) { g.flip(3); time.Sleep(499 * ms); g.flip(3) }, nil},
 		{"a node restarts elsewhere", func(g *fakeGossip) { g.flip(3); time.Sleep(300 * ms); g.flip(4) }, []string{"1.8s 1 2 4"}},
-		{"a node flaps beside one that joins", func(g *fakeGossip) {
+		{"a node flaps while another joins", func(g *fakeGossip) {
 			go flap(g, 3)
 			time.Sleep(1050 * ms)
 			g.flip(4)

@@ -1,9 +1,9 @@
 // Package spop is an agent of HAProxy's stream processing offload protocol (SPOP, version 2.0): HAProxy
 // sends messages about requests, and the agent's answers set variables. It knows nothing about rules.
 //
-// One goroutine serves each connection. It answers all frames that one read has brought in one write, in
-// their order, so HAProxy may pipeline frames. It does not offer async, since answers come by the
-// connection of the question, nor fragmentation: HAProxy's largest header fits a frame of its default size.
+// One goroutine serves each connection. It answers all frames of one read with one write, in
+// order, so HAProxy may pipeline frames. It does not offer async, since answers go out on the connection
+// of the query, or fragmentation: HAProxy's largest header fits a frame of its default size.
 package spop
 
 import (
@@ -26,13 +26,13 @@ type Options struct {
 	// Handle answers a message. It is called by the goroutines of connections and must not block.
 	Handle func(m *Message, a *Actions)
 
-	// Refuse returns why a peer must not be served, or nothing.
+	// Refuse returns why a peer must not be served, or "".
 	Refuse func(net.Addr) string
 
 	// HelloTimeout is how long a connection may take to its first frame.
 	HelloTimeout time.Duration
 
-	// Logger gets what goes wrong with connections.
+	// Logger logs problems with connections.
 	Logger *slog.Logger
 }
 
@@ -82,7 +82,7 @@ var past = time.Unix(1, 0)
 type conn struct {
 	net.Conn
 	s     *Server
-	in    []byte // in[r:w] was read and not used yet
+	in    []byte // in[r:w] has been read but not consumed
 	r, w  int
 	out   []byte
 	most  int  // bytes of a frame, either way
@@ -149,7 +149,7 @@ func (c *conn) loop() error {
 	}
 }
 
-// read reads once, after what is not used yet. The buffer grows up to the size of a frame.
+// read reads once, after the unconsumed bytes. The buffer grows up to the size of a frame.
 func (c *conn) read() error {
 	if c.r > 0 {
 		c.w = copy(c.in, c.in[c.r:c.w])

@@ -58,7 +58,7 @@ func (v *Votes) Replace(shards []string) {
 }
 
 // Count counts the votes at now. against has an element for each live node, this one included: the
-// IDs of the shards that it votes against. A tie is in favour of the shard.
+// IDs of the shards that it votes against. A tie is in favor of the shard.
 func (v *Votes) Count(against [][]uint64, now time.Time) {
 	for _, addr := range v.shards {
 		n := 0

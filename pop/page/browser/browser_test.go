@@ -74,7 +74,7 @@ type tab struct {
 	expected []string // substrings of expected console messages
 }
 
-// open opens a tab with the width of a screen or a phone, and a colour scheme.
+// open opens a tab with the width of a screen or a phone, and a color scheme.
 func open(t testing.TB, width int64, scheme string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(started(t))

@@ -236,7 +236,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// What is typed into a dialog that was closed and opened again at once stays: browsers say later that it was closed.
+// What is typed into a dialog that was closed and opened again immediately stays: browsers say later that it was closed.
 func TestDialogOpenedAgain(t *testing.T) {
 	node := serve(t, newFake(3, ""))
 	b := open(t, 1440, "light")

@@ -103,7 +103,7 @@ func match(m *rule.Match, anyMethod string) string {
 func cost(r *rule.Rule) string {
 	switch cost := r.CostOf(1); {
 	case r.CostHeader != "":
-		return fmt.Sprintf("as often as the header %s of the origin's answer says (%d without it, at most %d) ", r.CostHeader, cost, rule.MaxCost)
+		return fmt.Sprintf("as often as the header %s of the origin's response says (%d without it, at most %d) ", r.CostHeader, cost, rule.MaxCost)
 	case cost > 1:
 		return fmt.Sprintf("%d times ", cost)
 	}

@@ -96,7 +96,7 @@ func TestDescribe(t *testing.T) {
 		{"cost", withKeys("count: {cost: 7}"),
 			"All requests are counted 7 times for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"cost header", withKeys("count: {cost: 2, cost_header: x-cost, statuses: [200]}"),
-			"All requests that the origin answers with 200 are counted as often as the header X-Cost of the origin's answer says (2 without it, at most 1000000) for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+			"All requests that the origin answers with 200 are counted as often as the header X-Cost of the origin's response says (2 without it, at most 1000000) for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"statuses in a row", withKeys("count: {statuses: [404, 500, 501, 502, 599, 598, 201, 200]}"),
 			"All requests that the origin answers with 200, 201, 404, 500 to 502, 598 or 599 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"all characteristics", withCharacteristics(`[ip, host, path, method, header:a, cookie:B, "query:c d"]`),

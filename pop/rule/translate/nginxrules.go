@@ -188,7 +188,7 @@ func (n *nginx) addRule(u *use, shared bool) {
 	n.Translation.rules = append(n.Translation.rules, &r)
 }
 
-// A bucket is a leaky bucket of nginx: a rate, and the burst that it allows besides.
+// A bucket is a leaky bucket of nginx: a rate, and the burst that it also allows.
 type bucket struct {
 	rate      uint64
 	perMinute bool

@@ -58,7 +58,7 @@ type nginxReader struct {
 	absent    []string // included files that do not exist
 }
 
-// The parts of a file, besides ; { and }. A brace after a dollar sign belongs to the word.
+// The parts of a file, other than ; { and }. A brace after a dollar sign belongs to the word.
 var (
 	blanks     = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
 	quotedWord = regexp.MustCompile(`(?s)^(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)

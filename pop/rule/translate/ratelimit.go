@@ -205,7 +205,7 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 		r.id = name
 	}
 	for _, name := range ignored {
-		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it beside rate_limit")
+		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it next to rate_limit")
 	}
 	if text(child(n, "unlimited")) == "true" {
 		if unit := child(n, "unit"); text(unit) != "" {
