@@ -295,7 +295,7 @@ func TestUndecided(t *testing.T) {
 		{"no address", descriptor("rule", "tight"), "characteristic", "counts by ip, which has no value"},
 		{"an invalid address", descriptor("rule", "tight", "ip", "alice"), "characteristic", "is not an address"},
 		{"no header", descriptor("rule", "key", "ip", "192.0.2.1"), "characteristic", "counts by header:x-key, which has no value"},
-		{"a rule that counts answers", descriptor("rule", "login", "ip", "192.0.2.1"), "answer", "rule login counts by an answer"},
+		{"a rule that counts answers", descriptor("rule", "login", "ip", "192.0.2.1"), "answer", "rule login counts by a response"},
 		{"no header, and the rule skips that", descriptor("rule", "plan"), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -213,7 +213,7 @@ func (l *loader) checkIDs() {
 		if first == nil {
 			ids[one.ID] = one.Rule
 		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
-			l.fail(one.id, "IDs must be unique across all files", "there is a rule %s already at %s:%d", one.ID, first.File, first.Line)
+			l.fail(one.id, "IDs must be unique across all files", "there is already a rule %s at %s:%d", one.ID, first.File, first.Line)
 		}
 	}
 }

@@ -135,11 +135,11 @@ func TestLoadErrors(t *testing.T) {
 		{"link to nothing", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},
 		{"named pipe that nobody writes to", []string{"pipe"}, "rule: DIR/pipe is not a regular file"},
 		{"ID in two files", []string{"good.yaml", "same.yaml"}, lines(
-			"DIR/same.yaml:3:7: there is a rule a already at DIR/good.yaml:2 (IDs must be unique across all files)",
-			"DIR/same.yaml:6:7: there is a rule a already at DIR/good.yaml:2 (IDs must be unique across all files)",
+			"DIR/same.yaml:3:7: there is already a rule a at DIR/good.yaml:2 (IDs must be unique across all files)",
+			"DIR/same.yaml:6:7: there is already a rule a at DIR/good.yaml:2 (IDs must be unique across all files)",
 		)},
 		{"file given twice", []string{"good.yaml", "good.yaml"},
-			"DIR/good.yaml:2:7: there is a rule a already at DIR/good.yaml:2 (IDs must be unique across all files)"},
+			"DIR/good.yaml:2:7: there is already a rule a at DIR/good.yaml:2 (IDs must be unique across all files)"},
 		{"network in two files", []string{"list1.yaml", "list2.yaml"},
 			"DIR/list2.yaml:2:1: 192.0.2.0/24 is already listed at DIR/list1.yaml:1 (list a network once, in allow or in deny; of several that contain an address, the longest prefix wins)"},
 		{"networks in files, relative to the rules", []string{"sets.yaml"}, lines(
@@ -150,8 +150,8 @@ func TestLoadErrors(t *testing.T) {
 		)},
 		{"all errors of all files, in the order of the files", []string{"worse.yaml", "good.yaml", "same.yaml", "bad.yaml"}, lines(
 			"DIR/worse.yaml:1:8: not YAML: while parsing a flow node at 2:1: did not find expected node content (check quotes, brackets and indentation)",
-			"DIR/same.yaml:3:7: there is a rule a already at DIR/good.yaml:2 (IDs must be unique across all files)",
-			"DIR/same.yaml:6:7: there is a rule a already at DIR/good.yaml:2 (IDs must be unique across all files)",
+			"DIR/same.yaml:3:7: there is already a rule a at DIR/good.yaml:2 (IDs must be unique across all files)",
+			"DIR/same.yaml:6:7: there is already a rule a at DIR/good.yaml:2 (IDs must be unique across all files)",
 			`DIR/bad.yaml:1:9: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
 		)},
 	} {
@@ -329,7 +329,7 @@ func TestLoadLarge(t *testing.T) {
 	fmt.Fprintf(&text, "  - id: r5\n    limits: [{threshold: 1, period: 1m}]\n")
 	_, err = rulefile.Parse("rules.yaml", text.Bytes())
 	want := fmt.Sprintf("rules.yaml:%d:5: this rule has no characteristics (write characteristics: [ip] to count each client separately)\n"+
-		"rules.yaml:%d:9: there is a rule r5 already at rules.yaml:23 (IDs must be unique across all files)", 4*n+3, 4*n+3)
+		"rules.yaml:%d:9: there is already a rule r5 at rules.yaml:23 (IDs must be unique across all files)", 4*n+3, 4*n+3)
 	if err == nil || err.Error() != want {
 		t.Errorf("error behind %d rules = %v, want %s", n, err, want)
 	}

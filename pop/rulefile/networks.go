@@ -178,8 +178,8 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 	defined, names := map[setName]*definition{}, map[bool][]string{}
 	for _, d := range l.defined {
 		if first := defined[d.setName]; first != nil {
-			exists := map[bool]string{false: "there is a network set", true: "there are labels"}[d.labels]
-			l.fail(d.place, "names must be unique across all files", "%s %s already at %s:%d", exists, d.name, first.place.file, first.line)
+			exists := map[bool]string{false: "there is already a network set", true: "there are already labels"}[d.labels]
+			l.fail(d.place, "names must be unique across all files", "%s %s at %s:%d", exists, d.name, first.place.file, first.line)
 			continue
 		}
 		defined[d.setName], names[d.labels] = d, append(names[d.labels], d.name)

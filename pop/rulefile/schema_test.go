@@ -292,8 +292,8 @@ func mutate(t *rapid.T, root *yaml.Node, names []string) {
 
 // onlyParser has words of the messages and hints of errors that no schema can find.
 var onlyParser = []string{
-	" twice",                                 // after values are made canonical
-	" already at ", " is already listed at ", // IDs and networks
+	" twice",                                                            // after values are made canonical
+	"there is already ", "there are already ", " is already listed at ", // IDs and networks
 	"another limit of this rule", "a sub-window lasts", // periods
 	"is tagged", "is the date", // tags
 	"in plain decimal digits", // spellings of numbers
