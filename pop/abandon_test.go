@@ -119,7 +119,7 @@ func TestAbandonedGuessesCount(t *testing.T) {
 }
 
 // At most eight requests of a key wait for the answer without the client. Further ones count immediately, and the
-// origin is cancelled.
+// origin is canceled.
 func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	j := newJudge()
 	w := startWired(t, guesses, j.serve, nil)

@@ -257,11 +257,11 @@ func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
 	w.mitigated()
 }
 
-// HTTP/2 requests that wait for their turn or are cancelled are well-formed.
+// HTTP/2 requests that wait for their turn or are canceled are well-formed.
 func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }, func(o *pop.Options) {
-			// Such requests continue when they are cancelled, so others wait for their turn.
+			// Such requests continue when they are canceled, so others wait for their turn.
 			o.Rules = parse(t, `rules: [{id: all, count: {statuses: [401]}, characteristics: ["header:x-n"], limits: [{threshold: 5, period: 7d}]}]`)
 		})
 		protocols := new(http.Protocols)

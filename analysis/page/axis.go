@@ -77,7 +77,7 @@ type axis struct {
 	ticks []tick
 }
 
-// A tick is a labelled value of an axis.
+// A tick is a labeled value of an axis.
 type tick struct {
 	at   float64
 	name string

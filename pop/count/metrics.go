@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	labelled := func(name, help, label string, values ...string) *prometheus.CounterVec {
+	labeled := func(name, help, label string, values ...string) *prometheus.CounterVec {
 		vec := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 		for _, value := range values {
 			vec.WithLabelValues(value)
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	m := &metrics{
-		learned:  labelled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.", "source", "shard", "peer"),
+		learned:  labeled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.", "source", "shard", "peer"),
 		evicted:  counter("edge_tracked_keys_evicted_total", "Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
 		fell:     counter("edge_counters_fallen_total", "Counters whose value fell since it was last read: the shard restarted or evicted them, or a lift deleted them."),
 		unlogged: counter("edge_mitigation_log_lines_dropped_total", "Starts and ends of mitigations that were not logged because the key flaps or too many lines were logged in a second."),
@@ -63,7 +63,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 	}
-	dropped := labelled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.", "cause", causeNames[:]...)
+	dropped := labeled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.", "cause", causeNames[:]...)
 	for cause, name := range causeNames {
 		m.dropped[cause] = dropped.WithLabelValues(name)
 	}
