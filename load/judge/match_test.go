@@ -106,13 +106,13 @@ func TestUnknownRules(t *testing.T) {
 		ID: "a", Characteristics: []rule.Characteristic{{Kind: rule.IP}}, Limits: []rule.Limit{{Threshold: 5}}, Response: &rule.Response{Body: "no"},
 	}
 	for name, change := range map[string]func(r *rule.Rule){
-		"":                     func(*rule.Rule) {},
-		"action":               func(r *rule.Rule) { r.Action = rule.Close + 1 },
-		"characteristic":       func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.First + 1}} },
-		"the origin's response":  func(r *rule.Rule) { r.CostHeader = "X-Cost" },
-		"estimate":             func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WholeOldest + 1}} },
-		"path_reading":         func(r *rule.Rule) { r.PathSyntax.Reading = rule.ReadURL + 1 },
-		"a shadow_ban without": func(r *rule.Rule) { r.Action, r.Response = rule.ShadowBan, &rule.Response{} },
+		"":                      func(*rule.Rule) {},
+		"action":                func(r *rule.Rule) { r.Action = rule.Close + 1 },
+		"characteristic":        func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.First + 1}} },
+		"the origin's response": func(r *rule.Rule) { r.CostHeader = "X-Cost" },
+		"estimate":              func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WholeOldest + 1}} },
+		"path_reading":          func(r *rule.Rule) { r.PathSyntax.Reading = rule.ReadURL + 1 },
+		"a shadow_ban without":  func(r *rule.Rule) { r.Action, r.Response = rule.ShadowBan, &rule.Response{} },
 	} {
 		r := plain
 		change(&r)
