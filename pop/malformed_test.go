@@ -186,7 +186,7 @@ const (
 // request has the pseudo-header fields of each HTTP/2 request.
 var request = field(":method", "GET") + field(":scheme", "http") + field(":path", "/") + field(":authority", "a")
 
-// Malformed HTTP/2 requests, which get a status or a reset, count too. Those of a mitigated client end the connection.
+// HTTP/2 requests that net/http answers itself, with a status or a reset, count too, and end the connection.
 func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 	for name, block := range map[string]string{
 		"reset": request + field("Upper", "x"),

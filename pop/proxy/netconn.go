@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -16,11 +17,12 @@ import (
 
 	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
+	"github.com/edgelimit/edge/pop/limit"
 )
 
 // A netServer is an engine that consists of the server and the reverse proxy of net/http. It watches what the
-// server writes in HTTP/1, to notice invalid requests that it answers itself: these count, and mitigated clients
-// get the same refusal as for other requests. In HTTP/2, such requests do not count.
+// server reads and writes, to notice invalid requests that it answers itself: these count, and mitigated clients
+// get the same refusal as for other requests.
 type netServer struct {
 	*conns.Server[*conn]
 	p       *Proxy
@@ -40,6 +42,9 @@ func newNetServer(p *Proxy, o *FrontOptions, isHTTP2 bool) *netServer {
 // ServeConn serves a connection in a new goroutine, by a server of its own.
 func (s *netServer) ServeConn(nc net.Conn, start http1.Start) {
 	c := &conn{Conn: nc, s: s, sniffed: start.Read, headBy: start.Since.Add(s.o.ReadHeaderTimeout), closed: make(chan struct{})}
+	if s.isHTTP2 {
+		c.frames = &watch{conn: c}
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!s.isHTTP2)
 	protocols.SetUnencryptedHTTP2(s.isHTTP2)
@@ -86,13 +91,12 @@ func (o *once) Close() error   { return nil }
 // A conn is a client's connection that a netServer serves.
 type conn struct {
 	net.Conn
-	s        *netServer
-	server   *http.Server // of this connection
-	peer     netip.Addr
-	sniffed  []byte    // read by the Front, but not by the server yet
-	headBy   time.Time // deadline of the first request's header
-	headers  headers   // of HTTP/2
-	headerBy time.Time // deadline of the HTTP/2 header that has begun; zero between headers
+	s       *netServer
+	server  *http.Server // of this connection
+	peer    netip.Addr
+	sniffed []byte    // read by the Front, but not by the server yet
+	headBy  time.Time // deadline of the first request's header
+	frames  *watch    // of HTTP/2; nil for HTTP/1
 
 	began   atomic.Bool // the first request was handled
 	handled atomic.Bool // the current request was handled
@@ -122,6 +126,12 @@ func (c *conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.began.Store(true); c.s.IsEnding() {
 		c.leave()
 	}
+	if w := c.frames; w != nil {
+		if w.handled.Add(1)-w.done.Load() >= maxHandlers {
+			w.full.Store(true)
+		}
+		defer w.done.Add(1)
+	}
 	c.s.p.note()
 	c.s.p.serveNet(w, r, c)
 }
@@ -150,15 +160,15 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	} else {
 		n, err = c.Conn.Read(p)
 	}
-	if c.s.isHTTP2 {
-		c.limitHeader(p[:n])
+	if c.frames != nil {
+		c.frames.read(p[:n])
 	}
 	return n, err
 }
 
 // SetReadDeadline sets the deadline of reads. That of the first header is at most headBy.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if !c.s.isHTTP2 && !c.began.Load() && t.After(c.headBy) {
+	if c.frames == nil && !c.began.Load() && t.After(c.headBy) {
 		t = c.headBy
 	}
 	return c.Conn.SetReadDeadline(t)
@@ -167,7 +177,11 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // Write writes the server's answer. If the Proxy has not got the request, it is malformed: Write counts it,
 // and writes a refusal instead for a mitigated client.
 func (c *conn) Write(p []byte) (int, error) {
-	if c.s.isHTTP2 || c.handled.Load() || !isError(p) {
+	if c.frames != nil {
+		c.frames.wrote(p)
+		return c.Conn.Write(p)
+	}
+	if c.handled.Load() || !isError(p) {
 		return c.Conn.Write(p)
 	}
 	c.linger.Store(true)
@@ -204,61 +218,174 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// limitHeader sets the deadline of an HTTP/2 header when it begins with the bytes of p, which the client has sent, and
-// clears it at the end. net/http would allow the idle timeout.
-func (c *conn) limitHeader(p []byte) {
-	switch within := c.headers.feed(p); {
-	case within && c.headerBy.IsZero():
-		c.headerBy = time.Now().Add(c.s.o.ReadHeaderTimeout)
-	case !within && !c.headerBy.IsZero():
-		c.headerBy = time.Time{}
-	default:
-		return
-	}
-	_ = c.Conn.SetReadDeadline(c.headerBy)
+// A watch follows the frames of an HTTP/2 connection.
+type watch struct {
+	conn *conn
+
+	handled, done atomic.Int64 // requests that the Proxy has begun and ended
+	full          atomic.Bool  // requests may have been queued
+
+	in, out  frames
+	preface  int       // bytes of the preface that were read
+	block    bool      // a header block has begun and not ended
+	newest   uint32    // stream
+	headerBy time.Time // deadline of the header that has begun; zero between headers
+
+	mu     sync.Mutex // guards the fields below
+	opened int64      // streams whose header block was read
+	answer int64      // of these, the ones that the server has answered itself
+	armed  bool       // settle will be called
 }
 
-// Sizes, kinds and flags of frames.
+// Kinds and flags of frames.
 const (
-	frameHeader       = 9 // bytes
 	frameData         = 0
 	frameHeaders      = 1
+	frameGoAway       = 7
 	frameContinuation = 9
 	endHeaders        = 4
 )
 
-// headers finds the header blocks in what an HTTP/2 client sends.
-type headers struct {
-	preface int               // bytes of the preface that have passed
-	frame   [frameHeader]byte // header of the current frame
-	at      int               // bytes of the frame that have passed; 0 between frames
-	block   bool              // a header block has begun and not ended
+// read processes bytes from the client. It enforces the deadline of a header; net/http would allow
+// the idle timeout.
+func (w *watch) read(p []byte) {
+	skip := min(len(p), len(preface)-w.preface)
+	w.preface += skip
+	w.in.feed(p[skip:], w.readFrame)
+	switch within := w.block || w.in.within(); {
+	case within && w.headerBy.IsZero():
+		w.headerBy = time.Now().Add(w.conn.s.o.ReadHeaderTimeout)
+		_ = w.conn.Conn.SetReadDeadline(w.headerBy)
+	case !within && !w.headerBy.IsZero():
+		w.headerBy = time.Time{}
+		_ = w.conn.Conn.SetReadDeadline(w.headerBy)
+	}
 }
 
-// feed processes the next bytes. It reports whether a header block, or a frame other than DATA, has begun and not
-// ended.
-func (h *headers) feed(p []byte) (within bool) {
-	skip := min(len(p), len(preface)-h.preface)
-	h.preface += skip
-	for p = p[skip:]; len(p) > 0; {
-		if h.at < frameHeader {
-			n := copy(h.frame[h.at:], p)
-			h.at += n
-			p = p[n:]
+func (w *watch) readFrame(f *frames) {
+	if f.kind() != frameHeaders && f.kind() != frameContinuation {
+		return
+	}
+	if f.kind() == frameHeaders && f.stream() > w.newest {
+		w.newest = f.stream()
+		w.open()
+	}
+	w.block = f.head[4]&endHeaders == 0
+}
+
+// open processes the start of a request.
+func (w *watch) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened++
+	w.arm()
+}
+
+// handlerPatience is how long a request may take from the server to the Proxy, even on an overloaded node.
+const handlerPatience = 5 * time.Second
+
+// arm makes settle check the streams that are open now, after handlerPatience. mu is held.
+func (w *watch) arm() {
+	if !w.armed {
+		w.armed = true
+		opened := w.opened
+		time.AfterFunc(handlerPatience, func() { w.settle(opened) })
+	}
+}
+
+// maxHandlers is how many requests of a connection net/http handles at once. Further ones wait, and
+// never reach the Proxy if the client cancels them, so a connection with that many is no longer
+// watched.
+const maxHandlers = 250
+
+// settle counts as malformed the streams that were opened long ago and never reached the Proxy: the server
+// has reset them or answered 400 or 431.
+func (w *watch) settle(opened int64) {
+	w.mu.Lock()
+	w.armed = false
+	handled := w.handled.Load()
+	bad := opened - handled - w.answer
+	if w.full.Load() || bad < 0 {
+		bad = 0
+	}
+	w.answer += bad
+	if w.opened > opened {
+		w.arm()
+	}
+	w.mu.Unlock()
+	for range bad {
+		w.malformed()
+	}
+}
+
+// malformed counts a malformed request, and ends the connection of a mitigated client.
+func (w *watch) malformed() {
+	p := w.conn.s.p
+	if x := p.malformed(w.conn.peer, p.o.Now()); x.decision.Verdict != limit.Malformed {
+		_ = w.conn.Conn.Close()
+	}
+}
+
+// wrote processes bytes from the server. The server sends GOAWAY with an error to a client that does not
+// speak HTTP/2.
+func (w *watch) wrote(p []byte) {
+	w.out.feed(p, func(f *frames) {
+		if f.kind() == frameGoAway && f.at == len(f.head) && f.head[16] != 0 && !w.waits() {
+			go w.malformed() // it may close the connection that the server is writing to
 		}
-		if h.at < frameHeader {
-			break
+	})
+}
+
+// waits reports whether settle will count something.
+func (w *watch) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.opened > w.handled.Load()+w.answer
+}
+
+// frames finds the frames in a stream of bytes.
+type frames struct {
+	head [17]byte // a frame's header and first bytes
+	at   int      // bytes of the frame that have passed; 0 between frames
+}
+
+const frameHeader = 9 // bytes
+
+func (f *frames) size() int {
+	return frameHeader + (int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]))
+}
+func (f *frames) kind() byte { return f.head[3] }
+func (f *frames) stream() uint32 {
+	return binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1)
+}
+
+// feed processes the next bytes, and calls begun for each frame when its head is complete.
+func (f *frames) feed(p []byte, begun func(*frames)) {
+	for len(p) > 0 {
+		to := frameHeader
+		if f.at >= frameHeader {
+			to = f.size()
 		}
-		size := frameHeader + (int(h.frame[0])<<16 | int(h.frame[1])<<8 | int(h.frame[2]))
-		n := min(size-h.at, len(p))
-		h.at += n
+		if f.at < len(f.head) {
+			to = min(to, len(f.head))
+			copy(f.head[f.at:to], p)
+		}
+		n := min(to-f.at, len(p))
+		f.at += n
 		p = p[n:]
-		if kind := h.frame[3]; kind == frameHeaders || kind == frameContinuation {
-			h.block = h.frame[4]&endHeaders == 0
+		if f.at < frameHeader {
+			return
 		}
-		if h.at == size {
-			h.at = 0
+		if f.at == min(f.size(), len(f.head)) {
+			begun(f)
+		}
+		if f.at == f.size() {
+			f.at = 0
 		}
 	}
-	return h.block || h.at > 0 && (h.at < 4 || h.frame[3] != frameData)
+}
+
+// within reports whether a frame other than DATA has begun and not ended.
+func (f *frames) within() bool {
+	return f.at > 0 && (f.at < 4 || f.kind() != frameData)
 }
