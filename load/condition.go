@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -72,12 +73,16 @@ func namesOf(r *Report) (names map[string]any, err error) {
 	if err := json.Unmarshal(text, &names); err != nil {
 		return nil, err
 	}
-	// Kinds that did not occur have the count 0. Other names of failures are mistakes.
-	failures := map[string]any{}
+	// What did not occur has the count 0. Other statuses and names of failures are mistakes.
+	statuses, failures := map[string]any{}, map[string]any{}
+	for status := 100; status < 600; status++ {
+		name := strconv.Itoa(status)
+		statuses[name] = r.Statuses[name]
+	}
 	for _, name := range failureNames[1:] {
 		failures[name] = r.Failures[name]
 	}
-	names["statuses"], names["failures"] = r.Statuses, failures
+	names["statuses"], names["failures"] = statuses, failures
 	if score, ok := names["score"].(map[string]any); ok {
 		maps.Copy(names, score)
 	}

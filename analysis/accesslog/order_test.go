@@ -131,6 +131,29 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// Lines that are late by almost the size of the buffer are sorted without a second pass.
+func TestOrderWithinBuffer(t *testing.T) {
+	for back := 80; back <= 100; back++ {
+		var lines []at
+		for i := range 1000 {
+			line := at{1_500_000_000 + int64(i), fmt.Sprint(i)}
+			if i >= back && i%37 == 0 {
+				line.Time -= int64(back)
+			}
+			lines = append(lines, line)
+		}
+		o := accesslog.Options{Format: "trace", Buffer: 100}.WithBlocks(40)
+		var got []at
+		if err := read(t.Context(), open(t, files(t, lines), o), back%2 == 0, &got); err != nil {
+			t.Fatalf("%d lines late: %v", back, err)
+		}
+		sort.SliceStable(lines, func(i, j int) bool { return lines[i].Time < lines[j].Time })
+		if diff := cmp.Diff(lines, got); diff != "" {
+			t.Errorf("%d lines late (-want +got):\n%s", back, diff)
+		}
+	}
+}
+
 // late is a trace whose last line belongs before its first.
 func late(n int) []at {
 	lines := []at{}

@@ -23,6 +23,10 @@ type loadOutput struct {
 // runLoad sends the requests and writes the report.
 func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, stdout io.Writer, show progressLine) error {
 	// Errors show before anything is sent.
+	names := slices.DeleteFunc([]string{oracle.log, out.csv, out.html}, func(name string) bool { return name == "" })
+	if slices.Sort(names); len(slices.Compact(names)) < len(names) {
+		return usageError{errors.New("two of --log, --csv and --html name the same file"), ""}
+	}
 	sent, err := createFile(oracle.log)
 	csv, csvErr := createFile(out.csv)
 	to, outErr := out.open(stdout)

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -208,7 +209,9 @@ func writeFile(file *os.File, write func(io.Writer) error) error {
 	if file == nil {
 		return nil
 	}
-	_ = file.Truncate(0) // pipes have nothing to lose
+	if err := file.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) { // pipes cannot be truncated
+		return errors.Join(err, file.Close())
+	}
 	return errors.Join(write(file), file.Close())
 }
 

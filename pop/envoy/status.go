@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,16 +57,18 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // refusalFields returns what the client is told of a refusal: when to come back, and the ID by which operators
 // find the refusal. They are those of the first refusal that the client may notice.
 func refusalFields(answers []pop.Answer) []*core.HeaderValue {
-	for i := range answers {
-		if a := &answers[i]; a.ID != (limit.ID{}) && a.Verdict != limit.ShadowBanned {
-			fields := []*core.HeaderValue{{Key: "refusal-id", Value: a.ID.String()}}
-			if a.Verdict != limit.Denied {
-				fields = append(fields, &core.HeaderValue{Key: "retry-after", Value: strconv.FormatInt(seconds(a.RetryAfter), 10)})
-			}
-			return fields
-		}
+	i := slices.IndexFunc(answers, func(a pop.Answer) bool { return a.Verdict.Refused() && a.Verdict != limit.ShadowBanned })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	a, fields := &answers[i], []*core.HeaderValue(nil)
+	if a.ID != (limit.ID{}) {
+		fields = append(fields, &core.HeaderValue{Key: "refusal-id", Value: a.ID.String()})
+	}
+	if a.Verdict != limit.Denied {
+		fields = append(fields, &core.HeaderValue{Key: "retry-after", Value: strconv.FormatInt(seconds(a.RetryAfter), 10)})
+	}
+	return fields
 }
 
 func clamp(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }

@@ -63,10 +63,10 @@ func Read(paths ...string) (Contents, error) {
 	return all.contents()
 }
 
-// readFile reads a regular file, or one in /dev, such as /dev/stdin. Another named pipe would block a node for as
+// readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. Another named pipe would block a node for as
 // long as nobody writes to it.
 func readFile(name string) ([]byte, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
 	return os.ReadFile(name)
