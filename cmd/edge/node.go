@@ -1,12 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,21 +92,27 @@ func runNode(ctx context.Context, o pop.Options) error {
 		}
 	}
 	tell("READY=1")
-	waitForEnd(ctx, o.Logger, hangup, n.Reload)
+	waitForEnd(ctx, o, hangup, n.Reload)
 	tell("STOPPING=1")
 	o.Logger.Info("node stopping", "name", o.Name)
 	return n.Stop(context.WithoutCancel(ctx))
 }
 
-// waitForEnd waits until ctx is done, and calls reload at every SIGHUP.
-func waitForEnd(ctx context.Context, logger *slog.Logger, hangup <-chan os.Signal, reload func() error) {
+// waitForEnd waits until ctx is done, calls reload at every SIGHUP, and logs which shards do not
+// answer.
+func waitForEnd(ctx context.Context, o pop.Options, hangup <-chan os.Signal, reload func() error) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, addr := range o.Shards {
+		wg.Go(func() { askShard(ctx, o.Logger, addr) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
 			if err := reload(); err != nil {
-				pop.LogReloadError(logger, err)
+				pop.LogReloadError(o.Logger, err)
 			}
 		}
 	}
@@ -110,4 +123,32 @@ func onHangup() chan os.Signal {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	return hangup
+}
+
+// askShard warns if no memcached answers at addr. A node runs without it, so a mistyped
+// address would go unnoticed.
+func askShard(ctx context.Context, logger *slog.Logger, addr string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := askVersion(ctx, addr); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		logger.Warn("shard does not answer; until it does, each node counts its keys alone", "shard", addr, "err", err)
+	}
+}
+
+// askVersion asks the memcached at addr for its version.
+func askVersion(ctx context.Context, addr string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := io.WriteString(conn, "version\r\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReaderSize(conn, 64).ReadSlice('\n')
+	if (err == nil || err == bufio.ErrBufferFull) && !bytes.HasPrefix(line, []byte("VERSION ")) {
+		return fmt.Errorf("not a memcached: it answers %q", line)
+	}
+	return err
 }

@@ -144,7 +144,7 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 		err = d.run(ctx, local, out)
 	} else {
 		suggest(out, local, o, sample, demo)
-		waitForEnd(ctx, o.Logger, hangup, local.Reload)
+		waitForEnd(ctx, o, hangup, local.Reload)
 	}
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
