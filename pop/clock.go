@@ -15,6 +15,9 @@ const (
 	// clockShare is the part of the shortest period by which clocks may differ: requests
 	// are counted in windows by each node's clock.
 	clockShare = 20
+
+	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.
+	clockFor = 5
 )
 
 // every calls do at each interval until ctx is done.
@@ -31,7 +34,7 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// noteClock records whether the clock, which is ahead of the peers' by offset, differs too much for the rules.
+// noteClock, which must not be called concurrently, records whether the clock, which is ahead of the peers' by offset, differs too much for the rules.
 func (n *Node) noteClock(offset time.Duration) {
 	shortest := rule.MaxPeriod
 	for _, r := range n.Rules().Rules() {
@@ -39,9 +42,13 @@ func (n *Node) noteClock(offset time.Duration) {
 			shortest = min(shortest, l.Period)
 		}
 	}
-	text := ""
-	if offset.Abs() > shortest/clockShare {
-		text = fmt.Sprintf("this node's clock differs by %v from those of its peers, too much for limits with a period of %v: synchronize it", offset.Abs(), shortest)
+	switch {
+	case offset.Abs() <= shortest/clockShare:
+		n.clockWrong = 0
+		n.notices.note(problemClock, "")
+	case n.clockWrong < clockFor-1:
+		n.clockWrong++
+	default:
+		n.notices.note(problemClock, fmt.Sprintf("this node's clock differs by %v from those of its peers, too much for limits with a period of %v: synchronize it", offset.Abs(), shortest))
 	}
-	n.notices.note(problemClock, text)
 }

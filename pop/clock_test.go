@@ -21,20 +21,25 @@ func TestNoteClock(t *testing.T) {
 		name   string
 		offset time.Duration
 		period string
+		checks int
 		want   int // number of problems
 	}{
-		{"right", 500 * time.Millisecond, "10s", 0},
-		{"behind", -501 * time.Millisecond, "10s", 1},
-		{"right again", -499 * time.Millisecond, "10s", 0},
-		{"right for other rules", 499 * time.Millisecond, "1s", 1},
-		{"rules with longer periods", 499 * time.Millisecond, "1m", 0},
+		{"right", 500 * time.Millisecond, "10s", 10, 0},
+		{"wrong for a moment", -time.Second, "10s", clockFor - 1, 0},
+		{"right after a moment", 0, "10s", 1, 0},
+		{"behind", -501 * time.Millisecond, "10s", clockFor, 1},
+		{"right again", -499 * time.Millisecond, "10s", 1, 0},
+		{"right for other rules", 499 * time.Millisecond, "1s", clockFor, 1},
+		{"rules with longer periods", 499 * time.Millisecond, "1m", 1, 0},
 	} {
 		set, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, rules, test.period))
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.limiter.SetRules(set)
-		n.noteClock(test.offset)
+		for range test.checks {
+			n.noteClock(test.offset)
+		}
 		if got := n.notices.details(); len(got) != test.want {
 			t.Errorf("%s: problems %q, want %d", test.name, got, test.want)
 		}

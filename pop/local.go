@@ -48,6 +48,9 @@ type Local struct {
 
 // StartLocal starts a PoP. If it fails, nothing runs.
 func StartLocal(o LocalOptions) (l *Local, err error) {
+	if o.Nodes < 1 {
+		return nil, errors.New("pop: a PoP needs at least one node")
+	}
 	if o.Addrs == nil {
 		const free = "127.0.0.1:0"
 		o.Addrs = func(int) (string, string, string) { return free, free, free }

@@ -51,6 +51,8 @@ type Node struct {
 	limiter   *limit.Limiter
 	operator  *operate.Operator
 
+	clockWrong int // consecutive checks that found the clock wrong; for noteClock
+
 	inner  *shard.Server // the embedded shard, connected by pipe; nil if Options has Shards
 	pipe   *shard.Pipe   // nil without inner
 	shards *shards.Watch
