@@ -188,3 +188,29 @@ func TestLoadBody(t *testing.T) {
 		}
 	}
 }
+
+// A file keeps what it has until something is written, which replaces all of it.
+func TestWriteFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "report")
+	if err := os.WriteFile(name, []byte("an older, longer report"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"an older, longer report", "a new report"} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Fatalf("the file has %q, %v, want %q", got, err, want)
+		}
+		file, err := createFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("opening it left %q, %v, want %q", got, err, want)
+		}
+		if err := writeFile(file, func(w io.Writer) error {
+			_, err := io.WriteString(w, "a new report")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

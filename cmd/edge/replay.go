@@ -131,6 +131,9 @@ the columns of a W3C log without #Fields:
 			if len(files) == 0 {
 				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
 			}
+			if err := onlyOnce(files); err != nil {
+				return err
+			}
 			decided, stdin := areDecisionLogs(files, cmd.InOrStdin())
 			if decided {
 				r := decisionReplay{files, stdin, rules.files, name == "accuracy"}

@@ -106,6 +106,16 @@ func (f *inputFlags) described() (string, error) {
 	return "", fail(name, hint, "%s", message(err))
 }
 
+// onlyOnce returns an error if a log is given twice: its requests would count twice.
+func onlyOnce(files []string) error {
+	for i, name := range files {
+		if slices.Contains(files[:i], name) {
+			return usageError{fmt.Errorf("%s is given twice", name), "give each log once: its requests would count twice"}
+		}
+	}
+	return nil
+}
+
 // An input holds the logs to read.
 type input struct {
 	files      []string
