@@ -21,8 +21,8 @@ import (
 	"github.com/edgelimit/edge/pop/http2"
 )
 
-// Bodies of any size pass in both directions at the same time, also many on one connection, behind heads of any size, with and
-// without a Content-Length.
+// Bodies of any size pass in both directions at the same time, also many on one connection, behind heads of any
+// size, with and without a Content-Length.
 func TestBodies(t *testing.T) {
 	e := start(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -63,30 +63,6 @@ func TestBodies(t *testing.T) {
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// A connection to the origin is used again after answers of any kind.
-func TestOriginConnectionsAreKept(t *testing.T) {
-	peers := map[string]bool{} // of the origin, which gets one request at a time
-	e := start(t, func(w http.ResponseWriter, r *http.Request) {
-		peers[r.RemoteAddr] = true
-		w.Header().Set("Link", "</a>")
-		w.WriteHeader(http.StatusEarlyHints)
-		if r.URL.Path == "/204" {
-			w.WriteHeader(http.StatusNoContent)
-		} else if r.URL.Path == "/body" {
-			_, _ = io.WriteString(w, "ok")
-		}
-	}, nil)
-	c := e.client(t)
-	for _, path := range []string{"/204", "/body", "/empty", "/204", "/204"} {
-		if got, want := c.outcome(c.get(true, path)), map[string]string{"/204": "204", "/body": "200 ok", "/empty": "200"}[path]; got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
-	}
-	if len(peers) != 1 {
-		t.Errorf("the origin gets the requests by %d connections, want 1", len(peers))
 	}
 }
 

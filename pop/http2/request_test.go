@@ -281,3 +281,27 @@ func TestRequestThatWasReadBefore(t *testing.T) {
 		}
 	})
 }
+
+// A connection to the origin is used again after responses of any kind.
+func TestOriginConnectionsAreKept(t *testing.T) {
+	peers := map[string]bool{} // of the origin, which gets one request at a time
+	e := start(t, func(w http.ResponseWriter, r *http.Request) {
+		peers[r.RemoteAddr] = true
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		if r.URL.Path == "/204" {
+			w.WriteHeader(http.StatusNoContent)
+		} else if r.URL.Path == "/body" {
+			_, _ = io.WriteString(w, "ok")
+		}
+	}, nil)
+	c := e.client(t)
+	for _, path := range []string{"/204", "/body", "/empty", "/204", "/204"} {
+		if got, want := c.outcome(c.get(true, path)), map[string]string{"/204": "204", "/body": "200 ok", "/empty": "200"}[path]; got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if len(peers) != 1 {
+		t.Errorf("the origin gets the requests over %d connections, want 1", len(peers))
+	}
+}
