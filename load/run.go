@@ -212,8 +212,9 @@ func printable(s string) string {
 // Run sends the requests of o.Source, waits for the answers, and returns a log of the outcomes. If
 // ctx is done, it ends within a second or two and returns the outcomes until then.
 //
-// If no target accepts a connection within 3 s, Run sends nothing and returns an error. It gives up if no request at all is answered: after Options.Timeout, or 1 s after
-// the first request that failed for another reason.
+// If no target accepts a connection within 3 s, Run sends nothing and returns an error. It gives up if no
+// request at all is answered: after Options.Timeout, or 1 s after the first request that failed for another
+// reason.
 func Run(ctx context.Context, o Options) (*Log, error) {
 	o, err := o.withDefaults()
 	if err != nil {

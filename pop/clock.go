@@ -34,7 +34,8 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// noteClock, which must not be called concurrently, records whether the clock, which is ahead of the peers' by offset, differs too much for the rules.
+// noteClock records whether the clock differs too much for the rules. offset is how far it is ahead of the peers'.
+// It must not be called concurrently.
 func (n *Node) noteClock(offset time.Duration) {
 	shortest := rule.MaxPeriod
 	for _, r := range n.Rules().Rules() {

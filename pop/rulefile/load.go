@@ -63,8 +63,8 @@ func Read(paths ...string) (Contents, error) {
 	return all.contents()
 }
 
-// readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. Another named pipe would block a node for as
-// long as nobody writes to it.
+// readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. Another named pipe would block a node
+// for as long as nobody writes to it.
 func readFile(name string) ([]byte, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
 		return nil, fmt.Errorf("%s is not a regular file", name)
