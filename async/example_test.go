@@ -22,7 +22,7 @@ func Example() {
 	for range 3 {
 		q.Offer("192.0.2.1", 1, false)
 	}
-	waiting, ok := q.Offer("192.0.2.1", 10, false)
+	waiting, _, ok := q.Offer("192.0.2.1", 10, false)
 	fmt.Println(waiting, ok, q.Len())
 
 	q.Flush(func(items []async.Item[string, int]) {

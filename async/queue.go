@@ -67,15 +67,16 @@ func New[K comparable, V any](o Options[K, V]) *Queue[K, V] {
 }
 
 // Offer queues v under k, or merges it into the value queued there. It returns the size of the value
-// queued under k, including v. ok is false if v was dropped because the queue is full; the caller
-// must count such drops. Offer never blocks and never allocates. An urgent offer is flushed immediately,
-// together with the rest of its stripe.
-func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
+// queued under k, including v, and before, the size of the value of k that was being flushed when this one
+// was queued. ok is false if v was dropped because the queue is full; the caller must count such drops. Offer
+// never blocks and never allocates. An urgent offer is flushed immediately, together with the rest of its
+// stripe.
+func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size, before uint64, ok bool) {
 	h := q.o.Hash(k)
 	i := h % stripes
-	size = q.stripe[i].offer(h, &k, &v, &q.o)
+	size, before = q.stripe[i].offer(h, &k, &v, &q.o)
 	if size == 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
 		select {
@@ -83,7 +84,7 @@ func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size uint64, ok bool) {
 		default:
 		}
 	}
-	return size, true
+	return size, before, true
 }
 
 // Len returns the number of queued keys.
@@ -141,6 +142,6 @@ func (q *Queue[K, V]) flush(which uint32, flush func([]Item[K, V])) {
 		if items := s.take(); len(items) > 0 {
 			flush(items)
 		}
-		s.spare.reset(q.o.Hash)
+		s.done(q.o.Hash)
 	}
 }

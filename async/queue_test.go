@@ -108,6 +108,31 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 	}
 }
 
+// An offer tells what is being flushed for its key, once the flush is over as well, until it is flushed itself.
+func TestOffersDuringAFlush(t *testing.T) {
+	q := newQueue(t, async.Options[int, int]{})
+	offer := func(k int, wantSize, wantBefore uint64) {
+		t.Helper()
+		if size, before, ok := q.Offer(k, 1, false); !ok || size != wantSize || before != wantBefore {
+			t.Errorf("an offer of %d: %d, %d, %t; want %d, %d", k, size, before, ok, wantSize, wantBefore)
+		}
+	}
+	offer(7, 1, 0)
+	offer(7, 2, 0)
+	flushed := 0
+	count := func(items []async.Item[int, int]) { flushed += len(items) }
+	q.Flush(func(items []async.Item[int, int]) {
+		count(items)
+		offer(7, 1, 2)
+	})
+	offer(7, 2, 2)
+	q.Flush(count)
+	offer(7, 1, 0)
+	if flushed != 2 {
+		t.Errorf("%d items were flushed, want 2", flushed)
+	}
+}
+
 func TestUrgentOffersDoNotWait(t *testing.T) {
 	got := run(t, async.Options[int, int]{Interval: 8 * time.Millisecond}, func(q *async.Queue[int, int]) {
 		time.Sleep(time.Second)
@@ -206,16 +231,16 @@ func TestFull(t *testing.T) {
 	// The capacity of one stripe: all keys have the same hash.
 	q := newQueue(t, async.Options[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
 	for k := range 3 {
-		if _, ok := q.Offer(k, 1, false); !ok {
+		if _, _, ok := q.Offer(k, 1, false); !ok {
 			t.Errorf("Offer(%d) = false with %d keys queued of 3", k, k)
 		}
 	}
 	for range 2 {
-		if _, ok := q.Offer(99, 1, false); ok {
+		if _, _, ok := q.Offer(99, 1, false); ok {
 			t.Error("Offer of a fourth key = true, want false")
 		}
 	}
-	if _, ok := q.Offer(2, 1, false); !ok {
+	if _, _, ok := q.Offer(2, 1, false); !ok {
 		t.Error("Offer(2) = false, but it is queued already")
 	}
 	want := `
@@ -252,7 +277,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 		wg.Go(func() {
 			for i := range 20000 {
 				k := (i*7 + g) % 100
-				if _, ok := q.Offer(k, 1, i%50 == 0); ok {
+				if _, _, ok := q.Offer(k, 1, i%50 == 0); ok {
 					offered[k].Add(1)
 				}
 			}

@@ -93,10 +93,13 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 		}
 		more.clients = from.clients
 	}
-	waiting, ok := c.queue.Offer(what, more, near)
+	waiting, before, ok := c.queue.Offer(what, more, near)
 	if !ok {
 		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
 		return
+	}
+	if !near {
+		waiting += before // the loop may be evaluating them: a burst must not pass because a flush cuts it in two
 	}
 	alone := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
 	if !near && !alone || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
