@@ -38,7 +38,7 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	for _, node := range nodes {
-		eventually(t, node+" sees three members", func() bool { return innocent.metric(node, "edge_gossip_members") == "3" })
+		eventually(t, node+" sees three nodes", func() bool { return innocent.metric(node, "edge_gossip_nodes") == "3" })
 	}
 
 	// The attacker is refused after 50 requests, by every node, whatever address it claims.
@@ -96,7 +96,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("nodes that refuse the attacker without edge-2: %s", got)
 	}
 	for _, node := range []string{"edge-1", "edge-3"} {
-		eventually(t, node+" sees two members", func() bool { return innocent.metric(node, "edge_gossip_members") == "2" })
+		eventually(t, node+" sees two nodes", func() bool { return innocent.metric(node, "edge_gossip_nodes") == "2" })
 	}
 	eventually(t, "Prometheus sees two nodes", func() bool { return prom.value(`sum(up{job="edge"})`) == "2" })
 	if got := innocent.passedBy(6); got != "edge-1 edge-3" {
@@ -117,7 +117,7 @@ func TestCompose(t *testing.T) {
 	p.docker("start", p.container("edge-2"), p.container("memcached-2"))
 	p.waitHealthy()
 	for _, node := range nodes {
-		eventually(t, node+" sees three members again", func() bool { return innocent.metric(node, "edge_gossip_members") == "3" })
+		eventually(t, node+" sees three nodes again", func() bool { return innocent.metric(node, "edge_gossip_nodes") == "3" })
 	}
 	eventually(t, "the front uses edge-2 again", func() bool { return strings.Contains(attacker.refusedBy(3), "edge-2") })
 	if got := attacker.refusedBy(6); got != "edge-1 edge-2 edge-3" {

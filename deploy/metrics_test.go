@@ -126,7 +126,7 @@ func TestMetrics(t *testing.T) {
 	for _, name := range []string{
 		"edge_requests_total", "edge_mitigations_started_total", "edge_mitigations_learned_total", "edge_mitigation_records",
 		"edge_increments_total", "edge_increments_dropped_total", "edge_shard_breaker_open", "edge_counting_alone", "edge_nodes_differing",
-		"edge_gossip_members", "edge_connections", "edge_connections_closed_total", "edge_check_undecided_total", "edge_decision_duration_seconds_bucket", "edge_shard_request_duration_seconds_bucket",
+		"edge_gossip_nodes", "edge_connections", "edge_connections_closed_total", "edge_check_undecided_total", "edge_decision_duration_seconds_bucket", "edge_shard_request_duration_seconds_bucket",
 	} {
 		if !used[name] {
 			t.Errorf("neither the dashboard nor an alert uses %s", name)

@@ -171,7 +171,7 @@ func (n *Node) makePeers(keys [][]byte) (err error) {
 			}
 		},
 		Status: n.Status, ReceiveStatus: n.ReceiveStatus,
-		Changed:      func() { n.shards.MembersChanged() },
+		Changed:      func() { n.shards.PeersChanged() },
 		Joined:       n.joined,
 		NameConflict: func(text string) { n.notices.note(problemNameConflict, text) },
 		Logger:       n.o.Logger, Registerer: n.registry,
@@ -195,7 +195,7 @@ func (n *Node) makeShards() (err error) {
 		o.Own = n.pipe.Dial
 	}
 	if n.o.ShardListen != "" {
-		o.Members = n.gossip.Members
+		o.Peers = n.gossip.Peers
 	}
 	n.shards = shards.New(o)
 	return nil

@@ -73,7 +73,7 @@ func (n *Node) stopCounting(ctx context.Context) error {
 	if n.gossip == nil {
 		return nil
 	}
-	others := len(n.gossip.Members()) > 0
+	others := len(n.gossip.Peers()) > 0
 	err := n.gossip.Stop()
 	if n.o.ShardListen != "" && others {
 		select { // peers use this node's shard until their rings have changed

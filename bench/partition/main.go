@@ -69,7 +69,7 @@ func measure() bool {
 	for i := range count {
 		nodes = append(nodes, start(dir, i))
 	}
-	harness.Eventually("the nodes to find each other", func() bool { return members() })
+	harness.Eventually("the nodes to find each other", func() bool { return peers() })
 
 	// Start mitigations, some of which are lifted on either side while the network is cut.
 	for i := range each {
@@ -175,11 +175,11 @@ func same() bool {
 	return true
 }
 
-// members reports whether each node knows all others.
-func members() bool {
+// peers reports whether each node knows all others.
+func peers() bool {
 	for i := range count {
 		out, err := curl(i, "http://127.0.0.1:9180/metrics")
-		if err != nil || !strings.Contains(string(out), fmt.Sprintf("\nedge_gossip_members %d\n", count)) {
+		if err != nil || !strings.Contains(string(out), fmt.Sprintf("\nedge_gossip_nodes %d\n", count)) {
 			return false
 		}
 	}

@@ -155,7 +155,7 @@ func measure() bool {
 		})
 		drivers = append(drivers, startDriver(i))
 	}
-	harness.Eventually("the nodes to find each other", members)
+	harness.Eventually("the nodes to find each other", peers)
 	if *loss > 0 {
 		network.Lose(*loss)
 		time.Sleep(after) // the first losses are part of what is measured
@@ -244,10 +244,10 @@ func scrape(i int) string {
 	return string(out)
 }
 
-// members reports whether each node knows all others.
-func members() bool {
+// peers reports whether each node knows all others.
+func peers() bool {
 	for i := range *nodes {
-		if !strings.Contains(scrape(i), fmt.Sprintf("\nedge_gossip_members %d\n", *nodes)) {
+		if !strings.Contains(scrape(i), fmt.Sprintf("\nedge_gossip_nodes %d\n", *nodes)) {
 			return false
 		}
 	}

@@ -172,12 +172,12 @@ func (p *pointOfPresence) start(i int) {
 	p.nodes[i] = startNodeOf(p.t, p.rules, args...)
 }
 
-// whole waits until all nodes are members of each other's gossip.
+// whole waits until all nodes are peers of each other.
 func (p *pointOfPresence) whole() {
 	p.t.Helper()
 	for _, n := range p.nodes {
-		eventually(p.t, "all nodes are members", func() bool {
-			return value(p.t, metrics(p.t, n.metrics), "edge_gossip_members") == float64(len(p.nodes))
+		eventually(p.t, "all nodes are peers", func() bool {
+			return value(p.t, metrics(p.t, n.metrics), "edge_gossip_nodes") == float64(len(p.nodes))
 		})
 	}
 }

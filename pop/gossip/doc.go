@@ -1,4 +1,4 @@
-// Package gossip exchanges opaque messages between the nodes of a PoP and tracks its members.
+// Package gossip exchanges opaque messages between the nodes of a PoP and tracks which of them are alive.
 //
 // # Membership
 //
@@ -10,7 +10,7 @@
 //
 // # Messages
 //
-// Send passes a message to every member, SendTo to one. Messages are packed into packets
+// Send passes a message to every peer, SendTo to one. Messages are packed into packets
 // of at most 1,400 bytes, sent directly to their receivers over UDP, and retried until they are
 // acknowledged, at intervals that grow with the round-trip time. After at most two seconds they
 // are given up and counted. Sending never blocks: queues are bounded, and drops are counted.

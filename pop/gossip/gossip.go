@@ -39,11 +39,11 @@ type Options struct {
 	// for sending, all of them for receiving.
 	Keys [][]byte
 
-	// Changed is called when a member joins or leaves. It must not block. May be nil.
+	// Changed is called when a peer joins or leaves. It must not block. May be nil.
 	Changed func()
 
-	// Joined is called after each attempt to join a node while there are no members, with its
-	// address and the error, and with a nil error when a node becomes a member. It must not block.
+	// Joined is called after each attempt to join a node while there are no peers, with its
+	// address and the error, and with a nil error when a node becomes a peer. It must not block.
 	// May be nil.
 	Joined func(addr string, err error)
 
@@ -60,7 +60,7 @@ type Options struct {
 	Status        func() []byte
 	ReceiveStatus func(from string, status []byte)
 
-	// Logger logs members that join or leave. If nil, slog.Default().
+	// Logger logs peers that join or leave. If nil, slog.Default().
 	Logger *slog.Logger
 
 	// Registerer registers the metrics. If nil, they are not registered.
@@ -117,9 +117,9 @@ type Gossip struct {
 
 	mu       sync.Mutex           // guards what follows
 	links    map[uint64]*link     // by run
-	reached  map[uint64]*link     // by run: those that messages go to: the other members, and lingering nodes
+	reached  map[uint64]*link     // by run: those that messages go to: the peers, and lingering nodes
 	messages [][]byte             // to be sent to all
-	seen     map[string]time.Time // by address: nodes that are, or were, members
+	seen     map[string]time.Time // by address: nodes that are, or were, peers
 }
 
 // New makes a Gossip. Start opens its sockets.
@@ -140,7 +140,7 @@ func New(o Options) (*Gossip, error) {
 func (g *Gossip) config() (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
-	// A node that is killed and restarted is immediately a new member, at any address; its former
+	// A node that is killed and restarted is immediately a new peer, at any address; its former
 	// self is declared dead later.
 	c.Name = fmt.Sprintf("%s@%016x", g.o.Name, g.run)
 	c.BindAddr, c.BindPort = listen.Addr().String(), int(listen.Port())
@@ -253,8 +253,8 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return nil
 }
 
-// A Member is a node that is alive.
-type Member struct {
+// A Peer is a node that is alive.
+type Peer struct {
 	Name string
 	Addr string // IP:PORT that it listens at
 	Meta []byte // as given to its Start; must not be modified
@@ -264,16 +264,16 @@ type Member struct {
 	ClockKnown bool
 }
 
-// Members returns the other members, sorted by name. A node that was killed and restarted is
+// Peers returns the peers, sorted by name. A node that was killed and restarted is
 // listed twice until the others notice.
-func (g *Gossip) Members() (all []Member) {
+func (g *Gossip) Peers() (all []Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for l := range g.members {
+	for l := range g.peers {
 		ahead, known := l.clock.offset()
-		all = append(all, Member{l.name, l.node.Address(), l.node.Meta[metaHeader:], ahead, known})
+		all = append(all, Peer{l.name, l.node.Address(), l.node.Meta[metaHeader:], ahead, known})
 	}
-	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr)) })
+	slices.SortFunc(all, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr)) })
 	return all
 }
 
@@ -291,11 +291,11 @@ func (g *Gossip) ClockOffset() time.Duration {
 // among them: so a node whose clock is right is not behind one that is ahead.
 func (g *Gossip) ClockAheadOfMost() time.Duration { return -median(g.offsets([]time.Duration{0})) }
 
-// offsets appends to dst how far the members' clocks are ahead of this node's, where that is known.
+// offsets appends to dst how far the peers' clocks are ahead of this node's, where that is known.
 func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for l := range g.members {
+	for l := range g.peers {
 		if offset, ok := l.clock.offset(); ok {
 			dst = append(dst, offset)
 		}
@@ -303,7 +303,7 @@ func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
 	return dst
 }
 
-// ClockAhead returns how far this node's clock is ahead of that of the member that is most
+// ClockAhead returns how far this node's clock is ahead of that of the peer that is most
 // behind, 0 if none is.
 func (g *Gossip) ClockAhead() time.Duration {
 	return -slices.Min(g.offsets([]time.Duration{0}))
@@ -312,7 +312,7 @@ func (g *Gossip) ClockAhead() time.Duration {
 // maxMessages is the maximum number of messages that wait to be sent to all.
 const maxMessages = 1 << 16
 
-// Send passes a message of at most MaxMessage bytes to every member. It does not block.
+// Send passes a message of at most MaxMessage bytes to every peer. It does not block.
 func (g *Gossip) Send(message []byte) {
 	g.mu.Lock()
 	if len(g.messages) < maxMessages {
@@ -324,8 +324,8 @@ func (g *Gossip) Send(message []byte) {
 	g.signal()
 }
 
-// SendTo passes at most MaxSendTo messages of at most MaxMessage bytes each to one member, after
-// what is sent to all. It sends nothing, and returns false, unless the node is a member, or was a
+// SendTo passes at most MaxSendTo messages of at most MaxMessage bytes each to one peer, after
+// what is sent to all. It sends nothing, and returns false, unless the node is a peer, or was a
 // moment ago, and nothing sent to it earlier still waits. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()

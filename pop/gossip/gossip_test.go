@@ -36,26 +36,26 @@ func withKeys(keys ...[]byte) func(*gossip.Options) {
 	return func(o *gossip.Options) { o.Keys = keys }
 }
 
-func TestMembers(t *testing.T) {
+func TestPeers(t *testing.T) {
 	t.Parallel()
 	nodes := startAll(t, 3, withKeys(key(1)))
-	want := []gossip.Member{
+	want := []gossip.Peer{
 		{Name: "n1", Addr: nodes[0].Addr(), Meta: []byte("meta of n1")},
 		{Name: "n3", Addr: nodes[2].Addr(), Meta: []byte("meta of n3")},
 	}
-	eventually(t, "n2 knows the others", func() bool { return cmp.Equal(want, nodes[1].Members()) })
+	eventually(t, "n2 knows the others", func() bool { return cmp.Equal(want, nodes[1].Peers()) })
 	if err := nodes[2].Stop(); err != nil {
 		t.Error(err)
 	}
 	nodes[2].Gossip = nil
 	whole(t, nodes[:2])
-	eventually(t, "n1 counts two members", func() bool { return nodes[0].metric(t, "edge_gossip_members", "") == 2 })
+	eventually(t, "n1 counts two nodes", func() bool { return nodes[0].metric(t, "edge_gossip_nodes", "") == 2 })
 	if problems, err := testutil.GatherAndLint(nodes[0].registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 }
 
-// Every message reaches every other member, once.
+// Every message reaches every other peer, once.
 func TestSend(t *testing.T) {
 	t.Parallel()
 	const count = 10000
@@ -127,10 +127,10 @@ func TestSendTo(t *testing.T) {
 	nodes := startAll(t, 3, withKeys(key(1)))
 	long := bytes.Repeat([]byte("x"), gossip.MaxMessage)
 	if !nodes[0].SendTo("n3", []byte("a"), long, []byte{}) {
-		t.Error("n3 is no member")
+		t.Error("n3 is not a peer")
 	}
 	if nodes[0].SendTo("n9", []byte("a")) {
-		t.Error("n9 is a member")
+		t.Error("n9 is a peer")
 	}
 	eventually(t, "three messages are received", func() bool { return nodes[2].received() == 3 })
 	if nodes[1].received() > 0 {
@@ -204,7 +204,7 @@ func TestRestart(t *testing.T) {
 	nodes := startAll(t, 3, nil)
 	nodes[2].kill()
 	nodes[2] = start(t, "n3", nil, nodes[0])
-	eventually(t, "n3 finds the others", func() bool { return len(nodes[2].Members()) >= 2 })
+	eventually(t, "n3 finds the others", func() bool { return len(nodes[2].Peers()) >= 2 })
 	eventually(t, "n3 takes part", func() bool {
 		nodes[2].Send([]byte("back")) // again: the others may find n3 a moment later than it finds them
 		nodes[0].Send([]byte("welcome"))
@@ -228,15 +228,15 @@ func TestWrongKey(t *testing.T) {
 	}
 	// It takes longer than what strangers send.
 	nodes[1].Send([]byte("hello"))
-	eventually(t, "a member is heard", func() bool { return nodes[0].received() == 1 })
-	if len(nodes[0].Members()) != 1 || nodes[0].times([]byte("hello")) != 1 {
-		t.Errorf("members %v, hello was received %d times", nodes[0].Members(), nodes[0].times([]byte("hello")))
+	eventually(t, "a peer is heard", func() bool { return nodes[0].received() == 1 })
+	if len(nodes[0].Peers()) != 1 || nodes[0].times([]byte("hello")) != 1 {
+		t.Errorf("peers %v, hello was received %d times", nodes[0].Peers(), nodes[0].times([]byte("hello")))
 	}
 }
 
-// Without a key, a packet that memberlist cannot decode makes no member: nobody
+// Without a key, a packet that memberlist cannot decode makes no node a peer: nobody
 // could join as long as that is not found dead.
-func TestGarbageIsNotAMember(t *testing.T) {
+func TestGarbageIsNotAPeer(t *testing.T) {
 	t.Parallel()
 	forgiving := func(o *gossip.Options) {
 		*o = o.Tuned(func(c *memberlist.Config) { c.ProbeInterval = time.Hour }) // nobody is found dead
@@ -321,7 +321,7 @@ func TestSetKeys(t *testing.T) {
 	late := start(t, "n4", withKeys(key(1)), nodes[0])
 	nodes[0].Send([]byte("without the old key"))
 	eventually(t, "the others are heard", func() bool { return nodes[1].received() > 2*sent/3 })
-	if len(late.Members()) > 0 || late.received() > 0 {
+	if len(late.Peers()) > 0 || late.received() > 0 {
 		t.Error("the old key is still good")
 	}
 	if err := nodes[0].SetKeys(nil); err == nil {

@@ -129,7 +129,7 @@ func (n *node) kill() {
 	n.Gossip = nil
 }
 
-// startAll starts nodes that are members of each other.
+// startAll starts nodes that are peers of each other.
 func startAll(t testing.TB, count int, set func(*gossip.Options)) (nodes []*node) {
 	t.Helper()
 	for i := range count {
@@ -139,12 +139,12 @@ func startAll(t testing.TB, count int, set func(*gossip.Options)) (nodes []*node
 	return nodes
 }
 
-// whole waits until nodes are each other's members.
+// whole waits until nodes are peers of each other.
 func whole(t testing.TB, nodes []*node) {
 	t.Helper()
-	eventually(t, "all are members", func() bool {
+	eventually(t, "all are peers", func() bool {
 		for _, n := range nodes {
-			if len(n.Members()) != len(nodes)-1 {
+			if len(n.Peers()) != len(nodes)-1 {
 				return false
 			}
 		}

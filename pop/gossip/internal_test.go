@@ -224,7 +224,7 @@ func TestReceive(t *testing.T) {
 		l.leave()
 		got = nil
 		if g.receive(messages(peer, me, 8, theirs(), "h")); got != nil {
-			t.Errorf("received %q from no member", got)
+			t.Errorf("received %q from a node that is not a peer", got)
 		}
 	})
 }
@@ -264,10 +264,10 @@ func TestTwins(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		{"nodes with names of their own", func() { g.joined(nodeAt(2)); g.joined(memberAt("n@3", 3)) }, 2 * conflictAfter, ""},
-		{"a node that was killed and came back", func() { g.joined(memberAt("n@3", 4)) }, conflictAfter / 2, ""},
+		{"nodes with names of their own", func() { g.joined(nodeAt(2)); g.joined(peerAt("n@3", 3)) }, 2 * conflictAfter, ""},
+		{"a node that was killed and came back", func() { g.joined(peerAt("n@3", 4)) }, conflictAfter / 2, ""},
 		{"twins", func() {}, 2 * conflictAfter, `two nodes have the name "n@3", those at 10.0.0.3:7946 and 10.0.0.4:7946: give each its own`},
-		{"this node's twin", func() { delete(g.reached, 4); g.joined(memberAt("n1", 5)) }, 2 * conflictAfter, `two nodes have the name "n1", those at 10.0.0.1:7946 and 10.0.0.5:7946: give each its own`},
+		{"this node's twin", func() { delete(g.reached, 4); g.joined(peerAt("n1", 5)) }, 2 * conflictAfter, `two nodes have the name "n1", those at 10.0.0.1:7946 and 10.0.0.5:7946: give each its own`},
 		{"nodes that have names of their own again", func() { delete(g.reached, 5) }, 2 * conflictAfter, ""},
 	} {
 		step.do()

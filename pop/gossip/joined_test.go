@@ -9,8 +9,8 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// Failed attempts to join are reported while there are no members, whatever the reason: the address, the name
-// or the key. So is the first member.
+// Failed attempts to join are reported while there are no peers, whatever the reason: the address, the name
+// or the key. So is the first peer.
 func TestJoinResultsAreReported(t *testing.T) {
 	t.Parallel()
 	other := start(t, "other", withKeys(key(2)))

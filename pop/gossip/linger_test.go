@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A member that is wrongly found dead misses nothing: earlier and later messages are sent until it acknowledges
+// A peer that is wrongly found dead misses nothing: earlier and later messages are sent until it acknowledges
 // them, and its own are accepted. A node that has left, has started another run, or stays dead, is sent
 // nothing.
 func TestFoundDead(t *testing.T) {
@@ -25,7 +25,7 @@ func TestFoundDead(t *testing.T) {
 		{"is not heard of", func(*Gossip) {}, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"stays dead", func(*Gossip) { time.Sleep(linger) }, nil},
 		{"comes back and leaves", func(g *Gossip) { g.joined(nodeAt(2)); g.leaves(2, memberlist.StateLeft) }, nil},
-		{"begins another run", func(g *Gossip) { g.joined(memberAt("n2", 3)) }, []string{"3 after"}},
+		{"begins another run", func(g *Gossip) { g.joined(peerAt("n2", 3)) }, []string{"3 after"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -35,14 +35,14 @@ func TestFoundDead(t *testing.T) {
 				g.Send([]byte("before"))
 				g.due(time.Now(), nil) // lost
 				g.leaves(2, memberlist.StateDead)
-				if got := len(g.Members()); got > 0 {
-					t.Errorf("%d members, want none", got)
+				if got := len(g.Peers()); got > 0 {
+					t.Errorf("%d peers, want none", got)
 				}
 				g.Send([]byte("meanwhile"))
 				g.due(time.Now(), nil) // lost
 				g.receive(append(header{kindMessages, 2, me, 1, 0}.packet(), pack([][]byte{[]byte("from the dead")}, time.Now())[0].bytes...))
 				if received != 1 {
-					t.Error("the member that was found dead is not heard")
+					t.Error("the peer that was found dead is not heard")
 				}
 				test.then(g)
 				g.Send([]byte("after"))

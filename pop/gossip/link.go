@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// queueSize is the maximum number of packets that wait for one member.
+	// queueSize is the maximum number of packets that wait for one peer.
 	queueSize = 1 << 14
 
 	// MaxSendTo is the maximum number of messages that SendTo passes. Of more, the first are dropped.
 	MaxSendTo = queueSize
 
-	// inFlight is the maximum number of unacknowledged packets to one member.
+	// inFlight is the maximum number of unacknowledged packets to one peer.
 	inFlight = 256
 
 	// ackDelay is how long an acknowledgement waits for others to be sent with it.
@@ -33,8 +33,8 @@ const (
 	// maxWait is how long messages wait to be sent for the first time.
 	maxWait = 5 * time.Second
 
-	// linger is how long messages are still sent to a member that was found dead. If many packets
-	// are lost, it may be alive: then it refutes that, or is joined again, and is a member again.
+	// linger is how long messages are still sent to a peer that was found dead. If many packets
+	// are lost, it may be alive: then it refutes that, or is joined again, and is a peer again.
 	linger = 3 * time.Second
 )
 
@@ -65,9 +65,9 @@ func ackTimeout(n int, delay time.Duration) time.Duration {
 type link struct {
 	run    uint64
 	name   string
-	node   *memberlist.Node // nil unless it is a member or lingers
-	joined time.Time        // when it became a member
-	gone   time.Time        // when it was found dead or left; zero for a member
+	node   *memberlist.Node // nil unless it is a peer or lingers
+	joined time.Time        // when it became a peer
+	gone   time.Time        // when it was found dead or left; zero for a peer
 	number uint64           // of the last packet to it
 
 	urgent, bulk []body    // that wait; urgent ones first

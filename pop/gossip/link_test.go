@@ -80,7 +80,7 @@ func TestLinkOverLoss(t *testing.T) {
 	}
 }
 
-// A member is sent new packets only when earlier ones have left: otherwise repairs would add to an overload.
+// A peer is sent new packets only when earlier ones have left: otherwise repairs would add to an overload.
 func TestSendToWaits(t *testing.T) {
 	g := newGossip(t, nil)
 	g.meet(2)
@@ -165,7 +165,7 @@ func TestLinkBounds(t *testing.T) {
 		t.Errorf("what waits (-want +got):\n%s", d)
 	}
 	if got := l.leave(); got != queueSize-inFlight+1 || len(l.urgent)+len(l.bulk)+len(l.flights) > 0 {
-		t.Errorf("%d packets are dropped when the member leaves, %d are left", got, len(l.flights))
+		t.Errorf("%d packets are dropped when the peer leaves, %d are left", got, len(l.flights))
 	}
 	l.node = new(memberlist.Node)
 	enqueue(&l.bulk, []body{{now.Add(-maxWait - time.Second).UnixMicro(), []byte{1}}})

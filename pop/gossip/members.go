@@ -88,7 +88,7 @@ func (g *Gossip) left(n *memberlist.Node) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for l := range g.members {
+	for l := range g.peers {
 		if l.node.Name != n.Name {
 			continue
 		}
@@ -96,7 +96,7 @@ func (g *Gossip) left(n *memberlist.Node) {
 		if n.State == memberlist.StateLeft {
 			delete(g.seen, n.Address())
 		}
-		if n.State == memberlist.StateLeft || g.isMember(l.name) {
+		if n.State == memberlist.StateLeft || g.isPeer(l.name) {
 			g.vanish(l)
 		}
 		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", n.Address())
@@ -104,8 +104,8 @@ func (g *Gossip) left(n *memberlist.Node) {
 	}
 }
 
-// members yields the other members. mu is held.
-func (g *Gossip) members(yield func(*link) bool) {
+// peers yields the peers. mu is held.
+func (g *Gossip) peers(yield func(*link) bool) {
 	for _, l := range g.reached {
 		if l.gone.IsZero() && !yield(l) {
 			return
@@ -113,9 +113,9 @@ func (g *Gossip) members(yield func(*link) bool) {
 	}
 }
 
-// isMember reports whether a run of that name is a member. mu is held.
-func (g *Gossip) isMember(name string) bool {
-	for l := range g.members {
+// isPeer reports whether a run of that name is a peer. mu is held.
+func (g *Gossip) isPeer(name string) bool {
+	for l := range g.peers {
 		if l.name == name {
 			return true
 		}
@@ -129,15 +129,15 @@ func (g *Gossip) vanish(l *link) {
 	g.metrics.dropped.Add(float64(l.leave()))
 }
 
-// conflictAfter is after how long two members of one name cannot be a node that was killed and
+// conflictAfter is after how long two peers of one name cannot be a node that was killed and
 // came back.
 const conflictAfter = 15 * time.Second
 
-// checkNames says whether a member has the name of this node or of another member. mu is held.
+// checkNames says whether a peer has the name of this node or of another. mu is held.
 func (g *Gossip) checkNames(now time.Time) {
 	text := ""
 	names := map[string]string{g.o.Name: g.addr}
-	for _, l := range slices.SortedFunc(g.members, func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
+	for _, l := range slices.SortedFunc(g.peers, func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
 		if now.Sub(l.joined) < conflictAfter {
 			continue
 		}
@@ -183,7 +183,7 @@ const (
 	maxSeen = 256
 )
 
-// keepJoined joins the seeds, and nodes that were members before, for as long as they are
+// keepJoined joins the seeds, and nodes that were peers before, for as long as they are
 // missing, until ctx is done.
 func (g *Gossip) keepJoined(ctx context.Context) {
 	tick := time.NewTicker(joinInterval)
@@ -211,14 +211,14 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 	}
 }
 
-// notJoined tells that joining a node failed, unless there are other members.
+// notJoined tells that joining a node failed, unless there are peers.
 func (g *Gossip) notJoined(addr string, err error) {
-	if len(g.Members()) == 0 {
+	if len(g.Peers()) == 0 {
 		g.o.Joined(addr, err)
 	}
 }
 
-// missing returns the addresses, IP:PORT, of nodes that should be members and are not.
+// missing returns the addresses, IP:PORT, of nodes that should be peers and are not.
 func (g *Gossip) missing(ctx context.Context) []string {
 	wanted := map[string]bool{}
 	for _, seed := range g.o.Join {
@@ -245,7 +245,7 @@ func (g *Gossip) missing(ctx context.Context) []string {
 		delete(g.seen, oldest)
 	}
 	g.checkNames(now)
-	for l := range g.members {
+	for l := range g.peers {
 		g.seen[l.node.Address()] = now
 		delete(wanted, l.node.Address())
 	}

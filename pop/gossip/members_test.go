@@ -33,17 +33,17 @@ func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	return g
 }
 
-// memberAt returns memberlist's node for a run, which is the end of its address.
-func memberAt(name string, run uint32) *memberlist.Node {
+// peerAt returns memberlist's node for a run, which is the end of its address.
+func peerAt(name string, run uint32) *memberlist.Node {
 	ip := binary.BigEndian.AppendUint32(nil, 10<<24|run)
 	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, uint64(run))
 	return &memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IP(ip), Port: 7946, Meta: meta}
 }
 
 // nodeAt returns memberlist's node that is called like its run: n7.
-func nodeAt(run uint32) *memberlist.Node { return memberAt(fmt.Sprint("n", run), run) }
+func nodeAt(run uint32) *memberlist.Node { return peerAt(fmt.Sprint("n", run), run) }
 
-// meet makes the node of a run a member, and returns the link to it.
+// meet makes the node of a run a peer, and returns the link to it.
 func (g *Gossip) meet(run uint32) *link {
 	g.joined(nodeAt(run))
 	return g.links[uint64(run)]
@@ -55,7 +55,7 @@ func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
 	g.left(n)
 }
 
-// Seeds and former members are joined again while they are missing; nodes that have left are not.
+// Seeds and former peers are joined again while they are missing; nodes that have left are not.
 func TestMissing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, func(o *Options) { o.Join = []string{"10.0.0.1:7946", "10.0.0.2:7946"} })
@@ -66,11 +66,11 @@ func TestMissing(t *testing.T) {
 			want []string
 		}{
 			{"nobody was met", func() {}, []string{"10.0.0.2:7946"}},
-			{"all are members", func() { g.joined(nodeAt(2)); g.joined(nodeAt(3)); g.joined(nodeAt(4)) }, nil},
+			{"all are peers", func() { g.joined(nodeAt(2)); g.joined(nodeAt(3)); g.joined(nodeAt(4)) }, nil},
 			{"one is found dead", func() { g.leaves(3, memberlist.StateDead) }, []string{"10.0.0.3:7946"}},
 			{"one leaves", func() { g.leaves(4, memberlist.StateLeft) }, []string{"10.0.0.3:7946"}},
 			{"a seed leaves", func() { g.leaves(2, memberlist.StateLeft) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
-			{"a member changes its address", func() {
+			{"a peer changes its address", func() {
 				g.joined(nodeAt(4))
 				moved := nodeAt(4)
 				moved.Port = 7947
@@ -109,13 +109,13 @@ func TestMissingIsBounded(t *testing.T) {
 	})
 }
 
-// The number of remembered runs is bounded. Those of members and of the last nodes that are gone stay: their
+// The number of remembered runs is bounded. Those of peers and of the last nodes that are gone stay: their
 // packets must not be received twice.
 func TestLinksAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, nil)
-		const member, gone = 1<<20 + 1, maxLinks + 100
-		g.joined(nodeAt(member))
+		const peer, gone = 1<<20 + 1, maxLinks + 100
+		g.joined(nodeAt(peer))
 		for run := range uint32(gone) {
 			time.Sleep(time.Second)
 			g.joined(nodeAt(run))
@@ -124,7 +124,7 @@ func TestLinksAreBounded(t *testing.T) {
 		if len(g.links) > maxLinks {
 			t.Errorf("%d runs are remembered, want at most %d", len(g.links), maxLinks)
 		}
-		for _, run := range []uint64{member, gone - 1, gone - 2, gone - maxLinks/2} {
+		for _, run := range []uint64{peer, gone - 1, gone - 2, gone - maxLinks/2} {
 			if g.links[run] == nil {
 				t.Errorf("run %d is forgotten", run)
 			}
@@ -132,7 +132,7 @@ func TestLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Followers are told of each member that joins or leaves, exactly once.
+// Followers are told of each peer that joins or leaves, exactly once.
 func TestChanged(t *testing.T) {
 	changes := 0
 	g := newGossip(t, func(o *Options) { o.Changed = func() { changes++ } })

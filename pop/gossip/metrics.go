@@ -16,7 +16,7 @@ type metrics struct {
 // causes for which packets are refused
 const (
 	malformed = "malformed" // not a packet of this version
-	stranger  = "stranger"  // not from a member, or not for this run
+	stranger  = "stranger"  // not from a peer, or not for this run
 	replayed  = "replayed"  // received before, or too far behind to know
 	late      = "late"      // on the way for too long
 )
@@ -52,9 +52,9 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		m.refused[cause] = refused.WithLabelValues(cause)
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edge_gossip_members",
+		Name: "edge_gossip_nodes",
 		Help: "Nodes of the PoP that are alive, including this one.",
-	}, func() float64 { return float64(len(g.Members()) + 1) })
+	}, func() float64 { return float64(len(g.Peers()) + 1) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_clock_offset_seconds",
 		Help: "How far this node's clock is ahead of the median of the other nodes' clocks.",

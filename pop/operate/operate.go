@@ -270,7 +270,7 @@ func (o *Operator) Nodes() admin.Nodes {
 		return admin.Nodes{Nodes: all}
 	}
 	all[0].Addr = o.Gossip.Addr()
-	for _, m := range o.Gossip.Members() {
+	for _, m := range o.Gossip.Peers() {
 		if i := slices.IndexFunc(all, func(of admin.Node) bool { return of.Name == m.Name && !of.Self }); i >= 0 {
 			if all[i].Addr = m.Addr; m.ClockKnown {
 				ahead := m.ClockAhead.Seconds()

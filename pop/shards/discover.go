@@ -85,17 +85,17 @@ const metaShard = 1
 // Meta returns the metadata with which a node announces that its shard listens at port.
 func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// MembersChanged must be called when a member has joined or left.
-func (w *Watch) MembersChanged() { notify(w.changed) }
+// PeersChanged must be called when a peer has joined or left.
+func (w *Watch) PeersChanged() { notify(w.changed) }
 
-// Discover sets the ring to this node's shard and those of the members. addr is the address at which this node
+// Discover sets the ring to this node's shard and those of the peers. addr is the address at which this node
 // gossips, port that of its shard.
 func (w *Watch) Discover(addr string, port uint16) {
 	w.own = shardAt(addr, port)
 	w.look(time.Now())
 }
 
-// runDiscovery follows the members until ctx is done.
+// runDiscovery follows the peers until ctx is done.
 func (w *Watch) runDiscovery(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -113,14 +113,14 @@ func (w *Watch) runDiscovery(ctx context.Context) {
 }
 
 // look sets the ring to the shards that belong in it at now. It returns how long to wait before looking again, or 0
-// if only a change of members matters.
+// if only a change of peers matters.
 func (w *Watch) look(now time.Time) (again time.Duration) {
 	there := []string{w.own}
-	for _, m := range w.o.Members() {
+	for _, m := range w.o.Peers() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
-		// A killed node is still a member, like its new process, until it is found dead.
+		// A killed node is still a peer, like its new process, until it is found dead.
 		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
 	ring, again := w.sightings.see(there, now)

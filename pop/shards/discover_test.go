@@ -17,20 +17,20 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// A fakeGossip has the members that a test sets, and tells a Watch when they change.
+// A fakeGossip has the peers that a test sets, and tells a Watch when they change.
 type fakeGossip struct {
 	watch *Watch
 
 	mu sync.Mutex
-	at map[int]bool // the last bytes of the members' addresses
+	at map[int]bool // the last bytes of the peers' addresses
 }
 
-func (g *fakeGossip) Members() (all []gossip.Member) {
+func (g *fakeGossip) Peers() (all []gossip.Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for of, is := range g.at {
 		if is {
-			all = append(all, gossip.Member{
+			all = append(all, gossip.Peer{
 				Name: fmt.Sprint("n", of), Addr: fmt.Sprintf("10.0.0.%d:7946", of),
 				Meta: Meta(11211),
 			})
@@ -39,17 +39,17 @@ func (g *fakeGossip) Members() (all []gossip.Member) {
 	return all
 }
 
-// flip toggles the presence of members.
-func (g *fakeGossip) flip(members ...int) {
+// flip toggles the presence of peers.
+func (g *fakeGossip) flip(peers ...int) {
 	g.mu.Lock()
-	for _, of := range members {
+	for _, of := range peers {
 		g.at[of] = !g.at[of]
 	}
 	g.mu.Unlock()
-	g.watch.MembersChanged()
+	g.watch.PeersChanged()
 }
 
-// The ring follows members that are stable, whatever others do meanwhile, and rarely changes.
+// The ring follows peers that are stable, whatever others do meanwhile, and rarely changes.
 func TestDiscovery(t *testing.T) {
 	const ms = time.Millisecond
 	flap := func(g *fakeGossip, of int) { // for six seconds
@@ -100,7 +100,7 @@ func TestDiscovery(t *testing.T) {
 					got = append(got, fmt.Sprint(time.Since(start), " ", strings.Join(ring, " ")))
 					return nil
 				})
-				o.Members = g.Members
+				o.Peers = g.Peers
 				g.watch = New(o)
 				g.watch.Discover("10.0.0.1:7946", 11211)
 				ctx, cancel := context.WithCancel(t.Context())

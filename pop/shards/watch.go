@@ -35,13 +35,13 @@ const (
 	MaxVotes = 64
 )
 
-// Options configures a Watch. Without Addrs, the node counts in the shard that it embeds, and with Members in those of
+// Options configures a Watch. Without Addrs, the node counts in the shard that it embeds, and with Peers in those of
 // its peers, too.
 type Options struct {
-	Addrs   []string                                                          // of the PoP's shards
-	Client  memcached.Options                                                 // of the clients of shards, except Metrics
-	Own     func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
-	Members func() []gossip.Member
+	Addrs  []string                                                          // of the PoP's shards
+	Client memcached.Options                                                 // of the clients of shards, except Metrics
+	Own    func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
+	Peers  func() []gossip.Peer
 
 	Set        func(shards []count.Shard, out ...string) error // sets the ring; see count.Loop.SetShards
 	Votes      func(now time.Time) [][]uint64                  // the IDs of the shards that each live peer votes against
@@ -61,7 +61,7 @@ type Watch struct {
 	inRing  *prometheus.GaugeVec
 	stale   chan struct{} // capacity 1: the ring must follow the votes
 	drained chan struct{} // capacity 1: an operator has drained a shard here
-	changed chan struct{} // capacity 1: a member has joined or left
+	changed chan struct{} // capacity 1: a peer has joined or left
 
 	own       string                       // address of the embedded shard
 	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
@@ -87,7 +87,7 @@ func New(o Options) *Watch {
 			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes find it down or an operator has drained it.",
 		}, []string{"shard"}),
 	}
-	if o.Members != nil {
+	if o.Peers != nil {
 		return w
 	}
 	addrs := o.Addrs
@@ -102,10 +102,10 @@ func New(o Options) *Watch {
 func (w *Watch) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.runFollow(ctx) })
-	if w.o.Members != nil {
+	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
-	if w.o.Members != nil || len(w.o.Addrs) > 1 {
+	if w.o.Peers != nil || len(w.o.Addrs) > 1 {
 		wg.Go(func() { w.runVotes(ctx) })
 	}
 	if len(w.o.Addrs) > 1 {
