@@ -59,9 +59,9 @@ func (t *Table) Digest() Digest {
 }
 
 // Where returns the records that have not ended at now and are in buckets where t differs from d,
-// those that end last first. If there are more than most, it omits those of some buckets, at random,
+// those that end last first. If there are more than limit, it omits those of some buckets, at random,
 // so that repeated exchanges make the tables equal.
-func (t *Table) Where(d Digest, most int, now time.Time) (records []Record) {
+func (t *Table) Where(d Digest, limit int, now time.Time) (records []Record) {
 	mine := t.Digest()
 	begin := rand.IntN(parts)
 	for i := range parts {
@@ -79,7 +79,7 @@ func (t *Table) Where(d Digest, most int, now time.Time) (records []Record) {
 				records = append(records, h.Record)
 			}
 		}
-		if before > 0 && len(records) > most {
+		if before > 0 && len(records) > limit {
 			records = records[:before]
 			break
 		}

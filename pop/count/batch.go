@@ -111,7 +111,7 @@ func (c *Loop) send(t *track, now time.Time) {
 
 // pump sends batches to the shards that have room for one, and reports whether it sent any.
 func (c *Loop) pump(now time.Time) (any bool) {
-	if c.starts == nil {
+	if c.exchange == nil {
 		return false
 	}
 	for _, ln := range c.seen.all {
@@ -121,7 +121,7 @@ func (c *Loop) pump(now time.Time) (any bool) {
 				break
 			}
 			ln.flying++
-			c.starts(b)
+			c.exchange(b)
 			any = true
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Loop) pump(now time.Time) (any bool) {
 		}
 		b := ln.ask
 		ln.ask, ln.asking, b.begun = nil, true, now
-		c.starts(b)
+		c.exchange(b)
 		any = true
 	}
 	return any
@@ -246,7 +246,7 @@ func (c *Loop) answered(b *batch) {
 	}
 	for i := range b.Increments {
 		op, s := &b.Increments[i], b.increments[i]
-		c.fell(s.counted(s, op, b.From))
+		c.countFallen(s.counted(s, op, b.From))
 		if op.Outcome == memcached.Done {
 			c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
 		}
@@ -285,10 +285,10 @@ func (c *Loop) answered(b *batch) {
 	c.reuse(b)
 }
 
-// fell increments the metric of fallen counters if it is true.
-func (c *Loop) fell(it bool) {
-	if it {
-		c.metrics.fell.Inc()
+// countFallen increments the metric of fallen counters if a counter fell.
+func (c *Loop) countFallen(fell bool) {
+	if fell {
+		c.metrics.fallen.Inc()
 	}
 }
 
@@ -303,7 +303,7 @@ func (c *Loop) hasRead(s slot, op *memcached.Read, b *batch) {
 		return
 	}
 	more, fell := tally.read(s.limit.Layout, s.address(), b.lane.addr(), b.From, value)
-	c.fell(fell)
+	c.countFallen(fell)
 	switch {
 	case b.former:
 		w.others = w.others || more

@@ -30,7 +30,7 @@ type Loop struct {
 	started func(*rule.Rule)
 	counted func(*rule.Rule, uint64)
 	wake    chan struct{} // capacity 1
-	asks    chan func()   // functions for the loop to run
+	calls   chan func()   // functions for the loop to run
 
 	placing  sync.Mutex // held by SetShards and SetOut
 	changing sync.Mutex // held while a record is made; guards changes
@@ -47,7 +47,7 @@ type Loop struct {
 	log       mitigationLog
 	lost      losses
 	spare     []*batch
-	starts    func(*batch) // starts the exchange of a batch
+	exchange  func(*batch) // starts to send a batch to its shard
 	probes    bool         // shards that are down are probed in time
 	ending    bool
 }
@@ -77,7 +77,7 @@ func (c *Loop) SubWindows() (limits, alone int) {
 // mitigation that starts, with the rule that was exceeded, and counted with how much a rule counts.
 func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
 	o = o.withDefaults()
-	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), asks: make(chan func()), refreshed: o.Now()}
+	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()), refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, flaps: map[counter.Key]*flap{}}
 	c.queue = async.New(async.Options[arrival, offered]{
@@ -137,7 +137,7 @@ func (c *Loop) wakeUp() {
 func (c *Loop) Run(ctx context.Context) {
 	answers := make(chan *batch, 64)
 	flying := 0
-	c.starts = func(b *batch) {
+	c.exchange = func(b *batch) {
 		flying++
 		go func() { // received below
 			b.err = b.lane.shard.Exchange(&b.Batch)
@@ -157,11 +157,11 @@ func (c *Loop) Run(ctx context.Context) {
 			c.queue.Flush(c.flush)
 			late = time.After(c.o.Drain)
 		case <-late:
-			c.starts = nil
+			c.exchange = nil
 		case <-c.queue.Wake():
 		case <-c.wake:
-		case ask := <-c.asks:
-			ask()
+		case call := <-c.calls:
+			call()
 		case b := <-answers:
 			flying--
 			c.answered(b)
@@ -228,8 +228,8 @@ func (c *Loop) Step() (next time.Time) {
 
 // inline makes batches run in the caller's goroutine.
 func (c *Loop) inline() {
-	if c.starts == nil {
-		c.starts = func(b *batch) {
+	if c.exchange == nil {
+		c.exchange = func(b *batch) {
 			b.err = b.lane.shard.Exchange(&b.Batch)
 			c.answered(b)
 		}

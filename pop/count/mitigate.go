@@ -37,11 +37,11 @@ const minProlonged = 100 * time.Millisecond
 // mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
 // mitigation ends at the later of its start + the rule's timeout and the moment when every limit
 // is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
-// if most changes are already waiting. The request path may call it.
-func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, most int, now time.Time) {
+// if maxWaiting changes are already waiting. The request path may call it.
+func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
-	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= most {
+	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= maxWaiting {
 		return // lifted in the meantime, or no room
 	}
 	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}

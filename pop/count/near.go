@@ -38,7 +38,7 @@ func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 			close(looked)
 		}
 		select {
-		case c.asks <- look:
+		case c.calls <- look:
 			<-looked
 		case <-ctx.Done():
 			return nil

@@ -47,15 +47,15 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 	}
 	for i := range standings {
 		s := &standings[i]
-		s.Prev = most(s.Limit.Layout, s.Prev, &b.Reads[2*i])
-		s.Cur = most(s.Limit.Layout, s.Cur, &b.Reads[2*i+1])
+		s.Prev = greater(s.Limit.Layout, s.Prev, &b.Reads[2*i])
+		s.Cur = greater(s.Limit.Layout, s.Cur, &b.Reads[2*i+1])
 	}
 	return standings, nil
 }
 
-// most returns the greater of a known count and one that was read. The node is first to know its own
+// greater returns the greater of a known count and one that was read. The node is first to know its own
 // requests, the shard those of other nodes.
-func most(layout counter.Layout, known uint64, read *memcached.Read) uint64 {
+func greater(layout counter.Layout, known uint64, read *memcached.Read) uint64 {
 	if read.Outcome != memcached.Done {
 		return known // the shard has no count
 	}

@@ -37,7 +37,7 @@ type track struct {
 
 	burst      uint32        // requests of the last flush
 	since      int64         // when the oldest unsent request arrived, in microseconds; 0 if none
-	told       atomic.Uint32 // shared: see stale
+	knownAt    atomic.Uint32 // shared: see stale
 	readRecord atomic.Bool   // shared: another node may have mitigated the key
 	store      bool          // the record must be stored in the shard
 	held       bool          // in Loop.later until its counts are sent
@@ -370,7 +370,7 @@ func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (
 	case op.Outcome == memcached.Done:
 		others, fell := tally.counted(l, t.address(), from, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
-		t.told.Store(uint32(s.since / 1000))
+		t.knownAt.Store(uint32(s.since / 1000))
 		return fell
 	case sent:
 		tally.unknown(l, t.address(), from, op.Delta)
@@ -382,14 +382,14 @@ func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (
 }
 
 // stale returns the age of what is known of other nodes' counts, in microseconds: the age of the requests whose
-// answer had them. It is at most most, and most if nothing is known. It has a resolution of a millisecond. Requests
+// reply had them. It is at most maxAge, and maxAge if nothing is known. It has a resolution of a millisecond. Requests
 // may call it.
-func (t *track) stale(now time.Time, most int64) int64 {
-	told := t.told.Load()
-	if told == 0 {
-		return most
+func (t *track) stale(now time.Time, maxAge int64) int64 {
+	knownAt := t.knownAt.Load()
+	if knownAt == 0 {
+		return maxAge
 	}
-	return min(max(0, int64(int32(uint32(now.UnixMilli())-told)))*1000, most)
+	return min(max(0, int64(int32(uint32(now.UnixMilli())-knownAt)))*1000, maxAge)
 }
 
 // hasReadPrev records that the previous counter of the window of limit was read from the owner, at now. Other nodes
