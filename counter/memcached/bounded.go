@@ -7,19 +7,14 @@ import (
 	"strconv"
 )
 
-const (
-	// maxStored is the maximum size of a value read by gomemcache, in bytes. The list of
-	// drained shards is the longest.
-	maxStored = 1 << 17
-
-	// maxReplyLine is the maximum length of a line of a reply, in bytes.
-	maxReplyLine = 1 << 10
-)
+// maxStored is the maximum size of a value read by gomemcache, in bytes. The list of drained
+// shards is the longest.
+const maxStored = 1 << 17
 
 var errReplySize = errors.New("the reply is too long")
 
-// A boundedConn refuses to read replies that are too long. gomemcache allocates the size in a
-// VALUE line, up to 4 GiB, before it has read the value.
+// A boundedConn refuses to read values that are too long. gomemcache allocates the size in a
+// VALUE line, up to 4 GiB, before it has read the value. It limits the length of lines itself.
 type boundedConn struct {
 	net.Conn
 	line []byte // the line that is being read, without its end
@@ -36,11 +31,8 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 			continue
 		}
 		line, after, whole := bytes.Cut(rest, []byte("\n"))
-		if c.line = append(c.line, line...); len(c.line) > maxReplyLine {
-			return 0, errReplySize
-		}
-		rest = after
-		if !whole {
+		c.line = append(c.line, line...)
+		if rest = after; !whole {
 			break
 		}
 		if fields := bytes.Fields(c.line); len(fields) > 3 && string(fields[0]) == "VALUE" {
