@@ -97,6 +97,16 @@ func TestAbandonedGuessesCount(t *testing.T) {
 				w.t.Errorf("%v, want context canceled", err)
 			}
 		}},
+		{"HTTP/2, the reset comes with the request", func(w *wired, j *judge) {
+			const reset = 3
+			post := field(":method", "POST") + field(":scheme", "http") + field(":path", "/login") + field(":authority", "a.example")
+			w.dial(preface + frame(headers, endStream|endHeaders, 1, post) + frame(reset, 0, 1, "\x00\x00\x00\x08"))
+			select {
+			case <-j.asked:
+			case <-time.After(patience):
+				w.t.Fatal("the origin gets no request")
+			}
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			j := newJudge()

@@ -20,17 +20,20 @@ type Call struct {
 	a    Answer
 	body bodyReader
 
+	unsent []byte // the part of a whole request that Ask did not send because of Interrupt
+
 	mu          sync.Mutex // guards the fields below, and the read deadline of oc
 	interrupted bool
 	answered    bool // the final answer has begun
 }
 
 // Reset makes c ready for another exchange. It must not be in use.
-func (c *Call) Reset() { c.interrupted, c.answered = false, false }
+func (c *Call) Reset() { c.interrupted, c.answered, c.unsent = false, false, nil }
 
 // Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
 // is set if that is the whole request. If the origin has closed a reused connection, the request is sent
-// again on a new one, provided that nothing of it was sent or it is idempotent.
+// again on a new one, provided that nothing of it was sent or it is idempotent. After ErrInterrupted, begin
+// must stay as it is until Resume or End.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
 	oc, err := o.send(repeatable(r), whole, time.Now(), func(oc *originConn) (n int, err error) {
@@ -41,11 +44,11 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 			return oc.conn.Write(begin)
 		}
 		oc.setReadDeadline(time.Now(), o.timeout) // after connecting
-		if c.isInterrupted() {
-			return 0, ErrInterrupted
+		if !c.isInterrupted() {
+			n, err = oc.ask(begin, smallBuffer)
 		}
-		if n, err = oc.ask(begin, smallBuffer); err != nil && c.isInterrupted() {
-			err = ErrInterrupted
+		if (n == 0 || err != nil) && c.isInterrupted() {
+			c.unsent, err = begin[n:], ErrInterrupted
 		}
 		return n, err
 	})
@@ -89,12 +92,18 @@ func (c *Call) Interrupt() {
 	}
 }
 
-// Resume continues the exchange after Interrupt.
-func (c *Call) Resume() {
+// Resume continues the exchange after Interrupt. It sends what Ask has not sent.
+func (c *Call) Resume() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.interrupted = false
 	_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
+	c.mu.Unlock()
+	if len(c.unsent) == 0 {
+		return nil
+	}
+	_, err := c.oc.write(c.unsent)
+	c.unsent = nil
+	return err
 }
 
 // fill reads more of the answer.

@@ -31,12 +31,15 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 		return &http1.RelayError{Client: true, Err: errGone}
 	}
 	err := s.call.Ask(o, r, request, t.whole)
+	if err == http1.ErrInterrupted {
+		err = t.goOn()
+	}
 	t.sent()
 	if err == nil && !t.whole {
 		t.uploading = make(chan error, 1)
 		go func() { t.uploading <- t.upload() }()
 	}
-	if err == nil || err == http1.ErrInterrupted && t.goesOn() {
+	if err == nil {
 		err = t.answer(r)
 	}
 	t.endUpload()
@@ -147,22 +150,21 @@ func (t *relaying) endUpload() {
 	t.uploading = nil
 }
 
-// goesOn reports whether the exchange continues without its client because a rule depends on the
-// answer.
-func (t *relaying) goesOn() bool {
+// goOn continues an interrupted exchange without its client if a rule depends on the answer. Otherwise it
+// returns http1.ErrInterrupted.
+func (t *relaying) goOn() error {
 	s, c := t.s, t.s.c
 	c.mu.Lock()
 	can := s.dead && s.ended && !s.abandoned && !s.answering
 	c.mu.Unlock()
 	if !can || !t.edit.Gone(s.call.Interrupt) {
-		return false
+		return http1.ErrInterrupted
 	}
 	c.mu.Lock()
 	s.abandoned = true
 	c.done() // others may have its place: the rules bound how many go on
 	c.mu.Unlock()
-	s.call.Resume()
-	return true
+	return s.call.Resume()
 }
 
 // answer reads the origin's answer and sends it to the client.
@@ -171,8 +173,11 @@ func (t *relaying) answer(r *http1.Request) error {
 	var a *http1.Answer
 	for {
 		var err error
-		if a, err = s.call.Answer(r.Head); err == http1.ErrInterrupted && t.goesOn() {
-			continue
+		a, err = s.call.Answer(r.Head)
+		if err == http1.ErrInterrupted {
+			if err = t.goOn(); err == nil {
+				continue
+			}
 		}
 		switch {
 		case err != nil:
