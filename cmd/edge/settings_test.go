@@ -67,7 +67,7 @@ var others = map[string]string{
 }
 
 // without are settings of the base that contradict another setting.
-var without = map[string][]string{"secret-file": {"secret", "shard"}, "shard-listen": {"shard"}}
+var without = map[string][]string{"secret-file": {"secret", "shard", "gossip-listen", "gossip-advertise", "join"}, "shard-listen": {"shard"}}
 
 // fields are the fields of settings whose field has another name.
 var fields = map[string]string{
