@@ -229,7 +229,7 @@ func (s *settings) readFile(file string) (note, err error) {
 
 // readTexts returns the texts of a setting in a file, which may be one value, a list, or a mapping.
 func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (texts []string, ok bool) {
-	name, value := key(row.Name), strictyaml.Resolve(n)
+	name := key(row.Name)
 	text, single := strictyaml.Scalar(n)
 	switch {
 	case single:
@@ -238,11 +238,11 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 			doc.Fail(n, "", "%s: %v", name, err)
 		}
 		return texts, err == nil
-	case value.Kind == yaml.ScalarNode:
+	case n.Kind == yaml.ScalarNode:
 		doc.Fail(n, "remove the line to use the default", "%s has no value", name)
 		return nil, false
-	case value.Kind == yaml.SequenceNode && isList(row.Value):
-		for _, each := range value.Content {
+	case n.Kind == yaml.SequenceNode && isList(row.Value):
+		for _, each := range n.Content {
 			text, ok := strictyaml.Scalar(each)
 			if !ok || text == "" {
 				doc.Fail(each, "", "an element of %s is not a single value", name)
@@ -251,7 +251,7 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 			texts = append(texts, text)
 		}
 		return texts, true
-	case value.Kind == yaml.MappingNode && row.Value.Type == "map":
+	case n.Kind == yaml.MappingNode && row.Value.Type == "map":
 		for _, pair := range doc.Pairs(n, name, "") {
 			k, isKey := strictyaml.Scalar(pair[0])
 			v, isValue := strictyaml.Scalar(pair[1])

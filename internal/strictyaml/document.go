@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -100,14 +101,6 @@ func (d *Document) FailAt(line, column int, hint, format string, args ...any) {
 // Full reports whether there are [Enough] errors.
 func (d *Document) Full() bool { return len(d.Errs) >= Enough }
 
-// Resolve returns the node that n is an alias of, or n if it is not an alias.
-func Resolve(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
 // is reports whether n is a node of the given kind and tag.
 func is(n *yaml.Node, kind yaml.Kind, tag string) bool {
 	return n.Kind == kind && n.ShortTag() == tag
@@ -161,16 +154,11 @@ func names(fields []Field) []string {
 // Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. Errors call
 // it what. hint says how to write it. If hint is "", errors list the keys.
 func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool {
-	place := n
-	if n = Resolve(n); !IsMapping(n) {
-		if hint == "" {
-			hint = "its keys are " + prose.EnumerateAll(names(fields), "and")
-		}
-		d.Fail(place, hint, "%s is %s, not a mapping", what, KindOf(n))
+	if !IsMapping(n) {
+		d.Fail(n, cmp.Or(hint, "its keys are "+prose.EnumerateAll(names(fields), "and")), "%s is %s, not a mapping", what, KindOf(n))
 		return false
 	}
 	index := func(key *yaml.Node) int {
-		key = Resolve(key)
 		name := underscored(key.Value)
 		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == name && IsString(key) })
 	}
@@ -180,31 +168,33 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 		first = make([]*yaml.Node, len(fields))
 	}
 	var meant []string // fields that unknown keys probably mean
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if at := index(n.Content[i]); at < 0 {
-			meant = append(meant, prose.Guess(underscored(Resolve(n.Content[i]).Value), names(fields)))
+	for pair := range slices.Chunk(n.Content, 2) {
+		if at := index(pair[0]); at < 0 {
+			meant = append(meant, prose.Guess(underscored(pair[0].Value), names(fields)))
 		} else if first[at] == nil {
-			first[at] = n.Content[i]
+			first[at] = pair[0]
 		}
 	}
 	for i, f := range fields {
 		if f.Need != "" && first[i] == nil && !slices.Contains(meant, f.Name) {
-			d.Fail(place, "write "+f.Need, "%s has no %s", what, f.Name)
+			d.Fail(n, "write "+f.Need, "%s has no %s", what, f.Name)
 		}
 	}
-	for i := 0; i+1 < len(n.Content) && !d.Full(); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+	for pair := range slices.Chunk(n.Content, 2) {
+		key := pair[0]
 		switch at := index(key); {
+		case d.Full():
+			return true
 		case at < 0:
 			d.unknown(key, what, fields)
 		case first[at] != key:
 			d.Fail(key, "remove one of them", "%s is in %s twice, first in line %d", fields[at].Name, what, first[at].Line+d.Offset)
 		default:
-			if given := Resolve(key).Value; given != fields[at].Name {
+			if key.Value != fields[at].Name {
 				d.Hyphens.Add(Hyphens{&Error{File: d.File, Line: key.Line + d.Offset, Column: key.Column,
-					Message: fmt.Sprintf("%s is spelled %s, but is accepted", given, fields[at].Name)}, 1})
+					Message: fmt.Sprintf("%s is spelled %s, but is accepted", key.Value, fields[at].Name)}, 1})
 			}
-			fields[at].Read(value)
+			fields[at].Read(pair[1])
 		}
 	}
 	return true
@@ -214,16 +204,13 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 
 // unknown records an error about a key that is not in fields.
-func (d *Document) unknown(place *yaml.Node, what string, fields []Field) {
-	key, hint := Resolve(place), "the keys are "+prose.EnumerateAll(names(fields), "and")
+func (d *Document) unknown(key *yaml.Node, what string, fields []Field) {
+	hint := "the keys are " + prose.EnumerateAll(names(fields), "and")
 	if key.Kind != yaml.ScalarNode {
-		d.Fail(place, hint, "a key of %s is %s", what, KindOf(key))
+		d.Fail(key, hint, "a key of %s is %s", what, KindOf(key))
 		return
 	}
-	if best := prose.Guess(underscored(key.Value), names(fields)); best != "" {
-		hint = "did you mean " + best + "?"
-	}
-	d.Fail(place, hint, "unknown key %s in %s", prose.Quote(key.Value), what)
+	d.Fail(key, cmp.Or(prose.Meant(underscored(key.Value), names(fields)), hint), "unknown key %s in %s", prose.Quote(key.Value), what)
 }
 
 // Sequence returns the elements of the sequence n, which must not be empty. hint says how to write it,
@@ -239,59 +226,51 @@ func (d *Document) Sequence(n *yaml.Node, what, hint, empty string) []*yaml.Node
 
 // List is like Sequence, but the list may be empty.
 func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
-	place := n
-	if n = Resolve(n); IsSequence(n) {
-		return n.Content
+	if !IsSequence(n) {
+		d.Fail(n, hint, "%s is %s, not a list", what, KindOf(n))
+		return nil
 	}
-	d.Fail(place, hint, "%s is %s, not a list", what, KindOf(n))
-	return nil
+	return n.Content
 }
 
 // Text returns the string n, and reports whether it is one. It refuses plain scalars that YAML reads as
 // numbers, dates or truth values.
 func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
-	place := n
-	if n = Resolve(n); IsString(n) {
+	if IsString(n) {
 		return n.Value, true
 	}
 	hint := ""
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 		hint = "quote it: " + prose.Quote(n.Value)
 	}
-	d.Fail(place, hint, "%s is %s, not a string", what, KindOf(n))
+	d.Fail(n, hint, "%s is %s, not a string", what, KindOf(n))
 	return "", false
 }
 
 // Choice returns the index of the string n in words, or -1 after an error.
 func (d *Document) Choice(n *yaml.Node, what string, words []string) int {
-	place := n
-	n = Resolve(n)
 	if !IsString(n) {
-		d.Fail(place, "write "+prose.Enumerate(words, "or"), "%s is %s, not a string", what, KindOf(n))
+		d.Fail(n, "write "+prose.Enumerate(words, "or"), "%s is %s, not a string", what, KindOf(n))
 		return -1
 	}
 	at := slices.Index(words, n.Value)
 	if at < 0 {
-		d.Fail(place, cmp.Or(prose.Meant(n.Value, words), "write "+prose.Enumerate(words, "or")), "%s cannot be %s", what, prose.Quote(n.Value))
+		d.Fail(n, cmp.Or(prose.Meant(n.Value, words), "write "+prose.Enumerate(words, "or")), "%s cannot be %s", what, prose.Quote(n.Value))
 	}
 	return at
 }
 
 // Boolean returns the value of n, which must be true or false. After an error, it returns true.
 func (d *Document) Boolean(n *yaml.Node, what, hint string) bool {
-	place := n
-	n = Resolve(n)
 	if is(n, yaml.ScalarNode, "!!bool") && (n.Value == "true" || n.Value == "false") {
 		return n.Value == "true"
 	}
-	d.Fail(place, hint, "%s is %s, not true or false", what, KindOf(n))
+	d.Fail(n, hint, "%s is %s, not true or false", what, KindOf(n))
 	return true
 }
 
 // Integer returns the whole number n, and reports whether it is one from low to high.
 func (d *Document) Integer(n *yaml.Node, what string, low, high uint64) (uint64, bool) {
-	place := n
-	n = Resolve(n)
 	number := IsInteger(n) || isFloat(n)
 	v, ok := ParseDigits(n.Value)
 	if number && ok && low <= v && v <= high {
@@ -305,45 +284,35 @@ func (d *Document) Integer(n *yaml.Node, what string, low, high uint64) (uint64,
 		hint = "write it without quotes: " + n.Value
 	}
 	if number {
-		d.Fail(place, hint, "%s cannot be %s", what, Short(n.Value))
+		d.Fail(n, hint, "%s cannot be %s", what, Short(n.Value))
 	} else {
-		d.Fail(place, hint, "%s is %s, not a whole number", what, KindOf(n))
+		d.Fail(n, hint, "%s is %s, not a whole number", what, KindOf(n))
 	}
 	return 0, false
 }
 
 // Scalar returns the single value n as the file spells it, and reports whether it is one.
 func Scalar(n *yaml.Node) (string, bool) {
-	n = Resolve(n)
 	return n.Value, n.Kind == yaml.ScalarNode && slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.ShortTag())
 }
 
 // Pairs returns the keys and values of the mapping n, which may have any keys.
-func (d *Document) Pairs(n *yaml.Node, what, hint string) (pairs [][2]*yaml.Node) {
-	place := n
-	if n = Resolve(n); !IsMapping(n) {
-		d.Fail(place, hint, "%s is %s, not a mapping", what, KindOf(n))
+func (d *Document) Pairs(n *yaml.Node, what, hint string) [][]*yaml.Node {
+	if !IsMapping(n) {
+		d.Fail(n, hint, "%s is %s, not a mapping", what, KindOf(n))
 		return nil
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		pairs = append(pairs, [2]*yaml.Node{n.Content[i], n.Content[i+1]})
-	}
-	return pairs
+	return slices.Collect(slices.Chunk(n.Content, 2))
 }
 
 // ParseDigits parses a number of at most 18 decimal digits. It refuses other forms that YAML has for
 // integers: octal, underscores, signs.
 func ParseDigits(s string) (v uint64, ok bool) {
-	if s == "" || len(s) > 18 || len(s) > 1 && s[0] == '0' {
+	if len(s) > 18 || len(s) > 1 && s[0] == '0' {
 		return 0, false
 	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-		v = v*10 + uint64(s[i]-'0')
-	}
-	return v, true
+	v, err := strconv.ParseUint(s, 10, 64)
+	return v, err == nil
 }
 
 // KindOf describes a node for an error message.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -41,7 +42,8 @@ func (d *Document) Parse() (root *yaml.Node) {
 	return nil
 }
 
-// Documents returns the first documents of text, at most most of them.
+// Documents returns the first documents of text, at most most of them. In place of each alias is what it
+// stands for, with the place of the alias.
 func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
 	defer func() {
 		// The parser panics if its own checks fail. No file may crash the node that reads it.
@@ -53,13 +55,33 @@ func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
 	for err == nil && len(docs) < most {
 		doc := new(yaml.Node)
 		if err = loader.Load(doc); err == nil {
-			docs = append(docs, doc)
+			docs, err = append(docs, doc), resolve(doc, nil)
 		}
 	}
 	if err == io.EOF {
 		err = nil
 	}
 	return docs, err
+}
+
+// resolve replaces the aliases below n, which is within outer. A value that contains itself is an error.
+func resolve(n *yaml.Node, outer []*yaml.Node) error {
+	if n.Kind == yaml.AliasNode {
+		if slices.Contains(outer, n.Alias) {
+			return &yaml.LoadError{Message: fmt.Sprintf("the value of &%s contains itself", n.Value), Mark: yaml.Mark{Line: n.Line, Column: n.Column}}
+		}
+		copied := *n.Alias
+		copied.Line, copied.Column = n.Line, n.Column
+		*n = copied
+		return nil
+	}
+	outer = append(outer, n)
+	for _, each := range n.Content {
+		if err := resolve(each, outer); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // strange returns the index and the length of the first character of text that a file must not contain. The
@@ -91,6 +113,8 @@ func (d *Document) syntax(text []byte, err *yaml.LoadError) {
 		hint = "indent with spaces instead of tabs"
 	case strings.HasPrefix(message, "unknown anchor"):
 		hint = "put a value that begins with * in quotes"
+	case strings.HasSuffix(message, "contains itself"):
+		hint = "write a value in place of the alias"
 	}
 	d.FailAt(at.Line, at.Column, hint, "not YAML: %s", message)
 }

@@ -120,7 +120,7 @@ func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
 func value[T any](r *reader, n *yaml.Node, what, hint string, fallback T, parse func(string) (T, bool)) T {
 	s, ok := strictyaml.Scalar(n)
 	if !ok || s == "" {
-		r.Fail(n, hint, "%s is %s", what, strictyaml.KindOf(strictyaml.Resolve(n)))
+		r.Fail(n, hint, "%s is %s", what, strictyaml.KindOf(n))
 		return fallback
 	}
 	v, ok := parse(s)
@@ -147,7 +147,7 @@ func (r *reader) span(name, need string, to *time.Duration, low, high time.Durat
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
 		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
 		if *to < low || *to > high {
-			r.Fail(n, "must be from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", name, strictyaml.Resolve(n).Value)
+			r.Fail(n, "must be from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", name, n.Value)
 			*to = low
 		}
 	}}

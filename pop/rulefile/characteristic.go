@@ -45,7 +45,7 @@ func (r *reader) characteristicList(n *yaml.Node) []rule.Characteristic {
 // {header: NAME, missing: skip}.
 func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 	before := len(r.Errs)
-	if strictyaml.Resolve(n).Kind == yaml.MappingNode {
+	if n.Kind == yaml.MappingNode {
 		c = r.mapping(n)
 		return c, len(r.Errs) == before
 	}

@@ -75,7 +75,10 @@ var invalid = []struct {
 	{"rules is tagged as a set", "rules: !!set {}\n", "", `r.yaml:1:8: rules is tagged !!set, not a list (begin every rule with "- id:")`},
 	{"rule is a string", "rules: [login]\n", "", `r.yaml:1:9: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …})`},
 	{"rule is null", "rules:\n-\n", "", "r.yaml:2:2: this rule is empty, not a mapping (write {id: …, characteristics: …, limits: …})"},
-	{"rule is a list that holds itself", "rules: &r [*r]\n", noDocument, "r.yaml:1:12: this rule is a list, not a mapping (write {id: …, characteristics: …, limits: …})"},
+	{"rule is a list that holds itself", "rules: &r [*r]\n", noDocument, "r.yaml:1:12: not YAML: the value of &r contains itself (write a value in place of the alias)"},
+	{"list of exceptions that holds itself", withKeys("except: &x [*x]"), noDocument, "r.yaml:5:15: not YAML: the value of &x contains itself (write a value in place of the alias)"},
+	{"characteristic that holds itself", "rules:\n- id: a\n  characteristics: [&x {first: [*x, ip]}]\n  limits: [{threshold: 1, period: 1m}]\n", noDocument,
+		"r.yaml:3:33: not YAML: the value of &x contains itself (write a value in place of the alias)"},
 
 	// Allow and deny.
 	{"allow is an address", "allow: 192.0.2.1\n", "", `r.yaml:1:8: allow is the string "192.0.2.1", not a list (write [192.0.2.0/24])`},

@@ -42,11 +42,11 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 // subWindows reads the number of sub-windows of l, whose other fields are set.
 func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 	n, auto := 0, false
-	if value := strictyaml.Resolve(node); !strictyaml.IsString(value) {
+	if !strictyaml.IsString(node) {
 		v, _ := r.Integer(node, "sub_windows", 1, uint64(counter.MaxFields))
 		n = int(v)
-	} else if auto = value.Value == "auto"; !auto {
-		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", prose.Quote(value.Value))
+	} else if auto = node.Value == "auto"; !auto {
+		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", prose.Quote(node.Value))
 	}
 	if l.Estimate == counter.Fixed && (auto || n > 1) {
 		r.Fail(node, "leave sub_windows out, or use another estimate", "a fixed window has no sub-windows")

@@ -59,7 +59,7 @@ func (r *reader) use(n *yaml.Node, name setName) *rule.NetworkSet {
 func (r *reader) networkSets(n *yaml.Node) {
 	const hint = "write networks: {office: [192.0.2.0/24], crawlers: {file: crawlers.txt}}"
 	for d, value := range r.definitions(n, "networks", "the name of a network set", hint, false) {
-		if strictyaml.IsMapping(strictyaml.Resolve(value)) {
+		if strictyaml.IsMapping(value) {
 			r.setFile(value, d, "this network set", "write {file: networks.txt}", "networks.txt", "a network")
 			continue
 		}

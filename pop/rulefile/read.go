@@ -189,7 +189,7 @@ func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 			to.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
 		}},
 		{Name: "statuses", Read: func(n *yaml.Node) { to.Statuses = r.statuses(n) }},
-	}) && len(strictyaml.Resolve(n).Content) == 0 {
+	}) && len(n.Content) == 0 {
 		r.Fail(n, "leave count out to count every request once", "count is empty")
 	}
 }
@@ -198,7 +198,7 @@ func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
 	s := new(rule.Statuses)
 	for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
-		first, number := statusClass(strictyaml.Resolve(each)), 100
+		first, number := statusClass(each), 100
 		if first == 0 {
 			status, _ := r.Integer(each, "a status", rule.MinStatus, rule.MaxStatus)
 			first, number = int(status), 1
@@ -224,18 +224,16 @@ func statusClass(n *yaml.Node) (first int) {
 
 func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Duration, bool) {
 	const hint = "write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d"
-	place := n
-	n = strictyaml.Resolve(n)
 	if !strictyaml.IsString(n) && !strictyaml.IsInteger(n) {
-		r.Fail(place, hint, "%s is %s, not a duration", what, strictyaml.KindOf(n))
+		r.Fail(n, hint, "%s is %s, not a duration", what, strictyaml.KindOf(n))
 		return 0, false
 	}
 	d, err := strictyaml.ParseDuration(n.Value, time.Second)
 	switch {
 	case err != nil:
-		r.Fail(place, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
+		r.Fail(n, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
 	case d < low || d > rule.MaxPeriod:
-		r.Fail(place, fmt.Sprintf("must be from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
+		r.Fail(n, fmt.Sprintf("must be from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
 	default:
 		return d, true
 	}

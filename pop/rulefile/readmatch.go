@@ -33,7 +33,7 @@ func (r *reader) match(n *yaml.Node, to *rule.Rule) (paths []pathList) {
 func (r *reader) except(n *yaml.Node, to *rule.Rule) (paths []pathList) {
 	const hint = "write except: {paths: [/health]}"
 	nodes := []*yaml.Node{n}
-	if strictyaml.IsSequence(strictyaml.Resolve(n)) {
+	if strictyaml.IsSequence(n) {
 		nodes = r.Sequence(n, "except", hint, "leave except out to except nothing")
 	}
 	to.Except = make([]rule.Match, len(nodes))
@@ -58,8 +58,8 @@ func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
 		return
 	}
 	if !syntax.ExactParameters {
-		for _, each := range strictyaml.Resolve(p.node).Content {
-			if path := strictyaml.Resolve(each).Value; strings.Contains(path, ";") {
+		for _, each := range p.node.Content {
+			if path := each.Value; strings.Contains(path, ";") {
 				r.Fail(each, "set path_parameters: exact in match; by default what follows a semicolon is ignored", "%s matches no request", prose.Quote(path))
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -58,21 +59,13 @@ func (f yamlFile) part(n *yaml.Node) yamlFile {
 	return p
 }
 
-// deref returns the node that n, which may be nil, is an alias of, or else n.
-func deref(n *yaml.Node) *yaml.Node {
-	if n == nil {
-		return nil
-	}
-	return strictyaml.Resolve(n)
-}
-
 // child returns the value at a path of keys below the mapping n, or nil.
 func child(n *yaml.Node, path ...string) *yaml.Node {
 	for _, name := range path {
 		var next *yaml.Node
 		for _, kv := range pairs(n) {
 			if kv[0].Value == name {
-				next = deref(kv[1])
+				next = kv[1]
 			}
 		}
 		n = next
@@ -81,30 +74,24 @@ func child(n *yaml.Node, path ...string) *yaml.Node {
 }
 
 // pairs returns the keys and values of the mapping n, or nil if it is something else.
-func pairs(n *yaml.Node) (list [][2]*yaml.Node) {
-	if n = deref(n); n == nil || n.Kind != yaml.MappingNode {
+func pairs(n *yaml.Node) [][]*yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		list = append(list, [2]*yaml.Node{deref(n.Content[i]), deref(n.Content[i+1])})
-	}
-	return list
+	return slices.Collect(slices.Chunk(n.Content, 2))
 }
 
 // elements returns the elements of the list n, or nil if it is something else.
-func elements(n *yaml.Node) (list []*yaml.Node) {
-	if n = deref(n); n == nil || n.Kind != yaml.SequenceNode {
+func elements(n *yaml.Node) []*yaml.Node {
+	if n == nil || n.Kind != yaml.SequenceNode {
 		return nil
 	}
-	for _, each := range n.Content {
-		list = append(list, deref(each))
-	}
-	return list
+	return n.Content
 }
 
 // text returns the scalar n, or "".
 func text(n *yaml.Node) string {
-	if n = deref(n); n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return ""
 	}
 	return n.Value
