@@ -9,16 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/edgelimit/edge/pop/rule"
 )
 
 // An ingress is an Ingress of Kubernetes.
 type ingress struct {
-	yamlFile
 	name        string
-	annotations map[string]*yaml.Node
+	annotations map[string]value
 	sites       []site
 }
 
@@ -39,37 +36,36 @@ var otherLimits = [][2]string{
 	{"limit-rate-after", "edge does not limit bandwidth"},
 }
 
-func translateIngress(t *Translation, files []File) error {
+func translateIngress(t *Translation, files []*File) error {
 	var all []*ingress
 	statuses := map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}
 	for _, each := range files {
-		f := newYAMLFile(each)
-		roots, err := f.documents()
+		roots, err := (&source{File: each}).documents(each.Text)
 		if err != nil {
 			return err
 		}
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
-			switch kind := text(child(root, "kind")); {
+			switch kind := root.text("kind"); {
 			case strings.HasSuffix(kind, "List"):
-				roots = append(roots, elements(child(root, "items"))...)
+				roots = append(roots, root.child("items").elements()...)
 			case kind == "Ingress":
-				all = append(all, newIngress(f, root))
+				all = append(all, newIngress(root))
 			case kind == "ConfigMap":
-				for _, kv := range pairs(child(root, "data")) {
+				for _, kv := range root.child("data").pairs() {
 					name := kv[0].Value
 					if statuses[name] == 0 {
 						continue
 					}
-					if statuses[name], err = strconv.Atoi(text(kv[1])); err != nil || statuses[name] < rule.MinStatus || statuses[name] > rule.MaxStatus {
-						return f.fail(kv[1], "write a status from 400 to 599", "invalid %s %q", name, text(kv[1]))
+					if statuses[name], err = strconv.Atoi(kv[1].text()); err != nil || statuses[name] < rule.MinStatus || statuses[name] > rule.MaxStatus {
+						return kv[1].fail("write a status from 400 to 599", "invalid %s %q", name, kv[1].text())
 					}
 				}
 			}
 		}
 	}
 	if len(all) == 0 {
-		return failAt(position{file: files[0].Name}, nil, "import the manifests, the output of helm template, or of kubectl get ingress -A -o yaml", "the file has no Ingress")
+		return position{file: files[0]}.fail("import the manifests, the output of helm template, or of kubectl get ingress -A -o yaml", "the file has no Ingress")
 	}
 	for _, in := range all {
 		in.nameOthers(t)
@@ -83,36 +79,35 @@ func translateIngress(t *Translation, files []File) error {
 	if len(t.rules) > 0 {
 		t.commonDifferences()
 	} else if len(t.missing) == 0 {
-		t.uncovered(position{files[0].Name, 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
+		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
 	}
 	return nil
 }
 
-func newIngress(f yamlFile, root *yaml.Node) *ingress {
-	in := &ingress{yamlFile: f, annotations: map[string]*yaml.Node{}}
-	in.name = text(child(root, "metadata", "name"))
-	if namespace := text(child(root, "metadata", "namespace")); namespace != "" {
+func newIngress(root value) *ingress {
+	in := &ingress{name: root.text("metadata", "name"), annotations: map[string]value{}}
+	if namespace := root.text("metadata", "namespace"); namespace != "" {
 		in.name = namespace + "-" + in.name
 	}
-	for _, kv := range pairs(child(root, "metadata", "annotations")) {
+	for _, kv := range root.child("metadata", "annotations").pairs() {
 		for _, prefix := range annotationPrefixes {
 			if name, ok := strings.CutPrefix(kv[0].Value, prefix); ok {
 				in.annotations[name] = kv[1]
 			}
 		}
 	}
-	regex := text(in.annotations["use-regex"]) == "true" || strings.Contains(text(in.annotations["rewrite-target"]), "$")
-	for _, r := range elements(child(root, "spec", "rules")) {
-		s := site{host: strings.ToLower(text(child(r, "host")))}
+	regex := in.annotations["use-regex"].text() == "true" || strings.Contains(in.annotations["rewrite-target"].text(), "$")
+	for _, r := range root.child("spec", "rules").elements() {
+		s := site{host: strings.ToLower(r.text("host"))}
 		if s.host == "*" {
 			s.host = ""
 		}
-		for _, p := range elements(child(r, "http", "paths")) {
-			s.addPath(text(child(p, "path")), text(child(p, "pathType")), regex)
+		for _, p := range r.child("http", "paths").elements() {
+			s.addPath(p.text("path"), p.text("pathType"), regex)
 		}
 		in.sites = append(in.sites, s)
 	}
-	for alias := range strings.FieldsFuncSeq(text(in.annotations["server-alias"]), func(r rune) bool { return r == ',' || r == ' ' }) {
+	for alias := range strings.FieldsFuncSeq(in.annotations["server-alias"].text(), func(r rune) bool { return r == ',' || r == ' ' }) {
 		if len(in.sites) > 0 && expressible(byHost, alias) {
 			in.sites = append(in.sites, site{strings.ToLower(alias), in.sites[0].paths, in.sites[0].logs})
 		}
@@ -148,12 +143,12 @@ func (s *site) addPath(path, kind string, regex bool) {
 // number returns the value of an annotation that is a whole number, or 0 if it is missing.
 func (in *ingress) number(name string) (uint64, error) {
 	n := in.annotations[name]
-	if n == nil {
+	if n.Node == nil {
 		return 0, nil
 	}
-	v, err := strconv.ParseUint(strings.TrimSpace(text(n)), 10, 31)
+	v, err := strconv.ParseUint(strings.TrimSpace(n.text()), 10, 31)
 	if err != nil {
-		return 0, in.fail(n, "write a whole number in quotes", "invalid %s %q", name, text(n))
+		return 0, n.fail("write a whole number in quotes", "invalid %s %q", name, n.text())
 	}
 	return v, nil
 }
@@ -161,13 +156,13 @@ func (in *ingress) number(name string) (uint64, error) {
 // nameOthers records annotations about limits that no rule can express.
 func (in *ingress) nameOthers(t *Translation) {
 	for _, other := range otherLimits {
-		if n := in.annotations[other[0]]; n != nil {
-			t.uncovered(in.at(n), "%s: %q: %s", other[0], text(n), other[1])
+		if n := in.annotations[other[0]]; n.Node != nil {
+			t.uncovered(n.at(), "%s: %q: %s", other[0], n.text(), other[1])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.annotations)) {
-		if n := in.annotations[name]; strings.HasSuffix(name, "-snippet") && strings.Contains(text(n), "limit_req") {
-			t.uncovered(in.at(n), "%s has limits: import its content as nginx", name)
+		if n := in.annotations[name]; strings.HasSuffix(name, "-snippet") && strings.Contains(n.text(), "limit_req") {
+			t.uncovered(n.at(), "%s has limits: import its content as nginx", name)
 		}
 	}
 }
@@ -191,14 +186,14 @@ func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error 
 			continue
 		}
 		b := bucket{rate, name == "limit-rpm", rate * multiplier}
-		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.at(in.annotations[name])))
+		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.annotations[name].at()))
 		r.notes = append(r.notes, fmt.Sprintf("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b))
 		for _, l := range b.limits() {
-			i := slices.IndexFunc(r.limits, func(o limit) bool { return o.period == l.period })
+			i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period })
 			if i < 0 {
 				r.limits = append(r.limits, l)
 			} else {
-				r.limits[i].threshold = min(r.limits[i].threshold, l.threshold)
+				r.limits[i].Threshold = min(r.limits[i].Threshold, l.Threshold)
 			}
 		}
 	}
@@ -222,23 +217,23 @@ func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error
 		return err
 	}
 	at, key := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"]
-	spelled := text(in.annotations["global-rate-limit-window"])
+	spelled := in.annotations["global-rate-limit-window"].text()
 	window, err := time.ParseDuration(spelled)
 	if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
 		n := cmp.Or(in.annotations["global-rate-limit-window"], at)
-		return in.fail(n, "set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
+		return n.fail("set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
 	}
-	k := (&scope{}).keyOf(cmp.Or(text(key), "$remote_addr"), 0)
+	k := (&scope{}).keyOf(cmp.Or(key.text(), "$remote_addr"), 0)
 	if k.unknown != "" {
-		t.uncovered(in.at(key), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
+		t.uncovered(key.at(), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
 	} else {
 		in.add(t, &draft{
 			id:              in.name + "-global",
-			from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, in.at(at))},
+			from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, at.at())},
 			notes:           append(k.notes, "ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass"),
 			logs:            k.logs,
 			characteristics: k.characteristics,
-			limits:          []limit{{threshold, window}},
+			limits:          []rule.Limit{{Threshold: threshold, Period: window}},
 			status:          status,
 		}, all)
 	}
@@ -249,15 +244,15 @@ func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error
 func (in *ingress) exempt(t *Translation, names ...string) error {
 	for _, name := range names {
 		n := in.annotations[name]
-		for each := range strings.SplitSeq(text(n), ",") {
+		for each := range strings.SplitSeq(n.text(), ",") {
 			if each = strings.TrimSpace(each); each == "" {
 				continue
 			}
 			prefix, ok := parseNetwork(each)
 			if !ok {
-				return in.fail(n, "write networks, separated by commas", "%s: %q is not a network", name, each)
+				return n.fail("write networks, separated by commas", "%s: %q is not a network", name, each)
 			}
-			list(&t.allow, prefix, fmt.Sprintf("%s of Ingress %s (%v) exempts it from that limit; allow exempts it from all rules and from deny", name, in.name, in.at(n)))
+			list(&t.allow, prefix, fmt.Sprintf("%s of Ingress %s (%v) exempts it from that limit; allow exempts it from all rules and from deny", name, in.name, n.at()))
 		}
 	}
 	return nil

@@ -71,10 +71,10 @@ type use struct {
 	places []string
 }
 
-func translateNginx(t *Translation, files []File) error {
+func translateNginx(t *Translation, files []*File) error {
 	f := files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
-	top, err := r.parse(f.Name, f.Text)
+	top, err := r.parse(f)
 	if err != nil {
 		return err
 	}
@@ -86,10 +86,10 @@ func translateNginx(t *Translation, files []File) error {
 		return err
 	}
 	for _, name := range r.absent {
-		t.uncovered(position{f.Name, 1, 1}, "the included file %s does not exist", name)
+		t.uncovered(position{f, 1, 1}, "the included file %s does not exist", name)
 	}
 	if len(t.rules)+len(t.missing) == 0 {
-		t.uncovered(position{f.Name, 1, 1}, "no limit_req is in effect: import nginx.conf, not a part of it")
+		t.uncovered(position{f, 1, 1}, "no limit_req is in effect: import nginx.conf, not a part of it")
 	}
 	n.differences()
 	return nil
@@ -122,7 +122,7 @@ func (n *nginx) blocks(top []*directive) error {
 	if err != nil {
 		return err
 	}
-	loose := &directive{position: position{}, words: []token{{text: "server"}}, body: true}
+	loose := &directive{position: position{file: new(File)}, words: []token{{text: "server"}}, body: true}
 	for _, d := range all {
 		n.nameOthers(d)
 		switch {
@@ -152,19 +152,19 @@ func (n *nginx) addZone(d *directive) error {
 		} else if text, ok := value("rate="); ok {
 			m := rates.FindStringSubmatch(text)
 			if m == nil || m[1] == "0" {
-				return d.fail(i+1, "write rate=10r/s or rate=30r/m", "invalid rate %q", text)
+				return d.words[i+1].fail("write rate=10r/s or rate=30r/m", "invalid rate %q", text)
 			}
 			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
 			z.perMinute = m[2] == "m"
 		} else if i > 0 && arg != "sync" {
-			return d.fail(i+1, "the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
+			return d.words[i+1].fail("the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
 		}
 	}
 	switch {
 	case len(d.words) < 2 || z.name == "":
-		return d.fail(0, "write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
+		return d.fail("write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
 	case n.zones[z.name] != nil:
-		return d.fail(0, fmt.Sprintf("the other one is at %v", n.zones[z.name].position), "the zone %q is defined twice", z.name)
+		return d.fail(fmt.Sprintf("the other one is at %v", n.zones[z.name].position), "the zone %q is defined twice", z.name)
 	}
 	if z.rate == 0 {
 		z.rate = 1 // nginx's default
@@ -186,7 +186,7 @@ func (n *nginx) inherit(outer level, block []*directive) (level, error) {
 		case "limit_req_status":
 			status, err := strconv.Atoi(strings.Join(d.args(), " "))
 			if err != nil || status < 400 || status > 599 {
-				return l, d.fail(0, "write a status from 400 to 599", "invalid limit_req_status")
+				return l, d.fail("write a status from 400 to 599", "invalid limit_req_status")
 			}
 			l.status = status
 		case "limit_req_dry_run":
@@ -270,7 +270,7 @@ func (n *nginx) addLocation(s *server, d *directive, outer level, parents []*loc
 			}
 		}
 	default:
-		return d.fail(0, "write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(args))
+		return d.fail("write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(args))
 	}
 	switch path := args[0]; l.kind {
 	case "=":
@@ -315,13 +315,13 @@ func (n *nginx) newUse(d *directive, l level) (*use, error) {
 		switch name {
 		case "zone":
 			if u.zone = n.zones[value]; u.zone == nil {
-				return nil, d.fail(i+1, "import the file that has the http block", "no limit_req_zone defines the zone %q", value)
+				return nil, d.words[i+1].fail("import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			}
 			u.zone.used = true
 		case "burst", "delay":
 			number, err := strconv.ParseUint(value, 10, 31)
 			if err != nil {
-				return nil, d.fail(i+1, "write a whole number", "invalid %s %q", name, value)
+				return nil, d.words[i+1].fail("write a whole number", "invalid %s %q", name, value)
 			}
 			if name == "burst" {
 				u.burst = number
@@ -331,11 +331,11 @@ func (n *nginx) newUse(d *directive, l level) (*use, error) {
 		case "nodelay":
 			u.queue = arg
 		default:
-			return nil, d.fail(i+1, "the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)
+			return nil, d.words[i+1].fail("the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)
 		}
 	}
 	if u.zone == nil {
-		return nil, d.fail(0, "write limit_req zone=NAME", "limit_req has no zone")
+		return nil, d.fail("write limit_req zone=NAME", "limit_req has no zone")
 	}
 	return u, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/pop/rule"
 )
 
 // rules makes the rules from what nginx.go has read.
@@ -198,13 +200,13 @@ type bucket struct {
 // limits returns the limits that allow what b allows: one request, burst more at once, and the rate. So
 // at most burst + 1 + rate × period pass in any period, and the estimate for a client that nginx never
 // refuses never exceeds that.
-func (b bucket) limits() []limit {
+func (b bucket) limits() []rule.Limit {
 	second, minute := b.rate, 60*b.rate
 	if b.perMinute {
 		second, minute = (b.rate+59)/60, b.rate
 	}
-	limits := []limit{{second + b.burst + 1, time.Second}, {minute + b.burst + 1, time.Minute}}
-	if limits[0].threshold >= limits[1].threshold {
+	limits := []rule.Limit{{Threshold: second + b.burst + 1, Period: time.Second}, {Threshold: minute + b.burst + 1, Period: time.Minute}}
+	if limits[0].Threshold >= limits[1].Threshold {
 		return limits[1:]
 	}
 	return limits
@@ -227,8 +229,8 @@ func (b bucket) String() string {
 func (b bucket) spokenLimits() string {
 	var list []string
 	for _, l := range b.limits() {
-		unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute"}[l.period]
-		list = append(list, fmt.Sprintf("%d in any %s", l.threshold, unit))
+		unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute"}[l.Period]
+		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unit))
 	}
 	return strings.Join(list, " and ")
 }

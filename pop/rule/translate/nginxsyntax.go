@@ -3,7 +3,6 @@ package translate
 // nginx's configuration, from bytes to directives. The directives of included files replace the include.
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -20,7 +19,6 @@ type directive struct {
 	words []token // the name and the arguments
 	block []*directive
 	body  bool // whether it has a block
-	text  []byte
 }
 
 func (d *directive) name() string { return d.words[0].text }
@@ -37,11 +35,6 @@ func (d *directive) args() []string {
 // source returns the directive without its block.
 func (d *directive) source() string {
 	return strings.Join(append([]string{d.name()}, d.args()...), " ")
-}
-
-// fail returns an error at word i of d.
-func (d *directive) fail(i int, hint, format string, args ...any) error {
-	return failAt(d.words[i].position, d.text, hint, format, args...)
 }
 
 // A token is a word, without its quotes, or a symbol.
@@ -72,14 +65,13 @@ var (
 
 // An nginxScanner splits a file into tokens.
 type nginxScanner struct {
-	text []byte
-	at   int
+	text []byte // from position on
 	position
 }
 
 // take skips the text that p matches, and returns it.
 func (s *nginxScanner) take(p *regexp.Regexp) string {
-	text := p.Find(s.text[s.at:])
+	text := p.Find(s.text)
 	for _, c := range text {
 		switch {
 		case c == '\n':
@@ -88,7 +80,7 @@ func (s *nginxScanner) take(p *regexp.Regexp) string {
 			s.column++
 		}
 	}
-	s.at += len(text)
+	s.text = s.text[len(text):]
 	return string(text)
 }
 
@@ -102,26 +94,26 @@ func (s *nginxScanner) next() (t token, ok bool, err error) {
 		t.symbol = true
 		return t, true, nil
 	}
-	if rest := s.text[s.at:]; len(rest) == 0 {
+	if len(s.text) == 0 {
 		return t, false, nil
-	} else if rest[0] != '"' && rest[0] != '\'' {
+	} else if s.text[0] != '"' && s.text[0] != '\'' {
 		t.text = unescape(s.take(bareWord))
 		return t, true, nil
 	}
 	word := s.take(quotedWord)
 	if word == "" {
-		return t, false, failAt(t.position, s.text, "end the word with the quote that begins it", "a quote is not closed")
+		return t, false, t.fail("end the word with the quote that begins it", "a quote is not closed")
 	}
 	t.text = unescape(word[1 : len(word)-1])
-	if rest := s.text[s.at:]; len(rest) > 0 && strings.IndexByte(" \t\r\n;{})", rest[0]) < 0 {
-		return t, false, failAt(s.position, s.text, "put a blank or a semicolon after the quote", "unexpected %q after a quoted word", rest[:1])
+	if len(s.text) > 0 && strings.IndexByte(" \t\r\n;{})", s.text[0]) < 0 {
+		return t, false, s.fail("put a blank or a semicolon after the quote", "unexpected %q after a quoted word", s.text[:1])
 	}
 	return t, true, nil
 }
 
 // skipCode skips a block in another language, such as Lua, after its opening brace.
 func (s *nginxScanner) skipCode(open token) error {
-	for depth := 1; s.at < len(s.text); {
+	for depth := 1; len(s.text) > 0; {
 		switch s.take(code) {
 		case "{":
 			depth++
@@ -131,16 +123,14 @@ func (s *nginxScanner) skipCode(open token) error {
 			}
 		}
 	}
-	return failAt(open.position, s.text, "add a }", "the block that begins here is not closed")
+	return open.fail("add a }", "the block that begins here is not closed")
 }
 
 // parse reads a file and the files that it includes.
-func (r *nginxReader) parse(file string, text []byte) ([]*directive, error) {
-	r.reading = append(r.reading, file)
+func (r *nginxReader) parse(f *File) ([]*directive, error) {
+	r.reading = append(r.reading, f.Name)
 	defer func() { r.reading = r.reading[:len(r.reading)-1] }()
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	s := &nginxScanner{text: text, position: position{file, 1, 1}}
-	return r.block(s, nil)
+	return r.block(&nginxScanner{f.Text, position{f, 1, 1}}, nil)
 }
 
 // maxDepth is the maximum depth of nested blocks and included files.
@@ -156,31 +146,31 @@ func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, er
 		case err != nil:
 			return nil, err
 		case !ok && len(words) > 0:
-			return nil, failAt(words[0].position, s.text, "end it with a semicolon", "the directive %q is not terminated", words[0].text)
+			return nil, words[0].fail("end it with a semicolon", "the directive %q is not terminated", words[0].text)
 		case !ok && open != nil:
-			return nil, failAt(open[len(open)-1].position, s.text, "add a }", "the block that begins here is not closed")
+			return nil, open[len(open)-1].fail("add a }", "the block that begins here is not closed")
 		case !ok:
 			return all, nil
 		case !t.symbol:
 			words = append(words, t)
 			continue
 		case t.text == "}" && len(words) > 0:
-			return nil, failAt(t.position, s.text, "end the directive before it with a semicolon", "unexpected }")
+			return nil, t.fail("end the directive before it with a semicolon", "unexpected }")
 		case t.text == "}" && open == nil:
-			return nil, failAt(t.position, s.text, "remove it, or the block ended before", "unexpected }")
+			return nil, t.fail("remove it, or the block ended before", "unexpected }")
 		case t.text == "}":
 			return all, nil
 		case len(words) == 0:
-			return nil, failAt(t.position, s.text, "remove it, or render the template first", "unexpected %s", t.text)
+			return nil, t.fail("remove it, or render the template first", "unexpected %s", t.text)
 		}
-		d := &directive{position: words[0].position, words: words, text: s.text}
+		d := &directive{position: words[0].position, words: words}
 		words = nil
 		if t.text == "{" {
 			d.body = true
 			if strings.HasSuffix(d.name(), "_by_lua_block") {
 				err = s.skipCode(t)
 			} else if len(open) >= maxDepth {
-				err = failAt(t.position, s.text, "", "blocks are nested too deeply")
+				err = t.fail("", "blocks are nested too deeply")
 			} else {
 				d.block, err = r.block(s, append(slices.Clip(open), t))
 			}
@@ -203,7 +193,7 @@ func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, er
 // include reads the files that d includes. It records files that do not exist.
 func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 	if len(d.words) != 2 {
-		return nil, d.fail(0, "write one file or pattern", "include needs one argument")
+		return nil, d.fail("write one file or pattern", "include needs one argument")
 	}
 	pattern := d.words[1].text
 	if !filepath.IsAbs(pattern) {
@@ -211,23 +201,23 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 	}
 	names, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, d.fail(1, "", "invalid pattern %q", pattern)
+		return nil, d.words[1].fail("", "invalid pattern %q", pattern)
 	}
 	if len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
 		r.absent = append(r.absent, pattern)
 	}
 	for _, name := range names {
 		if slices.Contains(r.reading, name) || len(r.reading) > maxDepth {
-			return nil, d.fail(1, "", "%s includes itself", name)
+			return nil, d.words[1].fail("", "%s includes itself", name)
 		}
 		text, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) { // a link to nothing
 			r.absent = append(r.absent, name)
 			continue
 		} else if err != nil {
-			return nil, d.fail(1, "", "cannot read the included file: %v", err)
+			return nil, d.words[1].fail("", "cannot read the included file: %v", err)
 		}
-		part, err := r.parse(name, text)
+		part, err := r.parse(File{name, text}.withoutMark())
 		if err != nil {
 			return nil, err
 		}

@@ -22,15 +22,15 @@ var (
 	rateLimitKeys  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "algorithm"}
 )
 
-// checkKeys checks the keys of a descriptor or a rate_limit. right are valid there, and wrong are
+// checkKeys checks the keys of v, a descriptor or a rate_limit. right are valid there, and wrong are
 // ignored. It returns the ignored ones.
-func (f yamlFile) checkKeys(n *yaml.Node, what string, right, wrong []string) (ignored []string, err error) {
-	for _, kv := range pairs(n) {
+func (v value) checkKeys(what string, right, wrong []string) (ignored []string, err error) {
+	for _, kv := range v.pairs() {
 		switch name := kv[0].Value; {
 		case slices.Contains(wrong, name):
 			ignored = append(ignored, name)
 		case !slices.Contains(right, name):
-			return nil, f.fail(kv[0], prose.Suggest(name, right), "unknown key %q in %s", name, what)
+			return nil, kv[0].fail(prose.Suggest(name, right), "unknown key %q in %s", name, what)
 		}
 	}
 	return ignored, nil
@@ -66,7 +66,7 @@ type requestEntry struct {
 
 // An entry is a descriptor on the path to a limit.
 type entry struct {
-	node       *yaml.Node
+	descriptor value
 	key, value string
 	siblings   []string // values with their own descriptors
 	shared     bool     // share_threshold
@@ -82,47 +82,45 @@ func (e entry) String() string {
 	return e.key + "=" + e.value
 }
 
-func translateRatelimit(t *Translation, files []File) error {
-	found := false
-	read := func(f yamlFile, root *yaml.Node) error {
-		if text(child(root, "kind")) != "" && child(root, "descriptors") == nil {
-			return nil // some other manifest
-		}
-		found = true
-		return f.domain(t, root)
-	}
+// A ratelimit translates the configuration of a domain of envoyproxy/ratelimit.
+type ratelimit struct {
+	*Translation
+	domain      string
+	descriptors int // number of descriptors read, of all domains
+}
+
+func translateRatelimit(t *Translation, files []*File) error {
+	r, found := &ratelimit{Translation: t}, false
 	for _, each := range files {
-		whole := newYAMLFile(each)
-		roots, err := whole.documents()
+		roots, err := (&source{File: each}).documents(each.Text)
 		if err != nil {
 			return err
 		}
-		for _, root := range roots {
-			if text(child(root, "kind")) != "ConfigMap" {
-				if err := read(whole, root); err != nil {
-					return err
-				}
-				continue
-			}
-			for _, kv := range pairs(child(root, "data")) {
-				if !strings.Contains(text(kv[1]), "domain:") {
-					continue
-				}
-				part := whole.part(kv[1])
-				inner, err := part.documents()
-				if err != nil {
-					return err
-				}
-				for _, n := range inner {
-					if err := read(part, n); err != nil {
+		for i := 0; i < len(roots); i++ {
+			switch root := roots[i]; {
+			case root.text("kind") == "ConfigMap":
+				var inside []value
+				for _, kv := range root.child("data").pairs() {
+					if !strings.Contains(kv[1].text(), "domain:") {
+						continue
+					}
+					inner, err := kv[1].documents()
+					if err != nil {
 						return err
 					}
+					inside = append(inside, inner...)
+				}
+				roots = slices.Insert(roots, i+1, inside...)
+			case root.text("kind") == "" || root.child("descriptors").Node != nil: // no other manifest
+				found = true
+				if err := r.readDomain(root); err != nil {
+					return err
 				}
 			}
 		}
 	}
 	if !found {
-		return failAt(position{file: files[0].Name}, nil, "import the file of Envoy's rate limit service, whose keys are domain and descriptors", "the file has no descriptors")
+		return position{file: files[0]}.fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "the file has no descriptors")
 	}
 	if len(t.rules) > 0 {
 		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
@@ -132,60 +130,57 @@ func translateRatelimit(t *Translation, files []File) error {
 	return nil
 }
 
-// domain reads the configuration of a domain.
-func (f yamlFile) domain(t *Translation, root *yaml.Node) error {
-	if root.Kind != yaml.MappingNode {
-		return f.fail(root, "begin it with domain:", "the file is not a mapping")
+func (t *ratelimit) readDomain(root value) error {
+	if !root.is(yaml.MappingNode) {
+		return root.fail("begin it with domain:", "the file is not a mapping")
 	}
-	for _, kv := range pairs(root) {
+	for _, kv := range root.pairs() {
 		if !slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value) {
-			return f.fail(kv[0], "import the file of Envoy's rate limit service, whose keys are domain and descriptors", "unknown key %q", kv[0].Value)
+			return kv[0].fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "unknown key %q", kv[0].Value)
 		}
 	}
-	name := text(child(root, "domain"))
-	if name == "" {
-		return f.fail(root, "write domain: and a name", "the domain is missing")
+	if t.domain = root.text("domain"); t.domain == "" {
+		return root.fail("write domain: and a name", "the domain is missing")
 	}
-	return f.descriptors(t, child(root, "descriptors"), name, nil)
+	return t.readDescriptors(root.child("descriptors"), nil)
 }
 
-// descriptors reads a list of descriptors, whose parents are path.
-func (f yamlFile) descriptors(t *Translation, list *yaml.Node, domain string, path []entry) error {
-	if list != nil && list.Kind != yaml.SequenceNode && text(list) != "" {
-		return f.fail(list, "write a list", "descriptors is not a list")
+// readDescriptors reads a list of descriptors, whose parents are path.
+func (t *ratelimit) readDescriptors(list value, path []entry) error {
+	if list.text() != "" || list.is(yaml.MappingNode) {
+		return list.fail("write a list", "descriptors is not a list")
 	}
-	if t.descriptors += len(elements(list)); len(path) > maxDepth || t.descriptors > maxDescriptors {
-		return f.fail(list, "", "there are too many descriptors, or they are nested too deeply")
+	if t.descriptors += len(list.elements()); len(path) > maxDepth || t.descriptors > maxDescriptors {
+		return list.fail("", "there are too many descriptors, or they are nested too deeply")
 	}
 	values := map[string][]string{}
-	for _, d := range elements(list) {
-		if value := text(child(d, "value")); value != "" {
-			key := text(child(d, "key"))
-			values[key] = append(values[key], value)
+	for _, d := range list.elements() {
+		if value := d.text("value"); value != "" {
+			values[d.text("key")] = append(values[d.text("key")], value)
 		}
 	}
-	for _, d := range elements(list) {
-		if d.Kind != yaml.MappingNode {
-			return f.fail(d, "write key: and a name", "a descriptor is not a mapping")
+	for _, d := range list.elements() {
+		if !d.is(yaml.MappingNode) {
+			return d.fail("write key: and a name", "a descriptor is not a mapping")
 		}
-		if _, err := f.checkKeys(d, "a descriptor", descriptorKeys, rateLimitKeys); err != nil {
+		if _, err := d.checkKeys("a descriptor", descriptorKeys, rateLimitKeys); err != nil {
 			return err
 		}
-		e := entry{node: d, key: text(child(d, "key")), value: text(child(d, "value")), shared: text(child(d, "share_threshold")) == "true"}
+		e := entry{descriptor: d, key: d.text("key"), value: d.text("value"), shared: d.text("share_threshold") == "true"}
 		if e.key == "" {
-			return f.fail(d, "write key: and a name", "a descriptor has no key")
+			return d.fail("write key: and a name", "a descriptor has no key")
 		}
 		if e.value == "" {
 			e.siblings = values[e.key]
 		}
 		deeper := append(slices.Clip(path), e)
-		if limit := child(d, "rate_limit"); limit != nil && text(limit) == "" && limit.Kind == yaml.MappingNode {
-			if err := f.limit(t, limit, domain, deeper); err != nil {
+		if limit := d.child("rate_limit"); limit.is(yaml.MappingNode) {
+			if err := t.readLimit(limit, deeper); err != nil {
 				return err
 			}
 		}
-		if below := child(d, "descriptors"); below != nil {
-			if err := f.descriptors(t, below, domain, deeper); err != nil {
+		if below := d.child("descriptors"); below.Node != nil {
+			if err := t.readDescriptors(below, deeper); err != nil {
 				return err
 			}
 		}
@@ -193,54 +188,59 @@ func (f yamlFile) descriptors(t *Translation, list *yaml.Node, domain string, pa
 	return nil
 }
 
-// limit reads the rate_limit n of the descriptor at the end of path.
-func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entry) error {
-	ignored, err := f.checkKeys(n, "rate_limit", rateLimitKeys, descriptorKeys)
+// readLimit reads the rate_limit n of the descriptor at the end of path.
+func (t *ratelimit) readLimit(n value, path []entry) error {
+	ignored, err := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
 	if err != nil {
 		return err
 	}
-	id, title := f.describe(domain, path)
-	r := &draft{id: id, from: []string{title}}
-	if name := text(child(n, "name")); name != "" {
-		r.id = name
-	}
+	id, title := t.describe(path)
+	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title}}
 	for _, name := range ignored {
 		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it next to rate_limit")
 	}
-	if text(child(n, "unlimited")) == "true" {
-		if unit := child(n, "unit"); text(unit) != "" {
-			return f.fail(unit, "remove unit, or unlimited", "a limit is unlimited and has a unit")
+	if n.text("unlimited") == "true" {
+		if n.text("unit") != "" {
+			return n.child("unit").fail("remove unit, or unlimited", "a limit is unlimited and has a unit")
 		}
-		f.unlimited(t, title, path)
+		if prefix, ok := soleClient(path); ok {
+			list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
+		} else {
+			t.uncovered(path[len(path)-1].descriptor.at(), "%s is unlimited: except such requests from the rules that count them", title)
+		}
 		return nil
 	}
-	unit := strings.ToLower(text(child(n, "unit")))
+	unit := strings.ToLower(n.text("unit"))
 	period, ok := units[unit]
 	if !ok {
-		return f.fail(cmp.Or(child(n, "unit"), n), "write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+		return cmp.Or(n.child("unit"), n).fail("write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
 	}
 	times := uint64(1)
-	if m := child(n, "unit_multiplier"); m != nil {
-		if times, err = strconv.ParseUint(text(m), 10, 31); err != nil || times == 0 {
-			return f.fail(m, "write a whole number from 1", "invalid unit_multiplier %q", text(m))
+	if m := n.child("unit_multiplier"); m.Node != nil {
+		if times, err = strconv.ParseUint(m.text(), 10, 31); err != nil || times == 0 {
+			return m.fail("write a whole number from 1", "invalid unit_multiplier %q", m.text())
 		}
 	}
-	at := child(n, "requests_per_unit")
-	threshold, err := strconv.ParseUint(text(at), 10, 32)
+	at := n.child("requests_per_unit")
+	threshold, err := strconv.ParseUint(at.text(), 10, 32)
 	if err != nil {
-		return f.fail(cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", text(at))
+		return cmp.Or(at, n).fail("write a whole number", "invalid requests_per_unit %q", at.text())
 	}
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
-		t.uncovered(f.at(n), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
+		t.uncovered(n.at(), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
 		return nil
 	}
-	r.limits = []limit{{threshold, period * time.Duration(times)}}
-	r.entries(path)
 	if threshold == 0 {
-		f.forbidden(t, title, path)
+		if prefix, ok := soleClient(path); ok && path[0].descriptor.text("shadow_mode") != "true" {
+			list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
+		} else {
+			t.uncovered(path[len(path)-1].descriptor.at(), "%s may send no requests: a rule's threshold is at least 1", title)
+		}
 		return nil
 	}
-	r.options(n, path[len(path)-1].node)
+	r.limits = []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}
+	r.entries(path)
+	r.options(n, path[len(path)-1].descriptor)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
 		r.notes = append(r.notes, "ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
@@ -253,15 +253,15 @@ func (f yamlFile) limit(t *Translation, n *yaml.Node, domain string, path []entr
 }
 
 // describe returns an ID and a title for the limit of the descriptor at the end of path.
-func (f yamlFile) describe(domain string, path []entry) (id, title string) {
-	words, ids := []string{}, []string{domain}
+func (t *ratelimit) describe(path []entry) (id, title string) {
+	words, ids := []string{}, []string{t.domain}
 	for _, e := range path {
 		words, ids = append(words, e.String()), append(ids, e.key)
 		if e.value != "" {
 			ids = append(ids, e.value)
 		}
 	}
-	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), domain, f.at(path[len(path)-1].node))
+	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, path[len(path)-1].descriptor.at())
 }
 
 // countBy adds a characteristic, unless r has it.
@@ -341,8 +341,8 @@ func (r *draft) header(e entry) {
 }
 
 // options records the effect of the other keys of a descriptor.
-func (r *draft) options(limit, descriptor *yaml.Node) {
-	is := func(name string) bool { return text(child(descriptor, name)) == "true" }
+func (r *draft) options(limit, descriptor value) {
+	is := func(name string) bool { return descriptor.text(name) == "true" }
 	if is("shadow_mode") {
 		r.logs = append(r.logs, "shadow_mode is on")
 	}
@@ -350,39 +350,21 @@ func (r *draft) options(limit, descriptor *yaml.Node) {
 		r.logs = append(r.logs, "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
 	}
 	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
-		if is(name) || name == "metadata" && child(descriptor, name) != nil {
+		if is(name) || name == "metadata" && descriptor.child(name).Node != nil {
 			r.notes = append(r.notes, name+" is not covered: edge's metrics and responses name the rule, never values of requests")
 		}
 	}
-	if replaced := elements(child(limit, "replaces")); len(replaced) > 0 {
+	if replaced := limit.child("replaces").elements(); len(replaced) > 0 {
 		var names []string
 		for _, each := range replaced {
-			names = append(names, fmt.Sprintf("%q", text(child(each, "name"))))
+			names = append(names, fmt.Sprintf("%q", each.text("name")))
 		}
 		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", ")))
 		r.logs = append(r.logs, "the limits that it replaces could refuse requests that it lets pass")
 	}
-	if a := text(child(limit, "algorithm")); a != "" {
+	if a := limit.text("algorithm"); a != "" {
 		r.notes = append(r.notes, fmt.Sprintf("algorithm %s is not covered: edge estimates over two windows", a))
 	}
-}
-
-// unlimited exempts a client, or records that the descriptor is not covered.
-func (f yamlFile) unlimited(t *Translation, title string, path []entry) {
-	if prefix, ok := soleClient(path); ok {
-		list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
-		return
-	}
-	t.uncovered(f.at(path[len(path)-1].node), "%s is unlimited: except such requests from the rules that count them", title)
-}
-
-// forbidden refuses all requests of a client, or records that the descriptor is not covered.
-func (f yamlFile) forbidden(t *Translation, title string, path []entry) {
-	if prefix, ok := soleClient(path); ok && text(child(path[0].node, "shadow_mode")) != "true" {
-		list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
-		return
-	}
-	t.uncovered(f.at(path[len(path)-1].node), "%s may send no requests: a rule's threshold is at least 1", title)
 }
 
 // soleClient returns the client that path describes, if it describes nothing else.

@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/rule"
@@ -27,10 +26,16 @@ type File struct {
 	Text []byte
 }
 
+// withoutMark returns f without its byte order mark.
+func (f File) withoutMark() *File {
+	f.Text = bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
+	return &f
+}
+
 // kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
 	name      string
-	translate func(*Translation, []File) error
+	translate func(*Translation, []*File) error
 }{
 	{"nginx", translateNginx},
 	{"ingress-nginx", translateIngress},
@@ -54,8 +59,6 @@ type Translation struct {
 	deny    []listed
 	general []string // differences that concern all rules
 	missing []string // what is not covered, each with its place
-
-	descriptors int // number of descriptors read
 }
 
 // A listed network is an entry of the allow or deny list.
@@ -86,7 +89,7 @@ type draft struct {
 	except          []string // excepted paths
 	exceptHosts     []string
 	characteristics []characteristic
-	limits          []limit
+	limits          []rule.Limit
 	status          int
 }
 
@@ -94,11 +97,6 @@ type draft struct {
 type characteristic struct {
 	text string // as in rules files, such as header:x-api-key
 	skip bool   // requests without the value are not counted
-}
-
-type limit struct {
-	threshold uint64
-	period    time.Duration
 }
 
 // Files translates files of a kind. Of nginx it takes the main file, and reads those that it includes.
@@ -109,10 +107,12 @@ func Files(kind string, files ...File) (*Translation, error) {
 		if k.name != kind {
 			continue
 		}
+		var trimmed []*File
 		for _, f := range files {
 			t.files = append(t.files, f.Name)
+			trimmed = append(trimmed, f.withoutMark())
 		}
-		if err := k.translate(t, files); err != nil {
+		if err := k.translate(t, trimmed); err != nil {
 			return nil, err
 		}
 		t.nameRules()
@@ -253,7 +253,7 @@ func (r *draft) write(b *bytes.Buffer) {
 	}
 	fmt.Fprintf(b, "    characteristics: [%s]\n    limits:\n", strings.Join(list, ", "))
 	for _, l := range r.limits {
-		fmt.Fprintf(b, "      - {threshold: %d, period: %s}\n", l.threshold, rule.FormatDuration(l.period))
+		fmt.Fprintf(b, "      - {threshold: %d, period: %s}\n", l.Threshold, rule.FormatDuration(l.Period))
 	}
 	if r.status != 0 {
 		fmt.Fprintf(b, "    response: {status: %d}\n", r.status)
@@ -343,16 +343,16 @@ func expressibleCharacteristic(text string) bool {
 
 // A position is a place in a file.
 type position struct {
-	file         string
-	line, column int
+	file         *File
+	line, column int // from 1, or 0 for the whole file
 }
 
-func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
+func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file.Name, p.line, p.column) }
 
-// failAt returns an error at p, in a file with text.
-func failAt(p position, text []byte, hint, format string, args ...any) error {
-	e := &rulefile.Error{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
-	return rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file, Bytes: text})[0]
+// fail returns an error at p.
+func (p position) fail(hint, format string, args ...any) error {
+	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
+	return rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]
 }
 
 // without returns the elements of list that are not in other.

@@ -72,6 +72,7 @@ func TestErrors(t *testing.T) {
 		{"unknown key", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    ratelimit: {}\n", `f:4:5: unknown key "ratelimit" in a descriptor`},
 		{"Envoy's own", "envoy-ratelimit", "static_resources:\n  listeners: []\n", "import the file of Envoy's rate limit service"},
 		{"EnvoyFilter", "envoy-ratelimit", "kind: EnvoyFilter\nspec: {}\n", "import the file of Envoy's rate limit service"},
+		{"descriptors", "envoy-ratelimit", "domain: a\ndescriptors: {key: b}\n", "f:2:14: descriptors is not a list"},
 		{"unit", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n", `f:4:24: invalid unit "fortnight"`},
 		{"requests", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    rate_limit: {unit: day}\n", `f:4:17: invalid requests_per_unit ""`},
 		{"no key", "envoy-ratelimit", "domain: a\ndescriptors:\n  - value: b\n", "f:3:5: a descriptor has no key"},

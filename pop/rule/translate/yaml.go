@@ -3,7 +3,6 @@ package translate
 // Reading YAML files of other programs, with several documents and unknown keys.
 
 import (
-	"bytes"
 	"errors"
 	"math"
 	"slices"
@@ -14,85 +13,97 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A yamlFile is a YAML file, or a part of a file.
-type yamlFile struct {
-	File
-	base position // where Text begins in the file
-	all  []byte   // the whole file
+// A source is a YAML file, or one within a string of a file.
+type source struct {
+	*File
+	line, column int // where it begins in the file, from 0
 }
 
-func newYAMLFile(f File) yamlFile { return yamlFile{f, position{file: f.Name}, f.Text} }
+// A value is a node of a YAML file. The zero value stands for a missing one.
+type value struct {
+	*yaml.Node
+	source *source
+}
 
-// documents returns the roots of the file's documents.
-func (f yamlFile) documents() (roots []*yaml.Node, err error) {
-	text := bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
+// documents returns the roots of the documents in text, which is that of s.
+func (s *source) documents(text []byte) (roots []value, err error) {
 	docs, err := strictyaml.Documents(text, math.MaxInt)
 	if syntax, ok := errors.AsType[*yaml.LoadError](err); ok {
-		at := position{f.Name, syntax.Mark.Line + f.base.line, max(1, syntax.Mark.Column) + f.base.column}
-		return nil, failAt(at, f.all, "render templates first, such as with helm template", "not YAML: %s", syntax.Message)
+		at := position{s.File, syntax.Mark.Line + s.line, max(1, syntax.Mark.Column) + s.column}
+		return nil, at.fail("render templates first, such as with helm template", "not YAML: %s", syntax.Message)
 	} else if err != nil {
-		return nil, failAt(f.base, nil, "", "not YAML: %v", err)
+		return nil, position{s.File, s.line, s.column}.fail("", "not YAML: %v", err)
 	}
 	for _, doc := range docs {
-		roots = append(roots, doc.Content...)
+		roots = append(roots, value{doc, s}.children()...)
 	}
 	return roots, nil
 }
 
-// at returns the position of n.
-func (f yamlFile) at(n *yaml.Node) position {
-	return position{f.Name, n.Line + f.base.line, n.Column + f.base.column}
-}
-
-func (f yamlFile) fail(n *yaml.Node, hint, format string, args ...any) error {
-	return failAt(f.at(n), f.all, hint, format, args...)
-}
-
-// part returns the file within the string n of f, such as a value of a ConfigMap.
-func (f yamlFile) part(n *yaml.Node) yamlFile {
-	p := yamlFile{File{f.Name, []byte(n.Value)}, f.at(n), f.all}
-	p.base.column = 0
-	lines := strings.Split(string(f.all), "\n")
-	if i := p.base.line; i < len(lines) { // a block scalar begins on the line after its indicator
-		p.base.column = len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
+// documents returns the roots of the documents in the string v, such as a value of a ConfigMap.
+func (v value) documents() ([]value, error) {
+	s := &source{File: v.source.File, line: v.at().line}
+	if lines := strings.Split(string(s.Text), "\n"); s.line < len(lines) { // a block scalar begins on the line after its indicator
+		s.column = len(lines[s.line]) - len(strings.TrimLeft(lines[s.line], " "))
 	}
-	return p
+	return s.documents([]byte(v.Value))
 }
 
-// child returns the value at a path of keys below the mapping n, or nil.
-func child(n *yaml.Node, path ...string) *yaml.Node {
+// at returns the position of v.
+func (v value) at() position {
+	return position{v.source.File, v.Line + v.source.line, v.Column + v.source.column}
+}
+
+func (v value) fail(hint, format string, args ...any) error {
+	return v.at().fail(hint, format, args...)
+}
+
+// is reports whether v is there, and of a kind.
+func (v value) is(kind yaml.Kind) bool { return v.Node != nil && v.Kind == kind }
+
+// children returns the values directly below v.
+func (v value) children() []value {
+	list := make([]value, len(v.Content))
+	for i, n := range v.Content {
+		list[i] = value{n, v.source}
+	}
+	return list
+}
+
+// pairs returns the keys and values of the mapping v, or nil if it is something else.
+func (v value) pairs() [][]value {
+	if !v.is(yaml.MappingNode) {
+		return nil
+	}
+	return slices.Collect(slices.Chunk(v.children(), 2))
+}
+
+// elements returns the elements of the list v, or nil if it is something else.
+func (v value) elements() []value {
+	if !v.is(yaml.SequenceNode) {
+		return nil
+	}
+	return v.children()
+}
+
+// child returns the value at a path of keys below v.
+func (v value) child(path ...string) value {
 	for _, name := range path {
-		var next *yaml.Node
-		for _, kv := range pairs(n) {
+		var next value
+		for _, kv := range v.pairs() {
 			if kv[0].Value == name {
 				next = kv[1]
 			}
 		}
-		n = next
+		v = next
 	}
-	return n
+	return v
 }
 
-// pairs returns the keys and values of the mapping n, or nil if it is something else.
-func pairs(n *yaml.Node) [][]*yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	return slices.Collect(slices.Chunk(n.Content, 2))
-}
-
-// elements returns the elements of the list n, or nil if it is something else.
-func elements(n *yaml.Node) []*yaml.Node {
-	if n == nil || n.Kind != yaml.SequenceNode {
-		return nil
-	}
-	return n.Content
-}
-
-// text returns the scalar n, or "".
-func text(n *yaml.Node) string {
-	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+// text returns the scalar at a path of keys below v, or "".
+func (v value) text(path ...string) string {
+	if v = v.child(path...); !v.is(yaml.ScalarNode) || v.ShortTag() == "!!null" {
 		return ""
 	}
-	return n.Value
+	return v.Value
 }
