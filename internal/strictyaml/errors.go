@@ -51,13 +51,13 @@ func (e *Error) Excerpt() string {
 			source[width-1] = '…'
 		}
 	}
-	pad := make([]rune, column)
-	for i := range pad {
-		if pad[i] = ' '; source[i] == '\t' {
-			pad[i] = '\t'
+	pad := strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
 		}
-	}
-	return string(source) + "\n" + string(pad) + "^"
+		return ' '
+	}, string(source[:column]))
+	return string(source) + "\n" + pad + "^"
 }
 
 // Errors are the errors in some files, in the order of the files and of their lines. After the first

@@ -20,6 +20,7 @@ type reader struct {
 	strictyaml.Document
 	collected
 	loader *loader
+	paths  []pathList     // of the current rule
 	known  map[string]any // by key, what rules share
 	key    []byte
 }
@@ -91,12 +92,12 @@ func (r *reader) ruleList(n *yaml.Node) {
 func (r *reader) rule(n *yaml.Node) {
 	to := &rule.Rule{File: r.File, Line: n.Line + r.Offset, Action: rule.Block, Response: new(rule.Response)}
 	one := readRule{Rule: to, id: r.place(n)}
-	var paths []pathList
+	r.paths = r.paths[:0]
 	var counting, body *yaml.Node // of count_while_mitigated and of the response
 	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
 		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { to.ID, one.id = r.identifier(n, "id"), r.place(n) }},
-		{Name: "match", Read: func(n *yaml.Node) { paths = append(paths, r.match(n, to)...) }},
-		{Name: "except", Read: func(n *yaml.Node) { paths = append(paths, r.except(n, to)...) }},
+		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
+		{Name: "except", Read: func(n *yaml.Node) { r.except(n, to) }},
 		{Name: "count", Read: func(n *yaml.Node) { r.count(n, to) }},
 		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
 			to.Characteristics = r.characteristicList(n)
@@ -123,7 +124,7 @@ func (r *reader) rule(n *yaml.Node) {
 	}) {
 		return
 	}
-	for _, p := range paths {
+	for _, p := range r.paths {
 		r.normalize(p, to.PathSyntax)
 	}
 	if to.CountWhileMitigated && to.CountsAnswer() {

@@ -15,22 +15,21 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// match reads which requests a rule applies to, and how paths are read. It returns the list of paths.
-func (r *reader) match(n *yaml.Node, to *rule.Rule) (paths []pathList) {
+// match reads which requests a rule applies to, and how paths are read.
+func (r *reader) match(n *yaml.Node, to *rule.Rule) {
 	syntax := &to.PathSyntax
 	exact := func(name string, to *bool) strictyaml.Field {
 		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *to = r.Choice(n, name, []string{"ignore", "exact"}) == 1 }}
 	}
-	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&to.Match, &paths),
+	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&to.Match),
 		exact("path_case", &syntax.ExactCase),
 		exact("path_trailing_slash", &syntax.ExactSlash),
 		exact("path_parameters", &syntax.ExactParameters),
 		strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingWords)))
-	return paths
 }
 
-// except reads one exception, or a list of them. It returns the lists of paths.
-func (r *reader) except(n *yaml.Node, to *rule.Rule) (paths []pathList) {
+// except reads one exception, or a list of them.
+func (r *reader) except(n *yaml.Node, to *rule.Rule) {
 	const hint = "write except: {paths: [/health]}"
 	nodes := []*yaml.Node{n}
 	if strictyaml.IsSequence(n) {
@@ -39,11 +38,10 @@ func (r *reader) except(n *yaml.Node, to *rule.Rule) (paths []pathList) {
 	to.Except = make([]rule.Match, len(nodes))
 	for i, each := range nodes {
 		m, before := &to.Except[i], len(r.Errs)
-		if r.Mapping(each, "except", hint, r.matchFields(m, &paths)); m.Empty() && len(r.Errs) == before {
+		if r.Mapping(each, "except", hint, r.matchFields(m)); m.Empty() && len(r.Errs) == before {
 			r.Fail(each, hint, "an empty exception would except every request")
 		}
 	}
-	return paths
 }
 
 // A pathList is a list of paths as written in the file. The path syntax of the rule may follow it.
@@ -73,8 +71,8 @@ func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
 	*p.paths = intern(r, normal)
 }
 
-// matchFields are the keys of a match and of an exception. They read into m, and append to paths.
-func (r *reader) matchFields(m *rule.Match, paths *[]pathList) []strictyaml.Field {
+// matchFields are the keys of a match and of an exception. They read into m, with its paths as written.
+func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
 	return []strictyaml.Field{
 		{Name: "hosts", Read: func(n *yaml.Node) {
 			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
@@ -85,7 +83,7 @@ func (r *reader) matchFields(m *rule.Match, paths *[]pathList) []strictyaml.Fiel
 		{Name: "methods", Read: func(n *yaml.Node) { m.Methods = intern(r, r.matchList(n, "method", "[POST]", r.method)) }},
 		{Name: "paths", Read: func(n *yaml.Node) {
 			m.Paths = r.matchList(n, "path", "[/login]", r.path)
-			*paths = append(*paths, pathList{&m.Paths, n})
+			r.paths = append(r.paths, pathList{&m.Paths, n})
 		}},
 		{Name: "networks", Read: func(n *yaml.Node) {
 			r.matchList(n, "network", "[office]", func(n *yaml.Node, name string) (string, bool) {
