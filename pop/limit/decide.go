@@ -354,12 +354,12 @@ func (l *Limiter) cost(r *rule.Rule, fields Fields) uint64 {
 func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.Time) {
 	set := l.Rules()
 	req.Canonicalize(l.o.Client)
-	if access := set.Access(req.Addr); access == rule.Allowed || access == rule.Denied || req.Malformed {
+	d := Decision{source: count.Source{Sample: sampleOf(req)}}
+	if req.Malformed || d.listed(set, req) {
 		return
 	}
 	var matched [8]*rule.Rule
 	var material [256]byte
-	d := Decision{source: count.Source{Sample: sampleOf(req)}}
 	for _, r := range set.Match(req, matched[:0]) {
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {

@@ -37,28 +37,20 @@ type ruleCounters struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
-	m := &metrics{
-		requests: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "edge_requests_total",
-			Help: "Requests by verdict and by the rule that decided; the rule is empty if none did.",
-		}, []string{"rule", "verdict"}),
-		counted: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "edge_requests_counted_total",
-			Help: "Requests that this node counted, by rule; a request with a cost counts that many times.",
-		}, []string{"rule"}),
-		started: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "edge_mitigations_started_total",
-			Help: "Mitigations that started on this node.",
-		}, []string{"rule"}),
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m.bystanders = f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_bystander_requests_total",
-		Help: "Requests refused because of a key shared by several clients while no key of the client's own was mitigated, by the rule that decided.",
-	}, []string{"rule"})
-	costs := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_cost_headers_total",
-		Help: "Responses whose cost a rule read from a header, by result; without a valid one, the rule's own cost counts.",
-	}, []string{"result"})
+	m := &metrics{
+		requests: vec("edge_requests_total",
+			"Requests by verdict and by the rule that decided; the rule is empty if none did.", "rule", "verdict"),
+		counted: vec("edge_requests_counted_total",
+			"Requests that this node counted, by rule; a request with a cost counts that many times.", "rule"),
+		started: vec("edge_mitigations_started_total", "Mitigations that started on this node.", "rule"),
+		bystanders: vec("edge_bystander_requests_total", "Requests refused because of a key shared by several clients "+
+			"while no key of the client's own was mitigated, by the rule that decided.", "rule"),
+	}
+	costs := vec("edge_cost_headers_total",
+		"Responses whose cost a rule read from a header, by result; without a valid one, the rule's own cost counts.", "result")
 	for i, result := range []string{"valid", "missing", "invalid"} {
 		m.costs[i] = costs.WithLabelValues(result)
 	}
