@@ -12,12 +12,10 @@ import (
 
 // A key says by what a zone counts, and which requests.
 type key struct {
-	characteristics []characteristic
-	match           match
-	exempt          []listed // clients that are not counted
-	notes, logs     []string
-	unknown         string // why no rule can express it; empty if one can
-	never           bool   // nothing is ever counted
+	draft            // the match, characteristics, notes and logs of a rule with the key
+	exempt  []listed // clients that are not counted
+	unknown string   // why no rule can express it; empty if one can
+	never   bool     // nothing is ever counted
 }
 
 // A scope has the variables that maps and geo blocks define, without $.
@@ -44,6 +42,7 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 		}
 		return k
 	}
+	var all draft
 	for _, m := range named {
 		one := s.variable(m[1]+m[2], depth)
 		if one.unknown != "" {
@@ -52,19 +51,14 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 		if len(named) > 1 && (one.never || len(slices.Concat(one.match[:]...))+len(one.exempt) > 0) {
 			return key{unknown: fmt.Sprintf("the key combines $%s%s, which a map or geo defines, with other variables", m[1], m[2])}
 		}
-		characteristics := k.characteristics
 		for _, c := range one.characteristics {
-			if len(named) > 1 {
-				c.skip = false // the combination is empty only if all are
-			}
-			if !slices.ContainsFunc(characteristics, func(o characteristic) bool { return o.text == c.text }) {
-				characteristics = append(characteristics, c)
-			}
+			c.skip = c.skip && len(named) == 1 // a combination is empty only if all are
+			all.countBy(c)
 		}
-		notes, logs := append(k.notes, one.notes...), append(k.logs, one.logs...)
+		all.notes, all.logs = append(all.notes, one.notes...), append(all.logs, one.logs...)
 		k = one
-		k.characteristics, k.notes, k.logs = characteristics, notes, logs
 	}
+	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 && !k.never {
 		k.constant("the key is the same for all requests")
 	}
@@ -203,7 +197,7 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	same := func(a, b key) bool { return fmt.Sprint(a.characteristics) == fmt.Sprint(b.characteristics) }
 	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
 		if slices.Contains(clientHeaders, headerOf(source)) {
-			k = key{characteristics: []characteristic{{text: "ip"}}}
+			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
 			k.logs = append(k.logs, fmt.Sprintf("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source))
 			return k
 		}
