@@ -113,15 +113,6 @@ func Files(paths ...string) ([]string, error) {
 	return files, nil
 }
 
-// collected is what rules files, or a part of one, contain, before the checks that need all files.
-type collected struct {
-	rules   []readRule
-	access  []listed
-	defined []*definition
-	uses    []setUse
-	plans   []overridesUse
-}
-
 // A readRule is a rule with the place of its ID.
 type readRule struct {
 	*rule.Rule
@@ -129,9 +120,13 @@ type readRule struct {
 	disabled bool
 }
 
-// A loader collects the contents of the files of a set.
+// A loader collects the contents of the files of a set. Then it does the checks that need all of them.
 type loader struct {
-	collected
+	rules   []readRule
+	access  []listed
+	defined []*definition
+	uses    []setUse
+	plans   []overridesUse
 	files   []strictyaml.Source
 	errs    Errors
 	hyphens strictyaml.Hyphens
@@ -149,32 +144,22 @@ func (l *loader) add(file string, text []byte, large, size int) {
 	}
 	whole := l.reader(file, text, 0)
 	whole.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, whole.fields())
-	l.join(whole)
+	whole.end()
 }
 
 // addParts reads the parts of a large file. If one of them is not valid YAML, it adds nothing and returns
 // false. Then the file is read as a whole, which gives the right errors.
 func (l *loader) addParts(file string, parts []part) bool {
-	readers := make([]*reader, len(parts))
-	for i, p := range parts {
-		if readers[i] = l.part(file, p); readers[i].Broken {
+	before := *l
+	for _, p := range parts {
+		r := l.part(file, p)
+		if r.Broken {
+			*l = before
 			return false
 		}
-	}
-	for _, one := range readers {
-		l.join(one)
+		r.end()
 	}
 	return true
-}
-
-func (l *loader) join(one *reader) {
-	l.rules = append(l.rules, one.rules...)
-	l.access = append(l.access, one.access...)
-	l.defined = append(l.defined, one.defined...)
-	l.uses = append(l.uses, one.uses...)
-	l.plans = append(l.plans, one.plans...)
-	l.errs = append(l.errs, one.Errs...)
-	l.hyphens.Add(one.Hyphens)
 }
 
 // contents returns the contents of all files, after the checks that need all of them.

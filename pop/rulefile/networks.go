@@ -51,7 +51,7 @@ func (l *loader) setOf(name setName) *rule.NetworkSet {
 
 // use returns the set that is named in n.
 func (r *reader) use(n *yaml.Node, name setName) *rule.NetworkSet {
-	r.uses = append(r.uses, setUse{name, r.place(n)})
+	r.loader.uses = append(r.loader.uses, setUse{name, r.place(n)})
 	return r.loader.setOf(name)
 }
 
@@ -87,7 +87,7 @@ func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool)
 				return
 			}
 			d := &definition{setUse: setUse{setName{labels, r.identifier(pair[0], noun)}, r.place(pair[0])}}
-			r.defined = append(r.defined, d)
+			r.loader.defined = append(r.loader.defined, d)
 			yield(d, pair[1])
 		}
 	}
@@ -259,7 +259,7 @@ func (r *reader) accessList(n *yaml.Node, what string, access rule.Access) {
 			return
 		}
 		if prefix, ok := r.network(each, "an entry of "+what); ok {
-			r.access = append(r.access, listed{prefix, access, r.place(each)})
+			r.loader.access = append(r.loader.access, listed{prefix, access, r.place(each)})
 		}
 	}
 }

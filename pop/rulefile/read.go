@@ -15,10 +15,9 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A reader reads a rules file or a part of one. Rules share equal values, to save memory.
+// A reader reads a rules file or a part of one into a loader. Rules share equal values, to save memory.
 type reader struct {
 	strictyaml.Document
-	collected
 	loader *loader
 	paths  []pathList     // of the current rule
 	known  map[string]any // by key, what rules share
@@ -36,6 +35,12 @@ func (l *loader) reader(file string, text []byte, offset int) *reader {
 		Document: strictyaml.Document{File: file, Bytes: text, Offset: offset},
 		loader:   l, known: map[string]any{},
 	}
+}
+
+// end adds what r has found out about the file to its loader.
+func (r *reader) end() {
+	r.loader.errs = append(r.loader.errs, r.Errs...)
+	r.loader.hyphens.Add(r.Hyphens)
 }
 
 // place returns where n is.
@@ -105,7 +110,7 @@ func (r *reader) rule(n *yaml.Node) {
 		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
 		{Name: "overrides", Read: func(n *yaml.Node) {
 			to.Overrides = r.fileName(n, "overrides", "plans.csv")
-			r.plans = append(r.plans, overridesUse{to, r.place(n)})
+			r.loader.plans = append(r.loader.plans, overridesUse{to, r.place(n)})
 		}},
 		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
 			to.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
@@ -136,7 +141,7 @@ func (r *reader) rule(n *yaml.Node) {
 		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its body has {id} or {retry_after}")
 	}
 	to.Response = intern(r, complete(*to.Response, to.Action, body != nil))
-	r.rules = append(r.rules, one)
+	r.loader.rules = append(r.loader.rules, one)
 }
 
 // checkShared refuses settings that contradict the number of clients that share a key.
