@@ -61,31 +61,35 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 		return !again
 	case syntax.OpEmptyMatch:
 		return true
-	case syntax.OpCapture:
-		return r.extend(re.Sub[0])
-	case syntax.OpConcat:
+	case syntax.OpCapture, syntax.OpConcat:
 		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !r.extend(sub) })
 	case syntax.OpAlternate:
-		var longer []head
-		all := true
-		for _, sub := range re.Sub {
-			one := reading{slices.Clone(r.heads), r.anchored, r.broader}
-			if !one.extend(sub) || len(longer)+len(one.heads) > mostPatterns {
-				return false
-			}
-			longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
-		}
-		r.heads, r.anchored = longer, all
-		return all
+		return r.either(re.Sub...)
 	}
 	return r.anchored && r.extendText(re)
 }
 
+// either is extend for alternatives.
+func (r *reading) either(alternatives ...*syntax.Regexp) bool {
+	var longer []head
+	all := true
+	for _, sub := range alternatives {
+		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
+		if !one.extend(sub) || len(longer)+len(one.heads) > mostPatterns {
+			return false
+		}
+		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
+	}
+	r.heads, r.anchored = longer, all
+	return all
+}
+
 // extendText is extend for the operators that match text.
 func (r *reading) extendText(re *syntax.Regexp) bool {
+	free := false // it matches everything
 	switch re.Op {
 	case syntax.OpQuest:
-		return r.extend(&syntax.Regexp{Op: syntax.OpAlternate, Sub: []*syntax.Regexp{{Op: syntax.OpEmptyMatch}, re.Sub[0]}})
+		return r.either(&syntax.Regexp{Op: syntax.OpEmptyMatch}, re.Sub[0])
 	case syntax.OpLiteral:
 		for i, h := range r.heads {
 			if h.closed {
@@ -98,30 +102,30 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 			}
 		}
 		return true
-	case syntax.OpCharClass:
-		if letters := lettersOf(re); len(letters) > 0 && len(letters)*len(r.heads) <= mostPatterns {
-			return r.extend(&syntax.Regexp{Op: syntax.OpAlternate, Sub: letters})
-		}
 	case syntax.OpEndText, syntax.OpEndLine:
 		for i, h := range r.heads {
 			// After something like .*, which extends up to the end, the end does not matter.
 			r.heads[i].closed = !h.open
 		}
 		return true
-	}
-	switch re.Op {
-	case syntax.OpStar, syntax.OpPlus, syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpRepeat:
-		for i, h := range r.heads {
-			if h.closed && re.Op != syntax.OpStar {
-				return false
-			}
-			r.heads[i].open = !h.closed
+	case syntax.OpCharClass:
+		if letters := lettersOf(re); len(letters) > 0 && len(letters)*len(r.heads) <= mostPatterns {
+			return r.either(letters...)
 		}
-		free := re.Op == syntax.OpStar && (re.Sub[0].Op == syntax.OpAnyChar || re.Sub[0].Op == syntax.OpAnyCharNotNL)
-		r.broader = r.broader || !free
-		return true
+	case syntax.OpStar:
+		free = re.Sub[0].Op == syntax.OpAnyChar || re.Sub[0].Op == syntax.OpAnyCharNotNL
+	case syntax.OpPlus, syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpRepeat:
+	default:
+		return false
 	}
-	return false
+	for i, h := range r.heads {
+		if h.closed && re.Op != syntax.OpStar {
+			return false
+		}
+		r.heads[i].open = !h.closed
+	}
+	r.broader = r.broader || !free
+	return true
 }
 
 // lettersOf returns the letters of a character class as literals, or nil if there are many.
