@@ -131,7 +131,6 @@ func (b *Batch) line(k *Key, ref int, o *Options) Line {
 	return l
 }
 
-// appendLine appends a line.
 func appendLine(dst []byte, l Line) []byte {
 	text, _ := json.Marshal(l) // all values of a Line can be encoded
 	return append(append(dst, text...), '\n')

@@ -60,20 +60,17 @@ const (
 // A Log is written by one goroutine, Run. Requests never wait for it: if its queue is full, lines are
 // dropped and counted. A nil Log samples nothing.
 type Log struct {
-	o       Options
-	below   uint64 // keys whose first 64 bits are below it are logged
-	queue   chan *Batch
-	free    chan *Batch // to be used again
-	file    file
-	metrics metrics
+	o     Options
+	below uint64 // keys whose first 64 bits are below it are logged
+	queue chan *Batch
+	free  chan *Batch // to be used again
+	file  file
+
+	written, full, failed prometheus.Counter
 
 	mu     sync.Mutex
 	recent [kept]Line // a ring
 	lines  int        // ever written to it
-}
-
-type metrics struct {
-	written, full, failed prometheus.Counter
 }
 
 // New returns a Log. It opens no file.
@@ -98,13 +95,13 @@ func New(o Options) (*Log, error) {
 	}
 	l.file = file{o: &l.o, reason: ReasonStart}
 	f := promauto.With(o.Registerer)
-	l.metrics.written = f.NewCounter(prometheus.CounterOpts{
+	l.written = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_decision_log_lines_total", Help: "Lines about requests written to the decision log.",
 	})
 	dropped := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_decision_log_dropped_total", Help: "Lines about requests that are missing from the decision log, by cause.",
 	}, []string{"cause"})
-	l.metrics.full, l.metrics.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
+	l.full, l.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
 	return l, nil
 }
 
@@ -158,7 +155,7 @@ func (l *Log) Offer(b *Batch) {
 	select {
 	case l.queue <- b:
 	default:
-		l.metrics.full.Add(float64(n))
+		l.full.Add(float64(n))
 		l.file.missing.Add(int64(n))
 		l.release(b)
 	}
@@ -193,13 +190,8 @@ func (l *Log) Run(ctx context.Context) {
 		case <-ctx.Done():
 			running = false
 		}
-		for more := true; more; {
-			select {
-			case b := <-l.queue:
-				l.write(b)
-			default:
-				more = false
-			}
+		for len(l.queue) > 0 { // nothing else receives from it
+			l.write(<-l.queue)
 		}
 		l.flush()
 		timer.Reset(delay)
@@ -226,8 +218,8 @@ func (l *Log) write(b *Batch) {
 // flush writes the file's buffer.
 func (l *Log) flush() {
 	written, failed := l.file.flush(l.o.Now())
-	l.metrics.written.Add(float64(written))
-	l.metrics.failed.Add(float64(failed))
+	l.written.Add(float64(written))
+	l.failed.Add(float64(failed))
 }
 
 // Recent returns the last lines about requests, newest first.
