@@ -142,7 +142,6 @@ func Word[T ~uint8](d *Document, name string, to *T, words []string) Field {
 	return Field{Name: name, Read: func(n *yaml.Node) { *to = T(max(d.Choice(n, name, words), 0)) }}
 }
 
-// names returns the names of fields.
 func names(fields []Field) []string {
 	list := make([]string, len(fields))
 	for i, f := range fields {
@@ -200,7 +199,6 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 	return true
 }
 
-// underscored returns key with underscores instead of hyphens.
 func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 
 // unknown records an error about a key that is not in fields.

@@ -86,7 +86,6 @@ type counted struct {
 	mitigated  bool   // it counts whether the request passes or not
 }
 
-// add appends c to the counts.
 func (d *Decision) add(c counted) {
 	if d.n < len(d.counts) {
 		d.counts[d.n] = c
@@ -96,7 +95,6 @@ func (d *Decision) add(c counted) {
 	d.n++
 }
 
-// at returns the ith count.
 func (d *Decision) at(i int) counted {
 	if i < len(d.counts) {
 		return d.counts[i]

@@ -48,7 +48,6 @@ type target struct {
 	n      int // number of forms
 }
 
-// set sets the path.
 func (t *target) set(path string) {
 	t.sent, t.decoded, t.odd, t.n = path, path, false, 0
 	if isPlainPath(path) || path == "*" { // OPTIONS *
@@ -122,7 +121,6 @@ type way struct {
 	backslash bool // read a backslash, even an escaped one, as a slash
 }
 
-// ways are all ways to read a path.
 var ways = [...]way{
 	{reading: ReadResolved},
 	{reading: ReadResolved, backslash: true},

@@ -57,7 +57,6 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 	return req, nil
 }
 
-// setValue sets the value of a characteristic.
 func (r *Request) setValue(c *Characteristic, value string) (err error) {
 	switch c.Kind {
 	case IP:
@@ -97,7 +96,6 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 	return nil
 }
 
-// add adds a header.
 func (r *Request) add(canonical, value string) {
 	if r.Header == nil {
 		r.Header = map[string][]string{}

@@ -100,7 +100,6 @@ func (r *reader) setFile(n *yaml.Node, d *definition, what, hint, example, line 
 	}}})
 }
 
-// fileName reads the name of a file.
 func (r *reader) fileName(n *yaml.Node, what, example string) string {
 	name, ok := r.Text(n, what)
 	if ok && name == "" {
@@ -109,7 +108,6 @@ func (r *reader) fileName(n *yaml.Node, what, example string) string {
 	return name
 }
 
-// network reads a network.
 func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok bool) {
 	text, ok := r.Text(n, what)
 	if !ok {
@@ -131,7 +129,6 @@ func hintOf(err error) string {
 	return ""
 }
 
-// fail adds an error.
 func (l *loader) fail(at place, hint, format string, args ...any) {
 	l.errs = append(l.errs, &Error{File: at.file, Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint})
 }

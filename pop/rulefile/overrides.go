@@ -21,7 +21,6 @@ type overridesUse struct {
 	place
 }
 
-// overrides reads the files with overrides.
 func (l *loader) overrides() map[*rule.Rule]*rule.Overrides {
 	all := map[*rule.Rule]*rule.Overrides{}
 	for _, use := range l.plans {
@@ -35,7 +34,6 @@ func (l *loader) overrides() map[*rule.Rule]*rule.Overrides {
 	return all
 }
 
-// An overridesReader reads a file with overrides.
 type overridesReader struct {
 	*loader
 	rule      *rule.Rule

@@ -43,7 +43,6 @@ func (r *reader) end() {
 	r.loader.hyphens.Add(r.Hyphens)
 }
 
-// place returns where n is.
 func (r *reader) place(n *yaml.Node) place {
 	return place{r.File, int32(n.Line + r.Offset), int32(n.Column)}
 }

@@ -160,7 +160,6 @@ func differences(s rule.PathSyntax) (ignored, exact []string) {
 	return ignored, exact
 }
 
-// key names the characteristics.
 func key(r *rule.Rule) string {
 	var list []string
 	for _, c := range r.Characteristics {
@@ -319,7 +318,7 @@ func statuses(s *rule.Statuses) string {
 // Limit says how l is counted. It is empty for the default: whole windows, with the previous one
 // weighted.
 func Limit(l rule.Limit) string {
-	if plain(l) {
+	if l.SubWindows <= 1 && l.Estimate == counter.Weighted {
 		return ""
 	}
 	if l.Estimate == counter.Fixed {
@@ -335,6 +334,3 @@ func Limit(l rule.Limit) string {
 	}
 	return how
 }
-
-// plain reports whether l is counted in whole windows, with the previous one weighted.
-func plain(l rule.Limit) bool { return l.SubWindows <= 1 && l.Estimate == counter.Weighted }

@@ -12,7 +12,6 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// An ingress is an Ingress of Kubernetes.
 type ingress struct {
 	name        string
 	annotations map[string]value
@@ -115,7 +114,6 @@ func newIngress(root value) *ingress {
 	return in
 }
 
-// addPath adds a path of a type.
 func (s *site) addPath(path, kind string, regex bool) {
 	patterns, broader, ok := []string{path}, false, true
 	switch {

@@ -38,7 +38,6 @@ type level struct {
 	dry    bool
 }
 
-// A server is a server block.
 type server struct {
 	*directive
 	level     level
@@ -48,7 +47,6 @@ type server struct {
 	locations []*location
 }
 
-// A location is a location block.
 type location struct {
 	*directive
 	kind     string // "", =, ^~, ~, ~* or @
@@ -298,7 +296,6 @@ func (n *nginx) addLocation(s *server, d *directive, outer level, parents []*loc
 	return nil
 }
 
-// sources returns the sources of directives.
 func sources(list []*directive) string {
 	words := make([]string, len(list))
 	for i, d := range list {
@@ -307,7 +304,6 @@ func sources(list []*directive) string {
 	return strings.Join(words, "; ")
 }
 
-// newUse reads a limit_req.
 func (n *nginx) newUse(d *directive, l level) (*use, error) {
 	u := &use{directive: d, draft: draft{status: cmp.Or(l.status, 503)}, dry: l.dry}
 	for i, arg := range d.args() {

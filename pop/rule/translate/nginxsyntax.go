@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 )
 
-// A directive of nginx's configuration.
 type directive struct {
 	position
 	words []token // the name and the arguments
@@ -23,7 +22,6 @@ type directive struct {
 
 func (d *directive) name() string { return d.words[0].text }
 
-// args returns the arguments.
 func (d *directive) args() []string {
 	list := make([]string, len(d.words)-1)
 	for i, w := range d.words[1:] {
