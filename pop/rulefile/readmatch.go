@@ -4,7 +4,6 @@ package rulefile
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -100,10 +99,7 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 	what := noun + "s"
 	nodes := r.Sequence(n, what, "write a list: "+example, "leave "+what+" out to match every "+noun)
 	list := make([]string, 0, len(nodes))
-	var index map[string]bool // of a long list
-	if len(nodes) > 16 {
-		index = make(map[string]bool, len(nodes))
-	}
+	seen := make(map[string]bool, len(nodes))
 	for _, each := range nodes {
 		text, ok := r.Text(each, noun)
 		if ok {
@@ -111,13 +107,10 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 		}
 		switch {
 		case !ok:
-		case index[text] || index == nil && slices.Contains(list, text):
+		case seen[text]:
 			r.Fail(each, "remove one of them", "%s is in %s twice", prose.Quote(text), what)
 		default:
-			list = append(list, text)
-			if index != nil {
-				index[text] = true
-			}
+			list, seen[text] = append(list, text), true
 		}
 	}
 	return list
