@@ -160,3 +160,11 @@ func foreign(given *pflag.FlagSet, where string, groups ...*pflag.FlagSet) error
 func fail(name, hint, format string, args ...any) error {
 	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}
 }
+
+// asUsage returns err as a mistake in the flags of edge replay, unless it is nil.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err, "see 'edge replay --help'"}
+}

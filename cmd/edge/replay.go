@@ -25,18 +25,11 @@ import (
 )
 
 // A replayMode is one of the questions that edge replay answers, with its own flags.
-type replayMode interface {
-	// flags returns new flags that set the fields of the mode.
-	flags() *pflag.FlagSet
-
-	// check checks the flags before the log is opened.
-	check() error
-
-	// needs returns the fields of entries that the mode uses, or 0 if it only uses arrivals.
-	needs() accesslog.Fields
-
-	// run writes the answer.
-	run(ctx context.Context, in *input, out destination) error
+type replayMode struct {
+	flags *pflag.FlagSet
+	check func() error            // checks the flags before the log is opened
+	needs func() accesslog.Fields // which fields of entries it uses; 0 if it only uses arrivals
+	run   func(ctx context.Context, in *input, to destination) error
 }
 
 func newReplay() *cobra.Command {
@@ -44,18 +37,15 @@ func newReplay() *cobra.Command {
 	var out outputFlags
 	var generate generateFlags
 	var shared sharedFlags
-	names, modes := []string{"rules", "sweep", "accuracy"}, map[string]replayMode{}
-	rules := &rulesMode{shared: &shared}
-	modes["rules"], modes["sweep"], modes["accuracy"] = rules, &sweepMode{shared: &shared}, &accuracyMode{in: &in}
+	rules, sweep, accurate := rulesMode{shared: &shared}, sweepMode{shared: &shared}, accuracyMode{in: &in}
 	reading, general, generating, common := in.flags(), out.flags(), generate.flags(), shared.flags()
 	general.AddFlagSet(reading)
-	flagsOf := map[string]*pflag.FlagSet{}
-	for name, mode := range modes {
-		flagsOf[name] = mode.flags()
+	names, modes := []string{"rules", "sweep", "accuracy"}, map[string]replayMode{
+		"rules":    {rules.flags(common), rules.check, rules.needs, rules.run},
+		"sweep":    {sweep.flags(common), sweep.check, sweep.needs, sweep.run},
+		"accuracy": {accurate.flags(), accurate.check, func() accesslog.Fields { return 0 }, accurate.run},
+		"":         {nil, func() error { return nil }, func() accesslog.Fields { return accesslog.Addr }, overviewOf(reading)},
 	}
-	flagsOf["rules"].AddFlagSet(common)
-	flagsOf["sweep"].AddFlagSet(common)
-	modes[""] = &overviewMode{reading}
 	cmd := &cobra.Command{
 		Use:   "replay [flags] FILE…",
 		Short: "Report what limits would have done to the requests in access logs",
@@ -136,14 +126,17 @@ the columns of a W3C log without #Fields:
 			}
 			decided, stdin := areDecisionLogs(files, cmd.InOrStdin())
 			if decided {
-				r := decisionReplay{files, stdin, rules.files, name == "accuracy"}
-				return r.run(flags, out, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				err := foreign(flags, "decision logs", picked(flags, "rules", "accuracy", "json", "markdown", "html", "progress"))
+				if err != nil {
+					return err
+				}
+				return replayDecisions(files, stdin, name, rules.files, out, cmd)
 			}
 			mode, where := modes[name], "--"+name
 			if name == "" {
 				where = "a summary"
 			}
-			if err := errors.Join(foreign(flags, where, general, flagsOf[name]), mode.check()); err != nil {
+			if err := errors.Join(foreign(flags, where, general, mode.flags), mode.check()); err != nil {
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
@@ -163,7 +156,7 @@ the columns of a W3C log without #Fields:
 	}
 	var groups []flagGroup
 	for _, name := range names {
-		groups = append(groups, flagGroup{"Flags for --" + name, flagsOf[name]})
+		groups = append(groups, flagGroup{"Flags for --" + name, modes[name].flags})
 	}
 	groupFlags(cmd, append(groups, flagGroup{"Flags for --generate", generating}, flagGroup{"Flags for everything but --generate", general})...)
 	return cmd
@@ -243,6 +236,15 @@ func commandLine(args []string) string {
 
 // plainWord matches words that a shell does not interpret.
 var plainWord = regexp.MustCompile(`^[\w@%+=:,./…-]+$`)
+
+// shellQuoteAll returns words in shell syntax, each after a space.
+func shellQuoteAll(words []string) string {
+	var b strings.Builder
+	for _, word := range words {
+		b.WriteString(" " + shellQuote(word))
+	}
+	return b.String()
+}
 
 func shellQuote(word string) string {
 	if plainWord.MatchString(word) {

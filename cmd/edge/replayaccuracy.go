@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,15 +36,10 @@ func (m *accuracyMode) flags() *pflag.FlagSet {
 	})
 }
 
-func (m *accuracyMode) needs() accesslog.Fields { return 0 }
-
-// check returns the errors that an Accuracy would return.
 func (m *accuracyMode) check() error {
 	m.o.Workers = m.in.workers
-	if _, err := accuracy.New(m.o); err != nil {
-		return usageError{err, "see 'edge replay --help'"}
-	}
-	return nil
+	_, err := accuracy.New(m.o)
+	return asUsage(err)
 }
 
 // parseLimit parses a limit such as 50/1m.
@@ -117,10 +113,5 @@ func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error
 
 // finer reports whether the times of a log's first requests are finer than seconds.
 func finer(batch []accesslog.Arrival) bool {
-	for _, a := range batch {
-		if a.Time%1e6 != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(batch, func(a accesslog.Arrival) bool { return a.Time%1e6 != 0 })
 }

@@ -9,21 +9,13 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/rulefile"
 )
-
-// A decisionReplay evaluates the decision logs of nodes.
-type decisionReplay struct {
-	files    []string
-	stdin    io.Reader
-	rules    []string
-	accuracy bool
-}
 
 // areDecisionLogs reports whether files are decision logs, judging by how the first one begins that is not
 // empty and can be read twice. It returns a reader of the whole standard input.
@@ -51,25 +43,28 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 	return false, stdin
 }
 
-// run answers.
-func (r *decisionReplay) run(given *pflag.FlagSet, out outputFlags, stdout, stderr io.Writer) error {
-	if err := foreign(given, "decision logs", picked(given, "rules", "accuracy", "json", "markdown", "html", "progress")); err != nil {
-		return err
-	}
+// replayDecisions evaluates the decision logs of nodes: with the rules of the files, with an exact limiter if
+// mode is accuracy, or else as an overview.
+func replayDecisions(files []string, stdin io.Reader, mode string, rules []string, out outputFlags, cmd *cobra.Command) (err error) {
 	var set *rule.Set
-	if len(r.rules) > 0 {
-		var err error
-		if set, err = rulefile.Load(r.rules...); err != nil {
+	if len(rules) > 0 {
+		if set, err = rulefile.Load(rules...); err != nil {
 			return err
 		}
 	}
-	to, err := out.open(stdout)
+	to, err := out.open(cmd.OutOrStdout())
 	if err != nil {
 		return err
 	}
 	log := decisions.New()
-	for _, name := range r.files {
-		if err := r.read(log, name); err != nil {
+	for _, name := range files {
+		text, err := accesslog.OpenText(name, stdin)
+		if err != nil {
+			return err
+		}
+		err = log.Read(name, text)
+		_ = text.Close()
+		if err != nil {
 			return err
 		}
 	}
@@ -77,42 +72,29 @@ func (r *decisionReplay) run(given *pflag.FlagSet, out outputFlags, stdout, stde
 	switch {
 	case set != nil:
 		found, err = log.Enforce(set)
-	case r.accuracy:
+	case mode == "accuracy":
 		found, err = log.Accuracy()
 	default:
 		found, err = log.Overview()
 	}
-	if wrong := new(decisions.RuleError); errors.As(err, &wrong) {
+	switch {
+	case errors.As(err, new(*decisions.RuleError)):
 		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs"}
-	}
-	if errors.Is(err, decisions.ErrEmpty) {
+	case errors.Is(err, decisions.ErrEmpty):
 		return hintedError{err, "did any client in the sample send a request? decision_log_share is the share of clients in it"}
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	for _, s := range found.Samples {
-		fmt.Fprintf(stderr, "edge: %s:%d: %s\n", s.File, s.Line, s.Reason)
+		fmt.Fprintf(cmd.ErrOrStderr(), "edge: %s:%d: %s\n", s.File, s.Line, s.Reason)
 	}
 	d := found.Document()
-	if set == nil && !r.accuracy {
-		var names []string
-		for _, name := range r.files {
-			names = append(names, shellQuote(name))
-		}
+	if set == nil && mode != "accuracy" {
+		named := shellQuoteAll(files)
 		d.Sections = append(d.Sections, whatNext([]suggestedNext{
-			{"edge replay --accuracy " + strings.Join(names, " "), "how often these decisions differ from an exact limiter's"},
-			{"edge replay --rules rules.yaml " + strings.Join(names, " "), "what other limits would have decided"},
+			{"edge replay --accuracy" + named, "how often these decisions differ from an exact limiter's"},
+			{"edge replay --rules rules.yaml" + named, "what other limits would have decided"},
 		}))
 	}
-	return to.emit(strings.Join(r.files[:min(3, len(r.files))], ", "), nil, d)
-}
-
-func (r *decisionReplay) read(log *decisions.Log, name string) error {
-	text, err := accesslog.OpenText(name, r.stdin)
-	if err != nil {
-		return err
-	}
-	defer text.Close()
-	return log.Read(name, text)
+	return to.emit(strings.Join(files[:min(3, len(files))], ", "), nil, d)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 	_ "time/tzdata" // for --time-zone in an image that contains only the binary
@@ -229,23 +230,21 @@ func (in *input) show() (stop func()) {
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(in.stderr), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
 		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetDescription("reading"))
 	bar.RenderBlank() // its clock begins to run
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		for {
 			select {
 			case <-end:
 				bar.Finish()
 				return
-			case <-tick.C:
+			case <-time.After(200 * time.Millisecond):
 				read, _ := in.log.Progress()
 				bar.Set64(read)
 			}
 		}
-	}()
-	return func() { close(end); <-ended }
+	})
+	return func() { close(end); wg.Wait() }
 }
 
 // formats lists the formats of logs, for the help.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/page"
 )
@@ -38,18 +39,19 @@ type suggestedNext struct {
 	Says    string `json:"says"`
 }
 
-// An overviewMode is used if no other mode is selected.
-type overviewMode struct {
-	reading *pflag.FlagSet // how logs are read
+// overviewOf returns a function that writes an overview of a log. reading has the flags with which logs are read.
+func overviewOf(reading *pflag.FlagSet) func(context.Context, *input, destination) error {
+	return func(ctx context.Context, in *input, to destination) error {
+		o, err := newOverview(ctx, in, to.name)
+		if err != nil {
+			return err
+		}
+		o.suggest(in.files, reading)
+		return to.write(in, o.document())
+	}
 }
 
-func (m *overviewMode) flags() *pflag.FlagSet { return nil }
-
-func (m *overviewMode) check() error { return nil }
-
-func (m *overviewMode) needs() accesslog.Fields { return accesslog.Addr }
-
-func (m *overviewMode) run(ctx context.Context, in *input, to destination) error {
+func newOverview(ctx context.Context, in *input, name analysis.Namer) (*overview, error) {
 	type tally struct{ requests, minute, inMinute, most int64 }
 	clients := map[string]*tally{}
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
@@ -67,7 +69,7 @@ func (m *overviewMode) run(ctx context.Context, in *input, to destination) error
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s := in.stats()
 	o := &overview{Requests: s.Entries, Clients: len(clients), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC()}
@@ -79,25 +81,22 @@ func (m *overviewMode) run(ctx context.Context, in *input, to destination) error
 	})
 	o.Busiest = o.Busiest[:min(10, len(o.Busiest))]
 	for i := range o.Busiest {
-		if to.name != nil {
-			o.Busiest[i].Client = to.name(o.Busiest[i].Client)
+		if name != nil {
+			o.Busiest[i].Client = name(o.Busiest[i].Client)
 		}
 	}
-	o.suggest(in.files, m.reading)
-	return to.write(in, o.document())
+	return o, nil
 }
 
 // suggest adds commands that read the same logs in the same way.
 func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
-	var how strings.Builder
+	how := ""
 	reading.VisitAll(func(f *pflag.Flag) {
 		if f.Changed && f.Name != "workers" && f.Name != "progress" {
-			fmt.Fprintf(&how, " --%s %s", f.Name, shellQuote(strings.Join(f.Value.(*flagValue).texts, ",")))
+			how += fmt.Sprintf(" --%s %s", f.Name, shellQuote(strings.Join(f.Value.(*flagValue).texts, ",")))
 		}
 	})
-	for _, name := range files {
-		how.WriteString(" " + shellQuote(name))
-	}
+	how += shellQuoteAll(files)
 	limit := 1
 	for _, n := range []int{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
 		if int64(n) < o.Busiest[0].Most {
@@ -105,10 +104,10 @@ func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
 		}
 	}
 	o.Next = []suggestedNext{
-		{"edge replay --sweep" + how.String(), "which limits would affect almost no clients"},
-		{fmt.Sprintf("edge replay --accuracy --limit %d/1m%s", limit, how.String()), "how often the estimate would decide differently from an exact count"},
+		{"edge replay --sweep" + how, "which limits would affect almost no clients"},
+		{fmt.Sprintf("edge replay --accuracy --limit %d/1m%s", limit, how), "how often the estimate would decide differently from an exact count"},
 		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}]}]' > rules.yaml", limit), "a rule to start with"},
-		{"edge replay --rules rules.yaml" + how.String(), "which clients it would have refused"},
+		{"edge replay --rules rules.yaml" + how, "which clients it would have refused"},
 	}
 }
 

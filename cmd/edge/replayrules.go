@@ -33,7 +33,7 @@ type rulesMode struct {
 	rules, before *rule.Set
 }
 
-// sharedFlags are the flags of all modes that use whole entries.
+// sharedFlags are the flags of --rules and --sweep.
 type sharedFlags struct {
 	client rule.ClientPrefix
 	top    int
@@ -47,7 +47,7 @@ func (f *sharedFlags) flags() *pflag.FlagSet {
 	})
 }
 
-func (m *rulesMode) flags() *pflag.FlagSet {
+func (m *rulesMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
 	m.set = flagSet([]setting.Setting{
 		{Name: "rules", Value: setting.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
 		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
@@ -59,6 +59,7 @@ func (m *rulesMode) flags() *pflag.FlagSet {
 		{Name: "skew", Value: setting.Parsed("duration", &m.pop.Skew, "", setting.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
 		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
 	})
+	m.set.AddFlagSet(shared)
 	return m.set
 }
 
@@ -86,10 +87,8 @@ func (m *rulesMode) check() (err error) {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if _, err := analysis.NewSimulation(m.pop, m.rules); err != nil {
-		return usageError{err, "see 'edge replay --help'"}
-	}
-	return nil
+	_, err = analysis.NewSimulation(m.pop, m.rules)
+	return asUsage(err)
 }
 
 func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
@@ -156,24 +155,19 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 
 // propertiesOf returns the properties of requests that rules use, and that a log may lack.
 func propertiesOf(rules *rule.Set) (names []string) {
+	add := func(name string, used bool) {
+		if used {
+			names = append(names, name)
+		}
+	}
 	for _, r := range rules.Rules() {
 		for _, m := range slices.Concat([]rule.Match{r.Match}, r.Except) {
-			if m.Hosts != nil {
-				names = append(names, "host")
-			}
-			if m.Methods != nil {
-				names = append(names, "method")
-			}
-			if m.Networks != nil {
-				names = append(names, "address")
-			}
+			add("host", m.Hosts != nil)
+			add("method", m.Methods != nil)
+			add("address", m.Networks != nil)
 		}
-		if r.Statuses != nil {
-			names = append(names, "status")
-		}
-		if r.CostHeader != "" {
-			names = append(names, r.CostHeader+" of responses")
-		}
+		add("status", r.Statuses != nil)
+		add(r.CostHeader+" of responses", r.CostHeader != "")
 		for _, c := range r.Characteristics {
 			switch c.Kind {
 			case rule.Host, rule.Method, rule.Path, rule.Query, rule.Header, rule.Cookie:

@@ -20,8 +20,8 @@ type sweepMode struct {
 	shared *sharedFlags
 }
 
-func (m *sweepMode) flags() *pflag.FlagSet {
-	return flagSet([]setting.Setting{
+func (m *sweepMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
+	set := flagSet([]setting.Setting{
 		{Name: "sweep", Value: setting.Bool(new(bool), false), Help: "try many thresholds and periods, and recommend one"},
 		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
 		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
@@ -29,6 +29,8 @@ func (m *sweepMode) flags() *pflag.FlagSet {
 		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
 		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(parseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
 	})
+	set.AddFlagSet(shared)
+	return set
 }
 
 func parsePercent(text string) (float64, error) {
@@ -59,10 +61,8 @@ func (m *sweepMode) needs() accesslog.Fields {
 
 func (m *sweepMode) check() error {
 	m.o.Client, m.o.Top = m.shared.client, m.shared.top
-	if _, err := analysis.NewSweep(m.o); err != nil {
-		return usageError{err, "see 'edge replay --help'"}
-	}
-	return nil
+	_, err := analysis.NewSweep(m.o)
+	return asUsage(err)
 }
 
 func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
