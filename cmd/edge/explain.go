@@ -47,9 +47,8 @@ of other rules if nodes run with --log-clients; otherwise these rules need the v
 			if err != nil {
 				return err
 			}
-			return show(cmd, o, "GET", "/api/v1/explain", values, func(w io.Writer, e *admin.Explanation) error {
+			return show(cmd, o, "GET", "/api/v1/explain", values, func(w io.Writer, e *admin.Explanation) {
 				writeExplanation(w, e, values.Get("ip"))
-				return nil
 			})
 		},
 	}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +22,15 @@ import (
 
 func newMitigations() *cobra.Command {
 	var o operator
-	var q selection
+	var rule, client, state string
+	selection := []setting.Setting{
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only those by the rule with this `ID`"},
+		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
+		{Name: "state", Value: setting.Text(&state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
+	}
+	show := func(cmd *cobra.Command, _ []string) error {
+		return o.list(cmd, nonEmpty(url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}))
+	}
 	cmd := &cobra.Command{
 		Use:   "mitigations",
 		Short: "List, lift or start mitigations",
@@ -34,7 +42,7 @@ nodes of a PoP know the same. Clients are shown if the nodes run with --log-clie
   edge mitigations lift --rule login --ip 192.0.2.1
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, q) },
+		RunE: show,
 	}
 	o.register(cmd)
 	list := &cobra.Command{
@@ -44,51 +52,27 @@ nodes of a PoP know the same. Clients are shown if the nodes run with --log-clie
 		Example: `  edge mitigations list --client 203.0.113.0/24
   edge mitigations list --state lifted --json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, q) },
+		RunE: show,
 	}
-	q.register(cmd)
-	q.register(list)
+	define(cmd.Flags(), selection)
+	define(list.Flags(), selection)
 	explain := newExplainFor(&o)
 	explain.Example = strings.ReplaceAll(explain.Example, "edge explain", "edge mitigations explain")
 	cmd.AddCommand(list, explain, newLift(&o), newAdd(&o))
 	return cmd
 }
 
-// A selection specifies which mitigations to list, and in which order.
-type selection struct {
-	rule, client, state string
-}
-
-func (q *selection) register(cmd *cobra.Command) {
-	define(cmd.Flags(), []setting.Setting{
-		{Name: "rule", Value: setting.Text(&q.rule, "", nil), Help: "only those by the rule with this `ID`"},
-		{Name: "client", Value: setting.Text(&q.client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
-		{Name: "state", Value: setting.Text(&q.state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
-	})
-}
-
-// values returns the selection as parameters of the API.
-func (q *selection) values() url.Values {
-	return nonEmpty(map[string]string{"rule": q.rule, "client": q.client, "state": q.state, "limit": strconv.Itoa(pageSize)})
-}
-
-// nonEmpty returns the parameters that are not empty.
-func nonEmpty(params map[string]string) url.Values {
-	values := url.Values{}
-	for name, value := range params {
-		if value != "" {
-			values.Set(name, value)
-		}
-	}
-	return values
+// nonEmpty removes parameters that are empty.
+func nonEmpty(params url.Values) url.Values {
+	maps.DeleteFunc(params, func(_ string, values []string) bool { return values[0] == "" })
+	return params
 }
 
 // pageSize is the number of mitigations per request.
 const pageSize = 1000
 
-// list lists mitigations, one page at a time.
-func (o *operator) list(cmd *cobra.Command, q selection) error {
-	values := q.values()
+// list lists the mitigations that values select, one page at a time.
+func (o *operator) list(cmd *cobra.Command, values url.Values) error {
 	all := admin.Mitigations{Mitigations: []admin.Mitigation{}}
 	for {
 		var page admin.Mitigations
@@ -104,21 +88,21 @@ func (o *operator) list(cmd *cobra.Command, q selection) error {
 	if o.asJSON {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
 	}
-	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "KEY\tENDS IN\tRULE\tCLIENT\tNODE\tWHY")
-	for _, m := range all.Mitigations {
-		why := m.Why
-		switch {
-		case m.Lifted:
-			why = "lifted"
-		case m.Ineffective:
-			why += " (not acted on under the current rules)"
-		case m.ByHand:
-			why = "by hand"
+	return columns(cmd.OutOrStdout(), func(w io.Writer) {
+		fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tCLIENT\tNODE\tWHY")
+		for _, m := range all.Mitigations {
+			why := m.Why
+			switch {
+			case m.Lifted:
+				why = "lifted"
+			case m.Ineffective:
+				why += " (not acted on under the current rules)"
+			case m.ByHand:
+				why = "by hand"
+			}
+			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\n", m.Key, left(m), cmp.Or(m.Rule, "-"), cmp.Or(m.Client, "-"), cmp.Or(m.Node, "-"), why)
 		}
-		fmt.Fprintf(t, "%s\t%v\t%s\t%s\t%s\t%s\n", m.Key, left(m), cmp.Or(m.Rule, "-"), cmp.Or(m.Client, "-"), cmp.Or(m.Node, "-"), why)
-	}
-	return t.Flush()
+	})
 }
 
 // left returns the remaining time of a mitigation, in whole seconds.
@@ -151,9 +135,8 @@ or is lifted. If the key has a mitigation that ends later, that one stays.`,
 			}
 			values.Set("duration", length.String())
 			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(w io.Writer, m *admin.Mitigation) error {
-				_, err := fmt.Fprintf(w, "mitigated for %v, action %s, key %s\n", left(*m), m.Action, m.Key)
-				return err
+			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(w io.Writer, m *admin.Mitigation) {
+				fmt.Fprintf(w, "mitigated for %v, action %s, key %s\n", left(*m), m.Action, m.Key)
 			})
 		},
 	}
@@ -178,22 +161,17 @@ those of a rule, or of clients in a prefix.`,
   edge mitigations lift --all --prefix 192.0.2.0/24`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			values := url.Values{}
-			switch {
-			case all:
-				return o.liftAll(cmd, rule, prefix, reason, dryRun)
-			case key != "" && rule == "" && ip == "":
-				values.Set("key", key)
-			case key == "" && rule != "" && ip != "":
-				values.Set("rule", rule)
-				values.Set("ip", ip)
-			default:
+			if all {
+				values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}, "rule": {rule}, "client": {prefix}}
+				return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", nonEmpty(values), writeLifted)
+			}
+			byKey, byClient := key != "" && rule == "" && ip == "", key == "" && rule != "" && ip != ""
+			if !byKey && !byClient {
 				return usageError{errors.New("give --key, or --rule and --ip"), "edge mitigations lists the keys"}
 			}
-			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations/lift", values, func(w io.Writer, _ *admin.Lifted) error {
-				_, err := fmt.Fprintln(w, "lifted")
-				return err
+			values := url.Values{"key": {key}, "rule": {rule}, "ip": {ip}, "reason": {reason}}
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(w io.Writer, _ *admin.Lifted) {
+				fmt.Fprintln(w, "lifted")
 			})
 		},
 	}
@@ -223,18 +201,9 @@ func checkAddress(text string) error {
 	return nil
 }
 
-// liftAll lifts the mitigations of a rule or of clients in a prefix, or all of them.
-func (o *operator) liftAll(cmd *cobra.Command, rule, prefix, reason string, dryRun bool) error {
-	values := nonEmpty(map[string]string{"dry_run": strconv.FormatBool(dryRun), "reason": reason, "rule": rule, "client": prefix})
-	return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", values, func(w io.Writer, l *admin.LiftedAll) error {
-		text := "lifted: %d\n"
-		if l.DryRun {
-			text = "would be lifted: %d\n"
-		}
-		_, err := fmt.Fprintf(w, text, l.Mitigations)
-		if err == nil && l.Unknown > 0 {
-			_, err = fmt.Fprintf(w, "not selected, because the node does not know their rule or client: %d\n", l.Unknown)
-		}
-		return err
-	})
+func writeLifted(w io.Writer, l *admin.LiftedAll) {
+	fmt.Fprintf(w, "%slifted: %d\n", map[bool]string{true: "would be "}[l.DryRun], l.Mitigations)
+	if l.Unknown > 0 {
+		fmt.Fprintf(w, "not selected, because the node does not know their rule or client: %d\n", l.Unknown)
+	}
 }

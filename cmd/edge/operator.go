@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,8 +94,8 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	return err
 }
 
-// show sends a request to the node and writes its answer, as JSON if requested, or else with write.
-func show[T any](cmd *cobra.Command, o *operator, method, path string, values url.Values, write func(io.Writer, *T) error) error {
+// show sends a request to the node and writes its answer, as JSON if requested, or else with write, in columns.
+func show[T any](cmd *cobra.Command, o *operator, method, path string, values url.Values, write func(io.Writer, *T)) error {
 	if o.asJSON {
 		var text json.RawMessage
 		if err := o.ask(method, path, values, &text); err != nil {
@@ -106,5 +108,15 @@ func show[T any](cmd *cobra.Command, o *operator, method, path string, values ur
 	if err := o.ask(method, path, values, result); err != nil {
 		return err
 	}
-	return write(cmd.OutOrStdout(), result)
+	return columns(cmd.OutOrStdout(), func(w io.Writer) { write(w, result) })
+}
+
+// columns writes to out what write writes, with its cells, which end with tabs, aligned.
+func columns(out io.Writer, write func(io.Writer)) error {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	write(t)
+	_ = t.Flush() // memory takes everything
+	_, err := b.WriteTo(out)
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -43,9 +42,8 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 				return nil
 			},
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *admin.Shards) error {
-					_, err := fmt.Fprintf(w, "%sed\n", name)
-					return err
+				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *admin.Shards) {
+					fmt.Fprintf(w, "%sed\n", name)
 				})
 			},
 		})
@@ -54,21 +52,18 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 }
 
 // writeShards writes a list of shards.
-func writeShards(w io.Writer, all *admin.Shards) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "SHARD\tSTATE\tIN THE RING\tKEYS")
+func writeShards(w io.Writer, all *admin.Shards) {
+	fmt.Fprintln(w, "SHARD\tSTATE\tIN THE RING\tKEYS")
 	for _, s := range all.Shards {
-		state, in := "up", "yes"
-		if s.Down {
-			state = "down"
-		}
+		in := "yes"
 		switch {
 		case s.Drained:
 			in = "no, drained"
 		case !s.InRing:
 			in = "no"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f%%\n", s.Addr, state, in, 100*s.Share)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f%%\n", s.Addr, upOrDown(s), in, 100*s.Share)
 	}
-	return t.Flush()
 }
+
+func upOrDown(s admin.Shard) string { return map[bool]string{true: "down", false: "up"}[s.Down] }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +43,7 @@ Active mitigations are not a problem.`,
 			if o.asJSON {
 				err = json.NewEncoder(cmd.OutOrStdout()).Encode(s)
 			} else {
-				err = s.write(cmd.OutOrStdout())
+				err = columns(cmd.OutOrStdout(), s.write)
 			}
 			if err == nil && !s.Well {
 				err = errUnhealthy
@@ -67,24 +66,20 @@ func (o *operator) status() (*status, error) {
 }
 
 // write writes s as text.
-func (s *status) write(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "node\t%s, %s\n", s.Node, map[bool]string{true: "ready", false: "not ready"}[s.Ready])
+func (s *status) write(w io.Writer) {
+	fmt.Fprintf(w, "node\t%s, %s\n", s.Node, map[bool]string{true: "ready", false: "not ready"}[s.Ready])
 	for _, problem := range s.Problems {
-		fmt.Fprintf(t, "problem\t%s\n", problem)
+		fmt.Fprintf(w, "problem\t%s\n", problem)
 	}
 	for _, shard := range s.Shards.Shards {
-		state := "up"
-		if shard.Down {
-			state = "down"
-		}
+		state := upOrDown(shard)
 		switch {
 		case shard.Drained:
 			state += ", drained"
 		case !shard.InRing:
 			state += ", out of the ring"
 		}
-		fmt.Fprintf(t, "shard\t%s: %s\n", shard.Addr, state)
+		fmt.Fprintf(w, "shard\t%s: %s\n", shard.Addr, state)
 	}
 	total := 0
 	var byRule []string
@@ -100,12 +95,11 @@ func (s *status) write(w io.Writer) error {
 	if total > 0 {
 		text += ": " + strings.Join(byRule, ", ")
 	}
-	fmt.Fprintf(t, "mitigated\t%s\n", text)
+	fmt.Fprintf(w, "mitigated\t%s\n", text)
 	if s.Ineffective > 0 {
-		fmt.Fprintf(t, "not acted on\t%d, under the current rules\n", s.Ineffective)
+		fmt.Fprintf(w, "not acted on\t%d, under the current rules\n", s.Ineffective)
 	}
 	if s.Lifted > 0 {
-		fmt.Fprintf(t, "lifted\t%d\n", s.Lifted)
+		fmt.Fprintf(w, "lifted\t%d\n", s.Lifted)
 	}
-	return t.Flush()
 }
