@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,7 +74,6 @@ const (
 // An API is an http.Handler that serves requests of operators.
 type API struct {
 	o       Options
-	routes  map[string]map[string]*route // by path and method
 	slots   chan struct{}
 	streams chan struct{}
 	refused *prometheus.CounterVec
@@ -90,20 +87,13 @@ type API struct {
 // NewAPI returns an API.
 func NewAPI(o Options) *API {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	a := &API{o: o, routes: map[string]map[string]*route{}, slots: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams)}
+	a := &API{o: o, slots: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams)}
 	a.refused = promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_admin_requests_refused_total",
 		Help: "Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at the same time.",
 	}, []string{"cause"})
 	for _, cause := range []string{"token", "host", "site", "busy"} {
 		a.refused.WithLabelValues(cause)
-	}
-	for i := range routes {
-		r := &routes[i]
-		if a.routes[r.path] == nil {
-			a.routes[r.path] = map[string]*route{}
-		}
-		a.routes[r.path][r.method] = r
 	}
 	return a
 }
@@ -281,23 +271,9 @@ func (a *API) refuse(w http.ResponseWriter, cause string, status int, text strin
 	answer(w, status, failure{text})
 }
 
-// find returns the route for a path, with the value of {key}, or else the methods that the path allows.
-func (a *API) find(method, path string) (found *route, key string, methods []string) {
-	of := a.routes[path]
-	if of == nil {
-		if i := strings.LastIndexByte(path, '/'); i >= 0 {
-			of, key = a.routes[path[:i]+"/{key}"], path[i+1:]
-		}
-	}
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	return of[method], key, slices.Sorted(maps.Keys(of))
-}
-
 // operate serves an operation. by is the name of the caller's token.
 func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
-	of, key, methods := a.find(r.Method, r.URL.Path)
+	of, key, methods := find(r.Method, r.URL.Path)
 	switch {
 	case of == nil && len(methods) == 0:
 		answer(w, http.StatusNotFound, failure{"there is nothing here: /api/v1/openapi.json describes what there is"})
@@ -389,16 +365,10 @@ func answer(w http.ResponseWriter, status int, value any) {
 
 // profile serves a profile of the process. It does not use the default ServeMux, which may have handlers of others.
 func profile(w http.ResponseWriter, r *http.Request) {
-	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
-	case "cmdline":
-		pprof.Cmdline(w, r)
-	case "profile":
-		pprof.Profile(w, r)
-	case "symbol":
-		pprof.Symbol(w, r)
-	case "trace":
-		pprof.Trace(w, r)
-	default:
-		pprof.Index(w, r)
+	serve := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace}
+	if one := serve[strings.TrimPrefix(r.URL.Path, "/debug/pprof/")]; one != nil {
+		one(w, r)
+		return
 	}
+	pprof.Index(w, r)
 }

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"cmp"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -78,3 +80,36 @@ func (n Need) Target(ip string) string {
 	}
 	return target
 }
+
+// keyDigits is the number of hexadecimal digits of a key.
+const keyDigits = 32
+
+// ParseTarget parses a target to explain into the values for Operations.Explain. It is an address, a key,
+// a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
+func ParseTarget(text string) map[string]string {
+	text = strings.TrimSpace(text)
+	if _, err := netip.ParseAddr(text); err == nil {
+		return map[string]string{"ip": text}
+	}
+	if !strings.Contains(text, "=") {
+		if len(text) == keyDigits {
+			return map[string]string{"key": strings.ToLower(text)}
+		}
+		return map[string]string{"id": text}
+	}
+	values, last := map[string]string{}, ""
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		kind, _, _ := strings.Cut(name, ":")
+		if ok && (last == "" || slices.Contains(valueKinds, kind)) {
+			last = name
+			values[name] = value
+		} else {
+			values[last] += "," + part
+		}
+	}
+	return values
+}
+
+// valueKinds are the names for which a target may give a value, without what follows a colon.
+var valueKinds = []string{"rule", "key", "id", "ip", "host", "path", "method", "header", "cookie", "query", "label", "network"}

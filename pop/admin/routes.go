@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -100,4 +101,22 @@ var routes = []route{
 	get("/api/v1/nodes", "The nodes of the PoP, as this one knows them", Operations.Nodes),
 	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", Operations.Decisions),
 	on("POST", "/-/reload", "Load the node's files again", func(o Operations, _ why) (Reloaded, error) { return o.Reload() }),
+}
+
+// find returns the route for a path, with the value of {key}, or else the methods that the path allows.
+func find(method, path string) (found *route, key string, methods []string) {
+	if !slices.ContainsFunc(routes, func(r route) bool { return r.path == path }) {
+		i := strings.LastIndexByte(path, '/') + 1
+		path, key = path[:i]+"{key}", path[i:]
+	}
+	for i := range routes {
+		if r := &routes[i]; r.path == path {
+			methods = append(methods, r.method)
+			if r.method == method || r.method == http.MethodGet && method == http.MethodHead {
+				found = r
+			}
+		}
+	}
+	slices.Sort(methods)
+	return found, key, methods
 }

@@ -44,9 +44,7 @@ func (t *Tokens) Read(file string) error {
 		return err
 	}
 	var all []token
-	number := 0
-	for line := range strings.Lines(string(text)) {
-		number++
+	for i, line := range strings.Split(string(text), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
@@ -69,7 +67,7 @@ func (t *Tokens) Read(file string) error {
 			all = append(all, one)
 		}
 		if problem != "" {
-			return fmt.Errorf("%s:%d: %s", file, number, problem)
+			return fmt.Errorf("%s:%d: %s", file, i+1, problem)
 		}
 	}
 	if len(all) == 0 {

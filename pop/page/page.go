@@ -4,13 +4,14 @@
 package page
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"embed"
+	_ "embed"
 	"encoding/hex"
-	"io/fs"
+	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,14 +59,18 @@ type Page struct {
 }
 
 // A file is what the page consists of.
-type file struct {
-	kind string
-	text []byte
-	tag  string
-}
+type file struct{ kind, text, tag string }
 
-//go:embed assets
-var assets embed.FS
+var (
+	//go:embed assets/index.html
+	index string
+	//go:embed assets/page.css
+	style string
+	//go:embed assets/page.js
+	script string
+	//go:embed assets/icon.svg
+	icon string
+)
 
 // policy allows only resources of the node, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -74,26 +79,16 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 func New(o Options) *Page {
 	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
 	all := sha256.New()
-	for _, f := range []struct{ path, name, kind string }{
-		{"/", "index.html", "text/html"}, {"/page/page.css", "page.css", "text/css"},
-		{"/page/page.js", "page.js", "text/javascript"}, {"/page/icon.svg", "icon.svg", "image/svg+xml"},
+	for _, f := range []struct{ path, kind, text string }{
+		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
+		{"/page/icon.svg", "image/svg+xml", icon}, {"/page/report.css", "text/css", report.Style},
 	} {
-		text, err := fs.ReadFile(assets, "assets/"+f.name)
-		if err != nil {
-			panic("page: " + err.Error()) // it is embedded
-		}
-		p.add(f.path, f.kind, text)
-		_, _ = all.Write(text)
+		sum := sha256.Sum256([]byte(f.text))
+		p.files[f.path] = file{f.kind + "; charset=utf-8", f.text, fmt.Sprintf("%q", hex.EncodeToString(sum[:8]))}
+		_, _ = io.WriteString(all, f.text)
 	}
-	p.add("/page/report.css", "text/css", []byte(report.Style))
-	_, _ = all.Write([]byte(report.Style))
 	p.build = hex.EncodeToString(all.Sum(nil)[:8])
 	return p
-}
-
-func (p *Page) add(path, kind string, text []byte) {
-	sum := sha256.Sum256(text)
-	p.files[path] = file{kind + "; charset=utf-8", text, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -114,7 +109,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-cache") // ask whether it has changed
 	h.Set("ETag", f.tag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
 }
 
 // Run samples the metrics until ctx is done. Then the streams end.
