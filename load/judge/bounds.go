@@ -27,7 +27,7 @@ type model struct {
 
 // A bound holds the greatest and least possible count of a key for one limit, at one node if
 // nodes count separately. A request may arrive at any time between being sent and being answered.
-type bound struct{ most, least counter }
+type bound struct{ most, least *counter }
 
 // A state is what a trial knows about a key.
 type state struct {
@@ -96,19 +96,15 @@ func (c *court) trial(b *book, m model) *trial {
 }
 
 // counter returns a new counter for limit l of r.
-func (m *model) counter(r *rule.Rule, l rule.Limit) counter {
-	period, cost := l.Period.Microseconds(), costOf(r)
+func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
+	c := &counter{period: l.Period.Microseconds(), n: int64(max(1, l.SubWindows)), shift: m.shift, kind: m.kind, cost: costOf(r)}
+	if m.kind == weighted {
+		c.kind = kinds[fmt.Sprint(l.Estimate)]
+	}
 	if m.once {
-		cost = 1
+		c.cost = 1
 	}
-	if m.kind == slidingLog {
-		return &log{period: period, cost: cost}
-	}
-	w := &windows{period: period, cost: cost, n: int64(max(1, l.SubWindows)), shift: m.shift, kind: kinds[fmt.Sprint(l.Estimate)]}
-	if m.kind != weighted {
-		w.kind = m.kind
-	}
-	return w
+	return c
 }
 
 // busy reports whether a key has enough requests to exceed a threshold. Other keys need no state,
@@ -262,36 +258,32 @@ func (t *trial) mayCount(k *key, q *request) {
 		if t.m.kind == slidingLog {
 			latest += t.lag // it may use the time of counting
 		}
-		b.most.add(from, latest, true)
+		b.most.add(from, latest)
 		if t.m.twice && !k.sheds() {
-			b.most.add(from, latest, true)
+			b.most.add(from, latest)
 		}
 		if enough || s.may >= from {
-			t.mayExceed(&b, s, q, t.threshold(k.rule.Limits[l].Threshold), t.timeout(k))
+			t.mayExceed(b.most, s, q, t.threshold(k.rule.Limits[l].Threshold), t.timeout(k))
 		}
 	}
 }
 
 // mayExceed extends s if a request that may have been counted can begin a mitigation: immediately, or
 // at the start of each sub-window in which it may have been counted.
-func (t *trial) mayExceed(b *bound, s *span, q *request, threshold, timeout int64) {
+func (t *trial) mayExceed(most *counter, s *span, q *request, threshold, timeout int64) {
 	from, to := t.blurred(q)
-	next := from
-	for at := from; ; at = next {
-		if b.most.over(at, threshold) {
+	for at, next := from, from; ; at = next {
+		if most.over(at, threshold) {
 			if s.may < at {
 				s.maySince = q.Sent
 			}
-			back := b.most.back(at, threshold) + t.lag + t.c.skew
+			back := most.back(at, threshold) + t.lag + t.c.skew
 			s.may, s.over = max(s.may, back, to+timeout+t.lag), max(s.over, back)
 		}
 		if at == to {
 			return
 		}
-		next = to
-		if w, ok := b.most.(*windows); ok {
-			next = min(to, w.begin(w.index(at)+1))
-		}
+		next = min(to, most.begin(most.index(at)+1))
 	}
 }
 
@@ -394,7 +386,7 @@ func (t *trial) mustCount(k *key, q *request) {
 	}
 	for l, b := range t.limitsAt(k, q) {
 		threshold := t.threshold(k.rule.Limits[l].Threshold)
-		b.least.add(from, to, false)
+		b.least.addLeast(from, to)
 		// Some mistakes keep the estimate from falling in the meantime.
 		if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
 			back = max(back, b.least.back(late, threshold)-t.lag-grace)

@@ -17,7 +17,7 @@ type limiter struct {
 
 // limited is the state of a key in a limiter.
 type limited struct {
-	counters []counter
+	counters []*counter
 	until    int64 // of its mitigation
 }
 
@@ -47,20 +47,25 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 			if !k.mayExceed(limit) {
 				continue // there may be a million such keys
 			}
-			if known.counters == nil {
-				known.counters = make([]counter, len(k.rule.Limits))
-			}
-			if known.counters[n] == nil {
-				known.counters[n] = l.m.counter(k.rule, limit)
-			}
-			c := known.counters[n]
-			c.add(q.Sent, q.Sent, true)
+			c := l.counter(k, n)
+			c.add(q.Sent, q.Sent)
 			if c.over(q.Sent, int64(limit.Threshold)) {
 				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent, int64(limit.Threshold)))
 			}
 		}
 	}
 	return by
+}
+
+// counter returns the counter of a key for the nth limit.
+func (l *limiter) counter(k *key, n int) *counter {
+	list := &l.keys[k.n].counters
+	if *list == nil {
+		for _, limit := range k.rule.Limits {
+			*list = append(*list, l.m.counter(k.rule, limit))
+		}
+	}
+	return (*list)[n]
 }
 
 // prevails reports whether the mitigation of a takes precedence over that of b: the more severe
@@ -196,7 +201,7 @@ func timesOf(h *hdrhistogram.Histogram) Times {
 
 // overshoot measures how far keys exceeded their thresholds within a period.
 func (c *court) overshoot() (o Overshoot) {
-	logs, peaks := map[*key][]log{}, map[*key]int64{}
+	logs, peaks := newLimiter(c.book, model{kind: slidingLog}), map[*key]int64{}
 	for _, q := range c.done {
 		for _, k := range c.book.keysOf(q) {
 			if q.outcome != passed || !countsStatus(k.rule, q.Answer.Status) {
@@ -204,14 +209,10 @@ func (c *court) overshoot() (o Overshoot) {
 			}
 			for n, limit := range k.rule.Limits {
 				if !k.mayExceed(limit) {
-					continue
+					continue // there may be a million such keys
 				}
-				if logs[k] == nil {
-					logs[k] = make([]log, len(k.rule.Limits))
-				}
-				l := &logs[k][n]
-				l.period, l.cost = limit.Period.Microseconds(), costOf(k.rule)
-				l.add(q.Done, q.Done, true)
+				l := logs.counter(k, n)
+				l.add(q.Done, q.Done)
 				if more := l.count(q.Done) - int64(limit.Threshold); more > 0 {
 					peaks[k] = max(peaks[k], more)
 				}

@@ -10,7 +10,7 @@ type counted struct{ from, to, certain int64 }
 // A view is the least that a node must know about a key: the counts from before the node itself
 // last counted a request of the key.
 type view struct {
-	limits []counter
+	limits []*counter
 	n      int   // how many entries of state.counted it has
 	last   int64 // when the node's last request was sent
 }
@@ -79,7 +79,7 @@ func (t *trial) see(k *key, q *request) {
 	}
 	for ; v.n < len(s.counted) && s.counted[v.n].certain <= from; v.n++ {
 		for _, l := range v.limits {
-			l.add(s.counted[v.n].from, s.counted[v.n].to, false)
+			l.addLeast(s.counted[v.n].from, s.counted[v.n].to)
 		}
 	}
 	v.last = q.Sent

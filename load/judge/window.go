@@ -1,15 +1,15 @@
 package judge
 
-import "sort"
+import "slices"
 
-// A kind is a way to compute an estimate from counts.
+// A kind is a way to compute an estimate from the times of requests.
 type kind int
 
 const (
 	weighted    kind = iota // the oldest sub-window in proportion to its part in the period
 	wholeOldest             // the whole oldest sub-window
 	fixed                   // ignores the previous window
-	slidingLog              // no estimate: keeps the time of every request
+	slidingLog              // no estimate: the requests in the period
 
 	// Known mistakes.
 	reversed   // the oldest sub-window in proportion to its part outside the period
@@ -20,39 +20,44 @@ const (
 // kinds holds the estimates that a rule may use, by name.
 var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
 
-// A counter counts requests, weighted by the cost of their rule. Times are in microseconds since the Unix epoch.
-type counter interface {
-	// add counts a request that arrived between from and to, with its greatest contribution
-	// to later estimates if most is set, else with its least.
-	add(from, to int64, most bool)
-
-	// over reports whether the count in the period that ends at t exceeds threshold.
-	over(t, threshold int64) bool
-
-	// back returns the first time, not before t, at which over returns false if no more
-	// requests arrive.
-	back(t, threshold int64) int64
-
-	// count returns the count in the period that ends at t, rounded down.
-	count(t int64) int64
-}
-
-// windows counts requests by sub-window of a period. Estimates use the sub-windows of one period
-// and the oldest one that it overlaps.
-type windows struct {
+// A counter counts requests, weighted by the cost of their rule. It keeps the time of every request. An estimate
+// uses the sub-windows of one period and the oldest one that it overlaps. Times are in microseconds since the Unix
+// epoch.
+type counter struct {
 	period, n int64 // n sub-windows in a period
 	shift     int64 // delay of windows from the epoch
 	kind      kind
 	cost      int64   // of a request
-	first     int64   // index of the first kept sub-window
-	counts    []int64 // requests in the sub-windows from first on
+	from, to  []int64 // the earliest and the latest times of requests, each sorted
+}
+
+// add counts a request in each sub-window between from and to.
+func (c *counter) add(from, to int64) {
+	c.from = slices.Insert(c.from, before(c.from, from), from)
+	c.to = slices.Insert(c.to, before(c.to, to), to)
+}
+
+// addLeast counts a request that arrived between from and to where it adds the least to later estimates.
+func (c *counter) addLeast(from, to int64) {
+	if c.kind != outOfDate || c.index(from) == c.index(to) { // else neither sub-window is certain
+		c.add(from, from)
+	}
+}
+
+// before returns how many of the sorted times are before t.
+func before(times []int64, t int64) int {
+	n := len(times)
+	if n > 0 && times[n-1] >= t { // it rarely is
+		n, _ = slices.BinarySearch(times, t)
+	}
+	return n
 }
 
 // index returns the index of the sub-window at t.
-func (w *windows) index(t int64) int64 { return floor((t-w.shift)*w.n, w.period) }
+func (c *counter) index(t int64) int64 { return floor((t-c.shift)*c.n, c.period) }
 
 // begin returns when a sub-window begins.
-func (w *windows) begin(index int64) int64 { return -floor(-index*w.period, w.n) + w.shift }
+func (c *counter) begin(index int64) int64 { return -floor(-index*c.period, c.n) + c.shift }
 
 func floor(a, b int64) int64 {
 	if a < 0 && a%b != 0 {
@@ -61,121 +66,77 @@ func floor(a, b int64) int64 {
 	return a / b
 }
 
-func (w *windows) add(from, to int64, most bool) {
-	first, last := w.index(from), w.index(to)
-	if !most {
-		if w.kind == outOfDate && first < last {
-			return // it may count in neither sub-window
-		}
-		last = first
-	}
-	if old := first - 3*w.n - w.first; old > int64(len(w.counts)) {
-		w.first, w.counts = first, w.counts[:0]
-	} else if old > 64 {
-		w.first, w.counts = w.first+old, w.counts[old:]
-	}
-	for i := max(first, w.first); i <= last; i++ {
-		for i-w.first >= int64(len(w.counts)) {
-			w.counts = append(w.counts, 0)
-		}
-		w.counts[i-w.first]++
-	}
-}
-
-// sum returns the count of the sub-windows from through to.
-func (w *windows) sum(from, to int64) (n int64) {
-	for i := max(from, w.first); i <= to && i-w.first < int64(len(w.counts)); i++ {
-		n += w.counts[i-w.first]
-	}
-	return n
+// between returns the number of requests from the first of two times to the second.
+func (c *counter) between(first, end int64) int64 {
+	return int64(before(c.from, end) - before(c.to, first))
 }
 
 // estimate returns the parts of the estimate at t, which is whole + part·left/period.
-func (w *windows) estimate(t int64) (whole, part, left int64) {
-	i := w.index(t)
-	left = (i+1)*w.period - w.n*(t-w.shift)
-	switch w.kind {
-	case fixed:
-		return w.sum(floor(i, w.n)*w.n, i), 0, 0
-	case wholeOldest:
-		return w.sum(i-w.n, i), 0, 0
-	case reversed:
-		return w.sum(i-w.n+1, i), w.sum(i-w.n, i-w.n), w.period - left
-	case outOfDate:
-		return w.sum(i-w.n+1, i), w.sum(i-2*w.n, i-2*w.n), left
-	case neverFalls:
-		return w.sum(floor(i, w.n)*w.n-w.n, i), 0, 0
+func (c *counter) estimate(t int64) (whole, part, left int64) {
+	if c.kind == slidingLog {
+		return int64(len(c.to) - before(c.to, t-c.period+1)), 0, 0
 	}
-	return w.sum(i-w.n+1, i), w.sum(i-w.n, i-w.n), left
+	i := c.index(t)
+	end, left := c.begin(i+1), (i+1)*c.period-c.n*(t-c.shift)
+	switch c.kind {
+	case fixed:
+		return c.between(c.begin(floor(i, c.n)*c.n), end), 0, 0
+	case neverFalls:
+		return c.between(c.begin(floor(i, c.n)*c.n-c.n), end), 0, 0
+	case wholeOldest:
+		return c.between(c.begin(i-c.n), end), 0, 0
+	}
+	// Sub-windows that begin a multiple of the period apart are equally long.
+	first, oldest := end-c.period, c.begin(i-c.n)
+	whole, part = c.between(first, end), c.between(oldest, first)
+	switch c.kind {
+	case reversed:
+		left = c.period - left
+	case outOfDate:
+		part = c.between(oldest-c.period, first-c.period)
+	}
+	return whole, part, left
 }
 
-func (w *windows) over(t, threshold int64) bool {
-	whole, part, left := w.estimate(t)
-	return part*left > w.room(whole, threshold)
+// over reports whether the estimate at t exceeds threshold.
+func (c *counter) over(t, threshold int64) bool {
+	if int64(len(c.from))*c.cost <= threshold {
+		return false
+	}
+	whole, part, left := c.estimate(t)
+	return part*left > c.room(whole, threshold)
 }
 
 // room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold; it is negative
 // if whole alone exceeds it. Products stay below 2^63 with ten million requests and a period of seven days.
-func (w *windows) room(whole, threshold int64) int64 {
-	return (threshold/w.cost-whole)*w.period + threshold%w.cost*w.period/w.cost
+func (c *counter) room(whole, threshold int64) int64 {
+	return (threshold/c.cost-whole)*c.period + threshold%c.cost*c.period/c.cost
 }
 
-func (w *windows) back(t, threshold int64) int64 {
+// back returns the first time, not before t, at which over returns false if no more requests arrive.
+func (c *counter) back(t, threshold int64) int64 {
+	if c.kind == slidingLog {
+		if !c.over(t, threshold) {
+			return t
+		}
+		return c.to[len(c.to)-1-int(threshold/c.cost)] + c.period
+	}
 	// Within a sub-window the estimate is monotonic.
-	for i := w.index(t); ; i++ {
-		begin, end := max(t, w.begin(i)), w.begin(i+1)
-		if !w.over(begin, threshold) {
+	for i := c.index(t); ; i++ {
+		begin, end := max(t, c.begin(i)), c.begin(i+1)
+		if !c.over(begin, threshold) {
 			return begin
 		}
-		if !w.over(end-1, threshold) {
+		if !c.over(end-1, threshold) {
 			// The weight of part falls by n each microsecond.
-			whole, part, left := w.estimate(begin)
-			return begin - floor(w.room(whole, threshold)-part*left, part*w.n)
+			whole, part, left := c.estimate(begin)
+			return begin - floor(c.room(whole, threshold)-part*left, part*c.n)
 		}
 	}
 }
 
-func (w *windows) count(t int64) int64 {
-	whole, part, left := w.estimate(t)
-	return whole*w.cost + part*left/w.period*w.cost + part*left%w.period*w.cost/w.period
-}
-
-// A log keeps the latest or the earliest possible times of requests.
-type log struct {
-	period int64
-	cost   int64 // of a request
-	times  []int64
-}
-
-func (l *log) add(from, to int64, most bool) {
-	t := from
-	if most {
-		t = to
-	}
-	if n := len(l.times); n > 0 {
-		t = max(t, l.times[n-1])
-	}
-	l.times = append(l.times, t)
-}
-
-// old returns how many requests have left the period that ends at t.
-func (l *log) old(t int64) int {
-	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > t-l.period })
-}
-
-func (l *log) over(t, threshold int64) bool { return l.count(t) > threshold }
-
-func (l *log) back(t, threshold int64) int64 {
-	if !l.over(t, threshold) {
-		return t
-	}
-	return l.times[len(l.times)-1-int(threshold/l.cost)] + l.period
-}
-
-func (l *log) count(t int64) int64 {
-	old := l.old(t)
-	if old > 1024 && old > len(l.times)/2 {
-		l.times, old = append([]int64(nil), l.times[old:]...), 0
-	}
-	return int64(len(l.times)-old) * l.cost
+// count returns the estimate at t, rounded down.
+func (c *counter) count(t int64) int64 {
+	whole, part, left := c.estimate(t)
+	return whole*c.cost + part*left/c.period*c.cost + part*left%c.period*c.cost/c.period
 }
