@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"path"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -380,62 +379,29 @@ func cookie(s string) string {
 	return strings.ReplaceAll(s, "+", " ")
 }
 
-// known lists the fields of a rule that this package understands or may ignore.
-var known = strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost Characteristics
-	Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response OnFailure Threshold Period SubWindows Estimate
-	Kind Name Skip First Reading ExactCase ExactSlash ExactParameters`)
-
-// unknown returns what this package cannot judge about a rule, or "" if it can judge the rule.
+// unknown returns what this package cannot judge about a rule, or "" if it can judge the rule. A test ensures that it
+// knows every field of a rule.
 func unknown(r *rule.Rule) string {
 	switch {
 	case r.CostHeader != "":
 		return "the origin's response gives the cost of a request, in " + r.CostHeader
 	case r.Action == rule.ShadowBan && r.Response.Body == "":
 		return "a shadow_ban without a body: its responses look like those of the origin"
+	case r.Action > rule.Close:
+		return fmt.Sprintf("action %d", r.Action)
+	case r.PathSyntax.Reading > rule.ReadURL:
+		return fmt.Sprintf("path_reading %d", r.PathSyntax.Reading)
 	}
-	return strange(reflect.ValueOf(*r))
-}
-
-// strange returns the first field in v that is set but not known, or the first value that is not known, or "".
-func strange(v reflect.Value) string {
-	switch value := v.Interface().(type) {
-	case rule.Action:
-		if value > rule.Close {
-			return fmt.Sprintf("action %d", value)
-		}
-	case rule.PathReading:
-		if value > rule.ReadURL {
-			return fmt.Sprintf("path_reading %d", value)
-		}
-	case rule.Kind:
-		if value < rule.IP || value > rule.First {
-			return fmt.Sprintf("characteristic %d", value)
-		}
-	case rule.Limit:
-		if _, ok := kinds[fmt.Sprint(value.Estimate)]; !ok {
-			return fmt.Sprintf("estimate %d", value.Estimate)
-		}
-	}
-	var parts []reflect.Value
-	switch v.Kind() {
-	case reflect.Struct:
-		for f, part := range v.Fields() {
-			switch {
-			case !f.IsExported():
-			case !slices.Contains(known, f.Name) && !part.IsZero():
-				return f.Name
-			default:
-				parts = append(parts, part)
+	for _, c := range r.Characteristics {
+		for _, c := range append([]rule.Characteristic{c}, c.First...) {
+			if c.Kind < rule.IP || c.Kind > rule.First {
+				return fmt.Sprintf("characteristic %d", c.Kind)
 			}
 		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			parts = append(parts, v.Index(i))
-		}
 	}
-	for _, part := range parts {
-		if s := strange(part); s != "" {
-			return s
+	for _, l := range r.Limits {
+		if _, ok := kinds[fmt.Sprint(l.Estimate)]; !ok {
+			return fmt.Sprintf("estimate %d", l.Estimate)
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,40 @@ func TestUnknownRules(t *testing.T) {
 		got := judge.Unknown(&r)
 		if !strings.HasPrefix(got, name) || name == "" && got != "" {
 			t.Errorf("Unknown() = %q, want prefix %q", got, name)
+		}
+	}
+}
+
+// Rules by label are judged.
+func TestLabelsAreJudged(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"labels.txt": "192.0.2.0/24 one\n",
+		"rules.yaml": "rules: [{id: a, characteristics: ['label:by'], limits: [{threshold: 5, period: 1m}]}]\nlabels: {by: {file: labels.txt}}",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules, err := rulefile.Load(filepath.Join(dir, "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := judge.Unknown(rules.Rules()[0]); got != "" {
+		t.Errorf("Unknown() = %q, want nothing", got)
+	}
+}
+
+// The judge knows every field of a rule, or may ignore it. A rule with a new one must be judged by it, or be unknown.
+func TestFieldsAreKnown(t *testing.T) {
+	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost CostHeader
+		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response OnFailure Threshold
+		Period SubWindows Estimate Kind Name Skip First Labels Reading ExactCase ExactSlash ExactParameters`)
+	for _, value := range []any{rule.Rule{}, rule.Match{}, rule.PathSyntax{}, rule.Characteristic{}, rule.Limit{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(value)) {
+			if f.IsExported() && !slices.Contains(known, f.Name) {
+				t.Errorf("%T.%s is neither judged nor unknown", value, f.Name)
+			}
 		}
 	}
 }
