@@ -4,6 +4,7 @@ package judge
 // action: shed lets through. Only nodes know the shares of clients; the judge knows their distribution.
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -189,30 +190,23 @@ type tally struct {
 	changes []change
 }
 
-// A balance compares requests with their expected number.
-type balance struct {
-	requests, expected float64
-	clients            map[int32]*weight
-}
+// A balance compares requests with their expected number, by client: all requests of a client share the same fate.
+type balance map[int32]*weight
 
-// A weight is the contribution of one client, whose requests all share the same fate.
-type weight struct{ requests, expected float64 }
+// A weight is the contribution of a client: its requests, those of them that are counted, and their expected number.
+type weight struct{ all, requests, expected float64 }
 
 // add adds a request of a client. is says whether it is one of those counted, which had the given probability.
-func (b *balance) add(client int32, is bool, probability float64) {
-	if b.clients == nil {
-		b.clients = map[int32]*weight{}
-	}
-	w := b.clients[client]
+func (b balance) add(client int32, is bool, probability float64) {
+	w := b[client]
 	if w == nil {
 		w = &weight{}
-		b.clients[client] = w
+		b[client] = w
 	}
 	if is {
-		b.requests++
+		w.requests++
 	}
-	b.expected += probability
-	w.requests++
+	w.all++
 	w.expected += probability
 }
 
@@ -220,12 +214,12 @@ func (b *balance) add(client int32, is bool, probability float64) {
 // and the requests of the heaviest client.
 type total struct{ requests, expected, all, variance, heaviest float64 }
 
-func (s *total) add(b *balance) {
-	s.requests, s.expected = s.requests+b.requests, s.expected+b.expected
-	for _, w := range b.clients {
-		s.all += w.requests
-		s.variance += w.expected * (w.requests - w.expected)
-		s.heaviest = max(s.heaviest, w.requests)
+func (s *total) add(b balance) {
+	for _, client := range slices.Sorted(maps.Keys(b)) { // in a fixed order: sums are rounded
+		w := b[client]
+		s.all, s.requests, s.expected = s.all+w.all, s.requests+w.requests, s.expected+w.expected
+		s.variance += w.expected * (w.all - w.expected)
+		s.heaviest = max(s.heaviest, w.all)
 	}
 }
 
@@ -242,16 +236,17 @@ func (s *total) exceeds(passes float64) bool { return s.requests > s.expected+s.
 // tally adds an answered request, which passed with at most the given probability. Requests that other rules may
 // refuse say nothing about how many this one refuses.
 func (t *trial) tally(k *key, q *request, probability float64) {
-	y := &t.states[k.n].tally
-	if *y == nil {
-		*y = &tally{}
+	y := t.states[k.n].tally
+	if y == nil {
+		y = &tally{passed: balance{}, refused: balance{}, steady: map[int32]*steady{}}
+		t.states[k.n].tally = y
 	}
 	client, passes := t.b.of(q).client, q.outcome == passed
 	from, to := t.blurred(q)
 	if probability < 1 {
-		(*y).passed.add(client, passes, probability)
+		y.passed.add(client, passes, probability)
 		if passes {
-			(*y).observe(client, true, level{1 / probability, from, to})
+			y.observe(client, true, level{1 / probability, from, to})
 		}
 	}
 	for _, by := range t.b.keysOf(q) {
@@ -265,10 +260,10 @@ func (t *trial) tally(k *key, q *request, probability float64) {
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && t.canRefuse(k, q) {
-		(*y).observe(client, false, level{most, from, to})
+		y.observe(client, false, level{most, from, to})
 	}
 	if least < 1 {
-		(*y).refused.add(client, !passes, 1-least)
+		y.refused.add(client, !passes, 1-least)
 	}
 }
 
@@ -308,11 +303,11 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 			continue
 		}
 		var p, r total // of this key alone
-		p.add(&s.tally.passed)
-		r.add(&s.tally.refused)
+		p.add(s.tally.passed)
+		r.add(s.tally.refused)
 		little, much = little || p.exceeds(p.expected), much || r.exceeds(r.all-r.expected)
-		passes.add(&s.tally.passed)
-		refusals.add(&s.tally.refused)
+		passes.add(s.tally.passed)
+		refusals.add(s.tally.refused)
 	}
 	little, much = little || passes.exceeds(passes.expected), much || refusals.exceeds(refusals.all-refusals.expected)
 	tolerance := passes.tolerance(passes.expected)

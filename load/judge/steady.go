@@ -32,9 +32,6 @@ type change struct {
 // observe adds a request that was decided by this key alone. l is the least possible estimate if it passed, or the
 // greatest possible one if it was refused.
 func (y *tally) observe(client int32, passes bool, l level) {
-	if y.steady == nil {
-		y.steady = map[int32]*steady{}
-	}
 	s := y.steady[client]
 	if s == nil {
 		s = &steady{}
