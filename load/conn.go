@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // A conn sends requests one at a time over successive HTTP/1.1 connections. It never sends a
@@ -60,7 +62,7 @@ func (c *conn) work() {
 // exchange sends a request and reads and records the answer.
 func (c *conn) exchange() {
 	q, r := &c.request, &c.record
-	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, remaining: -1}
+	*r = record{due: q.Due.Microseconds(), client: q.Client, look: q.Look.number, retry: judge.NoRetry, remaining: -1}
 	err := c.send()
 	if failureOf(err) == notSent && c.run.isOver() {
 		c.run.unsent.Add(1)

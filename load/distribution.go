@@ -83,7 +83,7 @@ func (l *Log) WriteCSV(w io.Writer) error {
 		if q.status != 0 {
 			status = strconv.Itoa(int(q.status))
 		}
-		if q.retry != 0 {
+		if q.retry > 0 {
 			retry = strconv.Itoa(int(q.retry))
 		}
 		_ = c.Write([]string{

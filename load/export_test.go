@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/load/judge"
 )
 
 // ReadAnswers reads answers until one is invalid or the connection ends, and returns their statuses.
@@ -67,9 +69,9 @@ func DecidedLog(began time.Time, source Source, requests []Decided) *Log {
 		o: Options{Source: source, Targets: make([]Target, 1), Identity: Identity{Forwarded: true}},
 	}
 	for _, q := range requests {
-		r := record{sent: q.At.Microseconds(), done: q.At.Microseconds() + 1000, client: q.Client, look: 1, status: 200, remaining: -1}
+		r := record{sent: q.At.Microseconds(), done: q.At.Microseconds() + 1000, client: q.Client, look: 1, status: 200, retry: judge.NoRetry, remaining: -1}
 		if q.Refused {
-			r.status, r.retry = 429, q.RetryAfter
+			r.status, r.retry = 429, int32(q.RetryAfter)
 		}
 		if q.Down {
 			r.status, r.retry = 503, 1

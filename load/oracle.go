@@ -66,25 +66,12 @@ func (t *trace) At(i int) judge.Request {
 		Sent: t.began + q.sent, Done: t.began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
 		Attack: t.attack[look.Component], Node: int(q.node),
 		Answer: judge.Answer{
-			Failure: judge.NoAnswer, Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK), Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,
-			Retry: judge.NoRetry, Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0,
+			Failure: judged[q.failure], Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK), Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,
+			Retry: int(q.retry), Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0,
 		},
 	}
-	switch q.failure {
-	case answered:
-		r.Answer.Failure = judge.Answered
-	case notSent:
-		r.Answer.Failure = judge.NotSent
-	case closed:
-		if q.flags&reused == 0 {
-			r.Answer.Failure = judge.Closed
-		}
-	}
-	switch {
-	case q.flags&retryBad != 0:
-		r.Answer.Retry = judge.BadRetry
-	case q.retry > 0 || q.flags&retryZero != 0:
-		r.Answer.Retry = int(q.retry)
+	if q.failure == closed && q.flags&reused != 0 { // perhaps not by a rule
+		r.Answer.Failure = judge.NoAnswer
 	}
 	return r
 }

@@ -1,11 +1,13 @@
 package load
 
+import "github.com/edgelimit/edge/load/judge"
+
 // A record is the outcome of one request. Times are in microseconds since the start of the run.
 type record struct {
 	due, sent, done int64
 	client          uint64
 	look            uint32 // in run.looks, from 1
-	retry           uint32 // Retry-After in seconds, 0 if missing; see retryZero
+	retry           int32  // as judge.Answer.Retry
 	remaining       int32  // the least r of RateLimit, or X-RateLimit-Remaining; −1 without either
 	status          uint16 // 0 if there was no answer
 	node            uint16 // index in run.nodes
@@ -29,14 +31,17 @@ const (
 
 var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "malformed", "cut_off"}
 
+// judged holds the failures as the judge sees them.
+var judged = [failures]judge.Failure{
+	notSent: judge.NotSent, closed: judge.Closed, timedOut: judge.NoAnswer, malformed: judge.NoAnswer, cutOff: judge.NoAnswer,
+}
+
 type flags uint8
 
 const (
 	prepared  flags = 1 << iota // its body or ID shows that a rule refused the request
 	otherTime                   // the reset time of exhausted limits contradicts Retry-After
 	reused                      // the connection had carried requests before; the target may have closed it before reading this one
-	retryZero                   // Retry-After is 0
-	retryBad                    // Retry-After is not a number of seconds
 )
 
 // A tape holds the records of a connection in the order in which they were sent. It consists of

@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/edgelimit/edge/load/judge"
 )
 
 var errMalformed = errors.New("load: malformed response")
@@ -15,7 +18,7 @@ var errMalformed = errors.New("load: malformed response")
 // An answer holds the parts of a response that are needed.
 type answer struct {
 	status uint16
-	retry  uint32
+	retry  int32 // as judge.Answer.Retry
 	quota  quota // RateLimit
 	older  quota // X-RateLimit-Remaining and -Reset
 	flags  flags
@@ -26,7 +29,7 @@ type answer struct {
 // begin resets a for the next answer.
 func (a *answer) begin(status uint16) {
 	nothing := quota{-1, -1}
-	*a = answer{status: status, quota: nothing, older: nothing, node: a.node[:0]}
+	*a = answer{status: status, retry: judge.NoRetry, quota: nothing, older: nothing, node: a.node[:0]}
 }
 
 // A wire reads the responses of an HTTP/1.1 connection, one at a time.
@@ -141,13 +144,9 @@ func (w *wire) head(a *answer) (length int64, chunked bool, err error) {
 func (a *answer) notice(name, value, nodeHeader []byte) {
 	switch {
 	case is(name, "retry-after"):
-		switch n, ok := number(value); {
-		case !ok:
-			a.flags |= retryBad
-		case n == 0:
-			a.flags |= retryZero
-		default:
-			a.retry = uint32(min(n, 1<<31))
+		a.retry = judge.BadRetry
+		if n, ok := number(value); ok {
+			a.retry = int32(min(n, math.MaxInt32))
 		}
 	case is(name, "refusal-id"):
 		if a.status == 503 { // without an ID it comes from a node without a shard
@@ -242,7 +241,7 @@ func (a *answer) least() int32 {
 	if m := a.older.remaining; n < 0 || 0 <= m && m < n {
 		n = m
 	}
-	return int32(min(n, 1<<31-1))
+	return int32(min(n, math.MaxInt32))
 }
 
 // agreement returns otherTime if either form disagrees with Retry-After, else 0.
