@@ -8,38 +8,31 @@ import (
 
 // A Log holds the outcomes of the requests of a run.
 type Log struct {
-	Began       time.Time
-	Elapsed     time.Duration
-	Interrupted bool
-	Full        bool // Options.Requests ended the run
-	GaveUp      bool // the run ended early because nothing was answered
+	Began   time.Time
+	Elapsed time.Duration
 
-	// Unsent is the number of requests that were due but not sent when the run ended.
-	Unsent uint64
-
-	// Held is the number of requests not sent because their clients waited for Retry-After.
-	Held uint64
-
-	// Connections is the number of connections opened.
-	Connections uint64
-
-	late    uint64 // requests that were late because of the generator
+	report  Report // what the records do not show: how the run ended, and what was not sent
 	o       Options
 	records []record // sorted by the time when they were sent
 	looks   []*Look
 	nodes   []string
-	why     [failures]string
 }
 
 // log collects the records of all connections.
-func (r *run) log() *Log {
-	l := &Log{
-		Began: r.began, Full: r.source.full, Elapsed: time.Since(r.began), Unsent: r.unsent.Load(), Held: r.returns.held,
-		Connections: r.opened.Load(), late: r.late.Load(), o: r.o, looks: r.looks, nodes: r.nodes.names, why: r.why,
+func (r *run) log(elapsed time.Duration) *Log {
+	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes.names}
+	l.report = Report{
+		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full, GaveUp: r.gaveUp,
+		Examples: map[string]string{}, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(), Held: r.returns.held, OwnLate: r.late.Load()},
+	}
+	for f, text := range r.why {
+		if text != "" {
+			l.report.Examples[failureNames[f]] = text
+		}
 	}
 	if !r.o.ClosedLoop { // in a closed loop nothing is due before it is sent
 		for _, lane := range r.lanes {
-			l.Unsent += uint64(lane.left())
+			l.report.Sending.Unsent += uint64(lane.left())
 		}
 	}
 	total := 0

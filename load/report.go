@@ -175,15 +175,8 @@ func (t *Timeline) endStep(nodes []nodeTally) {
 
 // Report returns the report, without the oracle's score.
 func (l *Log) Report() *Report {
-	r := &Report{
-		Began: l.Began.UTC(), DurationS: l.Elapsed.Seconds(), Interrupted: l.Interrupted, Full: l.Full, GaveUp: l.GaveUp,
-		Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Examples: map[string]string{},
-	}
-	for f, text := range l.why {
-		if text != "" {
-			r.Examples[failureNames[f]] = text
-		}
-	}
+	r := l.report
+	r.Statuses, r.Failures = map[string]uint64{}, map[string]uint64{}
 	for _, t := range l.o.Targets {
 		r.Targets = append(r.Targets, t.Name)
 	}
@@ -240,18 +233,13 @@ func (l *Log) Report() *Report {
 	}
 	r.Latency, r.Service = latencyOf(latency), latencyOf(service)
 	r.Histogram, r.histogram = bucketsOf(latency), latency
-	r.Sending = l.sending(r.Sending)
-	return r
-}
-
-// sending completes the counts made by record.
-func (l *Log) sending(s Sending) Sending {
-	s.Requests, s.Connections, s.Unsent, s.Held, s.OwnLate = uint64(len(l.records)), l.Connections, l.Unsent, l.Held, min(l.late, s.Late)
+	s := &r.Sending
+	s.Requests, s.OwnLate = uint64(len(l.records)), min(s.OwnLate, s.Late)
 	if n := len(l.records); n > 1 {
 		s.RatePerS = float64(n-1) / float64(max(1, l.records[n-1].sent-l.records[0].sent)) * 1e6
 	}
 	s.Kept = l.o.ClosedLoop || 100*(s.Late+s.Unsent) <= s.Requests+s.Unsent
-	return s
+	return &r
 }
 
 // refused reports whether an answer refuses its request. A rule's own body

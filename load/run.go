@@ -248,14 +248,12 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	var watchdog sync.WaitGroup
 	watchdog.Go(func() { r.watch(watching) })
 	r.working.Wait()
-	log := r.log()
-	log.Interrupted = ctx.Err() != nil
+	elapsed := time.Since(r.began)
 	end()
 	r.returns.timers.Wait()
 	unwatch()
 	watchdog.Wait()
-	log.GaveUp = r.gaveUp
-	return log, nil
+	return r.log(elapsed), nil
 }
 
 // start starts the goroutines that send.
