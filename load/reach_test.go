@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -120,5 +122,27 @@ func TestGivesUp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A run in which a single request was answered does not end early.
+func TestDoesNotGiveUpAfterAnAnswer(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int32
+	to := listen(t, func(c net.Conn) {
+		defer c.Close()
+		// The first connection only shows that the target can be reached.
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil && connections.Add(1) == 1 {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		}
+	})
+	log, err := load.Run(t.Context(), load.Options{
+		Targets: []load.Target{to}, Duration: 2500 * time.Millisecond, Source: &load.Steady{Profile: []load.Point{{Rate: 20}}, Look: load.Look{Method: "GET"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := log.Report(); r.GaveUp || r.Statuses["200"] != 1 || r.Failures["closed"] == 0 {
+		t.Errorf("gave up: %t; answers %v, failures %v", r.GaveUp, r.Statuses, r.Failures)
 	}
 }

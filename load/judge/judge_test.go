@@ -125,6 +125,7 @@ func TestPlantedMistakes(t *testing.T) {
 		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, judge.TimeoutIgnored},
 		{"mitigations too long", ban, &limiter{timeout: 6_000_000}, judge.MitigationLong},
 		{"mitigations too short", ban, &limiter{timeout: -2_500_000}, judge.MitigationShort},
+		{"mitigations a second too short", ban, &limiter{timeout: -1_000_000}, judge.MitigationShort},
 		{"a node without mitigations", ban, &limiter{passes: func(r *sent) bool { return r.Node == 1 }}, judge.DeafNode},
 		{"Retry-After 30 s too long", ban, &limiter{answer: retry(func(n int) int { return n + 30 })}, judge.RetryTooLong},
 		{"Retry-After 2 s too short", ban, &limiter{answer: retry(func(n int) int { return max(1, n-2) })}, judge.RetryTooShort},
