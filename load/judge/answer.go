@@ -99,11 +99,6 @@ type Headers struct {
 	ShadowShown uint64 `json:"shadow_ban_shown"`
 }
 
-// Sum returns the sum of all counts.
-func (h Headers) Sum() uint64 {
-	return h.NoRetryAfter + h.Remaining + h.OtherTime + h.PassedRetryAfter + h.TooLittle + h.TooMuch + h.ShadowShown
-}
-
 // RetryAfter describes how accurate Retry-After is.
 type RetryAfter struct {
 	// Checked is the number of clients that came back after Retry-After. Untrue is the number
@@ -224,8 +219,9 @@ func without[T any](list []T, some func(T) bool) []T {
 	return list
 }
 
-// String describes the contradictions. bad is the number of refusals with an invalid Retry-After.
-func (h Headers) String(bad uint64) string {
+// contradictions returns the number of contradictions, except those of shadow bans, and describes them. bad is the
+// number of refusals with an invalid Retry-After.
+func (h *Headers) contradictions(bad uint64) (n uint64, text string) {
 	var parts []string
 	for _, c := range []struct {
 		answers uint64
@@ -240,8 +236,9 @@ func (h Headers) String(bad uint64) string {
 		{h.TooMuch, "passed responses report more remaining requests than their node's counts leave"},
 	} {
 		if c.answers > 0 {
+			n += c.answers
 			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)
 		}
 	}
-	return strings.Join(parts, "; ")
+	return n, strings.Join(parts, "; ")
 }

@@ -34,8 +34,8 @@ type state struct {
 	limits [][]bound // by node
 	spans  []span    // by node
 
-	counted []counted // by certain
-	views   []view    // by node; nil if no request is counted
+	counted []*request // certainly, in the order in which they were answered
+	views   []view     // by node; nil if no request is counted
 
 	crowd  crowd   // of all requests that may have been counted, if the rule has min_clients
 	crowds []crowd // by node: of those that must have been

@@ -4,9 +4,6 @@ package judge
 
 import "math"
 
-// A counted request is certain to have been counted by the time certain.
-type counted struct{ from, to, certain int64 }
-
 // A view is the least that a node must know about a key: the counts from before the node itself
 // last counted a request of the key.
 type view struct {
@@ -66,8 +63,7 @@ func (t *trial) maxRemaining(keys []*key, q *request) int64 {
 // see records that the node that answered q has counted it.
 func (t *trial) see(k *key, q *request) {
 	s := t.states[k.n]
-	from, to := t.blurred(q)
-	s.counted = append(s.counted, counted{from, to, to + t.lag})
+	s.counted = append(s.counted, q)
 	if s.views == nil {
 		s.views = make([]view, t.nodes)
 	}
@@ -77,9 +73,9 @@ func (t *trial) see(k *key, q *request) {
 			v.limits = append(v.limits, t.m.counter(k.rule, l))
 		}
 	}
-	for ; v.n < len(s.counted) && s.counted[v.n].certain <= from; v.n++ {
+	for ; v.n < len(s.counted) && s.counted[v.n].Done+t.c.skew+t.lag <= q.Sent-t.c.skew; v.n++ {
 		for _, l := range v.limits {
-			l.addLeast(s.counted[v.n].from, s.counted[v.n].to)
+			l.addLeast(t.blurred(s.counted[v.n]))
 		}
 	}
 	v.last = q.Sent

@@ -23,8 +23,12 @@ func (c *court) bucket() map[*request]bool {
 	levels, burst := map[*key]*level{}, map[string]float64{}
 	resumed := map[string]bool{}     // rules with requests that pass after others were refused
 	waited := map[*request]float64{} // level of the bucket, by refusal
+	violated := map[*request]bool{}
 	for i := range c.requests {
 		q := &c.requests[i]
+		if q.outcome == refused || q.outcome == foreign {
+			violated[q] = true
+		}
 		keys := c.book.keysOf(q)
 		if q.outcome != passed && q.outcome != refused || len(keys) != 1 || keys[0].sheds() || len(keys[0].rule.Limits) != 1 {
 			continue
@@ -46,26 +50,17 @@ func (c *court) bucket() map[*request]bool {
 		l.full += float64(costOf(r))
 		burst[r.ID] = max(burst[r.ID], l.full)
 	}
-	if len(resumed) == 0 {
-		return nil
-	}
-	violated := map[*request]bool{}
-	for i := range c.requests {
-		q := &c.requests[i]
-		full, known := waited[q]
-		if !known {
-			if q.outcome == refused || q.outcome == foreign {
-				violated[q] = true
-			}
-			continue
-		}
+	for q, full := range waited {
 		// The bucket may have leaked this much between sending and answer.
 		r := c.book.keysOf(q)[0].rule
 		cost := float64(costOf(r))
 		blur := min(cost, full, float64(q.Done-q.Sent+bucketTick)*perMicrosecond(r))
-		if full+cost <= burst[r.ID]-blur || !resumed[r.ID] {
-			violated[q] = true
+		if full+cost > burst[r.ID]-blur && resumed[r.ID] {
+			delete(violated, q)
 		}
+	}
+	if len(resumed) == 0 {
+		return nil
 	}
 	return violated
 }
@@ -394,6 +389,7 @@ func (v *investigation) answers() {
 	if few(r.TooLong, r.Compared) || has(ShedsEarly) { // it is computed for another threshold
 		r.TooLong = 0
 	}
+	differ, how := s.Headers.contradictions(r.Bad)
 	for _, f := range []struct {
 		name string
 		n    uint64
@@ -404,7 +400,7 @@ func (v *investigation) answers() {
 		{RetryTooLong, r.TooLong, fmt.Sprintf("Retry-After is too long: of %d responses, %d say more than the mitigation can last", r.Compared, r.TooLong)},
 		{RetryZero, r.Zero, fmt.Sprintf("Retry-After is 0 in %d refusals", r.Zero)},
 		{ShadowBanShows, s.Headers.ShadowShown, "responses of a shadow ban have a Retry-After or report remaining requests"},
-		{HeadersDiffer, s.Headers.Sum() - s.Headers.ShadowShown + r.Bad, s.Headers.String(r.Bad)},
+		{HeadersDiffer, differ, how},
 	} {
 		if f.n > 0 {
 			v.note(f.name, f.n, "%s", f.text)
