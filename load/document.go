@@ -60,7 +60,7 @@ func (r *Report) Document() page.Document {
 	for _, c := range r.Components {
 		parts.Rows = append(parts.Rows, page.Row{Cells: []string{c.Name, page.Grouped(c.Requests), page.Grouped(c.Refused), page.Grouped(c.Failed)}, Note: page.When(c.Attack, "attack")})
 	}
-	sent.Blocks = append(sent.Blocks, latencies, byNode(r.Nodes, r.Timeline.StepS), nodes, parts)
+	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Nodes), nodes, parts)
 	d.Sections = []page.Section{sent}
 	if r.Score != nil {
 		d.Sections = append(d.Sections, scoreSection(r.Score))
@@ -85,13 +85,22 @@ var (
 
 // latencies returns latencies over time.
 func (t Timeline) latencies() page.Block {
-	l := page.Lines{Title: "Latency over time", Note: "From when requests were due, for those sent in a step of " + page.Span(time.Duration(t.StepS)*time.Second) + ".", X: elapsed, Y: milliseconds, What: "latency", Quiet: true,
-		Lines: []page.Line{{Name: "p50"}, {Name: "p99"}, {Name: "max"}}}
-	for i, p := range t.Points {
-		for j, ms := range []float64{p.P50MS, p.P99MS, p.MaxMS} {
-			if ms > 0 {
-				l.Lines[j].Points = append(l.Lines[j].Points, page.LinePoint{X: float64(int64(i) * t.StepS), Y: ms})
-			}
+	var p50, p99, most []float64
+	for _, p := range t.Points {
+		p50, p99, most = append(p50, p.P50MS), append(p99, p.P99MS), append(most, p.MaxMS)
+	}
+	return page.Lines{
+		Title: "Latency over time", Note: "From when requests were due, for those sent in a step of " + page.Span(time.Duration(t.StepS)*time.Second) + ".",
+		X: elapsed, Y: milliseconds, What: "latency", Quiet: true, Lines: []page.Line{t.line("p50", p50), t.line("p99", p99), t.line("max", most)},
+	}
+}
+
+// line returns a line of latencies by step; 0 means that there was no response.
+func (t Timeline) line(name string, ms []float64) page.Line {
+	l := page.Line{Name: name}
+	for i, y := range ms {
+		if y > 0 {
+			l.Points = append(l.Points, page.LinePoint{X: float64(int64(i) * t.StepS), Y: y})
 		}
 	}
 	return l
@@ -101,7 +110,7 @@ func (t Timeline) latencies() page.Block {
 const maxLines = 6
 
 // byNode returns the latencies of several nodes over time.
-func byNode(nodes []NodeCount, stepS int64) page.Block {
+func (t Timeline) byNode(nodes []NodeCount) page.Block {
 	l := page.Lines{Title: "99th percentile of latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
 	if len(nodes) < 2 {
 		return l
@@ -110,13 +119,7 @@ func byNode(nodes []NodeCount, stepS int64) page.Block {
 		l.Note = fmt.Sprintf("The first %d of %d nodes.", maxLines, len(nodes))
 	}
 	for _, node := range nodes[:min(len(nodes), maxLines)] {
-		line := page.Line{Name: node.Name}
-		for i, ms := range node.P99MS {
-			if ms > 0 {
-				line.Points = append(line.Points, page.LinePoint{X: float64(int64(i) * stepS), Y: ms})
-			}
-		}
-		l.Lines = append(l.Lines, line)
+		l.Lines = append(l.Lines, t.line(node.Name, node.P99MS))
 	}
 	return l
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -39,10 +40,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 		return t, fmt.Errorf("load: invalid target %q: write it as http://127.0.0.1:8080", text)
 	}
 	t.TLS = u.Scheme == "https"
-	port := u.Port()
-	if port == "" {
-		port = map[bool]string{false: "80", true: "443"}[t.TLS]
-	}
+	port := cmp.Or(u.Port(), u.Scheme)
 	t.Name, t.Path = u.Host, u.RequestURI()
 	if zone := strings.IndexByte(t.Name, '%'); zone >= 0 { // it is meaningless to other hosts
 		t.Name = t.Name[:zone] + t.Name[strings.IndexByte(t.Name, ']'):]

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/load"
@@ -81,15 +82,9 @@ func (o *loadOutput) write(to destination, r *load.Report) error {
 }
 
 // joined joins names, and abbreviates long lists.
-func joined(names []string) (s string) {
-	for i, name := range names {
-		switch {
-		case i == 3:
-			return s + fmt.Sprintf(" and %d more", len(names)-3)
-		case i > 0:
-			s += ", "
-		}
-		s += name
+func joined(names []string) string {
+	if more := len(names) - 3; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
 	}
-	return s
+	return strings.Join(names, ", ")
 }
