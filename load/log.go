@@ -35,19 +35,11 @@ func (r *run) log(elapsed time.Duration) *Log {
 			l.report.Sending.Unsent += uint64(lane.left())
 		}
 	}
-	total := 0
+	var pieces tape
 	for _, c := range r.conns {
-		for _, piece := range c.tape {
-			total += len(piece)
-		}
+		pieces = append(pieces, c.tape...)
 	}
-	l.records = make([]record, 0, total)
-	for _, c := range r.conns {
-		for i, piece := range c.tape {
-			l.records, c.tape[i] = append(l.records, piece...), nil
-		}
-		c.tape = nil
-	}
+	l.records = slices.Concat(pieces...)
 	slices.SortStableFunc(l.records, func(a, b record) int { return cmp.Compare(a.sent, b.sent) })
 	return l
 }

@@ -292,7 +292,7 @@ func (v *investigation) deafNode(deaf func(own, others int) bool) {
 	}
 }
 
-// Bounds on the search for confused clients.
+// Bounds on the search for confused clients, and for the ends of epochs.
 const (
 	maxVictims    = 20
 	maxCandidates = 300

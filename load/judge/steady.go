@@ -1,10 +1,5 @@
 package judge
 
-import (
-	"cmp"
-	"slices"
-)
-
 // epoch is how long a client keeps its share of a key, in microseconds. Epochs end at different times for different
 // keys, and only nodes know when.
 const epoch = 600_000_000
@@ -54,32 +49,23 @@ func (y *tally) observe(client int32, passes bool, l level) {
 	}
 }
 
-// unexplained returns the changes that no end of an epoch explains, with epochs placed to explain most of them.
+// unexplained returns the changes that no end of an epoch explains, with epochs placed to explain most of them: so
+// that one ends with a change.
 func (y *tally) unexplained() []change {
-	type edge struct {
-		at int64 // within an epoch
-		n  int
-	}
-	var edges []edge
-	open := 0 // number of changes during which an epoch may end
-	for _, c := range y.changes {
-		if c.to-c.from >= epoch {
-			continue
+	explained := func(c change, end int64) bool { return floor(c.to-end, epoch) > floor(c.from-end-1, epoch) }
+	most, best := 0, int64(0)
+	for _, last := range y.changes[:min(len(y.changes), maxCandidates)] {
+		n := 0
+		for _, c := range y.changes {
+			if explained(c, last.to) {
+				n++
+			}
 		}
-		from, to := c.from%epoch, c.to%epoch
-		if from > to {
-			open++
-		}
-		edges = append(edges, edge{from, 1}, edge{to, -1})
-	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.n, a.n)) })
-	most, ends := open, int64(0)
-	for _, e := range edges {
-		if open += e.n; open > most {
-			most, ends = open, e.at
+		if n > most {
+			most, best = n, last.to
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(y.changes), func(c change) bool { return floor(c.to-ends, epoch) > floor(c.from-ends-1, epoch) })
+	return without(y.changes, func(c change) bool { return explained(c, best) })
 }
 
 // byRequest adds a fault if a shedding rule both refuses and passes requests of the same clients although the estimate
