@@ -300,8 +300,9 @@ func (w *wire) chunks() error {
 		if err != nil {
 			return err
 		}
-		size, ok := hexadecimal(line)
-		if !ok {
+		digits, _, _ := bytes.Cut(line, []byte(";")) // extensions may follow
+		size, err := strconv.ParseUint(string(bytes.TrimRight(digits, " ")), 16, 44)
+		if err != nil {
 			return errMalformed
 		}
 		if size == 0 {
@@ -323,13 +324,4 @@ func (w *wire) chunks() error {
 			return err
 		}
 	}
-}
-
-// hexadecimal parses the size of a chunk, which extensions may follow.
-func hexadecimal(b []byte) (int64, bool) {
-	if i := bytes.IndexAny(b, "; "); i >= 0 {
-		b = b[:i]
-	}
-	n, err := strconv.ParseUint(string(b), 16, 44)
-	return int64(n), err == nil
 }

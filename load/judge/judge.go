@@ -174,7 +174,6 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	return c.score(), nil
 }
 
-// sheds reports whether a rule sheds.
 func (c *court) sheds() bool {
 	return slices.ContainsFunc(c.rules, func(r *rule.Rule) bool { return r.Action == rule.Shed })
 }
@@ -219,7 +218,6 @@ func (k *key) most() int64 { return k.sent * costOf(k.rule) }
 // mayExceed reports whether k has enough requests to exceed a limit.
 func (k *key) mayExceed(l rule.Limit) bool { return k.most() > int64(min(l.Threshold, 1<<62)) }
 
-// sheds reports whether k's rule sheds.
 func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
 
 // countsStatus reports whether r counts requests that the origin answers with status.
@@ -231,7 +229,6 @@ func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
 // of returns what b holds about a request.
 func (b *book) of(q *request) *set { return b.sets[q.i] }
 
-// keysOf returns the keys of a request.
 func (b *book) keysOf(q *request) []*key { return b.sets[q.i].keys }
 
 // bookOf determines the keys of all requests.

@@ -56,7 +56,6 @@ func before(times []int64, t int64) int {
 // index returns the index of the sub-window at t.
 func (c *counter) index(t int64) int64 { return floor((t-c.shift)*c.n, c.period) }
 
-// begin returns when a sub-window begins.
 func (c *counter) begin(index int64) int64 { return -floor(-index*c.period, c.n) + c.shift }
 
 func floor(a, b int64) int64 {
