@@ -221,7 +221,7 @@ func (c *conn) connect() error {
 	c.sent, c.owner = 0, c.request.Client
 	c.nc.Store(&nc)
 	c.wire.Reset(nc)
-	c.peek.reset(plain(nc))
+	c.peek.reset(nc)
 	return nil
 }
 
@@ -247,14 +247,6 @@ func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn,
 		return nil, err
 	}
 	return secure, nil
-}
-
-// plain returns the connection below TLS, or nc itself without TLS.
-func plain(nc net.Conn) net.Conn {
-	if secure, ok := nc.(*tls.Conn); ok {
-		return secure.NetConn()
-	}
-	return nc
 }
 
 func (c *conn) disconnect() {
@@ -317,12 +309,8 @@ func (r *run) tlsOf(t *Target) *tls.Config {
 	if r.o.HTTP2 {
 		config.NextProtos = []string{"h2"}
 	}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(t.Name)
-		if config.ServerName == "" {
-			config.ServerName = t.Name
-		}
-	}
+	host, _, _ := net.SplitHostPort(t.Name)
+	config.ServerName = cmp.Or(config.ServerName, host, t.Name)
 	return config
 }
 

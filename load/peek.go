@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"syscall"
@@ -15,6 +16,9 @@ type peeker struct {
 }
 
 func (p *peeker) reset(nc net.Conn) {
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
+	}
 	p.raw = nil
 	if s, ok := nc.(syscall.Conn); ok {
 		p.raw, _ = s.SyscallConn()
