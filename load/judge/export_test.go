@@ -1,6 +1,11 @@
 package judge
 
-import "github.com/edgelimit/edge/pop/rule"
+import (
+	"maps"
+	"slices"
+
+	"github.com/edgelimit/edge/pop/rule"
+)
 
 // KeysOf returns the keys under which the nth rule counts a request, or nil if the rule does not apply.
 func KeysOf(p Properties, set *rule.Set, bits rule.ClientPrefix, n int) []string {
@@ -11,6 +16,12 @@ func KeysOf(p Properties, set *rule.Set, bits rule.ClientPrefix, n int) []string
 		return nil
 	}
 	return keys(r, &f, false)
+}
+
+// Overrides returns the keys in the overrides file of a rule.
+func Overrides(r *rule.Rule) ([]string, error) {
+	plans, err := overrides(r)
+	return slices.Sorted(maps.Keys(plans)), err
 }
 
 // Unknown returns the settings of a rule that are not judged.

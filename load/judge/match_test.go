@@ -144,6 +144,32 @@ func TestLabelsAreJudged(t *testing.T) {
 	}
 }
 
+// Values in overrides files are normalized as those of requests, whatever else the rule matches.
+func TestOverridesAreNormalized(t *testing.T) {
+	for _, test := range []struct{ characteristic, value string }{
+		{"ip", "::ffff:192.0.2.1"}, {"network:24/48", "192.0.2.0/24"}, {"host", "EXAMPLE.com."}, {"method", "get"}, {"path", "/LOGIN/"}, {"header:x-key", "a"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"plans.csv":  test.characteristic + ",1m\n" + test.value + ",20\n",
+			"rules.yaml": "rules: [{id: a, match: {hosts: [example.com], methods: [GET]}, characteristics: ['" + test.characteristic + "'], limits: [{threshold: 5, period: 1m}], overrides: plans.csv}]",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rules, err := rulefile.Load(filepath.Join(dir, "rules.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := judge.Properties{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.com", Target: "/login", Header: [][2]string{{"X-Key", "a"}}}
+		got, err := judge.Overrides(rules.Rules()[0])
+		if want := judge.KeysOf(p, rules, rule.ClientPrefix{}, 0); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s %s: keys %q, %v; want %q", test.characteristic, test.value, got, err, want)
+		}
+	}
+}
+
 // The judge knows every field of a rule, or may ignore it. A rule with a new one must be judged by it, or be unknown.
 func TestFieldsAreKnown(t *testing.T) {
 	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost CostHeader

@@ -48,23 +48,16 @@ func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 
 // written returns a value of an overrides file in the form in which valuesOf returns it.
 func written(r *rule.Rule, c rule.Characteristic, value string) string {
-	var p Properties
+	p := Properties{Method: value, Host: value}
 	switch c.Kind {
 	case rule.IP, rule.Network:
 		if network, err := netip.ParsePrefix(value); err == nil {
 			return network.Masked().String()
 		}
 		p.Addr, _ = netip.ParseAddr(value)
-	case rule.Host:
-		p.Host = value
-	case rule.Method:
-		p.Method = value
+	case rule.Host, rule.Method:
 	case rule.Path:
-		f := form{path: value}
-		if forms := paths(r, &f); len(forms) > 0 {
-			return forms[0]
-		}
-		return value
+		return forms(value, r.PathSyntax)[0]
 	default:
 		return value
 	}
