@@ -363,15 +363,10 @@ func (v *investigation) try(h *hypothesis) {
 	if h.violated != nil {
 		return
 	}
-	b := v.c.books[h.v]
-	if b == nil {
-		b = v.c.bookOf(h.v)
-		v.c.books[h.v] = b
-	}
 	if h.m.kind == weighted {
 		h.m.kind = v.last.m.kind // weighted or slidingLog
 	}
-	t := v.c.trial(b, h.m)
+	t := v.c.trial(v.c.bookOf(h.v), h.m)
 	t.sent, t.done, t.brief = v.sent, v.done, true
 	h.test(t, v.last.lag)
 }

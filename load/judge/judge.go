@@ -138,7 +138,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 	o.Lag, o.Skew = cmp.Or(o.Lag, 500*time.Millisecond), cmp.Or(o.Skew, 5*time.Millisecond)
 	c := &court{
 		o: o, trace: trace, lists: maps.Collect(o.Rules.Entries()), labels: labelsOf(o.Rules), plans: map[*rule.Rule]map[string]*rule.Rule{},
-		lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds(), requests: make([]request, trace.Len()),
+		lag: o.Lag.Microseconds(), skew: o.Skew.Microseconds(), requests: make([]request, trace.Len()), books: map[variant]*book{},
 	}
 	for _, r := range o.Rules.Rules() {
 		why := unknown(r)
@@ -162,7 +162,6 @@ func Judge(trace Trace, o Options) (*Score, error) {
 		c.requests[i] = request{Request: trace.At(i), i: i}
 	}
 	c.book = c.bookOf(variant{})
-	c.books = map[variant]*book{{}: c.book}
 	for i := range c.requests {
 		q := &c.requests[i]
 		if q.outcome = c.outcomeOf(q); q.outcome != unsent {
@@ -231,8 +230,11 @@ func (b *book) of(q *request) *set { return b.sets[q.i] }
 
 func (b *book) keysOf(q *request) []*key { return b.sets[q.i].keys }
 
-// bookOf determines the keys of all requests.
+// bookOf determines the keys of all requests, once for each variant.
 func (c *court) bookOf(v variant) *book {
+	if b := c.books[v]; b != nil {
+		return b
+	}
 	bits := v.client
 	if bits == (rule.ClientPrefix{}) {
 		bits = c.o.Client
@@ -243,6 +245,7 @@ func (c *court) bookOf(v variant) *book {
 		addr               netip.Addr
 	}
 	b := &book{sets: make([]*set, len(c.requests))}
+	c.books[v] = b
 	sets, known, rules, clients := map[sender]*set{}, map[string]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
 	for i := range c.requests {
 		q := &c.requests[i]
