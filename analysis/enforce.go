@@ -70,8 +70,8 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	f.instant = f.player.instant(o.Rules, 0, true)
 	if o.Detail {
 		for _, x := range f.instant {
-			for range o.Rules.Rules() {
-				x.demand = append(x.demand, demand{keys: client.NewTable()})
+			for _, r := range o.Rules.Rules() {
+				x.demand = append(x.demand, client.NewValues[demandWindow](len(r.Limits)))
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (f *Enforcer) Report() *Enforcement {
 			t.mitigations.join(&x.mitigated)
 		}
 		if i > 0 {
-			f.instant[0].clients.young.numbers.Join(x.clients.young.numbers)
+			f.instant[0].clients.young.Join(&x.clients.young.Table)
 		}
 	}
 	if n := len(f.steps); n > 0 {
@@ -133,6 +133,6 @@ func (f *Enforcer) Report() *Enforcement {
 			t.rules[i].sums.Counted = f.steps[n-1].pop.countedBy(r)
 		}
 	}
-	t.sums.Clients = int(f.instant[0].clients.young.numbers.Len())
+	t.sums.Clients = int(f.instant[0].clients.young.Len())
 	return t.report()
 }

@@ -30,7 +30,7 @@ type enforcementTally struct {
 type ruleTally struct {
 	sums     RuleEnforcement
 	refusals refusals
-	demand   []demand // with Detail: of each instantPoP
+	demand   []*demand // with Detail: of each instantPoP
 	wrong    [2]disagreements
 }
 

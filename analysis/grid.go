@@ -18,13 +18,12 @@ import (
 // A grid is the rules of a Sweep with the same characteristics.
 type grid struct {
 	o       *SweepOptions
-	rule    rule.Rule // to make keys
-	keys    *client.Table
-	windows [][]keyWindow // by the number of the key, then by period; in blocks, which are not copied
-	joined  int           // keys seen by grids that joined it
-	byIP    bool          // the client alone determines the key
-	bytes   []byte        // memory for the bytes of keys
-	columns []column      // one for each period
+	rule    rule.Rule                 // to make keys
+	windows *client.Values[keyWindow] // of each key, one for each period
+	joined  int                       // keys seen by grids that joined it
+	byIP    bool                      // the client alone determines the key
+	bytes   []byte                    // memory for the bytes of keys
+	columns []column                  // one for each period
 }
 
 // A column is the rules of a grid with the same period.
@@ -63,7 +62,7 @@ type keyState struct {
 }
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
-	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, keys: client.NewTable(), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, windows: client.NewValues[keyWindow](len(o.Periods)), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
 	for range o.Periods {
 		g.columns = append(g.columns, column{cells: make([]cell, len(o.Thresholds))})
 	}
@@ -112,7 +111,7 @@ func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart, part int) erro
 
 // count counts a request in the windows of a key.
 func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, moments []gridMoment) error {
-	windows := g.of(key, hash)
+	windows := g.windows.Of(hash, key)
 	*counted = windows
 	for i := range windows {
 		w := &windows[i]
@@ -125,15 +124,6 @@ func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, m
 		w.Cur++
 	}
 	return nil
-}
-
-// of returns the windows of a key.
-func (g *grid) of(key *accesslog.Client, hash uint64) []keyWindow {
-	number, n := int(g.keys.At(hash, key)), len(g.columns)
-	if number == keysInBlock*len(g.windows) {
-		g.windows = append(g.windows, client.Make[keyWindow](keysInBlock*n))
-	}
-	return g.windows[number/keysInBlock][number%keysInBlock*n:][:n]
 }
 
 // roll makes the window at this index the current one.
@@ -229,7 +219,7 @@ func (c *column) remember(w *keyWindow, since uint64) *overKey {
 }
 
 // seen returns the number of keys seen.
-func (g *grid) seen() int { return int(g.keys.Len()) + g.joined }
+func (g *grid) seen() int { return int(g.windows.Len()) + g.joined }
 
 // join adds the results of o, which has other keys. Nothing can be counted afterwards.
 func (g *grid) join(o *grid) {

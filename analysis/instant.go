@@ -42,7 +42,7 @@ type instantPoP struct {
 	fetched       uint64 // meaningless: see fetch
 
 	sums      []ruleSums // by the index of the rule
-	demand    []demand   // by the index of the rule; nil if not requested
+	demand    []*demand  // by the index of the rule; nil if not requested
 	mitigated mitigations
 }
 
@@ -224,7 +224,7 @@ func (p *instantPoP) add(q *prepared, m *member, i int) {
 	k := &p.keys[i]
 	k.rules |= 1 << m.place
 	if p.demand != nil {
-		p.demand[m.Index].add(&k.key, k.hash, m.Rule, q.now)
+		demanded(p.demand[m.Index].Of(k.hash, &k.key), m.Rule, q.now)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	// 2.5 keys a second, for 20 to 40 s, plus those of a batch.
 	n := uint32(0) // number of the client's request
 	for _, x := range all {
-		n += x.of[0].group.young.numbers.Len()
+		n += x.of[0].group.young.Len()
 	}
 	if n == 0 || n > 3*40 {
 		t.Errorf("%d keys, want those of 40 s", n)
@@ -73,9 +73,9 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 
 // len returns an upper bound of the number of values: a value in young and old counts twice.
 func (a *agingTable[V]) len() int {
-	n := a.young.numbers.Len()
+	n := a.young.Len()
 	if a.old != nil {
-		n += a.old.numbers.Len()
+		n += a.old.Len()
 	}
 	return int(n)
 }

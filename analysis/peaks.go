@@ -1,7 +1,6 @@
 package analysis
 
 import (
-	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
@@ -18,24 +17,15 @@ type LimitPeaks struct {
 // A demand is the greatest estimate of each key of a rule, for each of its limits, with every request counted.
 // It needs 32 bytes for each limit, and 27 to 53 for the key. It contains no pointers, so the garbage collector
 // does not scan it.
-type demand struct {
-	keys   *client.Table
-	blocks [][]demandWindow // a window per key and limit; blocks are never copied
-}
-
-const keysInDemandBlock = 1 << 10
+type demand = client.Values[demandWindow]
 
 type demandWindow struct {
 	counter.Windows[int64, uint64]
 	peak uint64 // rounded up
 }
 
-func (d *demand) add(key *accesslog.Client, hash uint64, r *rule.Rule, now int64) {
-	number, n := d.keys.At(hash, key), len(r.Limits)
-	if int(number) == len(d.blocks)*keysInDemandBlock {
-		d.blocks = append(d.blocks, make([]demandWindow, keysInDemandBlock*n))
-	}
-	windows := d.blocks[number/keysInDemandBlock][int(number%keysInDemandBlock)*n:]
+// demanded adds a request to the windows of a key, one for each limit of r.
+func demanded(windows []demandWindow, r *rule.Rule, now int64) {
 	for i, l := range r.Limits {
 		w := &windows[i]
 		length := l.Period.Microseconds()
@@ -52,12 +42,12 @@ func (d *demand) add(key *accesslog.Client, hash uint64, r *rule.Rule, now int64
 }
 
 // peaksOf returns the peaks of keys. No two demands share a key.
-func peaksOf(demands []demand, limits []rule.Limit) (all []LimitPeaks) {
+func peaksOf(demands []*demand, limits []rule.Limit) (all []LimitPeaks) {
 	for i, l := range limits {
 		p := figure.NewPeaks(l.Threshold)
 		for _, d := range demands {
-			for number := range d.keys.Len() {
-				p.Add(d.blocks[number/keysInDemandBlock][int(number%keysInDemandBlock)*len(limits)+i].peak)
+			for number := range d.Len() {
+				p.Add(d.Numbered(number)[i].peak)
 			}
 		}
 		all = append(all, LimitPeaks{l.Threshold, int64(l.Period.Seconds()), p.Bins(l.Threshold)})

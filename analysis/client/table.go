@@ -1,4 +1,4 @@
-// Package client numbers the clients of a log, or other keys.
+// Package client numbers the clients of a log, or other keys, and holds values for them.
 package client
 
 import (

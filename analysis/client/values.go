@@ -1,0 +1,31 @@
+package client
+
+import "github.com/edgelimit/edge/analysis/accesslog"
+
+// Values are a table with the same number of values for each client. They do not move when the table grows.
+type Values[V any] struct {
+	Table
+	each   int // values of a client
+	blocks [][]V
+}
+
+const clientsInBlock = 1 << 8
+
+// NewValues returns an empty table for this number of values of each client.
+func NewValues[V any](each int) *Values[V] {
+	return &Values[V]{Table: *NewTable(), each: each}
+}
+
+// Of returns the values of a client, at first zero values.
+func (v *Values[V]) Of(hash uint64, client *accesslog.Client) []V {
+	number := v.Table.At(hash, client)
+	if int(number) == clientsInBlock*len(v.blocks) {
+		v.blocks = append(v.blocks, Make[V](clientsInBlock*v.each))
+	}
+	return v.Numbered(number)
+}
+
+// Numbered returns the values of the client with this number.
+func (v *Values[V]) Numbered(number uint32) []V {
+	return v.blocks[number/clientsInBlock][int(number%clientsInBlock)*v.each:][:v.each]
+}
