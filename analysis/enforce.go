@@ -2,10 +2,13 @@ package analysis
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/pop/rule/describe"
 )
 
 // EnforcementOptions configures an Enforcer. Rules are required; the zero value of every other
@@ -27,7 +30,12 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 	if o.Rules == nil {
 		return o, errors.New("analysis: Rules are required")
 	}
-	return o, o.setDefaults()
+	if err := o.setDefaults(); err != nil {
+		return o, err
+	}
+	var err error
+	o.PoP, err = o.PoP.withDefaults()
+	return o, err
 }
 
 // An Enforcer determines what rules would have done to the requests of a log. It plays them through up to four
@@ -45,16 +53,20 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 // The methods of an Enforcer must not be called concurrently. It runs goroutines from the first Add until
 // Report.
 type Enforcer struct {
-	player  *player
-	instant []*instantPoP
-	steps   []step // the simulated PoPs
-	tally   *enforcementTally
-}
-
-// A step is a simulated PoP with a property that the previous step lacks.
-type step struct {
-	cause cause
-	pop   *Simulation
+	o           EnforcementOptions
+	player      *player
+	instant     []*instantPoP
+	simulated   *Simulation // Options.PoP; nil if the instant PoPs are that
+	causes      []cause     // causes by which a decision may differ from that of the previous PoP
+	sums        Enforcement // its numbers
+	from, to    int64
+	truth       truthCount
+	refused     truthCount
+	rules       []ruleTally // by the index of the rule
+	mitigations mitigations
+	timeline    TimelineCollector
+	watch       watch // with Detail
+	wrong       [2]disagreements
 }
 
 // NewEnforcer returns an Enforcer.
@@ -63,42 +75,40 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.PoP, err = o.PoP.withDefaults(); err != nil {
-		return nil, err
-	}
-	f := &Enforcer{player: newRulesPlayer(o.PoP.Client, o.Rules), tally: newEnforcementTally(o)}
+	rules := o.Rules.Rules()
+	f := &Enforcer{o: o, player: newRulesPlayer(o.PoP.Client, o.Rules), causes: []cause{byEstimate}, rules: make([]ruleTally, len(rules)), mitigations: newMitigations(o.Rules)}
 	f.instant = f.player.instant(o.Rules, 0, true)
-	if o.Detail {
+	for i, r := range rules {
+		f.rules[i].sums.Rule, f.rules[i].sums.Action, f.rules[i].sums.Means = r.ID, r.Action.String(), describe.Rule(r)
 		for _, x := range f.instant {
-			for _, r := range o.Rules.Rules() {
+			if o.Detail {
 				x.demand = append(x.demand, client.NewValues[demandWindow](len(r.Limits)))
 			}
 		}
 	}
-	simulate := func(c cause, o PoPOptions, rules *rule.Set) error {
-		pop, err := NewSimulation(o, rules)
+	simulate := func(c cause, o PoPOptions) {
 		if err == nil {
-			f.steps = append(f.steps, step{c, pop})
-			f.tally.causes = append(f.tally.causes, c)
-			f.player.simulate(pop, len(f.tally.causes))
+			if f.simulated, err = NewSimulation(o, f.o.Rules); err == nil {
+				f.causes = append(f.causes, c)
+				f.player.simulate(f.simulated, len(f.causes))
+			}
 		}
-		return err
 	}
 	if o.PoP.Nodes > 1 || o.PoP.Lag > 0 {
 		late := o.PoP
 		late.Losses = nil
-		err = simulate(byLag, late, o.Rules)
+		simulate(byLag, late)
 	}
-	if err == nil && len(o.PoP.Losses) > 0 {
-		err = simulate(byFailure, o.PoP, o.Rules)
+	if len(o.PoP.Losses) > 0 {
+		simulate(byFailure, o.PoP)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if n := len(f.steps); n > 0 {
-		f.steps[n-1].pop.mitigated = f.tally.mitigations.add
+	if f.simulated != nil {
+		f.simulated.mitigated = f.mitigations.add
 	}
-	f.player.done = f.tally.add
+	f.player.done = f.add
 	return f, nil
 }
 
@@ -109,30 +119,51 @@ func (f *Enforcer) Add(e *accesslog.Entry) { f.player.add(e) }
 // Report returns the results. It must be called once, after all requests have been added.
 func (f *Enforcer) Report() *Enforcement {
 	f.player.finish()
-	t := f.tally
+	var exceeded []map[netip.Addr]struct{}
 	for i, x := range f.instant {
 		for r := range x.sums {
-			t.rules[r].sums.Matched += x.sums[r].matched
+			rule := &f.rules[r]
+			rule.sums.Matched += x.sums[r].matched
 			if x.demand != nil {
-				t.rules[r].demand = append(t.rules[r].demand, x.demand[r])
+				rule.demand = append(rule.demand, x.demand[r])
 			}
-			if len(f.steps) == 0 {
-				t.rules[r].sums.Counted += x.sums[r].counted
+			if f.simulated == nil {
+				rule.sums.Counted += x.sums[r].counted
 			}
 		}
-		t.exceeded = append(t.exceeded, x.exceeded)
-		if len(f.steps) == 0 {
-			t.mitigations.join(&x.mitigated)
+		exceeded = append(exceeded, x.exceeded)
+		if f.simulated == nil {
+			f.mitigations.join(&x.mitigated)
 		}
 		if i > 0 {
 			f.instant[0].clients.young.Join(&x.clients.young.Table)
 		}
 	}
-	if n := len(f.steps); n > 0 {
-		for i, r := range t.o.Rules.Rules() {
-			t.rules[i].sums.Counted = f.steps[n-1].pop.countedBy(r)
+	f.mitigations.join(&mitigations{spans: f.mitigations.spans})
+	e := &f.sums
+	e.Clients = int(f.instant[0].clients.young.Len())
+	e.From, e.To = figure.TimeOf(f.from), figure.TimeOf(f.to)
+	e.PoP = f.o.PoP.report()
+	e.WronglyRefused, e.WronglyAllowed = f.wrong[wronglyRefused].report(), f.wrong[wronglyAllowed].report()
+	e.Timeline = f.timeline.Timeline()
+	e.ClientTimelines = f.watch.report(f.o.Name)
+	var acting []*refusals
+	for i, r := range f.o.Rules.Rules() {
+		t := &f.rules[i]
+		if f.simulated != nil {
+			t.sums.Counted = f.simulated.countedBy(r)
 		}
+		if r.Action != rule.Log {
+			acting = append(acting, &t.refusals)
+		}
+		report := t.report(f.o, &f.mitigations.rules[i])
+		report.Truth = f.truth.truth(t.refusals.truth(), &t.refusals)
+		report.Bystanders = t.bystanders(r, exceeded)
+		if f.o.Detail {
+			report.Peaks = peaksOf(t.demand, r.Limits)
+		}
+		e.Rules = append(e.Rules, report)
 	}
-	t.sums.Clients = int(f.instant[0].clients.young.Len())
-	return t.report()
+	e.Truth = f.truth.truth(f.refused, acting...)
+	return e
 }

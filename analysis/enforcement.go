@@ -157,17 +157,3 @@ const (
 	byFailure               // a shard and its counts are lost
 	causesOfError
 )
-
-// String returns the name of the cause in reports.
-func (c cause) String() string { return [...]string{"estimate", "lag", "failure"}[c] }
-
-func (b *ByCause) add(c cause) {
-	switch c {
-	case byEstimate:
-		b.Estimate++
-	case byLag:
-		b.Lag++
-	case byFailure:
-		b.Failure++
-	}
-}
