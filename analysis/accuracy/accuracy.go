@@ -152,8 +152,9 @@ func New(o Options) (*Accuracy, error) {
 				a.methods = append(a.methods, m)
 			}
 		}
-		if a.implicitFixed = !slices.Contains(o.Estimators, methodFixed.name); a.implicitFixed {
-			a.methods = append(a.methods, methodFixed)
+		if a.implicitFixed = !slices.Contains(o.Estimators, fixedName); a.implicitFixed {
+			fixed, _ := methodNamed(fixedName)
+			a.methods = append(a.methods, fixed)
 		}
 	}
 	for i, l := range o.Limits {
@@ -192,7 +193,7 @@ func (a *Accuracy) count(g *group) {
 	for phase := range a.o.Phases {
 		for i := range a.methods {
 			switch m := &a.methods[i]; {
-			case m.name == methodExact.name, !m.aligned && phase > 0:
+			case m.name == exactName, !m.aligned && phase > 0:
 			case m.own:
 				for j, l := range g.limits {
 					add(i, phase, l, 1<<j)

@@ -6,11 +6,6 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-var methodFirstLast = method{
-	name: "first_last", counters: 2, bytes: 48, aligned: true,
-	make: func(l Limit, resolution int64) estimator { return firstLast{l.Period, resolution} },
-}
-
 // firstLast assumes that the requests of the previous window are spread evenly from the first
 // to the last of them, not over the whole window. A client's words are the index of its
 // window and, for the previous and the current one, the number of requests and the times of
@@ -45,16 +40,6 @@ func (f firstLast) arrive(state []uint64, at []moment, estimates []counter.Estim
 		}
 		estimates[i] = e
 	}
-}
-
-var methodGCRA = method{
-	name: "gcra", counters: 1, bytes: 8, own: true,
-	make: func(l Limit, _ int64) estimator { return bucket{l, false} },
-}
-
-var methodTokenBucket = method{
-	name: "token_bucket", counters: 1, bytes: 16, own: true,
-	make: func(l Limit, _ int64) estimator { return bucket{l, true} },
 }
 
 // bucket is the leaky bucket as a meter, which the generic cell rate algorithm represents by

@@ -53,22 +53,54 @@ type method struct {
 	make func(l Limit, resolution int64) estimator
 }
 
+// Names of methods that the report refers to.
+const (
+	fixedName    = "fixed"
+	weightedName = "weighted"
+	exactName    = "exact"
+)
+
+func newFixed(l Limit, _ int64) estimator {
+	limit := plain(l)
+	limit.Kind = counter.Fixed
+	return packed{limit}
+}
+
+func newWeighted(l Limit, _ int64) estimator    { return packed{plain(l)} }
+func newFirstLast(l Limit, res int64) estimator { return firstLast{l.Period, res} }
+func newGCRA(l Limit, _ int64) estimator        { return bucket{l, false} }
+func newTokenBucket(l Limit, _ int64) estimator { return bucket{l, true} }
+func newPackedAuto(l Limit, _ int64) estimator {
+	return newPacked(l, counter.AutoLayout(l.Threshold, counter.MaxFields))
+}
+
 // methods returns all methods that suit limits, in display order.
 func methods(limits []Limit) []method {
-	all := []method{methodFixed, methodWeighted}
+	all := []method{
+		{name: fixedName, counters: 1, bytes: 8, aligned: true, make: newFixed},
+		{name: weightedName, counters: 2, bytes: 16, aligned: true, make: newWeighted},
+	}
 	for _, n := range []int{3, 6, 10, 60} {
 		all = append(all, methodSubWindows(n, false))
 	}
 	for _, n := range []int{1, 3, 6, 10, 60} {
 		all = append(all, methodSubWindows(n, true))
 	}
-	all = append(all, methodFirstLast, methodTokenBucket, methodGCRA)
-	for _, layout := range layouts {
-		if slices.ContainsFunc(limits, func(l Limit) bool { return l.Threshold <= layout.MaxThreshold() }) {
+	all = append(all,
+		method{name: "first_last", counters: 2, bytes: 48, aligned: true, make: newFirstLast},
+		method{name: "token_bucket", counters: 1, bytes: 16, own: true, make: newTokenBucket},
+		method{name: "gcra", counters: 1, bytes: 8, own: true, make: newGCRA},
+	)
+	for fields := counter.MaxFields; fields > 1; fields-- {
+		layout, ok := counter.LayoutOf(fields)
+		if ok && slices.ContainsFunc(limits, func(l Limit) bool { return l.Threshold <= layout.MaxThreshold() }) {
 			all = append(all, methodPacked(layout))
 		}
 	}
-	return append(all, methodPackedAuto, methodExact)
+	return append(all,
+		method{name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true, make: newPackedAuto},
+		method{name: exactName}, // every method is compared with it
+	)
 }
 
 // methodNamed returns the method with a documented name.
@@ -96,5 +128,3 @@ func EstimatorNames() (names []string) {
 	}
 	return names
 }
-
-var methodExact = method{name: "exact", make: func(Limit, int64) estimator { return nil }}

@@ -30,7 +30,7 @@ func (r *Report) Document(traffic figure.Timeline) page.Document {
 // limitSection returns the results of one limit: the numbers of the nodes' estimator, or of the first
 // one without it, and a comparison of all estimators.
 func limitSection(results []Result) page.Section {
-	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == methodWeighted.name }))]
+	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == weightedName }))]
 	over := func(format func(*PhaseRange) string) string { // "" unless several phases were tried
 		if first.Phases == nil {
 			return ""

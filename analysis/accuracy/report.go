@@ -132,11 +132,11 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 		}
 		results = append(results, r)
 	}
-	fixed := slices.IndexFunc(results, func(r Result) bool { return r.Estimator == methodFixed.name })
+	fixed := slices.IndexFunc(results, func(r Result) bool { return r.Estimator == fixedName })
 	for m := range results {
 		results[m].FixedWindowWronglyAllowed = results[fixed].WronglyAllowed
 	}
-	results = slices.DeleteFunc(results, func(r Result) bool { return a.implicitFixed && r.Estimator == methodFixed.name })
+	results = slices.DeleteFunc(results, func(r Result) bool { return a.implicitFixed && r.Estimator == fixedName })
 	results[0].Peaks = bins.Bins(limit.Threshold)
 	return results
 }

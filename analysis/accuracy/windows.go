@@ -8,43 +8,12 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-var methodFixed = method{
-	name: "fixed", counters: 1, bytes: 8, aligned: true,
-	make: func(l Limit, _ int64) estimator {
-		limit := plain(l)
-		limit.Kind = counter.Fixed
-		return packed{limit, false}
-	},
-}
-
-var methodWeighted = method{
-	name: "weighted", counters: 2, bytes: 16, aligned: true,
-	make: func(l Limit, _ int64) estimator { return packed{plain(l), false} },
-}
-
-var methodPackedAuto = method{
-	name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true,
-	make: func(l Limit, _ int64) estimator {
-		return newPacked(l, counter.AutoLayout(l.Threshold, counter.MaxFields))
-	},
-}
-
 func methodPacked(layout counter.Layout) method {
 	return method{
 		name: fmt.Sprintf("packed_%dx%d", layout.Fields, layout.Bits), counters: 2, bytes: 16, aligned: true,
 		make: func(l Limit, _ int64) estimator { return newPacked(l, layout) },
 	}
 }
-
-// layouts are the layouts of packed sub-windows, the finest first.
-var layouts = func() (all []counter.Layout) {
-	for fields := counter.MaxFields; fields > 1; fields-- {
-		if l, ok := counter.LayoutOf(fields); ok {
-			all = append(all, l)
-		}
-	}
-	return all
-}()
 
 func plain(l Limit) counter.Limit {
 	return counter.Limit{Threshold: l.Threshold, Period: l.Period, Layout: counter.Plain}
@@ -53,15 +22,12 @@ func plain(l Limit) counter.Limit {
 // packed counts in two numbers, for the current and the previous window, as nodes do: with one
 // field it is the weighted estimate, with more packed sub-windows. A client's words are the
 // index of its window, prev and cur.
-type packed struct {
-	limit counter.Limit
-	stops bool // full fields are not incremented
-}
+type packed struct{ counter.Limit }
 
-func newPacked(l Limit, layout counter.Layout) packed {
+func newPacked(l Limit, layout counter.Layout) estimator {
 	limit := plain(l)
 	limit.Layout = layout
-	return packed{limit, true}
+	return packed{limit}
 }
 
 func (packed) words() int { return 3 }
@@ -77,19 +43,20 @@ func (p packed) arrive(state []uint64, at []moment, estimates []counter.Estimate
 			prev, cur = 0, 0
 		}
 		index = uint64(m.index)
-		if delta := p.limit.Delta(1, m.elapsed); !p.stops || !p.full(cur, delta) {
+		if delta := p.Delta(1, m.elapsed); !p.full(cur, delta) {
 			cur += delta
 		}
-		estimates[i] = p.limit.Estimate(prev, cur, m.elapsed)
+		estimates[i] = p.Estimate(prev, cur, m.elapsed)
 	}
 	state[0], state[1], state[2] = index, prev, cur
 }
 
 // full reports whether the field of value that delta adds to has reached its stop. Nodes then
-// no longer increment it, so that no field overflows into the next.
+// no longer increment it, so that no field overflows into the next. It is faster than
+// [counter.Limit.Count], which adds any number.
 func (p packed) full(value, delta uint64) bool {
-	field := value >> bits.TrailingZeros64(delta) & (1<<p.limit.Layout.Bits - 1)
-	return field >= p.limit.Layout.Stop()
+	field := value >> bits.TrailingZeros64(delta) & (1<<p.Layout.Bits - 1)
+	return field >= p.Layout.Stop()
 }
 
 // maxSubWindows is the maximum number of sub-windows with separate counters.
@@ -101,7 +68,7 @@ func methodSubWindows(n int, whole bool) method {
 		make: func(l Limit, _ int64) estimator { return subWindows{l.Period, int64(n)} },
 	}
 	if n == 1 {
-		m.make = methodWeighted.make
+		m.make = newWeighted
 	}
 	if whole {
 		m.name += "_whole"
