@@ -140,32 +140,24 @@ func withZero(name string, greatest float64) axis {
 func overTime(from, to int64) axis {
 	whole := max(to-from, 1)
 	a := axis{share: func(v float64) float64 { return (v - float64(from)) / float64(whole) }}
-	const day = 24 * 3600
-	steps := []struct {
-		seconds int64
-		name    string
-	}{
-		{1, "15:04:05"}, {2, "15:04:05"}, {5, "15:04:05"}, {10, "15:04:05"}, {15, "15:04:05"}, {30, "15:04:05"},
-		{60, "15:04"}, {120, "15:04"}, {300, "15:04"}, {600, "15:04"}, {900, "15:04"}, {1800, "15:04"},
-		{3600, "15:04"}, {2 * 3600, "15:04"}, {3 * 3600, "15:04"}, {6 * 3600, "15:04"}, {12 * 3600, "15:04"},
-		{day, "2 Jan"}, {2 * day, "2 Jan"}, {4 * day, "2 Jan"}, {7 * day, "2 Jan"}, {14 * day, "2 Jan"},
-	}
+	const minute, hour, day = 60, 3600, 24 * 3600
 	const most = 9
-	for _, s := range steps {
-		if whole/s.seconds >= most {
+	for _, step := range []int64{
+		1, 2, 5, 10, 15, 30, minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute,
+		hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 4 * day, 7 * day, 14 * day,
+	} {
+		if whole/step >= most {
 			continue
 		}
-		at := (from + s.seconds - 1) / s.seconds * s.seconds
-		if s.seconds > day {
-			at = (from + day - 1) / day * day
-		}
-		for ; at <= to; at += s.seconds {
-			t := time.Unix(at, 0).UTC()
-			name := t.Format(s.name)
-			if s.seconds < day && at%day == 0 {
-				name = t.Format("2 Jan")
+		multiple := min(step, day) // several days begin at any day
+		for at := (from + multiple - 1) / multiple * multiple; at <= to; at += step {
+			format := "15:04:05"
+			if at%day == 0 {
+				format = "2 Jan"
+			} else if step >= minute {
+				format = "15:04"
 			}
-			a.ticks = append(a.ticks, tick{at: float64(at), name: name})
+			a.ticks = append(a.ticks, tick{at: float64(at), name: time.Unix(at, 0).UTC().Format(format)})
 		}
 		return a
 	}

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
@@ -23,24 +22,15 @@ type ScatterPoint struct {
 }
 
 func (s Scatter) view() view {
-	leastX, mostX, leastY, mostY := math.Inf(1), 0.0, math.Inf(1), 0.0
-	zero := false
-	for _, p := range s.Points {
-		leastX, mostX = min(leastX, p.X), max(mostX, p.X)
-		if p.Y > 0 {
-			leastY, mostY = min(leastY, p.Y), max(mostY, p.Y)
-		} else {
-			zero = true
-		}
-	}
 	if len(s.Points) < 2 {
 		return view{}
 	}
-	if mostY == 0 {
-		leastY, mostY = 1, 1
+	var xs, ys []float64
+	for _, p := range s.Points {
+		xs, ys = append(xs, p.X), append(ys, p.Y)
 	}
-	x, y := logarithmic(s.XName, leastX, mostX), logarithmic(s.YName, leastY, mostY)
-	if zero {
+	x, y := Axis{Name: s.XName, Scale: Logarithmic}.holding(xs), Axis{Name: s.YName, Scale: Logarithmic}.holding(ys)
+	if slices.Contains(ys, 0) {
 		// The lowest eighth of the axis is for 0.
 		const room = .125
 		share := y.share
