@@ -99,7 +99,6 @@ func (w *watch) forget() {
 	w.trimmed = true
 }
 
-// report returns the results.
 func (w *watch) report(name func(string) string) *Clients {
 	if len(w.all.ticks) == 0 {
 		return nil
@@ -126,7 +125,6 @@ func (w *watch) report(name func(string) string) *Clients {
 	return r
 }
 
-// plot returns them as strips.
 func (c *Clients) plot() page.Block {
 	s := page.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
 		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the fuller the color, the more requests"}

@@ -98,7 +98,6 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 // Add adds the next request of the log; see Enforcer.Add.
 func (c *Comparer) Add(e *accesslog.Entry) { c.player.add(e) }
 
-// add adds the decisions about a request.
 func (c *Comparer) add(r *replayed) {
 	before, after := &r.decided[0], &r.decided[1]
 	if c.sums.Requests++; c.sums.Requests == 1 {

@@ -90,7 +90,6 @@ func (b *Bystanders) facts() page.Facts {
 	return page.Facts{{Name: "bystanders", Value: page.Grouped(b.Requests), Note: "refused requests of " + page.Count(b.Clients, "client") + " that never exceeded a limit of their own"}}
 }
 
-// section returns the section of a rule.
 func (r *RuleEnforcement) section(clients int) page.Section {
 	verb := "refused"
 	if r.Action == "log" {

@@ -191,7 +191,6 @@ func (c *column) decide(windows []*keyWindow, m *gridMoment, sp *sweepPart, part
 	return refused
 }
 
-// statesOf returns the states of a key.
 func (c *column) statesOf(w *keyWindow) []keyState {
 	if w.over == 0 {
 		return nil
@@ -218,7 +217,6 @@ func (c *column) remember(w *keyWindow, since uint64) *overKey {
 	return &c.over[w.over-1]
 }
 
-// seen returns the number of keys seen.
 func (g *grid) seen() int { return int(g.windows.Len()) + g.joined }
 
 // join adds the results of o, which has other keys. Nothing can be counted afterwards.

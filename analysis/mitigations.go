@@ -70,7 +70,6 @@ func (m *mitigations) ended(rule int, start, end int64) {
 	r.lasted[(lasted+500)/1000]++
 }
 
-// join adds the mitigations of o.
 func (m *mitigations) join(o *mitigations) {
 	for _, s := range o.spans {
 		m.ended(s.rule, s.start, s.end)

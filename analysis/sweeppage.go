@@ -135,7 +135,6 @@ func (c *Curve) recommended() *Cell {
 	return &c.Cells[i]
 }
 
-// section returns the section of a curve.
 func (c *Curve) section() page.Section {
 	s := page.Section{Title: c.name() + ": " + page.Count(c.Clients, "client")}
 	if c.Clients == 1 {

@@ -27,7 +27,6 @@ type refusedClient struct {
 	first   int64
 }
 
-// add adds a request.
 func (r *refusals) add(q *replayed, p rule.ClientPrefix) {
 	if r.requests++; r.requests == 1 {
 		r.first = q.now
@@ -113,7 +112,6 @@ func (r *refusals) topPaths(n int) (top []TopPath) {
 	return slices.Clip(top[:min(n, len(top))])
 }
 
-// firstRefusal returns the time of the first refusal, or nil without one.
 func (r *refusals) firstRefusal() *time.Time {
 	if r.requests == 0 {
 		return nil

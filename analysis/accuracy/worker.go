@@ -130,7 +130,6 @@ func newWorker(groups []group) *worker {
 	return w
 }
 
-// pass passes w.next to the worker.
 func (w *worker) pass() {
 	w.full <- w.next
 	w.next = <-w.empty
@@ -195,7 +194,6 @@ func (g *groupWork) finish() {
 	}
 }
 
-// count counts requests of a client.
 func (g *groupWork) count(h *history, times []int64) {
 	if len(times) == 0 {
 		return
@@ -237,7 +235,7 @@ func (g *groupWork) compare(evaluation int, h *history) {
 	}
 }
 
-// exactly counts requests of a client in its exact log.
+// countExact counts requests of a client in its exact log.
 func (g *groupWork) countExact(h *history, times []int64) {
 	r := &g.turn
 	r.n = len(times)

@@ -128,7 +128,6 @@ func (r *caseReader) list(n *yaml.Node) {
 	}
 }
 
-// group parses a requestGroup.
 func (r *caseReader) group(n *yaml.Node) requestGroup {
 	g := requestGroup{line: n.Line, column: n.Column, count: 1, every: -1}
 	g.entry = accesslog.Entry{Method: "GET", Host: "example.com", Path: "/", Status: 200}
@@ -212,7 +211,6 @@ var expectations = func() (names []string) {
 	return names
 }()
 
-// header parses a request's header.
 func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 	for _, pair := range r.Pairs(n, "header", "write header: {X-Api-Key: abc}") {
 		name, ok := r.Text(pair[0], "a header's name")

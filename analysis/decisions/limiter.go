@@ -66,7 +66,6 @@ func (l *limiter) decide(t int64, cost uint64) (refused bool) {
 	return refused
 }
 
-// count counts a request at t.
 func (l *limiter) count(t int64, cost uint64) {
 	if cost == 0 {
 		return

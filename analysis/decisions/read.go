@@ -175,7 +175,6 @@ func (r *reader) wrong(reason string) {
 	}
 }
 
-// take adds a line.
 func (r *reader) take(text []byte) error {
 	var line decision.Line
 	if err := json.Unmarshal(text, &line); err != nil {
@@ -255,7 +254,6 @@ func (r *reader) setAhead(ahead int64) {
 	}
 }
 
-// define adds a rule.
 func (r *reader) define(line *decision.Line) {
 	if line.Definition == nil || line.Rule == "" {
 		r.wrong("the line does not define its rule")
@@ -303,7 +301,6 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	return d, nil
 }
 
-// request adds a decision or a count.
 func (r *reader) request(line *decision.Line) {
 	at, known := r.refs[line.Ref]
 	var key counter.Key
@@ -377,7 +374,6 @@ func (l *Log) answered(d decided) (i uint32, found bool) {
 
 const maxTime = 1 << 53 // exact in JSON; the year 2255
 
-// sort sorts events by key, then by time.
 func (l *Log) sort() {
 	slices.SortStableFunc(l.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t)) })
 }

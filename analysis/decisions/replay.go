@@ -302,7 +302,6 @@ func (t *tally) key(l *Log, events []event) {
 	}
 }
 
-// add adds a decision.
 func (c *Change) add(byNode, byEstimate bool) {
 	switch {
 	case byEstimate && !byNode:

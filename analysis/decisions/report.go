@@ -39,7 +39,6 @@ func (r *Report) Document() page.Document {
 	return d
 }
 
-// section returns the section of a rule.
 func (r *RuleReport) section() page.Section {
 	facts := page.Facts{
 		{Name: "decisions", Value: page.Grouped(r.Decisions), Note: "about requests of " + page.Count(r.Keys, "key")},

@@ -25,7 +25,6 @@ type Axis struct {
 	Format func(float64) string // formats a value in tables and tips; nil for a number
 }
 
-// text formats a value.
 func (a Axis) text(v float64) string {
 	switch {
 	case a.Format != nil:
