@@ -107,7 +107,7 @@ func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
 	actions.SetString("verdict", d.Verdict.String())
 	if d.Verdict.Refused() {
 		fields, status, _ = p.refusal(buf[:0], &text, x, now)
-		actions.SetBool("refused", true)
+		actions.SetTrue("refused")
 		actions.SetUint("status", uint32(status))
 	} else {
 		fields = p.o.Headers.append(buf[:0], p.o.Limiter, d, now)

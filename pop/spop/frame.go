@@ -164,6 +164,16 @@ func appendString(dst []byte, s string) []byte {
 	return append(appendVarint(dst, uint64(len(s))), s...)
 }
 
+// appendText appends a name with a String.
+func appendText(dst []byte, name, value string) []byte {
+	return appendString(append(appendString(dst, name), byte(String)), value)
+}
+
+// appendUint appends a name with a Uint32.
+func appendUint(dst []byte, name string, value uint32) []byte {
+	return appendVarint(append(appendString(dst, name), byte(Uint32)), uint64(value))
+}
+
 // A Kind is the type of a Value.
 type Kind uint8
 
@@ -210,15 +220,4 @@ func (r *reader) value() (v Value) {
 		r.fail(&protocolError{codeInvalid, fmt.Sprintf("a value has the unknown type %d", v.Kind)})
 	}
 	return v
-}
-
-// pairs calls yield for each name with its value.
-func pairs(payload []byte, yield func(name string, v Value)) error {
-	r := &reader{rest: payload}
-	for len(r.rest) > 0 {
-		if name, v := r.bytes(), r.value(); r.err == nil {
-			yield(string(name), v)
-		}
-	}
-	return r.err
 }

@@ -31,19 +31,13 @@ func (v Value) Addr() netip.Addr {
 func messages(payload []byte, m *Message, handle func(*Message)) error {
 	r := &reader{rest: payload}
 	for len(r.rest) > 0 {
-		name, args := r.bytes(), r.byte()
-		if r.err != nil {
-			break
+		m.Name, m.Args = r.bytes(), m.Args[:0]
+		for range r.byte() {
+			m.Args = append(m.Args, Arg{r.bytes(), r.value()})
 		}
-		m.Name, m.Args = name, m.Args[:0]
-		for range args {
-			name, v := r.bytes(), r.value()
-			if r.err != nil {
-				return r.err
-			}
-			m.Args = append(m.Args, Arg{name, v})
+		if r.err == nil {
+			handle(m)
 		}
-		handle(m)
 	}
 	return r.err
 }
@@ -93,31 +87,26 @@ const (
 	scopeTxn     = 2
 )
 
-// set appends an action. What no longer fits the frame is left out, so the most important variables
-// come first.
-func (a *Actions) set(name string, fill func([]byte) []byte) {
+// set appends an action for the variable that fill appends with its value. What no longer fits the frame is left
+// out, so the most important variables come first.
+func (a *Actions) set(fill func([]byte) []byte) {
 	before := len(a.buf)
-	a.buf = append(a.buf, actionSetVar, 3, scopeTxn)
-	if a.buf = fill(appendString(a.buf, name)); len(a.buf) > a.most {
+	if a.buf = fill(append(a.buf, actionSetVar, 3, scopeTxn)); len(a.buf) > a.most {
 		a.buf = a.buf[:before]
 	}
 }
 
 // SetString sets a variable to a string.
 func (a *Actions) SetString(name, value string) {
-	a.set(name, func(b []byte) []byte { return appendString(append(b, byte(String)), value) })
+	a.set(func(b []byte) []byte { return appendText(b, name, value) })
 }
 
 // SetUint sets a variable to a number.
 func (a *Actions) SetUint(name string, value uint32) {
-	a.set(name, func(b []byte) []byte { return appendVarint(append(b, byte(Uint32)), uint64(value)) })
+	a.set(func(b []byte) []byte { return appendUint(b, name, value) })
 }
 
-// SetBool sets a variable to true or false.
-func (a *Actions) SetBool(name string, value bool) {
-	kind := byte(Bool)
-	if value {
-		kind |= flagTrue
-	}
-	a.set(name, func(b []byte) []byte { return append(b, kind) })
+// SetTrue sets a variable to true.
+func (a *Actions) SetTrue(name string) {
+	a.set(func(b []byte) []byte { return append(appendString(b, name), byte(Bool)|flagTrue) })
 }

@@ -226,8 +226,9 @@ func (c *conn) answer(f *frame) (err error) {
 // greet agrees on version, size of frames and capabilities.
 func (c *conn) greet(f *frame) error {
 	versions, capabilities, size, check := "", "", uint64(0), false
-	err := pairs(f.payload, func(name string, v Value) {
-		switch name {
+	r := &reader{rest: f.payload}
+	for len(r.rest) > 0 {
+		switch name, v := r.bytes(), r.value(); string(name) {
 		case "supported-versions":
 			versions = string(v.Bytes)
 		case "max-frame-size":
@@ -237,10 +238,10 @@ func (c *conn) greet(f *frame) error {
 		case "healthcheck":
 			check = v.Int == 1
 		}
-	})
+	}
 	switch {
-	case err != nil:
-		return err
+	case r.err != nil:
+		return r.err
 	case size < minFrame:
 		return &protocolError{codeFrameSize, fmt.Sprintf("max-frame-size %d is less than %d", size, minFrame)}
 	case !has(versions, "2.0"):
@@ -255,9 +256,9 @@ func (c *conn) greet(f *frame) error {
 	}
 	c.hello, c.most = true, int(min(size, maxFrame))
 	c.out = appendFrame(c.out, frameAgentHello, 0, 0, func(b []byte) []byte {
-		b = appendString(append(appendString(b, "version"), byte(String)), "2.0")
-		b = appendVarint(append(appendString(b, "max-frame-size"), byte(Uint32)), uint64(c.most))
-		return appendString(append(appendString(b, "capabilities"), byte(String)), agreed)
+		b = appendText(b, "version", "2.0")
+		b = appendUint(b, "max-frame-size", uint32(c.most))
+		return appendText(b, "capabilities", agreed)
 	})
 	if check {
 		return errEnd
@@ -272,7 +273,6 @@ func has(list, element string) bool {
 
 func appendDisconnect(dst []byte, c code, text string) []byte {
 	return appendFrame(dst, frameAgentDisconnect, 0, 0, func(b []byte) []byte {
-		b = appendVarint(append(appendString(b, "status-code"), byte(Uint32)), uint64(c))
-		return appendString(append(appendString(b, "message"), byte(String)), text)
+		return appendText(appendUint(b, "status-code", uint32(c)), "message", text)
 	})
 }

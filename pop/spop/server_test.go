@@ -125,8 +125,13 @@ func describe(t testing.TB, f *frame) string {
 		return b.String()
 	}
 	b.WriteString(map[byte]string{frameAgentHello: "hello", frameAgentDisconnect: "disconnect"}[f.kind])
-	if err := pairs(f.payload, func(name string, v Value) { b.WriteString(" " + name + "=" + shorten(v)) }); err != nil {
-		t.Fatal(err)
+	r := &reader{rest: f.payload}
+	for len(r.rest) > 0 {
+		name, v := r.bytes(), r.value()
+		b.WriteString(" " + string(name) + "=" + shorten(v))
+	}
+	if r.err != nil {
+		t.Fatal(r.err)
 	}
 	return b.String()
 }
