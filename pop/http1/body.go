@@ -115,7 +115,7 @@ func (b *bodyReader) line(line []byte) error {
 		if err != nil || len(b.trailers)+len(line) > maxTrailers {
 			return errTrailers
 		}
-		if ForwardsTrailer(line[:f.colon]) {
+		if !IsSpecial(line[:f.colon]) {
 			b.trailers = append(append(b.trailers, line...), "\r\n"...)
 		}
 	}

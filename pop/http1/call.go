@@ -252,7 +252,3 @@ func (r *Request) Parse(raw []byte) error {
 	}
 	return err
 }
-
-// ForwardsTrailer reports whether a trailer is forwarded. Fields that affect how the message is read are
-// too late in a trailer.
-func ForwardsTrailer(name []byte) bool { return nameOf(name) == Other }

@@ -86,6 +86,10 @@ func nameOf(s []byte) Name {
 	return Other
 }
 
+// IsSpecial reports whether the engine itself reads or writes the field called name, in upper or lower case. In a
+// trailer, such a field is not forwarded: it is too late to affect how the message is read.
+func IsSpecial(name []byte) bool { return nameOf(name) != Other }
+
 // A Field is a line of a header. It holds the positions of its parts in the head.
 type Field struct {
 	Name               Name

@@ -229,7 +229,7 @@ func (c *Conn) field(f hpack.HeaderField) {
 			return
 		}
 	}
-	if !b.trailers || http1.ForwardsTrailer([]byte(f.Name)) {
+	if !b.trailers || !http1.IsSpecial([]byte(f.Name)) {
 		s.head = appendLine(s.head, f.Name, f.Value)
 	}
 }

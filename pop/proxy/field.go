@@ -4,22 +4,9 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
-)
 
-// shadowable are the fields that the node sets, strips or trusts, in Go's canonical form, whose names have
-// bytes that CGI replaces.
-var shadowable = map[string]bool{
-	"Content-Length":      true,
-	"Http2-Settings":      true,
-	"Keep-Alive":          true,
-	"Proxy-Authenticate":  true,
-	"Proxy-Authorization": true,
-	"Proxy-Connection":    true,
-	"Transfer-Encoding":   true,
-	"X-Forwarded-For":     true,
-	"X-Forwarded-Host":    true,
-	"X-Forwarded-Proto":   true,
-}
+	"github.com/edgelimit/edge/pop/http1"
+)
 
 // odd reports whether a field's name has bytes other than letters, digits and hyphens.
 func odd(name []byte) bool {
@@ -31,7 +18,7 @@ func odd(name []byte) bool {
 func (p *Proxy) shadows(name string, connection []string) bool {
 	rules := p.o.Limiter.Rules()
 	means := meaning(name)
-	return shadowable[means] || named(connection, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
+	return http1.IsSpecial([]byte(means)) || means == "Http2-Settings" || named(connection, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
 }
 
 // meaning returns the name with hyphens that CGI cannot tell from name, in Go's canonical form.
