@@ -78,22 +78,25 @@ func (p *Proxy) serveNet(w http.ResponseWriter, r *http.Request, c *conn) {
 	a.c.finish()
 }
 
-// A netClient is the client of a request that net/http serves.
+// A netClient is the client of a request that net/http serves. It is also the writer of the answer, of which it
+// remembers what the access log needs. Each write and flush has a deadline.
 type netClient struct {
+	http.ResponseWriter
+	control http.ResponseController // of the ResponseWriter
 	x       *exchange
 	r       *http.Request
-	w       *answerWriter
 	conn    *conn // nil if a server other than a netServer has accepted it
 	body    *body // of the request while it is relayed; nil if it has none
 	err     error // why the origin's answer could not be relayed
 	dropped bool
+	status  int   // of the answer
+	bytes   int64 // of its body
 }
 
 // answerTo makes w receive the answer to r.
 func (c *netClient) answerTo(w http.ResponseWriter, r *http.Request) {
-	c.r = r
-	c.w = &answerWriter{ResponseWriter: w, conn: c.conn, control: *http.NewResponseController(w), timeout: c.x.p.o.BodyTimeout, http2: r.ProtoMajor == 2}
-	c.x.lines = c.w.lines[:0]
+	c.r, c.ResponseWriter, c.control = r, w, *http.NewResponseController(w)
+	c.x.lines = make([]byte, 0, 512)
 }
 
 // finish must be called after the answer.
@@ -102,9 +105,9 @@ func (c *netClient) finish() {
 		// net/http closes the connection of HTTP/1, and resets the stream of HTTP/2.
 		panic(http.ErrAbortHandler)
 	}
-	if c.x.p.o.BodyTimeout > 0 && c.r.ProtoMajor == 1 {
+	if timeout := c.x.p.o.BodyTimeout; timeout > 0 && c.r.ProtoMajor == 1 {
 		// net/http writes the end of the answer after the handler, however long ago the last part was.
-		_ = c.w.control.SetWriteDeadline(time.Now().Add(c.x.p.o.BodyTimeout))
+		_ = c.control.SetWriteDeadline(time.Now().Add(timeout))
 	}
 }
 
@@ -126,7 +129,7 @@ func (c *netClient) describe(q *rule.Request) {
 
 // Answer answers the request. fields are lines that end in CRLF.
 func (c *netClient) Answer(_ *http1.Request, status int, fields []byte, body string) {
-	header := c.w.Header()
+	header := c.Header()
 	if c.body == nil {
 		c.discard()
 	} else if c.body.err() != nil {
@@ -137,9 +140,9 @@ func (c *netClient) Answer(_ *http1.Request, status int, fields []byte, body str
 	if !bodiless {
 		header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
-	c.w.WriteHeader(status)
+	c.WriteHeader(status)
 	if !bodiless && c.r.Method != http.MethodHead {
-		_, _ = c.w.Write(append(c.w.lines[:0], body...)) // the client may be gone
+		_, _ = c.Write(append(fields[:0], body...)) // the client may be gone
 	}
 }
 
@@ -161,14 +164,14 @@ func (c *netClient) discard() {
 	if c.r.ProtoMajor != 1 || c.r.Body == http.NoBody {
 		return
 	}
-	_ = c.w.control.SetReadDeadline(time.Unix(1, 0))
+	_ = c.control.SetReadDeadline(time.Unix(1, 0))
 	if _, expects := c.r.Header["Expect"]; !expects { // reading would ask for the body
 		if _, err := io.CopyN(io.Discard, c.r.Body, maxDiscarded); err == io.EOF {
-			_ = c.w.control.SetReadDeadline(time.Time{})
+			_ = c.control.SetReadDeadline(time.Time{})
 			return
 		}
 	}
-	c.w.Header().Set("Connection", "close")
+	c.Header().Set("Connection", "close")
 	if c.conn != nil {
 		c.conn.linger.Store(true)
 	}
@@ -177,7 +180,7 @@ func (c *netClient) discard() {
 // Refuse closes the connection after the answer if last is set.
 func (c *netClient) Refuse(last bool) {
 	if last {
-		c.w.Header().Set("Connection", "close")
+		c.Header().Set("Connection", "close")
 	}
 }
 
@@ -187,11 +190,11 @@ func (c *netClient) Drop() { c.dropped = true }
 // Gone closes the connection of a client that has disconnected. status is for the access log.
 func (c *netClient) Gone(status int) {
 	c.Drop()
-	c.w.status = status
+	c.status = status
 }
 
 // Sent returns the status of the answer and the number of bytes of its body.
-func (c *netClient) Sent() (status int, bytes int64) { return c.w.status, c.w.bytes }
+func (c *netClient) Sent() (status int, bytes int64) { return c.status, c.bytes }
 
 type netClientKey struct{}
 
@@ -205,15 +208,15 @@ func netClientOf(r *http.Request) *netClient {
 func (c *netClient) Relay(*http1.Request, *http1.Origin, http1.Relay) error {
 	r := c.r
 	if r.Body != http.NoBody {
-		c.body = newBody(r.Body, &c.w.control, &c.x.p.o)
+		c.body = newBody(r.Body, &c.control, &c.x.p.o)
 		r.Body = c.body
 		if r.ProtoMajor == 1 {
 			// The origin may answer before it has the whole request. Not every writer allows that.
-			_ = c.w.control.EnableFullDuplex()
+			_ = c.control.EnableFullDuplex()
 			defer c.body.leave()
 		}
 	}
-	c.x.p.forward.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
+	c.x.p.forward.ServeHTTP(c, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
 	switch failed := c.body.err(); {
 	case c.err == nil:
 		return nil
@@ -273,7 +276,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 // answered receives the origin's answer before the client does.
 func answered(resp *http.Response) error {
 	c := netClientOf(resp.Request)
-	header := c.w.Header()
+	header := c.Header()
 	if c.body != nil {
 		c.body.answered.Store(true)
 		if resp.Request.ProtoMajor == 1 && !c.body.ended.Load() {
@@ -334,58 +337,46 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// An answerWriter writes an answer and remembers what the access log needs. Each write and flush has a
-// deadline.
-type answerWriter struct {
-	http.ResponseWriter
-	conn    *conn // may be nil
-	control http.ResponseController
-	timeout time.Duration // of a write; 0: no limit
-	http2   bool
-	status  int
-	bytes   int64
-	lines   [512]byte // buffer for fields, then for the body
-}
-
 // WriteHeader writes the header of the answer or of an interim one. When the server leaves, the answer closes the
 // connection, which net/http turns into GOAWAY in HTTP/2.
-func (w *answerWriter) WriteHeader(status int) {
-	if w.status < http.StatusOK {
-		w.status = status
+func (c *netClient) WriteHeader(status int) {
+	if c.status < http.StatusOK {
+		c.status = status
 	}
-	if status >= http.StatusOK && w.conn != nil && w.conn.s.IsLeaving() {
-		w.Header().Set("Connection", "close")
+	if status >= http.StatusOK && c.conn != nil && c.conn.s.IsLeaving() {
+		c.Header().Set("Connection", "close")
 	}
-	w.ResponseWriter.WriteHeader(status)
+	c.ResponseWriter.WriteHeader(status)
 }
 
 // Write writes a part of the body.
-func (w *answerWriter) Write(p []byte) (n int, err error) {
-	if w.status < http.StatusOK {
-		w.status = http.StatusOK
+func (c *netClient) Write(p []byte) (n int, err error) {
+	if c.status < http.StatusOK {
+		c.status = http.StatusOK
 	}
-	w.within(func() { n, err = w.ResponseWriter.Write(p) })
-	w.bytes += int64(n)
+	c.within(func() { n, err = c.ResponseWriter.Write(p) })
+	c.bytes += int64(n)
 	return n, err
 }
 
 // FlushError is called by [http.ResponseController.Flush].
-func (w *answerWriter) FlushError() (err error) {
-	w.within(func() { err = w.control.Flush() })
+func (c *netClient) FlushError() (err error) {
+	c.within(func() { err = c.control.Flush() })
 	return err
 }
 
 // within calls write with a deadline. In HTTP/1 the deadline also applies to what is buffered and
 // written after the handler. In HTTP/2 it would end a stream that has nothing to send for a while.
-func (w *answerWriter) within(write func()) {
-	if w.timeout > 0 {
-		_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))
+func (c *netClient) within(write func()) {
+	timeout := c.x.p.o.BodyTimeout
+	if timeout > 0 {
+		_ = c.control.SetWriteDeadline(time.Now().Add(timeout))
 	}
 	write()
-	if w.timeout > 0 && w.http2 {
-		_ = w.control.SetWriteDeadline(time.Time{})
+	if timeout > 0 && c.r.ProtoMajor == 2 {
+		_ = c.control.SetWriteDeadline(time.Time{})
 	}
 }
 
 // Unwrap lets http.ResponseController find the features of the inner writer.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (c *netClient) Unwrap() http.ResponseWriter { return c.ResponseWriter }
