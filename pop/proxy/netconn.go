@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/edgelimit/edge/pop/conns"
 	"github.com/edgelimit/edge/pop/http1"
 	"github.com/edgelimit/edge/pop/limit"
@@ -237,15 +239,6 @@ type watch struct {
 	armed  bool       // settle will be called
 }
 
-// Kinds and flags of frames.
-const (
-	frameData         = 0
-	frameHeaders      = 1
-	frameGoAway       = 7
-	frameContinuation = 9
-	endHeaders        = 4
-)
-
 // read processes bytes from the client. It enforces the deadline of a header; net/http would allow
 // the idle timeout.
 func (w *watch) read(p []byte) {
@@ -263,14 +256,14 @@ func (w *watch) read(p []byte) {
 }
 
 func (w *watch) readFrame(f *frames) {
-	if f.kind() != frameHeaders && f.kind() != frameContinuation {
+	if f.kind() != http2.FrameHeaders && f.kind() != http2.FrameContinuation {
 		return
 	}
-	if f.kind() == frameHeaders && f.stream() > w.newest {
+	if f.kind() == http2.FrameHeaders && f.stream() > w.newest {
 		w.newest = f.stream()
 		w.open()
 	}
-	w.block = f.head[4]&endHeaders == 0
+	w.block = !http2.Flags(f.head[4]).Has(http2.FlagHeadersEndHeaders)
 }
 
 // open processes the start of a request.
@@ -330,7 +323,7 @@ func (w *watch) malformed() {
 // speak HTTP/2.
 func (w *watch) wrote(p []byte) {
 	w.out.feed(p, func(f *frames) {
-		if f.kind() == frameGoAway && f.at == len(f.head) && f.head[16] != 0 && !w.waits() {
+		if f.kind() == http2.FrameGoAway && f.at == len(f.head) && f.head[16] != 0 && !w.waits() {
 			go w.malformed() // it may close the connection that the server is writing to
 		}
 	})
@@ -354,7 +347,7 @@ const frameHeader = 9 // bytes
 func (f *frames) size() int {
 	return frameHeader + (int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]))
 }
-func (f *frames) kind() byte { return f.head[3] }
+func (f *frames) kind() http2.FrameType { return http2.FrameType(f.head[3]) }
 func (f *frames) stream() uint32 {
 	return binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1)
 }
@@ -387,5 +380,5 @@ func (f *frames) feed(p []byte, begun func(*frames)) {
 
 // within reports whether a frame other than DATA has begun and not ended.
 func (f *frames) within() bool {
-	return f.at > 0 && (f.at < 4 || f.kind() != frameData)
+	return f.at > 0 && (f.at < 4 || f.kind() != http2.FrameData)
 }
