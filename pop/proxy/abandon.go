@@ -64,7 +64,9 @@ func (a *abandoned) waitForPlace() bool {
 	}
 }
 
-func (a *abandoned) remove(x *exchange) {
+// remove removes x and counts its result, first: a node that has drained has counted everything.
+func (a *abandoned) remove(x *exchange, result string) {
+	a.results[result].Inc()
 	a.exchanges.Remove(x)
 	if !a.full() {
 		select {
@@ -78,12 +80,11 @@ func (a *abandoned) remove(x *exchange) {
 func (x *exchange) resolve(status int, fields limit.Fields) {
 	p := x.p
 	p.o.Limiter.Resolve(&x.decision, status, fields, p.o.Now())
-	p.abandoned.remove(x)
 	result := abandonedAnswered
 	if status == 0 {
 		result = abandonedFailed
 	}
-	p.abandoned.results[result].Inc()
+	p.abandoned.remove(x, result)
 }
 
 // abandon reports whether x continues, until cancel is called, although its client has disconnected. If not, it
@@ -97,11 +98,10 @@ func (x *exchange) abandon(whole bool, cancel context.CancelFunc) bool {
 	if p.o.Limiter.Abandon(&x.decision, whole, p.o.Now()) {
 		return true
 	}
-	p.abandoned.remove(x)
 	result := abandonedCounted
 	if !whole {
 		result = abandonedFailed
 	}
-	p.abandoned.results[result].Inc()
+	p.abandoned.remove(x, result)
 	return false
 }
