@@ -167,11 +167,8 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 		}
 		among := lines
 		switch name {
-		case "json":
-			counts[i] = matches(newObjects(object.answered()), lines, location)
-			continue
-		case "logfmt":
-			counts[i] = matches(newObjects(logfmt.answered()), lines, location)
+		case "json", "logfmt":
+			counts[i] = matches(layouts[i].(*objects).answered(), lines, location)
 			continue
 		case "combined":
 			// Other logs have the same form of time, such as CUPS's log of printed pages.

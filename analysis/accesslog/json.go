@@ -2,54 +2,57 @@ package accesslog
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
 )
 
-// names are the names of the fields in a format of one object per line, preferred names first.
-type names struct {
-	fields  [kinds][]string     // for epoch: one has the time, or one the day and one the time of day
-	header  map[string][]string // by the name of the header field
-	headers string              // path of an object of header fields
-	prefix  string              // prefix of the names of members that are header fields
-	mark    []string            // one of these must be present
-	is      [2]string           // a member and its required value
-	http    bool                // a request line, a method or a path must be present
-	answer  bool                // a status must be present
-	logfmt  bool                // lines may be pairs such as method=GET
+// names are the names of the fields in a format of one object per line, preferred names first. For the time, one field
+// may have the day and another one the time of day. Beside the keys of named, the keys are
+//
+//	header:NAME  a header field
+//	headers      the path of an object of header fields
+//	prefix       the prefix of members that are header fields
+//	mark         fields of which one must be present
+//	is           a field and its required value
+//	http         if set, a request line, a method or a path must be present
+//	logfmt       if set, lines may be pairs such as method=GET
+type names map[string][]string
+
+// described parses names from text such as time=ts client=ip|addr http. A line that ends with | continues on the next.
+func described(text string) names {
+	n := names{}
+	for pair := range strings.FieldsSeq(strings.ReplaceAll(text, "|\n\t\t", "|")) {
+		key, list, _ := strings.Cut(pair, "=")
+		n[key] = strings.Split(list, "|")
+	}
+	return n
 }
 
-// named maps names in the description of a format to kinds.
+// named maps the names of fields in the description of a format to kinds.
 var named = map[string]kind{
 	"time": epoch, "client": client, "request": request, "method": method, "host": host, "path": target, "query": query,
 	"status": status, "attack": attack,
 }
 
-// answered returns a copy of n that requires a status: an application's log message about a
-// request may also have a method and a path.
-func (n names) answered() names {
-	n.answer = true
-	return n
-}
-
-// asLogfmt returns a copy of n that also accepts lines of pairs such as method=GET.
-func (n names) asLogfmt() names {
-	n.logfmt = true
-	return n
-}
-
 // objects is a format of one JSON object per line, or of pairs such as method=GET. It skips text
 // before the object, such as the prefix of a container engine.
 type objects struct {
-	shape shape
-	names names
-	slots int
+	names  names
+	http   bool
+	answer bool // a status must be present
+	logfmt bool
+	shape  shape
 
 	// Slots for the names in the fields of names.
-	fields   [kinds][]int
-	mark, is []int
-	header   []headerSlots
+	slots  int
+	fields [kinds][]int
+	mark   []int
+	header []headerSlots // sorted by name
+	is     []int
+	value  string // required of is
 }
 
 type headerSlots struct {
@@ -58,33 +61,21 @@ type headerSlots struct {
 }
 
 func newObjects(n names) *objects {
-	o := &objects{shape: shape{members: map[string]*member{}}, names: n}
-	list := func(paths []string) (slots []int) {
-		for _, path := range paths {
-			if m := o.shape.members[path]; m != nil && m.slot >= 0 {
-				slots = append(slots, m.slot)
-				continue
-			}
-			o.shape.want(path, o.slots)
-			slots = append(slots, o.slots)
-			o.slots++
+	o := &objects{names: n, http: n["http"] != nil, logfmt: n["logfmt"] != nil, shape: shape{members: map[string]*member{}}}
+	for _, key := range slices.Sorted(maps.Keys(n)) {
+		if kind, ok := named[key]; ok {
+			o.fields[kind] = o.slotsOf(n[key])
+		} else if name, ok := strings.CutPrefix(key, "header:"); ok {
+			o.header = append(o.header, headerSlots{name, o.slotsOf(n[key])})
 		}
-		return slots
 	}
-	for kind, paths := range n.fields {
-		o.fields[kind] = list(paths)
+	o.mark = o.slotsOf(n["mark"])
+	if is := n["is"]; is != nil {
+		o.is, o.value = o.slotsOf(is[:1]), is[1]
 	}
-	o.mark = list(n.mark)
-	if n.is[0] != "" {
-		o.is = list(n.is[:1])
-	}
-	for name, paths := range n.header {
-		o.header = append(o.header, headerSlots{name, list(paths)})
-	}
-	slices.SortFunc(o.header, func(a, b headerSlots) int { return strings.Compare(a.name, b.name) })
-	if n.headers != "" {
+	if path := n["headers"]; path != nil {
 		s := &o.shape
-		for name := range strings.SplitSeq(n.headers, ".") {
+		for name := range strings.SplitSeq(path[0], ".") {
 			s = s.inner(name)
 		}
 		s.collect = func(r *record, name []byte, v value) {
@@ -95,8 +86,8 @@ func newObjects(n names) *objects {
 			}
 		}
 	}
-	if n.prefix != "" {
-		prefix := []byte(n.prefix)
+	if n["prefix"] != nil {
+		prefix := []byte(n["prefix"][0])
 		o.shape.collect = func(r *record, name []byte, v value) {
 			if r.need&Header != 0 && bytes.HasPrefix(name, prefix) {
 				r.set(headerName(name[len(prefix):]), r.plainOf(v))
@@ -104,6 +95,44 @@ func newObjects(n names) *objects {
 		}
 	}
 	return o
+}
+
+// slotsOf returns the slots of members.
+func (o *objects) slotsOf(paths []string) (slots []int) {
+	for _, path := range paths {
+		if m := o.shape.members[path]; m != nil && m.slot >= 0 {
+			slots = append(slots, m.slot)
+			continue
+		}
+		o.shape.want(path, o.slots)
+		slots = append(slots, o.slots)
+		o.slots++
+	}
+	return slots
+}
+
+// answered returns a copy of o that requires a status: an application's log message about a
+// request may also have a method and a path.
+func (o *objects) answered() *objects {
+	other := *o
+	other.answer = true
+	return &other
+}
+
+// renamed returns the format with other names for some fields. Then nothing else must be present.
+func (o *objects) renamed(change map[string]string) (*objects, error) {
+	n := maps.Clone(o.names)
+	for key, path := range change {
+		if name, ok := strings.CutPrefix(key, "header:"); ok {
+			key = "header:" + headerName([]byte(name))
+		} else if _, ok := named[key]; !ok {
+			return nil, fmt.Errorf("accesslog: unknown field %q: use time, client, request, method, host, path, query, status, attack, or header:Name", key)
+		}
+		n[key] = []string{path}
+	}
+	delete(n, "mark")
+	delete(n, "http")
+	return newObjects(n), nil
 }
 
 // headerName returns the canonical form of the name of a header field.
@@ -116,7 +145,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	slots := r.slots[:o.slots]
 	clear(slots)
 	switch i := bytes.IndexByte(s, '{'); {
-	case o.names.logfmt && (i < 0 || bytes.IndexByte(s[:i], '=') >= 0):
+	case o.logfmt && (i < 0 || bytes.IndexByte(s[:i], '=') >= 0):
 		o.pairs(s, slots)
 	case i < 0:
 		return "no JSON object"
@@ -141,16 +170,16 @@ func (o *objects) parse(s []byte, r *record) string {
 	if len(o.mark) > 0 && !slices.ContainsFunc(o.mark, func(i int) bool { return slots[i].present() }) {
 		return "not an entry of this format"
 	}
-	if o.is != nil && string(slots[o.is[0]].text) != o.names.is[1] {
+	if o.is != nil && string(slots[o.is[0]].text) != o.value {
 		return "another kind of line, not a request"
 	}
-	if o.names.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
+	if o.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
 		return "no request"
 	}
-	if o.names.answer && len(get(status).text) == 0 {
+	if o.answer && len(get(status).text) == 0 {
 		return "no status"
 	}
-	if !o.readTime(slots, r) && !(o.names.logfmt && r.leadingTime(s)) {
+	if !o.readTime(slots, r) && !(o.logfmt && r.leadingTime(s)) {
 		return "unreadable time"
 	}
 	if r.client = firstOf(r.plainOf(get(client))); len(r.client) == 0 {
@@ -162,24 +191,13 @@ func (o *objects) parse(s []byte, r *record) string {
 	if r.need&^Addr == 0 {
 		return ""
 	}
-	if v := get(request); v.text != nil {
-		if v.escaped {
-			v.text = r.plainOf(v)
-		}
-		r.request(v.text)
-	}
-	if v := get(method); v.text != nil {
-		r.method = r.plainOf(v)
-	}
+	r.request(r.plainOf(get(request)))
+	r.method = either(r.plainOf(get(method)), r.method)
 	if v := get(target); v.text != nil {
 		r.target(r.plainOf(v))
 	}
-	if v := get(query); v.text != nil && len(r.query) == 0 {
-		r.query = bytes.TrimPrefix(r.plainOf(v), []byte("?"))
-	}
-	if v := get(host); v.text != nil {
-		r.host = r.plainOf(v)
-	}
+	r.query = either(r.query, bytes.TrimPrefix(r.plainOf(get(query)), []byte("?")))
+	r.host = either(r.plainOf(get(host)), r.host)
 	r.code(get(status).text)
 	marked := string(get(attack).text)
 	r.attack = marked == "true" || marked == "1"

@@ -1,59 +1,57 @@
 package accesslog
 
-import "strings"
-
 // Names of the fields in the JSON logs of servers and networks. If several addresses may be
 // the client, the first is the one that the server itself considers the client.
 
-var caddy = described(`
+const caddy = `
 	time=ts client=request.client_ip|request.remote_ip|request.remote_addr method=request.method host=request.host path=request.uri status=status
-	headers=request.headers mark=request.proto`)
+	headers=request.headers mark=request.proto`
 
-var traefik = described(`
+const traefik = `
 	time=StartUTC|StartLocal|time client=ClientHost|ClientAddr method=RequestMethod host=RequestHost|RequestAddr path=RequestPath
-	status=DownstreamStatus|OriginStatus prefix=request_ http`)
+	status=DownstreamStatus|OriginStatus prefix=request_ http`
 
-var envoyObject = described(`
+const envoyNames = `
 	time=start_time|@timestamp|timestamp
 	client=downstream_remote_address|downstream_remote_address_without_port|downstream_direct_remote_address|x-forwarded-for|x_forwarded_for
 	method=method|:method host=:authority|authority|host path=x-envoy-original-path|x-envoy-origin-path|path|:path status=response_code
 	header:User-Agent=user-agent|user_agent header:Referer=referer|referrer header:X-Forwarded-For=x-forwarded-for|x_forwarded_for
-	header:X-Request-Id=x-request-id|request_id|x_request_id mark=response_flags|upstream_cluster|upstream_host|route_name|response_code_details`)
+	header:X-Request-Id=x-request-id|request_id|x_request_id mark=response_flags|upstream_cluster|upstream_host|route_name|response_code_details`
 
-var cloudflare = described(`
+const cloudflare = `
 	time=EdgeStartTimestamp|EdgeEndTimestamp client=ClientIP method=ClientRequestMethod host=ClientRequestHost path=ClientRequestURI|ClientRequestPath
-	status=EdgeResponseStatus header:User-Agent=ClientRequestUserAgent header:Referer=ClientRequestReferer headers=RequestHeaders`)
+	status=EdgeResponseStatus header:User-Agent=ClientRequestUserAgent header:Referer=ClientRequestReferer headers=RequestHeaders`
 
-var fastly = described(`
+const fastly = `
 	time=timestamp|time_start|start_time|time client=client_ip request=request method=request_method|method host=host|request_host path=url|request_url
 	status=response_status|status header:User-Agent=request_user_agent|user_agent header:Referer=request_referer|referer
-	mark=fastly_is_edge|fastly_server|fastly_pop|fastly_is_shield|response_state`)
+	mark=fastly_is_edge|fastly_server|fastly_pop|fastly_is_shield|response_state`
 
 // azureGateway is the log of Azure Application Gateway, in a storage account or in a table of Log Analytics.
-var azureGateway = described(`
+const azureGateway = `
 	time=timeStamp|TimeGenerated|time|timestamp client=properties.clientIP|properties.clientIp|ClientIp|ClientIP method=properties.httpMethod|HttpMethod
 	host=properties.originalHost|properties.host|OriginalHost|Host
 	path=properties.originalRequestUriWithArgs|properties.requestUri|OriginalRequestUriWithArgs|RequestUri query=properties.requestQuery|RequestQuery
-	status=properties.httpStatus|HttpStatus header:User-Agent=properties.userAgent|UserAgent mark=properties.httpStatus|HttpStatus http`)
+	status=properties.httpStatus|HttpStatus header:User-Agent=properties.userAgent|UserAgent mark=properties.httpStatus|HttpStatus http`
 
-var awsWAF = described(`
+const awsWAF = `
 	time=timestamp client=httpRequest.clientIp method=httpRequest.httpMethod path=httpRequest.uri query=httpRequest.args status=responseCodeSent
-	headers=httpRequest.headers mark=webaclId|terminatingRuleId`)
+	headers=httpRequest.headers mark=webaclId|terminatingRuleId`
 
-var vercel = described(`
+const vercel = `
 	time=proxy.timestamp|timestamp client=proxy.clientIp method=proxy.method host=proxy.host|host path=proxy.path status=proxy.statusCode|statusCode
-	header:User-Agent=proxy.userAgent header:Referer=proxy.referer mark=proxy.clientIp`)
+	header:User-Agent=proxy.userAgent header:Referer=proxy.referer mark=proxy.clientIp`
 
-var heroku = described(`
-	client=fwd method=method host=host path=path status=status mark=dyno logfmt`)
+const heroku = `
+	client=fwd method=method host=host path=path status=status mark=dyno logfmt`
 
-// node is the access log of edge itself, as text or JSON.
-var node = described(`
-	time=time client=client method=method host=host path=uri status=status mark=verdict|msg is=msg|request logfmt`)
+// edge is the access log of edge itself, as text or JSON.
+const edge = `
+	time=time client=client method=method host=host path=uri status=status mark=verdict|msg is=msg|request logfmt`
 
-// object has the names that most others use: nginx's variables, the Elastic Common Schema,
+// commonNames are the names that most others use: nginx's variables, the Elastic Common Schema,
 // Google's and Azure's load balancers, W3C's fields, and common custom names.
-var object = described(`
+const commonNames = `
 	time=time_iso8601|@timestamp|timestamp|time_local|msec|time|ts|datetime|date_time|start_time|time_start|requestTime|logged_at|started_at|
 		timeStamp|TimeGenerated|reqTimeSec|timestamp(ms)|date
 	client=client_ip|clientIp|clientIP|ClientIP|client_address|client_addr|clientAddr|remote_addr|remoteAddr|remote_ip|remoteIp|remote_address|
@@ -72,32 +70,4 @@ var object = described(`
 	attack=attack
 	header:User-Agent=http_user_agent|user_agent|userAgent|useragent|user-agent|agent|UA|cs(User-Agent)|httpRequest.userAgent|
 		user_agent.original|properties.userAgent
-	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers http`)
-
-// described parses names from text such as time=ts client=ip|addr, the preferred name first. A line that ends
-// with | continues on the next.
-func described(text string) (n names) {
-	for pair := range strings.FieldsSeq(strings.ReplaceAll(text, "|\n\t\t", "|")) {
-		key, value, _ := strings.Cut(pair, "=")
-		list := strings.Split(value, "|")
-		switch key {
-		case "headers":
-			n.headers = value
-		case "prefix":
-			n.prefix = value
-		case "mark":
-			n.mark = list
-		case "is":
-			n.is = [2]string(list)
-		case "http":
-			n.http = true
-		case "logfmt":
-			n.logfmt = true
-		default:
-			if err := n.set(key, list); err != nil {
-				panic(err) // built-in names are valid
-			}
-		}
-	}
-	return n
-}
+	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers http`

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -42,6 +43,31 @@ var columnsWanted = map[string]field{
 	"cs-uri-stem": {kind: target}, "cs-uri": {kind: target}, "cs-uri-path": {kind: target}, "uri": {kind: target},
 	"cs-uri-query": {kind: query}, "sc-status": {kind: status}, "status_code": {kind: status},
 	"user_agent": {kind: header, header: "User-Agent"}, "referrer": {kind: header, header: "Referer"}, "cs(referrer)": {kind: header, header: "Referer"},
+}
+
+// renamed returns the format with another column for the client, other columns, or both.
+func (c *columns) renamed(format string, change map[string]string) (layout, error) {
+	next := *c
+	for key := range change {
+		if key != "client" && key != "fields" {
+			return nil, fmt.Errorf("accesslog: for %s, only client and fields can be named", format)
+		}
+	}
+	next.client = change["client"]
+	fields, given := change["fields"]
+	if !given {
+		next.setFields(strings.Fields(c.usual))
+		return &next, nil
+	}
+	next.bare = false
+	next.setFields(strings.Fields(strings.TrimPrefix(fields, "#Fields:")))
+	switch {
+	case next.has&(1<<client) == 0:
+		return nil, fmt.Errorf("accesslog: no field of %q names the client: call it c-ip", fields)
+	case !next.complete():
+		return nil, fmt.Errorf("accesslog: no field of %q has the time: call them date and time", fields)
+	}
+	return &next, nil
 }
 
 // direct returns the layout of the lines that follow s, a line that begins with #. This is c if s changes nothing.
