@@ -321,21 +321,11 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 		return nil, s, false
 	}
 	s = s[1:]
-	for at := 0; ; at++ {
-		i := bytes.IndexByte(s[at:], '"')
-		if i < 0 {
-			return nil, s, false
-		}
-		at += i
-		rest = s[at+1:]
-		follows := bytes.HasPrefix(rest, p.until)
-		if len(p.until) == 0 {
-			follows = len(rest) == 0 || rest[0] == ' '
-		}
-		if follows && !escaped(s[:at]) {
-			return s[:at], rest[len(p.until):], true
-		}
+	i := closingQuote(s, p.until)
+	if i < 0 {
+		return nil, s, false
 	}
+	return s[:i], s[i+1+len(p.until):], true
 }
 
 // allows reports whether text is an allowed value of p.

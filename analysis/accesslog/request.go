@@ -1,10 +1,6 @@
 package accesslog
 
-import (
-	"bytes"
-	"unicode/utf16"
-	"unicode/utf8"
-)
+import "bytes"
 
 // request parses a request line, or as much of an invalid one as possible.
 func (r *record) request(s []byte) {
@@ -81,34 +77,4 @@ func (r *record) code(s []byte) {
 	if n, ok := number(s); ok && n < 1000 {
 		r.status = n
 	}
-}
-
-// unicode appends the character encoded by s, the text after \u, to r.plain. It returns the
-// number of bytes of s that it consumed, or 0 if s is invalid.
-func (r *record) unicode(s []byte) int {
-	c, ok := hex4(s)
-	if !ok {
-		return 0
-	}
-	n := 4
-	if utf16.IsSurrogate(c) {
-		second, ok := rune(0), false
-		if len(s) >= 10 && s[4] == '\\' && s[5] == 'u' {
-			second, ok = hex4(s[6:])
-		}
-		if c = utf16.DecodeRune(c, second); ok && c != utf8.RuneError {
-			n = 10
-		}
-	}
-	r.plain = utf8.AppendRune(r.plain, c)
-	return n
-}
-
-func hex4(s []byte) (c rune, ok bool) {
-	hi, ok := hexPair(s)
-	if !ok {
-		return 0, false
-	}
-	lo, ok := hexPair(s[2:])
-	return rune(hi)<<8 | rune(lo), ok
 }

@@ -2,8 +2,10 @@ package accesslog
 
 import (
 	"bytes"
-	"encoding/hex"
+	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 var (
@@ -40,16 +42,29 @@ func cutQuoted(s []byte) (text, rest []byte, ok bool) {
 		return nil, s, false
 	}
 	s = s[1:]
-	for i := 0; ; i++ {
-		j := bytes.IndexByte(s[i:], '"')
-		if j < 0 {
-			return s, nil, true
-		}
-		i += j
-		if i+1 < len(s) && s[i+1] != ' ' || escaped(s[:i]) {
-			continue
-		}
+	if i := closingQuote(s, nil); i >= 0 {
 		return s[:i], s[i+1:], true
+	}
+	return s, nil, true
+}
+
+// closingQuote returns the index of the first quote in s that is not escaped and is followed by until or, if that is
+// empty, by a space or the end of s. It returns -1 if there is no such quote.
+func closingQuote(s, until []byte) int {
+	for at := 0; ; at++ {
+		i := bytes.IndexByte(s[at:], '"')
+		if i < 0 {
+			return -1
+		}
+		at += i
+		rest := s[at+1:]
+		follows := bytes.HasPrefix(rest, until)
+		if len(until) == 0 {
+			follows = len(rest) == 0 || rest[0] == ' '
+		}
+		if follows && !escaped(s[:at]) {
+			return at
+		}
 	}
 }
 
@@ -70,90 +85,96 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
+// replaced returns s in which each mark, and what belongs to it, is replaced by what replace appends to r.plain. replace
+// gets the text from the mark on, and returns how many bytes of it it has replaced.
+func (r *record) replaced(s []byte, mark byte, replace func(r *record, s []byte) int) []byte {
+	i := bytes.IndexByte(s, mark)
+	if i < 0 {
+		return s
+	}
+	from := len(r.plain)
+	for ; i >= 0; i = bytes.IndexByte(s, mark) {
+		r.plain = append(r.plain, s[:i]...)
+		s = s[i:]
+		s = s[replace(r, s):]
+	}
+	r.plain = append(r.plain, s...)
+	return r.plain[from:]
+}
+
+// unescape decodes the escapes of servers' logs, such as \xHH and \".
+func (r *record) unescape(s []byte) []byte { return r.replaced(s, '\\', (*record).escape) }
+
 // escapes are the characters that may follow a backslash; meant are the characters they stand for.
 const (
 	escapes = "ntrbfv\"\\/'"
 	meant   = "\n\t\r\b\f\v\"\\/'"
 )
 
-// unescape decodes the escapes of servers' logs, such as \xHH and \".
-func (r *record) unescape(s []byte) []byte {
-	i := bytes.IndexByte(s, '\\')
-	if i < 0 {
-		return s
+// escape decodes the escape at the beginning of s, as replaced wants it. It leaves an unknown one as it is.
+func (r *record) escape(s []byte) int {
+	if len(s) == 1 {
+		r.plain = append(r.plain, '\\')
+		return 1
 	}
-	from := len(r.plain)
-	r.plain = append(r.plain, s[:i]...)
-	for ; i < len(s); i++ {
-		c := s[i]
-		if c != '\\' || i+1 == len(s) {
-			r.plain = append(r.plain, c)
-			continue
+	if at := strings.IndexByte(escapes, s[1]); at >= 0 {
+		r.plain = append(r.plain, meant[at])
+		return 2
+	}
+	switch s[1] {
+	case 'x':
+		if c, ok := hexadecimal(s[2:], 2); ok {
+			r.plain = append(r.plain, byte(c))
+			return 4
 		}
-		i++
-		c = s[i]
-		at := strings.IndexByte(escapes, c)
-		pair, hexadecimal := hexPair(s[i+1:])
-		switch {
-		case at >= 0:
-			r.plain = append(r.plain, meant[at])
-		case c == 'x' && hexadecimal:
-			r.plain = append(r.plain, pair)
-			i += 2
-		default:
-			n := 0
-			if c == 'u' {
-				n = r.unicode(s[i+1:])
+	case 'u':
+		if c, ok := hexadecimal(s[2:], 4); ok {
+			n := 6
+			if utf16.IsSurrogate(c) {
+				var second rune
+				if after, ok := bytes.CutPrefix(s[n:], []byte(`\u`)); ok {
+					second, _ = hexadecimal(after, 4)
+				}
+				if c = utf16.DecodeRune(c, second); c != utf8.RuneError {
+					n = 12
+				}
 			}
-			if n == 0 {
-				r.plain = append(r.plain, '\\', c)
-			}
-			i += n
+			r.plain = utf8.AppendRune(r.plain, c)
+			return n
 		}
 	}
-	return r.plain[from:]
+	r.plain = append(r.plain, '\\', s[1])
+	return 2
 }
 
-// hexPair decodes the two hexadecimal digits at the beginning of s.
-func hexPair(s []byte) (b byte, ok bool) {
-	if len(s) < 2 {
+// hexadecimal decodes the hexadecimal digits at the beginning of s; there must be n.
+func hexadecimal(s []byte, n int) (c rune, ok bool) {
+	if len(s) < n {
 		return 0, false
 	}
-	var to [1]byte
-	_, err := hex.Decode(to[:], s[:2])
-	return to[0], err == nil
+	v, err := strconv.ParseUint(string(s[:n]), 16, 64)
+	return rune(v), err == nil
 }
 
 // unpercent decodes percent-encoding.
 func (r *record) unpercent(s []byte) []byte {
-	if bytes.IndexByte(s, '%') < 0 {
-		return s
-	}
-	from := len(r.plain)
-	for i := 0; i < len(s); i++ {
-		if pair, ok := hexPair(s[i+1:]); ok && s[i] == '%' {
-			r.plain = append(r.plain, pair)
-			i += 2
-			continue
+	return r.replaced(s, '%', func(r *record, s []byte) int {
+		c, ok := hexadecimal(s[1:], 2)
+		if !ok {
+			r.plain = append(r.plain, '%')
+			return 1
 		}
-		r.plain = append(r.plain, s[i])
-	}
-	return r.plain[from:]
+		r.plain = append(r.plain, byte(c))
+		return 3
+	})
 }
 
 // unplus replaces + by a space: IIS writes spaces as +.
 func (r *record) unplus(s []byte) []byte {
-	if bytes.IndexByte(s, '+') < 0 {
-		return s
-	}
-	from := len(r.plain)
-	for _, c := range s {
-		if c == '+' {
-			c = ' '
-		}
-		r.plain = append(r.plain, c)
-	}
-	return r.plain[from:]
+	return r.replaced(s, '+', func(r *record, _ []byte) int {
+		r.plain = append(r.plain, ' ')
+		return 1
+	})
 }
 
 // withoutPort returns the address of address:port and [address]:port. It returns other text
