@@ -9,31 +9,32 @@ type look struct {
 	sizes                 []uint64 // bytes of the body of each path, for logs
 }
 
-// newLook returns a look. The size of a body depends only on its path.
-func newLook(hosts, methods, paths []string, status int) look {
-	sizes := make([]uint64, len(paths))
-	for i, p := range paths {
-		sizes[i] = 200 + hash(p)%40_000
+// sized returns k with sizes, which depend only on the paths.
+func (k look) sized() look {
+	k.sizes = make([]uint64, len(k.paths))
+	for i, p := range k.paths {
+		k.sizes[i] = 200 + hash(p)%40_000
 	}
-	return look{hosts, methods, paths, status, sizes}
+	return k
 }
 
-// A choice is the look of one request, as indexes into the lists of its look and component.
-type choice struct{ host, method, path, agent int }
-
-// choose chooses the look of the lane's next request.
-func (l *lane) choose() (k *look, c choice) {
-	k = &l.of.looks[l.head.look]
+// request sets r to the lane's next request, and returns the size of the answer's body.
+func (l *lane) request(r *Request) (size uint64) {
+	r.Time, r.Client, r.Component = l.time, l.of.First+l.head.client, l.index
+	k := &l.of.looks[l.head.look]
+	var path, method, host, agent int
 	if len(k.paths)+len(k.methods)+len(k.hosts) > 3 {
 		random := l.random.next()
-		c.path, random = split(random, len(k.paths))
-		c.method, random = split(random, len(k.methods))
-		c.host, _ = split(random, len(k.hosts))
+		path, random = split(random, len(k.paths))
+		method, random = split(random, len(k.methods))
+		host, _ = split(random, len(k.hosts))
 	}
 	if n := len(l.of.agents); n > 1 {
-		c.agent, _ = split(scramble(l.of.block.key^l.head.client), n)
+		agent, _ = split(scramble(l.of.block.key^l.head.client), n)
 	}
-	return k, c
+	r.Method, r.Host, r.Path, r.Status = k.methods[method], k.hosts[host], k.paths[path], k.status
+	r.Agent = l.of.agents[agent]
+	return k.sizes[path]
 }
 
 // split returns a number in [0, n), and the remaining random bits.

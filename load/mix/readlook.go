@@ -80,10 +80,11 @@ func (r *reader) completeLooks(d *draft) {
 	if d.request.status == 0 {
 		d.request.status = max(d.kind.request.status, 200)
 	}
-	d.looks = []look{newLook(d.request.hosts, d.request.methods, d.request.paths, d.request.status)}
+	d.looks = []look{d.request.sized()}
 	if d.kind.name == pages {
 		or(&d.assets, anyAsset)
-		d.looks = append(d.looks, newLook(d.request.hosts, anyMethod, d.assets, d.request.status))
+		d.request.methods, d.request.paths = anyMethod, d.assets
+		d.looks = append(d.looks, d.request.sized())
 	} else if d.assetsAt != nil {
 		r.Fail(d.assetsAt, "leave assets out", "only pages have assets")
 	}

@@ -128,9 +128,6 @@ func (s *Source) Next(r *Request) bool {
 	if l == nil {
 		return false
 	}
-	r.Time, r.Client, r.Component = l.time, l.of.First+l.head.client, l.index
-	k, c := l.choose()
-	r.Method, r.Host, r.Path, r.Status = k.methods[c.method], k.hosts[c.host], k.paths[c.path], k.status
-	r.Agent = l.of.agents[c.agent]
+	l.request(r)
 	return true
 }

@@ -87,6 +87,8 @@ func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
 
 // An encoder appends lines to a buffer.
 type encoder struct {
+	request Request
+
 	second int64  // time of stamp since the epoch
 	stamp  []byte // the second in its written form
 
@@ -106,14 +108,6 @@ func (e *encoder) time(b []byte, t int64, layout string) []byte {
 		}
 	}
 	return append(b, e.stamp...)
-}
-
-// appendMicros appends the fraction of t's second.
-func appendMicros(b []byte, t int64) []byte {
-	point := len(b)
-	b = strconv.AppendInt(b, 1e6+t%1e6, 10) // with a leading 1
-	b[point] = '.'
-	return b
 }
 
 // number returns the number of a client in a trace.
@@ -138,43 +132,47 @@ func (e *encoder) trace(b []byte, l *lane) []byte {
 }
 
 func (e *encoder) combined(b []byte, l *lane) []byte {
-	k, c := l.choose()
+	r := &e.request
+	size := l.request(r)
 	b = l.of.block.addr(l.head.client).AppendTo(b)
 	b = append(b, " - - "...)
-	b = e.time(b, l.time, "[02/Jan/2006:15:04:05 -0700]")
+	b = e.time(b, r.Time, "[02/Jan/2006:15:04:05 -0700]")
 	b = append(b, ` "`...)
-	b = append(b, k.methods[c.method]...)
+	b = append(b, r.Method...)
 	b = append(b, ' ')
-	b = append(b, k.paths[c.path]...)
+	b = append(b, r.Path...)
 	b = append(b, ` HTTP/1.1" `...)
-	b = strconv.AppendInt(b, int64(k.status), 10)
+	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, ' ')
-	b = strconv.AppendUint(b, k.sizes[c.path], 10)
+	b = strconv.AppendUint(b, size, 10)
 	b = append(b, ` "-" "`...)
-	b = append(b, l.of.agents[c.agent]...)
+	b = append(b, r.Agent...)
 	return append(b, "\"\n"...)
 }
 
 // json appends l's request. It need not escape anything: strings of a mix have no quotes, backslashes or control
 // characters.
 func (e *encoder) json(b []byte, l *lane) []byte {
-	k, c := l.choose()
+	r := &e.request
+	size := l.request(r)
 	b = append(b, `{"time":"`...)
-	b = e.time(b, l.time, "2006-01-02T15:04:05")
-	b = appendMicros(b, l.time)
+	b = e.time(b, r.Time, "2006-01-02T15:04:05")
+	point := len(b)
+	b = strconv.AppendInt(b, 1e6+r.Time%1e6, 10) // the fraction, with a leading 1
+	b[point] = '.'
 	b = append(b, `Z","remote_addr":"`...)
 	b = l.of.block.addr(l.head.client).AppendTo(b)
 	b = append(b, `","request_method":"`...)
-	b = append(b, k.methods[c.method]...)
+	b = append(b, r.Method...)
 	b = append(b, `","host":"`...)
-	b = append(b, k.hosts[c.host]...)
+	b = append(b, r.Host...)
 	b = append(b, `","request_uri":"`...)
-	b = append(b, k.paths[c.path]...)
+	b = append(b, r.Path...)
 	b = append(b, `","status":`...)
-	b = strconv.AppendInt(b, int64(k.status), 10)
+	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, `,"body_bytes_sent":`...)
-	b = strconv.AppendUint(b, k.sizes[c.path], 10)
+	b = strconv.AppendUint(b, size, 10)
 	b = append(b, `,"http_user_agent":"`...)
-	b = append(b, l.of.agents[c.agent]...)
+	b = append(b, r.Agent...)
 	return append(b, "\"}\n"...)
 }
