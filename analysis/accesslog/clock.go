@@ -43,12 +43,6 @@ func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
 	return (shown-c.clfOffset)*second + part, n + 6, true
 }
 
-// clfLocal is like clf, for times without a zone.
-func (c *clock) clfLocal(s []byte) (micros int64, n int, ok bool) {
-	shown, part, n, ok := c.clfShown(s)
-	return c.wall(shown)*second + part, n, ok
-}
-
 // clfShown parses the time without its zone, as seconds and a fraction in microseconds.
 func (c *clock) clfShown(s []byte) (seconds, part int64, n int, ok bool) {
 	if len(s) < 20 || s[11] != ':' {

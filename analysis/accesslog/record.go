@@ -85,18 +85,17 @@ func missing(value []byte) bool { return len(value) == 0 || len(value) == 1 && v
 
 // append appends r except its time to b, encoded for restore.
 func (r *record) append(b []byte) []byte {
-	b = appendText(b, r.client)
 	var address netip.Addr
 	if r.need&Addr != 0 {
 		address = addressOf(r.client)
 	}
 	var buffer [64]byte
 	binaryAddress, _ := address.AppendBinary(buffer[:0]) // never fails
-	b = appendText(b, binaryAddress)
-	b = appendText(b, r.needed(Method, r.method))
-	b = appendText(b, r.needed(Host, r.host))
-	b = appendText(b, r.needed(Path, r.path))
-	b = appendText(b, r.needed(Path, r.query))
+	for _, text := range [...][]byte{
+		r.client, binaryAddress, r.needed(Method, r.method), r.needed(Host, r.host), r.needed(Path, r.path), r.needed(Path, r.query),
+	} {
+		b = appendText(b, text)
+	}
 	status := 0
 	if r.need&Status != 0 {
 		status = r.status
@@ -107,8 +106,7 @@ func (r *record) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(status))
 	b = binary.AppendUvarint(b, uint64(len(r.header)))
 	for _, h := range r.header {
-		b = binary.AppendUvarint(b, uint64(len(h.name)))
-		b = append(b, h.name...)
+		b = appendText(b, h.name)
 		b = appendText(b, h.value)
 	}
 	return b
@@ -125,7 +123,7 @@ func (r *record) needed(f Fields, text []byte) []byte {
 	return text
 }
 
-func appendText(b, text []byte) []byte {
+func appendText[T string | []byte](b []byte, text T) []byte {
 	if len(text) < 0x80 {
 		b = append(b, byte(len(text)))
 	} else {
@@ -137,13 +135,11 @@ func appendText(b, text []byte) []byte {
 // restore decodes s, which append encoded, into e. It does not change e.Time.
 func (e *Entry) restore(s string) {
 	*e = Entry{Time: e.Time, Header: e.Header[:0]}
-	e.Client, s = cutText(s)
-	address, s := cutText(s)
+	var address string
+	for _, text := range [...]*string{&e.Client, &address, &e.Method, &e.Host, &e.Path, &e.Query} {
+		*text, s = cutText(s)
+	}
 	_ = e.Addr.UnmarshalBinary([]byte(address)) // never fails
-	e.Method, s = cutText(s)
-	e.Host, s = cutText(s)
-	e.Path, s = cutText(s)
-	e.Query, s = cutText(s)
 	status, s := cutNumber(s)
 	e.Status, e.Attack = int(status&^attackBit), status&attackBit != 0
 	n, s := cutNumber(s)

@@ -16,6 +16,9 @@ type member struct {
 	shape *shape
 }
 
+// unwanted is a member that a shape does not select.
+var unwanted = member{slot: -1, shape: new(shape)}
+
 // want assigns the member path to slot. If path has dots, it also means a member of nested
 // objects.
 func (s *shape) want(path string, slot int) {
@@ -31,7 +34,7 @@ func (s *shape) want(path string, slot int) {
 // inner returns the shape of the member name, an object.
 func (s *shape) inner(name string) *shape {
 	m := s.member(name)
-	if m.shape == nil {
+	if m.shape == unwanted.shape {
 		m.shape = &shape{members: map[string]*member{}}
 	}
 	return m.shape
@@ -40,7 +43,7 @@ func (s *shape) inner(name string) *shape {
 func (s *shape) member(name string) *member {
 	m := s.members[name]
 	if m == nil {
-		m = &member{slot: -1}
+		m = new(unwanted)
 		s.members[name] = m
 	}
 	return m
@@ -96,22 +99,18 @@ func (p *scanner) object(want *shape, slots []value, depth int) bool {
 		if p.space(); !ok || !p.accept(':') {
 			return false
 		}
-		var m *member
-		if want != nil {
-			m = want.members[string(name)]
+		m := want.members[string(name)]
+		if m == nil {
+			m = &unwanted
 		}
-		var inner *shape
-		if m != nil {
-			inner = m.shape
-		}
-		v, ok := p.value(inner, slots, depth)
+		v, ok := p.value(m.shape, slots, depth)
 		if !ok {
 			return false
 		}
-		if m != nil && m.slot >= 0 {
+		if m.slot >= 0 {
 			slots[m.slot] = v
 		}
-		if want != nil && want.collect != nil {
+		if want.collect != nil {
 			want.collect(p.r, name, v)
 		}
 		if p.space(); p.accept(',') {
@@ -141,7 +140,7 @@ func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool
 }
 
 // pair is the shape of a header field in an array of header fields.
-var pair = &shape{members: map[string]*member{"name": {slot: 0}, "value": {slot: 1}}}
+var pair = &shape{members: map[string]*member{"name": {0, unwanted.shape}, "value": {1, unwanted.shape}}}
 
 // array parses an array after its opening bracket, and returns its first element. If want
 // collects members, array calls want.collect for each element that is an object with a name
@@ -150,9 +149,8 @@ func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 	if depth > maxDepth {
 		return value{}, false
 	}
-	var inner *shape
-	var slots []value
-	if want != nil && want.collect != nil {
+	inner, slots := unwanted.shape, []value(nil)
+	if want.collect != nil {
 		inner, slots = pair, p.r.pair[:]
 	}
 	p.space()
@@ -165,7 +163,7 @@ func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 		if !ok {
 			return value{}, false
 		}
-		if inner != nil && slots[0].present() {
+		if inner == pair && slots[0].present() {
 			want.collect(p.r, slots[0].text, slots[1])
 		}
 		if n == 0 {
