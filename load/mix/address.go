@@ -50,9 +50,7 @@ func (b *block) addr(client uint64) netip.Addr {
 func within(p netip.Prefix, i, random uint64) netip.Addr {
 	if p.Addr().Is4() {
 		a := p.Addr().As4()
-		var out [4]byte
-		binary.BigEndian.PutUint32(out[:], binary.BigEndian.Uint32(a[:])|uint32(i))
-		return netip.AddrFrom4(out)
+		return addr4(binary.BigEndian.Uint32(a[:]) | uint32(i))
 	}
 	out := p.Addr().As16()
 	binary.BigEndian.PutUint64(out[:8], binary.BigEndian.Uint64(out[:8])|i)
@@ -79,6 +77,14 @@ var (
 	pool4 = netip.MustParsePrefix("10.0.0.0/8")
 	pool6 = netip.MustParsePrefix("2001:db8::/32")
 )
+
+// anywhere returns the space in which networks of this prefix length are drawn: v4 or, above 32, v6.
+func anywhere(prefix int, v4, v6 netip.Prefix) []netip.Prefix {
+	if prefix > 32 {
+		return []netip.Prefix{v6}
+	}
+	return []netip.Prefix{v4}
+}
 
 // A pool hands out networks that do not overlap.
 type pool struct{ taken []netip.Prefix }

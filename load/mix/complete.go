@@ -153,10 +153,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 func (r *reader) completeSpread(d *draft) {
 	prefix := d.params.prefix
 	if d.networks == nil {
-		d.networks = []netip.Prefix{pool4}
-		if prefix > 32 {
-			d.networks[0] = pool6
-		}
+		d.networks = anywhere(prefix, pool4, pool6)
 	}
 	for _, p := range d.networks {
 		switch {

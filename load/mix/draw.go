@@ -143,17 +143,14 @@ func (m *Mix) Over(start time.Time, clients []netip.Addr) (*Mix, error) {
 			continue
 		}
 		if k := c.block.spread; k != nil {
-			b := &block{networks: c.block.networks, key: c.block.key, spread: k, anywhere: c.block.anywhere}
+			b := *c.block
 			if b.anywhere {
-				b.networks = []netip.Prefix{public4}
-				if k.prefix > 32 {
-					b.networks[0] = public6
-				}
+				b.networks = anywhere(k.prefix, public4, public6)
 			}
-			if err := d.draw(b, stream(scramble(m.Seed)^b.key)); err != nil {
+			if err := d.draw(&b, stream(scramble(m.Seed)^b.key)); err != nil {
 				return nil, fmt.Errorf("mix: %s: %w", c.Name, err)
 			}
-			c.block = b
+			c.block = &b
 		}
 		over.components = append(over.components, c)
 	}
