@@ -168,7 +168,7 @@ func nodeMetrics(t *testing.T) string {
 		t.Fatal(err)
 	}
 	node := harness.Start(t, exec.Command(edge, "node", "--rules=rules", "--origin=http://127.0.0.1:1", "--secret=0123456789abcdef", "--shard=127.0.0.1:1",
-		"--gossip-listen=127.0.0.1:0", "--secret=sixteen bytes or more", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen="))
+		"--gossip-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--admin-listen="))
 	_, page := get(t, http.DefaultClient, "http://"+node.Wait(node.Stderr, `node started.* metrics=(\S+)`)[1]+"/metrics")
 	return page
 }
