@@ -37,6 +37,7 @@ type files struct {
 
 	mu    sync.Mutex // held while loading
 	stamp string     // of the files loaded last, whether in force or not
+	wrong error      // of the last reload
 	named []string   // files that the rules files name
 }
 
@@ -164,10 +165,21 @@ func (f *files) loadRules() (*rule.Set, error) {
 	}
 }
 
-// reload loads the files again. Files with an error leave the previous state unchanged.
-func (f *files) reload() error {
+// problem describes the error of the last reload; it is empty if there was none.
+func (f *files) problem() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.wrong == nil {
+		return ""
+	}
+	return fmt.Sprintf("files could not be reloaded, so their previous versions stay in force: %v", SingleErrors(f.wrong)[0])
+}
+
+// reload loads the files again. Files with an error leave the previous state unchanged.
+func (f *files) reload() (err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.wrong = err }()
 	rules, err := f.loadRules()
 	keys, keysErr := f.loadKeys()
 	if keysErr == nil && f.o.Gossip.KeyFile != "" {

@@ -108,6 +108,10 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 			if n := len(p.Rules().Rules()); n != tt.rules {
 				t.Errorf("%s: %d rules are in force, want %d", tt.name, n, tt.rules)
 			}
+			problems := p.Operator().Status().Problems
+			if failed := strings.Contains(tt.log, "cannot reload"); failed != strings.Contains(fmt.Sprint(problems), "files could not be reloaded") {
+				t.Errorf("%s: problems %q", tt.name, problems)
+			}
 			var log strings.Builder
 			for line := range strings.Lines(p.log.take()) {
 				before, _, cut := strings.Cut(line, " err=")

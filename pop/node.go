@@ -325,6 +325,9 @@ func (n *Node) readiness() (detail []string, err error) {
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
 		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys))
 	}
+	if text := n.files.problem(); text != "" {
+		detail = append(detail, text)
+	}
 	return append(detail, n.notices.details()...), nil
 }
 

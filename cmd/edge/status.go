@@ -33,7 +33,7 @@ shards, and how many mitigations are active. The exit status is 0 if all is well
 node is not ready, does not answer, reports a problem, or sees a shard down or out of the ring.
 Active mitigations are not a problem.`,
 		Example: `  edge status
-  edge status --node 127.0.0.1:9181 --json`,
+  edge status --node 127.0.0.1:9191 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := o.status()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
@@ -101,10 +102,13 @@ func TestDiscovery(t *testing.T) {
 					return nil
 				})
 				o.Peers = g.Peers
-				g.watch = New(o)
-				g.watch.Discover("10.0.0.1:7946", 11211)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
+				server, pipe := shard.New(shard.Options{}), shard.NewPipe()
+				go server.Serve(ctx, pipe)
+				o.Client.Dial, o.Own = pipe.Dial, pipe.Dial
+				g.watch = New(o)
+				g.watch.Discover("10.0.0.1:7946", 11211)
 				go g.watch.Run(ctx)
 				time.Sleep(time.Second)
 				tt.do(g)

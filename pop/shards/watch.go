@@ -27,8 +27,12 @@ const (
 	// voteInterval is how often the votes are counted.
 	voteInterval = 250 * time.Millisecond
 
-	// failures is how often a node probes a shard that another node votes against: as many failures as open a
-	// breaker by default.
+	// idleVotes is how many countings of the votes are between two probes of a shard that is not down: it may be
+	// idle, and operators ask whether it is up.
+	idleVotes = 20
+
+	// failures is how often a node probes a shard that is not down, until one succeeds: as many failures as open
+	// a breaker by default.
 	failures = 3
 
 	// MaxVotes is the maximum number of shards that a node votes against.
@@ -105,7 +109,7 @@ func (w *Watch) Run(ctx context.Context) {
 	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
-	if w.o.Peers != nil || len(w.o.Addrs) > 1 {
+	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
 		wg.Go(func() { w.runVotes(ctx) })
 	}
 	if len(w.o.Addrs) > 1 {
@@ -236,7 +240,7 @@ func (w *Watch) runFollow(ctx context.Context) {
 func (w *Watch) runVotes(ctx context.Context) {
 	tick := time.NewTicker(voteInterval)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -244,7 +248,7 @@ func (w *Watch) runVotes(ctx context.Context) {
 		}
 		now := w.o.Now()
 		all := w.o.Votes(now)
-		w.probe(all)
+		w.probe(all, n%idleVotes == 0)
 		all = append(all, w.Against())
 		w.mu.Lock()
 		w.votes.Count(all, now)
@@ -254,8 +258,8 @@ func (w *Watch) runVotes(ctx context.Context) {
 }
 
 // probe probes the shards that only other nodes vote against, which this node may not have used, and those that
-// are down, to notice when they are back.
-func (w *Watch) probe(others [][]uint64) {
+// are down, to notice when they are back; with idle, all shards.
+func (w *Watch) probe(others [][]uint64, idle bool) {
 	for _, s := range w.all() {
 		if s.Down() {
 			if s.Available() {
@@ -263,7 +267,7 @@ func (w *Watch) probe(others [][]uint64) {
 			}
 			continue
 		}
-		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
+		if !idle && !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
 			continue
 		}
 		for range failures {

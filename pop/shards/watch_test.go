@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop/count"
 )
 
@@ -37,6 +41,40 @@ func TestManyShardsDown(t *testing.T) {
 	if states := w.States(); !states[0].Down || !states[0].InRing {
 		t.Errorf("a shard that is down and in the ring is shown as %+v", states[0])
 	}
+}
+
+// A node without requests notices within seconds that its only shard is down, and that it is back.
+func TestIdleShard(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		server := shard.New(shard.Options{})
+		var down atomic.Bool
+		o := options(func([]count.Shard, ...string) error { return nil })
+		o.Addrs = []string{"10.0.0.1:11211"}
+		o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
+			if down.Load() {
+				return nil, errors.New("connection refused")
+			}
+			near, far := net.Pipe()
+			go server.ServeConn(t.Context(), far)
+			return near, nil
+		}
+		w := New(o)
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.Run(ctx)
+		for _, is := range []bool{false, true, false} {
+			down.Store(is)
+			if is {
+				_ = w.Close() // a killed server closes its connections
+			}
+			time.Sleep(6 * time.Second)
+			synctest.Wait()
+			if got := w.States()[0].Down; got != is {
+				t.Errorf("down is %t six seconds after it became %t", got, is)
+			}
+		}
+		cancel()
+		_ = w.Close()
+	})
 }
 
 // Statuses are received and sent while the ring changes: gossip does not wait.
