@@ -38,8 +38,8 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 	return o, err
 }
 
-// An Enforcer determines what rules would have done to the requests of a log. It plays them through up to four
-// PoPs side by side, each a step closer to Options.PoP:
+// An Enforcer determines what rules would have done to the requests of a log. It replays them through up to
+// four simulated PoPs, each closer to Options.PoP:
 //
 //   - exact: a node that counts by an exact sliding log;
 //   - estimate: a node that estimates as real ones do, and knows everything immediately;

@@ -70,7 +70,7 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 }
 
 // cutContainer removes the prefix of container engines on Kubernetes: time, stream, and F for a
-// whole line. Of a line that was split, whose parts have P, nothing is left.
+// whole line. Parts of split lines, tagged P, are removed entirely.
 func cutContainer(s []byte) (rest []byte, ok bool) {
 	var t clock
 	_, n, ok := t.iso(s)

@@ -54,7 +54,7 @@ func Headers(bin []byte, yield func(name, value []byte)) {
 	}
 }
 
-// Actions are what the agent asks HAProxy to do for a stream: to set variables of its transaction.
+// Actions are the variables of a stream's transaction that the agent asks HAProxy to set.
 type Actions struct {
 	buf  []byte
 	from int // where the actions begin in buf

@@ -82,7 +82,7 @@ var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths
 // A draft is a rule before it is written.
 type draft struct {
 	id              string
-	from            []string // what it is made from, and where that is
+	from            []string // its sources, with their positions
 	notes           []string // differences in meaning
 	logs            []string // why the rule only logs; if empty, it blocks
 	match           match

@@ -33,19 +33,19 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options is the parsed command line.
 type options struct {
 	node   pop.Options
 	listen string
 }
 
-// nodeSettings are the settings of a node that the command has, as edge node spells them.
+// nodeSettings are the settings of edge node that edge-envoy accepts.
 var nodeSettings = []string{
 	"name", "rules", "metrics-listen", "admin-listen", "admin-tokens", "secret-file", "shard", "gossip-listen", "gossip-advertise", "gossip-key-file", "join", "max-nodes",
 	"ipv4-prefix", "ipv6-prefix", "drain-timeout", "tracked-keys", "mitigation-records", "log-clients",
 }
 
-// parse returns the options that args are, checked.
+// parse parses args and checks the result.
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{node: pop.Options{Embedded: true}}
 	flags := flag.NewFlagSet("edge-envoy", flag.ContinueOnError)
@@ -133,7 +133,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return errors.Join(err, node.Stop(drain))
 }
 
-// report writes err as people read it, each error in a line, with what to do about it in the next.
+// report prints each error on its own line, followed by its hint.
 func report(w io.Writer, err error) {
 	for _, err := range pop.SingleErrors(err) {
 		text, hint := err.Error(), ""
