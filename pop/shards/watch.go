@@ -27,9 +27,9 @@ const (
 	// voteInterval is how often the votes are counted.
 	voteInterval = 250 * time.Millisecond
 
-	// idleVotes is how many countings of the votes are between two probes of a shard that is not down: it may be
-	// idle, and operators ask whether it is up.
-	idleVotes = 20
+	// idleInterval is how often a shard that is not down is probed: it may be idle, and operators ask whether it
+	// is up.
+	idleInterval = 5 * time.Second
 
 	// failures is how often a node probes a shard that is not down, until one succeeds: as many failures as open
 	// a breaker by default.
@@ -109,8 +109,11 @@ func (w *Watch) Run(ctx context.Context) {
 	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
-	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
+	if w.o.Peers != nil || len(w.o.Addrs) > 1 {
 		wg.Go(func() { w.runVotes(ctx) })
+	}
+	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
+		wg.Go(func() { w.runIdle(ctx) })
 	}
 	if len(w.o.Addrs) > 1 {
 		wg.Go(func() { w.runDrains(ctx) })
@@ -240,7 +243,7 @@ func (w *Watch) runFollow(ctx context.Context) {
 func (w *Watch) runVotes(ctx context.Context) {
 	tick := time.NewTicker(voteInterval)
 	defer tick.Stop()
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -248,7 +251,7 @@ func (w *Watch) runVotes(ctx context.Context) {
 		}
 		now := w.o.Now()
 		all := w.o.Votes(now)
-		w.probe(all, n%idleVotes == 0)
+		w.probe(all)
 		all = append(all, w.Against())
 		w.mu.Lock()
 		w.votes.Count(all, now)
@@ -257,9 +260,26 @@ func (w *Watch) runVotes(ctx context.Context) {
 	}
 }
 
+// runIdle probes the shards that are not down, until ctx is done.
+func (w *Watch) runIdle(ctx context.Context) {
+	tick := time.NewTicker(idleInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, s := range w.all() {
+			for tries := 0; tries < failures && !s.Down() && s.Probe() != nil; tries++ {
+			}
+		}
+	}
+}
+
 // probe probes the shards that only other nodes vote against, which this node may not have used, and those that
-// are down, to notice when they are back; with idle, all shards.
-func (w *Watch) probe(others [][]uint64, idle bool) {
+// are down, to notice when they are back.
+func (w *Watch) probe(others [][]uint64) {
 	for _, s := range w.all() {
 		if s.Down() {
 			if s.Available() {
@@ -267,7 +287,7 @@ func (w *Watch) probe(others [][]uint64, idle bool) {
 			}
 			continue
 		}
-		if !idle && !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
+		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
 			continue
 		}
 		for range failures {
