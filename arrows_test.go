@@ -58,15 +58,16 @@ var arrows = map[string][]string{
 	"pop/operate":         {"counter", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/limit", "pop/peers", "pop/rule", "pop/rule/describe", "pop/shards"},
 	"pop/peers":           {"internal/lograte", "mitigation", "pop/admin", "pop/gossip"},
 	"pop/setting":         {},
-	"pop/shards":          {"counter/memcached", "pop/admin", "pop/count", "pop/gossip", "pop/vote"},
+	"pop/shards":          {"counter/memcached", "internal/tick", "pop/admin", "pop/count", "pop/gossip", "pop/vote"},
 	"pop/vote":            {},
 	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
-	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "mitigation", "pop/admin", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/operate", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/rulefile", "pop/setting", "pop/shards", "pop/spop"},
+	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/tick", "mitigation", "pop/admin", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/operate", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/rulefile", "pop/setting", "pop/shards", "pop/spop"},
 	"internal/bubble":     {},                               // for tests
 	"internal/golden":     {},                               // for tests
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests
 	"internal/trace":      {"analysis/accesslog"},           // for tests
 	"internal/lograte":    {},                               // for log lines that outsiders can cause
+	"internal/tick":       {},                               // for goroutines that do the same again and again
 	"internal/strictyaml": {"internal/prose"},               // for files of rules and of what belongs to them
 	"internal/prose":      {},                               // for the words of errors and descriptions
 	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/prose", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},

@@ -1,7 +1,6 @@
 package pop
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -19,20 +18,6 @@ const (
 	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.
 	clockFor = 5
 )
-
-// every calls do at each interval until ctx is done.
-func every(ctx context.Context, interval time.Duration, do func()) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			do()
-		}
-	}
-}
 
 // noteClock records whether the clock differs too much for the rules. offset is how far it is ahead of the peers'.
 // It must not be called concurrently.

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/rulefile"
@@ -34,10 +35,10 @@ type files struct {
 	setKeys  func([][]byte) error // of the gossip
 
 	certificate atomic.Pointer[tls.Certificate]
+	failed      atomic.Pointer[error] // of the last reload; nil if it succeeded
 
 	mu    sync.Mutex // held while loading
 	stamp string     // of the files loaded last, whether in force or not
-	wrong error      // of the last reload
 	named []string   // files that the rules files name
 }
 
@@ -165,21 +166,24 @@ func (f *files) loadRules() (*rule.Set, error) {
 	}
 }
 
-// problem describes the error of the last reload; it is empty if there was none.
+// problem describes why the last reload failed; it is empty if it succeeded. It does not wait for a reload.
 func (f *files) problem() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.wrong == nil {
+	err := f.failed.Load()
+	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("files could not be reloaded, so their previous versions stay in force: %v", SingleErrors(f.wrong)[0])
+	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %v", SingleErrors(*err)[0])
 }
 
 // reload loads the files again. Files with an error leave the previous state unchanged.
 func (f *files) reload() (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer func() { f.wrong = err }()
+	defer func() {
+		if f.failed.Store(nil); err != nil {
+			f.failed.Store(&err)
+		}
+	}()
 	rules, err := f.loadRules()
 	keys, keysErr := f.loadKeys()
 	if keysErr == nil && f.o.Gossip.KeyFile != "" {
@@ -214,7 +218,7 @@ func (f *files) watch(ctx context.Context) {
 		return
 	}
 	last := ""
-	every(ctx, time.Second, func() {
+	tick.Every(ctx, time.Second, func() {
 		f.mu.Lock()
 		now := f.now()
 		loaded := f.stamp == now

@@ -109,7 +109,7 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 				t.Errorf("%s: %d rules are in force, want %d", tt.name, n, tt.rules)
 			}
 			problems := p.Operator().Status().Problems
-			if failed := strings.Contains(tt.log, "cannot reload"); failed != strings.Contains(fmt.Sprint(problems), "files could not be reloaded") {
+			if failed := strings.Contains(tt.log, "cannot reload"); failed != strings.Contains(fmt.Sprint(problems), "cannot reload files") {
 				t.Errorf("%s: problems %q", tt.name, problems)
 			}
 			var log strings.Builder

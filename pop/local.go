@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/tick"
 )
 
 // LocalOptions configures a Local. Node requires the same fields as for a single node, except those that differ
@@ -100,7 +101,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 	}
 	var ctx context.Context
 	ctx, l.quiet = context.WithCancel(context.Background())
-	l.talk.Go(func() { every(ctx, tellInterval, l.tell) })
+	l.talk.Go(func() { tick.Every(ctx, tellInterval, l.tell) })
 	if l.ln != nil {
 		return l, l.startSpreader(o.Node.Logger)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/decision"
@@ -289,7 +290,7 @@ func (n *Node) join() error {
 	}
 	n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
 	n.running.Go(func() {
-		every(n.counting, clockInterval, func() { n.noteClock(n.gossip.ClockOffset()) })
+		tick.Every(n.counting, clockInterval, func() { n.noteClock(n.gossip.ClockOffset()) })
 	})
 	if n.o.ShardListen != "" {
 		n.shards.Discover(n.gossip.Addr(), port) // before there are counts

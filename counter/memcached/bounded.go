@@ -14,7 +14,7 @@ const maxStored = 1 << 17
 var errReplySize = errors.New("the reply is too long")
 
 // A boundedConn refuses to read values that are too long. gomemcache allocates the size in a
-// VALUE line, up to 4 GiB, before it has read the value. It limits the length of lines itself.
+// VALUE line, up to 4 GiB, before it has read the value; it does bound the length of lines.
 type boundedConn struct {
 	net.Conn
 	line []byte // the line that is being read, without its end

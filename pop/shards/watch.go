@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/pop/admin"
 	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
@@ -27,12 +28,11 @@ const (
 	// voteInterval is how often the votes are counted.
 	voteInterval = 250 * time.Millisecond
 
-	// idleInterval is how often a shard that is not down is probed: it may be idle, and operators ask whether it
-	// is up.
+	// idleInterval is how often a shard that is not down is probed. Without requests, nothing else would show that
+	// it died.
 	idleInterval = 5 * time.Second
 
-	// failures is how often a node probes a shard that is not down, until one succeeds: as many failures as open
-	// a breaker by default.
+	// failures is how many probes of a shard may fail in a row: as many as open a breaker by default.
 	failures = 3
 
 	// MaxVotes is the maximum number of shards that a node votes against.
@@ -110,10 +110,10 @@ func (w *Watch) Run(ctx context.Context) {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
 	if w.o.Peers != nil || len(w.o.Addrs) > 1 {
-		wg.Go(func() { w.runVotes(ctx) })
+		wg.Go(func() { tick.Every(ctx, voteInterval, w.countVotes) })
 	}
 	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
-		wg.Go(func() { w.runIdle(ctx) })
+		wg.Go(func() { tick.Every(ctx, idleInterval, w.probeIdle) })
 	}
 	if len(w.o.Addrs) > 1 {
 		wg.Go(func() { w.runDrains(ctx) })
@@ -239,41 +239,28 @@ func (w *Watch) runFollow(ctx context.Context) {
 	}
 }
 
-// runVotes counts the votes until ctx is done.
-func (w *Watch) runVotes(ctx context.Context) {
-	tick := time.NewTicker(voteInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now := w.o.Now()
-		all := w.o.Votes(now)
-		w.probe(all)
-		all = append(all, w.Against())
-		w.mu.Lock()
-		w.votes.Count(all, now)
-		w.mu.Unlock()
-		w.follow()
+// countVotes counts the votes, and updates the ring.
+func (w *Watch) countVotes() {
+	now := w.o.Now()
+	all := w.o.Votes(now)
+	w.probe(all)
+	all = append(all, w.Against())
+	w.mu.Lock()
+	w.votes.Count(all, now)
+	w.mu.Unlock()
+	w.follow()
+}
+
+// probeIdle probes the shards that are not down. Counting finds a dead shard sooner, if there is anything to count.
+func (w *Watch) probeIdle() {
+	for _, s := range w.all() {
+		try(s)
 	}
 }
 
-// runIdle probes the shards that are not down, until ctx is done.
-func (w *Watch) runIdle(ctx context.Context) {
-	tick := time.NewTicker(idleInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, s := range w.all() {
-			for tries := 0; tries < failures && !s.Down() && s.Probe() != nil; tries++ {
-			}
-		}
+// try probes a shard until a probe succeeds or its breaker opens.
+func try(s *memcached.Client) {
+	for n := 0; n < failures && !s.Down() && s.Probe() != nil; n++ {
 	}
 }
 
@@ -281,19 +268,14 @@ func (w *Watch) runIdle(ctx context.Context) {
 // are down, to notice when they are back.
 func (w *Watch) probe(others [][]uint64) {
 	for _, s := range w.all() {
-		if s.Down() {
+		against := func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }
+		switch {
+		case s.Down():
 			if s.Available() {
 				_ = s.Probe() // the breaker records the result
 			}
-			continue
-		}
-		if !slices.ContainsFunc(others, func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }) {
-			continue
-		}
-		for range failures {
-			if s.Probe() == nil {
-				break
-			}
+		case slices.ContainsFunc(others, against):
+			try(s)
 		}
 	}
 }
