@@ -177,9 +177,9 @@ func startPoP(t *testing.T) *dockerPoP {
 // remove removes everything that the test has created.
 func (p *dockerPoP) remove() {
 	p.removeContainers("name=^" + project + "-client-")
-	p.removeContainers("label=com.docker.compose.project=" + project) // all together, not each after its dependents
+	p.removeContainers("label=com.docker.compose.project=" + project)
 	if out, err := p.tryCompose("down", "-v", "--remove-orphans"); err != nil {
-		p.t.Logf("%v\n%s", err, out) // engines may keep a network whose containers are removed all at once
+		p.t.Errorf("%v\n%s", err, out)
 	}
 	p.tryDocker("rmi", p.image)
 	// The builder leaves containers and images with the labels of the stand-in that it started from.
@@ -194,10 +194,11 @@ func (p *dockerPoP) keys() string {
 		"-c", "ls -ln /keys; cd /keys; sha256sum *")
 }
 
-// removeContainers removes containers, running or not.
+// removeContainers removes containers, running or not, one after the other: an engine that removes several at once
+// may keep an endpoint of their network, which cannot be removed then.
 func (p *dockerPoP) removeContainers(filter string) {
-	if ids := strings.Fields(p.tryDocker("ps", "-aq", "--filter", filter)); len(ids) > 0 {
-		p.tryDocker(append([]string{"rm", "-f"}, ids...)...)
+	for _, id := range strings.Fields(p.tryDocker("ps", "-aq", "--filter", filter)) {
+		p.tryDocker("rm", "-f", id)
 	}
 }
 
