@@ -240,7 +240,7 @@ func LogReloadError(logger *slog.Logger, err error) {
 			continue
 		}
 		logged[e.Error()] = true
-		message := "reload failed; the previous version stays in force"
+		message := "cannot reload a file; the previous version stays in force"
 		if _, ok := e.(*rulefile.Error); ok {
 			message = "cannot reload the rules; the previous ones stay in force"
 		}

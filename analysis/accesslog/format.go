@@ -73,7 +73,7 @@ var formats = sync.OnceValue(func() []Format {
 	}
 })
 
-// manager is what both forms of Nginx Proxy Manager's log have between the status and the agent.
+// manager is the part between status and agent, which both forms of Nginx Proxy Manager's log share.
 const manager = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $bytes] [Gzip $gzip] `
 
 // In Envoy's text, the client is the first address of X-Forwarded-For, which can be forged. Istio's text also has the

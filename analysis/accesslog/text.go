@@ -85,8 +85,8 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
-// replaced returns s in which each mark, and what belongs to it, is replaced by what replace appends to r.plain. replace
-// gets the text from the mark on, and returns how many bytes of it it has replaced.
+// replaced returns s with each mark replaced. replace gets the text from the mark on, appends the replacement to
+// r.plain, and returns how many bytes it stands for.
 func (r *record) replaced(s []byte, mark byte, replace func(r *record, s []byte) int) []byte {
 	i := bytes.IndexByte(s, mark)
 	if i < 0 {
@@ -111,7 +111,7 @@ const (
 	meant   = "\n\t\r\b\f\v\"\\/'"
 )
 
-// escape decodes the escape at the beginning of s, as replaced wants it. It leaves an unknown one as it is.
+// escape decodes the escape at the beginning of s for replaced. It keeps unknown escapes.
 func (r *record) escape(s []byte) int {
 	if len(s) == 1 {
 		r.plain = append(r.plain, '\\')

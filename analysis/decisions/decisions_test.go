@@ -161,8 +161,8 @@ func TestEnforce(t *testing.T) {
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 3, period: 10s}]}", want: decisions.Change{Refused: 1, KeysRefused: 1, NewlyAllowed: 1}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}", want: decisions.Change{NewlyAllowed: 2}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 1, period: 10s}], mitigation_timeout: 30s}", want: decisions.Change{Refused: 4, KeysRefused: 1, NewlyRefused: 2}},
-		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: rule all counts requests other than those in the log, so its decisions cannot be determined: "All requests are counted for each host", but `},
-		{rules: "{id: all, match: {paths: [/a]}, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "counts requests other than those in the log"},
+		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: cannot replay rule all, which counts other requests than the log has: "All requests are counted for each host", but `},
+		{rules: "{id: all, match: {paths: [/a]}, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "which counts other requests than the log has"},
 		{rules: "{id: more, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "none of the rules is in the log, which has all"},
 	} {
 		set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+test.rules+"]"))

@@ -196,7 +196,7 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 			t.from = begin + t.longest.Microseconds()
 		}
 		if r := t.with; r != nil && describe.Counting(r) != d.counts {
-			return nil, &RuleError{r, fmt.Sprintf("rule %s counts requests other than those in the log, so its decisions cannot be determined: %q, but %q in the log", r.ID, describe.Counting(r), d.counts)}
+			return nil, &RuleError{r, fmt.Sprintf("cannot replay rule %s, which counts other requests than the log has: %q, but the log has %q", r.ID, describe.Counting(r), d.counts)}
 		} else if r != nil && r.Overrides != "" {
 			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for", r.ID)}
 		}

@@ -99,7 +99,7 @@ func (f *sendingFlags) reach(ctx context.Context, targets []string, o *load.Opti
 		var unknown *net.DNSError
 		switch {
 		case errors.As(err, &public):
-			errs = append(errs, usageError{err, "sending load to a target of others is an attack; if it is yours, add --i-own-this-target"})
+			errs = append(errs, usageError{err, "do not load-test servers that you do not own; if you own this one, add --i-own-this-target"})
 		case errors.As(err, &unknown):
 			errs = append(errs, usageError{err, "check the spelling of the host, or write its address"})
 		case err != nil:

@@ -24,9 +24,9 @@ func newMitigations() *cobra.Command {
 	var o operator
 	var rule, client, state string
 	selection := []setting.Setting{
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only those by the rule with this `ID`"},
-		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only those of clients at this `address` or network; needs nodes with --log-clients"},
-		{Name: "state", Value: setting.Text(&state, "", nil), Help: "only those that are `active`, ineffective or lifted"},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`"},
+		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations of clients at this `address` or network; needs nodes with --log-clients"},
+		{Name: "state", Value: setting.Text(&state, "", nil), Help: "only mitigations in this `state`: active, ineffective or lifted"},
 	}
 	show := func(cmd *cobra.Command, _ []string) error {
 		return o.list(cmd, nonEmpty(url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}))
@@ -127,11 +127,11 @@ or is lifted. If the key has a mitigation that ends later, that one stays.`,
 			case err != nil:
 				return err
 			case !values.Has("rule"):
-				return usageError{errors.New("the rule of the mitigation is missing"), "edge mitigations add rule=login,ip=192.0.2.1"}
+				return usageError{errors.New("missing rule of the mitigation"), "edge mitigations add rule=login,ip=192.0.2.1"}
 			case length <= 0:
-				return usageError{errors.New("--for is missing: how long the mitigation lasts"), "--for 15m"}
+				return usageError{errors.New("missing --for, the duration of the mitigation"), "--for 15m"}
 			case reason == "":
-				return usageError{errors.New("--reason is missing: it appears in the node's log"), `--reason "password spraying"`}
+				return usageError{errors.New("missing --reason, which appears in the node's log"), `--reason "password spraying"`}
 			}
 			values.Set("duration", length.String())
 			values.Set("reason", reason)
@@ -202,7 +202,11 @@ func checkAddress(text string) error {
 }
 
 func writeLifted(w io.Writer, l *admin.LiftedAll) {
-	fmt.Fprintf(w, "%slifted: %d\n", map[bool]string{true: "would be "}[l.DryRun], l.Mitigations)
+	what := "lifted"
+	if l.DryRun {
+		what = "would be lifted"
+	}
+	fmt.Fprintf(w, "%s: %d\n", what, l.Mitigations)
 	if l.Unknown > 0 {
 		fmt.Fprintf(w, "not selected, because the node does not know their rule or client: %d\n", l.Unknown)
 	}

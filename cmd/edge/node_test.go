@@ -302,7 +302,7 @@ func TestNodeReloads(t *testing.T) {
 		{"threshold: 0", false, failed("threshold cannot be 0"), 101},
 		{"threshold: 102", true, loaded, 102},
 		{"threshold: 91, sub_windows: 6", true, failed(`rule all: the limit of 91 in 1h has 6 sub-windows[^\n]*\(write sub_windows: 5\)`), 102},
-		{"", true, `msg="reload failed; the previous version stays in force" err="[^\n]*no such file`, 102},
+		{"", true, `msg="cannot reload a file; the previous version stays in force" err="[^\n]*no such file`, 102},
 		{"threshold: 103", false, loaded, 103},
 	} {
 		mark := n.Stderr.Len()

@@ -111,12 +111,12 @@ func show[T any](cmd *cobra.Command, o *operator, method, path string, values ur
 	return columns(cmd.OutOrStdout(), func(w io.Writer) { write(w, result) })
 }
 
-// columns writes to out what write writes, with its cells, which end with tabs, aligned.
+// columns aligns the cells that write prints, each of which ends with a tab, and copies them to out.
 func columns(out io.Writer, write func(io.Writer)) error {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	write(t)
-	_ = t.Flush() // memory takes everything
+	_ = t.Flush() // writing to memory cannot fail
 	_, err := b.WriteTo(out)
 	return err
 }

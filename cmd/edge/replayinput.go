@@ -169,7 +169,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		return hintedError{errors.New("the log has no requests"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("%s malformed and not counted; the first ones follow", page.Count(stats.Malformed, "line")))
+		report(in.stderr, fmt.Errorf("skipped %s; the first ones follow", page.Count(stats.Malformed, "malformed line")))
 		for _, s := range stats.Samples {
 			text := ""
 			if !in.anonymize {

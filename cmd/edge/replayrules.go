@@ -141,7 +141,7 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		names := prose.EnumerateAll(slices.Compact(missing), "and")
-		report(in.stderr, fmt.Errorf("the log has no %s, which rules use: they decide differently on a node", names))
+		report(in.stderr, fmt.Errorf("the log lacks %s; on a node, rules that use these properties would decide differently", names))
 	}
 	stats := in.log.Stats()
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond

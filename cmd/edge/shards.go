@@ -66,4 +66,9 @@ func writeShards(w io.Writer, all *admin.Shards) {
 	}
 }
 
-func upOrDown(s admin.Shard) string { return map[bool]string{true: "down", false: "up"}[s.Down] }
+func upOrDown(s admin.Shard) string {
+	if s.Down {
+		return "down"
+	}
+	return "up"
+}

@@ -119,10 +119,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	page := a.o.Page != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
 	switch {
 	case !a.isHost(r.Host):
-		a.refuse(w, "host", http.StatusForbidden, "ask by an IP address, localhost, or the host of the setting admin-listen")
+		a.refuse(w, "host", http.StatusForbidden, "invalid Host: use an IP address, localhost or the host of admin-listen")
 		return
 	case !fromSite(r) && !(page && r.Header.Get("Sec-Fetch-Mode") == "navigate"):
-		a.refuse(w, "site", http.StatusForbidden, "pages of other sites may not ask")
+		a.refuse(w, "site", http.StatusForbidden, "cross-site requests are refused")
 		return
 	}
 	by, valid := a.caller(r)
@@ -138,7 +138,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stream, profiles := r.URL.Path == eventsPath && a.o.Events != nil, strings.HasPrefix(r.URL.Path, "/debug/pprof/") && a.o.PProf
 	if stream && r.Method != http.MethodGet {
 		h.Set("Allow", http.MethodGet)
-		answer(w, http.StatusMethodNotAllowed, failure{"only GET"})
+		answer(w, http.StatusMethodNotAllowed, failure{"method not allowed: use GET"})
 		return
 	}
 	if stream || profiles {
@@ -263,7 +263,7 @@ func (a *API) caller(r *http.Request) (name string, valid bool) {
 func (a *API) deny(w http.ResponseWriter, r *http.Request) {
 	a.denied.Log(a.o.Logger, slog.LevelWarn, time.Now(), "admin request without a valid token", "from", r.RemoteAddr, "method", r.Method)
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	a.refuse(w, "token", http.StatusUnauthorized, "a valid token is needed: Authorization: Bearer TOKEN")
+	a.refuse(w, "token", http.StatusUnauthorized, "missing or invalid token: send Authorization: Bearer TOKEN")
 }
 
 func (a *API) refuse(w http.ResponseWriter, cause string, status int, text string) {
@@ -276,11 +276,11 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 	of, key, methods := find(r.Method, r.URL.Path)
 	switch {
 	case of == nil && len(methods) == 0:
-		answer(w, http.StatusNotFound, failure{"there is nothing here: /api/v1/openapi.json describes what there is"})
+		answer(w, http.StatusNotFound, failure{"not found: see /api/v1/openapi.json"})
 		return
 	case of == nil:
 		w.Header().Set("Allow", strings.Join(methods, ", "))
-		answer(w, http.StatusMethodNotAllowed, failure{"only " + strings.Join(methods, ", ")})
+		answer(w, http.StatusMethodNotAllowed, failure{"method not allowed: use " + strings.Join(methods, ", ")})
 		return
 	case of.change && by == "":
 		a.deny(w, r)

@@ -96,7 +96,7 @@ func responses(t *testing.T, r *route, schemas object) object {
 	all := object{
 		"200": object{"description": "done", "content": content(schemaOf(t, r.result, schemas))},
 		"400": failed("a parameter is wrong, or what is asked for cannot be done"),
-		"401": failed("a valid token is needed"),
+		"401": failed("missing or invalid token"),
 		"403": failed("the request names another host, or comes from another site's page"),
 		"503": failed("too many concurrent requests"),
 	}

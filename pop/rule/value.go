@@ -40,7 +40,7 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 			continue
 		}
 		if !ok {
-			return Request{}, fmt.Errorf("rule %s counts by %s, which has no value", r.ID, c)
+			return Request{}, fmt.Errorf("missing value of %s, by which rule %s counts", c, r.ID)
 		}
 		if err := req.setValue(c, value); err != nil {
 			return Request{}, fmt.Errorf("rule %s counts by %s, and %w", r.ID, c, err)

@@ -56,7 +56,7 @@ rules:
 		{"an invalid address", "ip", "alice", `rule several counts by ip, and "alice" is not an address`},
 		{"a path that the rule does not match", "path", "/b", `rule several counts by path, and does not match "/b"`},
 		{"a path that the rule excepts", "path", "/a/c", `rule several counts by path, and does not match "/a/c"`},
-		{"no value", "cookie:b", "", "rule several counts by cookie:b, which has no value"},
+		{"no value", "cookie:b", "", "missing value of cookie:b, by which rule several counts"},
 		{"no value, and the rule skips such requests", "header:x-plan", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func (l *loader) reader(file string, text []byte, offset int) *reader {
 	}
 }
 
-// end adds what r has found out about the file to its loader.
+// end adds the errors and notes of r to its loader.
 func (r *reader) end() {
 	r.loader.errs = append(r.loader.errs, r.Errs...)
 	r.loader.hyphens.Add(r.Hyphens)

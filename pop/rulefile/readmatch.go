@@ -32,13 +32,13 @@ func (r *reader) except(n *yaml.Node, to *rule.Rule) {
 	const hint = "write except: {paths: [/health]}"
 	nodes := []*yaml.Node{n}
 	if strictyaml.IsSequence(n) {
-		nodes = r.Sequence(n, "except", hint, "leave except out to except nothing")
+		nodes = r.Sequence(n, "except", hint, "omit except to exempt nothing")
 	}
 	to.Except = make([]rule.Match, len(nodes))
 	for i, each := range nodes {
 		m, before := &to.Except[i], len(r.Errs)
 		if r.Mapping(each, "except", hint, r.matchFields(m)); m.Empty() && len(r.Errs) == before {
-			r.Fail(each, hint, "an empty exception would except every request")
+			r.Fail(each, hint, "an empty exception would exempt every request")
 		}
 	}
 }

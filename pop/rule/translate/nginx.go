@@ -87,7 +87,7 @@ func translateNginx(t *Translation, files []*File) error {
 		t.uncovered(position{f, 1, 1}, "the included file %s does not exist", name)
 	}
 	if len(t.rules)+len(t.missing) == 0 {
-		t.uncovered(position{f, 1, 1}, "no limit_req is in effect: import nginx.conf, not a part of it")
+		t.uncovered(position{f, 1, 1}, "no limit_req found; if another file includes this one, import that file")
 	}
 	n.differences()
 	return nil
