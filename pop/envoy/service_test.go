@@ -292,9 +292,9 @@ func TestUndecided(t *testing.T) {
 		{"no entries", descriptor(), "rule", "no entry rule or generic_key"},
 		{"no rule is named", descriptor("ip", "192.0.2.1"), "rule", "no entry rule or generic_key"},
 		{"an unknown rule", descriptor("rule", "tigth", "ip", "192.0.2.1"), "rule", `no rule \"tigth\"`},
-		{"no address", descriptor("rule", "tight"), "characteristic", "counts by ip, which has no value"},
+		{"no address", descriptor("rule", "tight"), "characteristic", "missing value of ip, by which rule tight counts"},
 		{"an invalid address", descriptor("rule", "tight", "ip", "alice"), "characteristic", "is not an address"},
-		{"no header", descriptor("rule", "key", "ip", "192.0.2.1"), "characteristic", "counts by header:x-key, which has no value"},
+		{"no header", descriptor("rule", "key", "ip", "192.0.2.1"), "characteristic", "missing value of header:x-key, by which rule key counts"},
 		{"a rule that counts answers", descriptor("rule", "login", "ip", "192.0.2.1"), "answer", "rule login counts by a response"},
 		{"no header, and the rule skips that", descriptor("rule", "plan"), "", ""},
 	} {
