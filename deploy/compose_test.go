@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,9 +133,11 @@ func TestCompose(t *testing.T) {
 
 var nodes = []string{"edge-1", "edge-2", "edge-3"}
 
-// project is the name of the test's PoP. A machine runs one at a time, so a test can remove the leftovers of a killed
-// one.
-const project = "edge-compose-test"
+// A machine runs one of the test's PoPs at a time, so a test can remove the leftovers of a killed one. Their projects
+// differ, since an engine may keep the network of an earlier one.
+const projects = "edge-compose-test-"
+
+var project = projects + strconv.Itoa(os.Getpid())
 
 // A dockerPoP is a PoP that runs under Docker.
 type dockerPoP struct {
@@ -147,7 +150,7 @@ type dockerPoP struct {
 // startPoP starts the PoP, which ends with the test, and waits until it is healthy.
 func startPoP(t *testing.T) *dockerPoP {
 	t.Helper()
-	p := &dockerPoP{t: t, tool: composeTool(t), image: project + "-node"}
+	p := &dockerPoP{t: t, tool: composeTool(t), image: projects + "node"}
 	lock(t)
 	standIns(t)
 	p.env = append(os.Environ(),
@@ -175,12 +178,19 @@ func startPoP(t *testing.T) *dockerPoP {
 	return p
 }
 
-// remove removes everything that the test has created.
+// remove removes everything that this test or an earlier one has created.
 func (p *dockerPoP) remove() {
-	p.removeContainers("name=^" + project + "-client-")
-	p.removeContainers("label=com.docker.compose.project=" + project)
-	if out, err := p.tryCompose("down", "-v", "--remove-orphans"); err != nil {
-		p.t.Errorf("%v\n%s", err, out)
+	p.removeContainers("name=^" + projects)
+	for _, network := range strings.Fields(p.tryDocker("network", "ls", "-q", "--filter", "name=^"+projects)) {
+		// Some engines never remove a network if two of its containers ended at the same time.
+		if out, err := command(p.t, nil, nil, "docker", "network", "rm", network); err != nil {
+			p.t.Logf("a network remains: %v\n%s", err, out)
+		}
+	}
+	for _, volume := range strings.Fields(p.tryDocker("volume", "ls", "-q", "--filter", "name=^"+projects)) {
+		if out, err := command(p.t, nil, nil, "docker", "volume", "rm", volume); err != nil {
+			p.t.Errorf("%v\n%s", err, out)
+		}
 	}
 	p.tryDocker("rmi", p.image)
 	// The builder leaves containers and images with the labels of the stand-in that it started from.
@@ -195,8 +205,7 @@ func (p *dockerPoP) keys() string {
 		"-c", "ls -ln /keys; cd /keys; sha256sum *")
 }
 
-// removeContainers removes containers, running or not, one after the other: an engine that removes several at once
-// may keep an endpoint of their network, which cannot be removed then.
+// removeContainers removes containers, running or not, one after the other.
 func (p *dockerPoP) removeContainers(filter string) {
 	for _, id := range strings.Fields(p.tryDocker("ps", "-aq", "--filter", filter)) {
 		p.tryDocker("rm", "-f", id)
@@ -286,7 +295,7 @@ func composeTool(t *testing.T) []string {
 // lock lets one test at a time use the project's name and the names of the images.
 func lock(t *testing.T) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(os.TempDir(), project+".lock"), os.O_CREATE|os.O_RDONLY, 0o666)
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), projects+"lock"), os.O_CREATE|os.O_RDONLY, 0o666)
 	if err != nil {
 		t.Fatal(err)
 	}
