@@ -59,7 +59,7 @@ var asks = regexp.MustCompile(`^edge (mitigations|explain|status|shards)`)
 func tryAsking(t *testing.T, example string, n *node) {
 	p := startCommand(t, t.TempDir(), nil, "bash", "-c", example+" --node "+n.admin)
 	code, refused := p.End(), regexp.MustCompile("lift|7kq2-m9xd|rule|drain").MatchString(example)
-	if !refused && (code != 0 || p.Stdout.String() == "") || refused && (code != 1 || !strings.HasPrefix(p.Stderr.String(), "edge: the node says: ")) {
+	if !refused && (code != 0 || p.Stdout.String() == "") || refused && (code != 1 || !strings.HasPrefix(p.Stderr.String(), "edge: node ")) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, p.Stdout, p.Stderr)
 	}
 }

@@ -89,7 +89,7 @@ func (o *operator) list(cmd *cobra.Command, values url.Values) error {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
 	}
 	return columns(cmd.OutOrStdout(), func(w io.Writer) {
-		fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tCLIENT\tNODE\tWHY")
+		fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tACTION\tCLIENT\tNODE\tWHY")
 		for _, m := range all.Mitigations {
 			why := m.Why
 			switch {
@@ -100,7 +100,7 @@ func (o *operator) list(cmd *cobra.Command, values url.Values) error {
 			case m.ByHand:
 				why = "by hand"
 			}
-			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\n", m.Key, left(m), cmp.Or(m.Rule, "-"), cmp.Or(m.Client, "-"), cmp.Or(m.Node, "-"), why)
+			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\n", m.Key, left(m), cmp.Or(m.Rule, "-"), cmp.Or(m.Action, "-"), cmp.Or(m.Client, "-"), cmp.Or(m.Node, "-"), why)
 		}
 	})
 }

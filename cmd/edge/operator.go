@@ -87,7 +87,7 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	if json.Unmarshal(body, &failed) != nil || failed.Error == "" {
 		return hintedError{fmt.Errorf("%s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not the one for clients or metrics"}
 	}
-	err = fmt.Errorf("the node says: %s", failed.Error)
+	err = fmt.Errorf("node %s: %s", o.node, failed.Error)
 	if resp.StatusCode == http.StatusUnauthorized {
 		err = hintedError{err, "run this as the node's user or as root, or give a token that it knows in --token-file or EDGE_TOKEN"}
 	}

@@ -98,7 +98,7 @@ deny: [203.0.113.0/24]
 		{"explain 0000-0000", 1, []string{"no active mitigation has the ID 0000-0000"}},
 		{"explain login", 2, []string{`"login" is not an address, an ID such as 7kq2-m9xd, or a key`}},
 		{"explain", 2, []string{"takes an address, an ID, a key, or a rule and its values"}},
-		{"mitigations", 0, []string{"KEY", key, "; the limit is 1\n"}},
+		{"mitigations", 0, []string{"KEY", key, "  once  block   ", "; the limit is 1\n"}},
 		{"mitigations list --json", 0, []string{`"rule":"once"`, `"total":1`}},
 		{"status", 0, []string{"node       n3, ready\n", ": up\n", "mitigated  1: once 1\n"}},
 		{"mitigations lift --all --rule all --dry-run", 0, []string{"would be lifted: 0\n"}},
@@ -142,7 +142,7 @@ deny: [203.0.113.0/24]
 	for _, o := range []operation{
 		{"shards drain", 2, []string{"edge shards drain takes one shard"}},
 		{"shards drain nowhere:1", 1, []string{"there is no shard nowhere:1"}},
-		{"mitigations lift --rule none --ip ::1", 1, []string{"edge: the node says: there is no rule none\n"}},
+		{"mitigations lift --rule none --ip ::1", 1, []string{": there is no rule none\n"}},
 		{"mitigations lift --rule all --ip here", 2, []string{`invalid --ip "here": must be an address`}},
 		{"mitigations lift --all --key x", 2, []string{"--key contradicts --all"}},
 		{"mitigations lift --prefix ::/0", 2, []string{"--prefix needs --all"}},

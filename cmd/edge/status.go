@@ -58,7 +58,11 @@ Active mitigations are not a problem.`,
 // status fetches the status of the node.
 func (o *operator) status() (*status, error) {
 	s := new(status)
-	if err := errors.Join(o.ask("GET", "/api/v1/status", nil, &s.Status), o.ask("GET", "/api/v1/shards", nil, &s.Shards)); err != nil {
+	err := o.ask("GET", "/api/v1/status", nil, &s.Status)
+	if err == nil {
+		err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard admin.Shard) bool { return shard.Down || !shard.InRing })
