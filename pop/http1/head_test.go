@@ -82,7 +82,7 @@ var heads = []struct {
 	{"other expectation", "POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", 417},
 	{"authority form without a port", "CONNECT a HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"authority form with an empty port", "CONNECT a: HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-	{"long target", "GET /" + strings.Repeat("a", 5000) + " HTTP/1.1\r\nHost: a\r\n\r\n", 431},
+	{"long target", "GET /" + strings.Repeat("a", 5000) + " HTTP/1.1\r\nHost: a\r\n\r\n", 414},
 	{"TLS, which has no line's end", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
 	{"long target without an end", "GET /" + strings.Repeat("a", 5000), 414},
 	{"long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 5000), 431},

@@ -81,7 +81,7 @@ func (r *Request) tooLong(buf []byte, maxBytes int) error {
 	switch {
 	case len(buf)-r.start <= maxBytes:
 		return nil
-	case !r.begun:
+	case !r.begun || int(r.target[1])-r.start > maxBytes:
 		return errTargetSize
 	}
 	return errHeadSize
