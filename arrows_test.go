@@ -1,4 +1,4 @@
-// Package edge_test holds what is tested of the module as a whole.
+// Package edge_test tests the module as a whole.
 package edge_test
 
 import (

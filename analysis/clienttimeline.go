@@ -57,7 +57,7 @@ type watched struct {
 // add adds a request. until is the end of its client's mitigation, if it is refused.
 func (w *watch) add(client netip.Addr, name func() string, now int64, refused bool, until int64) {
 	if w.clients == nil {
-		w.clients, w.all.most = map[netip.Addr]*watched{}, stepsOfClients
+		w.clients, w.all.max = map[netip.Addr]*watched{}, stepsOfClients
 	}
 	w.all.Add(now, refused)
 	c := w.clients[client]
@@ -65,7 +65,7 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		if len(w.clients) == watchedClients {
 			w.forget()
 		}
-		c = &watched{name: name(), line: TimelineCollector{most: stepsOfClients}, late: w.trimmed}
+		c = &watched{name: name(), line: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
 		w.clients[client] = c
 	}
 	c.requests++

@@ -7,8 +7,8 @@
 // packages of real nodes, on a virtual clock, with shards in memory. A single node that knows everything
 // immediately needs neither: its keys are distributed over all cores and counted in a table, with the same matching,
 // keys and limits. A test checks that it decides like the simulated node. There is feedback: refused requests
-// are not counted. The correct decisions are those of a PoP that counts exactly and immediately: at the time t of a
-// request, more than the threshold of the requests that it has counted lie in (t−P, t]. It then mitigates the
+// are not counted. The correct decisions are those of a PoP that counts exactly and immediately: if, at the time t of a
+// request, more counted requests than the threshold lie in (t−P, t], it mitigates the
 // key until the rule's timeout is over and no more than the threshold are left.
 //
 // A [Comparer] plays a log through two PoPs with different rules.
@@ -16,7 +16,7 @@
 // # Choosing a threshold
 //
 // A [Sweep] tries a grid of thresholds, periods and characteristics in one pass. Each cell is a separate rule
-// on one node, and refuses exactly the requests that an Enforcer refuses with that rule. It recommends the
+// on one node, and refuses exactly the requests that an Enforcer refuses with that rule. The sweep recommends the
 // smallest threshold that affects few enough clients.
 //
 // # Output

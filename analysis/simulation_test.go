@@ -73,7 +73,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	}
 }
 
-// A client passes the threshold once at each node, however late their counts are: each node refuses it by its
+// A client uses up the threshold once at each node, however late their counts are: each node refuses it by its
 // own counts.
 func TestPassedRequestsWithLag(t *testing.T) {
 	rules := parse(t, perMinute)
@@ -121,7 +121,7 @@ func TestPassedRequestsWithSkew(t *testing.T) {
 	}
 }
 
-// A lost shard loses its counts, and a client passes the threshold once more. Known mitigations stay.
+// A lost shard loses its counts, and a client uses up the threshold once more. Known mitigations stay.
 func TestLosses(t *testing.T) {
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]")
 	for _, tt := range []struct {

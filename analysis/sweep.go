@@ -168,7 +168,7 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	s := &Sweep{o: o, last: math.MinInt64, player: newPlayer(o.Client, true, o.Characteristics)}
 	s.player.done = func(*replayed) {}
 	for owner := range s.player.owners {
-		p := &sweepPart{o: &s.o, requests: requests{fields: true}, timeline: TimelineCollector{most: 1 << 11}}
+		p := &sweepPart{o: &s.o, requests: requests{fields: true}, timeline: TimelineCollector{max: 1 << 11}}
 		for _, period := range o.Periods {
 			p.moments = append(p.moments, gridMoment{period: period.Microseconds()})
 		}

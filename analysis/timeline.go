@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	mostTicks  = 1 << 15 // of a collector; beyond it, ticks become longer
-	mostPoints = 240     // of a timeline
+	maxTicks  = 1 << 15 // of a collector; beyond it, ticks become longer
+	maxPoints = 240     // of a timeline
 )
 
-// longer are the lengths of ticks, in seconds. Each is a multiple of the previous one. Further lengths double.
-var longer = []int64{1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+// tickLengths are the lengths of ticks, in seconds. Each is a multiple of the previous one. Further lengths double.
+var tickLengths = []int64{1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
 
-// round are the lengths of a timeline's points, in seconds. Further lengths double.
-var round = []int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 2 * 24 * 3600, 7 * 24 * 3600}
+// pointLengths are the lengths of a timeline's points, in seconds. Further lengths double.
+var pointLengths = []int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 2 * 24 * 3600, 7 * 24 * 3600}
 
-// after returns the next of lengths.
+// after returns the next greater length.
 func after(lengths []int64, length int64) int64 {
 	for _, l := range lengths {
 		if l > length {
@@ -31,7 +31,7 @@ func after(lengths []int64, length int64) int64 {
 // A TimelineCollector counts requests in ticks of a round length, which starts at a second and grows with the
 // log: there are at most 32,768 ticks. The zero value is empty. It is not safe for concurrent use.
 type TimelineCollector struct {
-	most  int   // ticks; if 0, mostTicks
+	max   int   // ticks; if 0, maxTicks
 	first int64 // index of the first tick since the Unix epoch
 	tick  int64 // in seconds
 	ticks []Tick
@@ -45,8 +45,8 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 	second := second(t)
 	if l.ticks == nil {
 		l.first, l.tick = second, 1
-		if l.most == 0 {
-			l.most = mostTicks
+		if l.max == 0 {
+			l.max = maxTicks
 		}
 	}
 	for l.full(t) {
@@ -65,12 +65,12 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 
 // full reports whether ticks must become longer before a request at t.
 func (l *TimelineCollector) full(t int64) bool {
-	return l.ticks != nil && floor(second(t), l.tick)-l.first >= int64(l.most)
+	return l.ticks != nil && floor(second(t), l.tick)-l.first >= int64(l.max)
 }
 
 // fold makes ticks longer. The former tick i becomes part of tick (i+offset)/factor.
 func (l *TimelineCollector) fold() (offset, factor int64) {
-	next := after(longer, l.tick)
+	next := after(tickLengths, l.tick)
 	factor = next / l.tick
 	first := floor(l.first, factor)
 	offset = l.first - first*factor
@@ -96,8 +96,8 @@ func (l *TimelineCollector) Timeline() figure.Timeline {
 		return figure.Timeline{From: time.Unix(0, 0).UTC()}
 	}
 	step := l.tick
-	for from := l.first * l.tick; ; step = after(round, step) {
-		if step%l.tick == 0 && floor(from+int64(len(l.ticks)-1)*l.tick, step)-floor(from, step) < mostPoints {
+	for from := l.first * l.tick; ; step = after(pointLengths, step) {
+		if step%l.tick == 0 && floor(from+int64(len(l.ticks)-1)*l.tick, step)-floor(from, step) < maxPoints {
 			break
 		}
 	}

@@ -29,7 +29,7 @@ func TestTimeline(t *testing.T) {
 	var l TimelineCollector
 	l.Add(0, false)
 	l.Add(1e9*1e6, false)
-	if r := l.Timeline(); len(l.ticks) > mostTicks || len(r.Points) > mostPoints || r.Points[len(r.Points)-1].Requests != 1 {
+	if r := l.Timeline(); len(l.ticks) > maxTicks || len(r.Points) > maxPoints || r.Points[len(r.Points)-1].Requests != 1 {
 		t.Errorf("%d ticks and %d points after a pause", len(l.ticks), len(r.Points))
 	}
 }

@@ -4,26 +4,26 @@
 //
 // Time is divided into windows of one period, aligned to the Unix epoch. Each key has two
 // values: prev, the number of requests in the previous window, and cur, the number in the
-// current one so far. With elapsed the part of the current window that has passed, the number
+// current one so far. If elapsed is the fraction of the current window that has passed, the number
 // of requests in the period that ends now is estimated as
 //
 //	prev·(1−elapsed) + cur
 //
 // which assumes that the requests of the previous window were spread evenly. A [Limit] is
 // exceeded when the estimate is greater than its threshold. Every decision is made in
-// integers: times in microseconds, products in 128 bits. Floats are only for display.
+// integer arithmetic: times in microseconds, products in 128 bits. Floats are used only for display.
 //
 // # Layouts
 //
-// A value may hold more than one count: a [Layout] of n fields of b bits counts each nth of
+// A value may hold more than one count: a [Layout] of n fields of b bits counts each 1/n of
 // the window separately, so that only the sub-window in which the period begins is assumed to
 // be filled evenly. [Plain], one count of 64 bits, is the estimate above. All arithmetic here
-// works for any layout: it decides as n+1 counters of an nth would. A [Kind] selects the
+// works for any layout: it decides as n+1 counters of 1/n of the window each would. A [Kind] selects the
 // estimate.
 //
 // # No field overflows
 //
-// Values grow only by INCR, which knows no fields: a field that overflowed would carry
+// Values grow only by INCR, which knows nothing of fields: a field that overflowed would carry
 // into its neighbor. The ADD that makes a counter counts as its first INCR. Senders follow
 // three rules, for each field of each value:
 //

@@ -23,7 +23,7 @@ func (r *Report) Document() page.Document {
 	}
 	say(r.Interrupted, "The run was interrupted before its end.")
 	say(r.GaveUp, "The run ended early: nothing was answered.")
-	say(r.Full, "The run ended at the maximum of --requests.")
+	say(r.Full, "The run ended when it reached --requests.")
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
 		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
 	facts := page.Facts{
@@ -144,7 +144,7 @@ func scoreSection(s *judge.Score) page.Section {
 			page.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))})
 	}
 	facts := page.Facts{
-		{Name: "concerned", Value: page.Grouped(s.Requests), Note: "requests matched by a rule"},
+		{Name: "matched", Value: page.Grouped(s.Requests), Note: "requests matched by a rule"},
 		{Name: "refused", Value: page.Grouped(s.Refused), Note: page.Grouped(s.Exact) + " by an exact limiter"},
 		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "of clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " of clients that only the estimate puts over a threshold"},
 		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),

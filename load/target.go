@@ -25,7 +25,7 @@ type PublicError struct {
 }
 
 func (e *PublicError) Error() string {
-	return fmt.Sprintf("load: %s is %v, which is neither this machine nor in a private network", e.Target, e.Addr)
+	return fmt.Sprintf("load: %s is %v, which is neither this machine nor on a private network", e.Target, e.Addr)
 }
 
 // ParseTarget parses http://HOST:PORT/PATH or https://… and resolves the host once, so that the

@@ -24,8 +24,8 @@ func TestTargets(t *testing.T) {
 		{"http://:8080", load.Target{}, "invalid target"},
 		{"http://me@127.0.0.1", load.Target{}, "invalid target"},
 		{"http://127.0.0.1:99999", load.Target{}, "invalid port"},
-		{"http://192.0.2.1/", load.Target{}, "neither this machine nor in a private network"},
-		{"http://[2001:db8::1]/", load.Target{}, "neither this machine nor in a private network"},
+		{"http://192.0.2.1/", load.Target{}, "neither this machine nor on a private network"},
+		{"http://[2001:db8::1]/", load.Target{}, "neither this machine nor on a private network"},
 		{"ftp://127.0.0.1", load.Target{}, "invalid target"},
 		{"http://", load.Target{}, "invalid target"},
 	} {

@@ -56,7 +56,7 @@ type Record struct {
 
 	// Rule is the fingerprint of the rule that was exceeded. It is 0 if unknown, as on a node that
 	// has the record from a shard. Client is the address of the request that exceeded the limit; it
-	// is invalid if unknown or if operators do not allow it. Both are not compared, and sent only
+	// is invalid if unknown or if operators do not allow it. Neither is compared, and both are sent only
 	// between nodes.
 	Rule   uint64
 	Client netip.Addr
@@ -87,8 +87,8 @@ type Sample struct {
 // Why is the arithmetic of a limit that is exceeded.
 type Why struct {
 	Limit     counter.Limit
-	Prev, Cur uint64 // numbers of the previous and the current window
-	Elapsed   int64  // microseconds of the current window
+	Prev, Cur uint64 // values of the previous and the current window
+	Elapsed   int64  // elapsed part of the current window, in microseconds
 }
 
 // String returns the arithmetic; see [counter.Limit.Explain].

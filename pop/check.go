@@ -60,7 +60,7 @@ func (o *Options) check() error {
 		errs = append(errs, errors.New("pop: Gossip and Peers contradict each other"))
 	}
 	if addr, err := gossipAddr(o.Gossip.Listen); err == nil && o.Gossip.KeyFile == "" && len(o.Gossip.Keys) == 0 && !addr.Addr().IsLoopback() {
-		wrong("gossip-listen", "is not on the loopback network, and needs", "gossip-key-file")
+		wrong("gossip-listen", "is not a loopback address, and needs", "gossip-key-file")
 	}
 	var err error
 	o.Secret, err = o.secret()

@@ -106,7 +106,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 			n.o.Logger.Warn("cannot write the token for commands on this machine, so nothing can be changed through the admin listener: set admin-tokens", "err", err)
 		}
 		if at == nil || !at.IP.IsLoopback() {
-			n.o.Logger.Warn("the admin listener is not on the loopback network, and only this machine knows its token: set admin-tokens", "admin", ln.Addr())
+			n.o.Logger.Warn("the admin listener is not on a loopback address, and only this machine knows its token: set admin-tokens", "admin", ln.Addr())
 		}
 	}
 	server := api.Server()

@@ -111,7 +111,7 @@ func (n *Node) repair(to string, theirs mitigation.Digest) {
 	}
 }
 
-// status returns this node's status, without drains and the shards that it finds down.
+// status returns this node's status, without drains and the shards that it considers down.
 func (n *Node) status() peers.Status {
 	digest := n.table.Digest()
 	version, _, _ := strings.Cut(n.o.Version, " ") // without the toolchain

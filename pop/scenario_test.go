@@ -115,7 +115,7 @@ func duration(d *datadriven.TestData, name, otherwise string) time.Duration {
 }
 
 // pop starts a PoP: pop nodes=3 shards=3, with the rules below. Nodes tell each other about mitigations, unless
-// peers=no: then they learn them from the shards. With statuses=yes they repair what they have missed.
+// peers=no: then they learn of them from the shards. With statuses=yes they catch up on what they have missed.
 // clocks=(0s,200ms) sets how far their clocks are ahead, max-nodes=20 the maximum number of nodes.
 func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 	rules := parse(s.t, d.Input)

@@ -66,7 +66,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "shard", Value: setting.List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
 		{Name: "shard-listen", Value: setting.Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node that all nodes use, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
 		{Name: "gossip-listen", Value: setting.Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946", Needs: []string{"secret-file|secret"}},
-		{Name: "gossip-advertise", Value: setting.Text(&g.Advertise, "", checkAdvertise), Help: "`address` by which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
+		{Name: "gossip-advertise", Value: setting.Text(&g.Advertise, "", checkAdvertise), Help: "`address` at which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
 		{Name: "gossip-key-file", Value: setting.Text(&g.KeyFile, "", nil), Help: "`file` with the gossip keys in base64, one per line; the first one encrypts; reloaded like the rules", Single: true, Sample: "gossip.keys", Needs: []string{"gossip-listen"}},
 		{Name: "gossip-key", Value: setting.ListOf(&g.Keys, parseGossipKey), Help: "the gossip `keys` themselves, in base64; prefer --gossip-key-file or EDGE_GOSSIP_KEY", Single: true, Secret: true, Sample: "#[MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=]", Needs: []string{"gossip-listen"}, Contradicts: "gossip-key-file"},
 		{Name: "join", Value: setting.List(&g.Join, checkServer), Help: "`addresses` of nodes to join at startup; may include the node's own", Single: true, Sample: "[10.0.0.1:7946, 10.0.0.2:7946, 10.0.0.3:7946]", Needs: []string{"gossip-listen"}},
@@ -87,7 +87,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "max-header-bytes", Value: setting.Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
 		{Name: "body-timeout", Value: setting.Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, or while the client does not read the response; 0: no limit"},
 		{Name: "body-rate", Value: setting.Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
-		{Name: "abandoned-requests", Value: setting.Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` that still wait for a response that a rule counts although their clients have disconnected"},
+		{Name: "abandoned-requests", Value: setting.Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` of disconnected clients that still wait for a response that a rule counts"},
 		{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 		{Name: "drain-timeout", Value: setting.Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "maximum time for requests to end after SIGTERM"},
 
@@ -109,7 +109,7 @@ func Settings(o *Options) []setting.Setting {
 
 func checkName(name string) error {
 	if strings.ContainsFunc(name, unicode.IsControl) {
-		return errors.New("must not have control characters")
+		return errors.New("must not contain control characters")
 	}
 	return nil
 }

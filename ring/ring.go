@@ -2,8 +2,8 @@
 // is out, its keys are spread over the others, and no other key moves. When the list of
 // shards itself changes, bounded loads also move a few keys between the remaining shards.
 //
-// Placement is part of the wire protocol: all nodes of a PoP with the same shards, of which
-// the same are out, place every key identically, regardless of the order of the shards.
+// Placement is part of the wire protocol: all nodes of a PoP that have the same shards, with
+// the same ones out, place every key identically, regardless of the order of the shards.
 package ring
 
 import (

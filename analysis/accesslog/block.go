@@ -33,7 +33,7 @@ type cutter struct {
 }
 
 // fill fills b with lines. It reports whether more lines may follow; if not, b may still hold
-// the last ones. The error is that of reading.
+// the last ones. The error is a read error.
 func (c *cutter) fill(b *block, size int) (more bool, err error) {
 	text := append(b.text[:0], c.rest...)
 	c.rest = c.rest[:0]

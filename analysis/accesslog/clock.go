@@ -86,7 +86,7 @@ func dayOf(year, month, day int) (int64, bool) {
 	return t.Unix(), month >= 1 && month <= 12 && day >= 1 && t.Day() == day
 }
 
-// hms parses HH:MM:SS as seconds. A leap second is taken as the following second.
+// hms parses HH:MM:SS as seconds. A leap second is treated as the following second.
 func hms(s []byte) (int64, bool) {
 	s = s[:8]
 	h1, h0, m1, m0, s1, s0 := s[0]-'0', s[1]-'0', s[3]-'0', s[4]-'0', s[6]-'0', s[7]-'0'
@@ -152,7 +152,7 @@ func (c *clock) offset(shown int64) int64 {
 }
 
 // unix parses a time since the epoch with an optional fraction. It is in seconds, or in
-// milli-, micro- or nanoseconds if it would be after the year 5138 in seconds.
+// milli-, micro- or nanoseconds if, read as seconds, it would be after the year 5138.
 func unix(s []byte) (micros int64, ok bool) {
 	whole, part := s, int64(0) // in millionths
 	if i := bytes.IndexByte(s, '.'); i >= 0 {

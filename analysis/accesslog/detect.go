@@ -83,7 +83,7 @@ func count(lines [][]byte, match func(line []byte) bool) (n int) {
 	return n
 }
 
-// tries parses the lines that are not comments by l. For each it yields the record and the
+// tries parses the lines that are not comments with l. For each, it yields the record and the
 // result of parse. The record is valid only until the next iteration.
 func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.Seq2[*record, string] {
 	return func(yield func(*record, string) bool) {
@@ -127,7 +127,7 @@ func detect(lines [][]byte, location *time.Location) (format string, l layout, n
 		return format, l, matches(l, lines, location)
 	}
 	format, l, n = best(lines, withoutPrefix(lines), location)
-	for _, cut := range cuttings {
+	for _, cut := range cutFuncs {
 		rest := make([][]byte, 0, len(lines))
 		for _, line := range lines {
 			if s, ok := cut(line); ok && len(s) > 0 {
@@ -171,7 +171,7 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 			counts[i] = matches(layouts[i].(*objects).answered(), lines, location)
 			continue
 		case "combined":
-			// Other logs have the same form of time, such as CUPS's log of printed pages.
+			// Other logs, such as CUPS's page log, have the same time format.
 			among = slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return !bytes.Contains(s, []byte(`] "`)) })
 		case "nginx-proxy-manager":
 			among = plain
@@ -212,14 +212,14 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 // withoutPrefix returns the lines that have no prefix.
 func withoutPrefix(lines [][]byte) (plain [][]byte) {
 	return slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool {
-		return slices.ContainsFunc(cuttings, func(cut cutting) bool { _, ok := cut(line); return ok })
+		return slices.ContainsFunc(cutFuncs, func(cut cutFunc) bool { _, ok := cut(line); return ok })
 	})
 }
 
 // prefix returns l, or a layout that also removes prefixes if that parses more lines.
 func (s *source) prefix(l layout, lines [][]byte) layout {
 	best, most := l, matches(l, withoutPrefix(lines), s.log.o.Location)
-	for _, cut := range cuttings {
+	for _, cut := range cutFuncs {
 		p := prefixed{l, cut}
 		if n := matches(p, lines, s.log.o.Location); n > most {
 			best, most = p, n

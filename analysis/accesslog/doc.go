@@ -28,7 +28,7 @@
 // host if there is one. In other formats its port is removed. If an entry has several
 // addresses, the one that the server itself considered the client's is used; in a list such
 // as X-Forwarded-For it is the first, which a client can forge. Servers write "-" for an
-// unknown client. All such entries count as one client; Stats.Unnamed is their number.
+// unknown client. All such entries count as one client; Stats.Unnamed counts them.
 //
 // # Attacks
 //
@@ -39,9 +39,9 @@
 //
 // Times are in microseconds. Whether an entry has the time of the beginning or the end of a
 // request depends on the server: nginx logs the end, Apache the beginning. A bare number is in
-// seconds since the epoch, or in milli-, micro- or nanoseconds if it would be after the year
-// 5138 in seconds. For formats without a zone see Options.Location. The entries of a W3C log
-// without dates have the date of the last #Date.
+// seconds since the epoch, or in milli-, micro- or nanoseconds if, read as seconds, it would be
+// after the year 5138. For formats without a time zone, see Options.Location. If a W3C log has no
+// date column, its entries have the date of the last #Date.
 //
 // # Order
 //

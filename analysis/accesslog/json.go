@@ -10,7 +10,7 @@ import (
 )
 
 // names are the names of the fields in a format of one object per line, preferred names first. For the time, one field
-// may have the day and another one the time of day. Beside the keys of named, the keys are
+// may have the day and another one the time of day. Besides the keys of named, the keys are
 //
 //	header:NAME  a header field
 //	headers      the path of an object of header fields
@@ -119,7 +119,7 @@ func (o *objects) answered() *objects {
 	return &other
 }
 
-// renamed returns the format with other names for some fields. Then nothing else must be present.
+// renamed returns the format with other names for some fields. Then nothing else needs to be present.
 func (o *objects) renamed(change map[string]string) (*objects, error) {
 	n := maps.Clone(o.names)
 	for key, path := range change {

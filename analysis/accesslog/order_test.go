@@ -194,7 +194,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// An error of the callback ends the pass, and no temporary file is left.
+// An error from the callback ends the pass, and no temporary file is left.
 func TestStop(t *testing.T) {
 	stop := errors.New("enough")
 	for _, disk := range []bool{false, true} {

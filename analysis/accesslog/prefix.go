@@ -6,7 +6,7 @@ import "bytes"
 // parsed as it is.
 type prefixed struct {
 	layout
-	cut cutting
+	cut cutFunc
 }
 
 func (p prefixed) parse(s []byte, r *record) string {
@@ -18,10 +18,10 @@ func (p prefixed) parse(s []byte, r *record) string {
 	return p.layout.parse(s, r)
 }
 
-// A cutting removes a kind of prefix from lines.
-type cutting func(s []byte) (rest []byte, ok bool)
+// A cutFunc removes a kind of prefix from lines.
+type cutFunc func(s []byte) (rest []byte, ok bool)
 
-var cuttings = []cutting{cutContainer, cutCompose, cutSyslog}
+var cutFuncs = []cutFunc{cutContainer, cutCompose, cutSyslog}
 
 // cutSyslog removes the prefix of syslog: priority, time, host, and the process if there is
 // one, as in RFC 3164 and RFC 5424, and as daemons write it to files.

@@ -73,7 +73,7 @@ func (r *record) plainOf(v value) []byte {
 }
 
 // A scanner parses a JSON object and stores only the members of a shape. It accepts invalid
-// JSON of servers that insert variables without encoding: \x22, and words that JSON does not
+// JSON from servers that insert variables without encoding: \x22, and words that JSON does not
 // have. The depth is limited, since the input is not trusted.
 type scanner struct {
 	s []byte

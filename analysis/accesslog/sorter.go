@@ -34,7 +34,7 @@ type sorter struct {
 	count     int         // number of arrivals in sequences
 	entry     Entry
 	merged    []Arrival // small parts of sequences that are ready to be passed on
-	handed    bool
+	emitted   bool
 	until     int64 // time of the newest arrival passed on or written
 
 	file    *os.File
@@ -65,7 +65,7 @@ func (s *sequence) compare(other *sequence) int {
 
 // add adds a batch, which must not be empty.
 func (s *sorter) add(b batch) error {
-	if first := b.arrivals[0].Time; !s.disk && s.handed && first < s.until {
+	if first := b.arrivals[0].Time; !s.disk && s.emitted && first < s.until {
 		return &OrderError{By: time.Duration(s.until-first) * time.Microsecond, Buffer: s.limit}
 	}
 	s.push(&sequence{batch: b}, len(b.arrivals))
@@ -111,7 +111,7 @@ func (s *sorter) finish() error {
 	return s.flush()
 }
 
-// drain hands over the oldest arrivals until about keep are held, but never fewer.
+// drain passes on the oldest arrivals until about keep are held, never leaving fewer.
 func (s *sorter) drain(keep int) error {
 	for len(s.sequences) > 0 {
 		first := s.sequences[0]
@@ -119,11 +119,11 @@ func (s *sorter) drain(keep int) error {
 		if s.count-len(part) < keep {
 			return nil
 		}
-		if err := s.hand(batch{part, first.records}); err != nil {
+		if err := s.emit(batch{part, first.records}); err != nil {
 			return err
 		}
 		s.count -= len(part)
-		s.handed, s.until = true, part[len(part)-1].Time
+		s.emitted, s.until = true, part[len(part)-1].Time
 		first.arrivals = first.arrivals[len(part):]
 		if len(first.arrivals) == 0 && first.left > 0 {
 			if err := s.fill(first); err != nil {
@@ -166,8 +166,8 @@ func (s *sorter) part() []Arrival {
 // batchSize is about the minimum number of arrivals passed on together.
 const batchSize = 1024
 
-// hand passes on b, or writes it to the file if s sorts on disk and more may be added.
-func (s *sorter) hand(b batch) error {
+// emit passes on b, or writes it to the file if s sorts on disk and more may be added.
+func (s *sorter) emit(b batch) error {
 	switch {
 	case s.ctx.Err() != nil:
 		return s.ctx.Err()

@@ -1,6 +1,6 @@
 package accesslog
 
-// Stats describes what the last call of Arrivals or Entries has read so far.
+// Stats describes what the last call to Arrivals or Entries has read so far.
 type Stats struct {
 	Files     []FileStats `json:"files"`
 	Lines     int64       `json:"lines"`

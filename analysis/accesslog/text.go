@@ -169,7 +169,7 @@ func (r *record) unpercent(s []byte) []byte {
 	})
 }
 
-// unplus replaces + by a space: IIS writes spaces as +.
+// unplus replaces + with a space: IIS writes spaces as +.
 func (r *record) unplus(s []byte) []byte {
 	return r.replaced(s, '+', func(r *record, _ []byte) int {
 		r.plain = append(r.plain, ' ')

@@ -31,8 +31,8 @@ type field struct {
 	header string
 }
 
-// columnsWanted are the columns that are used, except cs(…), which is a header field. CloudFront's cs(Host) is its own
-// name; x-host-header, a later column, is the host that the client requested.
+// columnsWanted are the columns that are used, except cs(…), which is a header field. CloudFront's cs(Host) is the
+// distribution's name; x-host-header, a later column, is the host that the client requested.
 var columnsWanted = map[string]field{
 	"date": {kind: date}, "date-local": {kind: date}, "x-date-start": {kind: date},
 	"time": {kind: clockTime}, "time-local": {kind: clockTime}, "x-time-start": {kind: clockTime},
@@ -50,7 +50,7 @@ func (c *columns) renamed(format string, change map[string]string) (layout, erro
 	next := *c
 	for key := range change {
 		if key != "client" && key != "fields" {
-			return nil, fmt.Errorf("accesslog: for %s, only client and fields can be named", format)
+			return nil, fmt.Errorf("accesslog: for %s, only client and fields can be given", format)
 		}
 	}
 	next.client = change["client"]
@@ -63,9 +63,9 @@ func (c *columns) renamed(format string, change map[string]string) (layout, erro
 	next.setFields(strings.Fields(strings.TrimPrefix(fields, "#Fields:")))
 	switch {
 	case next.has&(1<<client) == 0:
-		return nil, fmt.Errorf("accesslog: no field of %q names the client: call it c-ip", fields)
+		return nil, fmt.Errorf("accesslog: no field in %q names the client: call it c-ip", fields)
 	case !next.complete():
-		return nil, fmt.Errorf("accesslog: no field of %q has the time: call them date and time", fields)
+		return nil, fmt.Errorf("accesslog: no field in %q has the time: name the fields date and time", fields)
 	}
 	return &next, nil
 }
@@ -318,8 +318,8 @@ func cutDoubled(s []byte) (text, rest []byte, ok bool) {
 	return nil, s, false
 }
 
-// header decodes a header field: CloudFront percent-encodes it, IIS replaces spaces by +, and
-// in a quoted one quotes are doubled.
+// header decodes a header field: CloudFront percent-encodes it, IIS replaces spaces with +, and
+// in a quoted field, quotes are doubled.
 func (c *columns) header(r *record, s []byte) []byte {
 	switch {
 	case c.zeek:

@@ -2,14 +2,14 @@
 //
 // An [Accuracy] compares estimators with the exact sliding log, request by request, like the
 // analysis that this design is known for. With t the time of a request and P the period, the
-// exact number is the number of its client's requests in (t−P, t], including the request
-// itself; requests at the same time are in the order of the log. The estimate is taken right
+// exact count is the number of its client's requests in (t−P, t], including the request
+// itself; requests with the same time are taken in log order. The estimate is taken right
 // after the request was counted. Over means greater than the threshold. A request is wrongly
-// allowed if the exact number is over and the estimate is not, and wrongly limited in the
+// allowed if the exact count is over and the estimate is not, and wrongly limited in the
 // opposite case.
 //
 // There is no feedback: every request is counted, even if a limiter would have refused it.
-// All decisions are made in integers by [counter.Estimate], and relative errors are summed in
+// All decisions are made in integer arithmetic, by [counter.Estimate], and relative errors are summed in
 // multiples of 2^−32, so that results depend neither on the number of goroutines nor on the
 // order in which clients are processed.
 package accuracy
@@ -115,8 +115,8 @@ type turn struct{ k, n int64 }
 // A group is the limits of the same period.
 type group struct {
 	period      int64
-	limits      []Limit // and their indexes in Options.Limits:
-	places      []int
+	limits      []Limit
+	places      []int // indexes of limits in Options.Limits
 	evaluations []evaluation
 	words       int // number of words of a client, for all evaluations
 }
@@ -168,7 +168,7 @@ func New(o Options) (*Accuracy, error) {
 		}
 	}
 	for i := range a.groups {
-		a.count(&a.groups[i])
+		a.addEvaluations(&a.groups[i])
 	}
 	for range o.Workers {
 		a.workers = append(a.workers, newWorker(a.groups))
@@ -176,8 +176,8 @@ func New(o Options) (*Accuracy, error) {
 	return a, nil
 }
 
-// count creates the evaluations of g, in the order of their phases.
-func (a *Accuracy) count(g *group) {
+// addEvaluations creates the evaluations of g, in the order of their phases.
+func (a *Accuracy) addEvaluations(g *group) {
 	add := func(method, phase int, l Limit, limits uint64) {
 		m := &a.methods[method]
 		c := evaluation{method: method, estimator: m.make(l, a.o.Resolution.Microseconds()), whole: m.whole, limits: limits, at: g.words,

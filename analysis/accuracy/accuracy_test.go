@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accuracy"
 )
 
-// client returns a client of a name.
+// client returns the client with a name.
 func client(name string) (c accesslog.Client) {
 	copy(c[:], name)
 	return c
@@ -31,7 +31,7 @@ type definition struct {
 	before []int64 // times of the client's requests so far
 }
 
-// arrive returns the exact number and the estimate after a request at t.
+// arrive returns the exact count and the estimate after a request at t.
 func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
 	d.before = append(d.before, t)
 	period := d.limit.Period
@@ -74,7 +74,7 @@ func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
 	return exact, estimate.Add(estimate, oldest)
 }
 
-// Several clients send requests some seconds apart or at the same time.
+// drawArrivals draws requests of several clients, a few seconds apart or at the same time.
 func drawArrivals(t *rapid.T, fine bool) (arrivals []accesslog.Arrival) {
 	at := rapid.Int64Range(-100, 1_000_000).Draw(t, "start") * 1e6
 	for range rapid.IntRange(1, 150).Draw(t, "requests") {
@@ -183,13 +183,13 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A full field of packed sub-windows does not count any more: it is full at 3/4 of its range.
+// A full field of packed sub-windows stops counting: it is full at 3/4 of its range.
 func TestPackedFieldsStop(t *testing.T) {
 	var arrivals []accesslog.Arrival
 	for range 5000 {
 		arrivals = append(arrivals, accesslog.Arrival{Time: 0, Client: client("c")})
 	}
-	// 10 s later half of the sub-window is left, and the current one.
+	// 65 s later, half of that sub-window is left, plus the current one.
 	arrivals = append(arrivals, accesslog.Arrival{Time: 65e6, Client: client("c")})
 	r := measure(t, arrivals, accuracy.Options{Limits: []accuracy.Limit{{Threshold: 50, Period: 60e6}}, Estimators: []string{"packed_auto"}}).Results[0]
 	want := 0.0

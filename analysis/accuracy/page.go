@@ -12,7 +12,7 @@ import (
 func (r *Report) Document(traffic figure.Timeline) page.Document {
 	d := page.Document{Title: "How accurate estimates are", Lead: page.Count(r.Events, "request") + " of " + page.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
 	d.Sections = []page.Section{{Title: "How it is measured", Blocks: []page.Block{
-		page.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted, none is refused. " +
+		page.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted; none is refused. " +
 			"A decision is wrong if only one of the two would refuse the request."),
 		traffic.Plot("Traffic"),
 	}}}
@@ -27,8 +27,8 @@ func (r *Report) Document(traffic figure.Timeline) page.Document {
 	return d
 }
 
-// limitSection returns the results of one limit: the numbers of the nodes' estimator, or of the first
-// one without it, and a comparison of all estimators.
+// limitSection returns the results of one limit: the figures of the nodes' estimator, or of the first
+// one if that is missing, and a comparison of all estimators.
 func limitSection(results []Result) page.Section {
 	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == weightedName }))]
 	over := func(format func(*PhaseRange) string) string { // "" unless several phases were tried
@@ -38,11 +38,11 @@ func limitSection(results []Result) page.Section {
 		return fmt.Sprintf("; %s over %d window starts", format(first.Phases), first.Phases.Tried)
 	}
 	facts := page.Facts{
-		{Name: "over by the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, of %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
+		{Name: "over in the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, from %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
 		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, between half and twice the threshold: nearly all wrong decisions are about these"},
 		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", page.Grouped(first.WronglyAllowed), page.Grouped(first.WronglyLimited),
 			over(func(p *PhaseRange) string { return fmt.Sprintf("%.4f–%.4f%%", p.WrongPct[0], p.WrongPct[1]) }))},
-		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact number, signed %+.2f%%; %.2f%% for the mean client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
+		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact count, signed %+.2f%%; %.2f%% for the average client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
 			over(func(p *PhaseRange) string {
 				return fmt.Sprintf("%.2f–%.2f%%", 100*p.MeanAbsRelErr[0], 100*p.MeanAbsRelErr[1])
 			}))},
@@ -76,12 +76,12 @@ func limitSection(results []Result) page.Section {
 	}
 	return page.Section{Title: fmt.Sprintf("%s requests in %s", page.Grouped(first.Limit), figure.Period(first.PeriodS)), Blocks: []page.Block{
 		page.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts, figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
-		page.Paragraph("Not beaten: no other estimator decides better in as little memory."),
+		page.Paragraph("Not beaten: no other estimator decides better with as little memory."),
 	}}
 }
 
-// frontier reports which results no other result beats, by fewer wrong decisions with at most as
-// much memory, or by at most as many with less memory.
+// frontier reports which results no other result beats: with fewer wrong decisions and no
+// more memory, or no more wrong decisions and less memory.
 func frontier(results []Result) []bool {
 	best := make([]bool, len(results))
 	for i, r := range results {

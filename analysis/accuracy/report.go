@@ -31,13 +31,13 @@ type Result struct {
 	BytesPerClient float64 `json:"bytes_per_client"`
 
 	Requests       uint64  `json:"requests"`
-	ExactOver      uint64  `json:"exact_over"`  // requests that are over by the exact log
+	ExactOver      uint64  `json:"exact_over"`  // requests that are over in the exact log
 	ApproxOver     uint64  `json:"approx_over"` // requests that are over by the estimate
 	WronglyAllowed uint64  `json:"wrongly_allowed"`
 	WronglyLimited uint64  `json:"wrongly_limited"`
 	WrongPct       float64 `json:"wrong_pct"` // of all requests
 
-	// NearPct is the share of requests whose exact number is between half the threshold and
+	// NearPct is the share of requests whose exact count is between half the threshold and
 	// twice the threshold. Few decisions about other requests are wrong, whatever the estimator.
 	NearPct float64 `json:"near_pct"`
 
@@ -50,14 +50,14 @@ type Result struct {
 	SourcesExactOver           int     `json:"sources_exact_over"`
 	SourcesDecisionEverDiffers int     `json:"sources_decision_ever_differs"`
 	SourcesOverButNeverLimited int     `json:"sources_over_but_never_limited"`
-	MaxOvershootOfThose        float64 `json:"max_overshoot_of_those"` // greatest exact number over the threshold, less 1
+	MaxOvershootOfThose        float64 `json:"max_overshoot_of_those"` // greatest exact count over the threshold, less 1
 	SourcesLimitedButNeverOver int     `json:"sources_limited_but_never_over"`
-	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their greatest exact numbers, over the threshold
+	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their greatest exact counts, over the threshold
 	WorstWronglyAllowed        float64 `json:"worst_wrongly_allowed"` // greatest overshoot of a wrongly allowed request
 
 	FixedWindowWronglyAllowed uint64 `json:"fixed_window_wrongly_allowed"`
 
-	// Peaks counts clients by their greatest exact number. Only in the first result of a limit.
+	// Peaks counts clients by their greatest exact count. Only in the first result of a limit.
 	Peaks []figure.PeakBin `json:"peaks,omitempty"`
 
 	// Phases has the ranges over window starts, if several were tried.

@@ -19,7 +19,7 @@ func plain(l Limit) counter.Limit {
 	return counter.Limit{Threshold: l.Threshold, Period: l.Period, Layout: counter.Plain}
 }
 
-// packed counts in two numbers, for the current and the previous window, as nodes do: with one
+// packed counts in two values, for the current and the previous window, as nodes do: with one
 // field it is the weighted estimate, with more packed sub-windows. A client's words are the
 // index of its window, prev and cur.
 type packed struct{ counter.Limit }
@@ -76,7 +76,7 @@ func methodSubWindows(n int, whole bool) method {
 	return m
 }
 
-// subWindows counts each nth of the period separately. The oldest sub-window, in which the
+// subWindows counts each 1/n of the period separately. The oldest sub-window, in which the
 // period begins, is weighted by the part of it that is in the period.
 //
 // A client's words are the index of its sub-window since the epoch; the number of requests in

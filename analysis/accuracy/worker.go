@@ -49,7 +49,7 @@ type source struct {
 type history struct {
 	log      exact.Log
 	requests uint64
-	peak     uint64 // greatest exact number
+	peak     uint64 // greatest exact count
 	words    []uint64
 }
 
@@ -75,9 +75,9 @@ type moment struct {
 
 // A limitTally has the counts of a limit that are independent of estimators.
 type limitTally struct {
-	over    uint64 // requests over by the exact log
-	near    uint64 // requests whose exact number is between half the threshold and twice the threshold
-	sources int    // clients over by the exact log
+	over    uint64 // requests over in the exact log
+	near    uint64 // requests whose exact count is between half the threshold and twice the threshold
+	sources int    // clients over in the exact log
 	peaks   figure.Peaks
 }
 
@@ -94,18 +94,18 @@ type tally struct {
 // decisions has the results of decisions about one limit.
 type decisions struct {
 	over, wronglyAllowed, wronglyLimited uint64
-	worst                                uint64 // greatest exact number that was wrongly allowed
+	worst                                uint64 // greatest exact count that was wrongly allowed
 
 	differ        int    // clients with a wrong decision
-	missed        int    // clients over, but never by the estimate
+	missed        int    // clients over, but never in the estimate
 	missedPeak    uint64 // greatest of their peaks
-	limited       int    // clients over by the estimate only
+	limited       int    // clients over in the estimate only
 	peakOfLimited uint64 // smallest of their peaks
 }
 
 // Flags of a client, two for each limit.
 const (
-	flagOver   = 1 << iota // was over by the estimate
+	flagOver   = 1 << iota // was over in the estimate
 	flagDiffer             // a decision differed
 )
 
@@ -224,10 +224,10 @@ func (g *groupWork) count(h *history, times []int64) {
 	}
 }
 
-// compare compares the estimates of an evaluation with the exact numbers.
+// compare compares the estimates of an evaluation with the exact counts.
 func (g *groupWork) compare(evaluation int, h *history) {
 	c, t := &g.evaluations[evaluation], &g.tallies[evaluation]
-	h.words[c.at] += t.err(&g.turn)
+	h.words[c.at] += t.addErrors(&g.turn)
 	for i, l := range g.group.limits {
 		if c.limits&(1<<i) != 0 {
 			h.words[c.at+1] |= t.limits[i].decide(l.Threshold, &g.turn) << (2 * i)
@@ -295,9 +295,9 @@ func (d *decisions) client(flags, peak, threshold uint64) {
 	}
 }
 
-// err adds the errors of the estimates of r to t, and returns the sum of the absolute relative
+// addErrors adds the errors of the estimates of r to t, and returns the sum of the absolute relative
 // errors, in units of 2^−32.
-func (t *tally) err(r *run) (sum uint64) {
+func (t *tally) addErrors(r *run) (sum uint64) {
 	for i := range r.n {
 		estimate, exact := &r.estimates[i], r.exact[i]
 		if estimate.Part == 0 && estimate.Whole == exact {

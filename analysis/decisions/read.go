@@ -3,11 +3,11 @@
 //
 // # What is compared
 //
-// Each key has its own limiters, an exact one and an estimating one. They see the key's requests of
-// all nodes in chronological order, and know immediately what each counts, even if that depended on
+// Each key has its own limiters, an exact one and an estimating one. They see the key's requests from
+// all nodes in chronological order, and know immediately how much each counts, even if that depended on
 // the answer. They ignore the nodes' decisions: a request that they refuse does not count (unless the
-// rule has count_while_mitigated), and exceeding a limit starts a mitigation, until the rule's timeout
-// is over and every limit is back at its threshold. The exact limiter keeps the time of every request
+// rule has count_while_mitigated), and exceeding a limit starts a mitigation, which lasts until the rule's timeout
+// is over and no limit is exceeded. The exact limiter keeps the time of every request
 // and counts those in (t−P, t]; the other one estimates as nodes do.
 //
 // A decision is wrong if the exact limiter refuses the request and the node did not, or vice versa.
@@ -15,7 +15,7 @@
 //
 // Requests that were refused for another key, because an operator started the mitigation by hand, or
 // because a shard was unavailable, are not judged and do not count as decisions about the key. A lift
-// resets the key. If a rule counts answers, what a refused request would have counted is unknown: it
+// resets the key. If a rule counts by the answer, how much a refused request would have counted is unknown: it
 // counts as much as the rule says.
 package decisions
 

@@ -1,5 +1,5 @@
-// Command bystanders measures how many requests of real traffic are refused when a distributed attack is stopped: by
-// a limit for each address, for each /24, for each /16, and for /24s and /16s that shed. The attack is overlaid
+// Command bystanders measures how many requests of real traffic are refused when a distributed attack is stopped by
+// limits per address, per /24 and per /16, and by limits per /24 and per /16 that shed. The attack is overlaid
 // on traces of real traffic, so "edge replay" knows its requests.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./bystanders -edge /tmp/edge -traces DIR

@@ -1,5 +1,5 @@
 // Command check measures what it costs a proxy to ask a node: nginx, HAProxy and Caddy with the configurations
-// of deploy, compared with the same proxies without a node, alternately. It reports the CPU time per request of
+// in deploy, compared with the same proxies without a node, in alternating runs. It reports the CPU time per request of
 // proxy and node, under the load of 16 keep-alive connections, and the latency at a rate that leaves the core
 // mostly idle.
 //

@@ -1,5 +1,5 @@
 // Command clients measures the cost of counting for requests that pass: the CPU time of the node
-// for requests of 100,000 clients in turn, with existing or new counters, compared with those of a
+// for requests from 100,000 clients in turn, with existing or new counters, compared with those of a
 // single client, for each HTTP engine. The node has its own core, which wrk saturates, and counts
 // in memcached.
 //

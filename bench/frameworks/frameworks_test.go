@@ -1,5 +1,5 @@
-// Package frameworks_test shows and tests the limiter in frameworks. It is a separate module, so that they are
-// not dependencies of the limiter's.
+// Package frameworks_test shows and tests the limiter in frameworks. It is a separate module, so that they do not
+// become dependencies of the limiter.
 package frameworks_test
 
 import (

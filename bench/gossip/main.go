@@ -1,6 +1,6 @@
 // Command gossip measures what messages between the nodes of a PoP cost: the CPU time of each status, which
 // every node sends to every other one four times a second, and of each mitigation that a node receives. All
-// nodes run in this process, over the loopback network, with a key.
+// nodes run in this process, over the loopback interface, with a key.
 //
 //	cd bench && go run ./gossip
 package main

@@ -1,7 +1,7 @@
 // Command http compares a node, with each of its HTTP engines, with nginx and HAProxy as
 // reverse proxies that refuse or pass every request: CPU time per request of the server process,
 // user and system, on one core, under the same load over keep-alive connections, from wrk for
-// HTTP/1.1 and h2load for HTTP/2. The servers alternate, so that a drift of the machine cancels out.
+// HTTP/1.1 and h2load for HTTP/2. The servers alternate, so that drift of the machine cancels out.
 // With -slow it measures instead how long requests take while other clients are slow, idle or many.
 // With -latency it measures how long they take at half the rate that saturates one core.
 // With -profile it writes a CPU profile of engine "own" under the same loads instead, for the compiler.

@@ -1,6 +1,6 @@
 // Command keys measures the cost of counting a key in memcached: the CPU time of client and server
 // together, and how many keys per second one memcached can count. It compares batches, as nodes
-// send them, with gomemcache, which handles one key after the other. The two alternate.
+// send them, with gomemcache, which handles one key at a time. The two alternate.
 //
 //	cd bench && go run ./keys
 //

@@ -1,5 +1,5 @@
 // Command load compares load generators: how many requests per second each sends to nginx, over the
-// same number of keep-alive connections, and its CPU time per request. They alternate, so that a
+// same number of keep-alive connections, and its CPU time per request. They alternate, so that
 // drift of the machine cancels out. edge load runs without rules and with rules: then it keeps an
 // exact log of 10,000 clients and checks each response, which counts toward its CPU time.
 //

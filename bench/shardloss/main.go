@@ -2,7 +2,7 @@
 // request path touches no network. It runs a PoP of three nodes and three memcached, and compares
 // consecutive runs of requests at one node in pairs: two undisturbed ones, whose difference is the
 // machine's noise, and an undisturbed one with one right after a memcached was killed or stalled,
-// or all of them and the other nodes.
+// or after all memcached and all other nodes were stalled.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./shardloss -edge /tmp/edge
 package main

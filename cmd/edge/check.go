@@ -43,7 +43,7 @@ func newCheck() *cobra.Command {
 the worst case. The exit status is 1 if a rule is invalid. A directory stands for the .yaml
 and .yml files in it; all files together are one set.
 
-The worst case: with no counts lost, a key passes at most 2·(threshold + K) + 1 requests
+The worst case: with no counts lost, at most 2·(threshold + K) + 1 requests of a key pass
 in any period. K is the number of requests that pass after the one that crosses the
 threshold, before every node knows of it: rate × lag, or rate × (lag + answer time) for a rule
 that counts responses. That includes clients that do not wait for the response: for each key,
@@ -157,7 +157,7 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 		for _, l := range r.Limits {
 			if how := describe.Limit(l); how != "" {
 				if l.SubWindows > 1 {
-					how += fmt.Sprintf(", on %d nodes at most", l.Counted().Layout.MaxNodes())
+					how += fmt.Sprintf(", on at most %d nodes", l.Counted().Layout.MaxNodes())
 				}
 				fmt.Fprintf(w, "  %v: %s\n", l, how)
 			}

@@ -54,7 +54,7 @@ func runCases(file string, rules []string) (*cases.Report, error) {
 		rules = cases.Paths()
 	}
 	if len(rules) == 0 {
-		return nil, hintedError{fmt.Errorf("%s names no rules", file), fmt.Sprintf("write rules: [rules.yaml] into it, or edge check --test %s rules.yaml", file)}
+		return nil, hintedError{fmt.Errorf("%s names no rules", file), fmt.Sprintf("add rules: [rules.yaml] to it, or run edge check --test %s rules.yaml", file)}
 	}
 	set, err := rulefile.Load(rules...)
 	if err != nil {

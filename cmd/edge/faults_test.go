@@ -80,7 +80,7 @@ func TestProcesses(t *testing.T) {
 
 // Shards are killed and restarted, and stopped and continued, under load. No innocent client is refused, no
 // request fails, and mitigated clients stay mitigated. Clients that attack meanwhile are refused, before or after a
-// change of the ring: each change lets a client pass the threshold at most once more.
+// change of the ring: each change lets a client use up the threshold at most once more.
 func TestShardsComeAndGo(t *testing.T) {
 	t.Parallel()
 	var shards []*harness.Memcached

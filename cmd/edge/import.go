@@ -25,8 +25,8 @@ func newImport() *cobra.Command {
   ingress-nginx    annotations of Ingress manifests: limit-rps, global-rate-limit, …
   envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
 
-Comments on each rule say where it differs from the original. A rule that would count
-more requests than the original only logs, and a comment says why. Limits that no rule can
+Comments on each rule say where it differs from the original. If a rule would count
+more requests than the original, it only logs, and a comment says why. Limits that no rule can
 express are listed at the end. If FILE is -, standard input is read.
 
 Then compare: edge check explains the rules, and edge replay shows which clients they would

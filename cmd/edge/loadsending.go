@@ -31,7 +31,7 @@ type sendingFlags struct {
 func (f *sendingFlags) flags() *pflag.FlagSet {
 	f.o.TLS = &f.tls
 	f.set = flagSet([]setting.Setting{
-		{Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", setting.Span(1, unbounded)), Help: "stop after this time (default: the whole mix or log; at a rate 10s, or until --requests are sent)"},
+		{Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", setting.Span(1, unbounded)), Help: "stop after this time (default: the whole mix or log; otherwise 10s, or until --requests are sent)"},
 		{Name: "requests", Short: "n", Value: setting.Parsed("number", &f.o.Requests, "1000000", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this many requests"},
 		{Name: "connections", Short: "c", Value: setting.Int(&f.o.Connections, 64, 1, math.MaxInt, "number"), Help: "maximum number of concurrent connections, to all targets together"},
 		{Name: "keep-alive", Value: setting.Parsed("number", &f.o.KeepAlive, "0", setting.Whole(0, math.MaxInt)), Help: "maximum number of requests per connection (default: as many as the target allows)"},
@@ -45,7 +45,7 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 		{Name: "node-header", Value: setting.Text(&f.o.NodeHeader, "X-Edge-Node", nil), Help: "response header that names the node"},
 		{Name: "ca", Value: setting.Parsed("file", &f.tls.RootCAs, "", readCertificates), Help: "PEM `file` with certificates to trust"},
 		{Name: "insecure", Value: setting.Bool(&f.tls.InsecureSkipVerify, false), Help: "trust any certificate", Contradicts: "ca"},
-		{Name: "i-own-this-target", Value: setting.Bool(&f.own, false), Help: "send even if a target is neither this machine nor in a private network"},
+		{Name: "i-own-this-target", Value: setting.Bool(&f.own, false), Help: "send even if a target is neither this machine nor on a private network"},
 	})
 	return f.set
 }

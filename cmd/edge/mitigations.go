@@ -35,7 +35,7 @@ func newMitigations() *cobra.Command {
 		Use:   "mitigations",
 		Short: "List, lift or start mitigations",
 		Long: `List which clients are mitigated, by which rule and why, as known to a running node. All
-nodes of a PoP know the same. Clients are shown if the nodes run with --log-clients.`,
+nodes of a PoP know the same mitigations. Clients are shown if the nodes run with --log-clients.`,
 		Example: `  edge mitigations
   edge mitigations list --rule login --state active --node 127.0.0.1:9191 --json
   edge mitigations explain 192.0.2.1

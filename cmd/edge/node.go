@@ -148,7 +148,7 @@ func askVersion(ctx context.Context, addr string) error {
 	}
 	line, err := bufio.NewReaderSize(conn, 64).ReadSlice('\n')
 	if (err == nil || err == bufio.ErrBufferFull) && !bytes.HasPrefix(line, []byte("VERSION ")) {
-		return fmt.Errorf("not a memcached: it answers %q", line)
+		return fmt.Errorf("not a memcached server: it answers %q", line)
 	}
 	return err
 }

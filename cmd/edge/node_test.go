@@ -162,9 +162,9 @@ func TestNodeWithoutShards(t *testing.T) {
 		}
 	}()
 	n := startNode(t, oneAWeek, "--origin=http://"+web, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
-	n.Wait(n.Stderr, `err="not a memcached: it answers [^ ]*garbage`)
+	n.Wait(n.Stderr, `err="not a memcached server: it answers [^ ]*garbage`)
 	n.Wait(n.Stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
-	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="not a memcached: it answers .*400 Bad Request`)
+	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="not a memcached server: it answers .*400 Bad Request`)
 	eventually(t, "a refusal", func() bool { return n.status(t, "/once") == http.StatusTeapot })
 	n.Terminate()
 }

@@ -158,7 +158,7 @@ func TestPopPrintsCommands(t *testing.T) {
 	if len(outputs) != 5 {
 		t.Fatalf("%d commands, want 5:\n%s", len(outputs), try)
 	}
-	for i, want := range []string{`^(401 ){5,8}(429 )*$`, `^(200 )+(429 )+$`, `^HTTP/1.1 429 `, `(?m)^STAT cmd_get \d+`, `(?m)^[0-9a-f]{32}  .*  everything  127\.0\.0\.1  `} {
+	for i, want := range []string{`^(401 ){5,8}(429 )*$`, `^(200 )+(429 )+$`, `^HTTP/1.1 429 `, `(?m)^STAT cmd_get \d+`, `(?m)^[0-9a-f]{32}  .*  everything  block   127\.0\.0\.1  `} {
 		if !regexp.MustCompile(want).MatchString(outputs[i]) {
 			t.Errorf("command %d wrote %q, want %s", i+1, outputs[i], want)
 		}

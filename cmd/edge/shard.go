@@ -27,7 +27,7 @@ func newShardFor(run func(context.Context, io.Writer, shardServer) error) *cobra
 	cmd := &cobra.Command{
 		Use:   "shard",
 		Short: "Run the embedded shard alone: a small memcached",
-		Long: `Run the embedded shard alone: a server of memcached's text protocol with bounded memory.
+		Long: `Run the embedded shard alone: a server for memcached's text protocol with bounded memory.
 It has no authentication: let only the nodes of the PoP reach it.`,
 		Example: `  edge shard
   edge shard --memory 256 --max-connections 4096`,

@@ -187,7 +187,7 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 		case at < 0:
 			d.unknown(key, what, fields)
 		case first[at] != key:
-			d.Fail(key, "remove one of them", "%s is in %s twice, first in line %d", fields[at].Name, what, first[at].Line+d.Offset)
+			d.Fail(key, "remove one of them", "%s is in %s twice, first on line %d", fields[at].Name, what, first[at].Line+d.Offset)
 		default:
 			if key.Value != fields[at].Name {
 				d.Hyphens.Add(Hyphens{&Error{File: d.File, Line: key.Line + d.Offset, Column: key.Column,

@@ -289,7 +289,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 		{name: ThresholdLow, text: "it refuses as if each threshold were less by three", m: model{more: -3}},
 		{name: FixedWindow, text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
 		{name: WeightWrong, text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
-		{name: PrevWhole, text: "it counts the previous window whole", m: model{kind: neverFalls}},
+		{name: PrevWhole, text: "it counts the whole previous window", m: model{kind: neverFalls}},
 		{name: WindowWrong, text: "it uses the window before the previous one instead of the previous one", m: model{kind: outOfDate}},
 		{name: WindowWrong, text: "its windows begin a second late", m: model{shift: 1e6}},
 		{name: WindowWrong, text: "its windows begin a second early", m: model{shift: -1e6}},
@@ -305,8 +305,8 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 	skips := func(r *rule.Rule) bool {
 		return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
 	}
-	add(several, hypothesis{name: CountsSeparately, text: "each node counts for itself", m: model{apart: true, alone: true}})
-	add(several, hypothesis{name: CountsSeparately, text: "each node counts for itself, though mitigations are shared", m: model{apart: true}})
+	add(several, hypothesis{name: CountsSeparately, text: "each node counts alone", m: model{apart: true, alone: true}})
+	add(several, hypothesis{name: CountsSeparately, text: "each node counts alone, though mitigations are shared", m: model{apart: true}})
 	add(some(func(r *rule.Rule) bool { return r.CountWhileMitigated }),
 		hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
 	add(some(func(r *rule.Rule) bool { return r.Cost > 1 }),

@@ -169,7 +169,7 @@ var texts = map[string]string{
 	Leaks:             "requests that should be refused pass more than %v after their client crossed the threshold",
 	ByNoRule:          "requests are refused although no rule can refuse them: check that the PoP has the same rules",
 	RefusesSome:       "clients that never exceed a threshold are refused",
-	RefusesAtWill:     "single requests are refused although the client's requests before and after them pass",
+	RefusesAtWill:     "individual requests are refused although the client's requests before and after them pass",
 	ShedsEarly:        "some clients of a network or label are refused although it does not exceed a threshold",
 	RefusesWrongly:    "requests are refused before their client exceeds a threshold, or after the mitigation must have ended",
 }

@@ -2,7 +2,7 @@
 // what their requests look like.
 //
 // A [Mix] is read from a YAML file, or bundled with the package (see [Names]). A [Source]
-// generates its requests one by one, in order of time. [Write] writes them as a log.
+// generates its requests one by one, in chronological order. [Write] writes them as a log.
 //
 // # Files
 //
@@ -66,10 +66,10 @@
 //
 // # Reproducibility
 //
-// The same file and seed generate the same requests. Package math may differ in its last bits between
-// processor architectures, so that one request in some millions may be a microsecond apart. The times of
+// The same file and seed generate the same requests. Results of package math may differ in their last bits between
+// processor architectures, so one request in several million may be a microsecond off. The times of
 // a component depend only on its own name and keys and on the seed: adding or removing other
-// components changes at most the numbers of clients and the addresses that the file does not
+// components changes at most the clients' numbers and the addresses that the file does not
 // give. The output of [Write] may change between versions of this package; see the change log.
 //
 // # The published analysis

@@ -34,7 +34,7 @@ type Options struct {
 	// IP addresses and localhost. Other hosts indicate DNS rebinding by a web page.
 	Host string
 
-	// Open says that the listener is on the loopback network, where reads need no token.
+	// Open says that the listener is on the loopback interface, where reads need no token.
 	Open bool
 
 	// Page serves / and /page/ without a token, because browsers have none when they open it. It must

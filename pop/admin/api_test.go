@@ -238,7 +238,7 @@ func TestStreamOfAReplacedToken(t *testing.T) {
 	}
 }
 
-// Where the listener is not on the loopback network, nothing is told without a token but the page,
+// Where the listener is not on the loopback interface, nothing is told without a token but the page,
 // which has nothing to tell.
 func TestClosed(t *testing.T) {
 	f := newFixture(t, func(o *admin.Options) {

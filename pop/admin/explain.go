@@ -38,7 +38,7 @@ type KeyState struct {
 	// Sheds reports whether the client asked about is among those that a shedding rule refuses.
 	Sheds bool `json:"sheds,omitempty"`
 
-	// Problem tells why the counts may be incomplete.
+	// Problem says why the counts may be incomplete.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Whatever is asked, the answer is JSON with a status that says what is wrong. Without a token nothing is
-// changed, and where the listener is not on the loopback network nothing is told.
+// changed, and where the listener is not on the loopback interface nothing is told.
 func FuzzAPI(f *testing.F) {
 	for _, path := range []string{
 		"/api/v1/status", "/api/v1/rules", "/api/v1/mitigations?sort=start&cursor=1-ab", "/api/v1/mitigations/ab", "/api/v1/mitigations/lift?key=ab",

@@ -79,7 +79,7 @@ func describe(t *testing.T) object {
 		"info": object{
 			"title":       "edge: the API of a node for its operators",
 			"version":     "v1",
-			"description": "What changes something needs a token, Authorization: Bearer TOKEN. If the listener is not on the loopback network, so does everything else. Parameters of POST may also be a form in the body. Fields and parameters may be added.",
+			"description": "What changes something needs a token, Authorization: Bearer TOKEN. If the listener is not on the loopback interface, so does everything else. Parameters of POST may also be a form in the body. Fields and parameters may be added.",
 		},
 		"servers":    []object{{"url": "http://127.0.0.1:9190"}},
 		"security":   []object{{}, {"token": []string{}}},

@@ -47,7 +47,7 @@ type Status struct {
 	Ready    bool     `json:"ready" doc:"whether the node should get connections"`
 	Problems []string `json:"problems" doc:"what operators should know, as in /readyz"`
 
-	Mitigations map[string]int `json:"mitigations" doc:"how many are acted on, by rule; of rules that are not known under an empty name"`
+	Mitigations map[string]int `json:"mitigations" doc:"how many are acted on, by rule; those of unknown rules are under an empty name"`
 	Ineffective int            `json:"ineffective" doc:"mitigations that the rules in force do not act on"`
 	Lifted      int            `json:"lifted" doc:"lifts that are remembered"`
 
@@ -82,12 +82,12 @@ type Limit struct {
 type Query struct {
 	Rule   string       `query:"rule" doc:"ID of a rule"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
-	Key    string       `query:"key" doc:"how the key begins, in hexadecimal"`
+	Key    string       `query:"key" doc:"prefix of the key, in hexadecimal"`
 	Node   string       `query:"node" doc:"name of the node that made it"`
 	State  string       `query:"state" enum:"active,ineffective,lifted" doc:"in force, not acted on under the current rules, or lifted; all, if left out"`
-	Sort   string       `query:"sort" enum:"end,start,key" doc:"end: those that end last first, the default; start: the newest first; key: by key"`
+	Sort   string       `query:"sort" enum:"end,start,key" doc:"end: latest end first, the default; start: newest first; key: by key"`
 	Limit  int          `query:"limit" max:"1000" doc:"how many at most, 100 by default"`
-	Cursor string       `query:"cursor" doc:"the next of the page before"`
+	Cursor string       `query:"cursor" doc:"next of the previous page"`
 }
 
 // Mitigations is a page of mitigations.
@@ -100,9 +100,9 @@ type Mitigations struct {
 // A Mitigation is one that is in force, or the lift of one.
 type Mitigation struct {
 	Key    string    `json:"key" doc:"hash of the rule and of the values of its characteristics, in hexadecimal"`
-	ID     string    `json:"id" doc:"that refusals carry in the header Refusal-Id"`
+	ID     string    `json:"id" doc:"ID that refusals have in the header Refusal-Id"`
 	Start  time.Time `json:"start" doc:"by the clock of the node that made it"`
-	Left   float64   `json:"left_s" doc:"how long still, in seconds"`
+	Left   float64   `json:"left_s" doc:"time left, in seconds"`
 	Lifted bool      `json:"lifted"`
 	Why    string    `json:"why,omitempty" doc:"the estimate and its parts"`
 	Period float64   `json:"period_s,omitempty" doc:"of the limit, in seconds"`
@@ -125,7 +125,7 @@ type Mitigation struct {
 
 // An Order starts a mitigation by hand.
 type Order struct {
-	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; 336h at most"`
+	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; at most 336h"`
 	Reason   string            `query:"reason" required:"true" doc:"why, for the log"`
 	Values   map[string]string `query:"*" doc:"a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
 }
@@ -145,7 +145,7 @@ type Lifted struct {
 type Selection struct {
 	Rule   string       `query:"rule" doc:"ID of a rule; all rules, if left out"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
-	DryRun bool         `query:"dry_run" doc:"only say how many"`
+	DryRun bool         `query:"dry_run" doc:"only count them"`
 	Reason string       `query:"reason" doc:"why, for the log"`
 }
 
@@ -163,7 +163,7 @@ func (l LiftedAll) audit() []any  { return []any{"mitigations", l.Mitigations} }
 // A DecisionQuery selects recent lines of the decision log.
 type DecisionQuery struct {
 	Rule  string `query:"rule" doc:"ID of a rule"`
-	Key   string `query:"key" doc:"how the key begins, in hexadecimal, as the log has it"`
+	Key   string `query:"key" doc:"prefix of the key, in hexadecimal, as in the log"`
 	Limit int    `query:"limit" max:"1000" doc:"how many at most, 100 by default"`
 }
 
@@ -177,7 +177,7 @@ type Decision struct {
 	Event      string     `json:"event" enum:"decision,count"`
 	Time       time.Time  `json:"time"`
 	Rule       string     `json:"rule"`
-	Key        string     `json:"key" doc:"a pseudonym, or, with log-clients, the key as lists of mitigations have it"`
+	Key        string     `json:"key" doc:"a pseudonym, or, with log-clients, the key as in lists of mitigations"`
 	Client     string     `json:"client,omitempty" doc:"address; only with log-clients"`
 	Verdict    string     `json:"verdict,omitempty" doc:"on the request"`
 	By         string     `json:"by,omitempty" doc:"rule that decided, if one did"`
@@ -187,7 +187,7 @@ type Decision struct {
 	Counted    bool       `json:"counted" doc:"it counted immediately"`
 	Cost       uint64     `json:"cost" doc:"what the request counts if it passes; what it counted, by its response"`
 	Generation int        `json:"generation" doc:"how often the key's mitigation was lifted before"`
-	Decided    *time.Time `json:"decided,omitempty" doc:"when the request was decided that now counted, if that is known"`
+	Decided    *time.Time `json:"decided,omitempty" doc:"when the request that has now counted was decided, if that is known"`
 }
 
 // Shards are the shards of a PoP.
@@ -218,8 +218,8 @@ type Node struct {
 	Self bool   `json:"self" doc:"it is the node that is asked"`
 	Addr string `json:"addr,omitempty" doc:"its address for other nodes"`
 
-	Version string  `json:"version" doc:"of the program; empty if the node does not tell"`
-	Heard   float64 `json:"heard_s" doc:"how long ago its last status came, in seconds"`
+	Version string  `json:"version" doc:"of the program; empty if the node does not report it"`
+	Heard   float64 `json:"heard_s" doc:"time since its last status arrived, in seconds"`
 
 	ClockAhead *float64 `json:"clock_ahead_s,omitempty" doc:"how far its clock is ahead of that of the node that is asked, in seconds; left out until it is known"`
 

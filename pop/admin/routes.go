@@ -71,7 +71,7 @@ type byValues struct {
 
 // byShard holds the parameters of operations that change a shard.
 type byShard struct {
-	Shard  string `query:"shard" required:"true" doc:"its address, as lists have it"`
+	Shard  string `query:"shard" required:"true" doc:"its address, as in lists"`
 	Reason string `query:"reason" doc:"why, for the log"`
 }
 

@@ -56,12 +56,12 @@ func (t *Tokens) Read(file string) error {
 		case len(fields[1]) < minToken:
 			problem = fmt.Sprintf("a token must have at least %d characters, as made by: head -c 24 /dev/urandom | base64", minToken)
 		case fields[0] == LocalName:
-			problem = "the name " + LocalName + " is that of the tokens that nodes make; choose another one"
+			problem = "the name " + LocalName + " is reserved for tokens that nodes generate; choose another one"
 		default:
 			one := token{fields[0], sha256.Sum256([]byte(fields[1]))}
 			for _, other := range all {
 				if other.name == one.name || other.hash == one.hash {
-					problem = fmt.Sprintf("name or token are those of %s", other.name)
+					problem = fmt.Sprintf("the name or token is already used by %s", other.name)
 				}
 			}
 			all = append(all, one)

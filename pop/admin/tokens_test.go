@@ -23,9 +23,9 @@ func TestTokensFile(t *testing.T) {
 		{"no name", "anna " + long + "\n" + long, 0o600, ":2: a line must be NAME TOKEN"},
 		{"too much", "anna " + long + " # comment", 0o600, ":1: a line must be NAME TOKEN"},
 		{"short", "anna " + long[1:], 0o600, ":1: a token must have at least 16 characters"},
-		{"same name", "anna " + long + "\nanna " + long + "y", 0o600, ":2: name or token are those of anna"},
-		{"same token", "anna " + long + "\nben " + long, 0o600, ":2: name or token are those of anna"},
-		{"name of another kind", "local " + long, 0o600, ":1: the name local is that of the tokens that nodes make"},
+		{"same name", "anna " + long + "\nanna " + long + "y", 0o600, ":2: the name or token is already used by anna"},
+		{"same token", "anna " + long + "\nben " + long, 0o600, ":2: the name or token is already used by anna"},
+		{"name of another kind", "local " + long, 0o600, ":1: the name local is reserved for tokens that nodes generate"},
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
 		if err := os.WriteFile(file, []byte(tt.text), tt.mode); err != nil {

@@ -48,20 +48,20 @@ func (s *Set[C]) Remove(c C) {
 	}
 }
 
-// Len returns how many s holds.
+// Len returns how many elements s holds.
 func (s *Set[C]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.all)
 }
 
-// End calls end for elements until end has returned true most times, and returns how often it did.
+// End calls end for elements until end has returned true limit times, and returns how many times it did.
 // end must not block.
-func (s *Set[C]) End(most int, end func(C) bool) (ended int) {
+func (s *Set[C]) End(limit int, end func(C) bool) (ended int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.all {
-		if ended == most {
+		if ended == limit {
 			break
 		}
 		if end(c) {
@@ -129,12 +129,12 @@ type Server[C comparable] struct {
 	ending  atomic.Bool
 }
 
-// NewServer returns a server whose connections end by ends.
+// NewServer returns a server that ends its connections with ends.
 func NewServer[C comparable](ends Ends[C]) *Server[C] { return &Server[C]{ends: ends} }
 
-// LastMoment is how long a server that shuts down waits for the first request of a new connection: its
+// FirstRequestWait is how long a server that shuts down waits for the first request of a new connection: its
 // client has not been asked to close it yet.
-const LastMoment = time.Second
+const FirstRequestWait = time.Second
 
 // Serve calls serve with the peer of conn, the connection of c, in a new goroutine. When serve returns, Serve calls
 // ended, unless it is nil. After Shutdown, Serve closes conn instead.
@@ -157,10 +157,10 @@ func (s *Server[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer neti
 // Forget removes c, so that Shutdown does not wait for it.
 func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
 
-// EndIdle ends up to most connections that wait for a request, and returns how many it has ended. If
+// EndIdle ends up to limit connections that wait for a request, and returns how many it has ended. If
 // refused is set, it ends only connections whose last request was refused.
-func (s *Server[C]) EndIdle(refused bool, most int) (ended int) {
-	return s.conns.End(most, func(c C) bool { return s.ends.Idle(c, refused) })
+func (s *Server[C]) EndIdle(refused bool, limit int) (ended int) {
+	return s.conns.End(limit, func(c C) bool { return s.ends.Idle(c, refused) })
 }
 
 // AskToLeave makes every further answer ask its client to close the connection, or to open no more streams.
@@ -173,13 +173,13 @@ func (s *Server[C]) IsLeaving() bool { return s.leaving.Load() }
 func (s *Server[C]) IsEnding() bool { return s.ending.Load() }
 
 // Shutdown immediately ends connections that wait for another request, and those without a first request after
-// LastMoment. It waits until the others have answered their requests. If ctx is done first, it closes all
+// FirstRequestWait. It waits until the others have answered their requests. If ctx is done first, it closes all
 // connections and returns ctx's error.
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
 	s.ending.Store(true)
 	s.conns.Close(s.ends.Leave)
-	defer time.AfterFunc(LastMoment, func() { s.conns.each(s.ends.Finish) }).Stop()
+	defer time.AfterFunc(FirstRequestWait, func() { s.conns.each(s.ends.Finish) }).Stop()
 	return s.conns.Wait(ctx, s.ends.Cut)
 }
 
@@ -192,7 +192,7 @@ func Peer(conn net.Conn) netip.AddrPort {
 	return peer
 }
 
-// maxLinger is how many bytes Linger reads at most.
+// maxLinger is the maximum number of bytes that Linger reads.
 const maxLinger = 256 << 10
 
 // Linger shuts down the node's side of conn and reads until the client closes its own, for at most

@@ -19,13 +19,13 @@ const (
 	// retryPause is the pause before an unreachable shard that is not yet down is retried.
 	retryPause = 20 * time.Millisecond
 
-	// probePause is how often a shard that is down is probed.
+	// probePause is the pause between probes of a shard that is down.
 	probePause = 100 * time.Millisecond
 
 	// maxStores is the maximum number of records that a batch writes. Further ones wait for the next batch.
 	maxStores = 256
 
-	// maxAsk is the maximum number of keys that a batch reads at a former shard. Further ones
+	// maxAsk is the maximum number of keys that a batch reads from a former shard. Further ones
 	// are read with their next count.
 	maxAsk = 1 << 14
 
@@ -110,7 +110,7 @@ func (c *Loop) send(t *track, now time.Time) {
 }
 
 // pump sends batches to the shards that have room for one, and reports whether it sent any.
-func (c *Loop) pump(now time.Time) (any bool) {
+func (c *Loop) pump(now time.Time) (sent bool) {
 	if c.exchange == nil {
 		return false
 	}
@@ -122,7 +122,7 @@ func (c *Loop) pump(now time.Time) (any bool) {
 			}
 			ln.flying++
 			c.exchange(b)
-			any = true
+			sent = true
 		}
 	}
 	asking := c.asking
@@ -135,13 +135,13 @@ func (c *Loop) pump(now time.Time) (any bool) {
 		b := ln.ask
 		ln.ask, ln.asking, b.begun = nil, true, now
 		c.exchange(b)
-		any = true
+		sent = true
 	}
-	return any
+	return sent
 }
 
 // fill returns the next batch for a shard, or nil if there is nothing to send now. For a shard that
-// is down it returns an empty batch, at most every probePause, as a probe.
+// is down it returns an empty batch, at most once every probePause, as a probe.
 func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	down := ln.shard.Down()
 	switch {

@@ -19,7 +19,7 @@
 //
 // [Loop.Flush] and [Loop.Step] run the same code without goroutines.
 //
-// # Accounts
+// # Accounting
 //
 // For each limit, each request is in a counter, in the metric edge_increments_dropped_total by cause,
 // or in an increment whose outcome is unknown. An increment is retried only if it was provably
@@ -36,8 +36,8 @@
 // changes the sub-windows of a limit starts new counters: [Loop.SetRules]. Counts are never
 // copied: the former counters still count until they have left the period. They are read with
 // the key's counts until all nodes have made the change, and once after that. The last known value
-// of a dead shard still counts, as a lower bound. So a change lets a client pass the threshold at
-// most once more. A node remembers the last 8 placements of keys; after a restart it knows neither
+// of a dead shard still counts, as a lower bound. So a change lets through at most one more threshold's worth
+// of a client's requests. A node remembers the last 8 placements of keys; after a restart it knows neither
 // former placements nor former rules. To change sub-windows, reload rather than restart.
 //
 // The counts of former layouts are added to the others in each of the layouts, and the limit is

@@ -18,7 +18,7 @@ const (
 	flapsAt   = 3
 	flapPause = 10 * time.Second
 
-	// flapReport is how often a key that still flaps is logged.
+	// flapReport is how often a key that is still flapping is logged.
 	flapReport = time.Minute
 
 	// maxFlaps is the maximum number of keys watched for flapping. maxLines is the maximum
@@ -76,7 +76,7 @@ func (l *mitigationLog) started(record mitigation.Record, r *rule.Rule, now time
 	one.rule, one.last = r.ID, now
 	switch one.starts++; {
 	case one.starts == flapsAt:
-		text, one.reported = "mitigation flaps: its starts and ends are no longer logged", now
+		text, one.reported = "mitigation is flapping: its starts and ends are no longer logged", now
 	case one.starts > flapsAt:
 		l.unlogged.Inc()
 		return
@@ -108,9 +108,9 @@ func (l *mitigationLog) ended(record mitigation.Record, now time.Time) {
 // report logs keys that still flap or have stopped.
 func (l *mitigationLog) report(now time.Time) {
 	for key, one := range l.flaps {
-		text, flaps := "mitigation still flaps", one.starts >= flapsAt
+		text, flaps := "mitigation is still flapping", one.starts >= flapsAt
 		if now.Sub(one.last) > flapPause {
-			text = "mitigation no longer flaps"
+			text = "mitigation is no longer flapping"
 			delete(l.flaps, key)
 		} else if now.Sub(one.reported) < flapReport {
 			continue

@@ -160,7 +160,7 @@ func (f *file) writeOut() error {
 	}
 	if f.failing {
 		f.failing = false
-		f.o.Logger.Info("the decision log is written again", "file", f.o.File)
+		f.o.Logger.Info("the decision log can be written again", "file", f.o.File)
 	}
 	return nil
 }

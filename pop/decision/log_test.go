@@ -119,7 +119,7 @@ func TestFileOfAnotherNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Open(); err == nil || !strings.Contains(err.Error(), "another process writes this file") {
+	if err := second.Open(); err == nil || !strings.Contains(err.Error(), "another process is writing to this file") {
 		t.Errorf("opened twice: %v", err)
 	}
 	first.stop()

@@ -61,11 +61,11 @@ func decodeDescriptor(rules *rule.Set, all entries) (r *rule.Rule, req *rule.Req
 	id, ok := value(all, ruleKeys...)
 	switch r = rules.Rule(id); {
 	case !ok:
-		return nil, nil, causeRule, errors.New("the descriptor has no entry rule or generic_key")
+		return nil, nil, causeRule, errors.New("the descriptor has no rule or generic_key entry")
 	case r == nil:
 		return nil, nil, causeRule, fmt.Errorf("there is no rule %q", id)
 	case r.CountsAnswer():
-		return nil, nil, causeAnswer, fmt.Errorf("rule %s counts by a response, which Envoy does not tell", id)
+		return nil, nil, causeAnswer, fmt.Errorf("rule %s counts by the response, which Envoy does not send", id)
 	}
 	request, why := r.RequestFrom(func(c *rule.Characteristic) (string, bool) { return valueOf(all, c) })
 	if why != nil {

@@ -1,4 +1,4 @@
-// Package envoy answers Envoy's rate limit service (RLS), version 3, by the rules of a node.
+// Package envoy implements Envoy's rate limit service (RLS), version 3, with the rules of a node.
 //
 // It is a module of its own, so that programs that do not speak gRPC need not download it.
 package envoy

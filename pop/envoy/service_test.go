@@ -289,13 +289,13 @@ func TestUndecided(t *testing.T) {
 		descriptor *ratelimit.RateLimitDescriptor
 		cause, log string // empty if it is decided
 	}{
-		{"no entries", descriptor(), "rule", "no entry rule or generic_key"},
-		{"no rule is named", descriptor("ip", "192.0.2.1"), "rule", "no entry rule or generic_key"},
+		{"no entries", descriptor(), "rule", "no rule or generic_key entry"},
+		{"no rule is named", descriptor("ip", "192.0.2.1"), "rule", "no rule or generic_key entry"},
 		{"an unknown rule", descriptor("rule", "tigth", "ip", "192.0.2.1"), "rule", `no rule \"tigth\"`},
 		{"no address", descriptor("rule", "tight"), "characteristic", "missing value of ip, by which rule tight counts"},
 		{"an invalid address", descriptor("rule", "tight", "ip", "alice"), "characteristic", "is not an address"},
 		{"no header", descriptor("rule", "key", "ip", "192.0.2.1"), "characteristic", "missing value of header:x-key, by which rule key counts"},
-		{"a rule that counts answers", descriptor("rule", "login", "ip", "192.0.2.1"), "answer", "rule login counts by a response"},
+		{"a rule that counts answers", descriptor("rule", "login", "ip", "192.0.2.1"), "answer", "rule login counts by the response"},
 		{"no header, and the rule skips that", descriptor("rule", "plan"), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Statuses carry three times, in microseconds: when the packet was sent by the sender's
-// wall clock, the same of the last packet that the sender got from the receiver, and how
-// long ago it got that; zero if it got none.
+// Statuses carry three times, in microseconds: when the packet was sent, by the sender's
+// wall clock; the same for the last packet that the sender got from the receiver; and how
+// long ago it got that. The last two are zero if it got none.
 const timesSize = 24
 
 // A clock measures by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
-// section 8): from the times of a packet there and one back, and best from the pair that
-// was under way for the shortest time.
+// section 8): from the times of a packet there and one back, preferring the pair that
+// was in transit for the shortest time.
 type clock struct {
 	peerSent   int64     // when the peer sent its last status, by its clock; 0: none
 	receivedAt time.Time // when we got it
@@ -24,7 +24,7 @@ type clock struct {
 // A sample is one measurement.
 type sample struct {
 	offset time.Duration // how far the peer is ahead
-	delay  time.Duration // how long both packets were under way
+	delay  time.Duration // how long both packets were in transit, in total
 }
 
 // appendTimes appends the times of a status that is sent at now.

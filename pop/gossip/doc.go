@@ -13,18 +13,18 @@
 // Send passes a message to every peer, SendTo to one. Messages are packed into packets
 // of at most 1,400 bytes, sent directly to their receivers over UDP, and retried until they are
 // acknowledged, at intervals that grow with the round-trip time. After at most two seconds they
-// are given up and counted. Sending never blocks: queues are bounded, and drops are counted.
+// are dropped and counted. Sending never blocks: queues are bounded, and drops are counted.
 // Messages may arrive in any order, but none arrives twice.
 //
 // # Security
 //
 // Keys encrypt and authenticate everything (AES-GCM, by memberlist). To prevent replays, each
-// packet has the run of the process that sent it, the run that it is for, and a number that is
-// accepted once. Without keys, nodes listen on the loopback network only.
+// packet carries the run of the process that sent it, the run that it is for, and a number that is
+// accepted only once. Without keys, nodes listen on the loopback interface only.
 //
 // # Status and clocks
 //
 // Four times a second each node sends its Status to every other node, unacknowledged; the latest
-// one holds. These packets carry the times from which a node computes its clock's offset, as
+// one applies. These packets carry the times from which a node computes its clock's offset, as
 // NTP does.
 package gossip

@@ -214,7 +214,7 @@ func (g *Gossip) Stop() error {
 	g.running.Wait()
 	if err := g.list.Leave(leaveTimeout); err != nil {
 		// They will notice.
-		g.o.Logger.Debug("the others may not have heard that this node leaves", "err", err)
+		g.o.Logger.Debug("the other nodes may not have heard that this node is leaving", "err", err)
 	}
 	return g.list.Shutdown()
 }

@@ -249,7 +249,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 // Shutdown closes connections that wait for another request. A new connection is answered if its first request comes
-// within conns.LastMoment, and is closed otherwise.
+// within conns.FirstRequestWait, and is closed otherwise.
 func TestShutdown(t *testing.T) {
 	const ask = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, test := range []struct {
@@ -258,9 +258,9 @@ func TestShutdown(t *testing.T) {
 		asks time.Duration
 		want time.Duration // until Shutdown returns
 	}{
-		{"a request", "", conns.LastMoment - time.Millisecond, conns.LastMoment - time.Millisecond},
-		{"half a head", ask[:10], 2 * conns.LastMoment, 2 * conns.LastMoment},
-		{"nothing", "", 0, conns.LastMoment},
+		{"a request", "", conns.FirstRequestWait - time.Millisecond, conns.FirstRequestWait - time.Millisecond},
+		{"half a head", ask[:10], 2 * conns.FirstRequestWait, 2 * conns.FirstRequestWait},
+		{"nothing", "", 0, conns.FirstRequestWait},
 		{"no request after a refused one", ask, 0, 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {

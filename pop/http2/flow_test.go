@@ -435,7 +435,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A new connection is answered if its first request comes within conns.LastMoment after Shutdown, else it
+// A new connection is answered if its first request comes within conns.FirstRequestWait after Shutdown, else it
 // is told then that none was read.
 func TestShutdownWithNewConnections(t *testing.T) {
 	for _, asks := range []bool{true, false} {
@@ -449,7 +449,7 @@ func TestShutdownWithNewConnections(t *testing.T) {
 			frames := make(chan string, 1)
 			go func() { frames <- kinds(near) }()
 			c := newClient(t, near)
-			time.Sleep(conns.LastMoment - time.Millisecond)
+			time.Sleep(conns.FirstRequestWait - time.Millisecond)
 			want := "SETTINGS WINDOW_UPDATE SETTINGS GOAWAY(0)"
 			if asks {
 				c.get(true, "/refused")

@@ -2,7 +2,7 @@
 // requests or relays them to origins in HTTP/1.1. It knows nothing about rules.
 //
 // One goroutine reads each connection and answers the requests that the node refuses. When it has
-// used all that it has read, it writes its answers together. A goroutine of its own relays each request
+// processed all that it has read, it writes its answers together. A separate goroutine relays each request
 // that passes, and a second one sends a body that arrives later.
 //
 // Requests are converted to the head that the origin gets, and parsed by package http1. So what
@@ -60,7 +60,7 @@ type Server struct {
 }
 
 // NewServer returns a server. Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to
-// open no more streams, then, within conns.LastMoment, which streams the node has seen.
+// open no more streams, then, within conns.FirstRequestWait, which streams the node has seen.
 func NewServer(o Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
 		Idle:   (*Conn).endWaiting,

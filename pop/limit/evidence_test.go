@@ -164,10 +164,10 @@ func TestFlappingIsLoggedRarely(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		text := log.String()
-		if want := fmt.Sprintf(" requests=%d ", refused); !strings.Contains(text[strings.LastIndex(text, "no longer flaps"):], want) {
+		if want := fmt.Sprintf(" requests=%d ", refused); !strings.Contains(text[strings.LastIndex(text, "no longer flapping"):], want) {
 			t.Errorf("the last line lacks%s", want)
 		}
-		for part, want := range map[string]int{"mitigation started": 2, "mitigation ended": 2, "mitigation flaps": 1, "mitigation still flaps": 2, "mitigation no longer flaps": 1} {
+		for part, want := range map[string]int{"mitigation started": 2, "mitigation ended": 2, "mitigation is flapping": 1, "mitigation is still flapping": 2, "mitigation is no longer flapping": 1} {
 			if got := strings.Count(text, `msg="`+part); got != want {
 				t.Errorf("%q is logged %d times, want %d", part, got, want)
 			}

@@ -41,7 +41,7 @@ func TestRestartedShardIsNoticed(t *testing.T) {
 			}
 			m.Kill()
 			m.Restart()
-			waitFor(t, "the shard to be asked again, and noticed", func() bool { return ask(l, 1) > known+5 && fallen() > 0 })
+			waitFor(t, "the shard to be asked again, and its restart to be noticed", func() bool { return ask(l, 1) > known+5 && fallen() > 0 })
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// Requests that wait or are in flight during a lift count as earlier: they mitigate nobody, and are counted as
+// Requests that wait or are in flight during a lift count as made before it: they start no mitigation, and are counted as
 // dropped, on the node that lifts and on its peers.
 func TestLiftWithCountsInFlight(t *testing.T) {
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestLiftWithCountsInFlight(t *testing.T) {
 	}
 }
 
-// A request that the origin answers after a lift counts as earlier.
+// A request decided before a lift but answered after it counts as made before it.
 func TestLiftBeforeTheAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 1h, count: {statuses: [401]}}]", nil)
@@ -96,7 +96,7 @@ func TestLiftBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// Requests that were decided before a lift and are answered after it start or prolong no mitigation,
+// Requests that were decided before a lift and are answered after it neither start nor prolong a mitigation,
 // even if another one has begun and ended in between.
 func TestLiftBetweenDecisionsAndAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestLiftBetweenDecisionsAndAnswers(t *testing.T) {
 }
 
 // A lift still applies after a later mitigation has ended: records from before the lift, such as
-// those of a shard that was unreachable, mitigate nobody.
+// those of a shard that was unreachable, have no effect.
 func TestLiftOutlastsNextMitigation(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)

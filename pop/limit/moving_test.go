@@ -68,7 +68,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	p.stop()
 }
 
-// A change of the ring lets a client pass the threshold at most once more, in whatever order the
+// A change of the ring lets a client use up the threshold at most once more, in whatever order the
 // nodes make it within the time to settle, and however the client spreads its requests over them. It
 // sends as much as it can.
 func TestRequestsPassedDuringChange(t *testing.T) {

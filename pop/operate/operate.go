@@ -1,4 +1,4 @@
-// Package operate implements [admin.Operations]: what operators can ask of a node, and change.
+// Package operate implements [admin.Operations]: what operators can query and change on a node.
 package operate
 
 import (

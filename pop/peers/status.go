@@ -14,7 +14,7 @@ import (
 //	  0  version of the status
 //	  1  sum of the digest of the mitigations
 //	  9  fingerprints of the secret, the shards and the rules
-//	 33  number of shards that the node finds down, then the ID of each, in 8 bytes
+//	 33  number of shards that the node considers down, then the ID of each, in 8 bytes
 //	 ..  drains, see vote.Votes.AppendDrains
 //	-33  fingerprint of the client prefixes
 //	-25  version of the program, as text

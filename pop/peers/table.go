@@ -69,7 +69,7 @@ type peer struct {
 	asked       time.Time // when this node last asked it for records
 	pause       time.Duration
 
-	down    []uint64 // IDs of shards that it finds down
+	down    []uint64 // IDs of shards that it considers down
 	version string
 	prints  Fingerprints
 
@@ -195,7 +195,7 @@ func (p *Table) differing(i int) (names []string) {
 	return names
 }
 
-// Votes returns the shards that each live peer finds down.
+// Votes returns the shards that each live peer considers down.
 func (p *Table) Votes(now time.Time) (all [][]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +253,7 @@ func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	}
 	for i, of := range agreements {
 		for _, name := range p.differing(i) {
-			detail = append(detail, fmt.Sprintf("%s differ from those of %s", of, name))
+			detail = append(detail, fmt.Sprintf("%s: not the same as on %s", of, name))
 		}
 	}
 	return detail, nil

@@ -36,7 +36,7 @@ func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
 	f := promauto.With(reg)
 	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
-		Help: "Requests that rules count by the response and whose clients disconnected before it, by result.",
+		Help: "Requests that rules count by the response and whose clients disconnected before it arrived, by result.",
 	}, []string{"result"}), abandonedAnswered, abandonedCounted, abandonedFailed)
 	a.refused = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_abandoned_refused_total",

@@ -249,7 +249,7 @@ func (x *httpQuestion) readFields(r *http1.Request, rest string) {
 func (x *httpQuestion) problem() string {
 	switch {
 	case x.twice != "":
-		return x.twice + " is there twice"
+		return x.twice + " is repeated"
 	case x.req.Method == "":
 		return describing[x.in].method + " is missing"
 	case x.target == "":

@@ -151,7 +151,7 @@ func TestCheckWithoutDescription(t *testing.T) {
 		text         string
 	}{
 		{"GET", "/check", whole[2:], 400, "X-Forwarded-Method is missing"},
-		{"GET", "/check", append([]string{"X-Forwarded-Method", "PUT"}, whole...), 400, "X-Forwarded-Method is there twice"},
+		{"GET", "/check", append([]string{"X-Forwarded-Method", "PUT"}, whole...), 400, "X-Forwarded-Method is repeated"},
 		{"GET", "/check", append([]string{"X-Original-URL", "/"}, whole[:2]...), 400, "X-Forwarded-Uri is missing"},
 		{"GET", "/check", whole[:4], 400, "X-Forwarded-For is missing"},
 		{"GET", "/check", append([]string{"X-Forwarded-For", "unix:"}, whole[:4]...), 400, "X-Forwarded-For does not end in the client's address"},

@@ -29,7 +29,7 @@ type connections struct {
 	mu       sync.Mutex // guards the fields below
 	all      int
 	byClient map[netip.Addr]int
-	end      []func(refused bool, most int) (ended int)
+	end      []func(refused bool, limit int) (ended int)
 	endAt    time.Time // when end may be called again
 }
 
@@ -99,7 +99,7 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 }
 
 // endBy registers functions that end idle connections when connections become scarce.
-func (c *connections) endBy(end ...func(refused bool, most int) (ended int)) {
+func (c *connections) endBy(end ...func(refused bool, limit int) (ended int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end = append(c.end, end...)

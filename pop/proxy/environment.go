@@ -100,7 +100,7 @@ func silent(seen []look) string {
 	if n < nearlyAll || len(paths) < somePaths {
 		return ""
 	}
-	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so that its clients are counted as one: let it add the client's address", peer)
+	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so its clients are counted as one: make it add the client's address", peer)
 }
 
 // commonest returns how many of seen match, from how many peers, and the most frequent one.

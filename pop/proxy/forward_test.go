@@ -25,7 +25,7 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-func TestRequestsArriveAsTheyWere(t *testing.T) {
+func TestRequestsArriveAsSent(t *testing.T) {
 	var got struct {
 		method, host, uri string
 		header            http.Header
@@ -72,8 +72,8 @@ func TestRequestsArriveAsTheyWere(t *testing.T) {
 	}
 }
 
-// An answer that the origin has compressed, though nobody asked for that, is passed on as it
-// is, and nobody asks.
+// An answer that the origin has compressed without being asked is passed on
+// unchanged, and the node does not ask for compression.
 func TestCompressedAnswersPassUntouched(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -253,7 +253,7 @@ func TestMethodsThatNodesAnswer(t *testing.T) {
 	}
 }
 
-// What the node answers itself for an origin is not counted, whatever the rule counts.
+// An answer that the node gives in place of the origin is not counted, whatever the rule counts.
 func TestFailuresOfTheOrigin(t *testing.T) {
 	const rules = "rules: [{id: all, count: {statuses: [502, 504, 499, 408, 400]}, characteristics: [ip], limits: [{threshold: 1, period: 7d}]}]"
 	stuck := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -308,7 +308,7 @@ func TestMetrics(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	p, log := newProxy(t, noRules, serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog = o.Logger })
 	do(t, client(t), newRequest(t, "GET", serve(t, p).URL+"/a?b", nil))
-	harness.Until(t, "the line of the request is there", patience, time.Millisecond, func() bool { return strings.Contains(log.String(), "uri=") })
+	harness.Until(t, "the access log has the request", patience, time.Millisecond, func() bool { return strings.Contains(log.String(), "uri=") })
 	proto := "proto=HTTP/1.1"
 	if byHTTP2 {
 		proto = "proto=HTTP/2.0"
@@ -320,8 +320,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// A client that does not read its answer is cut off, and the origin let go. This cannot be
-// played in fake time, for net/http waits for a lock.
+// A client that does not read its answer is disconnected, and the origin is released. This cannot
+// run in fake time, because net/http waits for a lock.
 func TestUnreadAnswer(t *testing.T) {
 	for name, length := range map[string]string{"of a known length": "1000000000000", "without end": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ type Front struct {
 // An engine serves connections of one version of HTTP.
 type engine interface {
 	ServeConn(net.Conn, http1.Start)
-	EndIdle(refused bool, most int) (ended int)
+	EndIdle(refused bool, limit int) (ended int)
 	AskToLeave()
 	Shutdown(context.Context) error
 }
@@ -101,13 +101,13 @@ func (f *Front) AskToLeave() {
 }
 
 // Shutdown closes the listener and waits for requests in flight: see [conns.Server.Shutdown]. Clients that have sent
-// nothing yet have conns.LastMoment to begin.
+// nothing yet have conns.FirstRequestWait to begin.
 func (f *Front) Shutdown(ctx context.Context) error {
 	f.AskToLeave()
 	closed := f.ln.Close()
 	select {
 	case <-f.ran:
-	case <-time.After(conns.LastMoment):
+	case <-time.After(conns.FirstRequestWait):
 	case <-ctx.Done():
 	}
 	f.greeting.Close(func(c net.Conn) { _ = c.Close() })

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// from returns a GET request of an address, with headers "Name: value".
+// from returns a GET request from an address, with headers "Name: value".
 func from(addr string, fields ...string) rule.Request {
 	req := rule.Request{Method: "GET", Path: "/", Header: map[string][]string{}}
 	req.Addr, _ = netip.ParseAddr(addr)
@@ -112,7 +112,7 @@ func TestFirst(t *testing.T) {
 	}
 	skips := keyed(t, "[{first: [cookie:sid, {header: x-key, missing: skip}]}]")
 	if k, counted := key(skips, from("192.0.2.1")); counted {
-		t.Errorf("without the last alternative, which is to be skipped, the key is %q", k)
+		t.Errorf("a request with no alternative has the key %q, but the rule must skip it", k)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestWidth(t *testing.T) {
 		set := load(t, map[string]string{"rules.yaml": "labels: {a: {file: a.txt}}\n" + withCharacteristics(each), "a.txt": "192.0.2.0/24 x\n"})
 		r := set.Rules()[0]
 		if got, parent := r.Width(), r.Parent(); got <= last || parent != (i > 0 && i < len(order)-1) {
-			t.Errorf("Width of %s = %d, Parent = %t; that before is %d", each, got, parent, last)
+			t.Errorf("Width of %s = %d, Parent = %t; the previous width is %d", each, got, parent, last)
 		}
 		last = r.Width()
 	}

@@ -62,7 +62,7 @@ func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 	case !ok || n == 1 || l.Threshold == 0 || l.Period == 0:
 		return // whole windows, or an error already
 	case n > room:
-		r.Fail(node, fmt.Sprintf("a sub-window lasts at least %v, since clocks differ and counts are late: %s", counter.MinSubWindow, fewer(most)),
+		r.Fail(node, fmt.Sprintf("a sub-window lasts at least %v, since clocks differ and counts arrive late: %s", counter.MinSubWindow, fewer(most)),
 			"sub_windows cannot be %d with a period of %s", n, rule.FormatDuration(l.Period))
 	case l.Threshold > layout.MaxThreshold():
 		r.Fail(node, fmt.Sprintf("%d sub-windows have %d bits each, for thresholds up to %d: %s", n, layout.Bits, layout.MaxThreshold(), fewer(most)),

@@ -1,5 +1,5 @@
 // Package rulefile reads rules files, and the files that they name. It validates them, and reports each error with
-// its place and a hint.
+// its position and a hint.
 package rulefile
 
 import (

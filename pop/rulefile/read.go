@@ -20,7 +20,7 @@ type reader struct {
 	strictyaml.Document
 	loader *loader
 	paths  []pathList     // of the current rule
-	known  map[string]any // by key, what rules share
+	known  map[string]any // values that rules share, by key
 	key    []byte
 }
 
@@ -123,7 +123,7 @@ func (r *reader) rule(n *yaml.Node) {
 		{Name: "response", Read: func(n *yaml.Node) { body = r.response(n, to.Response) }},
 		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, onFailureWords),
 		{Name: "enabled", Read: func(n *yaml.Node) {
-			one.disabled = !r.Boolean(n, "enabled", "write enabled: false to set the rule aside")
+			one.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
 		}},
 	}) {
 		return
@@ -154,13 +154,13 @@ func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
 		if shed {
 			what = "action: shed is"
 		}
-		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts single clients", what)
+		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts individual clients", what)
 	}
 	if shed && to.CountsAnswer() {
 		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's response cannot have action: shed")
 	}
 	if shed && slices.ContainsFunc(to.Limits, func(l rule.Limit) bool { return l.SubWindows > 1 }) {
-		r.Fail(n, "leave sub_windows out: their counts end too soon above the threshold", "a rule with sub_windows cannot have action: shed")
+		r.Fail(n, "leave sub_windows out: their counts stop too close to the threshold", "a rule with sub_windows cannot have action: shed")
 	}
 }
 
@@ -199,7 +199,7 @@ func (r *reader) count(n *yaml.Node, to *rule.Rule) {
 	}
 }
 
-// statuses reads a list of statuses and of classes of them.
+// statuses reads a list of statuses and status classes.
 func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
 	s := new(rule.Statuses)
 	for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {

@@ -124,7 +124,7 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	if isHostname(name) && !strings.HasSuffix(host, "..") && !strings.Contains(host, ":") || !wildcard && isBracketed(host) {
 		return canonical.Host, true
 	}
-	r.Fail(n, `write a name without port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
+	r.Fail(n, `write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
 	return "", false
 }
 
@@ -167,9 +167,9 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
 		return path, true
 	case !strings.HasPrefix(path, "/") || strings.ContainsAny(prefix, "*?#"):
-		r.Fail(n, "write a path that begins with a slash, without query; a * at the end stands for anything", "%s is not a path", prose.Quote(path))
+		r.Fail(n, "write a path that begins with a slash, without a query; a * at the end stands for anything", "%s is not a path", prose.Quote(path))
 	default:
-		r.Fail(n, "write it as it is matched, decoded and without empty and dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
+		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
 	}
 	return "", false
 }

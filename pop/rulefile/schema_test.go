@@ -23,7 +23,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// schema returns Schema, ready to validate and as a value.
+// schema returns Schema, compiled and as a JSON value.
 func schema(t *testing.T) (*jsonschema.Schema, map[string]any) {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(rulefile.Schema))
@@ -63,7 +63,7 @@ func words(value any) []string {
 	return list
 }
 
-// objects are files with an object of the schema that has one key, by the schema's name of the object.
+// objects are files that contain an object with one key, by the object's name in the schema.
 var objects = map[string]string{
 	"": "{%s}", "rule": "rules: [{%s}]", "match": "rules: [{match: {%s}}]", "exception": "rules: [{except: {%s}}]",
 	"network_file": "networks: {a: {%s}}", "count": "rules: [{count: {%s}}]", "characteristic": "rules: [{characteristics: [{%s}]}]",
@@ -121,7 +121,7 @@ func TestSchemaHasTheKeysAndWordsOfTheParser(t *testing.T) {
 			if enum, ok := property.(map[string]any)["enum"]; ok && key != "sub_windows" { // a word or a number
 				list := regexp.MustCompile(`: ` + key + ` is a list, not a string \(write (.*)\)`).FindStringSubmatch(errorOf(key + ": []"))
 				if list == nil {
-					t.Errorf("%s of %q is no choice", key, object)
+					t.Errorf("%s of %q is not a choice", key, object)
 				} else if diff := cmp.Diff(between.Split(list[1], -1), words(enum), sorted); diff != "" {
 					t.Errorf("words of %s of %q (-parser +schema):\n%s", key, object, diff)
 				}
@@ -147,9 +147,9 @@ func load(text string) *yaml.Node {
 }
 
 // document returns the JSON value of a YAML document as editors see it: without tags and spellings,
-// with the last of equal keys. It reports false if there is none.
+// and with only the last of duplicate keys. It reports false if there is no such value.
 func document(n *yaml.Node, depth int) (any, bool) {
-	if n == nil || depth > 20 { // it holds itself
+	if n == nil || depth > 20 { // it contains itself
 		return nil, false
 	}
 	switch n.Kind {
@@ -200,31 +200,31 @@ func document(n *yaml.Node, depth int) (any, bool) {
 	return n.Value, true
 }
 
-func TestSchemaPassesWhatIsValid(t *testing.T) {
+func TestSchemaAcceptsValidFiles(t *testing.T) {
 	schema, _ := schema(t)
 	for _, test := range valid {
 		doc, ok := document(load(test.text), 0)
 		if !ok {
-			t.Errorf("%s: %q is no document", test.name, test.text)
+			t.Errorf("%s: %q is not a document", test.name, test.text)
 		} else if err := schema.Validate(doc); err != nil {
 			t.Errorf("%s: the schema refuses %q: %v", test.name, test.text, err)
 		}
 	}
 }
 
-func TestSchemaRefusesWhatIsInvalid(t *testing.T) {
+func TestSchemaRefusesInvalidFiles(t *testing.T) {
 	schema, _ := schema(t)
 	for _, test := range invalid {
 		doc, ok := document(load(test.text), 0)
 		if !ok {
 			if test.onlyParser != noDocument {
-				t.Errorf("%s: %q is no document, and its row does not say so", test.name, test.text)
+				t.Errorf("%s: %q is not a document, and its row does not say so", test.name, test.text)
 			}
 			continue
 		}
 		switch err := schema.Validate(doc); {
 		case test.onlyParser == "" && err == nil:
-			t.Errorf("%s: the schema passes %q, which the parser refuses:\n%s", test.name, test.text, test.want)
+			t.Errorf("%s: the schema accepts %q, which the parser refuses:\n%s", test.name, test.text, test.want)
 		case test.onlyParser != "" && err != nil && test.onlyParser != noDocument:
 			t.Errorf("%s: the schema refuses %q, although %s: %v", test.name, test.text, test.onlyParser, err)
 		}
@@ -264,7 +264,7 @@ func mutate(t *rapid.T, root *yaml.Node, names []string) {
 	key := func() *yaml.Node {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: rapid.SampledFrom(names).Draw(t, "key")}
 	}
-	width := 1 // nodes of an element
+	width := 1 // nodes per element
 	if n.Kind == yaml.MappingNode {
 		width = 2
 	}
@@ -290,7 +290,7 @@ func mutate(t *rapid.T, root *yaml.Node, names []string) {
 	}
 }
 
-// onlyParser has words of the messages and hints of errors that no schema can find.
+// onlyParser has words from the messages and hints of errors that no schema can find.
 var onlyParser = []string{
 	" twice",                                                            // after values are made canonical
 	"there is already ", "there are already ", " is already listed at ", // IDs and networks
@@ -349,9 +349,9 @@ func checkAgreement(t *rapid.T, schema *jsonschema.Schema, text string) {
 	refused := schema.Validate(doc)
 	_, err := rulefile.Parse("r.yaml", []byte(text))
 	if err == nil && refused != nil {
-		t.Fatalf("the parser reads %s, the schema refuses it: %v", text, refused)
+		t.Fatalf("the parser accepts %s, but the schema refuses it: %v", text, refused)
 	}
-	if err == nil || refused != nil || strings.Contains(err.Error(), " twice, first in line ") { // of equal keys the schema sees one
+	if err == nil || refused != nil || strings.Contains(err.Error(), " twice, first on line  ") { // of duplicate keys, the schema sees only one
 		return
 	}
 	var errs rulefile.Errors
@@ -360,7 +360,7 @@ func checkAgreement(t *rapid.T, schema *jsonschema.Schema, text string) {
 	}
 	for _, e := range errs {
 		if !slices.ContainsFunc(onlyParser, func(words string) bool { return strings.Contains(e.Error(), words) }) {
-			t.Errorf("the schema passes %s, the parser refuses it: %v", text, e)
+			t.Errorf("the schema accepts %s, but the parser refuses it: %v", text, e)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package shards keeps a node's ring up to date. The ring has the configured shards, or those that the nodes embed
-// and announce by gossip, without those that operators have drained or most nodes find down; see package vote.
+// and announce by gossip, without those that operators have drained or most nodes consider down; see package vote.
 package shards
 
 import (

@@ -1,9 +1,9 @@
-// Package spop is an agent of HAProxy's stream processing offload protocol (SPOP, version 2.0): HAProxy
+// Package spop is an agent for HAProxy's stream processing offload protocol (SPOP, version 2.0): HAProxy
 // sends messages about requests, and the agent's answers set variables. It knows nothing about rules.
 //
 // One goroutine serves each connection. It answers all frames of one read with one write, in
 // order, so HAProxy may pipeline frames. It does not offer async, since answers go out on the connection
-// of the query, or fragmentation: HAProxy's largest header fits a frame of its default size.
+// of the query, or fragmentation: HAProxy's largest header fits in a frame of its default size.
 package spop
 
 import (
@@ -106,7 +106,7 @@ func (c *conn) serve() {
 	case errors.As(err, &protocol):
 		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		protocol = &protocolError{codeTimeout, "no frame came in time"}
+		protocol = &protocolError{codeTimeout, "no frame arrived in time"}
 		if c.s.IsEnding() {
 			protocol = &protocolError{codeNormal, "the node is stopping"}
 		}
@@ -187,7 +187,7 @@ func (c *conn) flush() error {
 // handle answers a frame.
 func (c *conn) handle(f *frame) error {
 	if f.flags&flagFin == 0 || f.kind == frameUnset {
-		return &protocolError{codeFragments, "fragments were not agreed on"}
+		return &protocolError{codeFragments, "fragmentation was not negotiated"}
 	}
 	if f.kind == frameHAProxyDisconnect {
 		c.out = appendDisconnect(c.out, codeNormal, "")

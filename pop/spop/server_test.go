@@ -165,10 +165,10 @@ func TestConversations(t *testing.T) {
 		{"truncated message", [][]byte{hello("2.0", 256, "", false), appendFrame(nil, frameNotify, 1, 1, func(b []byte) []byte { return append(b, message("abc")[:7]...) })},
 			[]string{"hello version=2.0 max-frame-size=256 capabilities=", "disconnect status-code=4 message=a frame ends too early"}},
 		{"first fragment", [][]byte{hello("2.0", 256, all, false), notify(1, 1, "a"), flagged(notify(2, 1, "b"), 0), notify(3, 1, "lost")},
-			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a", "disconnect status-code=10 message=fragments were not agreed on"}},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a", "disconnect status-code=10 message=fragmentation was not negotiated"}},
 		{"last fragment", [][]byte{hello("2.0", 256, all, false), appendFrame(nil, frameUnset, 1, 1, func(b []byte) []byte { return append(b, message("a")...) })},
-			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=10 message=fragments were not agreed on"}},
-		{"fragment of hello", [][]byte{flagged(hello("2.0", 256, all, false), 0)}, []string{"disconnect status-code=10 message=fragments were not agreed on"}},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=10 message=fragmentation was not negotiated"}},
+		{"fragment of hello", [][]byte{flagged(hello("2.0", 256, all, false), 0)}, []string{"disconnect status-code=10 message=fragmentation was not negotiated"}},
 		{"aborted", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|flagAbort), notify(2, 1, "b")},
 			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 2/1 text=b"}},
 		{"flags of the future", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|1<<31)},
@@ -215,8 +215,8 @@ func TestTimeouts(t *testing.T) {
 			stop bool
 			want string
 		}{
-			{nil, false, "disconnect status-code=2 message=no frame came in time"},
-			{hello("2.0", 16380, all, false), false, "disconnect status-code=2 message=no frame came in time"},
+			{nil, false, "disconnect status-code=2 message=no frame arrived in time"},
+			{hello("2.0", 16380, all, false), false, "disconnect status-code=2 message=no frame arrived in time"},
 			{hello("2.0", 16380, all, false), true, "disconnect status-code=0 message=the node is stopping"},
 		} {
 			ln := shard.NewPipe()

@@ -1,5 +1,5 @@
 // Package vote decides which shards are out of the ring: those that an operator drains, and
-// those that most live nodes find down. All nodes hear the same votes and orders, so they
+// those that most live nodes consider down. All nodes hear the same votes and orders, so they
 // decide alike. A node that cannot reach a shard which most others reach does not change the
 // ring.
 package vote

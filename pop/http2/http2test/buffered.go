@@ -1,4 +1,4 @@
-// Package http2test has what tests of HTTP/2 over pipes need.
+// Package http2test has helpers for tests of HTTP/2 over pipes.
 package http2test
 
 import (

@@ -29,14 +29,14 @@ const token = "a-token-of-a-test"
 
 // A fake is a node with made-up figures, behind the real API.
 type fake struct {
-	admin.Operations // those that nobody asks for
+	admin.Operations // nil: for methods that no test calls
 	mu               sync.Mutex
 	all              []admin.Mitigation // in the order of their ends, the last first
 	rules            []admin.Rule
 	nodes            []string
 	lifted           []admin.LiftOne
 	text             string // used wherever a client or a file may provide text
-	away             bool   // true if the listener is not on the loopback network
+	remote           bool   // true if the listener is not on the loopback interface
 }
 
 // newFake returns a node with n mitigations.
@@ -234,7 +234,7 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	if err := tokens.Read(file); err != nil {
 		t.Fatal(err)
 	}
-	api := admin.NewAPI(admin.Options{Operations: f, Tokens: &tokens, Open: !f.away, Page: p, Events: http.HandlerFunc(p.Events)})
+	api := admin.NewAPI(admin.Options{Operations: f, Tokens: &tokens, Open: !f.remote, Page: p, Events: http.HandlerFunc(p.Events)})
 	n := &node{f, httptest.NewUnstartedServer(api)}
 	_ = n.Listener.Close()
 	n.Server.Config, n.Listener = api.Server(), listener
@@ -243,7 +243,7 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	return n
 }
 
-// stop ends the node like the end of its process.
+// stop ends the node as the end of its process would.
 func (n *node) stop() {
 	n.CloseClientConnections()
 	n.Close()

@@ -259,7 +259,7 @@ func TestDialogOpenedAgain(t *testing.T) {
 // A node that other machines can reach shows nothing without a token. A token in the URL is removed from it.
 func TestToken(t *testing.T) {
 	f := newFake(3, "")
-	f.away = true
+	f.remote = true
 	node := serve(t, f)
 	b := open(t, 390, "light")
 	b.expect("401")

@@ -63,7 +63,7 @@ func Rule(r *rule.Rule) string {
 		b.WriteString(" Keys in " + r.Overrides + " have thresholds of their own.")
 	}
 	if r.CountWhileMitigated {
-		b.WriteString(" Requests of a mitigated key count as well, so that a client which does not slow down stays mitigated.")
+		b.WriteString(" Requests of a mitigated key count as well, so a client that does not slow down stays mitigated.")
 	}
 	if looksAtPath(r) {
 		b.WriteString(" " + paths(r.PathSyntax))
@@ -136,7 +136,7 @@ func paths(s rule.PathSyntax) string {
 	how := map[rule.PathReading]string{
 		rule.ReadAny:      "in each way that origins read them",
 		rule.ReadResolved: "as nginx, gunicorn, Go, Tomcat and IIS read them",
-		rule.ReadLiteral:  "as they are sent, like Express and Spring read them",
+		rule.ReadLiteral:  "as they are sent, as Express and Spring read them",
 		rule.ReadURL:      "as new URL(target, base) reads them",
 	}[s.Reading]
 	if ignored, _ := differences(s); len(ignored) > 0 {
@@ -212,7 +212,7 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	for _, l := range r.Limits {
 		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
-	note(r.CostHeader != "", "The origin decides what a request counts, so worst cases are those of requests that count %d each. Requests that it does not answer do not count.", cost)
+	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases are those of requests that count %d each. Requests that it does not answer do not count.", cost)
 	return notes
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A key says by what a zone counts, and which requests.
+// A key says what a zone counts by, and which requests it counts.
 type key struct {
 	draft            // the match, characteristics, notes and logs of a rule with the key
 	exempt  []listed // clients that are not counted
@@ -122,7 +122,7 @@ func (s *scope) variable(name string, depth int) (k key) {
 			k.notes = append(k.notes, "$"+name+" "+note)
 		}
 		if name == "request_uri" || name == "request" {
-			k.logs = append(k.logs, "it counts requests together that nginx counts separately")
+			k.logs = append(k.logs, "it counts together requests that nginx counts separately")
 		}
 	case name == "proxy_add_x_forwarded_for":
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}

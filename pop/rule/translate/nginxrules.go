@@ -264,8 +264,8 @@ func (n *nginx) differences() {
 
 // commonDifferences records how edge differs from both nginx and ingress-nginx.
 func (t *Translation) commonDifferences() {
-	t.note("nginx counts on each machine separately, edge on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets their limits multiplied by their number: raise the thresholds accordingly.")
-	t.note("While a client sends too much, nginx keeps passing requests at the rate. Edge refuses all requests until the estimate is back at the threshold.")
+	t.note("nginx counts on each machine separately, edge on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
+	t.note("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses all requests until the estimate is back at the threshold.")
 	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
 	t.noteAddresses("nginx")
 	for _, r := range t.rules {

@@ -104,7 +104,7 @@ func (s *nginxScanner) next() (t token, ok bool, err error) {
 	}
 	t.text = unescape(word[1 : len(word)-1])
 	if len(s.text) > 0 && strings.IndexByte(" \t\r\n;{})", s.text[0]) < 0 {
-		return t, false, s.fail("put a blank or a semicolon after the quote", "unexpected %q after a quoted word", s.text[:1])
+		return t, false, s.fail("put a space or a semicolon after the quote", "unexpected %q after a quoted word", s.text[:1])
 	}
 	return t, true, nil
 }
@@ -155,7 +155,7 @@ func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, er
 		case t.text == "}" && len(words) > 0:
 			return nil, t.fail("end the directive before it with a semicolon", "unexpected }")
 		case t.text == "}" && open == nil:
-			return nil, t.fail("remove it, or the block ended before", "unexpected }")
+			return nil, t.fail("remove it: no block is open here", "unexpected }")
 		case t.text == "}":
 			return all, nil
 		case len(words) == 0:

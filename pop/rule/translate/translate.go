@@ -1,5 +1,5 @@
 // Package translate translates the rate limits of other programs into rules files. As far as rules can
-// express it, a translation refuses nobody whom the other program would let pass. A limit that rules
+// express it, a translation refuses no client that the other program would let through. A limit that rules
 // cannot express becomes a rule that only logs, with the difference in a comment, or is listed as not
 // covered.
 package translate

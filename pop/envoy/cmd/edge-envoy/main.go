@@ -1,4 +1,4 @@
-// Command edge-envoy is a node of a PoP that answers Envoy's rate limit service.
+// Command edge-envoy is a node of a PoP that implements Envoy's rate limit service.
 package main
 
 import (

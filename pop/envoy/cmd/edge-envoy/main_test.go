@@ -25,8 +25,8 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{"no rules", nil, "edge-envoy: missing setting rules\nedge-envoy: hint: --rules rules.yaml"},
-		{"an address without port", []string{"--rules", "r.yaml", "--shard", "10.0.0.1"}, `edge-envoy: invalid --shard "10.0.0.1": must be HOST:PORT`},
-		{"shards without secret", []string{"--rules", "r.yaml", "--shard", "10.0.0.1:11211"}, "edge-envoy: --shard needs --secret-file"},
+		{"an address without a port", []string{"--rules", "r.yaml", "--shard", "10.0.0.1"}, `edge-envoy: invalid --shard "10.0.0.1": must be HOST:PORT`},
+		{"shards without a secret", []string{"--rules", "r.yaml", "--shard", "10.0.0.1:11211"}, "edge-envoy: --shard needs --secret-file"},
 		{"an argument", []string{"rules.yaml"}, `edge-envoy: unknown argument "rules.yaml": all arguments are flags`},
 		{"no file", []string{"--rules", "no.yaml"}, "no.yaml"},
 		{"a setting of the proxy", []string{"--origin", "http://127.0.0.1"}, "edge-envoy: flag provided but not defined: -origin"},
@@ -41,7 +41,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// The command serves until it is told to end, and takes changed rules.
+// The command serves until it is told to stop, and reloads changed rules.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	rules, socket := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "envoy.sock")
@@ -73,10 +73,10 @@ func TestRun(t *testing.T) {
 		return r.Statuses[0].CurrentLimit
 	}
 	if limit("before").GetName() != "before" {
-		t.Error("the rule before is not in force")
+		t.Error("the rule \"before\" is not in force")
 	}
 	write("after")
-	harness.Until(t, "the file is looked at again", 2*time.Minute, time.Millisecond, func() bool { return limit("after") != nil })
+	harness.Until(t, "the changed rules are loaded", 2*time.Minute, time.Millisecond, func() bool { return limit("after") != nil })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
