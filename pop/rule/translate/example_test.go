@@ -22,15 +22,12 @@ http {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(t.Summary())
 	for line := range strings.Lines(string(t.Text())) {
 		if !strings.HasPrefix(strings.TrimSpace(line), "#") { // comments say where the two differ
 			fmt.Print(line)
 		}
 	}
 	// Output:
-	// rules: 1 (0 only log), not covered: 0
-	//
 	// rules:
 	//   - id: api
 	//     match:

@@ -170,17 +170,6 @@ func (t *Translation) nameRules() {
 	}
 }
 
-// Summary describes the translation in one line.
-func (t *Translation) Summary() string {
-	logs := 0
-	for _, r := range t.rules {
-		if len(r.logs) > 0 {
-			logs++
-		}
-	}
-	return fmt.Sprintf("rules: %d (%d only log), not covered: %d", len(t.rules), logs, len(t.missing))
-}
-
 // Text returns the rules file.
 func (t *Translation) Text() []byte {
 	var b bytes.Buffer
