@@ -18,8 +18,8 @@ import (
 
 const module = "github.com/edgelimit/edge"
 
-// arrows are the packages of the module, and what each may import of it. A package that
-// imports nothing is a leaf. Every new arrow is a decision: it is made here.
+// arrows lists the packages of the module, and what each may import from it. A package that
+// imports nothing is a leaf. Adding an arrow is a decision: it is made here.
 var arrows = map[string][]string{
 	".":                   {"pop", "pop/proxy", "pop/rule", "pop/rulefile"}, // for other programs
 	"analysis":            {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rulefile", "pop/vote"},
@@ -67,9 +67,9 @@ var arrows = map[string][]string{
 	"internal/harness":    {"counter", "counter/memcached"}, // for tests
 	"internal/trace":      {"analysis/accesslog"},           // for tests
 	"internal/lograte":    {},                               // for log lines that outsiders can cause
-	"internal/tick":       {},                               // for goroutines that do the same again and again
-	"internal/strictyaml": {"internal/prose"},               // for files of rules and of what belongs to them
-	"internal/prose":      {},                               // for the words of errors and descriptions
+	"internal/tick":       {},                               // for goroutines that repeat a task
+	"internal/strictyaml": {"internal/prose"},               // for rules files and the files that go with them
+	"internal/prose":      {},                               // for wording errors and descriptions
 	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/prose", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},
 }
 

@@ -99,7 +99,7 @@ func New(o Options) (*Limiter, error) {
 		Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 	}
 	if o.Rules == "" && len(o.RuleFiles) == 0 {
-		return nil, errors.New("edge: Rules or RuleFiles are required; PerClient(100, time.Minute) makes simple Rules")
+		return nil, errors.New("edge: Rules or RuleFiles is required; for simple Rules, use PerClient(100, time.Minute)")
 	}
 	if o.Rules != "" {
 		var err error
@@ -110,7 +110,7 @@ func New(o Options) (*Limiter, error) {
 	if node.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return nil, fmt.Errorf("edge: Name is empty, and the host has none: %w", err)
+			return nil, fmt.Errorf("edge: Name is empty, and the host name is unavailable: %w", err)
 		}
 		node.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
@@ -159,7 +159,7 @@ type Answer struct {
 
 // Allow decides by the rule with the given ID, which must have one characteristic. key is the value of
 // that characteristic: an address for ip, any text for header:NAME. The rule's match and the access lists
-// do not apply. If it allows, Allow counts n; an n of 0 only asks. HTTP requests with the same value
+// do not apply. If the rule allows it, Allow counts n; if n is 0, it only asks. HTTP requests with the same value
 // share the counts.
 //
 // Allow does not block: it checks ctx only once, at the start. It returns an error if ctx is done, if
@@ -173,7 +173,7 @@ func (l *Limiter) Allow(ctx context.Context, id, key string, n int) (Answer, err
 	case r == nil:
 		return Answer{}, fmt.Errorf("edge: there is no rule %q", id)
 	case r.CountsAnswer():
-		return Answer{}, fmt.Errorf("edge: rule %s counts by a response, which only requests have", id)
+		return Answer{}, fmt.Errorf("edge: rule %s counts by the response, which only HTTP requests have", id)
 	case n < 0:
 		return Answer{}, fmt.Errorf("edge: invalid n %d: must not be negative", n)
 	}

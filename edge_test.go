@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// limiter returns a Limiter with rules that is closed when the test ends.
+// limiter returns a Limiter that is closed when the test ends.
 func limiter(t *testing.T, o edge.Options) *edge.Limiter {
 	t.Helper()
 	l, err := edge.New(o)
@@ -45,7 +45,7 @@ func ask(h http.Handler, addr, target string, header ...string) *httptest.Respon
 	return w
 }
 
-// A finalWriter keeps interim answers from a recorder, which takes them for the answer.
+// A finalWriter keeps interim answers from a recorder, which would treat them as final.
 type finalWriter struct{ *httptest.ResponseRecorder }
 
 func (w finalWriter) WriteHeader(status int) {
@@ -59,7 +59,7 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _
 func TestMiddleware(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := limiter(t, edge.Options{Rules: edge.PerClient(3, time.Minute)}).Middleware(hello)
-		for i := range 4 { // the request that exceeds the limit passes: its count comes after it
+		for i := range 4 { // the request that exceeds the limit passes: it is counted afterwards
 			if w := ask(h, "192.0.2.1", "/"); w.Code != 200 || w.Body.String() != "hello" {
 				t.Errorf("request %d: %d %q", i, w.Code, w.Body)
 			}
@@ -87,7 +87,7 @@ rules:
     mitigation_timeout: 60s
 `
 
-// A handler's status decides what is counted, however it writes it.
+// A handler's status decides what is counted, however the handler writes it.
 func TestMiddlewareStatus(t *testing.T) {
 	writes := map[string]http.HandlerFunc{
 		"WriteHeader": func(w http.ResponseWriter, _ *http.Request) {
@@ -130,7 +130,7 @@ func TestMiddlewareStatus(t *testing.T) {
 	})
 }
 
-// A handler says what its request counts, in a header.
+// A handler states the cost of its request in a header.
 func TestMiddlewareCost(t *testing.T) {
 	const rules = "rules: [{id: points, count: {cost_header: x-points}, characteristics: [ip], limits: [{threshold: 10, period: 60s}]}]"
 	bubble.Test(t, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestMiddlewareCost(t *testing.T) {
 	})
 }
 
-// The writer of a rule that counts by status can still stream and switch protocols.
+// Under a rule that counts by status, handlers can still stream and switch protocols.
 func TestMiddlewareController(t *testing.T) {
 	l := limiter(t, edge.Options{Rules: logins})
 	server := httptest.NewServer(l.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +197,7 @@ func TestAllow(t *testing.T) {
 		if a := allow("alice", 0); !a.Allowed || !a.Known || a.Remaining != 6 {
 			t.Errorf("after 4 of 10: %+v", a)
 		}
-		// HTTP requests with the value have the same count.
+		// HTTP requests with the same value share the count.
 		h := l.Middleware(hello)
 		for range 6 {
 			ask(h, "192.0.2.1", "/", "X-User", "alice")
@@ -224,7 +224,7 @@ func TestAllow(t *testing.T) {
 		}
 		for i := range 3 {
 			if a := allow("dave", math.MaxInt); a.Allowed != (i == 0) {
-				t.Errorf("all there is, call %d: %+v", i, a)
+				t.Errorf("MaxInt, call %d: %+v", i, a)
 			}
 		}
 	})
@@ -232,12 +232,12 @@ func TestAllow(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for name, o := range map[string]edge.Options{
-		"Rules or RuleFiles are required": {},
-		"Rules:3:":                        {Rules: "rules:\n  - id: a\n    limit: 3\n"},
-		"nope.yaml":                       {RuleFiles: []string{"nope.yaml"}},
-		"secret":                          {Rules: edge.PerClient(1, time.Second), Shards: []string{"127.0.0.1:11211"}},
-		"contradict":                      {Rules: edge.PerClient(1, time.Second), RuleFiles: []string{"a.yaml"}},
-		"threshold cannot be 0":           {Rules: edge.PerClient(0, time.Second)},
+		"Rules or RuleFiles is required": {},
+		"Rules:3:":                       {Rules: "rules:\n  - id: a\n    limit: 3\n"},
+		"nope.yaml":                      {RuleFiles: []string{"nope.yaml"}},
+		"secret":                         {Rules: edge.PerClient(1, time.Second), Shards: []string{"127.0.0.1:11211"}},
+		"contradict":                     {Rules: edge.PerClient(1, time.Second), RuleFiles: []string{"a.yaml"}},
+		"threshold cannot be 0":          {Rules: edge.PerClient(0, time.Second)},
 	} {
 		if _, err := edge.New(o); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("want an error with %q, got %v", name, err)
@@ -265,7 +265,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("done context: %v", err)
 	}
 	if err := l.SetRules("rules: 3"); err == nil {
-		t.Error("SetRules took nonsense")
+		t.Error("SetRules accepted invalid rules")
 	}
 	if err := l.SetRules(byUser); err != nil {
 		t.Error(err)
@@ -289,7 +289,7 @@ func TestTogether(t *testing.T) {
 		}()
 		both[i] = l
 	}
-	// Each node sees half of them: none of the two would refuse alone. On a busy machine they are counted late.
+	// Each node sees half of the requests, so neither would refuse alone. On a busy machine they are counted late.
 	refused := false
 	for i := 0; i < 40 && !refused; i++ {
 		w := ask(both[i%2].Middleware(hello), "192.0.2.1", "/")

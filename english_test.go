@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// phrases are patterns that must not come back, with what to write instead. A line that matches contains hint,
-// which is found much faster.
+// phrases are patterns that must not come back, with what to write instead. Each line that matches contains hint,
+// which is much faster to find.
 var phrases = []struct{ hint, pattern, instead string }{
 	{" none", `\b(is|are|be|was|were) none\b`, `say what is wrong: "invalid", "unknown", "missing", "empty"`},
 	{"want of", `\bfor want of\b`, `"because no … was free", "without"`},
@@ -29,7 +29,7 @@ var phrases = []struct{ hint, pattern, instead string }{
 	{"Who ", `(^|// |^# |[.:;] )Who (is|was|has|does|[a-z]+s) [^?]*$`, `name the subject: "a client that …"`},
 }
 
-// No file has one of the phrases.
+// No file contains any of the phrases.
 func TestEnglish(t *testing.T) {
 	forbidden := make([]*regexp.Regexp, len(phrases))
 	for i, p := range phrases {

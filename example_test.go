@@ -33,7 +33,7 @@ func Example() {
 	// Output: 200 ["client";q=100;w=60]
 }
 
-// What is not HTTP: a rule counts by a header that nobody sends.
+// Allow limits things other than HTTP requests: here, a rule counts by a header that nobody sends.
 func ExampleLimiter_Allow() {
 	limiter, err := edge.New(edge.Options{Rules: `
 rules:
@@ -56,7 +56,7 @@ rules:
 	// Output: true
 }
 
-// Frameworks that have handlers of their own use Decide: this is a middleware for any of them.
+// Frameworks with handlers of their own need Decide: this is middleware for such a framework.
 func ExampleLimiter_Decide() {
 	limiter, err := edge.New(edge.Options{Rules: edge.PerClient(100, time.Minute)})
 	if err != nil {

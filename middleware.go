@@ -72,7 +72,7 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush lets next stream, as http.Flusher.
+// Flush implements http.Flusher, so that next can stream.
 func (w *statusWriter) Flush() {
 	w.answer(http.StatusOK)
 	_ = http.NewResponseController(w.ResponseWriter).Flush()

@@ -5,7 +5,7 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// An agingTable has a value for each key, and forgets keys that were not used for life to twice as long.
+// An agingTable has a value for each key, and forgets a key once it has been unused for life to 2·life.
 // Its size therefore depends on the number of active keys, not on the length of the log.
 type agingTable[V any] struct {
 	life        int64 // in microseconds
@@ -17,7 +17,7 @@ func newAgingTable[V any](life int64) agingTable[V] {
 	return agingTable[V]{life: life, young: client.NewValues[V](1)}
 }
 
-// age forgets unused keys before requests in a stretch of time, which must not be before that of the last call.
+// age forgets unused keys. It must be called before requests in [from, to], in chronological order.
 // Results of get are valid until the next call.
 func (a *agingTable[V]) age(from, to int64) {
 	switch {
@@ -32,7 +32,7 @@ func (a *agingTable[V]) age(from, to int64) {
 	a.used = to
 }
 
-// get returns the value of a key, at first the zero value.
+// get returns the value of a key, which is initially zero.
 func (a *agingTable[V]) get(key *accesslog.Client, hash uint64) *V {
 	known := a.young.Len()
 	v := &a.young.Of(hash, key)[0]

@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// A table keeps the values of keys that are used at least once in its life, and forgets others within twice its
-// life.
+// A table keeps the values of keys that are used at least once per life, and forgets others within twice that
+// time.
 func TestAging(t *testing.T) {
 	a := newAgingTable[int](10)
 	for _, step := range []struct {

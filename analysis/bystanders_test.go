@@ -40,7 +40,7 @@ func TestBystanders(t *testing.T) {
 `)}, entries)
 		client, network := got.Rules[0], got.Rules[1]
 		if client.Bystanders != nil {
-			t.Errorf("the rule by client has bystanders: %+v", client.Bystanders)
+			t.Errorf("rule client has bystanders: %+v", client.Bystanders)
 		}
 		if diff := cmp.Diff(&analysis.Bystanders{Requests: 2, Clients: 1}, network.Bystanders); diff != "" || network.Refused <= 2 {
 			t.Errorf("%+v: %d refused, bystanders of the network (-want +got):\n%s", o, network.Refused, diff)
@@ -75,7 +75,7 @@ func TestNetworksOnSeveralCores(t *testing.T) {
 		}
 		want := on(1)
 		if wide := want.Rules[2]; prefix.IPv4 == 0 && wide.Refused == 0 || want.Refused < 100 {
-			t.Fatalf("%d requests are refused, %d by the networks of 16 bits", want.Refused, wide.Refused)
+			t.Fatalf("%d requests are refused, %d by the /16 networks", want.Refused, wide.Refused)
 		}
 		if diff := cmp.Diff(want, on(5)); diff != "" {
 			t.Errorf("clients of %+v (-one core +five):\n%s", prefix, diff)

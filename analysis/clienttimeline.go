@@ -18,7 +18,7 @@ type ClientTimeline struct {
 	Refused  uint64   `json:"refused"`
 	Passed   []uint64 `json:"passed_per_step"`
 	Stopped  []uint64 `json:"refused_per_step"`
-	Held     []bool   `json:"mitigated_per_step"` // whether mitigated at any time of the step
+	Held     []bool   `json:"mitigated_per_step"` // whether mitigated at any time in the step
 
 	// Partial is set if requests before the first non-empty step may be missing, because too many clients were
 	// busier than this one.
@@ -127,11 +127,11 @@ func (w *watch) report(name func(string) string) *Clients {
 
 func (c *Clients) plot() page.Block {
 	s := page.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
-		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the fuller the color, the more requests"}
+		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the stronger the color, the more requests"}
 	for _, t := range c.Top {
 		row := page.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}
 		if t.Partial {
-			row.Note = "from when it was watched"
+			row.Note = "earlier requests may be missing"
 		}
 		s.Rows = append(s.Rows, row)
 	}

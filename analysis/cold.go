@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// coldKeys finds the keys of a Simulation's requests, and those that no node can refuse yet: within the time
+// coldKeys finds the keys of a Simulation's requests, and which are cold: no node can refuse them yet, as within the time
 // that an estimate covers, they had no more requests than the threshold. A request whose keys are all cold
 // passes, and counting it is deferred. When a key becomes hot, the nodes count its deferred requests: see
 // Simulation.catchUp. coldKeys does not depend on the decisions of nodes, so it may run ahead of them.
@@ -26,7 +26,7 @@ type coldKeys struct {
 
 	bounds  map[*rule.Rule][]bound // nil if no request is deferred
 	span    int64                  // of the longest bound
-	states  agingTable[coldState]  // a key without requests for this long no longer has an effect
+	states  agingTable[coldState]  // its life is the time after which an idle key has no effect
 	counted []uint64               // deferred requests that a rule counts, by the rule's index
 	n       uint32                 // number of requests so far; it may wrap around
 	sink    uint64                 // keeps the compiler from dropping the reads of fetch
@@ -51,8 +51,8 @@ type deferredRequest struct {
 	node   uint16
 }
 
-// newColdKeys returns an empty set. If shards fail, no key is cold: then the state of a node depends on when it
-// asked.
+// newColdKeys returns an empty set. If shards fail, no key is cold, because a node's state then depends on when it
+// asks them.
 func newColdKeys(o PoPOptions, rules *rule.Set) *coldKeys {
 	c := &coldKeys{rules: rules, client: o.Client, requests: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules())), states: newAgingTable[coldState](0)}
 	if len(o.Losses) > 0 {
@@ -169,7 +169,7 @@ func (k *simulatedKey) exceeds(now int64) bool {
 	})
 }
 
-// recent returns the requests of all that may still count at now. It reuses all.
+// recent returns the requests in all that may still count at now. It reuses the memory of all.
 func (c *coldKeys) recent(all []deferredRequest, now int64) []deferredRequest {
 	first := slices.IndexFunc(all, func(p deferredRequest) bool { return p.at > now-c.span })
 	if first < 0 {
@@ -257,7 +257,7 @@ func (s *Simulation) flushesOf(late []deferredRequest) (sent []deferredFlush) {
 	return sent
 }
 
-// stepUntil runs the steps of all nodes that are due before to, and those due at to of the nodes whose index is
+// stepUntil runs the steps that are due before to on all nodes, and those due at to on the nodes whose index is
 // below before.
 func (s *Simulation) stepUntil(to int64, before int) {
 	for {

@@ -148,8 +148,8 @@ type Change struct {
 	Requests uint64 `json:"requests"`
 	Clients  int    `json:"clients"` // clients with such requests
 
-	// Only is the number of these clients that the other rules never refuse. Both sets of rules refuse the
-	// others, but different requests of theirs.
+	// Only is the number of these clients that the other rules never refuse. Both sets of rules refuse
+	// requests of the others, but different ones.
 	Only int `json:"clients_only_here"`
 
 	First      *time.Time   `json:"first,omitempty"`

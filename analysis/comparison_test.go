@@ -27,7 +27,7 @@ func goldenJSON(t *testing.T, name string, v any) {
 	golden.Check(t, filepath.Join("testdata", name), append(text, '\n'))
 }
 
-// compare returns the results of o for entries, whose times count from newYear.
+// compare returns the results of o for entries, whose times are relative to newYear.
 func compare(t *testing.T, o analysis.ComparisonOptions, entries []accesslog.Entry) *analysis.Comparison {
 	t.Helper()
 	c, err := analysis.NewComparer(o)

@@ -18,7 +18,7 @@ func (c *Comparison) Document() page.Document {
 		}
 		all.Blocks = append(all.Blocks, o)
 	}
-	all.Blocks = append(all.Blocks, page.Paragraph("Both run on equal PoPs, by the nodes' own code. "+c.PoP.String()), page.Facts{
+	all.Blocks = append(all.Blocks, page.Paragraph("Both run on identical PoPs, with the nodes' own code. "+c.PoP.String()), page.Facts{
 		{Name: "refused by the new rules", Value: page.Grouped(c.Refused), Note: page.Percent(c.Refused, c.Requests) + " of the requests"},
 		{Name: "refused by the old rules", Value: page.Grouped(c.BaseRefused), Note: page.Percent(c.BaseRefused, c.Requests) + " of the requests"},
 		c.NewlyRefused.fact("newly refused", "old"), c.NewlyAllowed.fact("newly allowed", "new"),

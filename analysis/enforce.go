@@ -21,7 +21,7 @@ type EnforcementOptions struct {
 
 	ReportOptions
 
-	// Detail collects data for plots: the peaks of keys, and the requests of the most refused clients over time.
+	// Detail collects data for plots: the peaks of keys, and the requests over time of the clients with the most refusals.
 	// It needs memory for each key, and bounded memory for clients.
 	Detail bool
 }
@@ -47,7 +47,7 @@ func (o EnforcementOptions) withDefaults() (EnforcementOptions, error) {
 //   - failure: the same, with failing shards.
 //
 // The report shows the decisions of the last one. If its decision differs from the exact one, the cause is the
-// first step from which all later ones differ, too. Each PoP has its own mitigations: if one of them refuses a
+// last step that changed the decision. Each PoP has its own mitigations: if one of them refuses a
 // request earlier, it counts differently from then on.
 //
 // The methods of an Enforcer must not be called concurrently. It runs goroutines from the first Add until
@@ -56,9 +56,9 @@ type Enforcer struct {
 	o           EnforcementOptions
 	player      *player
 	instant     []*instantPoP
-	simulated   *Simulation // Options.PoP; nil if the instant PoPs are that
+	simulated   *Simulation // Options.PoP; nil if the instant PoPs suffice
 	causes      []cause     // causes by which a decision may differ from that of the previous PoP
-	sums        Enforcement // its numbers
+	sums        Enforcement // counts of the report
 	from, to    int64
 	truth       truthCount
 	refused     truthCount
@@ -112,7 +112,7 @@ func NewEnforcer(o EnforcementOptions) (*Enforcer, error) {
 	return f, nil
 }
 
-// Add adds the next request of the log. A time before that of the previous request counts as the same time. Add
+// Add adds the next request of the log. A time before that of the previous request is treated as the same time. Add
 // retains the strings of e, but not e.
 func (f *Enforcer) Add(e *accesslog.Entry) { f.player.add(e) }
 

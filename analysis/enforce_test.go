@@ -29,7 +29,7 @@ func parse(tb testing.TB, rules string) *rule.Set {
 	return set
 }
 
-// enforce returns the results of o for entries, whose times count from newYear.
+// enforce returns the results of o for entries, whose times are relative to newYear.
 func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.Entry) *analysis.Enforcement {
 	t.Helper()
 	f, err := analysis.NewEnforcer(o)
@@ -43,7 +43,7 @@ func enforce(t *testing.T, o analysis.EnforcementOptions, entries []accesslog.En
 	return f.Report()
 }
 
-// requestsOf returns n requests of a client, from a time on, at an interval.
+// requestsOf returns n requests of a client, starting at a given time, at a fixed interval.
 func requestsOf(client string, n int, at, every time.Duration) (entries []accesslog.Entry) {
 	for range n {
 		entries = append(entries, accesslog.Entry{
@@ -167,7 +167,7 @@ func TestCausesOfWrongDecisions(t *testing.T) {
 				t.Errorf("wrongly refused and wrongly allowed (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(got.WronglyAllowed, got.Rules[0].WronglyAllowed); diff != "" {
-				t.Errorf("wrongly allowed in all, and by the only rule (-all +rule):\n%s", diff)
+				t.Errorf("wrongly allowed in total, and by the only rule (-all +rule):\n%s", diff)
 			}
 		})
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // An Enforcement describes what rules would have done to the requests of a log. A request counts
-// as refused by the rule that decided about it, even if that rule has the action log and only
-// would have refused it: see Action.
+// as refused by the rule that decided about it, even if that rule has the action log and
+// therefore let it pass: see Action.
 type Enforcement struct {
 	Requests uint64    `json:"requests"`
 	Clients  int       `json:"clients"`
@@ -63,7 +63,7 @@ func (p PoPReport) String() string {
 }
 
 // A RuleEnforcement describes what one rule would have done. If several rules apply to a refused request, the
-// one with the most severe action decides, and among these the one whose mitigation lasts longest. None of them
+// one with the most severe action decides, and among equals the one whose mitigation lasts longest. None of them
 // counts the request.
 type RuleEnforcement struct {
 	Rule   string `json:"rule"`
@@ -75,7 +75,7 @@ type RuleEnforcement struct {
 	Refused    uint64  `json:"refused"`     // requests that it refused, or would have refused
 	RefusedPct float64 `json:"refused_pct"` // share of the matched requests
 
-	Truth *Truth `json:"truth,omitempty"` // the refused requests among all of the log
+	Truth *Truth `json:"truth,omitempty"` // the requests that it refused, out of all in the log
 
 	Clients      int         `json:"clients"` // clients with refused requests
 	FirstRefusal *time.Time  `json:"first_refusal,omitempty"`
@@ -100,8 +100,8 @@ type RuleEnforcement struct {
 	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, but not here
 }
 
-// Bystanders are clients that a rule refused because of a key that they share, although the estimate over all of
-// a client's requests never exceeded, in the whole log, a limit of a rule whose keys belong to single clients.
+// Bystanders are clients that a rule refused because of a key that they share, although in the whole log the estimate
+// over all of a client's requests never exceeded a limit of a rule whose keys belong to individual clients.
 type Bystanders struct {
 	Requests uint64 `json:"requests"` // refused requests
 	Clients  int    `json:"clients"`
@@ -126,8 +126,8 @@ type TopPath struct {
 	Requests uint64 `json:"requests"`
 }
 
-// A MitigationDuration describes the duration of mitigations from start to end, even if the end is after the
-// end of the log. Times are in seconds.
+// A MitigationDuration describes the duration of mitigations from start to end, even if they end after the
+// log does. Times are in seconds.
 type MitigationDuration struct {
 	TotalS  float64 `json:"total_s"`
 	MedianS float64 `json:"median_s"`

@@ -74,11 +74,11 @@ func (d Disagreement) fact(name string) page.Fact {
 		name string
 	}{{d.ByCause.Estimate, "estimate"}, {d.ByCause.Lag, "lag"}, {d.ByCause.Failure, "failure"}} {
 		if cause.n > 0 {
-			causes = append(causes, page.Grouped(cause.n)+" by the "+cause.name)
+			causes = append(causes, page.Grouped(cause.n)+" due to the "+cause.name)
 		}
 	}
 	if d.Requests > 0 {
-		f.Note = "of " + page.Count(d.Clients, "client") + ": " + strings.Join(causes, ", ")
+		f.Note = "from " + page.Count(d.Clients, "client") + ": " + strings.Join(causes, ", ")
 	}
 	return f
 }
@@ -95,7 +95,7 @@ func (r *RuleEnforcement) section(clients int) page.Section {
 	if r.Action == "log" {
 		verb = "would refuse"
 	}
-	refused := page.Fact{Name: verb, Value: page.Grouped(r.Refused), Note: page.Percent(r.Refused, r.Matched) + " of them, of " + page.Count(r.Clients, "client")}
+	refused := page.Fact{Name: verb, Value: page.Grouped(r.Refused), Note: page.Percent(r.Refused, r.Matched) + " of them, from " + page.Count(r.Clients, "client")}
 	if r.FirstRefusal != nil {
 		refused.Note += "; the first at " + figure.Clock(*r.FirstRefusal)
 	}
@@ -108,7 +108,7 @@ func (r *RuleEnforcement) section(clients int) page.Section {
 			{Name: "by exact counts", Value: page.Grouped(r.ExactRefused)},
 			r.WronglyRefused.fact("wrongly refused"),
 			r.WronglyAllowed.fact("wrongly allowed"),
-			{Name: "mitigations", Value: page.Grouped(r.Mitigations), Note: page.When(r.Mitigations > 0, "for %s at the median, %s at most, %s in total",
+			{Name: "mitigations", Value: page.Grouped(r.Mitigations), Note: page.When(r.Mitigations > 0, "median %s, longest %s, total %s",
 				figure.Lasting(r.Mitigated.MedianS), figure.Lasting(r.Mitigated.MaxS), figure.Lasting(r.Mitigated.TotalS))},
 		}),
 		clientBars("refusals", verb, true, r.TopClients, r.Refused), pathBars("refusals", verb, true, r.TopPaths, r.Refused),

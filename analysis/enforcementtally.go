@@ -90,7 +90,7 @@ func (f *Enforcer) add(r *replayed) {
 	f.rules[by.Index].wrong[how].add(r.network, f.causes[i])
 }
 
-// bystanders returns the bystanders of r, nil if every key belongs to a single client or it only logs. exceeded are
+// bystanders returns the bystanders of r, nil if every key belongs to a single client or r only logs. exceeded are
 // the clients that exceeded a limit of their own.
 func (t *ruleTally) bystanders(r *rule.Rule, exceeded []map[netip.Addr]struct{}) *Bystanders {
 	if r.Width() == 0 || r.Action == rule.Log {

@@ -44,11 +44,11 @@ func ExampleEnforcer() {
 	//   All requests are counted for each client address; once one has more than 50 in 1m, its further
 	//   requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
 	//   matches          200  79 requests counted
-	//   refused          121  60.5% of them, of 1 client; the first at 2024-01-01 00:00:00
+	//   refused          121  60.5% of them, from 1 client; the first at 2024-01-01 00:00:00
 	//   by exact counts  149
 	//   wrongly refused  0
-	//   wrongly allowed  28   of 1 client: 28 by the lag
-	//   mitigations      1    for 1m21.505s at the median, 1m21.505s at most, 1m21.505s in total
+	//   wrongly allowed  28   from 1 client: 28 due to the lag
+	//   mitigations      1    median 1m21.505s, longest 1m21.505s, total 1m21.505s
 	//
 	//   Clients with the most refusals
 	//   client       refused  share

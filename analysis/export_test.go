@@ -6,5 +6,5 @@ func (o PoPOptions) WithWaiting(n int) PoPOptions {
 	return o
 }
 
-// WithSeed returns o with other nodes for requests.
+// WithSeed returns o with a seed for choosing the nodes of requests.
 func (o PoPOptions) WithSeed(seed uint64) PoPOptions { o.seed = seed; return o }

@@ -20,7 +20,7 @@ type grid struct {
 	o       *SweepOptions
 	rule    rule.Rule                 // to make keys
 	windows *client.Values[keyWindow] // of each key, one for each period
-	joined  int                       // keys seen by grids that joined it
+	joined  int                       // number of keys of the grids joined to it
 	byIP    bool                      // the client alone determines the key
 	bytes   []byte                    // memory for the bytes of keys
 	columns []column                  // one for each period
@@ -69,7 +69,7 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 	return g
 }
 
-// add adds the last request of a sweepPart. part is its part of the log's time.
+// add adds the last request of a sweepPart. part is the index of its tick in the timeline.
 func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart, part int) error {
 	var counted [rule.MaxKeys][]keyWindow // each with a window per period
 	n := 1
@@ -219,7 +219,7 @@ func (c *column) remember(w *keyWindow, since uint64) *overKey {
 
 func (g *grid) seen() int { return int(g.windows.Len()) + g.joined }
 
-// join adds the results of o, which has other keys. Nothing can be counted afterwards.
+// join adds the results of o, which has no key in common with g. Nothing can be counted afterwards.
 func (g *grid) join(o *grid) {
 	g.joined += o.seen()
 	for i := range g.columns {
@@ -247,7 +247,7 @@ func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *gridMom
 	return true
 }
 
-// fold makes the parts of the log's time longer, as its timeline does.
+// fold makes ticks longer, as the timeline does.
 func (g *grid) fold(offset, factor int64) {
 	for i := range g.columns {
 		for j := range g.columns[i].cells {
@@ -319,7 +319,7 @@ func join(list []rule.Characteristic) string {
 	return strings.Join(words, "+")
 }
 
-// A perPart has a number for each part of a timeline, unless it is 0.
+// A perPart has a count for each tick of a timeline. Missing counts are 0.
 type perPart []uint64
 
 func (p *perPart) add(part int, n uint64) {
@@ -329,7 +329,7 @@ func (p *perPart) add(part int, n uint64) {
 	(*p)[part] += n
 }
 
-// fold adds up the parts that are merged.
+// fold adds up the counts of ticks that are merged.
 func (p *perPart) fold(offset, factor int64) {
 	old := *p
 	*p = nil

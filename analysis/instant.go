@@ -24,8 +24,8 @@ import (
 type instantPoP struct {
 	rules         *rule.Set
 	client        rule.ClientPrefix
-	first         int // way
-	place         int // of its decisions in those of a request
+	first         int // the first way in which it decides
+	place         int // index of its first decision in replayed.decided
 	requests      requests
 	clients       *keyStates              // of rules that count by the client alone
 	groups        []*keyStates            // of all rules; clients is the first
@@ -33,7 +33,7 @@ type instantPoP struct {
 	plans         map[*rule.Rule]*member  // rules with overridden limits
 	countsRefused bool                    // a rule counts refused requests
 	sheds         bool                    // a rule sheds
-	exceeded      map[netip.Addr]struct{} // clients whose sent requests exceeded a limit of a rule by client; nil if clients share no keys
+	exceeded      map[netip.Addr]struct{} // clients whose requests, passed or not, exceeded a limit of a per-client rule; nil if clients share no keys
 	matched       []*rule.Rule
 	next          [decidedAtOnce]prepared
 	keys          []requestKey // of next
@@ -215,7 +215,7 @@ func (p *instantPoP) prepare(q *prepared, r *replayed) {
 	}
 }
 
-// add adds a key under which a rule counts a request, the ith one.
+// add records that the ith key is a key of m, and whether m counts the request under it.
 func (p *instantPoP) add(q *prepared, m *member, i int) {
 	p.ruleKeys = append(p.ruleKeys, ruleKey{m, i})
 	if !counts(m.Rule, q.entry.Status) {
@@ -292,7 +292,7 @@ func (p *instantPoP) decide(q *prepared) (decided [ways]outcome) {
 	return decided
 }
 
-// countSent counts a request under its client's own keys, whether it passes or not, and records if a limit is
+// countSent counts a request under its client's own keys, whether it passes or not, and records the client if a limit is
 // exceeded.
 func (p *instantPoP) countSent(q *prepared) {
 	for i := q.keys[0]; i < q.keys[1]; i++ {
@@ -311,7 +311,7 @@ func (p *instantPoP) countSent(q *prepared) {
 	}
 }
 
-// note adds a request to the few times of its keys. If there is no room for more, a key gets a state, in which
+// note adds a request to the fewTimes of its keys. If there is no room for more, a key gets a state, in which
 // the request is not yet counted. All keys get states if the request is not treated the same in each way.
 func (p *instantPoP) note(q *prepared, passes, same bool) {
 	for i := q.keys[0]; i < q.keys[1]; i++ {
@@ -325,7 +325,7 @@ func (p *instantPoP) note(q *prepared, passes, same bool) {
 	}
 }
 
-// expand creates a state for a key from its times, for the ways from first on. No limit is exceeded by them.
+// expand creates a state for a key from its times, for the ways from first on. The times exceed no limit.
 func (p *instantPoP) expand(g *keyStates, times *fewTimes, first int) {
 	few, s := *times, g.newState()
 	*times = fewTimes{state: s}
@@ -380,7 +380,7 @@ func (p *instantPoP) countAll(q *prepared, way int, by int8) {
 	}
 }
 
-// look returns the decision by the mitigations of the request's keys, with the precedence of [limit.Decision].
+// look returns the decision that follows from the mitigations of the request's keys, with the precedence of [limit.Decision].
 func (p *instantPoP) look(q *prepared, way int) (o outcome) {
 	var by *rule.Rule
 	var until int64

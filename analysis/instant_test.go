@@ -82,7 +82,7 @@ func TestExactCounts(t *testing.T) {
 	})
 }
 
-// instantly returns the decisions of an instantPoP about each request in turn.
+// instantly returns a function that decides each request in turn with an instantPoP.
 func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
 	_, decide := newInstantly(rules)
 	return decide
@@ -103,7 +103,7 @@ func newInstantly(rules *rule.Set) (*instantPoP, func(*accesslog.Entry) [ways]ou
 
 // likeNode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
 // code of nodes, which a Simulation runs, decides the same. Once a node may have extended a mitigation without a
-// request, the function compares no more.
+// request, the function stops comparing.
 func likeNode(t rapid.TB, file string) func(*accesslog.Entry) outcome {
 	set, err := rulefile.Load(file)
 	if err != nil {

@@ -6,18 +6,18 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// keyStates hold the states of the keys of a group of rules. A key that was not used for longer than life has
-// no effect any more.
+// keyStates hold the states of the keys of a group of rules. A key that has been unused for longer than life
+// no longer has an effect.
 type keyStates struct {
 	agingTable[fewTimes] // its life is at least twice the longest period
 
 	rules      []*member
 	limits     int        // of one key
 	counts     int64      // maximum time that a request counts
-	least      uint64     // requests that exceed no limit
+	least      uint64     // maximum number of requests that cannot exceed a limit
 	sheds      bool       // a rule sheds
 	minClients bool       // a rule has MinClients
-	sent       *keyStates // counts the same requests and refused ones; nil if no rule needs it
+	sent       *keyStates // counts refused requests too; nil if no rule needs it
 }
 
 // maxRules is the maximum number of rules in a group: fewTimes has a bit for each.
@@ -32,7 +32,7 @@ type fewTimes struct {
 	base  int64
 	state *state    // replaces the times; nil while they are few
 	after [8]uint32 // microseconds since base
-	rules [8]uint8  // the rules that counted it, one bit each
+	rules [8]uint8  // the rules that counted each request, one bit per rule
 	n     uint8
 }
 
@@ -105,7 +105,7 @@ func (t *fewTimes) add(now int64, rules uint8, g *keyStates) bool {
 	return true
 }
 
-// forget removes the requests at and before a time.
+// forget removes the requests at or before a time.
 func (t *fewTimes) forget(until int64) {
 	old := uint8(0)
 	for old < t.n && t.base+int64(t.after[old]) <= until {

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/vote"
 )
 
-// A Loss is a shard that fails and loses its counts. The nodes notice it with the next request. As in a PoP,
-// the shard leaves the ring a second later, when most nodes have found it down for that long, and returns when
+// A Loss is a shard that fails and loses its counts. The nodes notice it on the next request. As in a PoP,
+// the shard leaves the ring a second later, when most nodes have considered it down for that long, and returns when
 // it has been up for three seconds. The last shard stays in the ring. In a PoP the pause before it returns
 // grows if it fails again soon.
 type Loss struct {
@@ -24,7 +24,7 @@ type Loss struct {
 // ParseLoss parses a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half a minute,
 // 2@10m+30s the second shard.
 func ParseLoss(text string) (l Loss, err error) {
-	when, bad := text, fmt.Errorf("analysis: invalid time %q of a shard's failure: write 10m, 10m+30s, or 2@10m+30s for the second shard", text)
+	when, bad := text, fmt.Errorf("analysis: invalid shard failure %q: write 10m, 10m+30s, or 2@10m+30s for the second shard", text)
 	if shard, rest, ok := strings.Cut(text, "@"); ok {
 		n, err := strconv.Atoi(shard)
 		if err != nil || n < 1 {

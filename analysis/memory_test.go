@@ -62,7 +62,7 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	}
 	p.finish()
 	// 2.5 keys a second, for 20 to 40 s, plus those of a batch.
-	n := uint32(0) // number of the client's request
+	n := uint32(0) // number of keys
 	for _, x := range all {
 		n += x.of[0].group.young.Len()
 	}
@@ -71,7 +71,7 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	}
 }
 
-// len returns an upper bound of the number of values: a value in young and old counts twice.
+// len returns an upper bound on the number of values: a value in young and old counts twice.
 func (a *agingTable[V]) len() int {
 	n := a.young.Len()
 	if a.old != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // A memoryShard is a count.Shard in memory, on a virtual clock. Items expire as in memcached: at the end of the
-// second in which their lifetime ends. While it is down, every call fails as provably unsent, as if nothing
-// listened.
+// second in which their lifetime ends. While it is down, every call fails with ErrNotSent, as if nothing
+// were listening.
 type memoryShard struct {
 	addr string
 	now  *int64 // microseconds since the Unix epoch
@@ -19,7 +19,7 @@ type memoryShard struct {
 
 	counters map[counter.Item]memoryCounter
 	records  map[counter.Item]memoryRecord
-	kept     int    // items after expired ones were last removed
+	kept     int    // number of items left when expired ones were last removed
 	versions uint64 // of records
 	values   []byte // of the reads of a batch
 }
@@ -62,7 +62,7 @@ func (s *memoryShard) Addr() string    { return s.addr }
 func (s *memoryShard) Down() bool      { return s.down }
 func (s *memoryShard) Available() bool { return !s.down }
 
-// Exchange implements a memcached. The values that it reads are valid until the next call.
+// Exchange behaves like a memcached. The values that it reads are valid until the next call.
 func (s *memoryShard) Exchange(b *memcached.Batch) error {
 	if s.down {
 		return fmt.Errorf("%w: %s is lost", memcached.ErrNotSent, s.addr)

@@ -161,7 +161,7 @@ func (n *realNode) verdicts(t *testing.T) map[string]float64 {
 	return all
 }
 
-// sameAsNode plays entries, whose times count from the beginning, to a node and to a simulation of one, and
+// sameAsNode plays entries, whose times are relative to the beginning, to a node and to a simulation of one, and
 // compares their decisions.
 func sameAsNode(t *testing.T, rules string, shards int, entries []accesslog.Entry) (verdicts map[string]float64) {
 	t.Helper()
@@ -299,7 +299,7 @@ func TestSimulationEqualsNodeOnTraces(t *testing.T) {
 	}
 }
 
-// firstOf returns the first requests of a trace. Their times count from the first one.
+// firstOf returns the first requests of a trace. Their times are relative to the first one.
 func firstOf(t *testing.T, file string, n int) (entries []accesslog.Entry) {
 	t.Helper()
 	f, err := os.Open(file)

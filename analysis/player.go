@@ -63,8 +63,8 @@ const (
 type player struct {
 	client  rule.ClientPrefix
 	owners  uint32
-	byHost  bool              // no key spans two hosts; else
-	widest  rule.ClientPrefix // no key spans two networks of this length
+	byHost  bool              // owners share requests by host: no key spans two hosts
+	widest  rule.ClientPrefix // otherwise by network: no key spans two networks of this length
 	fields  bool              // rules read headers
 	spread  spread
 	players []func(*batch)

@@ -21,7 +21,7 @@ type ReportOptions struct {
 
 func (o *ReportOptions) setDefaults() error {
 	if o.Top < 0 {
-		return errors.New("analysis: Top cannot be negative")
+		return errors.New("analysis: Top must not be negative")
 	}
 	o.Top = cmp.Or(o.Top, 10)
 	if o.Name == nil {
@@ -31,16 +31,16 @@ func (o *ReportOptions) setDefaults() error {
 }
 
 // A Namer returns the name in a report for a client's name in a log. Reports show no name of a client, and no
-// value of a header, cookie or query parameter, that has not passed through it. It returns the same for the
-// same name, and may be called concurrently.
+// value of a header, cookie or query parameter, that has not passed through it. It must return the same result for the
+// same name, and be safe for concurrent use.
 //
 // Hosts and paths are shown as they are. They may contain personal data too, such as /users/jane: check them
 // before you publish a report.
 type Namer func(name string) string
 
-// Pseudonyms returns a Namer that replaces each name by client- and 64 bits, in hexadecimal, of
+// Pseudonyms returns a Namer that replaces each name with client- and 64 bits, in hexadecimal, of
 // HMAC-SHA-256(key, name). With the same key a name has the same pseudonym in every report. Without the key,
-// names cannot be found from pseudonyms, not even by trying all addresses. If key is empty, a random key is
+// names cannot be recovered from pseudonyms, not even by trying all addresses. If key is empty, a random key is
 // used and forgotten.
 func Pseudonyms(key []byte) Namer {
 	if len(key) == 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
-// html returns the page of sections, which must be well-formed, and its text.
+// html returns the page of a document, which must be well-formed, and its text.
 func html(t *testing.T, d page.Document) (raw, text string) {
 	t.Helper()
 	var b bytes.Buffer

@@ -41,7 +41,7 @@ func (c *keyClients) add(m *member, q *prepared) {
 	c.Cur.Add(count.ClientSetOf(secret, q.network))
 }
 
-// n returns a lower bound of the number of clients.
+// n returns a lower bound on the number of clients.
 func (c *keyClients) n() int {
 	both := c.Cur
 	both.Add(c.Prev)

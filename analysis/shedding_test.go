@@ -71,7 +71,7 @@ func TestInstantPoPWithSharedKeys(t *testing.T) {
 	}
 }
 
-// A mitigation is extended by half of the time left or more, and by not a microsecond less.
+// A mitigation is extended if that adds at least half of the time left, but not if it adds a microsecond less.
 func TestExtendedByHalfOfTimeLeft(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	text := "rules: [{id: r, characteristics: ['network:16/32'], limits: [{threshold: 4, period: 4s}], mitigation_timeout: 0s, action: shed}]\n"

@@ -163,7 +163,7 @@ func (o *shedOracle) count(r *networkRule, key string, client netip.Addr, now in
 	}
 }
 
-// A replay refuses the clients that the specification defines, by exact counts and by the estimate of a single
+// A replay refuses exactly the clients that the specification says, by exact counts and by the estimate of a single
 // node that knows everything immediately.
 func TestShedClients(t *testing.T) {
 	shed, passed, epochs := 0, 0, 0

@@ -17,8 +17,8 @@ import (
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
-// PoPOptions configures a simulated PoP. The zero value is one node that knows everything at
-// once.
+// PoPOptions configures a simulated PoP. The zero value is one node that knows everything
+// immediately.
 type PoPOptions struct {
 	// Nodes is the number of nodes, at most 1000. If zero, 1.
 	Nodes int
@@ -31,7 +31,7 @@ type PoPOptions struct {
 
 	// Lag is how long a node collects counts before it sends them, from the first one on, and how long a record
 	// takes to reach the other nodes. If zero, both happen before the next request. A real node does not wait
-	// that long for a key near its threshold, so no more passes there than here. Like real nodes, a
+	// that long for a key near its threshold, so no more requests pass there than here. Like real nodes, a
 	// simulated one refuses by its own counts before it has sent them, and sends counts sooner if there are
 	// many.
 	Lag time.Duration
@@ -262,7 +262,7 @@ func (s *Simulation) countedBy(r *rule.Rule) uint64 {
 	return s.counted[r.Index] + s.cold.counted[r.Index]
 }
 
-// begin sets the clock to at, the time of the log's first request, unless it runs.
+// begin sets the clock to at, the time of the log's first request, unless it is already running.
 func (s *Simulation) begin(at int64) {
 	if s.begun {
 		return
@@ -273,8 +273,8 @@ func (s *Simulation) begin(at int64) {
 	}
 }
 
-// advance moves the clock to a time, and runs everything that is due until then, in order. At the same time,
-// first shards change, then records arrive, then counts are sent.
+// advance moves the clock to a time, and runs everything that is due until then, in order. If several are due at once,
+// shards change first, then records arrive, then counts are sent.
 func (s *Simulation) advance(to int64) {
 	for {
 		at, next := int64(never), (*simulatedNode)(nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// decide returns the verdicts of a simulation on entries, whose times count from newYear.
+// decide returns the verdicts of a simulation on entries, whose times are relative to newYear.
 func decide(t *testing.T, o analysis.PoPOptions, rules *rule.Set, entries []accesslog.Entry) (verdicts []limit.Verdict) {
 	t.Helper()
 	s, err := analysis.NewSimulation(o, rules)
@@ -83,7 +83,7 @@ func TestPassedRequestsWithLag(t *testing.T) {
 		o         analysis.PoPOptions
 		low, high int
 	}{
-		{"none", analysis.PoPOptions{Nodes: 2}, 11, 11},
+		{"no lag", analysis.PoPOptions{Nodes: 2}, 11, 11},
 		{"counts are sent after a second", analysis.PoPOptions{Lag: time.Second}, 11, 11},
 		{"counts are sent after a second by two nodes", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Second}, 22, 22},
 		{"counts are sent after the end", analysis.PoPOptions{Nodes: 2, Spread: analysis.ByRequest, Lag: time.Minute}, 22, 22},

@@ -15,7 +15,7 @@ import (
 type Spread uint8
 
 const (
-	// ByConnection sends the requests of an address to the same node until the address is silent for a minute.
+	// ByConnection sends the requests of an address to the same node until the address has been silent for a minute.
 	// Its next connection goes to a random node.
 	ByConnection Spread = iota
 
@@ -47,7 +47,7 @@ type spread struct {
 	connections agingTable[connection] // of each address
 }
 
-// A connection is that of an address to a node.
+// A connection is from an address to a node.
 type connection struct {
 	node int
 	used int64

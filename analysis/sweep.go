@@ -116,7 +116,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 		return o, fmt.Errorf("analysis: invalid mitigation timeout %v: must be whole seconds, at most 7 days", o.MitigationTimeout)
 	}
 	if !(o.MaxClientsPct >= 0 && o.MaxClientsPct <= 100) {
-		return o, fmt.Errorf("analysis: %v%% is not a percentage of clients", o.MaxClientsPct)
+		return o, fmt.Errorf("analysis: invalid percentage of clients %v: must be 0 to 100", o.MaxClientsPct)
 	}
 	o.MaxClientsPct = cmp.Or(o.MaxClientsPct, 0.1)
 	return o, o.setDefaults()
@@ -129,7 +129,7 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 //
 // Memory is bounded by the number of clients, not of requests. Each client has a key of 16 bytes and, in another
 // 16 bytes per period, two counters that all thresholds share. For each threshold that it exceeds, it has the
-// difference to these counters.
+// differences from these counters.
 type Sweep struct {
 	o      SweepOptions
 	player *player
@@ -187,7 +187,7 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	return s, nil
 }
 
-// maxSpan is the maximum time that a log may cover, so that indexes of windows fit 32 bits.
+// maxSpan is the maximum time that a log may cover, so that indexes of windows fit in 32 bits.
 const maxSpan = 100 * 365 * 24 * 3600 * 1e6 // microseconds
 
 // Add adds the next request of the log. Times must not decrease. Add does not retain e, but may retain its

@@ -24,7 +24,7 @@ func entry(at float64, addr string) accesslog.Entry {
 	return accesslog.Entry{Time: int64(at * 1e6), Client: addr, Addr: netip.MustParseAddr(addr), Method: "GET", Host: "example.com", Path: "/"}
 }
 
-// A fataler is a test, or a draw of one.
+// A fataler is a *testing.T or a *rapid.T.
 type fataler interface{ Fatal(...any) }
 
 // sweep returns the results of a Sweep for a log.
@@ -208,7 +208,7 @@ func TestSweepSources(t *testing.T) {
 	}
 }
 
-// Requests to which a characteristic does not apply are neither counted nor clients.
+// Requests to which a characteristic does not apply are not counted, and their senders are not treated as clients.
 func TestSweepSkips(t *testing.T) {
 	set, err := rulefile.Parse("skip", []byte(`rules: [{id: a, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 1, period: 1s}]}]`))
 	if err != nil {
@@ -233,7 +233,7 @@ func TestSweepOptions(t *testing.T) {
 		{"characteristics twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, path}, {ip}, {ip, path}}}, "ip+path is given twice"},
 		{"a characteristic twice", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{ip, ip}}}, "ip is given twice"},
 		{"no characteristic", analysis.SweepOptions{Characteristics: [][]rule.Characteristic{{}}}, "empty list of characteristics"},
-		{"a share of more than all", analysis.SweepOptions{MaxClientsPct: 101}, "not a percentage"},
+		{"a share above 100%", analysis.SweepOptions{MaxClientsPct: 101}, "invalid percentage"},
 		{"a timeout of half a second", analysis.SweepOptions{MitigationTimeout: time.Second / 2}, "mitigation timeout"},
 		{"a negative Top", analysis.SweepOptions{ReportOptions: analysis.ReportOptions{Top: -1}}, "Top"},
 	} {

@@ -40,8 +40,9 @@ func ExampleSweep() {
 	// Recommended thresholds
 	//   Each threshold is tried as a rule by itself, on every request. The recommended one is the
 	//   smallest that affects (refuses requests of) at most 10% of the clients. Top 1 and top 10 are the
-	//   shares of the refused requests made by the client, and the ten clients, with the most of them.
-	//   ip in 1m  1  affects 1 of 10 clients (10%), refuses 85.4% of all
+	//   shares of the refused requests made by the one client and the ten clients with the most
+	//   refusals.
+	//   ip in 1m  1  affects 1 of 10 clients (10%), refuses 85.4% of requests
 	//
 	// ip in 1m: 10 clients
 	//

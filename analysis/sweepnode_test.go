@@ -68,7 +68,7 @@ func equalsNode(t *testing.T, log []accesslog.Entry, thresholds []uint64, period
 	}
 }
 
-// The result does not depend on the number of goroutines, not even the order of sources with equally many
+// The result does not depend on the number of goroutines, nor does the order of sources with equally many
 // refusals.
 func TestSweepOnSeveralCores(t *testing.T) {
 	var by [][]rule.Characteristic

@@ -13,7 +13,7 @@ import (
 func (r *SweepReport) Document() page.Document {
 	d := page.Document{Title: "Choosing a threshold", Lead: page.Count(r.Requests, "request") + page.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
 	all := page.Section{Title: "Recommended thresholds", Blocks: []page.Block{
-		page.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the client, and the ten clients, with the most of them.",
+		page.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the one client and the ten clients with the most refusals.",
 			page.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)), r.MaxClientsPct)),
 	}}
 	var facts page.Facts
@@ -35,9 +35,9 @@ func (r *SweepReport) Document() page.Document {
 		}
 		if cell := c.recommended(); cell != nil {
 			f.Value = page.Grouped(cell.Threshold)
-			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of all", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
+			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of requests", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
 		}
-		f.Note += page.When(c.Best && len(r.Curves) > 1, "; the best period")
+		f.Note += page.When(c.Best && len(r.Curves) > 1, "; best period")
 		facts = append(facts, f)
 	}
 	all.Blocks = append(append(all.Blocks, facts), plots...)
@@ -45,12 +45,12 @@ func (r *SweepReport) Document() page.Document {
 	return d
 }
 
-// plot returns the number of clients that the thresholds of curves with the same characteristics affect.
+// plot plots the number of clients that the thresholds of curves with the same characteristics affect.
 func (r *SweepReport) plot(curves []Curve) page.Block {
 	first := &curves[0]
 	plot := page.Lines{
 		Title: "Clients affected by a threshold, counted by " + first.characteristics(),
-		Note:  "Clients whose peak exceeds the threshold. Large dot: recommended. Ring: the knee, where the curve turns most, with both axes logarithmic.",
+		Note:  "Clients whose peak exceeds the threshold. Large dot: recommended. Ring: the knee, where the curve bends most, with both axes logarithmic.",
 		X:     page.Axis{Name: "threshold, requests per period", Scale: page.Logarithmic}, Y: page.Axis{Name: "clients affected", Scale: page.Counts}, What: "period",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
@@ -74,7 +74,7 @@ func (r *SweepReport) plot(curves []Curve) page.Block {
 // tradeOff plots the share of refused traffic against the number of affected clients.
 func tradeOff(curves []Curve) page.Block {
 	plot := page.Lines{
-		Title: "Refused traffic against affected clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. Better is to the upper left: much refused, few clients affected.",
+		Title: "Refused traffic against affected clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. Upper left is better: more refused, fewer clients affected.",
 		X: page.Axis{Name: "clients affected, %", Scale: page.Logarithmic}, Y: page.Axis{Name: "requests refused, %"}, What: "period",
 	}
 	for i := range curves {

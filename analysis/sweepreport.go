@@ -36,7 +36,7 @@ type Curve struct {
 	Knee uint64 `json:"knee"`
 
 	// Best marks, among the curves with the same characteristics, the one whose recommended threshold refuses
-	// the most requests, and among these the one with the shortest period.
+	// the most requests, and among equals the one with the shortest period.
 	Best bool `json:"best"`
 
 	Cells []Cell `json:"cells"` // in the order of thresholds

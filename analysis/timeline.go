@@ -28,7 +28,7 @@ func after(lengths []int64, length int64) int64 {
 	return 2 * length
 }
 
-// A TimelineCollector counts requests in ticks of a round length, which starts at a second and grows with the
+// A TimelineCollector counts requests in ticks of a round length, which starts at one second and grows with the
 // log: there are at most 32,768 ticks. The zero value is empty. It is not safe for concurrent use.
 type TimelineCollector struct {
 	max   int   // ticks; if 0, maxTicks

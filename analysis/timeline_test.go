@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A timeline covers the whole log, in at most this many parts.
+// A timeline covers the whole log, in at most maxPoints points.
 func TestTimeline(t *testing.T) {
 	for _, tt := range []struct {
 		seconds, step int64

@@ -53,8 +53,8 @@ func (r *refusals) add(q *replayed, p rule.ClientPrefix) {
 
 const (
 	// maxPaths is the maximum number of remembered paths: an attack may use a new path with each request. At
-	// the maximum, the rarer half of them is forgotten, which is about those that were seen once. So counts of
-	// paths may be too small.
+	// the maximum, the rarer half of them is forgotten, mostly those that were seen only once. So counts of
+	// paths may be too low.
 	maxPaths = 1 << 14
 
 	// maxPath is the maximum number of bytes kept of a path.

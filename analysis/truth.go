@@ -33,8 +33,8 @@ func (c *truthCount) add(attack bool) {
 	}
 }
 
-// truth describes the requests of all, of which some were refused: those of refusals by rules. It is nil if no
-// request is part of an attack.
+// truth describes the decisions about all requests, given the refused ones, and counts the clients in by. It is nil
+// if no request is part of an attack.
 func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
 	if all.attack == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (t *Truth) facts(verb string) (facts page.Facts) {
 		name string
 		TruthPart
 	}{{"attack", t.Attack}, {"legitimate", t.Legitimate}} {
-		facts = append(facts, page.Fact{Name: p.name, Value: page.Grouped(p.Refused), Note: verb + ", " + page.Percent(p.Refused, p.Requests) + " of " + page.Count(p.Requests, "request") + ", of " + page.Count(p.Clients, "client")})
+		facts = append(facts, page.Fact{Name: p.name, Value: page.Grouped(p.Refused), Note: verb + ", " + page.Percent(p.Refused, p.Requests) + " of " + page.Count(p.Requests, "request") + ", from " + page.Count(p.Clients, "client")})
 	}
 	return facts
 }

@@ -68,9 +68,9 @@ rules:
 			t.Fatal(err)
 		}
 		for _, line := range []string{
-			"attack           4  refused, 19% of 21 requests, of 1 client",
-			"legitimate       6  refused, 27.3% of 22 requests, of 2 clients",
-			"attack           2  would refuse, 9.52% of 21 requests, of 1 client",
+			"attack           4  refused, 19% of 21 requests, from 1 client",
+			"legitimate       6  refused, 27.3% of 22 requests, from 2 clients",
+			"attack           2  would refuse, 9.52% of 21 requests, from 1 client",
 		} {
 			if !strings.Contains(text.String(), line) {
 				t.Errorf("the report lacks %q:\n%s", line, text.String())

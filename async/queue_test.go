@@ -108,13 +108,13 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 	}
 }
 
-// An offer tells what is being flushed for its key, once the flush is over as well, until it is flushed itself.
+// Offer returns the size of what was being flushed for its key, even after that flush, until the offer is flushed itself.
 func TestOffersDuringAFlush(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{})
 	offer := func(k int, wantSize, wantBefore uint64) {
 		t.Helper()
 		if size, before, ok := q.Offer(k, 1, false); !ok || size != wantSize || before != wantBefore {
-			t.Errorf("an offer of %d: %d, %d, %t; want %d, %d", k, size, before, ok, wantSize, wantBefore)
+			t.Errorf("Offer(%d) = %d, %d, %t; want %d, %d, true", k, size, before, ok, wantSize, wantBefore)
 		}
 	}
 	offer(7, 1, 0)
@@ -141,7 +141,7 @@ func TestUrgentOffersDoNotWait(t *testing.T) {
 		q.Offer(1, 1, true)
 		synctest.Wait() // the next flush is later
 		time.Sleep(500 * time.Microsecond)
-		q.Offer(1, 1, true) // joins
+		q.Offer(1, 1, true) // merged
 		time.Sleep(time.Hour)
 	})
 	want := []string{"1s: 1×1", "1.001s: 1×2"}
@@ -228,11 +228,11 @@ func TestFlushedValuesAreReleased(t *testing.T) {
 // A full queue rejects new keys, and still merges offers of its keys.
 func TestFull(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	// The capacity of one stripe: all keys have the same hash.
+	// Room for 3 keys in each of 16 stripes; all keys have the same hash and share one.
 	q := newQueue(t, async.Options[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
 	for k := range 3 {
 		if _, _, ok := q.Offer(k, 1, false); !ok {
-			t.Errorf("Offer(%d) = false with %d keys queued of 3", k, k)
+			t.Errorf("Offer(%d) = false with %d of 3 keys queued", k, k)
 		}
 	}
 	for range 2 {
@@ -342,7 +342,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// Few or many keys with the same hash do not affect keys after a flush.
+// Keys with the same hash, few or many, leave nothing behind after a flush.
 func TestFlushedKeysLeaveNothingBehind(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{Hash: func(int) uint64 { return 7 }, Capacity: 16 * 256})
 	for _, n := range []int{3, 200, 5, 1} {

@@ -18,13 +18,13 @@
 // A value may hold more than one count: a [Layout] of n fields of b bits counts each 1/n of
 // the window separately, so that only the sub-window in which the period begins is assumed to
 // be filled evenly. [Plain], one count of 64 bits, is the estimate above. All arithmetic here
-// works for any layout: it decides as n+1 counters of 1/n of the window each would. A [Kind] selects the
+// works for any layout: it decides as n+1 separate counters would, each for 1/n of a window. A [Kind] selects the
 // estimate.
 //
 // # No field overflows
 //
 // Values grow only by INCR, which knows nothing of fields: a field that overflowed would carry
-// into its neighbor. The ADD that makes a counter counts as its first INCR. Senders follow
+// into its neighbor. The ADD that creates a counter counts as its first INCR. Senders follow
 // three rules, for each field of each value:
 //
 //  1. One INCR is in flight at a time. Further requests wait for its reply.
@@ -33,7 +33,7 @@
 //  3. If the field in the last reply is [Layout.Stop], S, or more, no INCR adds to it.
 //
 // Consider the first INCR that brings the field to S. Before it the field is at most S − 1.
-// From then on, including that INCR, one sender adds only what it had in flight: INCRs without
+// From then on, including that INCR, each sender adds only what it had in flight: INCRs without
 // a reply and at most one more, together at most B by the second rule. If the latter is
 // answered, the reply shows S or more, since a field never falls, and by the third rule the
 // sender stops; if it is not, it uses up its part of B. So N senders leave the field at
@@ -47,11 +47,11 @@
 //
 // A full field holds at least S ≥ 8·threshold. While it is counted whole, the limit is
 // exceeded whatever the other fields hold. While it is the oldest one, the limit stays exceeded
-// for seven eighths of its time; had every request been counted, for part of the last eighth
-// too.
+// for seven eighths of its time. If every request were counted, it would stay exceeded for part of
+// the last eighth, too.
 //
 // # Where counters are
 //
 // Counters live in shards, memcached servers, under items that a [Secret] derives: see
-// [Secret.Tag] and [Secret.CounterItem]. Package memcached speaks to them.
+// [Secret.Tag] and [Secret.CounterItem]. Package memcached talks to them.
 package counter

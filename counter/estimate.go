@@ -21,7 +21,7 @@ func (e Estimate) Over(threshold uint64) bool {
 	switch {
 	case e.Whole > threshold:
 		return true
-	case e.Part <= threshold-e.Whole: // all of it would not be too much
+	case e.Part <= threshold-e.Whole: // even all of it would fit
 		return false
 	}
 	return times(e.Part, e.Left).greater(times(threshold-e.Whole, e.Of))

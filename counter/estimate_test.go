@@ -11,7 +11,7 @@ import (
 )
 
 func ExampleEstimate() {
-	// There are 18 requests in the current minute, and three quarters of 42 in the one before count.
+	// 18 requests in the current minute count, and three quarters of the 42 in the previous one.
 	e := counter.Estimate{Whole: 18, Part: 42, Left: 45, Of: 60}
 	fmt.Println(e.Float(), e.Over(49), e.Over(50))
 	// Output: 49.5 true false

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// IDs are the same on all nodes, also of other versions. This one was computed once, and checked with an
+// IDs are the same on all nodes, of any version. This one was computed once, and checked with an
 // independent implementation of SipHash-2-4-128.
 func TestID(t *testing.T) {
 	s := secret(t, "correct horse battery staple")
@@ -27,7 +27,7 @@ func TestID(t *testing.T) {
 	}
 }
 
-// No two of many keys have the same ID, and each has the form that ParseID reads.
+// 10,000 keys all have different IDs, and ParseID reads each of them.
 func TestIDsDiffer(t *testing.T) {
 	s, seen := secret(t, "correct horse battery staple"), map[counter.ID]bool{}
 	for i := range 10_000 {

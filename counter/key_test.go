@@ -38,17 +38,17 @@ func TestGoldenKeys(t *testing.T) {
 			t.Errorf("%s: key %s, want %s", tt.name, tt.got, tt.want)
 		}
 		if len(tt.got) != 16 || strings.Trim(tt.got, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			t.Errorf("%s: key %q is not 16 characters that memcached takes", tt.name, tt.got)
+			t.Errorf("%s: key %q is not 16 characters that memcached accepts", tt.name, tt.got)
 		}
 	}
 	if a, b := s.CounterItem(tag, limit, 1).String(), s.CounterItem(tag, plain(99, minute), 1).String(); a != b {
-		t.Errorf("another threshold makes another counter: %s, %s; edits would lose the counts", a, b)
+		t.Errorf("a different threshold makes a different counter: %s, %s; edits would lose the counts", a, b)
 	}
 }
 
 func TestSecret(t *testing.T) {
 	if _, err := counter.NewSecret("fifteen bytes.."); err == nil {
-		t.Error("a secret of 15 bytes is taken")
+		t.Error("a secret of 15 bytes is accepted")
 	}
 	a, b := secret(t, "one secret, long enough"), secret(t, "another, long enough too")
 	if x, y := a.Tag([]byte("same")), b.Tag([]byte("same")); x == y {

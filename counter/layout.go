@@ -41,7 +41,7 @@ func FieldsIn(period int64) int {
 	return int(min(period/MinSubWindow.Microseconds(), int64(MaxFields)))
 }
 
-// AutoLayout returns the layout with the most fields, at most fields, that can hold threshold, or
+// AutoLayout returns the layout with the most fields, but no more than fields, that can hold threshold, or
 // [Plain] if none can.
 func AutoLayout(threshold uint64, fields int) Layout {
 	for fields = min(fields, MaxFields); fields > 1; fields-- {
@@ -117,8 +117,8 @@ func (l Layout) Sum(number uint64) uint64 { return l.sum(number, 0) }
 
 // sum returns the sum of all counts of a and b, saturated.
 //
-// With every other field masked, a field has room to grow. So the fields are added in pairs,
-// all at once, and the sums of at most three pairs by two shifts. A shift by 64 or more gives 0,
+// With alternate fields masked out, each remaining field has room to grow. So all pairs of fields are
+// added at once, and then the sums of the pairs, at most three, by two shifts. A shift by 64 or more gives 0,
 // so layouts with fewer fields need no other code.
 func (l Layout) sum(a, b uint64) uint64 {
 	if l.Fields == 1 {

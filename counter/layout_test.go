@@ -41,10 +41,10 @@ func TestLayoutOf(t *testing.T) {
 	for fields := -1; fields < 70; fields++ {
 		l, ok := counter.LayoutOf(fields)
 		if want := fields >= 1 && fields <= counter.MaxFields; ok != want || ok && int(l.Fields) != fields || ok != l.Known() {
-			t.Errorf("LayoutOf(%d) = %v, %t, want one: %t", fields, l, ok, want)
+			t.Errorf("LayoutOf(%d) = %v, %t, want ok = %t", fields, l, ok, want)
 		}
 		if ok && int(l.Fields)*int(l.Bits) > 64 {
-			t.Errorf("%v does not fit a number", l)
+			t.Errorf("%v does not fit in 64 bits", l)
 		}
 	}
 }
@@ -56,10 +56,10 @@ func TestBudget(t *testing.T) {
 		for _, senders := range []int{0, 1, 2, 16, 32, 64, 256, 1 << 10, 1 << 20} {
 			b := l.Budget(senders)
 			if l.Stop()-1+uint64(senders)*b > most {
-				t.Errorf("%v: %d senders of %d each pass a field's %d", l, senders, b, most)
+				t.Errorf("%v: %d senders with %d each exceed a field's maximum of %d", l, senders, b, most)
 			}
 			if b == 0 && uint64(senders) <= uint64(1)<<(l.Bits-2) {
-				t.Errorf("%v: %d senders may send nothing", l, senders)
+				t.Errorf("%v: the budget of %d senders is 0", l, senders)
 			}
 		}
 		if l.MaxThreshold()*8 > l.Stop() {
@@ -149,10 +149,10 @@ func TestFromAnotherLayoutIsNeverMore(t *testing.T) {
 			t.Fatalf("%#x from %v is %#x in %v, want %#x", before, other, from, c.limit.Layout, now)
 		}
 		if got, want := c.limit.Remaining(from[0], from[1], c.elapsed), c.limit.Remaining(now[0], now[1], c.elapsed); got < want {
-			t.Fatalf("%#x from %v leave %d in %v, want %d at least: %#x", before, other, got, c.limit.Layout, want, now)
+			t.Fatalf("%#x from %v leave %d in %v, want at least %d: %#x", before, other, got, c.limit.Layout, want, now)
 		}
 		if c.limit.Over(from[0], from[1], c.elapsed) && !c.limit.Over(now[0], now[1], c.elapsed) {
-			t.Fatalf("%#x from %v are over in %v, %#x are not", before, other, c.limit.Layout, now)
+			t.Fatalf("%#x from %v exceed the limit in %v, %#x do not", before, other, c.limit.Layout, now)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func TestMaxNodes(t *testing.T) {
 	for fields := 2; fields <= counter.MaxFields; fields++ {
 		l, _ := counter.LayoutOf(fields)
 		if n := l.MaxNodes(); l.Budget(counter.Senders(n)) == 0 || l.Budget(counter.Senders(n+1)) != 0 {
-			t.Errorf("%v: of %d nodes one may send %d, of one more %d", l, n, l.Budget(counter.Senders(n)), l.Budget(counter.Senders(n+1)))
+			t.Errorf("%v: with %d nodes the budget is %d, with one more it is %d", l, n, l.Budget(counter.Senders(n)), l.Budget(counter.Senders(n+1)))
 		}
 	}
 }

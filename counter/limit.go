@@ -18,7 +18,7 @@ const (
 	// Fixed ignores the previous window.
 	Fixed
 
-	// WholeOldest counts all of these sub-windows whole, so that the estimate is never less
+	// WholeOldest is like Weighted, but counts every sub-window whole, so that the estimate is never less
 	// than the number of requests in the period.
 	WholeOldest
 )
@@ -132,8 +132,8 @@ func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool)
 	return 0, false
 }
 
-// split returns the counts of an estimate in the jth sub-window: whole is the current window and
-// the sub-windows of the previous one after that in which the period begins, part is that one.
+// split returns the counts of an estimate in the jth sub-window: part is that of the previous window's
+// sub-window in which the period begins, whole the sum of all later sub-windows.
 func (l Limit) split(prev, cur uint64, j int) (whole, part uint64) {
 	if l.Kind == Fixed {
 		return l.Layout.Sum(cur), 0
@@ -189,7 +189,7 @@ func (l Limit) leaves(k int, began bool) int64 {
 // limit is 49. The estimate is rounded, but never so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
-	one, this := l.period(), "these"
+	one, this := l.period(), "this window"
 	if name, ok := periodNames[l.Period]; ok {
 		one, this = name, "this one"
 	}

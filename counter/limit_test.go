@@ -18,7 +18,7 @@ func plain(threshold uint64, period int64) counter.Limit {
 }
 
 func ExampleLimit_Explain() {
-	// The worked example of the article that this estimate is known from: 18 requests
+	// The worked example of the article that made this estimate known: 18 requests
 	// in the first 15 seconds of the current minute, 42 in the previous one.
 	limit := counter.Limit{Threshold: 49, Period: 60_000_000, Layout: counter.Plain}
 	fmt.Println(limit.Explain(42, 18, 15_000_000))
@@ -107,7 +107,7 @@ func TestBack(t *testing.T) {
 		want      int64
 	}{
 		{"not over", plain(50, minute), 10, 10, 7, 7},
-		{"the previous window has to weigh 48/42 less", plain(49, minute), 42, 18, 15e6, 15_714_286},
+		{"the previous window may weigh at most 31/42", plain(49, minute), 42, 18, 15e6, 15_714_286},
 		{"the current one fills the threshold alone", plain(18, minute), 42, 18, 15e6, minute},
 		{"the current one is over alone", plain(50, minute), 0, 51, 0, minute + 1_176_471},
 		{"twice the threshold", plain(50, minute), 0, 100, 30e6, minute + 30e6},
@@ -134,11 +134,11 @@ func TestRemaining(t *testing.T) {
 		elapsed   int64
 		want      uint64
 	}{
-		{"nothing came yet", plain(50, minute), 0, 0, 0, 50},
+		{"no requests yet", plain(50, minute), 0, 0, 0, 50},
 		{"at the threshold", plain(50, minute), 0, 50, 0, 0},
 		{"over", plain(50, minute), 0, 60, 0, 0},
-		{"half a request less does not help", plain(50, minute), 42, 18, 15e6, 0},
-		{"one and a half does", plain(51, minute), 42, 18, 15e6, 1},
+		{"room for half a request is not enough", plain(50, minute), 42, 18, 15e6, 0},
+		{"room for one and a half is", plain(51, minute), 42, 18, 15e6, 1},
 	}
 	for _, tt := range tests {
 		if got := tt.limit.Remaining(tt.prev, tt.cur, tt.elapsed); got != tt.want {
@@ -161,8 +161,8 @@ func TestExplain(t *testing.T) {
 		{"a fixed window", of(counter.Plain, counter.Fixed, 50), 99, 51, 7, "51 in the current minute; the limit is 50"},
 		{"the oldest sub-window whole", of(sixths, counter.WholeOldest, 49), 42, 8, 7, "50 in 1m (42 in the minute before, 8 in this one); the limit is 49"},
 		{"a hair above", plain(48, minute), 1, 48, minute - 1, "48.00000002 in 1m (1 in the minute before, 48 in this one); the limit is 48"},
-		{"a period without a name", plain(10, 90*minute), 0, 11, 1, "11 in 1h30m (0 in the 1h30m before, 11 in these); the limit is 10"},
-		{"ten seconds", plain(10, minute/6), 0, 11, 1, "11 in 10s (0 in the 10s before, 11 in these); the limit is 10"},
+		{"a period without a name", plain(10, 90*minute), 0, 11, 1, "11 in 1h30m (0 in the 1h30m before, 11 in this window); the limit is 10"},
+		{"ten seconds", plain(10, minute/6), 0, 11, 1, "11 in 10s (0 in the 10s before, 11 in this window); the limit is 10"},
 	}
 	for _, tt := range tests {
 		if got := tt.limit.Explain(tt.prev, tt.cur, tt.elapsed); got != tt.want {
@@ -174,7 +174,7 @@ func TestExplain(t *testing.T) {
 // layouts are all layouts.
 var layouts = []counter.Layout{counter.Plain, {2, 32}, {3, 21}, {4, 16}, {5, 12}, {6, 10}}
 
-// A drawn is a random limit with the values of two windows, and the counts in them.
+// counts is a random limit with the values of two windows, and the counts in them.
 type counts struct {
 	limit     counter.Limit
 	prev, cur uint64
@@ -209,8 +209,8 @@ func drawCounts(t *rapid.T) counts {
 }
 
 // estimate is the definition in exact fractions: every sub-window of the previous window
-// counts by the part of it that lies in the period that ends now; or whole, if any of it
-// does; or never.
+// counts in proportion to its part in the period that ends now; or whole, if any of it is
+// in the period; or never.
 func (c counts) estimate(elapsed int64) *big.Rat {
 	sum := new(big.Rat)
 	n := int64(c.limit.Layout.Fields)
@@ -338,7 +338,7 @@ func TestFalls(t *testing.T) {
 		{"the current window", plain(50, minute), 0, 5, 7, minute},
 		{"the sub-window in which the period begins", of(sixths, counter.Weighted, 50), 1, 5, 7, 10e6},
 		{"a later one", of(sixths, counter.Weighted, 50), 1 | 1<<30, 5, 11e6, 30e6},
-		{"none that has passed", of(sixths, counter.Weighted, 50), 1, 5, 10e6, minute},
+		{"a sub-window that has passed does not count", of(sixths, counter.Weighted, 50), 1, 5, 10e6, minute},
 		{"the second of the current window", of(sixths, counter.Weighted, 50), 0, 5 << 10, 15e6, minute + 10e6},
 		{"the same, whole", of(sixths, counter.WholeOldest, 50), 0, 5 << 10, 15e6, minute + 20e6},
 		{"a later one, whole", of(sixths, counter.WholeOldest, 50), 1 << 30, 5, 11e6, 40e6},
@@ -351,7 +351,7 @@ func TestFalls(t *testing.T) {
 	}
 }
 
-// Falls is not too early: by then the estimate is below that of now.
+// Falls is not too early: by then the estimate is lower than now.
 func TestFallsIsLateEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCounts(t)
@@ -380,7 +380,7 @@ func FuzzBack(f *testing.F) {
 	f.Add(uint64(1<<63), ^uint64(0), uint64(1<<53), int64(1), int64(7*24*3600), uint8(5))
 	f.Fuzz(func(t *testing.T, prev, cur, threshold uint64, elapsed, seconds int64, layout uint8) {
 		if seconds < 1 || seconds > 7*24*3600 || threshold < 1 || threshold > 1<<53 || elapsed < 0 || elapsed >= seconds*1e6 {
-			return // no limit
+			return // not a valid limit
 		}
 		limit := counter.Limit{Threshold: threshold, Period: seconds * 1e6, Layout: layouts[int(layout)%len(layouts)]}
 		back := limit.Back(prev, cur, elapsed)

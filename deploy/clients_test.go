@@ -35,7 +35,7 @@ func (c *client) run(script string) string {
 	return c.p.docker("exec", c.id, "sh", "-c", script)
 }
 
-// An answer is one that a client got.
+// An answer is a response that a client got.
 type answer struct {
 	status                 int
 	node, retryAfter, body string
@@ -169,7 +169,7 @@ func (p prometheus) checkAlerts() {
 }
 
 // checkDashboard checks that every query of the dashboard has a result with the labels of its legend. Until it has,
-// it sends requests by ask, since a counter that has not grown for a minute has no rate.
+// it sends requests with ask, since a counter that has not grown for a minute has no rate.
 func (p prometheus) checkDashboard(ask func()) {
 	p.t.Helper()
 	for _, q := range dashboard(p.t) {

@@ -75,7 +75,7 @@ func TestCompose(t *testing.T) {
 	// Clients outside of Docker use the ports of this machine.
 	outside := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience(t)}
 	if status, body := get(t, outside, "http://"+p.port("front", "8080")); status != http.StatusOK || !strings.HasPrefix(body, "the origin answers ") {
-		t.Errorf("from outside: %d %q, want 200 of the origin", status, body)
+		t.Errorf("from outside: %d %q, want 200 from the origin", status, body)
 	}
 	if status, body := get(t, outside, "http://"+p.port("grafana", "3000")+"/api/health"); status != http.StatusOK {
 		t.Errorf("Grafana: %d %q", status, body)
@@ -101,7 +101,7 @@ func TestCompose(t *testing.T) {
 	}
 	eventually(t, "Prometheus sees two nodes", func() bool { return prom.value(`sum(up{job="edge"})`) == "2" })
 	if got := innocent.passedBy(6); got != "edge-1 edge-3" {
-		t.Errorf("nodes that let the innocent client pass some time without edge-2: %s", got)
+		t.Errorf("nodes that let the innocent client pass, some time after edge-2 was killed: %s", got)
 	}
 
 	// The secret survives a restart of the PoP, and only nodes can read it.
@@ -121,7 +121,7 @@ func TestCompose(t *testing.T) {
 		eventually(t, node+" sees three nodes again", func() bool { return innocent.metric(node, "edge_gossip_nodes") == "3" })
 	}
 	eventually(t, "the front uses edge-2 again", func() bool { return strings.Contains(attacker.refusedBy(3), "edge-2") })
-	// HAProxy prefers a server that is back for some requests.
+	// For some requests, HAProxy prefers a server that is back.
 	if got := attacker.refusedBy(30); got != "edge-1 edge-2 edge-3" {
 		t.Errorf("nodes that refuse the attacker with edge-2 back: %s, want all", got)
 	}
@@ -305,7 +305,7 @@ func lock(t *testing.T) {
 	})
 }
 
-// freeNetwork returns the first three numbers of a network that overlaps with none of Docker's.
+// freeNetwork returns the first three octets of a network that overlaps none of Docker's networks.
 func freeNetwork(t *testing.T) string {
 	t.Helper()
 	ids, err := command(t, nil, nil, "docker", "network", "ls", "-q")

@@ -114,7 +114,7 @@ func TestFiveLines(t *testing.T) {
 	}
 }
 
-// newHAProxy starts a node and HAProxy with the configuration for it, as it is shipped. If patient, HAProxy
+// newHAProxy starts a node, and HAProxy with its shipped configuration. If patient, HAProxy
 // waits for the node even on a busy machine, and reports what the origin answers to logins.
 func newHAProxy(t *testing.T, patient bool) *sidecar {
 	s := newSidecar(t)

@@ -62,7 +62,7 @@ func newSidecar(t *testing.T) *sidecar {
 	}
 	s := &sidecar{t: t, dir: dir, edge: edge}
 	s.write("rules.yaml", sidecarRules)
-	// A node that stops answers for half of drain-timeout as long as it is asked.
+	// A stopping node answers for half of drain-timeout, as long as it is asked.
 	s.flags = []string{"node", "--rules", filepath.Join(dir, "rules.yaml"), "--metrics-listen", "", "--admin-listen", "", "--drain-timeout", "4s"}
 	origin := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(origin.Close)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// noise holds bytes of which bodies are made.
+// noise holds the bytes that bodies are made of.
 var noise = func() []byte {
 	b := make([]byte, 1<<18)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
@@ -131,13 +131,13 @@ func (s *sidecar) testRefused() {
 		s.t.Errorf("another API key: %v, %v", resp, err)
 	}
 	if resp, err := s.exceed(s.by(23), "GET", "/banned", http.StatusOK); err != nil || resp.StatusCode != http.StatusOK {
-		s.t.Errorf("shadow ban: %v, %v; want 200 of the proxy", resp, err)
+		s.t.Errorf("shadow ban: %v, %v; want 200 from the proxy", resp, err)
 	}
 	if resp, err := s.exceed(s.by(24), "GET", "/closed", http.StatusOK); err == nil {
 		s.t.Errorf("close: status %d, want a closed connection", resp.StatusCode)
 	}
 	if resp, err := s.get(s.by(66), "GET", "/"); err != nil || resp.StatusCode != http.StatusForbidden || len(resp.Header.Get("Refusal-Id")) != len("7kq2-m9xd") || resp.Header.Get("X-Saw") != "" {
-		s.t.Errorf("deny list: %v, %v; want 403 of the proxy", resp, err)
+		s.t.Errorf("deny list: %v, %v; want 403 from the proxy", resp, err)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// A rule's 503 has an ID; that of a node without a shard does not.
+// A rule's 503 has an ID; one due to an unavailable shard does not.
 func TestRefusalsWith503(t *testing.T) {
 	for lines, want := range map[string]bool{
 		"HTTP/1.1 503 x\r\nRetry-After: 1\r\n":                          false,
@@ -63,7 +63,7 @@ func TestRefusalsWith503(t *testing.T) {
 	}
 }
 
-// Answers in the forms that servers send, at once and byte by byte.
+// Answers are read in the forms that servers send, at once and byte by byte.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name, raw string

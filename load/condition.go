@@ -73,7 +73,7 @@ func namesOf(r *Report) (names map[string]any, err error) {
 	if err := json.Unmarshal(text, &names); err != nil {
 		return nil, err
 	}
-	// What did not occur has the count 0. Other statuses and names of failures are mistakes.
+	// Statuses and failures that did not occur have the count 0. Other names are mistakes.
 	statuses, failures := map[string]any{}, map[string]any{}
 	for status := 100; status < 600; status++ {
 		name := strconv.Itoa(status)

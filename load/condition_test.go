@@ -36,7 +36,7 @@ func TestConditions(t *testing.T) {
 	}
 	for _, text := range []string{"", "innocent_refused", "innocent > 0", "latency.p98_ms > 1", "failures.bad_luck > 0", "1 +"} {
 		if _, err := load.ParseCondition(text, true); err == nil {
-			t.Errorf("ParseCondition(%q) has no error", text)
+			t.Errorf("ParseCondition(%q) succeeded, want an error", text)
 		}
 	}
 	if _, err := load.ParseCondition("innocent_refused > 0", false); err == nil {

@@ -41,7 +41,7 @@ type conn struct {
 	out     []byte
 	request Request
 	record  record
-	node    []byte // the last node's name, with its number
+	node    []byte // name of the node that answered last; number is its index
 	number  uint16
 	random  *rand.Rand
 }
@@ -90,7 +90,7 @@ func (c *conn) exchange() {
 	}
 }
 
-// idleAfter is how long a connection must be unused before the target may have closed it as idle.
+// idleAfter is how long a connection must be unused before it is checked whether the target has closed it.
 const idleAfter = 1000 // microseconds
 
 // send sends the request, connecting first if necessary, and reads the answer into the record.
@@ -144,7 +144,7 @@ func (c *conn) take() {
 	r.node = c.nodeOf(a.node)
 }
 
-// nodeOf returns the number of the node that answered.
+// nodeOf returns the index of the node that answered.
 func (c *conn) nodeOf(name []byte) uint16 {
 	if len(name) == 0 {
 		return uint16(c.to)
@@ -175,15 +175,15 @@ func (c *conn) appendRequest(b []byte) []byte {
 	return append(append(b, "\r\n"...), body...)
 }
 
-// hasBody reports whether requests with a method give the length of their body even if it is empty.
+// hasBody reports whether requests with this method give the length of their body even if it is empty.
 func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
 
-// CarriesBody reports whether requests with a method carry Options.Body.
+// CarriesBody reports whether requests with this method carry Options.Body.
 func CarriesBody(method string) bool {
 	return method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "TRACE"
 }
 
-// bodyOf returns the body of requests with a method.
+// bodyOf returns the body of requests with this method.
 func (o *Options) bodyOf(method string) []byte {
 	if !CarriesBody(method) {
 		return nil
@@ -225,7 +225,7 @@ func (c *conn) connect() error {
 	return nil
 }
 
-// dial connects to a target, with the PROXY protocol on behalf of client.
+// dial connects to a target, on behalf of client if the PROXY protocol is used.
 func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn, error) {
 	nc, err := r.o.Dial(ctx, t)
 	if err != nil {

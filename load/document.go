@@ -22,7 +22,7 @@ func (r *Report) Document() page.Document {
 		}
 	}
 	say(r.Interrupted, "The run was interrupted before its end.")
-	say(r.GaveUp, "The run ended early: nothing was answered.")
+	say(r.GaveUp, "The run ended early: no request was answered.")
 	say(r.Full, "The run ended when it reached --requests.")
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
 		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
@@ -36,7 +36,7 @@ func (r *Report) Document() page.Document {
 	if len(r.Statuses) == 0 {
 		facts = append(facts, page.Fact{Name: "responses", Value: "none"})
 	} else {
-		facts = append(facts, page.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when they were due"},
+		facts = append(facts, page.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when requests were due"},
 			page.Fact{Name: "99th percentile", Value: millis(r.Latency.P99MS), Note: "the slowest: " + millis(r.Latency.MaxMS)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
@@ -111,7 +111,7 @@ const maxLines = 6
 
 // byNode returns the latencies of several nodes over time.
 func (t Timeline) byNode(nodes []NodeCount) page.Block {
-	l := page.Lines{Title: "99th percentile of latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
+	l := page.Lines{Title: "99th percentile latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
 	if len(nodes) < 2 {
 		return l
 	}
@@ -133,7 +133,7 @@ func scoreSection(s *judge.Score) page.Section {
 	}
 	for _, shed := range s.Shed {
 		if shed.NotJudged != "" {
-			p.Blocks = append(p.Blocks, page.Outcome{Text: fmt.Sprintf("NOT JUDGED: how much %s lets pass: %s", shed.Rule, shed.NotJudged)})
+			p.Blocks = append(p.Blocks, page.Outcome{Text: fmt.Sprintf("NOT JUDGED: how much %s lets through: %s", shed.Rule, shed.NotJudged)})
 		}
 	}
 	if len(s.Faults) == 0 {
@@ -146,7 +146,7 @@ func scoreSection(s *judge.Score) page.Section {
 	facts := page.Facts{
 		{Name: "matched", Value: page.Grouped(s.Requests), Note: "requests matched by a rule"},
 		{Name: "refused", Value: page.Grouped(s.Refused), Note: page.Grouped(s.Exact) + " by an exact limiter"},
-		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "of clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " of clients that only the estimate puts over a threshold"},
+		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "from clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " from clients that only the estimate puts over a threshold"},
 		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),
 	}
 	if s.BystandersRefused > 0 {
@@ -154,7 +154,7 @@ func scoreSection(s *judge.Score) page.Section {
 			page.Count(s.Bystanders, "client"), page.Grouped(s.LegitimateRefused), page.Count(s.LegitimateRequests, "request"))})
 	}
 	if s.AttackRequests > 0 {
-		facts = append(facts, page.Fact{Name: "attack passed", Value: page.Grouped(s.LetThroughBefore + s.LetThroughAfter), Note: fmt.Sprintf("of %s: %s before they crossed a threshold, %s after; %s never refused",
+		facts = append(facts, page.Fact{Name: "attack passed", Value: page.Grouped(s.LetThroughBefore + s.LetThroughAfter), Note: fmt.Sprintf("of %s: %s before the client crossed a threshold, %s after; %s never refused",
 			page.Count(s.AttackRequests, "request"), page.Grouped(s.LetThroughBefore), page.Grouped(s.LetThroughAfter), page.Count(s.AttackNotRefused, "client"))})
 	}
 	if s.Refused > 0 {
@@ -210,9 +210,9 @@ func retryAfter(r judge.RetryAfter) page.Fact {
 		return f
 	}
 	f.Value = page.Grouped(r.Compared - r.TooShort - r.TooLong)
-	f.Note = "as the mitigation lasts, of " + page.Count(r.Compared, "refusal")
+	f.Note = "as long as the mitigation, of " + page.Count(r.Compared, "refusal")
 	if r.Checked == 0 {
-		f.Note += "; not checked whether clients that return then pass, since none did"
+		f.Note += "; not checked whether clients that return then pass, since none returned"
 	} else {
 		f.Note += fmt.Sprintf("; correct for %d of %d that returned when told to", r.Checked-r.Untrue, r.Checked)
 	}

@@ -152,7 +152,7 @@ func TestEndings(t *testing.T) {
 				Targets: []load.Target{target(t, brief.URL)}, Connections: 1, TLS: &tls.Config{InsecureSkipVerify: true}, Source: source,
 			})
 			if len(r.Failures) > 0 || r.Sending.Connections != 3 {
-				t.Errorf("failures %v over %d connections, want none over one for each request", r.Failures, r.Sending.Connections)
+				t.Errorf("failures %v over %d connections, want none, and one connection for each request", r.Failures, r.Sending.Connections)
 			}
 		})
 	}

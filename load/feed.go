@@ -124,7 +124,7 @@ func (l *lane) left() int {
 	return l.used
 }
 
-// lateBy is how long after it is due a request counts as sent late.
+// lateBy is how long after its due time a request counts as sent late.
 const lateBy = 10 * time.Millisecond
 
 // dispatch pushes each request to its lane when it is due, until there are no more or the run is

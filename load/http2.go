@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 )
 
-// An http2Conn is an HTTP/2 connection to one target at a time, shared by several streams.
+// An http2Conn is an HTTP/2 connection to one target, replaced when it ends and shared by several streams.
 type http2Conn struct {
 	run       *run
 	target    int

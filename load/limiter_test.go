@@ -32,7 +32,7 @@ type limiter struct {
 	mu sync.Mutex
 }
 
-// A quota counts by an exact log of passed requests, and mitigates until the rule's timeout is over and the log has at
+// A quota counts with an exact log of passed requests, and mitigates until the rule's timeout is over and the log has at
 // most threshold requests.
 type quota struct {
 	threshold       int
@@ -42,7 +42,7 @@ type quota struct {
 	until   map[string]time.Time // end of the mitigation
 }
 
-// ten returns the quota of most tests.
+// ten returns the quota that most tests use.
 func ten(timeout time.Duration) *quota {
 	return &quota{threshold: 10, period: 10 * time.Second, timeout: timeout}
 }
@@ -62,7 +62,7 @@ func (q *quota) count(client string, now time.Time) {
 	}
 }
 
-// answer decides a request at a node, from 1. It returns after how many seconds its client may retry, or 0 if
+// answer decides a request at a node, counted from 1. It returns the seconds until its client may retry, or 0 if
 // it passes, and the remaining quota.
 func (l *limiter) answer(node int, client string) (seconds, remaining int) {
 	l.mu.Lock()
@@ -130,7 +130,7 @@ func (l *limiter) serve(node int) http.Handler {
 	})
 }
 
-// attack sends o to a PoP of three nodes on a virtual clock, and returns the log.
+// attack runs o against a PoP of three nodes on a virtual clock, and returns the log.
 func (l *limiter) attack(t *testing.T, o load.Options) (log *load.Log) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {

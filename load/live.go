@@ -43,7 +43,7 @@ type Progress struct {
 	Elapsed, Of               time.Duration // since the start, and Options.Duration
 	Requests, Refused, Failed uint64        // Refused counts 429 and answers with Retry-After
 	Waiting                   uint64        // due but not sent yet
-	P50, P99                  int64         // latencies since the last Progress, within a tenth; microseconds
+	P50, P99                  int64         // latencies since the last Progress, to within 10%; microseconds
 }
 
 // progress returns the progress since the last call.

@@ -45,7 +45,7 @@ func (s *sender) send(at time.Duration, client uint64) {
 	s.requests = append(s.requests, q)
 }
 
-// judge returns the score, which must be without faults.
+// judge returns the score, which must have no faults.
 func (s *sender) judge(t rapid.TB, o load.OracleOptions) *judge.Score {
 	t.Helper()
 	score, err := load.DecidedLog(s.began, &s.source, s.requests).Score(o)
@@ -88,12 +88,12 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			at += time.Duration(gap) * time.Millisecond
 			s.send(at, clients[i])
 		}
-		// Nodes count sub-windows in ticks of 10 ms: a request may count as that much older.
+		// Nodes count sub-windows in ticks of 10 ms: a request may appear that much older.
 		s.judge(t, load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
 	})
 }
 
-// Nor does it with shedding, for any secret and any clients, and compares the number of passed requests. The requests
+// It finds none with shedding either, for any secret and any clients, and compares the count of passed requests. The requests
 // come from five networks, some of which send more than others.
 func TestSheddingNodesHaveNoFaults(t *testing.T) {
 	t.Parallel()

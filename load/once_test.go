@@ -14,8 +14,8 @@ import (
 
 type connKey struct{}
 
-// closing returns a server that reads each request, closes the connections that closes selects without an
-// answer, and counts the requests that it has read.
+// closing returns a server that counts the requests that it reads, and closes the connection without an answer
+// if closes returns true for that count.
 func closing(t *testing.T, closes func(n uint64) bool) (url string, read *atomic.Uint64) {
 	read = new(atomic.Uint64)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func TestSentOnce(t *testing.T) {
 	}{
 		{"fresh connections", load.Options{Source: source(5000), Connections: 4, KeepAlive: 1, Requests: 100},
 			func(n uint64) bool { return n > 1 }, 99, 0},
-		{"each second request, on a connection that was unused for 200 ms", load.Options{Source: source(5), Connections: 1, Requests: 6},
+		{"every second request, on a connection that was unused for 200 ms", load.Options{Source: source(5), Connections: 1, Requests: 6},
 			func(n uint64) bool { return n%2 == 0 }, 3, 3},
 		{"HTTP/2", load.Options{Source: source(5000), Connections: 4, Requests: 100, HTTP2: true},
 			func(n uint64) bool { return n%2 == 0 }, 50, 0},

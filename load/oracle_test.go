@@ -145,8 +145,8 @@ func TestExactDecisionsMatchReplay(t *testing.T) {
 	}
 }
 
-// They are also equal with several rules, one of which counts wrong passwords, and with clients that differ in
-// other properties than the address.
+// The same holds with several rules, one of which counts wrong passwords, and with clients that differ in
+// properties other than the address.
 func TestExactDecisionsWithSeveralRules(t *testing.T) {
 	m, err := mix.Parse("mix.yaml", []byte(`
 duration: 30s

@@ -56,7 +56,7 @@ components:
 - name: people
   zipf: {clients: 300, rate: 200/s, exponent: 1, offset: 100}
   request: {hosts: [lasting, throttling, subwindows, prolonged, costs, two]}
-- name: keepers # IPv6, never more than a request in a second
+- name: keepers # IPv6, never more than one request a second
   steady: {clients: 30, rate: 1/1s, poisson: false}
   addresses: [2001:db8::/48]
   request: {hosts: [lasting, throttling, subwindows, prolonged, costs, two]}
@@ -196,7 +196,7 @@ func TestRealPoP(t *testing.T) {
 	}
 
 	sent := run.Report()
-	// Other tests may run. The slower answers are, the slower is counting.
+	// Other tests may be running. The slower answers are, the slower counting is.
 	s, err := run.Score(load.OracleOptions{Rules: rules, Lag: max(2*time.Second, time.Duration(5*sent.Service.MaxMS)*time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 		p := Point{Rate: n / per}
 		if timed {
 			if p.After, err = time.ParseDuration(after); err != nil {
-				return nil, fmt.Errorf("load: invalid time %q of a rate: write it with its unit, as in 10s", after)
+				return nil, fmt.Errorf("load: invalid time %q of a rate: write it with a unit, as in 10s", after)
 			}
 		}
 		if i == 0 && p.After != 0 {
@@ -149,7 +149,7 @@ func (s *Steady) Check() error {
 	each := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
 	for i, p := range networks {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
-			return fmt.Errorf("load: %v overlaps another of the networks", p)
+			return fmt.Errorf("load: %v overlaps another network", p)
 		}
 		room := 64 - p.Bits()
 		if p.Addr().Is4() {

@@ -113,7 +113,7 @@ func TestGivesUp(t *testing.T) {
 			}
 			r := log.Report()
 			var b bytes.Buffer
-			if err := r.Document().WriteText(&b); err != nil || !r.GaveUp || !strings.Contains(b.String(), "ended early: nothing was answered") {
+			if err := r.Document().WriteText(&b); err != nil || !r.GaveUp || !strings.Contains(b.String(), "ended early: no request was answered") {
 				t.Errorf("%v: the run did not give up:\n%s", err, &b)
 			}
 			for kind := range r.Failures {

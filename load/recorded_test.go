@@ -97,7 +97,7 @@ func TestRecordedTimes(t *testing.T) {
 	}{
 		{"whole seconds", "7 a\n7 b\n8 a\n8 b\n8 c\n8 d\n", []time.Duration{0, 500, 1000, 1250, 1500, 1750}},
 		{"milliseconds", "7.000 a\n7.000 b\n7.001 a\n7.002 a\n8.000 a\n8.000 b\n8.001 a\n", []time.Duration{0, 0, 1, 2, 1000, 1000, 1001}},
-		{"from 0 on", "0 a\n1 a\n1 b\n", []time.Duration{0, 1000, 1500}},
+		{"starting at 0", "0 a\n1 a\n1 b\n", []time.Duration{0, 1000, 1500}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := record(t, "trace.tsv", strings.ReplaceAll(test.trace, " ", "\t"), 1)

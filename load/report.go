@@ -16,7 +16,7 @@ type Report struct {
 	DurationS   float64   `json:"duration_s"`
 	Interrupted bool      `json:"interrupted"` // it was stopped early
 	Full        bool      `json:"full"`        // it ended early, after the maximum number of requests
-	GaveUp      bool      `json:"gave_up"`     // it ended early, because nothing was answered
+	GaveUp      bool      `json:"gave_up"`     // it ended early, because no request was answered
 	Targets     []string  `json:"targets"`
 
 	Sending Sending `json:"sending"`
@@ -47,7 +47,7 @@ type Sending struct {
 	RatePerS    float64 `json:"rate_per_s"`  // from the first request to the last one
 	Connections uint64  `json:"connections"` // opened
 	Unsent      uint64  `json:"unsent"`      // due before the end, but not sent
-	Held        uint64  `json:"held"`        // of clients that waited for their Retry-After
+	Held        uint64  `json:"held"`        // not sent because their client waited for its Retry-After
 
 	// ClosedReused counts requests without an answer whose connection had carried others: the
 	// target may have closed it before it read the request. They are not sent again.
@@ -116,7 +116,7 @@ func stepOf(length time.Duration) int64 {
 	return 3600
 }
 
-// newHistogram returns a histogram of up to an hour in microseconds, with a precision of this many decimal digits.
+// newHistogram returns a histogram of up to an hour in microseconds, with a precision of this many significant digits.
 func newHistogram(digits int) *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), digits)
 }

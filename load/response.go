@@ -44,7 +44,7 @@ type wire struct {
 // maxHead is the maximum length of a head, and of any line, in bytes.
 const maxHead = 1 << 18
 
-// read reads the answer to a request. bodiless says that it has no body, even if its header says otherwise.
+// read reads the answer to a request. bodiless means that it has no body, even if its header says otherwise.
 func (w *wire) read(a *answer, bodiless bool) error {
 	for {
 		length, chunked, err := w.head(a)
@@ -149,7 +149,7 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 			a.retry = int32(min(n, math.MaxInt32))
 		}
 	case is(name, "refusal-id"):
-		if a.status == 503 { // without an ID it comes from a node without a shard
+		if a.status == 503 { // one without an ID is due to an unavailable shard
 			a.flags |= prepared
 		}
 	case is(name, "ratelimit"):

@@ -40,7 +40,7 @@ type Options struct {
 	// Requests is the maximum number of requests sent. If zero, a million.
 	Requests uint64
 
-	// Connections is the maximum number of open connections to all targets together. If zero,
+	// Connections is the maximum number of open connections across all targets. If zero,
 	// 64.
 	Connections int
 
@@ -94,7 +94,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Source == nil:
 		return o, errors.New("load: a run needs a source")
 	case o.Duration < 0 || o.Connections < 0 || o.KeepAlive < 0 || o.Streams < 0 || o.Timeout < 0:
-		return o, errors.New("load: durations and numbers must not be negative")
+		return o, errors.New("load: durations and counts must not be negative")
 	case o.HTTP2 && o.Identity.Proxy != 0:
 		return o, errors.New("load: the PROXY protocol works with HTTP/1.1 only")
 	}
@@ -145,11 +145,11 @@ type run struct {
 	unsent  atomic.Uint64
 	late    atomic.Uint64 // requests that were dispatched late
 	working sync.WaitGroup
-	giveUp  atomic.Int64 // when to give up unless something is answered first; 0 until a request fails
+	giveUp  atomic.Int64 // when to give up unless a request is answered first; 0 until a request fails
 
 	// Used only by the watchdog until the run is over.
 	ended  int64 // when the run was interrupted
-	heard  bool  // something was answered
+	heard  bool  // a request was answered
 	gaveUp bool
 
 	mu     sync.Mutex // guards the following
@@ -168,7 +168,7 @@ func (r *run) isOver() bool {
 	return r.over.Err() != nil || !time.Now().Before(end)
 }
 
-// nodes numbers the names of nodes. The targets come first, as in Options.Targets: they stand for
+// nodes assigns an index to each node name. The targets come first, as in Options.Targets: they stand for
 // nodes that do not give a name.
 type nodes struct {
 	mu      sync.Mutex
@@ -179,7 +179,7 @@ type nodes struct {
 // maxNodes is the maximum number of node names. Further names are ignored.
 const maxNodes = 1000
 
-// named returns the number of the named node, or fallback if there are too many nodes.
+// named returns the index of the named node, or fallback if there are too many nodes.
 func (n *nodes) named(name string, fallback uint16) uint16 {
 	name = printable(name)
 	n.mu.Lock()
@@ -210,7 +210,7 @@ func printable(s string) string {
 }
 
 // Run sends the requests of o.Source, waits for the answers, and returns a log of the outcomes. If
-// ctx is done, it ends within a second or two and returns the outcomes until then.
+// ctx is done, Run ends within a second or two and returns the outcomes so far.
 //
 // If no target accepts a connection within 3 s, Run sends nothing and returns an error. It gives up if no
 // request at all is answered: after Options.Timeout, or 1 s after the first request that failed for another

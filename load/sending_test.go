@@ -48,7 +48,7 @@ func target(t *testing.T, url string) load.Target {
 	return target
 }
 
-// serve returns a server that speaks HTTP/1.1 and HTTP/2, also as targets.
+// serve starts a server that speaks HTTP/1.1 and HTTP/2, and returns it and its targets.
 func serve(t *testing.T, secure bool, handler http.HandlerFunc) (*httptest.Server, []load.Target) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
@@ -145,7 +145,7 @@ func TestIdentities(t *testing.T) {
 			}
 			r := run(t, load.Options{Targets: []load.Target{target(t, s.URL)}, Source: source, Identity: id, Connections: 3})
 			if diff := cmp.Diff(test.want, saw.lines); diff != "" {
-				t.Errorf("requests by peer, X-Forwarded-For and keys (-want +got):\n%s", diff)
+				t.Errorf("requests by remote address, X-Forwarded-For and keys (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(map[string]uint64{"200": 100}, r.Statuses); diff != "" {
 				t.Error(diff)
@@ -239,10 +239,10 @@ func TestAnswerBeforeBody(t *testing.T) {
 	}
 }
 
-// Connections end after the given number of requests, and each connects to one target.
+// Connections end after the given number of requests, and each goes to one target.
 func TestConnections(t *testing.T) {
 	var opened [2]atomic.Int32
-	var used sync.Map // connections; some without requests only probe the target
+	var used sync.Map // connections with requests; others only probe the target
 	var byClient seen
 	var targets []load.Target
 	for i := range 2 {
@@ -355,7 +355,7 @@ func TestUnsendable(t *testing.T) {
 		{Method: "GET", Target: "x"}, {Method: "GET", Target: "/ HTTP/1.1\r\nX: y"}, {Method: "GET", Target: "/a\tb"}, {Method: "GET", Target: "/\x7f"},
 	} {
 		if s := (&load.Steady{Look: look}); s.Check() == nil {
-			t.Errorf("Check() has no error with %+v", look)
+			t.Errorf("Check() succeeded for %+v, want an error", look)
 		}
 	}
 	for _, look := range []load.Look{{Method: "GET"}, {Method: "M-SEARCH", Host: "[::1]:80", Target: "//a?b=%zz#c"}} {

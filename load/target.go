@@ -29,7 +29,7 @@ func (e *PublicError) Error() string {
 }
 
 // ParseTarget parses http://HOST:PORT/PATH or https://… and resolves the host once, so that the
-// address checked is the one loaded. Unless public is set, ParseTarget returns a PublicError if
+// address checked is the one used. Unless public is set, ParseTarget returns a PublicError if
 // the address is neither loopback, private nor link-local.
 func ParseTarget(ctx context.Context, text string, public bool) (t Target, err error) {
 	if !strings.Contains(text, "://") {
@@ -51,7 +51,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	}
 	addr, err := lookUp(ctx, u.Hostname())
 	if err != nil {
-		return t, fmt.Errorf("load: cannot find %s: %w", u.Hostname(), err)
+		return t, fmt.Errorf("load: cannot resolve %s: %w", u.Hostname(), err)
 	}
 	if !public && !ours(addr) {
 		return t, &PublicError{text, addr}
@@ -60,7 +60,7 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 	return t, nil
 }
 
-// lookUp returns the address of a host. Of several, it prefers one of IPv4, where nearly all servers listen.
+// lookUp returns the address of a host. It prefers IPv4 addresses, on which nearly all servers listen.
 func lookUp(ctx context.Context, host string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.Unmap(), nil // the resolver would drop its zone

@@ -26,11 +26,11 @@ func TestDigest(t *testing.T) {
 			a.Merge(r, start)
 			b.Merge(r, start)
 			c := r
-			c.Deadline = start.Add(time.Second) // took another way, with another deadline
+			c.Deadline = start.Add(time.Second) // arrived by another route, with another deadline
 			b.Merge(c, start)
 		}
 		if a.Digest() != b.Digest() {
-			rt.Fatal("the same records have another digest")
+			rt.Fatal("the same records have different digests")
 		}
 		if a.Digest() == empty {
 			rt.Fatal("records do not change the digest")
@@ -40,7 +40,7 @@ func TestDigest(t *testing.T) {
 		one.Generation = 9
 		b.Merge(one, start)
 		if da, db := a.Digest(), b.Digest(); da == db || da.Sum() == db.Sum() {
-			rt.Fatal("another record has the same digest")
+			rt.Fatal("another record does not change the digest")
 		}
 		found := false
 		for _, r := range b.Where(a.Digest(), 1000, start) {
@@ -51,7 +51,7 @@ func TestDigest(t *testing.T) {
 			a.Merge(r, start)
 		}
 		if !found || a.Digest() != b.Digest() {
-			rt.Fatal("the tables differ after one gave the other what it said differs")
+			rt.Fatal("the tables differ after one sent the other the records that differ")
 		}
 		if rest := b.Where(a.Digest(), 1000, start); len(rest) > 0 {
 			rt.Fatalf("%d records differ where the digests are equal", len(rest))
@@ -71,7 +71,7 @@ func TestDigestWithManyDifferences(t *testing.T) {
 	for rounds := 0; a.Digest() != b.Digest(); rounds++ {
 		records := b.Where(a.Digest(), most, start)
 		if len(records) == 0 || len(records) > most || rounds == 1000 {
-			t.Fatalf("%d records are told after %d rounds, and the tables still differ; want %d at most", len(records), rounds, most)
+			t.Fatalf("%d records are sent after %d rounds, and the tables still differ; want at most %d", len(records), rounds, most)
 		}
 		for _, r := range records {
 			a.Merge(r, start)
@@ -106,7 +106,7 @@ func TestDigestWithRejectedRecords(t *testing.T) {
 	t.Error("a record is never sent")
 }
 
-// A record that ends, is evicted or forgotten leaves the digest.
+// A record that ends, is evicted or is forgotten is removed from the digest.
 func TestDigestWithoutEndedRecords(t *testing.T) {
 	table := newTable(t, mitigation.Options{Size: 64}) // one record in each part
 	empty := table.Digest()
@@ -120,7 +120,7 @@ func TestDigestWithoutEndedRecords(t *testing.T) {
 		table.Merge(r, now)
 	}
 	if got := len(table.Where(empty, 1000, now)); got != 64 {
-		t.Errorf("%d records differ from none, want the 64 that there is room for", got)
+		t.Errorf("%d records differ from an empty table, want 64, as many as there is room for", got)
 	}
 	fresh := newTable(t, mitigation.Options{})
 	for r := range table.All(now) {
@@ -131,14 +131,14 @@ func TestDigestWithoutEndedRecords(t *testing.T) {
 	}
 	expire()
 	if table.Digest() != empty {
-		t.Error("the digest knows of records that have ended")
+		t.Error("the digest still includes records that have ended")
 	}
 	if table.Len() != 64 || len(table.Where(mitigation.Digest{1}, 1000, now)) != 0 {
 		t.Errorf("%d records are kept for a time, and %d of them passed on; want 64 and none", table.Len(), len(table.Where(mitigation.Digest{1}, 1000, now)))
 	}
 	expire()
 	if table.Len() != 0 || table.Digest() != empty {
-		t.Errorf("%d records are kept for ever", table.Len())
+		t.Errorf("%d records are kept forever", table.Len())
 	}
 }
 

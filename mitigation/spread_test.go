@@ -80,7 +80,7 @@ func TestForwardedRecordsEnd(t *testing.T) {
 			}
 		}
 		if passedOn > nodes*nodes {
-			t.Fatalf("seed %d: the record was passed on %d times, want %d at most", seed, passedOn, nodes*nodes)
+			t.Fatalf("seed %d: the record was passed on %d times, want at most %d", seed, passedOn, nodes*nodes)
 		}
 	}
 }

@@ -30,8 +30,8 @@ type Options struct {
 const parts = 64
 
 // A Table holds the records that a node knows, at most one per key. It is safe for concurrent
-// use. Get takes a lock that writers hold only for a map operation, and no lock for most keys
-// without a record.
+// use. Get takes a lock that writers hold only for a map operation. May takes no lock, and rules
+// out most keys without a record.
 type Table struct {
 	part [parts]*lru.Cache[counter.Key, *held]
 	size int // of all parts
@@ -159,7 +159,7 @@ func (t *Table) Held(k counter.Key, now time.Time) (Record, bool) {
 	return h.Record, true
 }
 
-// Last returns the record of k, also for some time after its end.
+// Last returns the record of k, even for some time after its end.
 func (t *Table) Last(k counter.Key) (Record, bool) {
 	h, ok := t.of(k).Peek(k)
 	if !ok {
@@ -249,7 +249,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	}
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
-	part.Add(r.Key, h) // may call gone for the longest unused
+	part.Add(r.Key, h) // may call gone for the least recently used
 	return changed
 }
 

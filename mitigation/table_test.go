@@ -28,7 +28,7 @@ func key(n uint64) (k counter.Key) {
 	return k
 }
 
-// record returns a record of key 1 with this start and lifetime.
+// record returns a record of key 1 that begins at start and has this lifetime.
 func record(lifetime time.Duration) mitigation.Record {
 	return mitigation.Record{
 		Key:      key(1),
@@ -59,7 +59,7 @@ func merge(t testing.TB, table *mitigation.Table, r mitigation.Record, now time.
 func mitigated(t testing.TB, table *mitigation.Table, k counter.Key, now time.Time, want bool) {
 	t.Helper()
 	if r := table.Get(k, now, acts); (r != nil) != want {
-		t.Errorf("Get(%v, start+%v) = %+v, want one: %t", k, now.Sub(start), r, want)
+		t.Errorf("Get(%v, start+%v) = %+v, want a record: %t", k, now.Sub(start), r, want)
 	}
 }
 
@@ -253,7 +253,7 @@ func draw(t *rapid.T) []mitigation.Record {
 	return records
 }
 
-// Nodes that receive the same records, in any order and more than once, end with the same one, and Merge
+// Nodes that receive the same records, in any order and more than once, end up with the same one, and Merge
 // reports correctly whether something changed.
 func TestMergeConverges(t *testing.T) {
 	immutable := cmpopts.IgnoreFields(mitigation.Record{}, "Deadline")
@@ -365,7 +365,7 @@ func TestUseCountsOnceASecond(t *testing.T) {
 		used  []time.Duration // times at which record 0 is used
 		first bool            // whether it is evicted
 	}{
-		{"in the second in which it came", []time.Duration{0, 500 * time.Millisecond}, true},
+		{"in the second in which it arrived", []time.Duration{0, 500 * time.Millisecond}, true},
 		{"in the next one", []time.Duration{time.Second}, false},
 	} {
 		table := newTable(t, mitigation.Options{Size: 2 * 64})

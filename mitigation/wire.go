@@ -13,7 +13,7 @@ import (
 // Encoded records have a fixed size and contain nothing that a client sent. All numbers
 // are big endian.
 //
-//	 0  version: of the form in shards, or between nodes
+//	 0  version: 1 in shards, 2 between nodes
 //	 1  flags: 1 lifted; 2 and 4, as a number, the kind of the estimate; 8 by hand
 //	 2  fields, bits of the layout
 //	 4  generation
@@ -100,14 +100,14 @@ func (r *Record) StoredTTL(now time.Time) int32 {
 // valid record, or says why b is not a record of the key.
 func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	if len(b) != StoredSize {
-		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this has %d", StoredSize, len(b))
+		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this one has %d", StoredSize, len(b))
 	}
 	r, err := parse(b, storedVersion)
 	if err != nil {
 		return Record{}, err
 	}
 	if r.Key != key {
-		return Record{}, fmt.Errorf("mitigation: a record of %v is stored under the key of %v", r.Key, key)
+		return Record{}, fmt.Errorf("mitigation: a record of key %v is stored under key %v", r.Key, key)
 	}
 	return r.remaining(time.Duration(r.End()-now.UnixMicro())*time.Microsecond, now)
 }
@@ -116,7 +116,7 @@ func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 // not a record.
 func ParseSent(b []byte, now time.Time) (Record, error) {
 	if len(b) != SentSize {
-		return Record{}, fmt.Errorf("mitigation: a sent record has %d bytes, this has %d", SentSize, len(b))
+		return Record{}, fmt.Errorf("mitigation: a sent record has %d bytes, this one has %d", SentSize, len(b))
 	}
 	r, err := parse(b, sentVersion)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestRefusedRecords(t *testing.T) {
 		"empty":                         {},
 		"a byte short":                  good[:len(good)-1],
 		"a byte long":                   append(change(0, 1), 0),
-		"the version before":            change(0, 1),
+		"the version of stored records": change(0, 1),
 		"another version":               change(0, 3),
 		"unknown flags":                 change(1, 16),
 		"an unknown kind of estimate":   change(1, 6),
@@ -157,7 +157,7 @@ func TestRefusedRecords(t *testing.T) {
 		t.Errorf("more left than the lifetime: %v, %v, want a minute", got.Deadline.Sub(start), err)
 	}
 	if _, err := mitigation.ParseStored(r.AppendStored(nil), key(2), start); err == nil {
-		t.Error("a record that is stored under the key of another is taken")
+		t.Error("a record that is stored under another key is accepted")
 	}
 	lift := mitigation.Record{Key: key(1), Lifted: true, Start: 1, Lifetime: time.Hour, Deadline: start.Add(time.Hour)}
 	if got, err := mitigation.ParseSent(lift.AppendSent(nil, start), start); err != nil || got.Why.String() != "" {

@@ -129,7 +129,7 @@ func TestAbandonedGuessesCount(t *testing.T) {
 }
 
 // At most eight requests of a key wait for the answer without the client. Further ones count immediately, and the
-// origin is canceled.
+// request to the origin is canceled.
 func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	j := newJudge()
 	w := startWired(t, guesses, j.serve, nil)
@@ -172,8 +172,8 @@ func TestAbandonedHalfwayIsNotCounted(t *testing.T) {
 			t.Fatal("the origin accepted half a request as a whole one")
 		}
 	}
-	await(t, "none waits", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
-	w.passes("after guesses that were not sent whole")
+	await(t, "no request waits", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
+	w.passes("after incomplete guesses")
 }
 
 // If the client leaves after the answer has begun, the request to the origin ends, as without such a rule.
@@ -216,7 +216,7 @@ func TestUpgradeUnderARuleForAnswers(t *testing.T) {
 }
 
 // abandonedBubble runs in a bubble a node that allows one abandoned request. Its origin answers POSTs after a
-// minute and other requests immediately. The key of a client is the address that a trusted proxy gives.
+// minute and other requests immediately. Failed logins count by a header, all requests by address.
 func abandonedBubble(t *testing.T, originTimeout time.Duration, play func(t *testing.T, p *piped)) {
 	bubble.Test(t, func(t *testing.T) {
 		play(t, startPiped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +299,7 @@ func TestMitigatedWhileAllPlacesAreTaken(t *testing.T) {
 	})
 }
 
-// An abandoned request waits until the origin answers, or until the timeout of the origin.
+// An abandoned request waits until the origin answers or times out.
 func TestAbandonedRequestsEnd(t *testing.T) {
 	abandonedBubble(t, 20*time.Second, func(t *testing.T, p *piped) {
 		conn, _ := p.connect(t, guess)
@@ -315,8 +315,8 @@ func TestAbandonedRequestsEnd(t *testing.T) {
 	})
 }
 
-// A node that stops waits for the answers to abandoned requests as for others, and ends them when its time is
-// over.
+// A stopping node waits for the answers to abandoned requests as it does for others, and aborts them when its
+// time is up.
 func TestStopWaitsForAbandonedRequests(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		for _, tt := range []struct {

@@ -144,7 +144,7 @@ func TestComplaint(t *testing.T) {
 	var e admin.Explanation
 	await(t, "the last node knows why", func() bool {
 		o.ask(2, "GET /api/v1/explain", url.Values{"ip": {customer}}, 200, &e)
-		return e.Keys[0].Mitigation != nil && e.Keys[0].Mitigation.Node == "node-1" // names of nodes are known soon
+		return e.Keys[0].Mitigation != nil && e.Keys[0].Mitigation.Node == "node-1" // node names take a moment to arrive
 	})
 	if k := e.Keys[0]; k.Rule != "login" || k.Mitigation.Client != customer || !strings.Contains(k.Mitigation.Why, "the limit is 20") || len(e.Needs) != 1 {
 		t.Errorf("%+v", e)
@@ -172,7 +172,7 @@ func TestComplaint(t *testing.T) {
 	o.ask(2, "POST /api/v1/mitigations", by, 400, nil) // shorter than the existing one
 	for values, want := range map[string]int{"": 2, "rule=login&state=active": 1, "state=lifted": 1, "rule=api": 0, "client=203.0.113.9": 1, "client=203.0.113.8/31": 1, "client=203.0.113.0/24": 2, "node=node-2&state=active": 1, "node=node-1&state=active": 0, "key=" + m.Key[:7]: 1} {
 		q, _ := url.ParseQuery(values)
-		await(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // names of nodes are known soon
+		await(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // node names take a moment to arrive
 			var page admin.Mitigations
 			o.ask(0, "GET /api/v1/mitigations", q, 200, &page)
 			return page.Total == want && len(page.Mitigations) == want

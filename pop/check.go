@@ -194,12 +194,12 @@ func loops(origin, addr string) bool {
 
 func checkSecret(text string) error {
 	if n := len(text); n > 0 && n < counter.MinSecret {
-		return fmt.Errorf("must have at least %d bytes, not %d, as made by: head -c 24 /dev/urandom | base64", counter.MinSecret, n)
+		return fmt.Errorf("must have at least %d bytes, not %d; make one with: head -c 24 /dev/urandom | base64", counter.MinSecret, n)
 	}
 	return nil
 }
 
-// secret returns the secret, given or read from its file, or nil without one.
+// secret returns the secret, given or read from its file, or "" without one.
 func (o *Options) secret() (string, error) {
 	if o.SecretFile == "" {
 		return o.Secret, nil

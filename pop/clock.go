@@ -11,8 +11,8 @@ const (
 	// clockInterval is how often a node compares its clock with the others'.
 	clockInterval = time.Second
 
-	// clockShare is the part of the shortest period by which clocks may differ: requests
-	// are counted in windows by each node's clock.
+	// clockShare is the divisor of the shortest period that gives the maximum difference between
+	// clocks: requests are counted in windows by each node's clock.
 	clockShare = 20
 
 	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.

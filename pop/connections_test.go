@@ -17,7 +17,7 @@ import (
 
 const hello = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
 
-// The number of a client's connections is limited. Those of others and of a trusted proxy are not.
+// The number of connections of each client is limited, except for trusted proxies.
 func TestConnectionsOfAClient(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
@@ -58,7 +58,7 @@ func TestConnectionsOfRefusedClients(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	w.refusedAfter(get("a.example"), http.StatusOK)
-	await(t, "those who asked have gone", func() bool { return w.metric("edge_connections") == 1 })
+	await(t, "the earlier connections are closed", func() bool { return w.metric("edge_connections") == 1 })
 	ends := make(chan error, 6)
 	for range cap(ends) {
 		_, r := w.dial(hello)
@@ -115,7 +115,7 @@ func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
 		t.Fatal(got)
 	}
 	w.refusedAfter(get("a.example"), http.StatusOK)
-	await(t, "those who asked have gone", func() bool { return w.metric("edge_connections") == 1 })
+	await(t, "the earlier connections are closed", func() bool { return w.metric("edge_connections") == 1 })
 	ends := make(chan string, 6)
 	for range cap(ends) {
 		_, r := w.dial(ask)

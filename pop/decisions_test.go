@@ -54,7 +54,7 @@ func TestRecentDecisions(t *testing.T) {
 				t.Errorf("one decision: %s", text)
 			}
 			if none, text := ask("?rule=other"); len(none.Decisions) != 0 || !strings.Contains(text, "[]") {
-				t.Errorf("decisions about no rule: %s", text)
+				t.Errorf("decisions of another rule: %s", text)
 			}
 		}
 		if err := n.Stop(t.Context()); err != nil {

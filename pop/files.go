@@ -151,7 +151,7 @@ func (f *files) tls() *tls.Config {
 	}
 }
 
-// loadRules loads the rules, or returns those that are not in files. It records the stamp of the loaded files.
+// loadRules loads the rules, or returns Options.Rules if there are no files. It records the stamp of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
 		f.stamp = f.now()
@@ -162,7 +162,7 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if slices.Equal(all.Named, f.named) {
 			return all.Set, err
 		}
-		f.named = all.Named // load again, after the named files are part of the stamp
+		f.named = all.Named // load again, now that the stamp covers the named files
 	}
 }
 
@@ -204,7 +204,7 @@ func (f *files) reload() (err error) {
 	return errors.Join(err, otherErr)
 }
 
-// noteHyphens logs that rules files contain keys with hyphens.
+// noteHyphens logs a warning if rules files contain keys with hyphens.
 func (f *files) noteHyphens(rules *rule.Set) {
 	if note := rules.Note(); note != nil {
 		f.o.Logger.Warn("rules files have keys with hyphens; write them with underscores", "note", note)
@@ -212,7 +212,7 @@ func (f *files) noteHyphens(rules *rule.Set) {
 }
 
 // watch reloads the files when they change, until ctx is done. It checks once a second, and loads files that
-// have been stable for a second: then they are written completely.
+// have been stable for a second: by then they have been written completely.
 func (f *files) watch(ctx context.Context) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
@@ -263,8 +263,8 @@ func SingleErrors(err error) (all []error) {
 	return all
 }
 
-// now returns a text that changes when a file does: names, sizes, times. Links are followed, so that a
-// directory that is replaced by switching a link is noticed.
+// now returns a text that changes when a file does: names, sizes, times. It follows symlinks, so it
+// notices when a directory is replaced by changing a symlink.
 func (f *files) now() string {
 	names, _ := rulefile.Files(f.o.RuleFiles...) // an error looks like a change
 	var b strings.Builder

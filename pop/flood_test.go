@@ -53,7 +53,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 		{"unknown frames", "", func(int) string { return frame(unknown, 0, 0, "x") }},
 		{"empty data", frame(headers, endHeaders, 1, request), func(int) string { return frame(data, 0, 1, "") }},
 		{"padding alone", frame(headers, endHeaders, 1, request), func(int) string { return frame(data, 8, 1, "\x01\x00") }},
-		{"data behind the end", header, func(int) string { return frame(data, 0, 1, "x") }},
+		{"data after the end", header, func(int) string { return frame(data, 0, 1, "x") }},
 		{"windows that open bit by bit", header, func(int) string { return frame(windowUpdate, 0, 0, one) }},
 		{"windows of 1", frame(settings, 0, 0, "\x00\x04\x00\x00\x00\x01") + header, func(int) string { return frame(windowUpdate, 0, 1, one) }},
 	} {
@@ -100,8 +100,8 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	}
 }
 
-// Short header blocks that become too long when decoded cost their connection only an answer, and the node no
-// more than reading them.
+// Short header blocks that become too long when decoded are refused, but their connection stays open. They cost
+// the node no more than reading them.
 func TestHeaderBombsOfHTTP2(t *testing.T) {
 	w := startWired(t, "rules: []", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	conn, in := w.dial(preface)

@@ -89,7 +89,7 @@ func page(t testing.TB, n *pop.Node, listener, path string) string {
 	return string(body)
 }
 
-// netHTTP is whether net/http serves the nodes' clients.
+// netHTTP is true if net/http serves the nodes' clients.
 var netHTTP bool
 
 // A wired is a node that clients reach over TCP.
@@ -116,7 +116,7 @@ func startWired(t testing.TB, rules string, origin http.HandlerFunc, set func(*p
 	return &wired{n, t, n.Addr("http").String()}
 }
 
-// dial connects a client that sends text at first.
+// dial connects a client that sends text first.
 func (w *wired) dial(text string) (net.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.addr)
@@ -160,7 +160,7 @@ func (w *wired) refusedAfter(text string, want int) int {
 			w.t.Fatalf("%.60q: %s, want %d", text, resp.Status, want)
 		}
 	}
-	w.t.Fatalf("%.60q: 1000 requests are not refused", text)
+	w.t.Fatalf("%.60q: none of 1000 requests was refused", text)
 	return 0
 }
 
@@ -211,7 +211,7 @@ func startPiped(t *testing.T, origin http.HandlerFunc, set func(*pop.Options)) *
 	return p
 }
 
-// connect connects a client that sends text at first.
+// connect connects a client that sends text first.
 func (p *piped) connect(t *testing.T, text string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := p.front.Dial(t.Context(), "", "")

@@ -26,7 +26,7 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.Copy(conn, buffered)
 }
 
-// Stop waits for upgraded connections as for requests, and closes them when its time is over.
+// Stop waits for upgraded connections as it does for requests, and closes them when its time is up.
 func TestStopWaitsForUpgradedConnections(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -85,7 +85,7 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 				t.Error(err)
 			}
 		}, 2, "1.5s n1: rules loaded rules=2\n"},
-		{"it is written half, then whole", func(_ *piped, write func(string)) {
+		{"it is written in parts", func(_ *piped, write func(string)) {
 			for n := 10; n < len(two); n += len(two) / 4 {
 				write(two[:n])
 				time.Sleep(700 * time.Millisecond)

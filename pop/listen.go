@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/page"
 )
 
-// A listener is opened by Start, with the function that serves it.
+// A listener is a socket that Start opens, with the function that serves it.
 type listener struct {
 	net.Listener
 	name, addr string
@@ -77,7 +77,7 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
 }
 
-// adminConnections is the maximum number of operators' connections. Others wait.
+// adminConnections is the maximum number of operators' connections. Further ones wait.
 const adminConnections = 256
 
 // serveAdminLocked starts the server for operators. mu is held.

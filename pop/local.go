@@ -88,7 +88,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		}
 		l.nodes = append(l.nodes, n)
 	}
-	// Errors of rules files are reported before an address that is in use.
+	// Errors in rules files are reported before an address that is in use.
 	if o.Listen != "" {
 		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
 			return l, fmt.Errorf("pop: listening for clients: %w", err)

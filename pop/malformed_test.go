@@ -17,8 +17,8 @@ import (
 	"github.com/edgelimit/edge/pop/http2/http2test"
 )
 
-// No spelling of a host evades a rule for it and still reaches the site: nginx ignores the part after a name
-// that it serves by default.
+// No spelling of a host evades a rule for it and still reaches the site: nginx ignores what follows the name,
+// and serves any host by default.
 func TestHostsThatNginxServes(t *testing.T) {
 	nginx := startNginx(t, "return 200 $host;")
 	w := startWired(t, "rules: [{id: site, match: {hosts: [example.com]}, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]", nil, func(o *pop.Options) {
@@ -101,7 +101,7 @@ func TestMalformedRequestsDoNotCountForOtherRules(t *testing.T) {
 		}
 	}
 	if resp, _ := w.ask(get("example.com")); resp.StatusCode != http.StatusBadGateway {
-		t.Errorf("a well-formed request: %s, want it passed", resp.Status)
+		t.Errorf("a well-formed request: %s, want it to pass", resp.Status)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestGarbageFromTrustedProxies(t *testing.T) {
 	w.passes("after garbage of others")
 }
 
-// field returns an HTTP/2 header field as it is, up to 64 KiB long.
+// field returns an HTTP/2 header field without compression, up to 64 KiB long.
 func field(name, value string) string {
 	var b []byte
 	b = append(b, 0) // a literal that is not indexed
@@ -305,9 +305,9 @@ func TestHeaderTimeouts(t *testing.T) {
 		{"a preface that does not end", preface[:20], "", timeout},
 		{"a header that begins late", "P", "OST / HTTP/1.1\r\n", timeout},
 		{"no END_HEADERS", preface + frame(headers, endStream, 1, request), "", timeout},
-		{"no END_HEADERS, and more of it", preface + frame(headers, endStream, 1, request), frame(continuation, 0, 1, request), timeout},
+		{"no END_HEADERS, then CONTINUATION", preface + frame(headers, endStream, 1, request), frame(continuation, 0, 1, request), timeout},
 		{"half a frame", preface + whole[:30], whole[30:40], timeout},
-		{"less of a frame", preface + whole[:3], "", timeout},
+		{"three bytes of a frame", preface + whole[:3], "", timeout},
 		{"two halves of a frame", preface + whole[:30], whole[30:], time.Hour},
 		{"a request", preface + whole, "", time.Hour},
 	} {

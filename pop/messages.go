@@ -24,7 +24,7 @@ type Peers interface {
 	// SendTo passes messages to one node, and reports whether that node is known and can receive them now.
 	SendTo(name string, messages ...[]byte) bool
 
-	// ClockAhead returns how far this node's clock is ahead of the clock that is most behind, or 0 if none is
+	// ClockAhead returns how far this node's clock is ahead of the clock that is furthest behind, or 0 if none is
 	// behind.
 	ClockAhead() time.Duration
 }
@@ -131,7 +131,7 @@ func (n *Node) Status() []byte {
 	return s.Append(nil)
 }
 
-// ReceiveStatus handles the status of a peer. If the peer has other mitigations, this node asks for them.
+// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them.
 func (n *Node) ReceiveStatus(from string, text []byte) {
 	now := n.o.Now()
 	s, err := peers.ParseStatus(text)

@@ -218,13 +218,13 @@ func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r)
 // Gatherer returns the node's metrics.
 func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
 
-// Registerer registers metrics in addition to the node's own.
+// Registerer returns a registerer for metrics in addition to the node's own.
 func (n *Node) Registerer() prometheus.Registerer { return n.registry }
 
 // Rules returns the current rules.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
-// Addr returns the address of a listener of Start: "http", "https", "metrics", "admin", "gossip",
+// Addr returns the address of a listener that Start opened: "http", "https", "metrics", "admin", "gossip",
 // "shard", "check" or "spop". It is nil if the node has no such listener.
 func (n *Node) Addr(of string) net.Addr {
 	n.mu.Lock()
@@ -350,7 +350,7 @@ func (n *Node) SetRules(set *rule.Set) error {
 	return nil
 }
 
-// setRules replaces the rules by set, which has been checked.
+// setRules replaces the rules with set, which has been checked.
 func (n *Node) setRules(set *rule.Set) {
 	n.limiter.SetRules(set)
 	n.noteNodes()

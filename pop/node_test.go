@@ -49,8 +49,8 @@ func TestServeProxyProtocol(t *testing.T) {
 	}
 }
 
-// A PROXY header with UNIX addresses does not make all clients of a proxy one. The peer is then the proxy,
-// which is trusted. The node logs this once and counts it.
+// A PROXY header with UNIX addresses does not merge all clients of a proxy into one: the request then comes from
+// the proxy, whose X-Forwarded-For is trusted. The node logs this once and counts it.
 func TestProxyProtocolWithUnixAddresses(t *testing.T) {
 	log := new(eventLog)
 	w := startWired(t, "rules: []", func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func TestProxyProtocolWithUnixAddresses(t *testing.T) {
 	}
 }
 
-// Clients that are refused are refused whatever they request: net/http answers nothing on its own.
+// Denied clients are refused, whatever they request: net/http answers nothing on its own.
 func TestEveryRequestIsDecided(t *testing.T) {
 	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	for _, line := range []string{"GET /", "OPTIONS *", "OPTIONS /", "CONNECT a.example:80", "TRACE /"} {
@@ -100,11 +100,11 @@ func startSharing(t *testing.T, name string, join ...string) *pop.Node {
 func TestOwnShardFromTheStart(t *testing.T) {
 	n := startSharing(t, "n1")
 	if in, err := sum(n.Gatherer(), "edge_shard_in_ring/"+n.Addr("shard").String()); in != 1 || err != nil {
-		t.Errorf("edge_shard_in_ring sums up to %v, %v; want 1", in, err)
+		t.Errorf("edge_shard_in_ring sums to %v, %v; want 1", in, err)
 	}
 }
 
-// The shard of a node that leaves answers until no node counts in it.
+// The shard of a leaving node answers until no node counts in it.
 func TestShardAnswersUntilUnused(t *testing.T) {
 	stays := startSharing(t, "n1")
 	leaves := startSharing(t, "n2", stays.Addr("gossip").String())
@@ -121,7 +121,7 @@ func TestShardAnswersUntilUnused(t *testing.T) {
 	awaitRing(1)
 	conn, err := net.Dial("tcp", leaves.Addr("shard").String())
 	if err != nil {
-		t.Fatalf("the shard ended before its nodes left it: %v", err)
+		t.Fatalf("the shard ended before the nodes stopped using it: %v", err)
 	}
 	_ = conn.Close()
 	if err := <-stopped; err != nil {

@@ -43,7 +43,7 @@ type notices struct {
 type notice struct {
 	text   string    // description; empty if the problem has passed
 	warned time.Time // time of the last warning
-	hushed bool      // not logged, because it comes and goes
+	hushed bool      // not logged, because the problem is flapping
 }
 
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
@@ -73,7 +73,7 @@ func (n *notices) note(problem, text string) {
 		}
 	case text != "":
 		n.gauge.WithLabelValues(problem).Set(1)
-		if !known || one.hushed { // a problem that persists after it came and went is logged, too
+		if !known || one.hushed { // a problem that persists after it was flapping is logged, too
 			if one.hushed = now.Sub(one.warned) < noticePause; !one.hushed {
 				one.warned = now
 				n.logger.Warn(text, "problem", problem)

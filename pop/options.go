@@ -29,7 +29,7 @@ type Options struct {
 	// 16 bytes. SecretFile is the file that contains it, if Secret is empty.
 	Secret, SecretFile string
 
-	// RuleFiles are rules files and directories of them. New loads them, and so does Reload, and the node when
+	// RuleFiles are rules files and directories of them. New and Reload load them, and so does the node when
 	// they change.
 	RuleFiles []string
 
@@ -59,7 +59,7 @@ type Options struct {
 
 	// CheckListen is the address where other proxies ask whether requests may pass, host:port or unix:PATH, and
 	// SPOPListen the one where HAProxy asks with its own protocol; see proxy.Check and proxy.Agent. With
-	// either, a node needs no origin: without one it opens no Listen.
+	// either, a node needs no origin: without one it does not open Listen.
 	CheckListen, SPOPListen string
 
 	// CheckDenyStatus is the status of all refusals at CheckListen; see proxy.CheckOptions. If zero, refusals
@@ -118,8 +118,8 @@ type Options struct {
 	// zero, 1 min; if negative, there is no limit.
 	BodyTimeout time.Duration
 
-	// StrictHosts refuses hosts that neither rules nor origins name, StrictMethods refuses registered methods
-	// in another case; see proxy.Options.
+	// StrictHosts refuses hosts that neither rules nor origins name, StrictMethods refuses methods that
+	// differ from a registered one only in case; see proxy.Options.
 	StrictHosts, StrictMethods bool
 
 	// BodyRate is the minimum average rate of a request's body, in bytes per second; see proxy.Options. If

@@ -74,7 +74,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"status", func(o *pop.Options) { o.CheckListen, o.CheckDenyStatus = "unix:check.sock", 700 }, "pop: invalid check-deny-status 700: must be 0 or a status from 400 to 599"},
 		{"what another one needs", func(o *pop.Options) { o.TLSKey = "key.pem" }, "pop: tls-key needs tls-cert"},
 		{"contradiction", func(o *pop.Options) { o.SecretFile = "options_test.go" }, "pop: secret contradicts secret-file"},
-		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5, as made by: head -c 24 /dev/urandom | base64"},
+		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5; make one with: head -c 24 /dev/urandom | base64"},
 		{"IPv4 in IPv6 and more", func(o *pop.Options) {
 			o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix("::ffff:0:0/90"))
 		}, "pop: TrustedProxies: begins like an IPv4 network written as IPv6, but is larger"},
@@ -119,6 +119,6 @@ func TestStrictHostsWithoutHosts(t *testing.T) {
 	}
 	write("paths: [/a]")
 	if err := n.Reload(); err == nil || err.Error() != want || !n.Rules().Names("a.example.com") {
-		t.Errorf("Reload of rules that name no host = %v, want %s and the rules before", err, want)
+		t.Errorf("Reload of rules that name no host = %v, want %s and the previous rules", err, want)
 	}
 }

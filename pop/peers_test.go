@@ -78,7 +78,7 @@ func ofTwo(o *pop.Options) {
 	o.Shards, o.MitigationRecords, o.Peers = []string{"s1:1", "s2:1"}, 64, quiet{}
 }
 
-// A node survives every message, and if one node accepts a message, so does the next.
+// A node survives every message, and its status stays short.
 func FuzzMessages(f *testing.F) {
 	n := newNode(f, "rules: []", ofTwo)
 	now := time.Now()
@@ -105,7 +105,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// The time that a record was on its way shortens its lifetime. A record that was on its way for longer than its
+// The time that a record was in transit shortens its lifetime. A record that was in transit for longer than its
 // lifetime is ignored.
 func TestReceiveAge(t *testing.T) {
 	n := newNode(t, "rules: []", ofTwo)
@@ -179,8 +179,8 @@ func TestReadinessWithManyNodes(t *testing.T) {
 	}
 }
 
-// Nodes with other shards or client prefixes split counts, and report it. The order of the shards, drains and
-// spelled out defaults do not matter.
+// Nodes with different shards or client prefixes split counts, and report it. The order of the shards, drains and
+// spelled-out defaults do not matter.
 func TestNodesThatDiffer(t *testing.T) {
 	shards := func(all ...string) func(*pop.Options) {
 		return func(o *pop.Options) { o.Shards = all }

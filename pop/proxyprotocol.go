@@ -13,7 +13,7 @@ import (
 )
 
 // withProxyProtocol lets trusted proxies name the client that they speak for, if the PROXY protocol is enabled.
-// A PROXY header from any other peer is not parsed, so its request is malformed.
+// A PROXY header from any other address is not parsed, so its request is malformed.
 func (n *Node) withProxyProtocol(ln net.Listener) net.Listener {
 	if !n.o.ProxyProtocol {
 		return ln
@@ -59,8 +59,8 @@ func (p *proxied) SetDeadline(t time.Time) error            { return p.head.SetD
 func (p *proxied) SetReadDeadline(t time.Time) error        { return p.head.SetReadDeadline(t) }
 func (p *proxied) WriteTo(w io.Writer) (n int64, err error) { return p.head.WriteTo(w) }
 
-// withoutUnix treats a header with UNIX addresses as missing: it does not distinguish clients. X-Forwarded-For
-// of the proxy, which is then the peer, may.
+// withoutUnix treats a header with UNIX addresses as missing: it does not distinguish clients, but the proxy's
+// X-Forwarded-For, which is used instead, may.
 func (n *Node) withoutUnix(h *proxyproto.Header) error {
 	n.headers.got.Add(1)
 	if !h.TransportProtocol.IsUnix() {

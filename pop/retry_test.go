@@ -26,7 +26,7 @@ func (l tiredListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// Connections that cannot be accepted now are accepted later. Until then, this is logged at a limited rate.
+// Connections that cannot be accepted now are accepted later. Until then, the errors are logged at a limited rate.
 func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(*pop.Options) {})

@@ -102,7 +102,7 @@ func (s *scenario) advance(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// at advances the time to this long after the beginning: at 59.9s.
+// at advances the time to this long after the start: at 59.9s.
 func (s *scenario) at(d *datadriven.TestData) (string, error) {
 	v, err := time.ParseDuration(d.CmdArgs[0].Key)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *scenario) at(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// rules replaces the rules of all nodes, or of one, node=2, by those below.
+// rules replaces the rules of all nodes, or of one, node=2, with those below.
 func (s *scenario) rules(d *datadriven.TestData) (string, error) {
 	rules, err := rulefile.Parse("rules.yaml", []byte(d.Input))
 	if err != nil {

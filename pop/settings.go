@@ -153,14 +153,14 @@ func checkAdvertise(addr string) error {
 func parseGossipKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
-		return nil, errors.New("must be base64 of 16, 24 or 32 bytes, made by: head -c 32 /dev/urandom | base64")
+		return nil, errors.New("must be base64 of 16, 24 or 32 bytes; make one with: head -c 32 /dev/urandom | base64")
 	}
 	return key, nil
 }
 
 // parseProxy parses the network or the address of a trusted proxy.
 func parseProxy(text string) (netip.Prefix, error) {
-	address, _, _ := strings.Cut(text, "%") // peers are compared without zones
+	address, _, _ := strings.Cut(text, "%") // addresses are compared without zones
 	return rule.ParsePrefix(address)
 }
 
@@ -195,7 +195,7 @@ func parseDenyStatus(text string) (int, error) {
 func parseShare(text string) (float64, error) {
 	share, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(share > 0 && share <= 1) {
-		return 0, errors.New("must be a number greater than 0, up to 1")
+		return 0, errors.New("must be a number greater than 0 and at most 1")
 	}
 	return share, nil
 }
@@ -211,7 +211,7 @@ func parseHostOrigin(host, origin string) (canonical string, err error) {
 // checkHeaderName returns an error if name cannot be the name of a header (RFC 9110, section 5.6.2).
 func checkHeaderName(name string) error {
 	if name != "" && !httpguts.ValidHeaderFieldName(name) {
-		return errors.New("must be the name of a header, of letters, digits and hyphens")
+		return errors.New("must be a header name: only letters, digits and hyphens")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// A node that stops still answers clients, and asks them to leave: with the answer in HTTP/1, with GOAWAY in
+// A stopping node still answers clients, and asks them to leave: with the answer in HTTP/1, with GOAWAY in
 // HTTP/2. It stops when no requests come any more, or after five seconds.
 func TestStopReleasesClients(t *testing.T) {
 	const ms = time.Millisecond
@@ -32,10 +32,10 @@ func TestStopReleasesClients(t *testing.T) {
 		want  time.Duration   // until Stop returns
 	}{
 		{"nobody asks", false, nil, 1, time.Second},
-		{"a connection that was kept", false, []time.Duration{400 * ms}, 1, 2 * time.Second},
+		{"a keep-alive connection", false, []time.Duration{400 * ms}, 1, 2 * time.Second},
 		{"and a new one", false, []time.Duration{400 * ms, 600 * ms}, 2, 2 * time.Second},
 		{"one second after the other", false, []time.Duration{400 * ms, 1400 * ms, 2400 * ms}, 3, 4 * time.Second},
-		{"for ever", false, every(300*ms, 4900*ms), 16, 5 * time.Second},
+		{"forever", false, every(300*ms, 4900*ms), 16, 5 * time.Second},
 		{"HTTP/2", true, []time.Duration{400 * ms, 600 * ms}, 2, 2 * time.Second},
 	} {
 		bubble.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestStopReleasesClients(t *testing.T) {
 	}
 }
 
-// A node that stops changes only the last answer of a connection, not interim answers and upgrades.
+// A stopping node changes only the last answer of a connection, not interim answers and upgrades.
 func TestStopPassesInterimAnswersAndUpgrades(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func TestStopPassesInterimAnswersAndUpgrades(t *testing.T) {
 	})
 }
 
-// Stop returns once all pending requests are counted, also if it is called again.
+// Stop returns once all pending requests are counted, even if it is called again.
 func TestStopSendsPendingCounts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
@@ -159,7 +159,7 @@ func every(d, last time.Duration) (all []time.Duration) {
 	return all
 }
 
-// If there is little time to stop, it is not spent on waiting for new requests: those in flight end.
+// If there is little time to stop, not all of it is spent waiting for new requests: those in flight can end.
 func TestStopLeavesTimeForRequests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slow := func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }
@@ -199,11 +199,11 @@ func TestStopAnswersNewConnections(t *testing.T) {
 	}{
 		{"nothing sent", "", hello, "200"},
 		{"half a header sent", hello[:20], hello[20:], "200"},
-		{"half of what HTTP/2 begins with", get2[:10], get2[10:], "200"},
+		{"half of the HTTP/2 preface", get2[:10], get2[10:], "200"},
 		{"HTTP/2 without a request", preface, get2[len(preface):], "200"},
 		{"no request", "", "", ""},
 		{"HTTP/2, no request", preface, "", ""},
-		{"HTTP/2 is never begun", get2[:10], "", ""},
+		{"half of the HTTP/2 preface, then nothing", get2[:10], "", ""},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			p := startPiped(t, func(http.ResponseWriter, *http.Request) {}, func(*pop.Options) {})

@@ -114,7 +114,7 @@ type name string
 
 func (n name) String() string { return string(n) }
 
-// hasher is not keyed, because clients cannot choose what it hashes: tags and shard names.
+// hasher is not keyed, because clients cannot choose what it hashes: keys and shard names.
 type hasher struct{}
 
 func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }

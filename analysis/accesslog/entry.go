@@ -14,7 +14,7 @@ type Entry struct {
 	Path   string // as sent, percent-encoded, without the query
 	Query  string // without the question mark
 	Status int
-	Header []Field // header fields of the request that the log has, such as User-Agent
+	Header []Field // those of the request's header fields that the log has, such as User-Agent
 	Attack bool    // whether the log marks the request as part of an attack
 }
 

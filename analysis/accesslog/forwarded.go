@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// behindProxy reports whether nearly all lines have the same private client, and their last quoted text
+// behindProxy reports whether nearly all lines have the same client, with a private address, and their last quoted text
 // looks like X-Forwarded-For, which then has the real clients.
 func behindProxy(format string, l layout, lines [][]byte) bool {
 	if format != "combined" {

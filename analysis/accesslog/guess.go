@@ -46,19 +46,19 @@ var textGuesses = []struct {
 	line       *regexp.Regexp
 	what, hint string
 }{
-	{regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:`), "nginx's error log", "give the access log: see access_log in nginx's configuration"},
-	{regexp.MustCompile(`^\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]`), "Apache's error log", "give the access log: see CustomLog in Apache's configuration"},
-	{regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\]`), "an error log, such as LiteSpeed's", "give the server's access log"},
-	{regexp.MustCompile(`^<Event[ >]`), "Windows events as XML", "give the log files that IIS writes in the W3C format"},
-	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "give the server's access log"},
+	{regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:`), "nginx's error log", "use the access log instead: see access_log in nginx's configuration"},
+	{regexp.MustCompile(`^\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]`), "Apache's error log", "use the access log instead: see CustomLog in Apache's configuration"},
+	{regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\]`), "an error log, such as LiteSpeed's", "use the server's access log"},
+	{regexp.MustCompile(`^<Event[ >]`), "Windows events as XML", "use the log files that IIS writes in the W3C format"},
+	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "use the server's access log"},
 	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`), "a DNS server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
 	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker wrapped in JSON", "unwrap them, as in: jq -rj .log FILE | …"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
 		"name its columns, as in 'w3c:fields=date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
-	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "give the server's access log"},
-	{regexp.MustCompile(`^\s*[{\[]\s*$`), "JSON over several lines", "put each object on its own line, as in: jq -c . FILE | …"},
+	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "use the server's access log"},
+	{regexp.MustCompile(`^\s*[{\[]\s*$`), "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"},
 	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
 }
 
@@ -70,7 +70,7 @@ func guessOf(head []byte, lines [][]byte) guess {
 	if g, ok := declaredGuess(lines); ok {
 		return g
 	}
-	// Choose the guess that matches most lines.
+	// Choose the guess that matches the most lines.
 	counts := make([]int, len(textGuesses))
 	for _, line := range lines {
 		for i, g := range textGuesses {
@@ -89,12 +89,12 @@ func guessOf(head []byte, lines [][]byte) guess {
 	case objects*2 >= len(lines):
 		return guess{"JSON objects without known names for time, client, request and status", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
 	case syslog*2 >= len(lines):
-		return guess{"a system log (syslog)", "give the web server's own access log"}
+		return guess{"a system log (syslog)", "use the web server's own access log"}
 	}
 	return guess{"text in an unknown format", nameFormat}
 }
 
-// declaredGuess returns what a file declares to be in its directives.
+// declaredGuess returns what a file declares itself to be in its directives.
 func declaredGuess(lines [][]byte) (guess, bool) {
 	zeek := ""
 	for _, line := range lines {
@@ -103,16 +103,16 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 			zeek = string(line[len("#path\t"):])
 		case bytes.HasPrefix(line, []byte("#fields\t")):
 			if !letters([]byte(zeek)) { // it is shown
-				return guess{"a Zeek log other than http.log", "give Zeek's http.log"}, true
+				return guess{"a Zeek log other than http.log", "use Zeek's http.log"}, true
 			}
-			return guess{"Zeek's " + zeek + " log", "give Zeek's http.log"}, true
+			return guess{"Zeek's " + zeek + " log", "use Zeek's http.log"}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			c := (&columns{}).direct(line)
 			switch {
 			case c.has&(1<<client) == 0:
-				return guess{"a W3C log without the client's address", "make the server log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true
+				return guess{"a W3C log without the client's address", "configure the server to log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true
 			case !c.complete():
-				return guess{"a W3C log without times", "make the server log date and time"}, true
+				return guess{"a W3C log without times", "configure the server to log date and time"}, true
 			}
 			return guess{"a W3C log whose lines do not match #Fields", nameFormat}, true
 		}

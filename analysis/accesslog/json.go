@@ -119,7 +119,7 @@ func (o *objects) answered() *objects {
 	return &other
 }
 
-// renamed returns the format with other names for some fields. Then nothing else needs to be present.
+// renamed returns the format with other names for some fields. It requires neither a mark nor a request.
 func (o *objects) renamed(change map[string]string) (*objects, error) {
 	n := maps.Clone(o.names)
 	for key, path := range change {

@@ -20,7 +20,7 @@ type Options struct {
 	Format string
 
 	// Location is the time zone of times without a zone. If nil, UTC. A time that occurs
-	// twice when daylight saving ends is taken as the earlier one; a time that is skipped
+	// twice when daylight saving ends is treated as the earlier one; a time that is skipped
 	// is read with the offset before the change.
 	Location *time.Location
 
@@ -37,7 +37,7 @@ type Options struct {
 
 	// If Disk is set, the whole log is sorted before anything is returned, on disk if it has more than Buffer
 	// entries. Each entry takes 24 bytes of disk, and if whole entries are read, the size of its needed
-	// fields. Without it, an entry that is too late for Buffer is an OrderError.
+	// fields. Without it, an entry that is too late for Buffer causes an OrderError.
 	Disk bool
 
 	// TempDir is the directory for sorting on disk. If empty, os.TempDir.
@@ -53,7 +53,7 @@ const (
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Workers < 0 || o.Buffer < 0 {
-		return o, errors.New("accesslog: options must not be negative")
+		return o, errors.New("accesslog: Workers and Buffer must not be negative")
 	}
 	if o.Location == nil {
 		o.Location = time.UTC

@@ -42,7 +42,7 @@ func result(t *testing.T, log string, o accesslog.Options) string {
 //
 //	read [zone=NAME]     a log
 //	quoted               a log as a Go string
-//	described            a format in the first line, and a log
+//	described            a format as the first line, and a log
 //	formats              descriptions of formats
 //	times [zone=NAME]    a time in each line, after its name
 //

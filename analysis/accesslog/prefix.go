@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// prefixed is a layout of lines that something else has prefixed. A line without a prefix is
+// prefixed is a layout of lines to which another program has added a prefix. A line without a prefix is
 // parsed as it is.
 type prefixed struct {
 	layout

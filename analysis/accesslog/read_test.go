@@ -105,7 +105,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// A truncated compressed file is an error that names it, wherever it ends.
+// A truncated compressed file causes an error that names it, wherever it ends.
 func TestTruncated(t *testing.T) {
 	long := strings.Repeat(plain, 40_000)
 	for name, stored := range map[string][]byte{"gzip": gzipped(t, long), "zstd": zstded(t, long)} {
@@ -161,7 +161,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := l.Arrivals(ctx, func([]accesslog.Arrival) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, want context.Canceled", err)
+		t.Errorf("error %v, want context.DeadlineExceeded", err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/internal/trace"
 )
 
-// An outcome is the result of a file: it is read, or refused with a guess.
+// An outcome is the result of opening a file: it is read, or refused with a guess.
 type outcome struct {
 	Format    string
 	Entries   int64

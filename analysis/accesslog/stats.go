@@ -21,7 +21,7 @@ type FileStats struct {
 	Entries     int64  `json:"requests"`
 	Malformed   int64  `json:"malformed"`
 
-	// Proxied reports whether nearly all of the first lines have the same private client, and their last
+	// Proxied reports whether nearly all of the first lines have the same client, with a private address, and their last
 	// quoted text looks like X-Forwarded-For.
 	Proxied bool `json:"-"`
 }

@@ -1,4 +1,4 @@
-// Package accuracy measures, with logs, how accurate rate estimates are.
+// Package accuracy measures from logs how accurate rate estimates are.
 //
 // An [Accuracy] compares estimators with the exact sliding log, request by request, like the
 // analysis that this design is known for. With t the time of a request and P the period, the
@@ -41,7 +41,7 @@ type Options struct {
 	// the results of the first one, the epoch's, and the ranges of all. If zero, 1.
 	Phases int
 
-	// Spread places the requests of each client in a second evenly within it: the kth of
+	// Spread spaces each client's requests in a second evenly over that second: the kth of
 	// n at (k−½)/n. It is for logs whose times are whole seconds.
 	Spread bool
 

@@ -25,7 +25,7 @@ func client(name string) (c accesslog.Client) {
 type definition struct {
 	limit  accuracy.Limit
 	n      int64 // sub-windows
-	whole  bool  // the oldest one counts as a whole
+	whole  bool  // the oldest one counts in full
 	fixed  bool
 	shift  int64
 	before []int64 // times of the client's requests so far
@@ -222,7 +222,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 		}
 	}
 	if r := want.Results[1]; r.Estimator != "weighted" || r.WronglyAllowed == 0 || r.WronglyLimited == 0 {
-		t.Errorf("the requests do not suffice: %+v", r)
+		t.Errorf("the test is too weak: %+v", r)
 	}
 }
 

@@ -55,7 +55,7 @@ func limitSection(results []Result) page.Section {
 				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
 			})},
 	}
-	scatter := page.Scatter{Title: "Error against memory", Note: "better is to the lower left; the line joins the estimators that no other beats",
+	scatter := page.Scatter{Title: "Error against memory", Note: "lower left is better; the line joins the estimators that no other beats",
 		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
 	bars := page.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
 	table := page.Table{Title: "Estimators", Columns: page.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/internal/trace"
 )
 
-// A fataler is a test, or a draw of one.
+// A fataler is a *testing.T or a *rapid.T.
 type fataler interface{ Fatal(...any) }
 
 // limits are those of the reference figures.
@@ -37,7 +37,7 @@ func measure(t fataler, arrivals []accesslog.Arrival, o accuracy.Options) *accur
 	return a.Report()
 }
 
-// inPercent formats a figure like the reference tables, which were made from figures with six decimals.
+// inPercent converts a figure to percent like the reference tables, which were made from figures with six decimals.
 func inPercent(figure float64) float64 { return 100 * (math.Round(figure*1e6) / 1e6) }
 
 // row formats a result like the reference tables.

@@ -26,7 +26,7 @@ type Result struct {
 	Counters  int    `json:"counters"` // of a client in a store; 0 if not fixed
 	Estimator string `json:"estimator"`
 
-	// BytesPerClient is the memory of a limiter per client, in numbers of 8 bytes each, without
+	// BytesPerClient is the memory of a limiter per client, at 8 bytes per number, without
 	// keys. For the exact log it is the mean over sources of what each needs at its peak.
 	BytesPerClient float64 `json:"bytes_per_client"`
 
@@ -57,7 +57,7 @@ type Result struct {
 
 	FixedWindowWronglyAllowed uint64 `json:"fixed_window_wrongly_allowed"`
 
-	// Peaks counts clients by their greatest exact count. Only in the first result of a limit.
+	// Peaks counts clients by their greatest exact count. It is set only in the first result of a limit.
 	Peaks []figure.PeakBin `json:"peaks,omitempty"`
 
 	// Phases has the ranges over window starts, if several were tried.

@@ -20,7 +20,7 @@ func plain(l Limit) counter.Limit {
 }
 
 // packed counts in two values, for the current and the previous window, as nodes do: with one
-// field it is the weighted estimate, with more packed sub-windows. A client's words are the
+// field it is the weighted estimate, with several it has packed sub-windows. A client's words are the
 // index of its window, prev and cur.
 type packed struct{ counter.Limit }
 

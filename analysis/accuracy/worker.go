@@ -97,15 +97,15 @@ type decisions struct {
 	worst                                uint64 // greatest exact count that was wrongly allowed
 
 	differ        int    // clients with a wrong decision
-	missed        int    // clients over, but never in the estimate
+	missed        int    // clients over, but never by the estimate
 	missedPeak    uint64 // greatest of their peaks
-	limited       int    // clients over in the estimate only
+	limited       int    // clients over by the estimate only
 	peakOfLimited uint64 // smallest of their peaks
 }
 
 // Flags of a client, two for each limit.
 const (
-	flagOver   = 1 << iota // was over in the estimate
+	flagOver   = 1 << iota // was over by the estimate
 	flagDiffer             // a decision differed
 )
 

@@ -61,7 +61,7 @@ func TestSampleCases(t *testing.T) {
 	}
 }
 
-// A report shows the request, its expected verdict and its verdict.
+// A report shows the request, its expected verdict and its actual verdict.
 func TestCasesThatFail(t *testing.T) {
 	report := runCases(t, "cases.yaml", `
 cases:
@@ -111,8 +111,8 @@ func TestInvalidCases(t *testing.T) {
 		{"an impossible verdict", request("at: 0s, expect: unavailable"), `1:54: expect cannot be "unavailable"`},
 		{"two expectations", request("at: 0s, expect: passed, refused: 0"), `1:37: expect and refused are both set`},
 		{"more refused than sent", request("at: 0s, refused: 2"), `1:37: 2 of 1 requests cannot be refused`},
-		{"a rule that passes", request("at: 0s, expect: passed, rule: all"), `1:68: rule expects nothing here`},
-		{"a rule and no verdict", request("at: 0s, rule: all}, {at: 0s, expect: passed"), `1:52: rule expects nothing here`},
+		{"a rule that passes", request("at: 0s, expect: passed, rule: all"), `1:68: rule has no effect here`},
+		{"a rule and no verdict", request("at: 0s, rule: all}, {at: 0s, expect: passed"), `1:52: rule has no effect here`},
 		{"no expectation", request("at: 0s"), `1:36: the case expects nothing`},
 		{"a header", request("at: 0s, header: [a], expect: passed"), `1:54: header is a list, not a mapping`},
 		{"a header's value", request("at: 0s, header: {a: 1}, expect: passed"), `1:58: header a is the number 1, not a string`},

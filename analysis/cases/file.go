@@ -41,7 +41,7 @@ type testCase struct {
 	groups []requestGroup
 }
 
-// A requestGroup is a number of equal requests.
+// A requestGroup is one or more identical requests.
 type requestGroup struct {
 	line, column int
 	at, every    time.Duration
@@ -108,7 +108,7 @@ func (r *caseReader) list(n *yaml.Node) {
 			{Name: "name", Need: "name: and what the case shows", Read: func(n *yaml.Node) {
 				var ok bool
 				if c.name, ok = r.Text(n, "name"); ok && named[c.name] {
-					r.Fail(n, "give every case a name of its own", "another case has this name")
+					r.Fail(n, "give every case a unique name", "another case has this name")
 				}
 				named[c.name] = true
 			}},
@@ -197,7 +197,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)
 	}
 	if g.rule != "" && (g.expect == "" && g.refused == nil || g.expect == limit.Passed.String() || g.expect == limit.Allowed.String() || g.expect == limit.Denied.String()) {
-		r.Fail(g.ruleAt, "use it together with a verdict that a rule can have, such as expect: blocked", "rule expects nothing here")
+		r.Fail(g.ruleAt, "use it together with a verdict that a rule can have, such as expect: blocked", "rule has no effect here")
 	}
 }
 

@@ -237,7 +237,7 @@ func (f *Failure) write(b *strings.Builder, file string) {
 	case f.Count == 1:
 		fmt.Fprintf(b, ", at %v\n", figure.Lasting(f.AtS))
 	default:
-		fmt.Fprintf(b, ", request %d of %d, at %v; %d of them fail\n", f.Number, f.Count, figure.Lasting(f.AtS), f.Failed)
+		fmt.Fprintf(b, ", request %d of %d, at %v; %d of them failed\n", f.Number, f.Count, figure.Lasting(f.AtS), f.Failed)
 	}
 	fmt.Fprintf(b, "      want: %s\n      got:  %s\n", f.Want, f.Got)
 }

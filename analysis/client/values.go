@@ -5,18 +5,18 @@ import "github.com/edgelimit/edge/analysis/accesslog"
 // Values are a table with the same number of values for each client. They do not move when the table grows.
 type Values[V any] struct {
 	Table
-	each   int // values of a client
+	each   int // number of values per client
 	blocks [][]V
 }
 
 const clientsInBlock = 1 << 8
 
-// NewValues returns an empty table for this number of values of each client.
+// NewValues returns an empty table with this number of values per client.
 func NewValues[V any](each int) *Values[V] {
 	return &Values[V]{Table: *NewTable(), each: each}
 }
 
-// Of returns the values of a client, at first zero values.
+// Of returns the values of a client, which are initially zero.
 func (v *Values[V]) Of(hash uint64, client *accesslog.Client) []V {
 	number := v.Table.At(hash, client)
 	if int(number) == clientsInBlock*len(v.blocks) {

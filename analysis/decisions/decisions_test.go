@@ -58,7 +58,7 @@ func accuracy(tb testing.TB, files ...[]string) (*decisions.Report, decisions.Ru
 	return r, r.Rules[0]
 }
 
-// five returns requests in the second after s, of which only the first pass.
+// five returns five requests in the second after s. Only the first ones pass, as many as pass says.
 func five(s float64, pass int) (lines []string) {
 	for i := range 5 {
 		fields := passes
@@ -161,8 +161,8 @@ func TestEnforce(t *testing.T) {
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 3, period: 10s}]}", want: decisions.Change{Refused: 1, KeysRefused: 1, NewlyAllowed: 1}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 100, period: 1h}]}", want: decisions.Change{NewlyAllowed: 2}},
 		{rules: "{id: all, characteristics: [ip], limits: [{threshold: 1, period: 10s}], mitigation_timeout: 30s}", want: decisions.Change{Refused: 4, KeysRefused: 1, NewlyRefused: 2}},
-		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: cannot replay rule all, which counts other requests than the log has: "All requests are counted for each host", but `},
-		{rules: "{id: all, match: {paths: [/a]}, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "which counts other requests than the log has"},
+		{rules: "{id: all, characteristics: [host], limits: [{threshold: 1, period: 10s}]}", err: `rules.yaml:1:9: cannot replay rule all, which counts requests other than those in the log: "All requests are counted for each host", but `},
+		{rules: "{id: all, match: {paths: [/a]}, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "which counts requests other than those in the log"},
 		{rules: "{id: more, characteristics: [ip], limits: [{threshold: 1, period: 10s}]}", err: "none of the rules is in the log, which has all"},
 	} {
 		set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+test.rules+"]"))
@@ -203,7 +203,7 @@ func TestIncompatibleLogs(t *testing.T) {
 		strings.Replace(otherNode, `"aa"`, `"bb"`, 1):                      "file1:2: node n2 has a different secret from node n1 in file0:1: these are logs of different PoPs",
 		strings.Replace(otherNode, "0.5", "0.25", 1):                       "file1:2: node n2 logs a share of 0.25 of the keys, and node n1 in file0:1 one of 0.5: replay logs with the same share",
 		strings.Replace(otherNode, `"share"`, `"clients":true,"share"`, 1): "a different log_clients",
-		begins: "file1:2: the lines of node n1 from here on are also in file0:1: give each log once",
+		begins: "file1:2: the lines of node n1 from here on are also in file0:1: pass each log only once",
 		strings.Replace(otherNode, `"version":1`, `"version":2`, 1): "file1:2: unsupported version 2 of the decision log: this program reads version 1",
 	} {
 		l := read(t, []string{begins, defines, at(1, passes)})
@@ -248,7 +248,7 @@ func TestMalformed(t *testing.T) {
 	}
 	var text bytes.Buffer
 	d := report.Document()
-	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored: 19 lines malformed.") {
+	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored as malformed: 19 lines.") {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	if !decisions.IsLog([]byte("\n"+begins)) || decisions.IsLog([]byte(`{"event":"request","t":1}`)) || decisions.IsLog(nil) {

@@ -160,7 +160,7 @@ func (l *Log) Read(file string, text io.Reader) error {
 			return fmt.Errorf("reading %s: %w", file, err)
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
-			continue // a killed node left an incomplete line
+			continue // a blank line, or one that is too long
 		}
 		if err := r.take(line); err != nil {
 			return err
@@ -228,7 +228,7 @@ func (r *reader) begin(line decision.Line) error {
 		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs with the same share", line.Node, line.Share, first.Node, r.firstFile, first.Share)
 	}
 	if before := r.begun[begins]; before != "" {
-		return fail("the lines of node %s from here on are also in %s: give each log once", line.Node, before)
+		return fail("the lines of node %s from here on are also in %s: pass each log only once", line.Node, before)
 	}
 	r.begun[begins] = here
 	at, known := r.byName[line.Node]

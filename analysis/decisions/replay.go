@@ -33,7 +33,7 @@ type NodeReport struct {
 	Node    string    `json:"node"`
 	From    time.Time `json:"from"`
 	Lines   uint64    `json:"lines"`    // about requests
-	AheadMS float64   `json:"ahead_ms"` // greatest offset of its clock, by which times are corrected
+	AheadMS float64   `json:"ahead_ms"` // greatest offset of its clock; times are corrected for offsets
 	Rotated bool      `json:"rotated"`  // earlier lines are missing
 }
 
@@ -108,7 +108,7 @@ type tally struct {
 	accuracy *Accuracy
 	change   *Change
 	with     *rule.Rule // replaces the rule of the log; nil if removed
-	from     int64      // when judging begins; before, limiters only count what nodes counted
+	from     int64      // when judging begins; before that, limiters only count what nodes counted
 	longest  time.Duration
 }
 
@@ -196,7 +196,7 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 			t.from = begin + t.longest.Microseconds()
 		}
 		if r := t.with; r != nil && describe.Counting(r) != d.counts {
-			return nil, &RuleError{r, fmt.Sprintf("cannot replay rule %s, which counts other requests than the log has: %q, but the log has %q", r.ID, describe.Counting(r), d.counts)}
+			return nil, &RuleError{r, fmt.Sprintf("cannot replay rule %s, which counts requests other than those in the log: %q, but the log has %q", r.ID, describe.Counting(r), d.counts)}
 		} else if r != nil && r.Overrides != "" {
 			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for", r.ID)}
 		}

@@ -17,7 +17,7 @@ func (r *Report) Document() page.Document {
 	}
 	d := page.Document{
 		Title: "What the nodes decided", Data: r,
-		Lead: fmt.Sprintf("%s of %s about %.4g%% of the keys%s", page.Count(decided, "decision"), page.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
+		Lead: fmt.Sprintf("%s by %s about %.4g%% of the keys%s", page.Count(decided, "decision"), page.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
 	}
 	switch {
 	case len(r.Rules) == 0:
@@ -42,18 +42,18 @@ func (r *Report) Document() page.Document {
 func (r *RuleReport) section() page.Section {
 	facts := page.Facts{
 		{Name: "decisions", Value: page.Grouped(r.Decisions), Note: "about requests of " + page.Count(r.Keys, "key")},
-		{Name: "refused", Value: page.Grouped(r.Refused), Note: page.Percent(r.Refused, r.Decisions) + " of them, of " + page.Count(r.KeysRefused, "key")},
+		{Name: "refused", Value: page.Grouped(r.Refused), Note: page.Percent(r.Refused, r.Decisions) + " of them, for " + page.Count(r.KeysRefused, "key")},
 	}
 	var bars page.Block = page.Paragraph("")
 	if a := r.Accuracy; a != nil {
 		facts = append(facts,
 			page.Fact{Name: "an exact limiter refuses", Value: page.Grouped(a.Exact), Note: "an estimating one without lag: " + page.Grouped(a.Estimate)},
-			page.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct), Note: "of " + page.Count(a.KeysWrong, "key")},
+			page.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct), Note: "for " + page.Count(a.KeysWrong, "key")},
 			page.Fact{Name: "wrongly allowed", Value: page.Grouped(a.WronglyAllowed.Requests), Note: a.WronglyAllowed.causes()},
 			page.Fact{Name: "wrongly refused", Value: page.Grouped(a.WronglyRefused.Requests), Note: a.WronglyRefused.causes()},
 		)
 		share := func(w Wrong) string { return page.Percent(w.Requests, r.Decisions) }
-		bars = page.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision", Parts: []string{"by the estimate", "by lag"}, Rows: []page.Bar{
+		bars = page.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision", Parts: []string{"due to the estimate", "due to lag"}, Rows: []page.Bar{
 			{Name: "wrongly allowed", Values: []uint64{a.WronglyAllowed.Estimate, a.WronglyAllowed.Lag}, Share: share(a.WronglyAllowed)},
 			{Name: "wrongly refused", Values: []uint64{a.WronglyRefused.Estimate, a.WronglyRefused.Lag}, Share: share(a.WronglyRefused)},
 		}}
@@ -66,7 +66,7 @@ func (r *RuleReport) section() page.Section {
 		}
 		title += " → " + to
 		facts = append(facts,
-			page.Fact{Name: "would be refused", Value: page.Grouped(c.Refused), Note: page.Percent(c.Refused, r.Decisions) + " of them, of " + page.Count(c.KeysRefused, "key")},
+			page.Fact{Name: "would be refused", Value: page.Grouped(c.Refused), Note: page.Percent(c.Refused, r.Decisions) + " of them, for " + page.Count(c.KeysRefused, "key")},
 			page.Fact{Name: "newly refused", Value: page.Grouped(c.NewlyRefused), Note: "that passed"},
 			page.Fact{Name: "newly allowed", Value: page.Grouped(c.NewlyAllowed), Note: "that were refused"},
 		)
@@ -80,15 +80,15 @@ func (r *RuleReport) section() page.Section {
 			notes = append(notes, fmt.Sprintf(format, page.Count(n, "request")))
 		}
 	}
-	note(r.Other, "Not judged: %s that another key or an operator refused.")
+	note(r.Other, "Not judged: %s refused for another key or by an operator.")
 	note(r.Unavailable, "Not judged: %s refused because a shard was unavailable.")
 	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
-	note(r.Assumed, "The origin's responses to %s are unknown because they were refused; each counts as much as the rule says.")
+	note(r.Assumed, "The origin's responses to %s are unknown because the requests were refused; each counts as much as the rule says.")
 	return page.Section{Title: title, Blocks: []page.Block{facts, bars, page.Paragraph(strings.Join(notes, " "))}}
 }
 
 func (w Wrong) causes() string {
-	return fmt.Sprintf("%s by the estimate, %s by lag", page.Grouped(w.Estimate), page.Grouped(w.Lag))
+	return fmt.Sprintf("%s due to the estimate, %s due to lag", page.Grouped(w.Estimate), page.Grouped(w.Lag))
 }
 
 // logs returns the section about the logs that were read.
@@ -108,7 +108,7 @@ func (r *Report) logs() page.Section {
 		}
 	}
 	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.", page.Count(r.Missing, "line"))
-	note(r.Malformed > 0, "Ignored: %s malformed.", page.Count(r.Malformed, "line"))
+	note(r.Malformed > 0, "Ignored as malformed: %s.", page.Count(r.Malformed, "line"))
 	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.", page.Count(r.Unpaired, "request"))
 	note(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
 	return page.Section{Title: "Logs", Blocks: []page.Block{table, page.Paragraph(strings.Join(notes, " "))}}

@@ -77,7 +77,7 @@ func (l *Log) Newest() int64 {
 // Clear removes all requests.
 func (l *Log) Clear() { l.first, l.used, l.total = 0, 0, 0 }
 
-// forget removes the requests at and before t.
+// forget removes the requests at or before t.
 func (l *Log) forget(t int64) {
 	for l.used > 0 {
 		oldest := &l.stamps[l.first]

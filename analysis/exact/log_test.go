@@ -29,7 +29,7 @@ func TestLog(t *testing.T) {
 				t.Fatalf("%d requests after %d at %d, want %d", got, i+1, now, want)
 			}
 			if over := asked.Exceeds(1, threshold, now, period); over != (want > threshold) {
-				t.Fatalf("Exceeds is %t of %d requests with the threshold %d", over, want, threshold)
+				t.Fatalf("Exceeds is %t for %d requests with the threshold %d", over, want, threshold)
 			}
 			if asked.Newest() != now {
 				t.Fatalf("the newest is at %d, want %d", asked.Newest(), now)

@@ -32,5 +32,5 @@ func Period(s int64) string { return rule.FormatDuration(time.Duration(s) * time
 // Percent returns n as a percentage of all, or 0 if both are 0.
 func Percent(n, all uint64) float64 { return 100 * float64(n) / float64(max(1, all)) }
 
-// TimeOf returns a time of a log, in microseconds since the Unix epoch.
+// TimeOf converts a time of a log, in microseconds since the Unix epoch.
 func TimeOf(t int64) time.Time { return time.UnixMicro(t).UTC() }

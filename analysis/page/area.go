@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An Area plots counts over time and a part of them, such as requests and refusals: for each step
-// the greatest.
+// An Area plots a count for each step of time, and a part of each count, such as requests and
+// refusals.
 type Area struct {
 	Title, Note string
 	From        time.Time
@@ -39,7 +39,7 @@ func (a Area) view() view {
 	return drawn(p, func(d *drawing) {
 		d.frame(x, y, 210)
 		draw := func(class string, counts []uint64) {
-			// Where there is nothing for a while, there is no line.
+			// There is no line where the count is 0.
 			for i := 0; i < len(counts); i++ {
 				first := i
 				var points []point

@@ -148,7 +148,7 @@ func overTime(from, to int64) axis {
 		if whole/step >= most {
 			continue
 		}
-		multiple := min(step, day) // several days begin at any day
+		multiple := min(step, day) // steps of several days begin on any day
 		for at := (from + multiple - 1) / multiple * multiple; at <= to; at += step {
 			format := "15:04:05"
 			if at%day == 0 {
@@ -193,7 +193,7 @@ func short(v float64) string {
 	return trimmed(v)
 }
 
-// trimmed formats v with three digits.
+// trimmed formats v with three significant digits.
 func trimmed(v float64) string {
 	s := strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(max(math.Abs(v), 1e-9))))), 64)
 	if strings.Contains(s, ".") {

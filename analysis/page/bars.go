@@ -6,11 +6,11 @@ import (
 )
 
 // Bars are rows with a bar of one or more parts each, such as sources with their refusals.
-// A single row is shown as a sentence.
+// A single row is shown as a table if Listed is set, and otherwise omitted.
 type Bars struct {
 	Title, Note string
 	What        string   // what the rows are, such as client
-	Parts       []string // what they are called
+	Parts       []string // names of the parts
 	Refusals    bool     // the first part has the color of refusals
 	Listed      bool     // text output has a table
 	Rows        []Bar

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/analysis/page"
 )
 
-// One document is text, HTML, Markdown or JSON.
+// A document can be written as text, HTML, Markdown or JSON.
 func Example() {
 	d := page.Document{
 		Title: "Clients",

@@ -1,6 +1,6 @@
 package page
 
-// Ticks returns the labels of axes: over time, over counts from 0, over logarithms.
+// Ticks returns the labels of an axis whose kind is time, linear, logarithmic or with zero.
 func Ticks(kind string, from, to float64) (names []string) {
 	var a axis
 	switch kind {

@@ -71,7 +71,7 @@ func write(t fataler, d page.Document) []byte {
 	return b.Bytes()
 }
 
-// A fataler is a test, or a draw of one.
+// A fataler is a *testing.T or a *rapid.T.
 type fataler interface {
 	Fatal(...any)
 	Fatalf(string, ...any)

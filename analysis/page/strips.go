@@ -77,7 +77,7 @@ func (s Strips) view() view {
 			for k := range r.Passed {
 				switch all := r.Passed[k] + r.Refused[k]; {
 				case all > 0:
-					// The more requests, the fuller the color. Refused ones are at the top.
+					// The more requests, the stronger the color. Refused ones are at the top.
 					level := 3 * math.Log1p(float64(all)) / math.Log1p(float64(most))
 					share := high * float64(r.Refused[k]) / float64(all)
 					if r.Passed[k] > 0 {

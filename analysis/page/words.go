@@ -24,7 +24,7 @@ func Count[N int | int64 | uint64](n N, thing string) string {
 	return Grouped(n) + " " + thing
 }
 
-// Percent formats n as a percentage of all, with three digits: 88.7%, 0.1%.
+// Percent formats n as a percentage of all, with three significant digits: 88.7%, 0.1%.
 func Percent[N int | int64 | uint64](n, all N) string {
 	return trimmed(100*float64(n)/float64(max(1, all))) + "%"
 }

@@ -28,7 +28,7 @@ import (
 
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
-	traces = flag.String("traces", ".", "`directory` with traces: *.tsv.gz, in each line a time in Unix seconds and a client")
+	traces = flag.String("traces", ".", "`directory` with traces: *.tsv.gz, with a time in Unix seconds and a client on each line")
 	only   = flag.String("only", "", "only traces whose names contain this `text`")
 	nginx  = flag.Bool("nginx", false, "measure nginx's limit_req, with a quarter of the networks shared")
 )
@@ -87,7 +87,7 @@ func main() {
 		files, err := filepath.Glob(filepath.Join(*traces, "*"+*only+"*.tsv.gz"))
 		harness.Check(err)
 		if len(files) == 0 {
-			harness.Check(fmt.Errorf("there is no trace in %s", *traces))
+			harness.Check(fmt.Errorf("no traces in %s", *traces))
 		}
 		dir, remove := harness.TempDir()
 		defer remove()
@@ -102,7 +102,7 @@ func main() {
 }
 
 func measure(file, dir string) {
-	fmt.Printf("\n%s:\n\n| of the attack's networks shared |", strings.TrimSuffix(filepath.Base(file), ".tsv.gz"))
+	fmt.Printf("\n%s:\n\n| attack's networks shared |", strings.TrimSuffix(filepath.Base(file), ".tsv.gz"))
 	for _, percent := range stopped {
 		for _, m := range methods {
 			fmt.Printf(" %.0f%% stopped, %s |", percent, m.name)

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// nginx is sent a slice of the log: an hour before the attack, and the attack. Its time is compressed: an hour
+// nginx is sent a slice of the log: the hour before the attack, and the attack. Its time is compressed: an hour
 // takes 10 s, and rates are 360 times as high. limit_req keeps a level for each key that falls at the rate, in
 // milliseconds of real time, so compression changes nothing but the resolution: 1 ms is 0.36 s of the log, whose own
 // resolution is 1 s.
@@ -42,8 +42,8 @@ server {
 	location /peaceful16 { limit_req zone=peaceful16 burst=%[2]d nodelay; empty_gif; }
 }`
 
-// compare prints what nginx and our rules by network refuse of the same slices: with the greatest threshold that stops
-// 90% of the attack, and nginx with greater ones before as well.
+// compare prints how much of the same slices nginx and our rules by network refuse with the greatest threshold that
+// stops 90% of the attack. For nginx it also prints the greater thresholds that were tried before.
 func compare(files []string, dir string) {
 	fmt.Println("\n| | limit of | | threshold per hour | attack stopped | legitimate refused | ... because of the attack | late, ms: 99% | at most |")
 	fmt.Println("|---|---|---|--:|--:|--:|--:|--:|--:|")
@@ -81,7 +81,7 @@ func compare(files []string, dir string) {
 	}
 }
 
-// A logged is a request of a log.
+// A logged is a request in a log.
 type logged struct {
 	Time   time.Time
 	Addr   string `json:"remote_addr"`

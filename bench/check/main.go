@@ -5,7 +5,7 @@
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./check -edge /tmp/edge
 //
-// It needs nginx, haproxy, caddy, wrk, taskset, and two cores: the proxy and its node share the first one, load
+// It needs nginx, haproxy, caddy, wrk, taskset, and two cores: the proxy and its node share the first one; load
 // and origin run on the others.
 package main
 
@@ -102,7 +102,7 @@ func (b *bench) write(name, text string) (file string) {
 	return file
 }
 
-// shipped returns a configuration of deploy for addresses of this run, given as old, new, ….
+// shipped returns a configuration from deploy, with replacements for this run, given as old, new, ….
 func shipped(file string, changes ...string) string {
 	text, err := os.ReadFile(filepath.Join(*deploy, file))
 	harness.Check(err)
@@ -194,7 +194,7 @@ func (b *bench) round(p proxy, path string) (proxyCPU, nodeCPU, n, passed float6
 	n = number(report, `(\d+) requests in`)
 	passed = n - number(report, `Non-2xx or 3xx responses: (\d+)`)
 	if n == 0 || strings.Contains(report, "Socket errors") || path == "/passes" && passed < n {
-		harness.Check(fmt.Errorf("of %.0f requests for %s %.0f pass; wrk reports\n%s", n, path, passed, report))
+		harness.Check(fmt.Errorf("of %.0f requests for %s, %.0f passed; wrk reports\n%s", n, path, passed, report))
 	}
 	each := func(d time.Duration) float64 { return d.Seconds() * 1e6 / n }
 	return each(p.CPU() - proxyBefore), each(b.node.CPU() - nodeBefore), n, passed

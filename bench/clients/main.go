@@ -60,7 +60,7 @@ func measure(engine string) {
 		cost := b.round(known, i*known / *runs)
 		single, many, more = append(single, one), append(many, cost), append(more, cost-one)
 	}
-	const all = 1 << 24 // number of addresses in the flood
+	const all = 1 << 24 // number of addresses in 10.0.0.0/8
 	next := known
 	for range *runs {
 		one := b.round(1, 0)

@@ -30,7 +30,7 @@ var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}
 
 func main() {
 	dir := flag.String("traces", "", "`directory` of the traces, as NAME.tsv.gz")
-	file := flag.String("out", "subwindows", "`file` of the figures")
+	file := flag.String("out", "subwindows", "`file` for the figures")
 	flag.Parse()
 	settings := []string{"1", "4", "6", "auto"}
 	pops := []struct {

@@ -86,7 +86,7 @@ func get(c *http.Client, node, client string) (status int) {
 	return resp.StatusCode
 }
 
-// people returns 1,500 clients with about one request a second each.
+// people sends the requests of 1,500 clients, about one a second each.
 func people(nodes []string, lasts time.Duration) {
 	http := newClient()
 	defer http.CloseIdleConnections()

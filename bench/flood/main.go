@@ -56,7 +56,7 @@ type run struct {
 	refused    time.Duration // until its first refusal; 0: never refused
 	rate       float64       // requests per second of all clients
 	busy       float64       // fraction of the nodes' cores in use
-	most       int           // requests that passed in one second
+	most       int           // maximum number of requests that passed in one second
 }
 
 func passed(r run) int { return r.passed }
@@ -162,5 +162,5 @@ func show(title string, columns []column, rows []*row) {
 	}
 }
 
-// atMost is a constant bar.
+// atMost returns a constant bar.
 func atMost(n int) func() int { return func() int { return n } }

@@ -25,7 +25,7 @@ const (
 	attackRate      = 5000 // requests per second
 	attackNetworks  = 200  // IPv4 /16, so that there are enough addresses
 	attackThreshold = 10   // requests of a network per second
-	visitors        = 100  // people of a request per second, half of them in networks of the attack
+	visitors        = 100  // people who send a request per second each, half of them in networks of the attack
 	senders         = 12
 )
 
@@ -190,7 +190,7 @@ func networkKeys() (keys []string) {
 	return keys
 }
 
-// A line is a connection to a node that sends one request after the other.
+// A line is a connection to a node that sends one request after another.
 type line struct {
 	net.Conn
 	responses *bufio.Reader
@@ -202,7 +202,7 @@ func dial(node string) *line {
 	return &line{c, bufio.NewReader(c)}
 }
 
-// ask returns the status for a request of an address.
+// ask sends a request from an address, and returns the status of the response.
 func (l *line) ask(addr netip.Addr) (status int) {
 	_, err := fmt.Fprintf(l, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %v\r\n\r\n", addr)
 	harness.Check(err)

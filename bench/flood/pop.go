@@ -76,7 +76,7 @@ func startLogging(log func(node int, line []byte), binary, cores, rule string, n
 	return p
 }
 
-// relay returns the address of a relay to to that delays replies by delay.
+// relay starts a relay in front of the address to that delays replies by delay, and returns its address.
 func relay(ctx context.Context, to string, delay time.Duration) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)

@@ -20,7 +20,7 @@ const (
 // warmup is how long a flood runs before the measured client starts.
 const warmup = 2 * time.Second
 
-// floods shows how many requests pass of a client that sends 100 a second during a flood, with 50 allowed in a
+// floods shows how many requests of a client that sends 100 a second pass during a flood, with 50 allowed in a
 // minute.
 func floods() {
 	const rate, threshold = 100, 50
@@ -52,7 +52,7 @@ func floods() {
 			return r
 		}}
 	}
-	show(fmt.Sprintf("Requests that pass of a client that sends %d/s for %v, threshold %d a minute, during a flood", rate, *last, threshold),
+	show(fmt.Sprintf("Passed requests of a client that sends %d/s for %v, threshold %d a minute, during a flood", rate, *last, threshold),
 		[]column{medianPassed, worstPassed, firstRefusal, allRequests, coresBusy}, []*row{
 			crowd("no flood", "0", 1, 1, threshold+1+rate/10, flooding{}),
 			crowd("one core, half of it busy", "0", 1, 1, threshold+1+rate/10, flooding{conns: 64, addresses: 100_000, pause: 12 * time.Millisecond}),
@@ -65,8 +65,8 @@ func floods() {
 		})
 }
 
-// slow shows how many requests pass of an attacker with 200 a second, with 100 allowed in a minute, alongside
-// 1,500 people with 1 a second, while the shard answers late.
+// slow shows how many requests of an attacker that sends 200 a second pass, with 100 allowed in a minute,
+// alongside 1,500 people who send 1 a second, while the shard answers late.
 func slow() {
 	const rate, threshold = 200, 100
 	var rows []*row
@@ -95,7 +95,7 @@ func slow() {
 			rows = append(rows, r)
 		}
 	}
-	show(fmt.Sprintf("Requests that pass of a client that sends %d/s for %v, threshold %d a minute, alongside 1,500 clients that send 1/s, while memcached answers late",
+	show(fmt.Sprintf("Passed requests of a client that sends %d/s for %v, threshold %d a minute, alongside 1,500 clients that send 1/s, while memcached answers late",
 		rate, *last, threshold), []column{medianPassed, worstPassed, firstRefusal, allRequests, coresBusy}, rows)
 }
 
@@ -123,7 +123,7 @@ var requestsOf = regexp.MustCompile(`(\d+) requests in`)
 func overshoot() {
 	const threshold = 1000
 	lasts := 2 * *last
-	show(fmt.Sprintf("Requests that pass of one key, limit %d/s, three nodes, as many requests as they answer for %v", threshold, lasts), []column{
+	show(fmt.Sprintf("Passed requests of one key, limit %d/s, three nodes, as many requests as they answer for %v", threshold, lasts), []column{
 		{"admitted/s, median", func(all []run) string { return overBy(float64(median(all, passed))/lasts.Seconds(), threshold) }},
 		{"worst", func(all []run) string { return overBy(float64(worst(all, passed))/lasts.Seconds(), threshold) }},
 		{"most in one second", func(all []run) string { return fmt.Sprint(worst(all, func(r run) int { return r.most })) }},
@@ -165,7 +165,7 @@ func overBy(rate, limit float64) string {
 func number(pattern *regexp.Regexp, out string) int {
 	m := pattern.FindStringSubmatch(out)
 	if m == nil {
-		harness.Check(fmt.Errorf("there is no %v in\n%s", pattern, out))
+		harness.Check(fmt.Errorf("no match for %v in\n%s", pattern, out))
 	}
 	n, err := strconv.Atoi(m[1])
 	harness.Check(err)

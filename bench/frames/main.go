@@ -157,7 +157,7 @@ func (f *flood) run(addr string, secure bool) (connections int) {
 	return connections
 }
 
-// connection sends at most most frames over one connection, until the node ends it, and returns their number.
+// connection sends at most maxFrames frames over one connection, until the node ends it, and returns how many it sent.
 func (f *flood) connection(addr string, secure bool, most int) int {
 	conn, err := net.Dial("tcp", addr)
 	harness.Check(err)

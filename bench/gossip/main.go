@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// statusSize is the length of the status of a node that finds no shard down.
+// statusSize is the length of the status of a node that considers no shard down.
 const statusSize = 67
 
 var (
@@ -28,7 +28,7 @@ var (
 	rate   = flag.Int("rate", 200, "mitigations per second that start in the PoP")
 )
 
-// received counts the messages and the statuses that all nodes have received.
+// received and statuses count the mitigations and the statuses that all nodes have received.
 var received, statuses atomic.Int64
 
 // start starts count nodes, and waits until each has received the status of every other one.

@@ -93,7 +93,7 @@ func (n Network) Command(i int, name string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.Name(i), name}, args...)...)
 }
 
-// Cut separates the first few machines from the others, Heal reconnects them.
+// Cut separates the first few machines from the others. Heal reconnects them.
 func (n Network) Cut(first int) { n.plug(first, bridges[1]) }
 
 // Heal reverses Cut.
@@ -105,8 +105,8 @@ func (n Network) plug(first int, bridge string) {
 	}
 }
 
-// Lose makes each machine drop a share of the packets from the others, in percent, by nft: not every kernel has
-// netem. It affects connections, too.
+// Lose makes each machine drop a share of the packets from the others, in percent, with nft, because not every
+// kernel has netem. It affects connections, too.
 func (n Network) Lose(percent int) {
 	for i := range n.Size {
 		Run(n.Command(i, "nft", fmt.Sprintf(

@@ -43,7 +43,7 @@ func Probe(addr, path string, rate int, length time.Duration) (took []time.Durat
 	return took
 }
 
-// ReadResponse reads a response with a length.
+// ReadResponse reads a response with a Content-Length.
 func ReadResponse(r *bufio.Reader) error {
 	length := 0
 	for {

@@ -116,7 +116,7 @@ func TempDir() (dir string, remove func()) {
 	return dir, func() { _ = os.RemoveAll(dir) }
 }
 
-// Main runs a benchmark. Directories are removed even if the program is told to end or fails by [Check].
+// Main runs a benchmark. Directories are removed even if the program is told to end or fails in [Check].
 func Main(run func()) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Memcached starts a memcached of 2 GiB on some cores, whose hash table need not grow up to six million items,
+// Memcached starts a memcached of 2 GiB on some cores, whose hash table need not grow for up to six million items,
 // and returns its address once it listens.
 func Memcached(cores string) (p *Process, addr string) {
 	addr = FreeAddr()

@@ -2,7 +2,7 @@
 // reverse proxies that refuse or pass every request: CPU time per request of the server process,
 // user and system, on one core, under the same load over keep-alive connections, from wrk for
 // HTTP/1.1 and h2load for HTTP/2. The servers alternate, so that drift of the machine cancels out.
-// With -slow it measures instead how long requests take while other clients are slow, idle or many.
+// With -slow it measures instead how long requests take while other clients are slow, idle or numerous.
 // With -latency it measures how long they take at half the rate that saturates one core.
 // With -profile it writes a CPU profile of engine "own" under the same loads instead, for the compiler.
 //
@@ -35,7 +35,7 @@ var (
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
 	output = flag.String("profile", "", "write a CPU profile of engine \"own\" under all loads to a `file`, such as ../cmd/edge/default.pgo")
 	half   = flag.Bool("latency", false, "measure how long requests take at half the rate that saturates one core, instead of CPU time")
-	slow   = flag.Bool("slow", false, "measure how long requests take while other clients are slow, idle or many, instead of CPU time")
+	slow   = flag.Bool("slow", false, "measure how long requests take while other clients are slow, idle or numerous, instead of CPU time")
 )
 
 // A load describes the requests of a case, which are all refused or all pass.

@@ -78,7 +78,7 @@ func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	}
 }
 
-// during measures the latency while the clients of c are active: medians and 99th percentiles in milliseconds, and the
+// during measures the latency while the clients of c are active: the median and 99th percentile in milliseconds, and the
 // memory of the server per connection of c, in KB.
 func during(c crowd, s *server) (p50, p99, kb float64) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,7 +94,7 @@ func during(c crowd, s *server) (p50, p99, kb float64) {
 	before := s.memory()
 	for i := range c.n {
 		if start(); i%200 == 199 {
-			time.Sleep(50 * time.Millisecond) // less than the queue of connections
+			time.Sleep(50 * time.Millisecond) // fewer at once than the accept queue holds
 		}
 	}
 	if c.perSec > 0 && c.client != nil {

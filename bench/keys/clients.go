@@ -56,7 +56,7 @@ func makeKnown(addr string) {
 	}
 }
 
-// Gomemcache runs eight goroutines, each of which counts one key after the other. A known key takes an INCR. A
+// Gomemcache runs eight goroutines, each of which counts one key after another. A known key takes an INCR. A
 // new one takes an INCR that misses, an ADD, and a GET of the previous window and of the record.
 type gomemcache struct{ *memcache.Client }
 

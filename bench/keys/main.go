@@ -23,7 +23,7 @@ import (
 var (
 	runs    = flag.Int("runs", 5, "rounds of each; the report has medians and the worst")
 	last    = flag.Duration("for", 2*time.Second, "length of a round")
-	only    = flag.String("only", "", "measure only this `client`: gomemcache, batches or counting")
+	only    = flag.String("only", "", "measure only this `client`: gomemcache, batches, writes or counting")
 	kind    = flag.String("keys", "", "measure only these `keys`: known or new")
 	profile = flag.String("cpuprofile", "", "write a profile of this process to a `file`")
 )

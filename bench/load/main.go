@@ -1,7 +1,7 @@
 // Command load compares load generators: how many requests per second each sends to nginx, over the
 // same number of keep-alive connections, and its CPU time per request. They alternate, so that
-// drift of the machine cancels out. edge load runs without rules and with rules: then it keeps an
-// exact log of 10,000 clients and checks each response, which counts toward its CPU time.
+// drift of the machine cancels out. edge load runs without rules and with rules; with rules, it keeps
+// an exact log of 10,000 clients and checks each response, which counts toward its CPU time.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./load -edge /tmp/edge
 //
@@ -26,7 +26,7 @@ import (
 
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
-	rounds = flag.Int("rounds", 3, "rounds, in which each runs once")
+	rounds = flag.Int("rounds", 3, "rounds, in which each tool runs once")
 	length = flag.Duration("length", 5*time.Second, "length of a round, whole seconds")
 	conns  = flag.Int("conns", 64, "connections")
 )
@@ -127,7 +127,7 @@ func found(pattern string) func([]byte) float64 {
 	return func(out []byte) float64 {
 		m := expr.FindSubmatch(out)
 		if m == nil {
-			log.Fatalf("there is no %s in\n%s", pattern, out)
+			log.Fatalf("no match for %s in\n%s", pattern, out)
 		}
 		n, err := strconv.ParseFloat(string(m[1]), 64)
 		harness.Check(err)

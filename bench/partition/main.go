@@ -75,7 +75,7 @@ func measure() bool {
 	for i := range each {
 		attack(0, "/long", fmt.Sprintf("192.0.2.%d", i))
 	}
-	harness.Eventually("all to know what is there before", same)
+	harness.Eventually("all nodes to know the mitigations from before the cut", same)
 
 	network.Cut(left)
 	cut := time.Now()
@@ -95,7 +95,7 @@ func measure() bool {
 	}
 	network.Heal(left)
 	healed := time.Now()
-	harness.Eventually("the nodes to be equal", same)
+	harness.Eventually("the nodes to have the same records", same)
 	fmt.Printf("cut for %v: equal %v after healing\n", *length, time.Since(healed).Round(10*time.Millisecond))
 
 	active, lifted := 0, 0

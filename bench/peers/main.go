@@ -31,7 +31,7 @@ var (
 
 const rules = `rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 10s}], mitigation_timeout: 0s}]`
 
-// mix has innocent clients and 10 attackers, each at ten times the limit at 2,000 requests a second.
+// mix has innocent clients and 10 attackers, each at ten times the limit if the rate is 2,000 requests a second.
 const mix = `
 duration: 1h
 components:
@@ -138,7 +138,7 @@ func main() {
 	harness.Main(run)
 }
 
-// take removes a process from the list.
+// take removes the second of three processes from the list, and returns it.
 func take(all *[]*harness.Process) *harness.Process {
 	p := (*all)[1]
 	*all = []*harness.Process{(*all)[0], (*all)[2]}

@@ -65,7 +65,7 @@ func main() {
 		{name: "edge, three rules, three nodes", args: []string{*edge, "replay", "--rules", rules, "--nodes", "3", "--lag", "20ms", log}},
 		{name: "edge, sweep", args: []string{*edge, "replay", "--sweep", log}},
 		{name: "gzip -dc", args: []string{"gzip", "-dc", log + ".gz"}},
-		{name: "edge, of gzip", args: append(slices.Clone(accuracy), log+".gz")},
+		{name: "edge, from gzip", args: append(slices.Clone(accuracy), log+".gz")},
 	}
 	programs = slices.DeleteFunc(programs, func(p *program) bool {
 		_, err := exec.LookPath(p.args[0])

@@ -40,7 +40,7 @@ var (
 	edge      = flag.String("edge", "edge", "the `binary`")
 	front     = flag.String("front", "../deploy/front.cfg", "HAProxy's configuration")
 	rounds    = flag.Int("rounds", 3, "restarts of each node")
-	clients   = flag.Int("clients", 16, "connections")
+	clients   = flag.Int("clients", 16, "clients, with one connection each")
 	pause     = flag.Duration("pause", 5*time.Millisecond, "pause of the first client between requests; the ith pauses i times as long")
 	mitigated = flag.Int("mitigated", 100, "mitigations that must not be lost")
 )
@@ -66,7 +66,7 @@ func (n *node) start() {
 	})
 }
 
-// stop stops the node like an operator, and returns how long that took.
+// stop stops the node as an operator would, and returns how long that took.
 func (n *node) stop() time.Duration {
 	start := time.Now()
 	harness.Check(n.cmd.Process.Signal(syscall.SIGTERM))
@@ -178,7 +178,7 @@ func once(url string, client int) int {
 	return resp.StatusCode
 }
 
-// A load is requests that are sent while nodes are stopped.
+// A load sends requests while nodes are restarted.
 type load struct {
 	sent, failed, dials atomic.Int64
 	stop                chan struct{}

@@ -164,7 +164,7 @@ func settle(url string) {
 	run(url)
 }
 
-// A process is a process that can be lost.
+// A process is a memcached or a node, which can be lost.
 type process interface {
 	lose(stall bool)
 	regain(ctx context.Context, stalled bool)

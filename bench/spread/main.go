@@ -208,7 +208,7 @@ func (s *spreads) report() {
 	started, missing, never := 0, 0, 0
 	for _, one := range s.of {
 		if one.node < 0 {
-			panic(harness.Failure("a mitigation is learned that has not started"))
+			panic(harness.Failure("a node learned of a mitigation that no node started"))
 		}
 		started++
 		incomplete := false
@@ -235,7 +235,7 @@ func (s *spreads) report() {
 	}
 	fmt.Printf("%d nodes, %d mitigations at %d a second, %d%% of packets lost\n", *nodes, started, *rate, *loss)
 	fmt.Printf("on another node after: p50 %v, p99 %v, p99.9 %v, longest %v\n", at(0.5), at(0.99), at(0.999), at(1))
-	fmt.Printf("not everywhere after %v: %d of %d; %d copies never came; live nodes were declared dead %d times\n", after, missing, started, never, s.lost)
+	fmt.Printf("not everywhere after %v: %d of %d; %d copies never arrived; live nodes were declared dead %d times\n", after, missing, started, never, s.lost)
 }
 
 // scrape returns the ith node's metrics.

@@ -32,7 +32,7 @@ func newCheck() *cobra.Command {
 		{Name: "test", Value: repeatable(setting.List(&tests, nil)), Help: "run the cases in this `file`; may be repeated"},
 		{Name: "schema", Value: setting.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
 		{Name: "rate", Value: setting.Parsed("rate", &o.rate, "500", parseKeyRate), Help: "requests per second of one key, for the worst case"},
-		{Name: "lag", Value: setting.Parsed("duration", &o.lag, "100ms", setting.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds on saturated nodes, see edge_counting_lag_seconds"},
+		{Name: "lag", Value: setting.Parsed("duration", &o.lag, "100ms", setting.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds even on saturated nodes, see edge_counting_lag_seconds"},
 		{Name: "answer-time", Value: setting.Parsed("duration", &o.answer, "100ms", setting.Span(0, time.Hour)), Help: "time that the origin takes to respond, for the worst case"},
 		{Name: "max-nodes", Value: setting.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at the same time, as in the nodes' settings; the counters of limits with sub_windows need room for all of them"},
 	})
@@ -229,7 +229,7 @@ func errorsIn(err error) []*rulefile.Error {
 	return all
 }
 
-// checkJSON is checkText as JSON, including the errors in wrong. It returns wrong and any write error.
+// checkJSON is like checkText, but writes JSON, including the errors in wrong. It returns wrong and any write error.
 func checkJSON(w io.Writer, rules rulefile.Contents, wrong error, late func(*rule.Rule) uint64) error {
 	result := struct {
 		Rules  []ruleJSON        `json:"rules"`

@@ -18,7 +18,7 @@ import (
 //go:embed demo.yaml
 var demoMix []byte
 
-// loopback holds the networks of the demonstration's requests. Each address stands for a client.
+// loopback holds the networks that the demonstration sends from. Nodes trust their X-Forwarded-For.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // A demonstration sends traffic to a PoP and explains the results. If its length is not positive,

@@ -45,7 +45,7 @@ func TestLoadInterrupted(t *testing.T) {
 	}
 }
 
-// A reader records the size of a file when the first read returns.
+// A reader reads a report, and records the size of a file when the report begins.
 type reader struct {
 	file string
 	size int64
@@ -117,7 +117,7 @@ func TestLoadUnanswered(t *testing.T) {
 	}()
 	p := start(t, t.TempDir(), "load", "--rate=100/s", "--timeout=1m", "--duration=1h", "http://"+ln.Addr().String())
 	want := "edge: " + ln.Addr().String() + " did not answer any request\n"
-	if code := p.End(); code != 1 || !strings.Contains(p.Stderr.String(), want) || !strings.Contains(p.Stdout.String(), "ended early: nothing was answered") {
+	if code := p.End(); code != 1 || !strings.Contains(p.Stderr.String(), want) || !strings.Contains(p.Stdout.String(), "ended early: no request was answered") {
 		t.Errorf("exit code %d, stderr %q, want 1 and %q; stdout\n%s", code, p.Stderr, want, p.Stdout)
 	}
 }
@@ -141,9 +141,9 @@ func TestLoadDuration(t *testing.T) {
 	}{
 		{"a mix", []string{"--mix", "short.yaml"}, `^edge: sending the mix short.yaml takes 1.5s, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(shorten it with --duration or --speed\)\n$`, 15, false},
 		{"a mix, twice as fast", []string{"--mix", "short.yaml", "--speed", "2"}, `^edge: sending the mix short.yaml takes 750ms, `, 15, false},
-		{"a mix in part", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5, false},
+		{"part of a mix", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5, false},
 		{"a log", []string{"--replay", "access.log", "--speed", "3600"}, `^edge: replaying access.log takes 980ms, until `, 2, false},
-		{"a log in part", []string{"--replay", "access.log", "-n", "1"}, `^edge: replaying access.log takes 1s, until `, 1, true},
+		{"part of a log", []string{"--replay", "access.log", "-n", "1"}, `^edge: replaying access.log takes 1s, until `, 1, true},
 		{"requests alone", []string{"-n", "30", "-c", "2"}, `^$`, 30, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestLoadBody(t *testing.T) {
 	}
 }
 
-// A file keeps what it has until something is written, which replaces all of it.
+// A file keeps its contents until something is written, which replaces all of them.
 func TestWriteFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report")
 	if err := os.WriteFile(name, []byte("an older, longer report"), 0o600); err != nil {

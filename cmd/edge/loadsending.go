@@ -57,7 +57,7 @@ func readCertificates(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("must have a certificate")
+		return nil, errors.New("must contain at least one certificate")
 	}
 	return pool, nil
 }

@@ -67,7 +67,7 @@ func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
 func parseSpeed(text string) (float64, error) {
 	speed, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(speed > 0 && speed <= 1e6) {
-		return 0, errors.New("must be a number greater than 0, up to 1,000,000")
+		return 0, errors.New("must be a number greater than 0 and at most 1,000,000")
 	}
 	return speed, nil
 }

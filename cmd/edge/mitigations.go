@@ -178,7 +178,7 @@ those of a rule, or of clients in a prefix.`,
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --prefix select"},
 		{Name: "prefix", Value: setting.Text(&prefix, "", checkNetwork), Help: "with --all: the clients' `network`; needs nodes with --log-clients", Needs: []string{"all"}},
-		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their number", Needs: []string{"all"}},
+		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their count", Needs: []string{"all"}},
 		{Name: "key", Value: setting.Text(&key, "", nil), Help: "`key` of the mitigation, as in lists and log lines", Contradicts: "all"},
 		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all"},
 		{Name: "ip", Value: setting.Text(&ip, "", checkAddress), Help: "`address` of the client, with --rule", Contradicts: "all"},

@@ -263,7 +263,7 @@ func TestNodeStops(t *testing.T) {
 	}
 }
 
-// A node reloads its rules on SIGHUP, and when they change, also by links as Kubernetes mounts a ConfigMap: to
+// A node reloads its rules on SIGHUP, and when they change, even through symlinks as Kubernetes mounts a ConfigMap: to
 // ..data, which is a link to the directory of the current version. It keeps its rules if the new ones are invalid.
 func TestNodeReloads(t *testing.T) {
 	t.Parallel()

@@ -118,12 +118,12 @@ deny: [203.0.113.0/24]
 	}
 	operation{"mitigations add rule=all,ip=127.0.0.1 --for 15m --reason test", 0, []string{"mitigated for 15m0s, action block, key "}}.check(t, first)
 	for _, n := range p.nodes {
-		eventually(t, "all nodes refuse by hand", func() bool { return n.status(t, "/") == http.StatusTooManyRequests })
+		eventually(t, "all nodes refuse after a mitigation by hand", func() bool { return n.status(t, "/") == http.StatusTooManyRequests })
 		n.shows(t, "  by hand\n", "mitigations list --rule all")
 	}
 	operation{"mitigations lift --all", 0, []string{"lifted: "}}.check(t, last)
 	for _, n := range p.nodes {
-		eventually(t, "all nodes pass", func() bool { return n.status(t, "/") == http.StatusOK })
+		eventually(t, "all nodes let the client pass", func() bool { return n.status(t, "/") == http.StatusOK })
 	}
 
 	drained := p.shards[1]
@@ -212,7 +212,7 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// There is no request that exceeded a limit, since the operator started the mitigation.
+// A mitigation by hand has no request that exceeded a limit, because an operator started it.
 func TestExplainByHand(t *testing.T) {
 	var out strings.Builder
 	m := &admin.Mitigation{Client: "192.0.2.1", ByHand: true}

@@ -149,7 +149,7 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
 
-// portAfter returns addr with its port increased by n or, if that port is taken, with any free one.
+// portAfter returns addr with its port increased by n or, if that port is in use, with any free one.
 func portAfter(addr string, n int) string {
 	host, port, _ := net.SplitHostPort(addr) // checked before
 	base, _ := strconv.Atoi(port)

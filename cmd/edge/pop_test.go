@@ -137,7 +137,7 @@ func TestPopPrintsCommands(t *testing.T) {
 	t.Parallel()
 	c := startPop(t, "--nodes=2")
 	_, try, _ := strings.Cut(c.Stdout.String(), "Try, in another terminal:\n")
-	// The sample rules refuse a client as long as its estimate exceeds the threshold, which may be until soon after
+	// The sample rules refuse a client as long as its estimate exceeds the threshold, which may be until shortly after
 	// the end of a minute.
 	now := time.Now()
 	if left := now.Truncate(time.Minute).Add(time.Minute).Sub(now); left < 10*time.Second {
@@ -171,7 +171,7 @@ func TestPopPrintsCommands(t *testing.T) {
 	}
 }
 
-// With the user's own rules and origin, nothing of the samples is printed, and SIGHUP reloads the rules. Without files
+// With the user's own rules and origin, nothing about the samples is printed, and SIGHUP reloads the rules. Without files
 // to reload, a PoP ends with its terminal.
 func TestPopWithOwnRules(t *testing.T) {
 	t.Parallel()
@@ -196,11 +196,11 @@ func TestPopWithOwnRules(t *testing.T) {
 	c.WaitSince(c.Stderr, mark, `rules loaded`)
 	limit("8")
 
-	// A taken port is not used.
+	// A port that is in use is not chosen.
 	host, port, _ := strings.Cut(c.nodes[0].http, ":")
 	number, _ := strconv.Atoi(port)
 	if got := portAfter(fmt.Sprintf("%s:%d", host, number-1), 1); got != host+":0" {
-		t.Errorf("port after %d, which is taken: %s, want any", number-1, got)
+		t.Errorf("port after %d, which is in use: %s, want any", number-1, got)
 	}
 	c.Terminate()
 

@@ -182,7 +182,7 @@ func (p *pointOfPresence) whole() {
 	}
 }
 
-// exceed sends requests of a client to the nodes in turn until one is refused, at most most, and returns how
+// exceed sends requests of a client to the nodes in turn until one is refused, at most maxRequests, and returns how
 // many passed. If none is refused, all nodes must mitigate the client without another request, however late
 // they count on a busy machine. In the end every node refuses the client.
 func (p *pointOfPresence) exceed(client string, most int) (passed int) {

@@ -42,7 +42,7 @@ func TestReadmeConfiguration(t *testing.T) {
 	}
 }
 
-// The README's commands of edge load work in their order: only attacks are refused, and all of them.
+// The README's edge load commands work in order: only attacks are refused, and all of them.
 func TestReadmeLoad(t *testing.T) {
 	harness.Installed(t, "bash")
 	var script string

@@ -119,7 +119,7 @@ the columns of a W3C log without #Fields:
 				return generate.write(ctx, files, &in, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			if len(files) == 0 {
-				return usageError{errors.New("no log given"), "edge replay access.log; - is the standard input"}
+				return usageError{errors.New("no log given"), "edge replay access.log; - is standard input"}
 			}
 			if err := onlyOnce(files); err != nil {
 				return err
@@ -192,7 +192,7 @@ func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
 	return d, err
 }
 
-// createFile opens a file to write, unless name is empty. What the file has stays until writeFile.
+// createFile opens a file to write, unless name is empty. Its contents stay until writeFile.
 func createFile(name string) (*os.File, error) {
 	if name == "" {
 		return nil, nil
@@ -200,7 +200,7 @@ func createFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 }
 
-// writeFile replaces what a file has, unless it is nil.
+// writeFile replaces the contents of file, unless it is nil.
 func writeFile(file *os.File, write func(io.Writer) error) error {
 	if file == nil {
 		return nil
@@ -253,7 +253,7 @@ func shellQuote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// pageName checks the name of a page. A log, which is easily given instead, is not overwritten.
+// pageName checks the name of a page, so that a log given by mistake is not overwritten.
 func pageName(name string) error {
 	if strings.HasSuffix(name, ".html") {
 		return nil
@@ -274,7 +274,7 @@ func (d destination) write(in *input, report page.Document) error {
 	return d.emit(in.names(), in.stats(), report)
 }
 
-// emit writes a report about input. read describes what was read of it.
+// emit writes a report about input. read describes what was read from it.
 func (d destination) emit(input string, read any, report page.Document) error {
 	report.Run = page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
 	err := writeFile(d.page, report.WriteHTML)

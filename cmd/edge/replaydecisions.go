@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
-// areDecisionLogs reports whether files are decision logs, judging by how the first one begins that is not
+// areDecisionLogs reports whether files are decision logs, judging by the beginning of the first one that is not
 // empty and can be read twice. It returns a reader of the whole standard input.
 func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 	for _, name := range files {
@@ -27,7 +27,7 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 			head, _ := buffered.Peek(64 << 10) // a later read returns any error
 			text, stdin = bytes.NewReader(head), buffered
 		} else if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
-			continue // a pipe is read once; of others, opening them says what is wrong
+			continue // a pipe can be read only once; for others, opening them reports what is wrong
 		}
 		opened, err := accesslog.OpenText(name, text)
 		if err != nil {

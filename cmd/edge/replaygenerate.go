@@ -45,7 +45,7 @@ func (f *generateFlags) flags() *pflag.FlagSet {
 // write writes the log of a mix, or lays its attacks over other logs. in configures how those are read.
 func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlags, stdout, stderr io.Writer) error {
 	if len(files) > 0 {
-		return usageError{fmt.Errorf("--generate reads no log, but %q is one", files[0]), "edge replay --generate " + f.mix + " > access.log; to add an attack to a log: --over"}
+		return usageError{fmt.Errorf("--generate reads no log, but %q was given", files[0]), "edge replay --generate " + f.mix + " > access.log; to add an attack to a log: --over"}
 	}
 	m, err := mix.Load(f.mix)
 	if err != nil {
@@ -182,7 +182,7 @@ func (o *overlay) addr(e *accesslog.Entry) netip.Addr {
 	return a
 }
 
-// write writes a request of the log, after the attack's requests before it.
+// write writes a request of the log, after the attack's earlier requests.
 func (o *overlay) write(e *accesslog.Entry) error {
 	if err := o.writeAttack(e.Time); err != nil {
 		return err

@@ -30,10 +30,10 @@ type busyClient struct {
 	Client   string  `json:"client"`
 	Requests int64   `json:"requests"`
 	Pct      float64 `json:"pct"`             // of all requests
-	Most     int64   `json:"most_per_minute"` // in a minute of the clock
+	Most     int64   `json:"most_per_minute"` // in a clock minute
 }
 
-// A suggestedNext is a command that tells more.
+// A suggestedNext is a command to try next.
 type suggestedNext struct {
 	Command string `json:"command"`
 	Says    string `json:"says"`

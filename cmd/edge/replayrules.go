@@ -199,7 +199,7 @@ func hasProperty(e *accesslog.Entry, property string) bool {
 		}
 		return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
 	}
-	return false // of responses
+	return false // logs have no headers of responses
 }
 
 // compare reports what the rules would do differently from the previous ones.

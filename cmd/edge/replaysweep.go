@@ -36,7 +36,7 @@ func (m *sweepMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
 func parsePercent(text string) (float64, error) {
 	pct, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(pct > 0 && pct <= 100) { // NaN is neither
-		return 0, errors.New("must be a percentage of clients, greater than 0, up to 100")
+		return 0, errors.New("must be a percentage of clients, greater than 0 and at most 100")
 	}
 	return pct, nil
 }

@@ -283,7 +283,7 @@ func TestWaysToSet(t *testing.T) {
 	}
 }
 
-// Each usage text is a phrase that fits into a line.
+// Each usage text is a phrase that fits on a line.
 func TestFlagUsage(t *testing.T) {
 	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -91,7 +91,7 @@ func (s *status) write(w io.Writer) {
 		n := s.Mitigations[rule]
 		total += n
 		if rule == "" {
-			rule = "by an unknown rule"
+			rule = "unknown rule"
 		}
 		byRule = append(byRule, fmt.Sprintf("%s %d", rule, n))
 	}

@@ -329,7 +329,7 @@ func (b *Batch) decodeReads(reads []Read, r *replies) error {
 	return nil
 }
 
-// isError reports whether a line is memcached's refusal of a command without a value.
+// isError reports whether a line is memcached's refusal of a command that carries no value.
 func isError(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("SERVER_ERROR ")) || bytes.HasPrefix(line, []byte("CLIENT_ERROR "))
 }

@@ -31,7 +31,7 @@ func TestExchangeAllocatesNothingForAKey(t *testing.T) {
 // BenchmarkExchange exchanges full batches of one node one after the other.
 func BenchmarkExchange(b *testing.B) {
 	for _, make := range []bool{false, true} {
-		b.Run(map[bool]string{false: "known keys", true: "made keys"}[make], func(b *testing.B) {
+		b.Run(map[bool]string{false: "known keys", true: "possibly new keys"}[make], func(b *testing.B) {
 			s := memcached.New(harness.StartMemcached(b).Addr, memcached.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			const keys = 1024

@@ -25,7 +25,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// increments returns a batch that adds 1 to each of n counters, by the prefix of their names.
+// increments returns a batch that adds 1 to each of n counters whose names begin with prefix.
 func increments(prefix string, n int, make bool) *memcached.Batch {
 	b := new(memcached.Batch)
 	for i := range n {
@@ -64,7 +64,7 @@ func TestBatch(t *testing.T) {
 				}
 			}
 			if got := b.Increments[n].Outcome; got != memcached.Absent {
-				t.Errorf("a counter that nobody has made: outcome %d, want Absent", got)
+				t.Errorf("a counter that nobody has created: outcome %d, want Absent", got)
 			}
 			for i, op := range b.Stores {
 				if want := []memcached.Outcome{memcached.Done, memcached.Absent}[i/50]; op.Outcome != want {
@@ -80,7 +80,7 @@ func TestBatch(t *testing.T) {
 			}
 
 			again := increments("new", n, false)
-			for i := range 200 { // every other one is missing
+			for i := range 200 { // only the first 50 exist
 				again.Reads = append(again.Reads, memcached.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
 			}
 			again.Reads = append(again.Reads, memcached.Read{Item: b.Increments[3].Item})
@@ -110,7 +110,7 @@ func TestBatch(t *testing.T) {
 				swap.Stores = append(swap.Stores, memcached.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
 			}
 			if err := s.Exchange(&swap); err != nil || swap.Stores[0].Outcome != memcached.Done || swap.Stores[1].Outcome != memcached.Absent {
-				t.Errorf("two writes with one version: %v, %d, %d, want the first to be done", err, swap.Stores[0].Outcome, swap.Stores[1].Outcome)
+				t.Errorf("two writes with the same version: %v, %d, %d, want the first to be done", err, swap.Stores[0].Outcome, swap.Stores[1].Outcome)
 			}
 			if item, err := reference.Get(again.Reads[9].Item.String()); err != nil || string(item.Value) != "other" {
 				t.Errorf("the record is %q, %v", item.Value, err)
@@ -226,7 +226,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 		}
 	}
 	if seen[memcached.Done] == 0 || seen[memcached.Unknown] == 0 {
-		t.Errorf("outcomes %v: the cuts say little", seen)
+		t.Errorf("outcomes %v: want some Done and some Unknown", seen)
 	}
 }
 
@@ -244,15 +244,15 @@ func TestMalformedReplies(t *testing.T) {
 	}{
 		{"an empty line", stats, "\n", false, memcached.ErrUnknown, 0},
 		{"words instead of a number", stats, "many\r\n", false, memcached.ErrUnknown, 0},
-		{"a number that is too great", stats, "18446744073709551616\r\n", false, memcached.ErrUnknown, 0},
+		{"a number that is too large", stats, "18446744073709551616\r\n", false, memcached.ErrUnknown, 0},
 		{"a line without an end", stats, strings.Repeat("1", 1<<16), true, memcached.ErrUnknown, 0},
 		{"a huge value", stats, "1\r\n1\r\nVALUE two............. 0 4294967295 1\r\n", true, memcached.ErrUnknown, 2},
 		{"a value that nobody has asked for", stats, "1\r\n1\r\nVALUE other........... 0 1 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
 		{"a value longer than it says", stats, "1\r\n1\r\nVALUE two............. 0 1 1\r\nxxxxx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
 		{"a negative length", stats, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, memcached.ErrUnknown, 2},
 		{"endless values", stats, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, memcached.ErrUnknown, 2},
-		{"a value of another number of fields", stats, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
-		{"the end", stats, "1\r\n", false, memcached.ErrUnknown, 1},
+		{"a value line with too few fields", stats, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
+		{"an early end", stats, "1\r\n", false, memcached.ErrUnknown, 1},
 		{"an endless line in place of stats", strings.Repeat("S", 1<<17), "", false, memcached.ErrUnknown, 0},
 		{"endless stats", strings.Repeat("STAT pid 1\r\n", 1<<14), "", false, memcached.ErrUnknown, 0},
 	} {
@@ -349,7 +349,7 @@ func TestTooManyReplies(t *testing.T) {
 		}
 	}
 	if n := dials.Load(); n != 5 {
-		t.Errorf("%d connections for 5 batches that are answered with too much, want 5", n)
+		t.Errorf("%d connections for 5 batches that get too many replies, want 5", n)
 	}
 }
 
@@ -419,7 +419,7 @@ func TestSlowShardCountsAsDown(t *testing.T) {
 			_, _ = one(s, "k", 1, 60)
 		}
 		if !s.Down() {
-			t.Error("the shard is up, and as slow as before")
+			t.Error("the shard is up although it is as slow as before")
 		}
 		delay = 20 * time.Millisecond
 		time.Sleep(300 * time.Millisecond)
@@ -443,7 +443,7 @@ func FuzzReplies(f *testing.F) {
 			far.Close()
 		}()
 		s := memcached.New("s:1", memcached.Options{
-			Timeout: time.Minute, // the shard closes the connection before
+			Timeout: time.Minute, // the shard closes the connection earlier
 			Dial:    func(context.Context, string, string) (net.Conn, error) { return near, nil },
 		})
 		defer s.Close()
@@ -455,7 +455,7 @@ func FuzzReplies(f *testing.F) {
 				t.Errorf("an increment that was sent is reported as not sent")
 			}
 			if err == nil && op.Outcome == memcached.Unknown {
-				t.Error("an increment is unknown after a good exchange")
+				t.Error("an increment is unknown after a successful exchange")
 			}
 		}
 		if op := b.Reads[0]; len(op.Value) > 128 {

@@ -26,7 +26,7 @@ func TestForgedValues(t *testing.T) {
 		strings.Repeat("x", 1<<20),
 	} {
 		var asked atomic.Bool
-		sent := []byte(reply) // not while memory is measured
+		sent := []byte(reply) // allocated before memory is measured
 		s := memcached.New("s:1", memcached.Options{
 			Timeout: 5 * time.Second,
 			Dial: func(context.Context, string, string) (net.Conn, error) {

@@ -64,7 +64,7 @@ func TestBreaker(t *testing.T) {
 		hangs.Store(false)
 		time.Sleep(251 * time.Millisecond)
 		if !s.Available() || !s.Down() {
-			t.Errorf("Available = %t and Down = %t after the pause, want a probe that is still to come", s.Available(), s.Down())
+			t.Errorf("Available = %t and Down = %t after the pause, want both true until a probe succeeds", s.Available(), s.Down())
 		}
 		if err := s.Probe(); err != nil || s.Down() {
 			t.Errorf("Probe after the shard answers again: %v, and Down = %t", err, s.Down())
@@ -91,7 +91,7 @@ edge_increments_total{result="unknown"} 3
 	})
 }
 
-// A hidden shard leaves the metrics, even if it is still used; once shown again, its current state
+// A hidden shard disappears from the metrics, even if it is still used; once shown again, its current state
 // is reported.
 func TestHide(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()

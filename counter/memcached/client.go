@@ -86,7 +86,7 @@ func (a address) String() string                        { return string(a) }
 func (a address) PickServer(string) (net.Addr, error)   { return a, nil }
 func (a address) Each(visit func(net.Addr) error) error { return visit(a) }
 
-// New returns a client of the shard at addr, host:port. It connects on first use. Close
+// New returns a client for the shard at addr, host:port. It connects on first use. Close
 // closes idle connections.
 func New(addr string, o Options) *Client {
 	o = o.withDefaults()
@@ -115,7 +115,7 @@ func New(addr string, o Options) *Client {
 }
 
 // dial connects, and asks the server which instance it is. If the server closes the connection
-// for that question, as some proxies do, the instance is unknown.
+// because of that question, as some proxies do, the instance is unknown.
 func (s *Client) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
 	conn, err := s.o.Dial(ctx, network, addr)
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *Client) Update(key string, change func(old []byte) (value []byte, ttl i
 	return fmt.Errorf("%w: other nodes keep writing the record on %s", ErrUnknown, s.addr)
 }
 
-// do runs one round trip under the breaker. Negative answers of the shard are successes to the
+// do runs one round trip under the breaker. Negative answers from the shard count as successes for the
 // breaker: do returns those errors unchanged.
 func (s *Client) do(op string, roundTrip func() error) (err error) {
 	done, err := s.breaker.Allow()
@@ -232,7 +232,7 @@ func (s *Client) do(op string, roundTrip func() error) (err error) {
 		if r := recover(); r != nil {
 			passOn(r)
 			s.metrics.panics.Inc()
-			err = fmt.Errorf("%w: malformed reply of %s: %v", ErrUnknown, s.addr, r)
+			err = fmt.Errorf("%w: malformed reply from %s: %v", ErrUnknown, s.addr, r)
 		}
 		if err != nil && !answered(err) {
 			done(err)
@@ -251,10 +251,10 @@ func (s *Client) do(op string, roundTrip func() error) (err error) {
 		return fmt.Errorf("%w: connecting to %s: %w", ErrNotSent, s.addr, dial.error)
 	}
 	_ = s.Close() // the other idle connections are probably dead, too, and each would lose a batch
-	return fmt.Errorf("%w: %s by %s: %w", ErrUnknown, op, s.addr, err)
+	return fmt.Errorf("%w: %s on %s: %w", ErrUnknown, op, s.addr, err)
 }
 
-// answered reports whether err is an answer of the shard.
+// answered reports whether err is an answer from the shard.
 func answered(err error) bool {
 	switch err {
 	case memcache.ErrCacheMiss, memcache.ErrNotStored, memcache.ErrCASConflict:

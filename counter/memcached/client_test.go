@@ -154,7 +154,7 @@ func TestPoisonedCounter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := one(s, "p", 1, 60); err == nil || errors.Is(err, memcached.ErrUnknown) {
-			t.Errorf("counting in what is not a number = %d, %v, want that the shard refuses", got, err)
+			t.Errorf("counting in a value that is not a number = %d, %v, want a refusal by the shard", got, err)
 		}
 		count(t, s, "q", 1, 1)
 	})
@@ -242,7 +242,7 @@ func TestMemoryOfClients(t *testing.T) {
 		for i := range clients {
 			tag := sec.Tag([]byte(fmt.Sprint("client ", i)))
 			for window := range int64(2) {
-				// The longest number that packed counts can have.
+				// The longest value that packed counts can have.
 				fmt.Fprintf(w, "set %s 0 %d 20 noreply\r\n18446744073709551615\r\n", sec.CounterItem(tag, limit, window).String(), counter.TTL(limit.Period))
 			}
 		}

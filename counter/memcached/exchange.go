@@ -47,7 +47,7 @@ func (s *Client) Exchange(b *Batch) (err error) {
 			s.metrics.panics.Inc()
 		}
 		done(err)
-		return fmt.Errorf("%w: batch by %s: %w", ErrUnknown, s.addr, err)
+		return fmt.Errorf("%w: batch to %s: %w", ErrUnknown, s.addr, err)
 	}
 	if series := s.series.Load(); series != nil {
 		series.seconds["batch"].Observe(time.Since(start).Seconds())
@@ -142,10 +142,10 @@ func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, e
 	select {
 	case n := <-written:
 		if n < len(b.out) {
-			return first, fmt.Errorf("%w: replies to what was not asked", errMalformed)
+			return first, fmt.Errorf("%w: replies to commands that were not sent", errMalformed)
 		}
 	case <-time.After(timeout):
-		return first, fmt.Errorf("%w: replies to what was not asked", errMalformed)
+		return first, fmt.Errorf("%w: replies to commands that were not sent", errMalformed)
 	}
 	return first, nil
 }

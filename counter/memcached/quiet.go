@@ -6,7 +6,7 @@ import (
 )
 
 // quiet reports whether an idle connection is usable: open, with nothing to read. This avoids
-// losing a batch to a memcached that has stopped, or taking an unexpected answer for the next.
+// losing a batch to a memcached that has stopped, or mistaking an unexpected answer for the next one.
 func quiet(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

@@ -17,8 +17,8 @@ import (
 )
 
 // BenchmarkAgainstMemcached puts the same load on memcached, on a shard in a process of
-// its own, and on a shard in the client's process, over loopback, with keys and numbers
-// like those of counters.
+// its own, and on a shard in the client's process, over the loopback interface, with
+// keys and numbers like those of counters.
 func BenchmarkAgainstMemcached(b *testing.B) {
 	for _, peer := range []struct {
 		name  string
@@ -88,7 +88,7 @@ func benchmarkMultiGet(b *testing.B, c *client) {
 
 var noDeadline time.Time
 
-// reportOps reports the rate of operations, of which each iteration has n.
+// reportOps reports operations per second; each iteration has n.
 func reportOps(b *testing.B, n int) {
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }

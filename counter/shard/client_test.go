@@ -122,7 +122,7 @@ func TestConcurrentClients(t *testing.T) {
 		c.expect(fmt.Sprintf("incr count%d 0\r\n", k), fmt.Sprint(clients*rounds/keys, "\r\n"))
 	}
 	if c.stats()["evictions"] == 0 {
-		t.Error("nothing was evicted, want pressure")
+		t.Error("nothing was evicted, want evictions")
 	}
 }
 

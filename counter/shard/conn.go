@@ -25,7 +25,7 @@ const (
 	badFormat = "CLIENT_ERROR bad command line format"
 )
 
-// A conn is a connection of a client, used by one goroutine. Replies to commands that arrive
+// A conn is a client's connection, used by one goroutine. Replies to commands that arrive
 // together are sent together.
 type conn struct {
 	*Server
@@ -109,7 +109,7 @@ func (c *conn) execute(line []byte, now int64) bool {
 	case name == "flush_all" && n <= 3:
 		c.flushAll()
 	case name == "stats":
-		c.noreply = false // it has none
+		c.noreply = false // stats has no such option
 		c.stats()
 	case name == "version":
 		c.noreply = false

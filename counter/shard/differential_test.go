@@ -126,7 +126,7 @@ func command() *rapid.Generator[string] {
 		rapid.Just("c"+strings.Repeat("x", 249)),
 	)
 	// No time to live is so short that it could end during the test. No key has a minus sign: memcached looks for
-	// one in the memory behind numbers of 2^63 and more.
+	// one in the memory after numbers of 2^63 or more.
 	odd := rapid.SampledFrom([]string{"x", "1x", "", "18446744073709551616", strings.Repeat("y", 251)})
 	number := rapid.SampledFrom([]string{"0", "1", "9", "10", "95", "18446744073709551615", "9223372036854775807"})
 	flags := rapid.SampledFrom([]string{"0", "1", "4294967295"})

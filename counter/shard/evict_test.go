@@ -31,7 +31,7 @@ func TestUsedItemsAreNotEvicted(t *testing.T) {
 		c := dialPipe(t, shard.Options{MaxBytes: smallest})
 		fill(c, smallestItems)
 		if got := c.stats()["evictions"]; got != 0 {
-			t.Fatalf("evictions = %d of a store that is just full", got)
+			t.Fatalf("evictions = %d in a store that is just full", got)
 		}
 		// All are used: the first eviction passes over each once.
 		c.expect("set new 0 0 1\r\n1\r\n", "STORED\r\n")
@@ -83,7 +83,7 @@ func TestEvictionMakesRoom(t *testing.T) {
 	})
 }
 
-// In a log with room for all that is alive, nothing is evicted, however often it wraps.
+// In a log with room for all live items, nothing is evicted, however often it wraps.
 func TestLiveItemsSurviveWraps(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := dialPipe(t, shard.Options{MaxBytes: smallest})
@@ -153,7 +153,7 @@ func pour(c *client, n int, request func(b []byte, i int) []byte) {
 }
 
 func heap() int64 {
-	for range 3 { // pools keep their contents for two
+	for range 3 { // pools keep their contents for two collections
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -161,7 +161,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A full store takes MaxBytes, whatever the sizes of its items are and were.
+// A full store takes MaxBytes, whatever the sizes of its present and past items.
 func TestMemoryIsBounded(t *testing.T) {
 	const limit = 8 << 20
 	before := heap()

@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 )
 
-// Any memcached client can use the server, here inside of the process and without a socket.
+// Any memcached client can use the server, here in the same process, without a socket.
 func Example() {
 	server := shard.New(shard.Options{MaxBytes: 1 << 20})
 	ctx, stop := context.WithCancel(context.Background())

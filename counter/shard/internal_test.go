@@ -32,7 +32,7 @@ func (s *stripe) check(t testing.TB) {
 		t.Fatalf("%d of %d items in the index; the log of %d bytes ends at %d after %d: %+v", live, len(s.index), s.log.used(), at, size, s.log.end)
 	}
 	if len(s.log.bytes) > s.log.max || s.log.used() > s.log.max {
-		t.Fatalf("the log has %d bytes of %d, at most %d", s.log.used(), len(s.log.bytes), s.log.max)
+		t.Fatalf("the log uses %d of %d bytes, want at most %d", s.log.used(), len(s.log.bytes), s.log.max)
 	}
 }
 
@@ -43,8 +43,8 @@ func (st *store) check(t testing.TB) {
 	}
 }
 
-// script is a connection whose client has sent in, which arrives in pieces of size
-// bytes. It keeps the replies.
+// script is a connection from which in is read, in pieces of size bytes. It keeps
+// the replies.
 type script struct {
 	net.Conn
 	in   []byte
@@ -116,7 +116,7 @@ func FuzzStore(f *testing.F) {
 		now := st.clock(start)
 		model := make(map[string]string)
 		for ; len(ops) >= 3; ops = ops[3:] {
-			// Keys and values of all lengths, to end in any block.
+			// Keys and values of many lengths.
 			key := bytes.Repeat([]byte{'k'}, 1+int(ops[1])%maxKey)
 			value := bytes.Repeat([]byte{'0' + ops[2]%10}, int(ops[2])*3)
 			switch ops[0] {
@@ -183,7 +183,7 @@ func TestCommandsDoNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", line.line, n)
 		}
 	}
-	// New keys allocate pages and tables, but far less than one allocation per key.
+	// New keys grow the log and the index, with far less than one allocation per key.
 	line, data := []byte("set 0000000000000000 0 100 1"), []byte("1\r\n")
 	i := 0
 	if n := testing.AllocsPerRun(10_000, func() {

@@ -20,7 +20,7 @@ func (l *log) item(offset int) item {
 	return l.at(offset, header+len(item(l.bytes[offset:]).value()))
 }
 
-// take makes n bytes at the head part of the log, and returns their offset. ok is false if there is no room.
+// take adds n bytes at the head to the log, and returns their offset. ok is false if there is no room.
 func (l *log) take(n int) (offset int, ok bool) {
 	if l.head >= l.tail && l.head+n > l.max { // continue at the start
 		if n >= l.tail {

@@ -40,7 +40,7 @@ edge_shard_server_commands_total{op="flush"} 0
 edge_shard_server_commands_total{op="get"} 2
 edge_shard_server_commands_total{op="incr"} 2
 edge_shard_server_commands_total{op="set"} 632
-# HELP edge_shard_server_connections Open connections of clients.
+# HELP edge_shard_server_connections Open client connections.
 # TYPE edge_shard_server_connections gauge
 edge_shard_server_connections 1
 # HELP edge_shard_server_connections_refused_total Connections refused because there were too many.

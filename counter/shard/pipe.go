@@ -50,7 +50,7 @@ func (p *Pipe) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and Dial. Connections stay.
+// Close ends Accept and Dial. Connections stay open.
 func (p *Pipe) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil

@@ -47,7 +47,7 @@ import (
 // Options configures a Server. The zero value is usable.
 type Options struct {
 	// MaxBytes is the maximum memory of all items, including overhead, at least 64 KiB.
-	// If zero, 64 MiB, which hold 645,000 counters.
+	// If zero, 64 MiB, enough for 645,000 counters.
 	MaxBytes int64
 
 	// MaxConns is the maximum number of connections. Further ones are answered
@@ -81,8 +81,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// acceptPause is how long Serve waits when the process is out of file descriptors, until other
-// connections have closed theirs.
+// acceptPause is how long Serve waits when the process is out of file descriptors, for other
+// connections to close theirs.
 const acceptPause = 50 * time.Millisecond
 
 // Serve serves the connections of ln, each in a goroutine, until ctx is done or ln is closed, and

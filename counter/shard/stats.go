@@ -105,7 +105,7 @@ func (s *Server) register(reg prometheus.Registerer) {
 	gauge("edge_shard_server_items", "Items in memory, including expired ones that have not been accessed since.", func() int64 { return int64(s.snapshot().items) })
 	gauge("edge_shard_server_bytes", "Memory used by items, including overhead.", func() int64 { return int64(s.snapshot().bytes) })
 	gauge("edge_shard_server_limit_bytes", "Maximum memory for items; beyond it, items are evicted.", func() int64 { return s.options.MaxBytes })
-	gauge("edge_shard_server_connections", "Open connections of clients.", s.conns.Load)
+	gauge("edge_shard_server_connections", "Open client connections.", s.conns.Load)
 	total("edge_shard_server_connections_refused_total", "Connections refused because there were too many.", nil, func() uint64 { return uint64(s.rejected.Load()) })
 	total("edge_shard_server_evictions_total", "Items evicted before they expired, to make room.", nil, func() uint64 { return s.snapshot().counts[evictions] })
 	commands := func(op string, count func(*snapshot) uint64) {

@@ -132,8 +132,8 @@ func (st *store) set(command string, key []byte, of meta, value []byte, now int6
 	return "STORED"
 }
 
-// incr adds by to the number under key, modulo 2^64, and returns it. If it cannot, it returns what to
-// answer. A number that got shorter is padded with spaces. Flags and deadline stay.
+// incr adds by to the number under key, modulo 2^64, and returns it. If it cannot, it returns the
+// reply. A number that got shorter is padded with spaces. Flags and deadline are unchanged.
 func (st *store) incr(key []byte, by uint64, now int64) (n uint64, problem string) {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *stripe) put(h hash, of meta, value []byte, now int64) item {
 
 // An item at the tail of the log that is still alive moves to the head, as long as dead items are found: each
 // pays for movesPerDead moves. maxMoves bounds the moves that are left, and so the work of a command. So nothing is
-// evicted from a log of which a quarter is dead. More moves per dead item would keep items that are not used
+// evicted while a quarter of the log is dead. More moves per dead item would keep items that are not used
 // rather than those that are.
 const (
 	movesPerDead = 3

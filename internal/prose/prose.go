@@ -60,7 +60,7 @@ func Meant(s string, words []string) string {
 
 // Suggest returns a hint that names the one of words that s probably means, or all of them.
 func Suggest(s string, words []string) string {
-	return cmp.Or(Meant(s, words), "there are "+Enumerate(words, "and"))
+	return cmp.Or(Meant(s, words), "choose from "+Enumerate(words, "and"))
 }
 
 // distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbor to

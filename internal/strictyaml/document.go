@@ -30,7 +30,7 @@ type Document struct {
 	Hyphens Hyphens
 }
 
-// New returns a document of text. Errors call it file.
+// New returns a document of text. file is its name in errors.
 func New(file string, text []byte) *Document {
 	return &Document{File: file, Bytes: bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))} // byte order mark
 }
@@ -150,8 +150,8 @@ func names(fields []Field) []string {
 	return list
 }
 
-// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. Errors call
-// it what. hint says how to write it. If hint is "", errors list the keys.
+// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. what is
+// its name in errors. hint says how to write it. If hint is "", errors list the keys.
 func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool {
 	if !IsMapping(n) {
 		d.Fail(n, cmp.Or(hint, "its keys are "+prose.EnumerateAll(names(fields), "and")), "%s is %s, not a mapping", what, KindOf(n))
@@ -231,7 +231,7 @@ func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
 	return n.Content
 }
 
-// Text returns the string n, and reports whether it is one. It refuses plain scalars that YAML reads as
+// Text returns the string n, and reports whether it is one. It rejects plain scalars that YAML reads as
 // numbers, dates or truth values.
 func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
 	if IsString(n) {
@@ -303,7 +303,7 @@ func (d *Document) Pairs(n *yaml.Node, what, hint string) [][]*yaml.Node {
 	return slices.Collect(slices.Chunk(n.Content, 2))
 }
 
-// ParseDigits parses a number of at most 18 decimal digits. It refuses other forms that YAML has for
+// ParseDigits parses a number of at most 18 decimal digits. It rejects other forms that YAML has for
 // integers: octal, underscores, signs.
 func ParseDigits(s string) (v uint64, ok bool) {
 	if len(s) > 18 || len(s) > 1 && s[0] == '0' {

@@ -20,7 +20,7 @@ const maxDuration = 10_000 * 24 * time.Hour
 
 // ParseDuration parses whole numbers of days, hours, minutes, seconds and milliseconds, larger units
 // first: 10s, 1m, 1h30m, 7d. finest is the smallest unit allowed. A lone 0 needs no unit. Values of more
-// than ten thousand days are refused.
+// than ten thousand days are rejected.
 func ParseDuration(s string, finest time.Duration) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil

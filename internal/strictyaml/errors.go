@@ -61,7 +61,7 @@ func (e *Error) Excerpt() string {
 }
 
 // Errors are the errors in some files, in the order of the files and of their lines. After the first
-// [MaxErrors], one more error says that the rest is not shown.
+// [MaxErrors], one more error says that the rest are not shown.
 type Errors []*Error
 
 // Error returns the errors, one per line.
@@ -101,7 +101,7 @@ func (es Errors) Report(files ...Source) Errors {
 	es = slices.CompactFunc(es, func(a, b *Error) bool { return *a == *b })
 	if len(es) > MaxErrors {
 		last := es[MaxErrors-1]
-		es = append(es[:MaxErrors], &Error{File: last.File, Message: "too many errors; the rest is not shown"})
+		es = append(es[:MaxErrors], &Error{File: last.File, Message: "too many errors; the rest are not shown"})
 	}
 	for _, e := range es {
 		if e.Line > 0 {

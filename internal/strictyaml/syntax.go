@@ -42,8 +42,8 @@ func (d *Document) Parse() (root *yaml.Node) {
 	return nil
 }
 
-// Documents returns the first documents of text, at most most of them. In place of each alias is what it
-// stands for, with the place of the alias.
+// Documents returns the first documents of text, at most limit of them. Each alias is replaced with what it
+// stands for, at the position of the alias.
 func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
 	defer func() {
 		// The parser panics if its own checks fail. No file may crash the node that reads it.

@@ -57,7 +57,7 @@ func (c *court) outcomeOf(q *request) outcome {
 	return passed
 }
 
-// originFailed reports whether the node did not reach the origin.
+// originFailed reports whether the node failed to reach the origin.
 func (q *request) originFailed() bool {
 	return q.Answer.Status == http.StatusBadGateway || q.Answer.Status == http.StatusGatewayTimeout
 }
@@ -232,7 +232,7 @@ func (h *Headers) contradictions(bad uint64) (n uint64, text string) {
 		{h.Remaining, "refusals report that more requests are allowed"},
 		{h.OtherTime, "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
 		{h.PassedRetryAfter, "passed responses have a Retry-After"},
-		{h.TooLittle, "passed responses report fewer remaining requests than those sent leave"},
+		{h.TooLittle, "passed responses report fewer remaining requests than the requests sent leave"},
 		{h.TooMuch, "passed responses report more remaining requests than their node's counts leave"},
 	} {
 		if c.answers > 0 {

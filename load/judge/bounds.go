@@ -47,7 +47,7 @@ type span struct {
 	may, must           int64
 	maySince, mustSince int64 // when the requests that caused them were sent
 
-	// Only used if the rule sheds, and must stays 0: the times until which the estimate may exceed
+	// Used only if the rule sheds; must then stays 0. The times until which the estimate may exceed
 	// a threshold, and until which all nodes shed.
 	over, sheds int64
 }
@@ -65,7 +65,7 @@ type violation struct {
 	request      *request
 	key          *key // one of its keys; nil if no rule refuses this way
 	leak         bool
-	since, until int64 // if leak, when it had to be refused, else when it last may have been; 0 if never
+	since, until int64 // if leak, when it had to be refused; otherwise, when it could last have been; 0 if never
 }
 
 // A trial compares a trace with a model.
@@ -87,7 +87,7 @@ type trial struct {
 	tooFew   []*request // those that report too few
 	tooMany  []*request // those that report too many
 
-	claims map[*request][]claim // by key, of requests with keys of shedding rules; those of passed ones are removed when answered
+	claims map[*request][]claim // by key, of requests with keys of shedding rules; those of passed requests are removed once answered
 	shed   map[*request]bool    // requests that a shedding rule may have refused
 }
 
@@ -200,7 +200,7 @@ func (t *trial) run() []violation {
 // blurred returns the earliest and latest time at which a request may have been counted.
 func (t *trial) blurred(q *request) (from, to int64) { return q.Sent - t.c.skew, q.Done + t.c.skew }
 
-// counts reports whether a request may and must be counted under a key, as far as is known yet.
+// counts reports whether a request may and must be counted under a key, given what is known so far.
 func (t *trial) counts(k *key, q *request) (may, must bool) {
 	status := q.Answer.Status
 	if q.outcome == refused || q.outcome == uncertain {
@@ -338,7 +338,7 @@ func (t *trial) answered(q *request) {
 	}
 }
 
-// promised compares Retry-After, which is the time left on the node rounded up to seconds, with
+// promised compares Retry-After, which is the time left on the node, rounded up to whole seconds, with
 // the latest and earliest end of the mitigation. If rules with different actions refuse,
 // Retry-After covers only some of them.
 func (t *trial) promised(q *request, may, must int64, alike bool) {
@@ -351,8 +351,8 @@ func (t *trial) promised(q *request, may, must int64, alike bool) {
 	}
 }
 
-// prolonged is the minimum, in microseconds, by which refused requests must extend a mitigation
-// before nodes extend it.
+// prolonged is the least extension of a mitigation by refused requests that nodes act on, in
+// microseconds.
 const prolonged = 100_000
 
 // settled handles the end of a request's lag: by now it has been counted.

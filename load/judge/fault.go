@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A Fault is something that the target does wrong and its lag does not explain.
+// A Fault is something that the target does wrong and that its lag does not explain.
 type Fault struct {
 	Name     string   `json:"name"`
 	Text     string   `json:"text"`
@@ -202,7 +202,7 @@ func (v *investigation) report(s *Score) {
 // maxClients is the maximum number of clients that a fault names.
 const maxClients = 10
 
-// add reports a fault of requests.
+// add reports a fault and names clients of its requests.
 func (v *investigation) add(name string, requests []*request, format string, args ...any) *Fault {
 	f := v.note(name, uint64(len(requests)), format, args...)
 	seen := map[uint64]bool{}
@@ -224,7 +224,7 @@ func (v *investigation) note(name string, requests uint64, format string, args .
 	return &v.faults[len(v.faults)-1]
 }
 
-// basics reports faults that need no bounds.
+// basics reports faults that can be found without bounds on counts.
 func (v *investigation) basics() {
 	var ignored, failed []*request
 	denials := 0
@@ -260,10 +260,10 @@ func (c *court) whyNoRule() string {
 	p := c.trace.Properties(0, AsSent)
 	for _, r := range c.rules {
 		if len(r.Hosts) > 0 {
-			return fmt.Sprintf("the first one is %s %s at host %s, and rule %s is for host %s; check host, path and method of the traffic", p.Method, p.Target, p.Host, r.ID, r.Hosts[0])
+			return fmt.Sprintf("the first one is %s %s at host %s, and rule %s is for host %s; check the host, path and method of the traffic", p.Method, p.Target, p.Host, r.ID, r.Hosts[0])
 		}
 	}
-	return fmt.Sprintf("the first one is %s %s at host %s; check path, method and headers of the traffic", p.Method, p.Target, p.Host)
+	return fmt.Sprintf("the first one is %s %s at host %s; check the path, method and headers of the traffic", p.Method, p.Target, p.Host)
 }
 
 // A hypothesis is a mistake that may explain violations.
@@ -281,12 +281,12 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 	list := []hypothesis{
 		{name: ClientsAsOne, text: "it counts the requests of all clients together: " + cmp.Or(c.o.Distrust, "it does not learn their addresses"), v: variant{as: AsOne}},
 		{name: Leftmost, text: "it uses the leftmost address of X-Forwarded-For, which clients can choose", v: variant{as: AsLeftmost}},
-		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by one", m: model{more: 1}},
-		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by two", m: model{more: 2}},
-		{name: ThresholdHigh, text: "it refuses as if each threshold were greater by three", m: model{more: 3}},
-		{name: ThresholdLow, text: "it refuses as if each threshold were less by one", m: model{more: -1}},
-		{name: ThresholdLow, text: "it refuses as if each threshold were less by two", m: model{more: -2}},
-		{name: ThresholdLow, text: "it refuses as if each threshold were less by three", m: model{more: -3}},
+		{name: ThresholdHigh, text: "it refuses as if each threshold were higher by one", m: model{more: 1}},
+		{name: ThresholdHigh, text: "it refuses as if each threshold were higher by two", m: model{more: 2}},
+		{name: ThresholdHigh, text: "it refuses as if each threshold were higher by three", m: model{more: 3}},
+		{name: ThresholdLow, text: "it refuses as if each threshold were lower by one", m: model{more: -1}},
+		{name: ThresholdLow, text: "it refuses as if each threshold were lower by two", m: model{more: -2}},
+		{name: ThresholdLow, text: "it refuses as if each threshold were lower by three", m: model{more: -3}},
 		{name: FixedWindow, text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
 		{name: WeightWrong, text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: PrevWhole, text: "it counts the whole previous window", m: model{kind: neverFalls}},
@@ -310,7 +310,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 	add(some(func(r *rule.Rule) bool { return r.CountWhileMitigated }),
 		hypothesis{name: CountsPassed, text: "it does not count requests that it refuses, although the rule does", m: model{passed: true}})
 	add(some(func(r *rule.Rule) bool { return r.Cost > 1 }),
-		hypothesis{name: CostIgnored, text: "it counts each request once, although the rule gives them a higher cost", m: model{once: true}})
+		hypothesis{name: CostIgnored, text: "it counts each request once, although the rule gives requests a higher cost", m: model{once: true}})
 	add(some(func(r *rule.Rule) bool { return r.Overrides != "" }),
 		hypothesis{name: PlansIgnored, text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true}})
 	add(some(func(r *rule.Rule) bool { return r.Statuses != nil }),
@@ -331,7 +331,7 @@ func (c *court) hypotheses(found []violation) []hypothesis {
 	add(short > 0, hypothesis{name: MitigationShort, text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true})
 	add(long > 0, hypothesis{name: MitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true})
 	violated := c.bucket()
-	add(violated != nil, hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts periods", violated: violated, rough: true})
+	add(violated != nil, hypothesis{name: TokenBucket, text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", violated: violated, rough: true})
 	add(true, hypothesis{name: CountsTwice, text: "it counts some requests twice", m: model{twice: true}})
 	return list
 }
@@ -390,7 +390,7 @@ func requestsOf(found []violation) map[*request]bool {
 const minEvidence = 3
 
 // assume reports the hypothesis that explains most of the remaining violations, if it explains
-// this part of the leaks or of the wrong refusals and causes hardly any other violation. It then
+// at least this part of the leaks or of the wrong refusals and causes hardly any other violation. It then
 // removes the explained violations and returns true.
 func (v *investigation) assume(hypotheses []hypothesis, part float64) bool {
 	if len(v.left) == 0 {

@@ -66,7 +66,7 @@ const (
 
 // A Request is a request of a trace. Times are in microseconds since the Unix epoch.
 type Request struct {
-	Sent, Done int64  // Done is when it was answered or given up
+	Sent, Done int64  // Done is when it was answered or given up on
 	Client     uint64 // the sender
 	Look       uint64 // requests with the same client and look have the same properties
 	Attack     bool   // it is meant to be refused
@@ -79,7 +79,7 @@ type Answer struct {
 	Failure   Failure
 	Status    int  // 0 without an answer
 	Expected  int  // the origin's status
-	Prepared  bool // the body is that of a rule's response
+	Prepared  bool // the body or ID shows that a rule refused the request
 	Head      bool // the request was a HEAD, so there is no body
 	Retry     int  // Retry-After in seconds; NoRetry if missing, BadRetry if not a number
 	Remaining int  // the least reported for any limit, or −1 if not reported
@@ -123,7 +123,7 @@ type court struct {
 	refuses  bool       // at least one request was refused
 }
 
-// A request is a request of the trace with what the rules did with it.
+// A request is a request of the trace and its outcome.
 type request struct {
 	Request
 	i       int // in the trace

@@ -152,7 +152,7 @@ func TestPlantedMistakes(t *testing.T) {
 		{"a client that is never refused", throttle, &limiter{passes: func(r *sent) bool { return r.Client == 44 }}, judge.NeverRefused},
 		{"a token bucket", throttle, &limiter{bucket: 10}, judge.TokenBucket},
 		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, judge.TokenBucket},
-		// The bound on the lag hides these in each single request.
+		// The bound on the lag hides these in each individual request.
 		{"threshold +1, hidden by the lag", ban, &limiter{more: 1, traffic: hurry}, judge.ThresholdHigh},
 		{"threshold +2, hidden by the lag", throttle, &limiter{more: 2, traffic: hurry}, judge.ThresholdHigh},
 		{"threshold −1, hidden by the lag", ban, &limiter{more: -1, traffic: hurry}, judge.ThresholdLow},
@@ -166,7 +166,7 @@ func TestPlantedMistakes(t *testing.T) {
 			}
 			s := test.score(t, test.rules, o)
 			got := names(s)
-			if test.lift > 0 { // some would start before they were refused, and others would end before they may pass
+			if test.lift > 0 { // some clients were not refused before the lift, and others are not refused after it
 				got = slices.DeleteFunc(got, func(name string) bool { return name == judge.Leaks || name == judge.MitigationShort })
 			}
 			if !slices.Equal(got, []string{test.want}) {
@@ -231,7 +231,7 @@ func TestUnknownMistakes(t *testing.T) {
 		{"the threshold is doubled halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = 10 })}, []string{judge.Leaks}},
 		{"the threshold is halved halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = -5 })}, []string{judge.RefusesSome, judge.RefusesWrongly, judge.CountsTwice}},
 		{"all counts are lost halfway", throttle, &limiter{before: after(25, func(l *limiter) { clear(l.windows) })}, []string{judge.Leaks}},
-		{"API keys are cut off after a character", apiKeys, &limiter{key: func(r *sent) string { return onlyKeyed(r)[:min(1, len(onlyKeyed(r)))] }}, []string{judge.RefusesSome, judge.ClientsMixed, judge.ClientsAsOne}},
+		{"API keys are truncated to one character", apiKeys, &limiter{key: func(r *sent) string { return onlyKeyed(r)[:min(1, len(onlyKeyed(r)))] }}, []string{judge.RefusesSome, judge.ClientsMixed, judge.ClientsAsOne}},
 		{"failed requests are not counted", throttle, &limiter{counts: func(r *sent, refused bool) int {
 			if refused || r.Answer.Expected != 200 {
 				return 0

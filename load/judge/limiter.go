@@ -8,7 +8,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A limiter decides requests like a limiter that counts every request without delay.
+// A limiter decides requests as if each were counted without delay.
 type limiter struct {
 	b    *book
 	m    model

@@ -92,14 +92,14 @@ func attack(t testing.TB, traffic string) ledger {
 	return l
 }
 
-// A limiter is a PoP of three nodes. It estimates by two windows, and acts on its counts after a
+// A limiter is a PoP of three nodes. It estimates from two windows, and acts on its counts after a
 // lag. Its fields select mistakes.
 type limiter struct {
 	threshold, period, timeout int64
 	lag                        func() int64 // from exceeding a limit until nodes refuse
 
-	more    int64                                  // difference to the correct threshold
-	weigh   func(prev, older, elapsed int64) int64 // weight of the windows before, times the period
+	more    int64                                  // difference from the correct threshold
+	weigh   func(prev, older, elapsed int64) int64 // weight of the previous windows, times the period
 	shift   int64                                  // offset of its windows
 	exact   bool                                   // keeps the time of every request
 	bucket  int64                                  // is a token bucket of this size

@@ -144,7 +144,7 @@ func TestLabelsAreJudged(t *testing.T) {
 	}
 }
 
-// Values in overrides files are normalized as those of requests, whatever else the rule matches.
+// Values in overrides files are normalized like those of requests, whatever else the rule matches.
 func TestOverridesAreNormalized(t *testing.T) {
 	for _, test := range []struct{ characteristic, value string }{
 		{"ip", "::ffff:192.0.2.1"}, {"network:24/48", "192.0.2.0/24"}, {"host", "EXAMPLE.com."}, {"method", "get"}, {"path", "/LOGIN/"}, {"header:x-key", "a"},
@@ -170,7 +170,7 @@ func TestOverridesAreNormalized(t *testing.T) {
 	}
 }
 
-// The judge knows every field of a rule, or may ignore it. A rule with a new one must be judged by it, or be unknown.
+// The judge knows every field of a rule, or may ignore it. A new field must be judged, or make its rules unknown.
 func TestFieldsAreKnown(t *testing.T) {
 	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost CostHeader
 		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response OnFailure Threshold

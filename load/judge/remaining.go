@@ -12,7 +12,7 @@ type view struct {
 	last   int64 // when the node's last request was sent
 }
 
-// knows reports whether v has counts of the window in which a request from between from and to is counted, and
+// knows reports whether v has counts of the window in which a request that arrived between from and to is counted, and
 // that window is unambiguous.
 func (v *view) knows(from, to, period int64) bool {
 	return v.limits != nil && floor(v.last, period) == floor(from, period) && floor(from, period) == floor(to, period)

@@ -5,7 +5,7 @@ import "slices"
 // A Score compares the answers of a run with those of an exact limiter, which logs every request
 // of each client. A difference is attributed to the estimate if a limiter that estimates, but
 // counts every request without delay, decides the same way; to the lag if its bound allows for
-// the difference; or else is unexplained.
+// the difference; otherwise, it is unexplained.
 type Score struct {
 	Requests    uint64 `json:"requests"` // matched by a rule
 	Refused     uint64 `json:"refused"`
@@ -38,7 +38,7 @@ type Score struct {
 	LetThroughBefore uint64 `json:"attack_passed_before"`
 	LetThroughAfter  uint64 `json:"attack_passed_after"`
 	AttackNotRefused uint64 `json:"attack_never_refused"` // attackers that should have been refused and never were
-	ClientsOver      uint64 `json:"clients_over"`         // clients that an exact limiter refuses at times
+	ClientsOver      uint64 `json:"clients_over"`         // clients that an exact limiter refuses at least once
 
 	// Time from the request that crosses a threshold, in milliseconds, to the first refusal
 	// and to the last request that passed but should have been refused.

@@ -36,7 +36,7 @@ type claim struct {
 	passes    float64 // the greatest probability that it passes the rule
 }
 
-// canRefuse reports whether q may have been refused because of a key, as far as is known yet.
+// canRefuse reports whether q may have been refused because of a key, given what is known so far.
 func (t *trial) canRefuse(k *key, q *request) bool {
 	s := t.spanOf(k, q)
 	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
@@ -59,8 +59,8 @@ func (t *trial) reaches(k *key, q *request) (may, must bool) {
 	return may || t.m.wider, may && !narrower || t.m.wider
 }
 
-// claim handles the sending of a request for a key of a shedding rule, the nth of the request's. may is whether it is
-// counted already.
+// claim handles the sending of a request for a key of a shedding rule, the nth of the request's keys. may reports whether
+// it is counted already.
 func (t *trial) claim(k *key, n int, q *request, may bool) {
 	keys := t.b.keysOf(q)
 	if t.claims[q] == nil {
@@ -91,7 +91,7 @@ func (t *trial) passes(k *key, keys []*key, q *request) float64 {
 	return p
 }
 
-// settle handles the answer to a request for the keys of shedding rules.
+// settle handles the answer to a request, for its keys of shedding rules.
 func (t *trial) settle(keys []*key, q *request) {
 	claims := t.claims[q]
 	if claims == nil {
@@ -123,7 +123,7 @@ func (t *trial) settle(keys []*key, q *request) {
 }
 
 // nearest returns the key to blame for a refusal that no key justifies. If a rule of the request sheds, it is the
-// key that is nearest to its threshold, else blamed.
+// key that is nearest to its threshold; otherwise, it is blamed.
 func (t *trial) nearest(blamed *key, keys []*key, q *request) *key {
 	if !slices.ContainsFunc(keys, (*key).sheds) {
 		return blamed
@@ -149,7 +149,7 @@ type crowd struct {
 }
 
 // enough adds a client of a key and reports whether at least n distinct clients were seen in the window of r's
-// first limit that contains from and the previous one.
+// first limit that contains from, or in the previous one.
 func (c *crowd) enough(r *rule.Rule, client int32, from, at int64, n int) bool {
 	if n <= 1 {
 		return true
@@ -180,8 +180,8 @@ func (b *state) crowded(r *rule.Rule, client int32, node, nodes int, from, late 
 	return b.crowds[node].enough(r, client, late, from, crowdFactor*r.MinClients)
 }
 
-// A tally compares the requests of a key that pass and are refused while its rule sheds with the numbers that do on
-// average over all possible shares of its clients.
+// A tally compares how many requests of a key pass and are refused while its rule sheds with the averages over all
+// possible shares of its clients.
 type tally struct {
 	passed  balance // requests that pass while the rule certainly sheds
 	refused balance // requests that are refused
@@ -196,7 +196,7 @@ type balance map[int32]*weight
 // A weight is the contribution of a client: its requests, those of them that are counted, and their expected number.
 type weight struct{ all, requests, expected float64 }
 
-// add adds a request of a client. is says whether it is one of those counted, which had the given probability.
+// add adds a request of a client. is reports whether it is one of those counted, which had the given probability.
 func (b balance) add(client int32, is bool, probability float64) {
 	w := b[client]
 	if w == nil {
@@ -224,7 +224,7 @@ func (s *total) add(b balance) {
 }
 
 // tolerance returns by how much the number of requests may exceed the expected one: 5% of those expected to pass, plus
-// the variation due to the clients' shares, except for one key in ten thousand.
+// the variation due to the clients' shares, except for one key in three thousand.
 func (s *total) tolerance(passes float64) float64 {
 	const rare = 8 // exponent of Bernstein's inequality: the probability is at most exp(−8)
 	return 0.05*passes + math.Sqrt(2*rare*s.variance) + rare*s.heaviest/3
@@ -321,7 +321,7 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 	}
 	early := slices.ContainsFunc(v.found, func(w violation) bool { return !w.leak && w.key != nil && w.key.rule.ID == r.ID })
 	add := func(name, what string, t *total, tolerance float64) {
-		v.note(name, uint64(max(1, math.Round(t.requests-t.expected))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f ± %.0f",
+		v.note(name, uint64(max(1, math.Round(t.requests-t.expected))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f, with a tolerance of %.0f",
 			r.ID, what, t.requests, t.expected, tolerance)
 	}
 	if little {

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
-// Rules by client and by networks that shed: 100 requests of a /24 in 10 s, and 1000 or 150 of a /16.
+// Rules by client and by network: 100 requests of a /24 in 10 s, and 1000 or 150 of a /16.
 const (
 	levels = `[{id: client, characteristics: [ip], limits: [{threshold: 20, period: 10s}]},
 		{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], action: shed},
@@ -29,7 +29,7 @@ const (
 	crowded = `[{id: block, characteristics: ['network:24/48'], limits: [{threshold: 100, period: 10s}], min_clients: 10, action: block}]`
 )
 
-// A shedder is a PoP with rules by client and by networks. It estimates by two windows, and learns of a request
+// A shedder is a PoP with rules by client and by networks. It estimates from two windows, and learns of a request
 // after a lag. Its fields select mistakes.
 type shedder struct {
 	lag  int64
@@ -139,7 +139,7 @@ func (s *shedder) run(requests ledger, rules *rule.Set) {
 }
 
 // spread returns an attack from four networks of 250 addresses with forty requests a second each, and ten
-// networks with legitimate clients that send 2.5 requests a second each.
+// networks of legitimate clients with 2.5 requests a second each.
 func spread(seed uint64, skewed bool) ledger {
 	random := rand.New(rand.NewPCG(seed, 9))
 	var l ledger

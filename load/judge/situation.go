@@ -80,7 +80,7 @@ const (
 	longLag  = 100_000
 )
 
-// sharpen looks for mistakes that the bound on the lag hides. If a hypothesis explains all requests
+// sharpen looks for mistakes that the bound on the lag hides. If a hypothesis explains nearly all requests
 // that pass after a much shorter lag, they pass by mistake, not because of lag: during a lag,
 // clients with different rates get different numbers of requests through.
 func (v *investigation) sharpen() {
@@ -234,7 +234,7 @@ func (v *investigation) situation(w *violation, line, refusals []*request) strin
 	return RefusesWrongly
 }
 
-// atRandom treats refusals as random if most are single requests of several clients: a few random
+// atRandom treats refusals as random if most are individual requests of several clients: a few random
 // refusals follow one another, or a mitigation.
 func (v *investigation) atRandom(by map[string][]*request) {
 	random := by[RefusesAtWill]
@@ -260,7 +260,7 @@ func (v *investigation) atRandom(by map[string][]*request) {
 	}
 }
 
-// plainlyDeaf is the number of refusals by other nodes which shows that a node without any refusals is deaf: a mistake
+// plainlyDeaf is how many refusals by other nodes show that a node without any refusals is deaf: a mistake
 // that all nodes make would hardly leave one of them without a refusal.
 const plainlyDeaf = 20
 

@@ -50,7 +50,7 @@ func (y *tally) observe(client int32, passes bool, l level) {
 }
 
 // unexplained returns the changes that no end of an epoch explains. Epochs are placed so that they explain as many
-// changes as possible; then one of them ends with a change.
+// changes as possible; one of them can be assumed to end with a change.
 func (y *tally) unexplained() []change {
 	explained := func(c change, end int64) bool { return floor(c.to-end, epoch) > floor(c.from-end-1, epoch) }
 	most, best := 0, int64(0)

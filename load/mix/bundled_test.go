@@ -20,7 +20,7 @@ func TestClientsOverLimits(t *testing.T) {
 		period    time.Duration
 		want      map[string]int
 	}
-	early := map[[2]string]int{} // by mix and component, clients that exceed a limit within 10 s
+	early := map[[2]string]int{} // by mix and component, count of clients that exceed a limit within 10 s
 	for mixName, limits := range map[string][]limit{
 		"web": {
 			{"", 100, time.Minute, map[string]int{"scraper": 4, "edges": 2}},
@@ -87,7 +87,7 @@ func TestClientsOverLimits(t *testing.T) {
 	}
 }
 
-// The published analysis had 400 million requests from 270,000 sources, and so has the mix.
+// The published analysis had 400 million requests from 270,000 sources, and so does the mix.
 func TestCloudflareMixSize(t *testing.T) {
 	m := load(t, "cloudflare")
 	var clients uint64

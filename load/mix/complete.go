@@ -16,7 +16,7 @@ func (r *reader) complete() {
 		r.completeTimes(d)
 		switch d.kinds {
 		case 0:
-			r.Fail(d.place, "give it one of "+prose.EnumerateAll(kindNames(), "and"), "this component has no kind")
+			r.Fail(d.place, "give it one of "+prose.EnumerateAll(kindNames(), "or"), "this component has no kind")
 		case 1:
 			if d.Kind, d.Attack = d.kind.name, d.kind.attack; d.attack != nil {
 				d.Attack = *d.attack
@@ -158,7 +158,7 @@ func (r *reader) completeSpread(d *draft) {
 	for _, p := range d.networks {
 		switch {
 		case p.Addr().Is4() != d.networks[0].Addr().Is4():
-			r.Fail(d.addresses, "make a component for each", "the addresses of spread are IPv4 and IPv6")
+			r.Fail(d.addresses, "make a component for each", "the addresses of spread are both IPv4 and IPv6")
 			return
 		case p.Bits() > prefix || p.Addr().Is4() && prefix > 32:
 			r.Fail(d.addresses, "choose another prefix", "%v has no networks of length %d", p, prefix)

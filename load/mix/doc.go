@@ -75,8 +75,8 @@
 // # The published analysis
 //
 // The mix cloudflare is a day of 400 million requests from 270,000 sources. With it the
-// weighted estimate, at 50 requests a minute, is as accurate as Cloudflare published for the same
-// amount of traffic. Its file explains what that requires. In short: 0.003% of wrong decisions
+// weighted estimate, at 50 requests a minute, is as accurate as Cloudflare reported for the same
+// amount of traffic. Its file explains what that requires. In short: an error rate of 0.003%
 // requires traffic with hardly any client near the threshold, and a mean difference of 6% results
 // from many clients with a few requests per period, at any threshold.
 package mix

@@ -44,7 +44,7 @@ func (p *params) poissonian(set *setting) generator {
 }
 
 // atRandom generates requests at random times, from clients that the function client draws. It ends
-// at the first one whose number is n or more.
+// at the first client whose number is n or more.
 func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) generator {
 	gap, at := rate.gaps(), ticks(0)
 	return func(a *arrival) bool {
@@ -90,7 +90,7 @@ func inOrder(rate rate, set *setting, n, requests uint64) generator {
 	})
 }
 
-// flashCrowd generates the requests of clients that arrive all at once and leave again. The rate is that
+// flashCrowd generates the requests of clients that suddenly arrive and then leave. The rate is that
 // of the peak.
 func (p *params) flashCrowd(set *setting) generator {
 	even := atRandom(set, p.rate, p.clients, uniform(p.clients))
@@ -106,7 +106,7 @@ func (p *params) flashCrowd(set *setting) generator {
 // half of their requests just before an edge and half just after it.
 func (p *params) boundary(set *setting) generator {
 	step := p.period.Microseconds() * p.every
-	first := set.start + p.width.Microseconds()/2 // the earliest edge whose burst begins after the component
+	first := set.start + p.width.Microseconds()/2 // the earliest edge whose burst begins after the component does
 	edge := ticks((first+step-1)/step*step-set.start) * perMicrosecond
 	width, all := ticksOf(p.width), p.clients*p.requests
 	sent := uint64(0) // requests of this burst
@@ -144,7 +144,7 @@ func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (l
 }
 
 // onOff generates the requests of clients that send evenly for a while and then pause, each with its own
-// phase. The rate is that during sending. All sending clients wait equally long, and so do all pausing ones, so two
+// phase. The rate applies while they send. All sending clients wait equally long, and so do all pausing ones, so two
 // queues replace the heap of inTurn.
 func (p *params) onOff(set *setting) generator {
 	gap, cycle := max(ticksOf(p.rate.per)/ticks(p.rate.n), 1), ticksOf(p.on+p.off)

@@ -13,7 +13,7 @@ import (
 // A kind is the behavior of a component.
 type kind struct {
 	name    string
-	keys    string // in files; a question mark follows a key that is required by another kind only
+	keys    string // in files; a question mark follows a key that only another kind requires
 	attack  bool   // default
 	request look   // defaults
 
@@ -97,7 +97,7 @@ type rate struct {
 func (r *reader) params(n *yaml.Node, k *kind) *params {
 	p := usual
 	all := []strictyaml.Field{
-		integer(r, "clients", "clients: 100, or how many there are", &p.clients, 1, maxClients),
+		integer(r, "clients", "clients: 100, or however many there are", &p.clients, 1, maxClients),
 		r.rate("rate", "rate: 50/1m", &p.rate),
 		{Name: "poisson", Read: func(n *yaml.Node) { p.poisson = r.Boolean(n, "poisson", "write poisson: true") }},
 		r.fraction("exponent", "exponent: 1.1", &p.exponent, 10),
@@ -108,14 +108,14 @@ func (r *reader) params(n *yaml.Node, k *kind) *params {
 		r.span("ramp", "", &p.ramp, 0, maxPer),
 		r.span("hold", "", &p.hold, 0, maxPer),
 		r.span("decay", "", &p.decay, 0, maxPer),
-		integer(r, "requests", "requests: 100, or how many each client sends around an edge", &p.requests, 1, 1e6),
-		r.span("period", "period: 1m, or how long the windows of the limit are", &p.period, time.Second, maxPer),
+		integer(r, "requests", "requests: 100, or however many each client sends around an edge", &p.requests, 1, 1e6),
+		r.span("period", "period: 1m, or however long the windows of the limit are", &p.period, time.Second, maxPer),
 		r.span("width", "", &p.width, time.Millisecond, maxPer),
 		integer(r, "every", "", &p.every, 1, 1000),
 		r.span("on", "on: 30s", &p.on, time.Millisecond, maxPer),
 		r.span("off", "off: 5m", &p.off, 0, maxPer),
 		r.fraction("spread", "", &p.spread, 0.9),
-		integer(r, "networks", "networks: 200, or how many the clients are in", &p.networks, 1, maxClients),
+		integer(r, "networks", "networks: 200, or however many the clients are in", &p.networks, 1, maxClients),
 		integer(r, "prefix", "", &p.prefix, 8, 64),
 		r.fraction("shared", "", &p.shared, 1),
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/load/mix"
 )
 
-// of returns the requests of a mix of one component and some duration.
+// of returns the requests of a mix with one component and the given duration.
 func of(t *testing.T, duration, component string) []mix.Request {
 	t.Helper()
 	return requests(parse(t, "duration: "+duration+"\ncomponents:\n- name: it\n  "+component+"\n"))
@@ -29,7 +29,7 @@ func byClient(list []mix.Request) map[uint64][]int64 {
 
 const start = 1767225600_000000 // 2026-01-01T00:00:00Z
 
-// between reports whether got is from low to high.
+// between fails the test unless got is from low to high.
 func between(t *testing.T, what string, got, low, high float64) {
 	t.Helper()
 	if !(low <= got && got <= high) {
@@ -37,7 +37,7 @@ func between(t *testing.T, what string, got, low, high float64) {
 	}
 }
 
-// most returns the maximum number of requests in any span of a length that begins with a request.
+// most returns the maximum number of requests in any span of the given length.
 func most(times []int64, span time.Duration) (n int) {
 	begin := 0
 	for end, t := range times {
@@ -71,8 +71,8 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// The gaps of a Poisson process are exponential: the expected number is longer than the mean, and their
-// deviation equals the mean.
+// The gaps of a Poisson process are exponential: the expected share is longer than the mean, and their
+// standard deviation equals the mean.
 func TestPoisson(t *testing.T) {
 	list := of(t, "30m", "steady: {clients: 10, rate: 5/s, poisson: true}")
 	between(t, "requests of ten clients in half an hour", float64(len(list)), 90_000-1000, 90_000+1000)
@@ -217,10 +217,10 @@ func TestBoundary(t *testing.T) {
 			}
 		}
 		if n := most(times, 10*time.Second); n != 2*threshold {
-			t.Errorf("client %d has %d requests in ten seconds at most, want %d", client, n, 2*threshold)
+			t.Errorf("client %d has at most %d requests in ten seconds, want %d", client, n, 2*threshold)
 		}
 		if n := most(times, 40*time.Second); n != 2*threshold {
-			t.Errorf("client %d has %d requests in 40 seconds at most, want %d", client, n, 2*threshold)
+			t.Errorf("client %d has at most %d requests in 40 seconds, want %d", client, n, 2*threshold)
 		}
 	}
 }
@@ -235,7 +235,7 @@ components:
 - name: short
   boundary: {clients: 1, requests: 10, period: 7s, width: 1s, every: 1}
   from: 14s
-  to: 16s # there is an edge in here by the one clock alone
+  to: 16s # only one of the two clocks has an edge in here
 - name: others
   zipf: {clients: 5, rate: 5/s, exponent: 1}
 `)

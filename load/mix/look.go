@@ -2,7 +2,7 @@ package mix
 
 import "math/bits"
 
-// A look describes the requests of a component. Each has a random one of the hosts, methods and paths.
+// A look describes the requests of a component. Each has one of the hosts, methods and paths, at random.
 type look struct {
 	hosts, methods, paths []string
 	status                int

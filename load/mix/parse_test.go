@@ -56,7 +56,7 @@ func TestExcerpt(t *testing.T) {
 func TestManyErrors(t *testing.T) {
 	_, err := mix.Parse("m.yaml", []byte("duration: 1m\ncomponents:\n"+strings.Repeat("- {nme: a}\n", 10_000)))
 	errs := err.(strictyaml.Errors)
-	if last := errs[len(errs)-1].Error(); len(errs) != 21 || last != "m.yaml: too many errors; the rest is not shown" {
+	if last := errs[len(errs)-1].Error(); len(errs) != 21 || last != "m.yaml: too many errors; the rest are not shown" {
 		t.Errorf("%d errors, the last one %s", len(errs), last)
 	}
 }

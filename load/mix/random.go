@@ -14,7 +14,7 @@ func (s *stream) next() uint64 {
 	return scramble(uint64(*s))
 }
 
-// scramble is the finisher of splitmix64, a bijection.
+// scramble is the finalizer of splitmix64, a bijection.
 func scramble(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb

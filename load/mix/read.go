@@ -64,7 +64,7 @@ func (r *reader) fileFields() []strictyaml.Field {
 	return []strictyaml.Field{
 		integer(r, "seed", "", &r.mix.Seed, 0, 1<<64-1),
 		{Name: "start", Read: func(n *yaml.Node) { r.mix.start = r.time(n) }},
-		r.span("duration", "duration: 10m, or how long the traffic is", &r.mix.duration, time.Second, maxDuration),
+		r.span("duration", "duration: 10m, or however long the traffic is", &r.mix.duration, time.Second, maxDuration),
 		integer(r, "requests", "", &r.mix.Requests, 1, 1<<63),
 		{Name: "components", Need: `components: and a list of them, each with a name and one of ` + prose.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
 			for _, each := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
@@ -80,7 +80,7 @@ func (r *reader) fileFields() []strictyaml.Field {
 // componentFields are the keys of a component; they read into d.
 func (r *reader) componentFields(d *draft) []strictyaml.Field {
 	fields := []strictyaml.Field{
-		{Name: "name", Need: "name: and a unique one, such as visitors", Read: func(n *yaml.Node) { d.Name = r.name(n) }},
+		{Name: "name", Need: "name: and a unique name, such as visitors", Read: func(n *yaml.Node) { d.Name = r.name(n) }},
 		{Name: "attack", Read: func(n *yaml.Node) { d.attack = new(r.Boolean(n, "attack", "write attack: true")) }},
 		noted(&d.since, r.span("from", "", &d.from, 0, maxDuration)),
 		noted(&d.until, r.span("to", "", &d.to, 0, maxDuration)),
@@ -89,7 +89,7 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 			d.swing.period = 24 * time.Hour
 			r.Mapping(n, "diurnal", "", []strictyaml.Field{
 				r.span("period", "", &d.swing.period, time.Minute, maxDuration),
-				r.fraction("depth", "depth: 0.5, or how far the rate swings above and below its average", &d.swing.depth, 1),
+				r.fraction("depth", "depth: 0.5, or however far the rate swings above and below its average", &d.swing.depth, 1),
 				r.span("peak", "", &d.swing.peak, 0, maxDuration),
 			})
 		}},
@@ -208,7 +208,7 @@ func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
 		case p.Addr().Is6() && p.Bits() > 64:
 			r.Fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", prose.Quote(s))
 		case p.Bits() < 8:
-			r.Fail(each, "write /8 or more", "%s is too large", prose.Quote(s))
+			r.Fail(each, "write /8 or longer", "%s is too large", prose.Quote(s))
 		case slices.ContainsFunc(list, p.Overlaps):
 			r.Fail(each, "leave it out", "%s overlaps an earlier network", prose.Quote(s))
 		default:

@@ -21,14 +21,14 @@ var (
 
 // lookFields are the keys of request; they read into d.
 func (r *reader) lookFields(d *draft) []strictyaml.Field {
-	const path = "a slash and then printable characters without quotes"
+	const path = "a slash followed by printable characters other than quotes"
 	return []strictyaml.Field{
 		r.words("hosts", &d.request.hosts, "www.example.com", "letters, digits, dots, hyphens and colons", isHost),
 		r.words("methods", &d.request.methods, "GET", "capital letters", isMethod),
 		r.words("paths", &d.request.paths, "/login", path, isPath),
 		noted(&d.assetsAt, r.words("assets", &d.assets, "/style.css", path, isPath)),
 		integer(r, "status", "", &d.request.status, 200, 599),
-		r.words("user_agents", &d.agents, "curl/8.5.0", "printable characters without quotes and backslashes", isAgent),
+		r.words("user_agents", &d.agents, "curl/8.5.0", "printable characters other than quotes and backslashes", isAgent),
 	}
 }
 

@@ -23,7 +23,7 @@ type Request struct {
 type Source struct {
 	mix   *Mix
 	lanes []*lane  // by component; nil if it has no requests left
-	order schedule // of the lanes, in microseconds since the epoch; if made, the first has the last request
+	order schedule // of the lanes, in microseconds since the epoch; if made, the head of the first was returned last
 	made  bool
 	left  uint64
 }

@@ -91,7 +91,7 @@ func TestSpread(t *testing.T) {
 	between(t, "6000 requests at 50/s, in seconds", (last - first).Seconds(), 115, 125)
 }
 
-// Overlaid on a log, networks are shared with its clients.
+// A mix overlaid on a log shares networks with the clients of the log.
 func TestOver(t *testing.T) {
 	const text = "duration: 1h\ncomponents:\n- name: visitors\n  steady: {clients: 100, rate: 1/s}\n  addresses: [10.0.0.0/10]\n- name: bots\n  from: 10m\n  spread: {clients: 1000, networks: 40, shared: %v, rate: 100/s}\n"
 	var p mix.Population

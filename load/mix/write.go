@@ -47,7 +47,7 @@ const (
 	maxLine    = 8 << 10 // in bytes; more than a path, a host and an agent together
 )
 
-// Write writes the requests of m to w in a format, in order of time, and returns their number. A trace needs 4
+// Write writes the requests of m to w in the given format, in order of time, and returns their count. A trace needs 4
 // bytes of memory for each client that may return. Write returns an error before a trace reaches
 // 2³² clients.
 func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
@@ -75,7 +75,7 @@ func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
 				return requests, err
 			}
 			if e.full {
-				return requests, errors.New("mix: a trace cannot have more clients")
+				return requests, errors.New("mix: too many clients for a trace")
 			}
 			b = b[:0]
 		}

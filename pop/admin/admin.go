@@ -12,7 +12,7 @@ import (
 
 // Handler serves /metrics from g, /livez, which answers while the process runs, and /readyz,
 // which answers 503 while ready returns an error, because the node should get no connections,
-// and else 200 with the details, one per line. Shards that are down do not make a node unready:
+// and otherwise 200 with the details, one per line. Shards that are down do not make a node unready:
 // it serves without them.
 func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) http.Handler {
 	mux := http.NewServeMux()

@@ -34,7 +34,7 @@ type Options struct {
 	// IP addresses and localhost. Other hosts indicate DNS rebinding by a web page.
 	Host string
 
-	// Open says that the listener is on the loopback interface, where reads need no token.
+	// Open is set if the listener is on the loopback interface, where reads need no token.
 	Open bool
 
 	// Page serves / and /page/ without a token, because browsers have none when they open it. It must
@@ -218,7 +218,7 @@ func (a *API) isHost(host string) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
 }
 
-// fromSite reports whether a request comes from a page of this listener, or not from a web page. Browsers
+// fromSite reports whether a request comes from a page of this listener, or from no web page at all. Browsers
 // send the origin of the page.
 func fromSite(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
@@ -363,7 +363,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 	_ = e.Encode(value) // an error means that the client is gone
 }
 
-// profile serves a profile of the process. It does not use the default ServeMux, which may have handlers of others.
+// profile serves a profile of the process. It does not use the default ServeMux, which may have handlers of other packages.
 func profile(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace}
 	if one := serve[strings.TrimPrefix(r.URL.Path, "/debug/pprof/")]; one != nil {

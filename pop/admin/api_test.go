@@ -153,10 +153,10 @@ func TestAPI(t *testing.T) {
 		{"list", "GET /api/v1/mitigations?rule=a&client=192.0.2.0/24&limit=9", nil, 200, `"rule":"a","client":"192.0.2.0/24"}],"total":9}`, ""},
 		{"list of one address", "GET /api/v1/mitigations?client=::ffff:192.0.2.1", nil, 200, `"client":"192.0.2.1/32"`, ""},
 		{"one that is not", "GET /api/v1/mitigations/cd", nil, 404, `{"error":"cd is not mitigated"}`, ""},
-		{"no number", "GET /api/v1/mitigations?limit=x", nil, 400, `{"error":"limit: \"x\" is not a whole number from 1 to 1000"}`, ""},
+		{"not a number", "GET /api/v1/mitigations?limit=x", nil, 400, `{"error":"limit: \"x\" is not a whole number from 1 to 1000"}`, ""},
 		{"too many", "GET /api/v1/mitigations?limit=1001", nil, 400, `from 1 to 1000`, ""},
 		{"no such order", "GET /api/v1/mitigations?sort=x", nil, 400, `sort: \"x\" is not one of end, start, key`, ""},
-		{"no network", "GET /api/v1/mitigations?client=x", nil, 400, `is not an address or a network`, ""},
+		{"not a network", "GET /api/v1/mitigations?client=x", nil, 400, `is not an address or a network`, ""},
 		{"twice", "GET /api/v1/mitigations?rule=a&rule=b", nil, 400, `rule is given 2 times`, ""},
 		{"unknown parameter", "GET /api/v1/mitigations?rul=a", nil, 400, `unknown parameter \"rul\": valid parameters are rule, client, key, node, state, sort, limit, cursor`, ""},
 		{"no parameters", "GET /api/v1/shards?a=b", nil, 400, `this operation takes no parameters`, ""},
@@ -167,7 +167,7 @@ func TestAPI(t *testing.T) {
 		{"lift", "POST /api/v1/mitigations/lift?rule=a&header:x=b&reason=r", []string{bearer}, 200, `{"key":"ab"}`, "lift map[header:x:b rule:a]"},
 		{"lift all", "POST /api/v1/mitigations/lift-all?dry_run=true", []string{bearer}, 200, `{"mitigations":7,"dry_run":true,"unknown":1}`, `lift all "" invalid Prefix true`},
 		{"lift some", "POST /api/v1/mitigations/lift-all?rule=a&client=192.0.2.0/24", []string{bearer}, 200, `{"mitigations":7`, `lift all "a" 192.0.2.0/24 false`},
-		{"a dry run that is not", "POST /api/v1/mitigations/lift-all?dry_run=yes", []string{bearer}, 400, `is not true or false`, ""},
+		{"invalid dry_run", "POST /api/v1/mitigations/lift-all?dry_run=yes", []string{bearer}, 400, `is not true or false`, ""},
 		{"lift without a token", "POST /api/v1/mitigations/lift?key=ab", nil, 401, `{"error":"missing or invalid token: `, ""},
 		{"lift with a wrong one", "POST /api/v1/mitigations/lift?key=ab", []string{bearer + "x"}, 401, `missing or invalid token`, ""},
 		{"lift with two", "POST /api/v1/mitigations/lift?key=ab", []string{bearer, bearer}, 401, `missing or invalid token`, ""},
@@ -176,7 +176,7 @@ func TestAPI(t *testing.T) {
 		{"lift by a link", "GET /api/v1/mitigations/lift-all", []string{bearer}, 405, `use POST`, ""},
 		{"add", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m&reason=r", []string{bearer}, 200, `{"key":"ab"`, "add map[ip:::1 rule:a] 15m0s"},
 		{"add without a reason", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m", []string{bearer}, 400, `reason is missing`, ""},
-		{"add for no time", "POST /api/v1/mitigations?rule=a&ip=::1&reason=r", []string{bearer}, 400, `duration is missing`, ""},
+		{"add without a duration", "POST /api/v1/mitigations?rule=a&ip=::1&reason=r", []string{bearer}, 400, `duration is missing`, ""},
 		{"drain", "POST /api/v1/shards/drain?shard=a:1", []string{bearer}, 200, `{"shards":[]}`, "drain a:1 true"},
 		{"undrain", "POST /api/v1/shards/undrain?shard=a:1", []string{bearer}, 200, `{"shards":[]}`, "drain a:1 false"},
 		{"reload", "POST /-/reload", []string{bearer}, 400, `{"error":"rules.yaml:1:1: nonsense"}`, "reload"},
@@ -187,7 +187,7 @@ func TestAPI(t *testing.T) {
 		{"by name", "GET /api/v1/shards", []string{"Host: localhost:9190"}, 200, `{`, ""},
 		{"by IPv6", "GET /api/v1/shards", []string{"Host: [::1]:9190"}, 200, `{`, ""},
 		{"by the listener's name", "GET /api/v1/shards", []string{"Host: edge-1.EXAMPLE"}, 200, `{`, ""},
-		{"by a name that leads here", "GET /api/v1/shards", []string{"Host: evil.example:9190"}, 403, `{"error":"invalid Host: use an IP address`, ""},
+		{"by a name that resolves to here", "GET /api/v1/shards", []string{"Host: evil.example:9190"}, 403, `{"error":"invalid Host: use an IP address`, ""},
 		{"by such a name with a token", "POST /-/reload", []string{"Host: evil.example", bearer}, 403, `{"error":"invalid Host: use an IP address`, ""},
 		{"by no name", "GET /api/v1/shards", []string{"Host: "}, 403, `{"error":"invalid Host`, ""},
 		{"by another site", "GET /api/v1/shards", []string{"Sec-Fetch-Site: cross-site"}, 403, `{"error":"cross-site requests`, ""},
@@ -214,7 +214,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// A stream of events ends when the token that it was asked for with is replaced.
+// A stream of events ends when the token of its request is replaced.
 func TestStreamOfAReplacedToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	tokens, other := new(admin.Tokens), strings.Repeat("another", 5)
@@ -238,8 +238,8 @@ func TestStreamOfAReplacedToken(t *testing.T) {
 	}
 }
 
-// Where the listener is not on the loopback interface, nothing is told without a token but the page,
-// which has nothing to tell.
+// If the listener is not on the loopback interface, only the page is served without a token: it reveals
+// nothing.
 func TestClosed(t *testing.T) {
 	f := newFixture(t, func(o *admin.Options) {
 		o.Open, o.PProf = false, true
@@ -352,7 +352,7 @@ func TestBusy(t *testing.T) {
 	close(end)
 	for range many {
 		if code := <-answers; code != 200 {
-			t.Errorf("a request that was there before: %d", code)
+			t.Errorf("an earlier request: %d", code)
 		}
 	}
 	if w := f.ask(t, "GET /api/v1/shards"); w.Code != 200 {

@@ -13,7 +13,7 @@ import (
 )
 
 // Whatever is asked, the answer is JSON with a status that says what is wrong. Without a token nothing is
-// changed, and where the listener is not on the loopback interface nothing is told.
+// changed, and if the listener is not on the loopback interface, nothing is revealed.
 func FuzzAPI(f *testing.F) {
 	for _, path := range []string{
 		"/api/v1/status", "/api/v1/rules", "/api/v1/mitigations?sort=start&cursor=1-ab", "/api/v1/mitigations/ab", "/api/v1/mitigations/lift?key=ab",
@@ -58,7 +58,7 @@ func FuzzAPI(f *testing.F) {
 		case len(api.done) > 0 || strings.Contains(api.log.String(), "admin change"):
 			t.Errorf("%s %s: without a token it did %q", method, path, api.done)
 		case closed && w.Code != 401 && w.Code != 403:
-			t.Errorf("%s %s: without a token it tells %d %s", method, path, w.Code, w.Body)
+			t.Errorf("%s %s: without a token it reveals %d %s", method, path, w.Code, w.Body)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 	for i := range routes {
 		if path := strings.ReplaceAll(routes[i].path, "{key}", "KEY"); !strings.Contains(string(page), "`"+path+"`") {
-			t.Errorf("docs/api.md does not tell of %s", path)
+			t.Errorf("docs/api.md does not mention %s", path)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func describe(t *testing.T) object {
 		"info": object{
 			"title":       "edge: the API of a node for its operators",
 			"version":     "v1",
-			"description": "What changes something needs a token, Authorization: Bearer TOKEN. If the listener is not on the loopback interface, so does everything else. Parameters of POST may also be a form in the body. Fields and parameters may be added.",
+			"description": "Operations that change something need a token, Authorization: Bearer TOKEN. If the listener is not on the loopback interface, so do all others. Parameters of POST may also be a form in the body. Fields and parameters may be added.",
 		},
 		"servers":    []object{{"url": "http://127.0.0.1:9190"}},
 		"security":   []object{{}, {"token": []string{}}},
@@ -95,13 +95,13 @@ func responses(t *testing.T, r *route, schemas object) object {
 	}
 	all := object{
 		"200": object{"description": "done", "content": content(schemaOf(t, r.result, schemas))},
-		"400": failed("a parameter is wrong, or what is asked for cannot be done"),
+		"400": failed("a parameter is invalid, or the operation is not possible"),
 		"401": failed("missing or invalid token"),
 		"403": failed("the request names another host, or comes from another site's page"),
 		"503": failed("too many concurrent requests"),
 	}
 	if r.params.NumField() > 0 && !r.unfailing() {
-		all["404"] = failed("there is nothing of that name")
+		all["404"] = failed("there is nothing by that name")
 	}
 	return all
 }

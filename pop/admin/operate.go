@@ -69,7 +69,7 @@ type Rule struct {
 	Limits          []Limit  `json:"limits"`
 
 	Mitigations int               `json:"mitigations" doc:"how many are acted on now"`
-	Requests    map[string]uint64 `json:"requests" doc:"requests that the rule decided at this node since its start, by verdict; after the first 1000 rules those of all others together"`
+	Requests    map[string]uint64 `json:"requests" doc:"requests that the rule decided on this node since it started, by verdict; for rules after the first 1000, the sum over all of them"`
 }
 
 // A Limit is a threshold and its period.
@@ -181,11 +181,11 @@ type Decision struct {
 	Client     string     `json:"client,omitempty" doc:"address; only with log-clients"`
 	Verdict    string     `json:"verdict,omitempty" doc:"on the request"`
 	By         string     `json:"by,omitempty" doc:"rule that decided, if one did"`
-	Mitigated  bool       `json:"mitigated" doc:"the key is"`
+	Mitigated  bool       `json:"mitigated" doc:"whether the key is mitigated"`
 	ByHand     bool       `json:"by_hand" doc:"an operator started the mitigation"`
 	Other      bool       `json:"other" doc:"the request was refused for another key"`
 	Counted    bool       `json:"counted" doc:"it counted immediately"`
-	Cost       uint64     `json:"cost" doc:"what the request counts if it passes; what it counted, by its response"`
+	Cost       uint64     `json:"cost" doc:"what the request counts if it passes; for event count, what it counted"`
 	Generation int        `json:"generation" doc:"how often the key's mitigation was lifted before"`
 	Decided    *time.Time `json:"decided,omitempty" doc:"when the request that has now counted was decided, if that is known"`
 }
@@ -198,9 +198,9 @@ type Shards struct {
 // A Shard is a counter shard as a node sees it.
 type Shard struct {
 	Addr    string  `json:"addr"`
-	Down    bool    `json:"down" doc:"this node finds it down"`
+	Down    bool    `json:"down" doc:"this node considers it down"`
 	InRing  bool    `json:"in_ring" doc:"it owns keys"`
-	Drained bool    `json:"drained" doc:"an operator takes it out"`
+	Drained bool    `json:"drained" doc:"an operator took it out of the ring"`
 	Breaker string  `json:"breaker" enum:"closed,open,half_open" doc:"closed: it is used; open: it is not; half_open: it is probed"`
 	Waiting int     `json:"waiting_keys" doc:"keys that wait to be counted there"`
 	Lag     float64 `json:"lag_s" doc:"age of the oldest request that waits to be counted there, in seconds"`

@@ -78,7 +78,7 @@ type byShard struct {
 var routes = []route{
 	get("/api/v1/openapi.json", "This description", func(Operations) json.RawMessage { return description }),
 	get("/api/v1/status", "Whether the node and its PoP are healthy", Operations.Status),
-	get("/api/v1/rules", "The rules in force, with their figures", Operations.Rules),
+	get("/api/v1/rules", "The rules in force, with their statistics", Operations.Rules),
 	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", Operations.Mitigations),
 	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o Operations, p byKey) (Mitigation, error) {
 		return o.Mitigation(p.Key)

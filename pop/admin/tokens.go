@@ -54,7 +54,7 @@ func (t *Tokens) Read(file string) error {
 		case len(fields) != 2:
 			problem = "a line must be NAME TOKEN"
 		case len(fields[1]) < minToken:
-			problem = fmt.Sprintf("a token must have at least %d characters, as made by: head -c 24 /dev/urandom | base64", minToken)
+			problem = fmt.Sprintf("a token must have at least %d characters; make one with: head -c 24 /dev/urandom | base64", minToken)
 		case fields[0] == LocalName:
 			problem = "the name " + LocalName + " is reserved for tokens that nodes generate; choose another one"
 		default:
@@ -213,7 +213,7 @@ func listenersOf(addr string) []string {
 		}
 		all = append(all, net.JoinHostPort(ip.String(), port))
 		here = here || ip.IsLoopback() || ip.IsUnspecified()
-		addrs, _ := net.InterfaceAddrs() // without them the address is not of this machine
+		addrs, _ := net.InterfaceAddrs() // after an error, the address is treated as remote
 		for _, a := range addrs {
 			n, ok := a.(*net.IPNet)
 			here = here || ok && n.IP.Equal(ip)

@@ -25,7 +25,7 @@ func TestTokensFile(t *testing.T) {
 		{"short", "anna " + long[1:], 0o600, ":1: a token must have at least 16 characters"},
 		{"same name", "anna " + long + "\nanna " + long + "y", 0o600, ":2: the name or token is already used by anna"},
 		{"same token", "anna " + long + "\nben " + long, 0o600, ":2: the name or token is already used by anna"},
-		{"name of another kind", "local " + long, 0o600, ":1: the name local is reserved for tokens that nodes generate"},
+		{"reserved name", "local " + long, 0o600, ":1: the name local is reserved for tokens that nodes generate"},
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
 		if err := os.WriteFile(file, []byte(tt.text), tt.mode); err != nil {
@@ -37,7 +37,7 @@ func TestTokensFile(t *testing.T) {
 		}
 	}
 	if err := new(admin.Tokens).Read(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that is not there is no error")
+		t.Error("no error for a missing file")
 	}
 }
 
@@ -79,13 +79,13 @@ func TestLocalToken(t *testing.T) {
 		t.Errorf("with the token: %d %s, log %s", w.Code, w.Body, &f.log)
 	}
 	if admin.RemoveLocal("[::]:99002"); admin.LocalToken("127.0.0.1:99002") != "" {
-		t.Error("a token is there after it was removed")
+		t.Error("a token still exists after it was removed")
 	}
 	// Another file of that name, such as a link to a secret, is never sent.
 	if err := os.WriteFile(files[0], []byte("a secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := admin.LocalToken("127.0.0.1:99001"); got != "" {
-		t.Errorf("LocalToken = %q, which is no token", got)
+		t.Errorf("LocalToken = %q, which is not a token", got)
 	}
 }

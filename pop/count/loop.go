@@ -48,7 +48,7 @@ type Loop struct {
 	lost      losses
 	spare     []*batch
 	exchange  func(*batch) // starts to send a batch to its shard
-	probes    bool         // shards that are down are probed in time
+	probes    bool         // turn schedules probes of shards that are down
 	ending    bool
 }
 
@@ -74,7 +74,7 @@ func (c *Loop) SubWindows() (limits, alone int) {
 }
 
 // New returns a Loop, which counts nothing until Run is called. The loop calls started for each
-// mitigation that starts, with the rule that was exceeded, and counted with how much a rule counts.
+// mitigation that starts, with the rule that was exceeded, and counted with each rule and how much it counts.
 func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
 	o = o.withDefaults()
 	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()), refreshed: o.Now()}

@@ -159,7 +159,7 @@ func (c *Loop) learnedLift(r mitigation.Record) {
 	c.wakeUp()
 }
 
-// Learn merges a record of another node, and reports whether it was new. source is "peer" or
+// Learn merges a record from another node, and reports whether it was new. source is "peer" or
 // "shard".
 func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 	if !c.o.LogClients {
@@ -192,7 +192,7 @@ func Acts(r *rule.Rule, record *mitigation.Record) bool {
 			continue
 		}
 		if l.Threshold <= record.Why.Limit.Threshold {
-			return true // as it was made
+			return true // no higher than when the record was made
 		}
 		limit.Threshold = l.Threshold
 		if limit.Over(record.Why.Prev, record.Why.Cur, record.Why.Elapsed) {

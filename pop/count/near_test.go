@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
-// A key near its threshold stays marked as near, whatever keys that share its element and are far from their
-// thresholds do. A burst is refused because of the requests that wait to be counted.
+// A key near its threshold stays marked as near while keys that share its element and are far from their
+// thresholds are counted. A burst is refused because of the requests that wait to be counted.
 func TestOtherKeysDoNotHideNearKey(t *testing.T) {
 	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 16, period: 1m}]}]"))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestOtherKeysDoNotHideNearKey(t *testing.T) {
 	}
 	key, other := counter.Key{}, counter.Key{1}
 	if c.near.of(key) != c.near.of(other) {
-		t.Fatal("the keys do not share a place")
+		t.Fatal("the keys do not share an element")
 	}
 	offer(key, 15)
 	c.Flush()

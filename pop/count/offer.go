@@ -50,8 +50,8 @@ type offered struct {
 
 // A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
 // Unix epoch. Several keys share an element, so it may be wrong. After a false positive, Offer checks the known counts
-// in vain, and the flush is early. After a false negative, the flush is late, and the loop instead of Offer starts the
-// mitigation. This is rare: only a key that was near itself clears its element, and every near key sets it again
+// in vain, and the flush is early. After a false negative, the flush is late, and the loop, not Offer, starts the
+// mitigation. This is rare: only a key that was itself near clears its element, and every near key sets it again
 // whenever it is evaluated. Only the loop changes a nearSet; any goroutine may read it.
 type nearSet [1 << 16]atomic.Uint32
 
@@ -75,7 +75,7 @@ type Source struct {
 
 // Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
-// itself, so for a key near its threshold, at most one request more passes than the node knows to be allowed.
+// itself, so for a key near its threshold, at most one more request passes than the node knows to be allowed.
 // generation is how often the key's mitigation had been lifted when the request was decided.
 // Requests from before a lift are not counted.
 func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {

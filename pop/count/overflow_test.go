@@ -25,7 +25,7 @@ var packedLayouts = func() (all []counter.Layout) {
 	return all
 }()
 
-// fieldsOf returns the counts of a number.
+// fieldsOf returns the counts in a value.
 func fieldsOf(l counter.Layout, number uint64) []uint64 {
 	fields := make([]uint64, l.Fields)
 	for k := range fields {
@@ -34,7 +34,7 @@ func fieldsOf(l counter.Layout, number uint64) []uint64 {
 	return fields
 }
 
-// one returns the number whose kth field is n.
+// one returns the value whose kth field is n.
 func one(l counter.Layout, k int, n uint64) uint64 { return n << (int(l.Bits) * k) }
 
 // A crowd is a group of nodes that share one counter, each counting as fast as it can, with a shard
@@ -46,15 +46,15 @@ type crowd struct {
 	nodes  []*crowdNode
 	away   []*increment // sent but not executed
 
-	number uint64   // at the shard, which knows no fields
+	number uint64   // at the shard, which knows nothing of fields
 	fields []uint64 // the expected fields
 
-	offered, executed, dropped, gone uint64 // requests: all, counted ever, of full fields, lost for sure
+	offered, executed, dropped, gone uint64 // requests: all, ever counted, dropped by full fields, certainly lost
 }
 
 type crowdNode struct {
 	tally     tally
-	waits     *increment // for the reply; nil if none is on its way
+	waits     *increment // for the reply; nil if no increment is in flight
 	restarted bool
 	budget    uint64
 }
@@ -102,7 +102,7 @@ func (c *crowd) execute(i int) {
 	}
 	it.executed, it.reply = true, c.number
 	if got := fieldsOf(c.layout, c.number); !slices.Equal(got, c.fields) {
-		c.t.Fatalf("%v: a field has overflowed: the number holds %v, counted were %v", c.layout, got, c.fields)
+		c.t.Fatalf("%v: a field has overflowed: the value holds %v, but %v were counted", c.layout, got, c.fields)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestNoScheduleOverflowsField(t *testing.T) {
 			}
 		}
 		for len(c.away) > 0 {
-			c.execute(0) // the increment that has stalled for the whole time
+			c.execute(0) // increments that have stalled until now
 		}
 		if c.fields[0] >= l.Stop() {
 			stopped++
@@ -247,7 +247,7 @@ func TestBudgetFillsFieldExactly(t *testing.T) {
 	}
 }
 
-// Nodes that count as fast as they can fill each field of a real memcached to its stop, but do not
+// Nodes that count as fast as possible fill each field of a real memcached to its stop, but do not
 // overflow it.
 func TestGreedyNodesAtMemcached(t *testing.T) {
 	m := harness.StartMemcached(t)

@@ -11,7 +11,7 @@ import (
 // A mitigation's record is stored alongside the counters of its key, by the same batches: with ADD,
 // or with CAS if the shard has another record.
 
-// liftPause is how often storing lifts is retried after a key with one was evicted.
+// liftPause is the pause before lifts are stored again after a key with one was evicted.
 const liftPause = time.Second
 
 // keepRecords has lifts stored again when c.lifting is due: after a change of the shards, since a

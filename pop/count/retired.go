@@ -50,7 +50,7 @@ func (t *track) concerns(f *former, now time.Time) (it bool) {
 	return it || f.at != t.owner && t.plan != nil && f.settled.Add(t.plan.rule.MitigationTimeout).After(now)
 }
 
-// asked records that a former shard was asked at when, and whether it answered.
+// asked records when a former shard was asked, and whether it answered.
 func (t *track) asked(at *lane, when, now time.Time, answered bool) {
 	if t.formers() == nil {
 		return

@@ -132,7 +132,7 @@ func TestMoreNodesThanSubWindowHolds(t *testing.T) {
 			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
 		}
 		if !tr.exceeded(at(3, 0)) {
-			t.Errorf("%d nodes: sending reduced 51 requests", nodes)
+			t.Errorf("%d nodes: after sending, 51 requests are not over a limit of 50", nodes)
 		}
 	}
 }

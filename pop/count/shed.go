@@ -127,7 +127,7 @@ const (
 )
 
 // holds reports whether the counts of t are held back, and if so schedules when they are sent. Only counts of a
-// network or label are held: while it is mitigated, or while as many counts held back by every node would use at
+// network or label are held: while it is mitigated, or while the same count held back by every node would use at
 // most half of the remaining requests of each limit.
 func (c *Loop) holds(t *track, now time.Time) bool {
 	if c.ending || t.plan == nil || !t.plan.rule.Parent() {

@@ -13,7 +13,7 @@ import (
 
 // Standings returns the counts of key for each limit of r at now, as far as this node knows and as the
 // shard that owns the key answers. It waits for that answer. With an error, it returns the standings that
-// the node knows by itself.
+// the node knows on its own.
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
 	known := c.shown(nil, key, generation, now)

@@ -393,7 +393,7 @@ func (t *track) stale(now time.Time, maxAge int64) int64 {
 }
 
 // hasReadPrev records that the previous counter of the window of limit was read from the owner, at now. Other nodes
-// may add to it until catchUp after its window, and until all have made a change. Then it is read
+// may add to it for catchUp after its window, and until all have made a pending change. Then it is read
 // again.
 func (t *track) hasReadPrev(w *window, limit *planned, now time.Time, catchUp time.Duration) {
 	var again time.Time

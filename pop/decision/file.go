@@ -32,7 +32,7 @@ const (
 // A file is the file that lines are written to. It is not safe for concurrent use.
 type file struct {
 	o       *Options
-	missing atomic.Int64 // lines that the log does not have, and has not told of yet
+	missing atomic.Int64 // lines missing from the log that it has not reported yet
 
 	out     *os.File // nil while it cannot be opened
 	size    int64
@@ -42,7 +42,7 @@ type file struct {
 	refs    map[*rule.Rule]int
 	lastRef int
 	ahead   time.Duration // as last logged
-	looked  time.Time     // when it was last looked for the file, or for the clock
+	looked  time.Time     // when the file and the clock were last checked
 	failing bool
 }
 

@@ -20,14 +20,14 @@ const (
 	EventClock    = "clock"    // how far the node's clock is ahead
 	EventRule     = "rule"     // a rule that later lines refer to
 	EventDecision = "decision" // what was decided about a request under a key
-	EventCount    = "count"    // what a request counted by its answer
+	EventCount    = "count"    // how much a request counted, by its answer
 	EventMissing  = "missing"  // how many lines are not in the log
 )
 
 // Reasons of EventNode.
 const (
 	ReasonStart    = "start"    // the node starts
-	ReasonRotation = "rotation" // the log goes on from another file
+	ReasonRotation = "rotation" // the log continues from another file
 )
 
 // A Line is a line of the log: a JSON object with the fields of its Event. Times are in microseconds
@@ -48,7 +48,7 @@ type Line struct {
 	AheadMicros int64 `json:"ahead_us,omitempty"`
 
 	// EventRule, EventDecision and EventCount. Ref is the number of the rule in this file, from the
-	// last EventNode on: other limits have another one.
+	// last EventNode on: a rule with other limits has another number.
 	Ref  int    `json:"ref,omitempty"`
 	Rule string `json:"rule,omitempty"`
 
@@ -63,7 +63,7 @@ type Line struct {
 	// EventDecision
 	Verdict   string `json:"verdict,omitempty"`   // on the request
 	By        string `json:"by,omitempty"`        // the rule that decided, if one did
-	Mitigated bool   `json:"mitigated,omitempty"` // the key
+	Mitigated bool   `json:"mitigated,omitempty"` // the key was mitigated
 	ByHand    bool   `json:"by_hand,omitempty"`   // the mitigation was made by an operator
 	Other     bool   `json:"other,omitempty"`     // the request was refused for another key
 	Counted   bool   `json:"counted,omitempty"`   // when it was decided

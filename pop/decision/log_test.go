@@ -138,7 +138,7 @@ func TestFileOfAnotherNode(t *testing.T) {
 	}
 }
 
-// The sample has the configured share of the keys, and a greater share contains all keys of a smaller one.
+// The sample has the configured share of the keys, and a larger share contains all keys of a smaller one.
 func TestSample(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var logs []*decision.Log
@@ -158,13 +158,13 @@ func TestSample(t *testing.T) {
 			if l.Samples(k) {
 				sampled[i]++
 			} else if i > 0 && logs[i-1].Samples(k) {
-				t.Fatal("a key is in the smaller sample and not in the greater one")
+				t.Fatal("a key is in the smaller sample but not in the larger one")
 			}
 		}
 	}
 	for i, share := range shares {
 		if got := sampled[i] / keys; got < 0.9*share || got > 1.1*share {
-			t.Errorf("of a share of %v, %v are sampled", share, got)
+			t.Errorf("with a share of %v, %v of the keys are sampled", share, got)
 		}
 	}
 	if (*decision.Log)(nil).Samples(key(0)) {
@@ -237,7 +237,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// gauge returns the value of a metric.
+// gauge returns a gauge with the sum of a counter's series.
 func gauge(tb testing.TB, reg *prometheus.Registry, name string, labels ...string) prometheus.Collector {
 	tb.Helper()
 	all, err := reg.Gather()

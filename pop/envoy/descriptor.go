@@ -12,7 +12,7 @@ import (
 )
 
 // The keys of entries that name a rule, and of those that have the values of characteristics
-// without a name. Envoy's own keys and usual ones are among them.
+// without a name. They include Envoy's own keys and other common ones.
 var (
 	ruleKeys = []string{"rule", "generic_key"}
 	keysOf   = map[rule.Kind][]string{
@@ -25,7 +25,7 @@ var (
 
 type entries = []*ratelimit.RateLimitDescriptor_Entry
 
-// value returns the value of the first entry with the first of keys that there is.
+// value returns the value of the first of keys that has an entry, and reports whether one has.
 func value(all entries, keys ...string) (value string, ok bool) {
 	for _, key := range keys {
 		for _, e := range all {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// The causes for which a descriptor cannot be decided.
+// Causes of undecided descriptors.
 const (
 	causeRule           = "rule"           // it names no rule of the set
 	causeCharacteristic = "characteristic" // it lacks the value of one, or has an invalid one

@@ -65,7 +65,7 @@ func shouldLimit(t *testing.T, conn *grpc.ClientConn, ip string, times uint64) r
 	return r.OverallCode
 }
 
-// Two nodes of a PoP refuse a client that exceeds the limit at both together. When memcached is dead they
+// Two nodes of a PoP refuse a client that exceeds the limit at both nodes together. When memcached is dead they
 // continue, each with its own counts.
 func TestPoP(t *testing.T) {
 	memcached := harness.StartMemcached(t)
@@ -83,7 +83,7 @@ func TestPoP(t *testing.T) {
 			}
 		}
 		shouldLimit(t, a, client, 1) // the 21st
-		const most = 2000            // queries until a count was lost because memcached was late
+		const most = 2000            // queries after which a count must have been lost because memcached was late
 		for i := 0; !refused(a, client) && !refused(b, client); i++ {
 			if i == most {
 				return false

@@ -28,8 +28,8 @@ type Service struct {
 	logs    map[string]*lograte.Limiter // of descriptors that are not limited, by cause
 }
 
-// New returns a Service that decides and counts by node, which the caller starts and stops. Descriptors that cannot
-// be decided are logged. The metrics of the Service are among those of the node, which takes one Service.
+// New returns a Service that decides and counts with node, which the caller starts and stops. Descriptors that cannot
+// be decided are logged. The metrics of the Service are among those of the node, so a node can have only one Service.
 func New(node *pop.Node, logger *slog.Logger) *Service {
 	s := &Service{node: node, logger: logger, metrics: newMetrics(node.Registerer()), logs: map[string]*lograte.Limiter{}}
 	for _, cause := range causes {

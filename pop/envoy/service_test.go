@@ -326,7 +326,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// A descriptor has the count of HTTP requests with its values.
+// A descriptor shares the count of HTTP requests with the same values.
 func TestCharacteristics(t *testing.T) {
 	for _, c := range []struct{ characteristics, entries string }{
 		{"ip", "rule=r remote_address=192.0.2.1"},
@@ -366,7 +366,7 @@ func TestCharacteristics(t *testing.T) {
 	}
 }
 
-// The access lists decide first, also for rules that do not count by address.
+// The access lists decide first, even for rules that do not count by address.
 func TestAccessLists(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := serve(t, "allow: [192.0.2.1]\ndeny: [192.0.2.2]\n"+twoRules+`

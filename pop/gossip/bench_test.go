@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkSpread measures how long a message takes from a node to each of seven others, on
-// one machine: a thousand messages a second, as they come and with a third of all packets
+// one machine: a thousand messages a second, without loss and with a third of all packets
 // lost.
 func BenchmarkSpread(b *testing.B) {
 	for _, loss := range []float64{0, 0.3} {

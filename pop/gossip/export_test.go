@@ -8,7 +8,7 @@ func (o Options) WithTransport(wrap func(memberlist.Transport) memberlist.Transp
 	return o
 }
 
-// Tuned returns o with other times.
+// Tuned returns o with another configuration of memberlist.
 func (o Options) Tuned(tune func(*memberlist.Config)) Options {
 	o.tune = tune
 	return o

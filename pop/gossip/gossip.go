@@ -55,7 +55,7 @@ type Options struct {
 	// node's clock is not known. It must not block or retain the message.
 	Receive func(from string, message []byte, age time.Duration)
 
-	// Status returns what is sent to all other nodes again and again, at most MaxStatus bytes;
+	// Status returns what is sent to all other nodes periodically, at most MaxStatus bytes;
 	// ReceiveStatus is called with that of another node. Neither may block. May be nil.
 	Status        func() []byte
 	ReceiveStatus func(from string, status []byte)
@@ -194,7 +194,7 @@ func (g *Gossip) Start(meta []byte) error {
 	g.meta = meta
 	// Events come while it is being created.
 	if g.list, err = memberlist.Create(c); err != nil {
-		return fmt.Errorf("gossip: listening at %s: %w", g.o.Listen, err)
+		return fmt.Errorf("gossip: listening on %s: %w", g.o.Listen, err)
 	}
 	g.addr = g.list.LocalNode().Address()
 	var ctx context.Context
@@ -204,10 +204,10 @@ func (g *Gossip) Start(meta []byte) error {
 	return nil
 }
 
-// leaveTimeout is how long Stop tells the others that this node leaves.
+// leaveTimeout is how long Stop tries to tell the others that this node is leaving.
 const leaveTimeout = 500 * time.Millisecond
 
-// Stop sends what waits, tells the others that this node leaves, and closes the sockets.
+// Stop sends what waits, tells the others that this node is leaving, and closes the sockets.
 // Only a Gossip that was started can be stopped, and only once.
 func (g *Gossip) Stop() error {
 	g.end()
@@ -223,8 +223,8 @@ func (g *Gossip) Stop() error {
 func (g *Gossip) Addr() string { return g.addr }
 
 // SetKeys replaces the keys, as Options.Keys gives them. A key is replaced without
-// interruption in three steps, each on every node: it is added as the last one, made the
-// first one, and then the old one is removed.
+// interruption in three steps, each on every node: the new one is added as the last, made the
+// first, and then the old one is removed.
 func (g *Gossip) SetKeys(keys [][]byte) error {
 	switch {
 	case (len(keys) == 0) != (g.keyring == nil):
@@ -256,7 +256,7 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 // A Peer is a node that is alive.
 type Peer struct {
 	Name string
-	Addr string // IP:PORT that it listens at
+	Addr string // IP:PORT that it listens on
 	Meta []byte // as given to its Start; must not be modified
 
 	// ClockAhead is how far its clock is ahead of this node's, if that is known.
@@ -303,8 +303,8 @@ func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
 	return dst
 }
 
-// ClockAhead returns how far this node's clock is ahead of that of the peer that is most
-// behind, 0 if none is.
+// ClockAhead returns how far this node's clock is ahead of that of the peer that is furthest
+// behind, or 0 if no peer is behind.
 func (g *Gossip) ClockAhead() time.Duration {
 	return -slices.Min(g.offsets([]time.Duration{0}))
 }

@@ -75,7 +75,7 @@ func TestSend(t *testing.T) {
 }
 
 // allReceived waits until each node has each message that it did not send, and checks that
-// it has it once. Message i is of node i modulo their number. A machine that is so slow that this
+// it has it only once. Message i is from node i modulo their count. A machine that is so slow that this
 // takes longer than giveUp gives packets up, and counts them: what was in them may be missing.
 func allReceived(t *testing.T, nodes []*node, count int) {
 	t.Helper()
@@ -169,7 +169,7 @@ func cut(cut bool, one, other []*node) {
 	}
 }
 
-// A partition that lasts longer than the dead are remembered heals, also between nodes that
+// A partition that lasts longer than the dead are remembered heals, even between nodes that
 // were never told of each other's addresses.
 func TestPartitionHeals(t *testing.T) {
 	t.Parallel()
@@ -191,7 +191,7 @@ func TestPartitionHeals(t *testing.T) {
 		whole(t, nodes)
 	}
 	eventually(t, "messages cross where the partition was", func() bool {
-		nodes[4].Send([]byte("hello")) // again: one that is busy may be found dead for a moment
+		nodes[4].Send([]byte("hello")) // again: a busy one may be declared dead for a moment
 		nodes[0].Send([]byte("hello"))
 		return nodes[0].times([]byte("hello")) > 0 && nodes[4].times([]byte("hello")) > 0
 	})
@@ -226,7 +226,7 @@ func TestWrongKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// It takes longer than what strangers send.
+	// This arrives after what the strangers sent.
 	nodes[1].Send([]byte("hello"))
 	eventually(t, "a peer is heard", func() bool { return nodes[0].received() == 1 })
 	if len(nodes[0].Peers()) != 1 || nodes[0].times([]byte("hello")) != 1 {
@@ -234,12 +234,12 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-// Without a key, a packet that memberlist cannot decode makes no node a peer: nobody
-// could join as long as that is not found dead.
+// Without a key, a packet that memberlist cannot decode does not add a peer: nobody
+// could join until that peer was declared dead.
 func TestGarbageIsNotAPeer(t *testing.T) {
 	t.Parallel()
 	forgiving := func(o *gossip.Options) {
-		*o = o.Tuned(func(c *memberlist.Config) { c.ProbeInterval = time.Hour }) // nobody is found dead
+		*o = o.Tuned(func(c *memberlist.Config) { c.ProbeInterval = time.Hour }) // nobody is declared dead
 	}
 	nodes := startAll(t, 2, forgiving)
 	const alive = 4 // of memberlist's messages; what follows is a map without entries
@@ -293,11 +293,11 @@ func TestReplay(t *testing.T) {
 	nodes[1] = start(t, "n2", tuned, nodes[0])
 	whole(t, nodes)
 	replay()
-	eventually(t, "packets for the run before are refused", func() bool {
+	eventually(t, "packets for the previous run are refused", func() bool {
 		return nodes[1].metric(t, "edge_gossip_packets_refused_total", "stranger") > 0
 	})
 	if got := nodes[1].received(); got > 0 {
-		t.Errorf("%d messages of the run before were received", got)
+		t.Errorf("%d messages for the previous run were received", got)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestSetKeys(t *testing.T) {
 	nodes[0].Send([]byte("without the old key"))
 	eventually(t, "the others are heard", func() bool { return nodes[1].received() > 2*sent/3 })
 	if len(late.Peers()) > 0 || late.received() > 0 {
-		t.Error("the old key is still good")
+		t.Error("the old key is still accepted")
 	}
 	if err := nodes[0].SetKeys(nil); err == nil {
 		t.Error("encryption can be switched off")
@@ -357,6 +357,6 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Start(nil); err == nil {
-		t.Error("a node listens where another one does")
+		t.Error("two nodes listen on the same address")
 	}
 }

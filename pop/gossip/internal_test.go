@@ -76,7 +76,7 @@ func TestPack(t *testing.T) {
 		var out [][]byte
 		for _, body := range pack(in, time.Unix(9, 0)) {
 			if len(body.bytes) > maxBody || body.at != 9e6 {
-				t.Fatalf("a body has %d bytes, of %d; want %d at most, of 9 s", len(body.bytes), body.at, maxBody)
+				t.Fatalf("a body has %d bytes, of %d; want at most %d, of 9 s", len(body.bytes), body.at, maxBody)
 			}
 			for m := range messages(body.bytes) {
 				out = append(out, m)
@@ -94,7 +94,7 @@ func TestClock(t *testing.T) {
 	const ahead = time.Hour
 	var mine, theirs clock
 	if _, ok := mine.offset(); ok {
-		t.Error("an offset is known from nothing")
+		t.Error("an offset is known before any packet")
 	}
 	now := start
 	for _, delays := range [][2]time.Duration{
@@ -123,7 +123,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A node's offset from the clock that is most behind, and from the median. Nodes whose clock is unknown do not
+// A node's offset from the clock that is furthest behind, and from the median. Nodes whose clock is unknown do not
 // count.
 func TestClockAhead(t *testing.T) {
 	const ms = time.Millisecond
@@ -205,7 +205,7 @@ func TestReceive(t *testing.T) {
 			{"clock not known", messages(peer, me, 1, theirs().Add(-time.Hour), "a"), "n2 a 0s", 1},
 			{"status", status(2), "n2 status ok", 1},
 			{"status again", status(2), "", 1},
-			{"status from before", status(1), "", 1},
+			{"an older status", status(1), "", 1},
 			{"immediately", messages(peer, me, 3, theirs(), "b"), "n2 b 0s", 2},
 			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 c 2s", 3},
 			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 d 0s", 4},
@@ -272,7 +272,7 @@ func TestTwins(t *testing.T) {
 	} {
 		step.do()
 		if g.checkNames(start.Add(step.after)); text != step.want {
-			t.Errorf("of %s it says %q, want %q", step.what, text, step.want)
+			t.Errorf("%s: the conflict is %q, want %q", step.what, text, step.want)
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A peer that is wrongly found dead misses nothing: earlier and later messages are sent until it acknowledges
+// A peer that is wrongly declared dead misses nothing: earlier and later messages are sent until it acknowledges
 // them, and its own are accepted. A node that has left, has started another run, or stays dead, is sent
 // nothing.
 func TestFoundDead(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		then func(g *Gossip) // called after n2, which is run 2, was found dead
+		then func(g *Gossip) // called after n2, which is run 2, was declared dead
 		want []string        // messages and receivers within two seconds
 	}{
 		{"comes back", func(g *Gossip) { time.Sleep(linger / 2); g.joined(nodeAt(2)) }, []string{"2 after", "2 before", "2 meanwhile"}},
@@ -42,7 +42,7 @@ func TestFoundDead(t *testing.T) {
 				g.due(time.Now(), nil) // lost
 				g.receive(append(header{kindMessages, 2, me, 1, 0}.packet(), pack([][]byte{[]byte("from the dead")}, time.Now())[0].bytes...))
 				if received != 1 {
-					t.Error("the peer that was found dead is not heard")
+					t.Error("the peer that was declared dead is not heard")
 				}
 				test.then(g)
 				g.Send([]byte("after"))

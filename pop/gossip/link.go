@@ -13,7 +13,7 @@ const (
 	// queueSize is the maximum number of packets that wait for one peer.
 	queueSize = 1 << 14
 
-	// MaxSendTo is the maximum number of messages that SendTo passes. Of more, the first are dropped.
+	// MaxSendTo is the maximum number of messages that SendTo passes. If there are more, the first are dropped.
 	MaxSendTo = queueSize
 
 	// inFlight is the maximum number of unacknowledged packets to one peer.
@@ -33,7 +33,7 @@ const (
 	// maxWait is how long messages wait to be sent for the first time.
 	maxWait = 5 * time.Second
 
-	// linger is how long messages are still sent to a peer that was found dead. If many packets
+	// linger is how long messages are still sent to a peer that was declared dead. If many packets
 	// are lost, it may be alive: then it refutes that, or is joined again, and is a peer again.
 	linger = 3 * time.Second
 )
@@ -67,10 +67,10 @@ type link struct {
 	name   string
 	node   *memberlist.Node // nil unless it is a peer or lingers
 	joined time.Time        // when it became a peer
-	gone   time.Time        // when it was found dead or left; zero for a peer
+	gone   time.Time        // when it was declared dead or left; zero for a peer
 	number uint64           // of the last packet to it
 
-	urgent, bulk []body    // that wait; urgent ones first
+	urgent, bulk []body    // waiting to be sent; urgent ones first
 	flights      []*flight // unacknowledged packets, by number
 
 	got        window   // numbers of its messages
@@ -84,9 +84,9 @@ type link struct {
 type flight struct {
 	number uint64
 	body   body
-	first  time.Time // when it was sent first
+	first  time.Time // when it was first sent
 	next   time.Time // when it is sent again
-	sent   int       // how often it was
+	sent   int       // how often it was sent
 }
 
 // enqueue appends bodies to a queue and returns how many old ones were dropped.

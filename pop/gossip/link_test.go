@@ -73,7 +73,7 @@ func TestLinkOverLoss(t *testing.T) {
 	p99 := took[len(took)*99/100]
 	t.Logf("99th percentile %v, longest %v, %d arrived twice", p99, took[len(took)-1], twice)
 	if len(sent) > 0 || p99 > 250*time.Millisecond {
-		t.Errorf("%d are missing, 99th percentile %v; want none, 250ms at most", len(sent), p99)
+		t.Errorf("%d are missing, 99th percentile %v; want 0, at most 250ms", len(sent), p99)
 	}
 	if twice == 0 {
 		t.Error("nothing arrived twice: acknowledgements were not lost")
@@ -91,7 +91,7 @@ func TestSendToWaits(t *testing.T) {
 		want    bool
 	}{
 		{"first", inFlight, true},
-		{"none is on its way yet", 1, false},
+		{"nothing is in transit yet", 1, false},
 	} {
 		if got := g.SendTo("n2", slices.Repeat([][]byte{make([]byte, MaxMessage)}, test.packets)...); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
@@ -101,10 +101,10 @@ func TestSendToWaits(t *testing.T) {
 		t.Errorf("%d packets are sent, want %d", len(out), inFlight)
 	}
 	if !g.SendTo("n2", []byte("more")) {
-		t.Error("nothing waits, and no more is taken")
+		t.Error("nothing waits, but no more is accepted")
 	}
 	if g.SendTo("n2", []byte("more")) {
-		t.Error("what waits for those on their way does not count")
+		t.Error("a message is accepted although another waits for those in transit")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestAgain(t *testing.T) {
 		{"one continent", []time.Duration{30000, 30200, 29000}, []time.Duration{60000, 90000, 135000, 150000}},
 		{"one was held up", []time.Duration{400, 900000, 400}, []time.Duration{30000}},
 		{"between continents", []time.Duration{100000, 110000, 90000}, []time.Duration{200000, 200000}},
-		{"more to do than they can", []time.Duration{900000, 700000, 400}, []time.Duration{500000, 500000}},
+		{"overloaded nodes", []time.Duration{900000, 700000, 400}, []time.Duration{500000, 500000}},
 	} {
 		var c clock
 		for _, delay := range test.delays {
@@ -148,7 +148,7 @@ func TestLinkBounds(t *testing.T) {
 	enqueue(&l.urgent, []body{{now.UnixMicro(), []byte{2}}})
 	out, next := l.due(1, now, nil, m)
 	if len(out) != inFlight || out[0].packet[headerSize] != 2 {
-		t.Errorf("%d packets are sent, the first of %d; want %d, of what is urgent", len(out), out[0].packet[headerSize], inFlight)
+		t.Errorf("%d packets are sent, the first with message %d; want %d, urgent ones first", len(out), out[0].packet[headerSize], inFlight)
 	}
 	if want := now.Add(ackTimeout(1, 0)); !next.Equal(want) {
 		t.Errorf("next at %v, want %v", next, want)
@@ -182,7 +182,7 @@ func TestAcknowledged(t *testing.T) {
 		g.meet(peer)
 		for i := range inFlight + 1 {
 			if !g.SendTo("n2", bytes.Repeat([]byte{byte(i)}, MaxMessage)) {
-				t.Fatalf("message %d is not taken", i)
+				t.Fatalf("message %d is not accepted", i)
 			}
 			g.due(time.Now(), nil)
 		}
@@ -203,7 +203,7 @@ func TestAcknowledged(t *testing.T) {
 		woken()
 		g.receive(append(header{kindAcks, peer, me, 0, 0}.packet(), acks...))
 		if !woken() {
-			t.Error("acknowledgements make room, and nothing is sent")
+			t.Error("acknowledgements make room, but the sender is not woken")
 		}
 		sent := func() (numbers []uint64) {
 			out, _ := g.due(time.Now(), nil)
@@ -225,7 +225,7 @@ func TestAcknowledged(t *testing.T) {
 		}
 		g.receive(append(header{kindMessages, peer, me, 1, 0}.packet(), pack([][]byte{[]byte("a")}, time.Now())[0].bytes...))
 		if !woken() {
-			t.Error("a packet is received, and no acknowledgement is sent")
+			t.Error("a packet is received, but the sender is not woken")
 		}
 		time.Sleep(giveUp)
 		g.due(time.Now(), nil)

@@ -129,7 +129,7 @@ func (g *Gossip) vanish(l *link) {
 	g.metrics.dropped.Add(float64(l.leave()))
 }
 
-// conflictAfter is after how long two peers of one name cannot be a node that was killed and
+// conflictAfter is how long two peers may share a name because a node was killed and
 // came back.
 const conflictAfter = 15 * time.Second
 

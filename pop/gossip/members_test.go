@@ -33,14 +33,14 @@ func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	return g
 }
 
-// peerAt returns memberlist's node for a run, which is the end of its address.
+// peerAt returns memberlist's node for a run; its address ends with the run.
 func peerAt(name string, run uint32) *memberlist.Node {
 	ip := binary.BigEndian.AppendUint32(nil, 10<<24|run)
 	meta := binary.BigEndian.AppendUint64([]byte{metaVersion}, uint64(run))
 	return &memberlist.Node{Name: fmt.Sprintf("%s@%x", name, run), Addr: net.IP(ip), Port: 7946, Meta: meta}
 }
 
-// nodeAt returns memberlist's node that is called like its run: n7.
+// nodeAt returns memberlist's node that is named after its run: n7.
 func nodeAt(run uint32) *memberlist.Node { return peerAt(fmt.Sprint("n", run), run) }
 
 // meet makes the node of a run a peer, and returns the link to it.
@@ -67,7 +67,7 @@ func TestMissing(t *testing.T) {
 		}{
 			{"nobody was met", func() {}, []string{"10.0.0.2:7946"}},
 			{"all are peers", func() { g.joined(nodeAt(2)); g.joined(nodeAt(3)); g.joined(nodeAt(4)) }, nil},
-			{"one is found dead", func() { g.leaves(3, memberlist.StateDead) }, []string{"10.0.0.3:7946"}},
+			{"one is declared dead", func() { g.leaves(3, memberlist.StateDead) }, []string{"10.0.0.3:7946"}},
 			{"one leaves", func() { g.leaves(4, memberlist.StateLeft) }, []string{"10.0.0.3:7946"}},
 			{"a seed leaves", func() { g.leaves(2, memberlist.StateLeft) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
 			{"a peer changes its address", func() {
@@ -132,7 +132,7 @@ func TestLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Followers are told of each peer that joins or leaves, exactly once.
+// Changed is called for each peer that joins or leaves, exactly once.
 func TestChanged(t *testing.T) {
 	changes := 0
 	g := newGossip(t, func(o *Options) { o.Changed = func() { changes++ } })
@@ -145,11 +145,11 @@ func TestChanged(t *testing.T) {
 	} {
 		do()
 		if changes != i+1 {
-			t.Errorf("after %d changes %d are told", i+1, changes)
+			t.Errorf("after %d changes, Changed was called %d times", i+1, changes)
 		}
 	}
 	if g.leaves(9, memberlist.StateDead); changes != 5 {
-		t.Error("a stranger that is found dead is told of")
+		t.Error("Changed was called for a stranger that was declared dead")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestDroppedPackets(t *testing.T) {
 	}
 }
 
-// The number of pending messages is bounded, and the others are counted. The caller may reuse its bytes.
+// The number of pending messages is bounded, and further ones are counted as dropped. The caller may reuse its bytes.
 func TestSendIsBounded(t *testing.T) {
 	g := newGossip(t, nil)
 	g.joined(nodeAt(2))

@@ -18,7 +18,7 @@ const (
 	malformed = "malformed" // not a packet of this version
 	stranger  = "stranger"  // not from a peer, or not for this run
 	replayed  = "replayed"  // received before, or too far behind to know
-	late      = "late"      // on the way for too long
+	late      = "late"      // in transit for too long
 )
 
 func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {

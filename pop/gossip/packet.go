@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Packets, inside of what memberlist encrypts. All numbers are big endian.
+// Packets, inside what memberlist encrypts. All numbers are big endian.
 //
 //	 0  version
 //	 1  kind
@@ -24,8 +24,8 @@ const (
 	packetVersion = 1
 	headerSize    = 34
 
-	// maxBody keeps packets below 1,400 bytes, with what memberlist and encryption add
-	// and the label of a path's tunnel.
+	// maxBody keeps packets below 1,400 bytes, including what memberlist, encryption
+	// and a tunnel on the path add.
 	maxBody = 1200
 
 	// MaxMessage is the maximum size of a message, in bytes.

@@ -36,7 +36,7 @@ func (g *Gossip) send(ctx context.Context) {
 		}
 		out, next := g.due(now, out)
 		for _, o := range out {
-			// What is lost is sent again, so that an error is no news.
+			// What is lost is sent again, so errors can be ignored.
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
 		timer.Reset(time.Until(sooner(next, status)))
@@ -73,7 +73,7 @@ func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Tim
 	return out, next
 }
 
-// statuses returns a packet with this node's status for each that messages go to.
+// statuses returns a packet with this node's status for each node that messages go to.
 func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	var status []byte
 	if g.o.Status != nil {
@@ -116,7 +116,7 @@ func (g *Gossip) receive(packet []byte) {
 		}
 		arrival := l.got.take(h.number)
 		if arrival != outdated {
-			// What was received before was acknowledged before, and that was lost.
+			// If it was received before, the earlier acknowledgement was lost.
 			l.queueAck(h.number, now)
 		}
 		if arrival != fresh {

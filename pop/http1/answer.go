@@ -7,7 +7,7 @@ type Answer struct {
 	head
 
 	Status int
-	reason [2]uint32 // begin and end in raw
+	reason [2]uint32 // start and end in raw
 }
 
 func (a *Answer) reset() {
@@ -30,7 +30,7 @@ func (a *Answer) Values(name string) (values []string) {
 // end lines in LF; clients get CRLF.
 func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
 	if !a.begun {
-		if from, to, ok, _ := a.nextLine(buf, true); ok { // errors are only for those that are not lenient
+		if from, to, ok, _ := a.nextLine(buf, true); ok { // a lenient nextLine returns no errors
 			if err := a.statusLine(buf[from:to]); err != nil {
 				return false, err
 			}
@@ -51,7 +51,7 @@ func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
 	return true, a.finish(toHead)
 }
 
-// statusLine reads version, status and reason (RFC 9112, 4). The space before an empty reason may
+// statusLine reads the version, status and reason (RFC 9112, 4). The space before an empty reason may
 // be missing.
 func (a *Answer) statusLine(line []byte) error {
 	const version = len("HTTP/1.1")

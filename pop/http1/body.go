@@ -74,7 +74,7 @@ func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	return nil, used, nil
 }
 
-// chunkLine returns the first line of buf without CRLF, and its length with CRLF, 0 if the line is
+// chunkLine returns the first line of buf without CRLF, and its length with CRLF, or 0 if the line is
 // incomplete.
 func chunkLine(buf []byte) (line []byte, n int, err error) {
 	for i, c := range buf {

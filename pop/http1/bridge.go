@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// Bridge returns a dial for origins that use TLS or HTTP/2 and so need t. Relays need
-// not know: a connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1.
+// Bridge returns a dial function for origins that use TLS or HTTP/2 and so need t. Relays do
+// not notice: a connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1.
 // scheme and host are the origin's.
 func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
@@ -45,7 +45,7 @@ type bridged struct {
 	failure atomic.Pointer[error] // why the origin did not answer
 }
 
-// Read reads the answer. If it ends too early, the error is why.
+// Read reads the answer. If it ends too early, the error says why.
 func (c *bridged) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if failure := c.failure.Load(); err == io.EOF && failure != nil {

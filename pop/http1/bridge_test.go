@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// startBridged serves clients by an engine in front of an origin that speaks a protocol other than
+// startBridged serves clients with an engine in front of an origin that does not speak plain
 // HTTP/1.1, and returns its address.
 func startBridged(t *testing.T, protocol string, origin http.Handler) string {
 	t.Helper()
@@ -51,8 +51,8 @@ func bridges(t *testing.T, origin http.HandlerFunc, test func(t *testing.T, addr
 	}
 }
 
-// What a client sends, and what it is answered, passes a bridge whole: twice, since the connection
-// is used again.
+// Requests and answers pass through a bridge unchanged, and do so again when the connection is
+// reused.
 func TestBridge(t *testing.T) {
 	bridges(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hints" {
@@ -103,8 +103,8 @@ func TestBridge(t *testing.T) {
 	})
 }
 
-// An answer that is streamed passes in the parts that the origin flushes, and the origin notices
-// that the client has gone.
+// A streamed answer passes in the parts that the origin flushes, and the origin notices when the
+// client disconnects.
 func TestBridgeStreams(t *testing.T) {
 	gone := make(chan struct{}, 1)
 	bridges(t, func(w http.ResponseWriter, r *http.Request) {
@@ -174,7 +174,7 @@ func TestBridgeFrames(t *testing.T) {
 	})
 }
 
-// A connection may switch to another protocol where the origin speaks HTTP/1.1.
+// A connection may switch to another protocol if the origin speaks HTTP/1.1.
 func TestBridgeUpgrade(t *testing.T) {
 	addr := startBridged(t, "https", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := http.NewResponseController(w).Hijack()
@@ -200,7 +200,7 @@ func TestBridgeUpgrade(t *testing.T) {
 	}
 }
 
-// Errors of the origin are reported as without a bridge.
+// Errors of the origin are reported as they are without a bridge.
 func TestBridgeFails(t *testing.T) {
 	o := http1.NewOrigin(http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1"), patience)
 	resp, err := http.Get("http://" + serve(t, relay{o}))

@@ -27,12 +27,12 @@ type Call struct {
 	answered    bool // the final answer has begun
 }
 
-// Reset makes c ready for another exchange. It must not be in use.
+// Reset makes c ready for another exchange. c must not be in use.
 func (c *Call) Reset() { c.interrupted, c.answered, c.unsent = false, false, nil }
 
 // Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
 // is set if that is the whole request. If the origin has closed a reused connection, the request is sent
-// again on a new one, provided that nothing of it was sent or it is idempotent. After ErrInterrupted, begin
+// again on a new one, provided that none of it was sent or it is idempotent. After ErrInterrupted, begin
 // must stay as it is until Resume or End.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
@@ -68,7 +68,7 @@ func (c *Call) Send(p []byte) error {
 	return err
 }
 
-// Sent must be called by the goroutine of Send after the whole request was sent. It starts the origin's
+// Sent must be called by the goroutine that calls Send, after the whole request has been sent. It starts the origin's
 // timeout.
 func (c *Call) Sent() {
 	c.mu.Lock()
@@ -124,8 +124,8 @@ func (c *Call) isInterrupted() bool {
 	return c.interrupted
 }
 
-// Answer reads the head of the next answer: interim ones, then the final one. It is valid until Answer or Wait is
-// called again.
+// Answer reads the head of the next answer: interim ones, then the final one. The result is valid until the
+// next call of Answer or Wait.
 func (c *Call) Answer(toHead bool) (*Answer, error) {
 	for c.a.reset(); ; {
 		done, err := c.a.scan(c.oc.buffered(), toHead)
@@ -177,8 +177,8 @@ func (c *Call) Wait() error {
 // Trailers returns the fields after the body, as lines that end in CRLF.
 func (c *Call) Trailers() []byte { return c.body.trailers }
 
-// End makes the origin's connection available to other requests if whole is set, which means that the
-// whole request was sent, and if the whole answer was read. Otherwise it closes the connection.
+// End makes the origin's connection available to other requests if the whole request was sent, as whole
+// says, and the whole answer was read. Otherwise it closes the connection.
 func (c *Call) End(whole bool) {
 	c.mu.Lock()
 	oc, kept := c.oc, whole && !c.interrupted

@@ -18,7 +18,7 @@ type Conn struct {
 	server *Server
 	x      *exchange // current request; nil between requests
 	peer   netip.AddrPort
-	since  time.Time // when the first head began; zero after it
+	since  time.Time // start of ReadHeaderTimeout for the first head; zero after that
 	secure bool      // uses TLS
 
 	closing bool // close after the current answer
@@ -136,8 +136,8 @@ func (c *Conn) begin() bool {
 // serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
 // over: the head or the body of a request is incomplete, or the connection ends.
 //
-// A request costs one read and one write. serveReady waits for the next request in the same call of the
-// poller in which it has emptied the socket, so it misses no event. If it returned for each request, it
+// A request costs one read and one write. serveReady waits for the next request in the same poller
+// call in which it has emptied the socket, so it misses no event. If it returned for each request, it
 // would have to try another read before waiting.
 func (c *Conn) serveReady(fd uintptr) bool {
 	for {
@@ -344,7 +344,7 @@ func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 	switch {
 	case c.closing:
 		return append(dst, "Connection: close\r\n"...)
-	case r.keep: // HTTP/1.0 clients need it, and some HTTP/1.1 clients that ask wait for it
+	case r.keep: // HTTP/1.0 clients need it, and some HTTP/1.1 clients that ask for it expect it
 		return append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return dst

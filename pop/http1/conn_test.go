@@ -93,7 +93,7 @@ func TestPipelinedRefusalsAreOneWrite(t *testing.T) {
 	}
 }
 
-// A request that comes in any pieces is read as one that comes whole.
+// A request that arrives in pieces is read like one that arrives whole.
 func TestPieces(t *testing.T) {
 	addr := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -116,7 +116,7 @@ func TestPieces(t *testing.T) {
 }
 
 // A short body that was sent with its head is forwarded in one write with it, and a client that has
-// sent more requests behind it is served on the same connection.
+// pipelined more requests is served on the same connection.
 func TestShortBodiesGoWithTheirHeads(t *testing.T) {
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -154,7 +154,7 @@ func TestShortBodiesGoWithTheirHeads(t *testing.T) {
 	}
 }
 
-// An origin that closes connections which it kept costs no request that can be repeated.
+// No repeatable request fails because the origin has closed its idle connections.
 func TestIdleOriginConnectionsThatEnd(t *testing.T) {
 	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -200,7 +200,7 @@ func TestIdleOriginConnectionsThatEnd(t *testing.T) {
 	}
 }
 
-// The origin of a client that resets its connection is not waited for.
+// The node does not wait for the origin after the client has reset its connection.
 func TestClientThatGoesAway(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})
 	addr := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -212,10 +212,10 @@ func TestClientThatGoesAway(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	awaitClosed(t, "the origin is asked", asked)
+	awaitClosed(t, "the origin gets the request", asked)
 	_ = conn.(*net.TCPConn).SetLinger(0)
 	_ = conn.Close()
-	awaitClosed(t, "the origin is let go", left)
+	awaitClosed(t, "the origin's connection is closed", left)
 }
 
 func TestTimeouts(t *testing.T) {
@@ -227,7 +227,7 @@ func TestTimeouts(t *testing.T) {
 		{"nothing", "", "", 10 * time.Second},
 		{"half a head", "GET / HTTP/1.1\r\nHo", "HTTP/1.1 408 ", 10 * time.Second},
 		{"after a request", "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 429 ", 10 * time.Second},
-		{"a refused body that does not come", "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 429 ", 0},
+		{"a refused request whose body does not arrive", "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 429 ", 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			conn, theirs := net.Pipe()
@@ -239,7 +239,7 @@ func TestTimeouts(t *testing.T) {
 			}
 			all, err := io.ReadAll(conn)
 			if err != nil || !strings.HasPrefix(string(all), test.status) || test.status == "" && len(all) > 0 {
-				t.Errorf("%s: answered %q, %v; want %q", test.name, all, err, test.status)
+				t.Errorf("%s: got %q, %v; want %q", test.name, all, err, test.status)
 			}
 			if took := time.Since(begin); took != test.ends {
 				t.Errorf("%s: the connection ended after %v, want %v", test.name, took, test.ends)
@@ -248,7 +248,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// Shutdown closes connections that wait for another request. A new connection is answered if its first request comes
+// Shutdown closes connections that wait for another request. A new connection is served if its first request arrives
 // within conns.FirstRequestWait, and is closed otherwise.
 func TestShutdown(t *testing.T) {
 	const ask = "GET /refused HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -44,7 +44,7 @@ func (plain) Gone(func()) bool                            { return false }
 func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
 func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
 
-// patience is how long a test waits for what must come. No test depends on its length.
+// patience is how long a test waits for something that must happen. No test depends on its length.
 const patience = 2 * time.Minute
 
 // awaitClosed waits until ch is closed or sent to.
@@ -57,7 +57,7 @@ func awaitClosed(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
-// start serves clients by an engine in front of an origin, and returns its address.
+// start serves clients with an engine in front of an origin, and returns its address.
 func start(t *testing.T, origin http.Handler) string {
 	t.Helper()
 	back := httptest.NewServer(origin)

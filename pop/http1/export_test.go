@@ -2,10 +2,10 @@ package http1
 
 import "time"
 
-// Stall makes the request as old as after a pause of d in which the machine did nothing.
+// Stall makes the request older by d, as if the machine had stalled.
 func (c *Conn) Stall(d time.Duration) { c.now = c.clock().Add(-d) }
 
-// Scan reads a head, for tests: how many bytes it has, 0 if it is not all there.
+// Scan reads a head and returns its length in bytes, or 0 if it is incomplete.
 func (r *Request) Scan(buf []byte, maxBytes int) (n int, err error) {
 	r.reset()
 	done, err := r.scan(buf, maxBytes)
@@ -15,7 +15,7 @@ func (r *Request) Scan(buf []byte, maxBytes int) (n int, err error) {
 	return r.start + len(r.raw), nil
 }
 
-// ScanBytewise reads a head that comes byte by byte.
+// ScanBytewise reads a head that arrives byte by byte.
 func (r *Request) ScanBytewise(buf []byte, maxBytes int) (n int, err error) {
 	r.reset()
 	for n := range len(buf) + 1 {
@@ -36,7 +36,7 @@ func (a *Answer) Scan(buf []byte, method string) (n int, err error) {
 	return len(a.raw), nil
 }
 
-// Dechunk reads a chunked body that comes in pieces of size bytes.
+// Dechunk reads a chunked body that arrives in pieces of size bytes.
 func Dechunk(b []byte, size int) (data []byte, used int, trailers string, ended bool, err error) {
 	r := newBodyReader(Chunked, 0)
 	for end := 0; !r.ended; {

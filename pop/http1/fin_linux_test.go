@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A client that shuts down its side with its last request gets the end of the connection after the
-// answer, although the end arrived in the same packet as the request: no event follows.
+// A client that shuts down its side with its last request sees the connection end after the answer,
+// even though its FIN arrived in the same packet as the request, so that no event follows.
 func TestEndInThePacketOfARequest(t *testing.T) {
 	for _, path := range []string{"/refused", "/passed"} {
 		addr := start(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -38,7 +38,7 @@ func TestEndInThePacketOfARequest(t *testing.T) {
 	}
 }
 
-// cork has the socket send nothing until it is full or shut down.
+// cork makes the socket send nothing until it is full or shut down.
 func cork(t *testing.T, conn *net.TCPConn) {
 	raw, err := conn.SyscallConn()
 	if err == nil {

@@ -67,7 +67,7 @@ var fieldNames = [names]string{
 	XForwardedHost: "x-forwarded-host", XForwardedProto: "x-forwarded-proto",
 }
 
-// nameByShape finds names by length and first letter, which no two names share.
+// nameByShape finds names by length and first letter. No two names share both.
 var nameByShape = func() (t [len("proxy-authorization") + 1][32]Name) {
 	for n := Other + 1; n < names; n++ {
 		t[len(fieldNames[n])][fieldNames[n][0]&31] = n
@@ -75,7 +75,7 @@ var nameByShape = func() (t [len("proxy-authorization") + 1][32]Name) {
 	return t
 }()
 
-// nameOf returns the Name of the field name s, in upper or lower case.
+// nameOf returns the Name of the field name s, ignoring case.
 func nameOf(s []byte) Name {
 	if len(s) == 0 || len(s) >= len(nameByShape) {
 		return Other
@@ -86,7 +86,7 @@ func nameOf(s []byte) Name {
 	return Other
 }
 
-// IsSpecial reports whether the engine itself reads or writes the field called name, in upper or lower case. In a
+// IsSpecial reports whether the engine itself reads or writes the field called name, ignoring case. In a
 // trailer, such a field is not forwarded: it is too late to affect how the message is read.
 func IsSpecial(name []byte) bool { return nameOf(name) != Other }
 
@@ -129,8 +129,8 @@ type head struct {
 }
 
 // nextLine returns the start and end of the next line in buf, without CRLF. ok is false if the line is
-// incomplete. Lines end in CRLF. If the start line ends in LF, others may, too: people and scripts
-// type such requests (RFC 9112, 2.2). If it ends in CRLF, all others must, unless lenient: a proxy in
+// incomplete. Lines end in CRLF. If the start line ends in LF alone, others may, too: people and scripts
+// write such requests (RFC 9112, 2.2). If it ends in CRLF, all others must, unless lenient: a proxy in
 // front may have forwarded a bare LF as part of a value.
 func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')

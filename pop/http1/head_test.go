@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// heads are requests, and the status that refuses them, or 0.
+// heads are heads of requests, and the status with which each is refused, or 0.
 var heads = []struct {
 	name, head string
 	status     int
@@ -28,7 +28,7 @@ var heads = []struct {
 	{"asterisk form", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 0},
 	{"authority form", "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 0},
 	{"bytes beyond ASCII in target and value", "GET /\xc3\xa4 HTTP/1.1\r\nHost: a\r\nX: \xc3\xa4\r\n\r\n", 0},
-	{"a method of one's own", "M-SEARCH!#$%&'*+^_`|~ / HTTP/1.1\r\nHost: a\r\n\r\n", 0},
+	{"an unregistered method", "M-SEARCH!#$%&'*+^_`|~ / HTTP/1.1\r\nHost: a\r\n\r\n", 0},
 	{"tabs around a value", "GET / HTTP/1.1\r\nHost:\ta\t\r\n\r\n", 0},
 	{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", 0},
 	{"length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0005\r\n\r\n", 0},
@@ -45,14 +45,14 @@ var heads = []struct {
 	{"NUL in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x00\r\n\r\n", 400},
 	{"DEL in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x7f\r\n\r\n", 400},
 	{"control byte in the target", "GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-	{"blank in the target", "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+	{"space in the target", "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"fragment", "GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"folded field", "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n", 400},
 	{"first field folded", "GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400},
-	{"blank before the colon", "GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400},
+	{"space before the colon", "GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400},
 	{"no colon", "GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400},
 	{"no name", "GET / HTTP/1.1\r\nHost: a\r\n: x\r\n\r\n", 400},
-	{"name that is no token", "GET / HTTP/1.1\r\nHost: a\r\nX(: x\r\n\r\n", 400},
+	{"name that is not a token", "GET / HTTP/1.1\r\nHost: a\r\nX(: x\r\n\r\n", 400},
 	{"no Host", "GET / HTTP/1.1\r\n\r\n", 400},
 	{"two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400},
 	{"no target", "GET HTTP/1.1\r\nHost: a\r\n\r\n", 400},
@@ -66,7 +66,7 @@ var heads = []struct {
 	{"asterisk for GET", "GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"other scheme", "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"absolute form without host", "GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-	{"method that is no token", "GE(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+	{"method that is not a token", "GE(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"signed length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n", 400},
 	{"list of lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\n", 400},
 	{"empty length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", 400},
@@ -83,7 +83,7 @@ var heads = []struct {
 	{"authority form without a port", "CONNECT a HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"authority form with an empty port", "CONNECT a: HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 	{"long target", "GET /" + strings.Repeat("a", 5000) + " HTTP/1.1\r\nHost: a\r\n\r\n", 414},
-	{"TLS, which has no line's end", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
+	{"TLS, which has no line end", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
 	{"long target without an end", "GET /" + strings.Repeat("a", 5000), 414},
 	{"long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 5000), 431},
 }
@@ -109,7 +109,7 @@ func TestRequestHeads(t *testing.T) {
 	}
 }
 
-// FuzzRequest compares what is accepted with what net/http reads in it.
+// FuzzRequest compares how accepted requests are read with how net/http reads them.
 func FuzzRequest(f *testing.F) {
 	for _, test := range heads {
 		f.Add([]byte(test.head))
@@ -125,7 +125,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		std, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(bytes.TrimLeft(b[:n], "\r\n"))))
 		if err != nil {
-			// It parses the target as a URL, which the proxy leaves to its check of hosts and escapes.
+			// net/http parses the target as a URL. The proxy checks hosts and escapes itself.
 			if _, ok := errors.AsType[*url.Error](err); !ok {
 				t.Errorf("net/http: %v", err)
 			}
@@ -200,7 +200,7 @@ func TestAnswerHeads(t *testing.T) {
 			var a http1.Answer
 			n, err := a.Scan([]byte(test.head), test.method)
 			if (err != nil) != test.bad || err == nil && (n != len(test.head) || a.Body != test.body) {
-				t.Errorf("Scan(%q) = %d, %v with body %d; bad %v, body %d wanted", test.head, n, err, a.Body, test.bad, test.body)
+				t.Errorf("Scan(%q) = %d, %v with body %d; want bad %v, body %d", test.head, n, err, a.Body, test.bad, test.body)
 			}
 			var malformed *http1.Error
 			if err != nil && !errors.As(err, &malformed) {
@@ -240,7 +240,7 @@ func TestChunkedBodies(t *testing.T) {
 			for _, size := range []int{1, 2, 7, 1 << 20} {
 				data, used, trailers, ended, err := http1.Dechunk([]byte(test.body+"next"), size)
 				if (err != nil) != test.bad {
-					t.Fatalf("in pieces of %d: error %v, wanted %v", size, err, test.bad)
+					t.Fatalf("in pieces of %d: error %v, want an error: %v", size, err, test.bad)
 				}
 				if err == nil && (!ended || used != len(test.body) || string(data) != test.data || trailers != test.trailers) {
 					t.Errorf("in pieces of %d: %q, trailers %q, %d bytes, ended %v; want %q, %q, %d bytes", size, data, trailers, used, ended, test.data, test.trailers, len(test.body))
@@ -250,7 +250,7 @@ func TestChunkedBodies(t *testing.T) {
 	}
 }
 
-// FuzzChunked compares what is accepted with what net/http reads in it.
+// FuzzChunked compares how accepted bodies are read with how net/http reads them.
 func FuzzChunked(f *testing.F) {
 	for _, test := range bodies {
 		f.Add([]byte(test.body), 3)
@@ -273,7 +273,7 @@ func FuzzChunked(f *testing.F) {
 	})
 }
 
-// Names are looked up by length and first letter, of which no two may share both.
+// Names are looked up by length and first letter. No two may share both.
 func TestNames(t *testing.T) {
 	for name, found := range http1.NamesOf() {
 		if found != name {

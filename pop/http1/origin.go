@@ -9,7 +9,7 @@ import (
 
 const (
 	// IdleConnections is the maximum number of idle connections to an origin: enough for 1,000 clients
-	// that send one request at a time. After a higher peak, the others are closed.
+	// that send one request at a time. After a higher peak, the excess connections are closed.
 	IdleConnections = 1024
 
 	// IdleTimeout is how long a connection to an origin may be idle before it is closed.
@@ -28,7 +28,7 @@ type Origin struct {
 	reap   *time.Timer // runs closeOld; nil if there are no idle connections
 }
 
-// NewOrigin returns an origin that dial connects to. timeout is how long it may take to begin its answer.
+// NewOrigin returns an origin that dial connects to. timeout is how long the origin may take to begin its answer.
 func NewOrigin(dial func() (net.Conn, error), timeout time.Duration) *Origin {
 	return &Origin{dial: dial, timeout: timeout}
 }
@@ -45,7 +45,7 @@ type originConn struct {
 // it.
 const settled = 100 * time.Millisecond
 
-// get returns the connection that has become idle last, or a new one. It always checks a connection
+// get returns the connection that became idle most recently, or a new one. It always checks a connection
 // before a request that cannot be repeated, and after an answer that must not have a body: a faulty
 // origin may have sent one, which would be read as the next answer.
 func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error) {
@@ -72,7 +72,7 @@ func (o *Origin) connect() (*originConn, error) {
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
 // an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
-// with a new one, provided that nothing of the request was sent or that it is idempotent. whole is set if
+// with a new one, provided that none of the request was sent or that it is idempotent. whole is set if
 // ask sends the whole request.
 func (o *Origin) send(idempotent, whole bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
 	for fresh := false; ; fresh = true {
@@ -88,7 +88,7 @@ func (o *Origin) send(idempotent, whole bool, now time.Time, ask func(*originCon
 	}
 }
 
-// repeatable reports whether a request may be sent again although the origin may have seen it
+// repeatable reports whether a request may be sent again even if the origin may have seen it
 // (RFC 9110, 9.2.2).
 func repeatable(r *Request) bool {
 	switch string(r.Method()) {

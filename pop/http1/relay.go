@@ -17,13 +17,13 @@ type Relay interface {
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
 
-	// Hasty reports whether a disconnect of the client must be noticed immediately, not only if the
+	// Hasty reports whether the client's disconnect must be noticed immediately, not only if the
 	// origin is slow. That costs a goroutine.
 	Hasty() bool
 
 	// Gone is called from another goroutine if the client disconnects or shuts down its side of
-	// the connection after the whole request and before the origin answers. It reports whether to
-	// wait for the answer anyway. end stops waiting.
+	// the connection after it has sent the whole request and before the origin answers. It reports
+	// whether to wait for the answer anyway. Calling end stops the wait.
 	Gone(end func()) bool
 
 	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
@@ -43,8 +43,8 @@ type RelayError struct {
 func (e *RelayError) Error() string { return e.Err.Error() }
 func (e *RelayError) Unwrap() error { return e.Err }
 
-// watchAfter is how long an origin may take before a goroutine starts to watch for a disconnect of
-// the client.
+// watchAfter is how long an origin may take before a goroutine starts to watch whether the
+// client disconnects.
 const watchAfter = 250 * time.Millisecond
 
 // abandonAfter is how long the node waits for the origin after the client has shut down its side of the
@@ -67,7 +67,7 @@ type relaying struct {
 
 	watching chan struct{} // closed when watch has returned
 	over     chan struct{} // closed to stop watch
-	goesOn   bool          // the exchange continues without the client, for edit
+	goesOn   bool          // the exchange continues without the client: see Relay.Gone
 	gone     atomic.Bool   // the client no longer waits for an answer
 	begun    atomic.Bool   // the answer's header has been read
 	stop     atomic.Bool   // upload must end
@@ -108,7 +108,7 @@ func (t *relaying) ask(r *Request) error {
 	oc, err := t.o.send(idempotent, b.ended, t.now, func(oc *originConn) (n int, err error) {
 		t.oc = oc
 		if !oc.reused {
-			t.now = time.Now() // connecting takes time, which Timeout does not include
+			t.now = time.Now() // connecting takes time, which the origin's timeout does not include
 		}
 		c.upstream.Store(oc)
 		if n, err = t.begin(b.ended); err != nil && t.gone.Load() {
@@ -124,7 +124,7 @@ func (t *relaying) ask(r *Request) error {
 }
 
 // frame appends the part of the body that has arrived. A short body that was sent right after the head is
-// in the socket already. It is forwarded with the head and needs no goroutine.
+// already in the socket. It is forwarded with the head and needs no goroutine.
 func (t *relaying) frame(dst []byte) ([]byte, error) {
 	c, b := t.c, &t.x.body
 	if rest := int64(b.left) - int64(c.w-c.r); b.kind == Sized && rest > 0 && int64(len(dst))+int64(b.left) <= largeBuffer {
@@ -186,7 +186,7 @@ func appendEnd(dst []byte, b *bodyReader) []byte {
 }
 
 // upload sends the rest of the body, in its own goroutine. It returns an error only if the client has
-// failed. It returns nil after the body, and if the origin does not accept more: it may still answer.
+// failed. It returns nil once the body is sent or the origin accepts no more: the origin may still answer.
 func (t *relaying) upload() error {
 	c, b := t.c, &t.x.body
 	pace := NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
@@ -257,7 +257,7 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 
 // fill reads more of the answer, until a deadline unless that is zero. The origin's timeout begins when
 // the whole request has been sent. When the origin has taken watchAfter, fill begins to watch the client.
-// waited is set if it has taken that long before.
+// waited is set if it has already taken that long.
 func (t *relaying) fill(until time.Time, waited bool) error {
 	oc := t.oc
 	for ; ; waited = true {

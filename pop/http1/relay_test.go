@@ -15,13 +15,13 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// A play is what a client sends, what the origin must get of it, what that answers, and what
+// A play is what a client sends, what the origin must get, what the origin answers, and what
 // the client must get. The origin reads all that it must get before it answers.
 type play struct {
 	name                         string
 	sends, gets, answers, wanted string
 	closes                       bool // the origin closes after its answer
-	halfClose                    bool // the client closes its side when it has sent
+	halfClose                    bool // the client shuts down its side after sends
 }
 
 const (
@@ -32,13 +32,13 @@ const (
 
 var plays = []play{
 	{
-		name:    "names, order, repetitions and blanks stay",
+		name:    "names, order, repetitions and blanks are kept",
 		sends:   "GET /a?b HTTP/1.1\r\nhOsT: x\r\nB:  1 \r\nA: 2\r\nb: 3\r\nConnection: close\r\n\r\n",
 		gets:    "GET /a?b HTTP/1.1\r\nhOsT: x\r\nB:  1\r\nA: 2\r\nb: 3\r\n" + added + "\r\n",
 		answers: "HTTP/1.1 200 Fine\r\nETag: x\r\nset-cookie: a\r\nContent-Length: 2\r\nSet-Cookie: b\r\n\r\nok",
 		wanted:  "HTTP/1.1 200 Fine\r\nETag: x\r\nset-cookie: a\r\nContent-Length: 2\r\nSet-Cookie: b\r\n" + node + gone + "\r\nok",
 	}, {
-		name:    "fields of one connection",
+		name:    "connection-specific fields",
 		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close, X-A, host, content-length\r\nX-a: 1\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nTE: gzip\r\nUpgrade: x\r\n\r\n",
 		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
 		answers: "HTTP/1.1 200 OK\r\nConnection: keep-alive, X-B\r\nx-b: 1\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n",
@@ -56,7 +56,7 @@ var plays = []play{
 		answers: "HTTP/1.1 204 No Content\r\n\r\n",
 		wanted:  "HTTP/1.1 204 No Content\r\n" + node + gone + "\r\n",
 	}, {
-		name:    "body by length, behind the head",
+		name:    "body with a length, sent with the head",
 		sends:   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
 		gets:    "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n" + added + "\r\nabc",
 		answers: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -153,14 +153,14 @@ var plays = []play{
 		answers: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", halfClose: true,
 		wanted: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + node + "\r\nok",
 	}, {
-		name:    "upgrade, with bytes behind both heads",
+		name:    "upgrade, with bytes after both heads",
 		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly",
 		gets:    "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n" + added + "Connection: upgrade\r\n\r\n",
 		answers: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst",
 		closes:  true,
 		wanted:  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n" + node + "Connection: upgrade\r\n\r\nfirst",
 	}, {
-		name:    "protocol that is switched unasked",
+		name:    "unrequested protocol switch",
 		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
 		answers: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
@@ -172,7 +172,7 @@ var plays = []play{
 		answers: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
 		wanted:  "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + node + gone + "\r\n",
 	}, {
-		name:    "answer of HTTP/1.0",
+		name:    "HTTP/1.0 answer",
 		sends:   "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 		gets:    "GET / HTTP/1.1\r\nHost: x\r\n" + added + "\r\n",
 		answers: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
@@ -274,8 +274,8 @@ func (h stalled) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 	h.relay.ServeHTTP1(c, r)
 }
 
-// A request that was delayed on its way to the origin, be it by connecting, is sent all the same, and
-// the origin has its time to answer.
+// A request that was delayed on its way to the origin, even by connecting, is still sent, and the
+// origin has its full time to answer.
 func TestDelayedRequests(t *testing.T) {
 	back := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(back.Close)
@@ -290,13 +290,13 @@ func TestDelayedRequests(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusNotFound {
-			t.Errorf("by %s connection: %d %q, want 404", connection, resp.StatusCode, text)
+			t.Errorf("on %s connection: %d %q, want 404", connection, resp.StatusCode, text)
 		}
 	}
 }
 
-// A slow origin that is still waited for: its connection keeps the deadline that an earlier request has set, which
-// then passes too early.
+// The node still waits for a slow origin if the connection has kept the deadline of an earlier request, which then
+// passes too early.
 func TestDeadlinesSeldomMove(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

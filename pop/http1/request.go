@@ -6,7 +6,7 @@ import "bytes"
 type Request struct {
 	head
 
-	method, target [2]uint32 // begin and end in raw
+	method, target [2]uint32 // start and end in raw
 	authority      [2]uint32 // in a target in absolute form
 	path           uint32    // start of the path
 	host           [2]uint32 // value of Host, or the authority
@@ -33,7 +33,7 @@ func (r *Request) Target() []byte { return r.raw[r.target[0]:r.target[1]] }
 // (RFC 9112, 3.2.2).
 func (r *Request) Host() []byte { return r.raw[r.host[0]:r.host[1]] }
 
-// Path returns path and query of the target, or * for the whole server.
+// Path returns the path and query of the target, or * for the whole server.
 func (r *Request) Path() []byte {
 	path := r.raw[r.path:r.target[1]]
 	if len(path) == 0 || path[0] == '?' {
@@ -87,7 +87,7 @@ func (r *Request) tooLong(buf []byte, maxBytes int) error {
 	return errHeadSize
 }
 
-// requestLine reads method, target and version (RFC 9112, 3).
+// requestLine reads the method, target and version (RFC 9112, 3).
 func (r *Request) requestLine(line []byte) error {
 	method := bytes.IndexByte(line, ' ')
 	if method < 0 || !all(line[:method], tchar) {

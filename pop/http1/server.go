@@ -32,11 +32,11 @@ type Handler interface {
 type Limits struct {
 	ReadHeaderTimeout time.Duration // for a whole head, from its first byte
 	IdleTimeout       time.Duration // for the first byte of the next request
-	BodyTimeout       time.Duration // for the next bytes of a body, either way; 0 for no limit
+	BodyTimeout       time.Duration // for the next bytes of a body, in either direction; 0 for no limit
 	MaxHeaderBytes    int
 
 	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in
-	// bytes per second. The client may fall behind by BodyTimeout, or a minute. If zero, there
+	// bytes per second. The client may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there
 	// is no minimum.
 	BodyRate int
 }
@@ -46,7 +46,7 @@ type Options struct {
 	Limits
 	Handler Handler
 
-	// Tunnels ends, when it is done, connections that have switched to another protocol. Shutdown
+	// When Tunnels is done, connections that have switched to another protocol are closed. Shutdown
 	// does not wait for them.
 	Tunnels context.Context
 

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readSocket and writeSocket are recv(2) and send(2) for sockets that do not block. syscall.Read tells
+// readSocket and writeSocket are recv(2) and send(2) for non-blocking sockets. syscall.Read tells
 // the scheduler about every call: its monitor thread then wakes up every 20 µs, and may move the other
 // goroutines to another thread. On one core that adds a seventh to the cost of a refused request.
 func readSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
@@ -20,12 +20,12 @@ func writeSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
 	return int(r), err
 }
 
-// reportEmpty makes receive report whether it has emptied the socket. ok is false if the kernel cannot.
+// reportEmpty makes receive report whether it has emptied the socket. ok is false if the kernel does not support that.
 func reportEmpty(fd uintptr) (ok bool) {
 	return unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_INQ, 1) == nil
 }
 
-// receive is like readSocket, and also returns whether nothing is left to read, not even the end.
+// receive is like readSocket, and also returns whether nothing is left to read, not even the end of the stream.
 func receive(fd uintptr, b []byte) (n int, empty bool, err syscall.Errno) {
 	var report struct {
 		head unix.Cmsghdr

@@ -214,7 +214,7 @@ func (t *relaying) end() {
 	freeBuffer(t.head)
 }
 
-// switchProtocols forwards the answer 101, then bytes in both directions until both sides have
+// switchProtocols forwards the 101 answer, then bytes in both directions until both sides have
 // ended.
 func (t *relaying) switchProtocols(a *Answer) {
 	c, oc := t.c, t.oc

@@ -9,7 +9,7 @@ import (
 const (
 	tchar  = 1 << iota // of a token (RFC 9110, 5.6.2)
 	text               // of a field value: visible, blank, or obs-text (RFC 9110, 5.5)
-	target             // of a request target: visible except '#', and bytes beyond ASCII, like nginx
+	target             // of a request target: visible except '#', and non-ASCII bytes, as in nginx
 	digit
 	hex
 )

@@ -12,19 +12,19 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// The origin has its time to answer from the end of the request on, however long the client takes
-// to send that.
+// The origin's timeout begins at the end of the request, however long the client takes to send
+// it.
 func TestSlowUploads(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		answer time.Duration // that the origin takes
+		answer time.Duration // how long the origin takes
 		status int
 	}{
 		{"an answer in time", 50 * time.Second, 200},
 		{"an answer too late", 70 * time.Second, 502},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			defer time.Sleep(time.Hour) // all goroutines have returned
+			defer time.Sleep(time.Hour) // until all goroutines have returned
 			near, far := net.Pipe()
 			o := http1.NewOrigin(func() (net.Conn, error) { return near, nil }, time.Minute)
 			defer o.Close()

@@ -33,7 +33,7 @@ func newBuffer(size int) []byte {
 	return make([]byte, size)
 }
 
-// freeBuffer returns a buffer of newBuffer. Nothing may refer to it afterwards.
+// freeBuffer puts a buffer from newBuffer back. Nothing may refer to it afterwards.
 func freeBuffer(b []byte) {
 	switch cap(b) {
 	case smallBuffer:
@@ -49,7 +49,7 @@ type wire struct {
 	raw  syscall.RawConn // nil if conn is not a socket
 	end  syscall.RawConn // the underlying socket, even with TLS; nil for other connections
 
-	in   []byte // in[r:w] was read and not used yet
+	in   []byte // in[r:w] has been read but not used yet
 	r, w int
 	out  []byte // waits to be written
 
@@ -82,7 +82,7 @@ func newWire(conn net.Conn, patience time.Duration) wire {
 	return w
 }
 
-// buffered returns the bytes that were read and not used yet.
+// buffered returns the bytes that have been read but not used yet.
 func (w *wire) buffered() []byte { return w.in[w.r:w.w] }
 
 // use marks n buffered bytes as used.
@@ -311,7 +311,7 @@ func (w *wire) send(data []byte) error {
 	return nil
 }
 
-// slack is how early a timeout may expire: by an eighth. Moving a deadline with every request would
+// slack bounds how early a timeout may expire: by 1/slack of it. Moving a deadline with every request would
 // cost more than it is worth.
 const slack = 8
 
@@ -367,7 +367,7 @@ func (w *wire) open() bool {
 }
 
 // awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half).
-// Nobody may read or write meanwhile, except that a read may wait in await. It returns early after endAwait.
+// No other goroutine may read or write meanwhile, except that a read may wait in await. It returns early after endAwait.
 // A connection that is not a socket must be read, so awaitEnd also returns if its peer sends more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
@@ -403,7 +403,7 @@ func (w *wire) endAwait() {
 	_ = w.conn.SetWriteDeadline(long)
 }
 
-// IsTimeout reports whether err is that of a deadline.
+// IsTimeout reports whether err comes from a deadline.
 func IsTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()

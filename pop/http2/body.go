@@ -2,7 +2,7 @@ package http2
 
 import "sync"
 
-// A part holds the bytes of a request's body that have arrived and were not sent yet. Space before them is
+// A part holds the bytes of a request's body that have arrived but not been sent yet. Space before them is
 // reserved for a head or the size of a chunk, so that sending does not copy them.
 type part struct{ b []byte }
 

@@ -43,7 +43,7 @@ type Conn struct {
 	hp       *hpack.Decoder
 	in       *input
 	first    [256]byte // read buffer while in is nil; fits some requests
-	r, w     int       // in[r:w] was read and not used yet
+	r, w     int       // in[r:w] has been read but not used yet
 	within   bool      // a frame, or a header block, has begun and not ended
 	since    time.Time // when the reader first waited for the rest; zero if it has not
 	data     bool      // the frame is DATA
@@ -51,7 +51,7 @@ type Conn struct {
 	now      time.Time // of the last read
 	opened   bool      // the client has sent its settings
 	block    block
-	parts    *buffer // of it, if it comes in several frames
+	parts    *buffer // of the block, if it comes in several frames
 	next     *Stream // of the next request
 	prepared prepared
 
@@ -65,7 +65,7 @@ type Conn struct {
 	streams  map[uint32]*Stream
 	newest   uint32    // stream
 	working  int       // goroutines of requests, including reset but not abandoned ones
-	idle     time.Time // since when there are none
+	idle     time.Time // since when there have been none
 	refused  bool      // the last request was refused
 	initial  int64     // window of streams, for what they send
 	window   int64     // of the connection, for what it sends
@@ -312,8 +312,8 @@ var (
 )
 
 // drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the
-// PING shows that it has seen the GOAWAY: then the final one follows. If an earlier answer has asked
-// already, drain sends the final one. It does nothing on a connection without a request: see finish.
+// PING shows that it has seen the GOAWAY: then the final one follows. If an earlier answer has already
+// asked for that, drain sends the final one. It does nothing on a connection without a request: see finish.
 func (c *Conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/edgelimit/edge/pop/http2"
 )
 
-// patience is how long a test waits for what must come. No test depends on its length.
+// patience is how long a test waits for something that must happen. No test depends on its length.
 const patience = 2 * time.Minute
 
 // A relay passes everything on, but refuses paths that begin with /refused.
@@ -50,7 +50,7 @@ func (p passing) Pass() {
 var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
 
 func (h *relay) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	if string(r.Path()) == "/refused/borrowed" { // the body's memory is used again
+	if string(r.Path()) == "/refused/borrowed" { // the body's memory is reused
 		body := []byte("slow down\n")
 		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
 		clear(body)
@@ -142,7 +142,7 @@ func (e *engine) client(t testing.TB, settings ...xhttp2.Setting) *client {
 	return newClient(t, e.connect(t), settings...)
 }
 
-// newClient returns a client that has sent its settings by conn.
+// newClient returns a client that has sent its settings over conn.
 func newClient(t testing.TB, conn net.Conn, settings ...xhttp2.Setting) *client {
 	t.Helper()
 	c := &client{t: t, conn: conn, next: 1}

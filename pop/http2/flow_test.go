@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/pop/http2"
 )
 
-// Bodies of any size pass in both directions at the same time, also many on one connection, behind heads of any
+// Bodies of any size pass in both directions at the same time, even many on one connection, after heads of any
 // size, with and without a Content-Length.
 func TestBodies(t *testing.T) {
 	e := start(t, func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// The memory in which bodies wait for their origin is used again for the next ones.
+// The memory in which bodies wait for their origin is reused for the next ones.
 func TestBodiesThatWait(t *testing.T) {
 	back := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	back.Config.SetKeepAlivesEnabled(false)
@@ -109,8 +109,8 @@ func TestBodiesThatWait(t *testing.T) {
 	}
 }
 
-// Calls of gRPC pass to an origin that speaks HTTP/2: messages go back and forth while both bodies are
-// open, many at once and much at a time, and the status comes in trailers.
+// gRPC calls reach an origin that speaks HTTP/2: messages go back and forth while both bodies are open,
+// in many calls at once and in large sizes, and the status comes in trailers.
 func TestGRPC(t *testing.T) {
 	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
@@ -185,8 +185,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// No more is sent than the client has room for, on the stream and on the connection, and all of it when
-// there is room. The reader's own answer waits without the memory that it was made in.
+// The node sends no more than the client has room for, on the stream and on the connection, and everything
+// once there is room. An answer that waits does not use the caller's memory.
 func TestWindows(t *testing.T) {
 	e := start(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100_000)) }, nil)
 	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 7})
@@ -227,7 +227,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// A client that has no room for its answer for too long loses it, and the origin is let go.
+// If a client has no room for its answer for too long, its stream is reset and the origin is released.
 func TestClientsThatDoNotRead(t *testing.T) {
 	free := make(chan struct{})
 	e := start(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -237,16 +237,16 @@ func TestClientsThatDoNotRead(t *testing.T) {
 				return
 			}
 		}
-	}, func(o *http2.Options) { o.BodyTimeout = time.Second }) // in which the engine can write its frames
+	}, func(o *http2.Options) { o.BodyTimeout = time.Second }) // enough for the engine to write its frames
 	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1})
 	if got := c.outcome(c.get(true, "/")); got != "200 CANCEL" {
-		t.Errorf("%q, want that the stream is reset", got)
+		t.Errorf("%q, want a reset stream", got)
 	}
 	<-free
 }
 
-// What the client sends is bounded by windows that open as the origin takes it. One that sends more is
-// cut off; one that sends what nobody wants gets its connection's window back.
+// Windows bound what a client sends, and open as the origin accepts it. A client that sends more gets an
+// error. Data that is not needed does not use up the connection's window.
 func TestReceiveWindows(t *testing.T) {
 	take := make(chan struct{})
 	e := start(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -276,11 +276,11 @@ func TestReceiveWindows(t *testing.T) {
 	}
 }
 
-// Bodies of refused requests that are on their way cost a client nothing, even if it sends a hundred at once.
+// Bodies of refused requests that are in transit cost a client nothing, even if it sends a hundred at once.
 func TestBodiesOfRefusedRequests(t *testing.T) {
 	e := start(t, nil, nil)
 	c := e.client(t)
-	go func() { // nothing of this waits for the answers
+	go func() { // none of this waits for the answers
 		for range 100 {
 			c.get(false, "/refused")
 		}
@@ -318,7 +318,7 @@ func TestIdleConnectionsHoldLittle(t *testing.T) {
 	}
 	heap := func() int {
 		var m runtime.MemStats
-		for range 3 { // pools keep what they hold for two
+		for range 3 { // pools keep their contents for two collections cycles
 			runtime.GC()
 		}
 		runtime.ReadMemStats(&m)
@@ -338,7 +338,7 @@ func TestIdleConnectionsHoldLittle(t *testing.T) {
 			got = append(got, part[:n]...)
 		}
 	}
-	// The server lets go after it has answered.
+	// The server frees its buffers after it has answered.
 	each := (heap() - before) / conns
 	for deadline := time.Now().Add(patience); each > 16<<10 && time.Now().Before(deadline); {
 		each = (heap() - before) / conns
@@ -348,7 +348,7 @@ func TestIdleConnectionsHoldLittle(t *testing.T) {
 	}
 }
 
-// Shutdown tells a client twice, serves what it has begun meanwhile, and ends the connection.
+// Shutdown tells a client twice, serves the requests that it has begun meanwhile, and ends the connection.
 func TestShutdown(t *testing.T) {
 	answer := make(chan struct{})
 	e := start(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -387,7 +387,7 @@ func TestShutdown(t *testing.T) {
 	}
 	go func() { ended <- e.Shutdown(t.Context()) }()
 	await(1<<31 - 1)
-	second := c.get(true, "/") // was on its way
+	second := c.get(true, "/") // was in transit
 	await(0)
 	await(second)
 	c.get(true, "/ignored")
@@ -435,8 +435,8 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A new connection is answered if its first request comes within conns.FirstRequestWait after Shutdown, else it
-// is told then that none was read.
+// A new connection is answered if its first request comes within conns.FirstRequestWait after Shutdown.
+// Otherwise its client is then told that no request was read.
 func TestShutdownWithNewConnections(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -465,7 +465,7 @@ func TestShutdownWithNewConnections(t *testing.T) {
 	}
 }
 
-// kinds reads the frames of a connection until its end, and says which ones came.
+// kinds reads the frames of a connection until its end, and returns their types.
 func kinds(conn net.Conn) string {
 	frames := xhttp2.NewFramer(io.Discard, conn)
 	var all []string

@@ -233,7 +233,7 @@ func (c *Conn) lateData(s *Stream, id uint32, n int) error {
 	return nil
 }
 
-// unopened returns the error for a frame of a stream that the node has not seen opened. There is none
+// unopened returns the error for a frame of a stream that the node has not seen opened. It returns nil
 // after the final GOAWAY: the client may have opened the stream since.
 func (c *Conn) unopened() error {
 	if c.last {
@@ -262,7 +262,7 @@ func (c *Conn) consume(s *Stream, n int) {
 	}
 }
 
-// streamError resets a stream because of an error of the client (RFC 9113, 5.4.2).
+// streamError resets a stream because of a client error (RFC 9113, 5.4.2).
 func (c *Conn) streamError(id uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

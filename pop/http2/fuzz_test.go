@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/http2"
 )
 
-// A recorded is a connection by which a client has sent something and then left.
+// A recorded is a connection over which a client has sent something and then disconnected.
 type recorded struct {
 	io.Reader
 	written bytes.Buffer
@@ -44,7 +44,7 @@ func (s *seer) ServeHTTP2(st *http2.Stream, r *http1.Request) http2.Passing {
 
 func (*seer) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
-// play has the engine read frames to their end, and returns the requests that it sees and what it writes.
+// play makes the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {
 	conn, h, ended := &recorded{Reader: bytes.NewReader(frames)}, &seer{}, make(chan struct{})
 	http2.NewServer(http2.Options{Handler: h, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 4 << 10}}).
@@ -53,7 +53,7 @@ func play(frames []byte) ([]string, *bytes.Buffer) {
 	return h.seen, &conn.written
 }
 
-// Whatever a client sends, the engine comes to an end, and writes frames that can be read.
+// Whatever a client sends, the engine terminates, and writes frames that can be read.
 func FuzzFrames(f *testing.F) {
 	var b bytes.Buffer
 	fr := xhttp2.NewFramer(&b, nil)
@@ -84,8 +84,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// A request that the engine lets the rules see, net/http reads in the same way. net/http refuses some that
-// the engine sees: those with a method, a target or a host that only the rules refuse.
+// net/http reads a request in the same way as the engine, or refuses it: the engine leaves it to the rules to
+// refuse some methods, targets and hosts.
 func FuzzHeader(f *testing.F) {
 	f.Add(":method\nGET\n:scheme\nhttp\n:authority\na.example\n:path\n/a?b\nx\ny")
 	f.Add(":method\nPOST\n:scheme\nhttps\n:path\n/\nhost\na\ncookie\na=b\ncookie\nc\nte\ntrailers")
@@ -119,7 +119,7 @@ func FuzzHeader(f *testing.F) {
 		theirs := make(chan string, 1)
 		near, far := net.Pipe()
 		defer near.Close()
-		//lint:ignore SA1019 net/http's server is given no single connection
+		//lint:ignore SA1019 net/http's server cannot serve an individual connection
 		go (&xhttp2.Server{}).ServeConn(far, &xhttp2.ServeConnOpts{BaseConfig: &http.Server{}, Context: context.Background(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			select {
 			case theirs <- fmt.Sprintf("%s %s %s", r.Method, r.Host, r.RequestURI):

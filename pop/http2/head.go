@@ -84,7 +84,7 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 // readBlock reads a fragment of the block, and decodes the block when it is complete: a decoder that gets
 // fragments retains memory for the largest one. A head that is too large is decoded, too, because it
 // changes the decoder's table. Much larger blocks end the connection, and so do many small fragments and
-// large blocks that are no request.
+// large blocks that are not requests.
 func (c *Conn) readBlock(p []byte, last bool) error {
 	b := &c.block
 	if b.encoded > 0 || len(p) == 0 {

@@ -15,7 +15,7 @@ type relaying struct {
 	edit      http1.Relay
 	uploading chan error // of upload; nil unless it runs
 	whole     bool       // all of the request was sent
-	failure   error      // of the upload, by the client
+	failure   error      // of the upload, caused by the client
 	part      *part      // the part of the body that is being sent
 }
 
@@ -162,7 +162,7 @@ func (t *relaying) goOn() error {
 	}
 	c.mu.Lock()
 	s.abandoned = true
-	c.done() // others may have its place: the rules bound how many go on
+	c.done() // others may take its place: the rules bound how many continue
 	c.mu.Unlock()
 	return s.call.Resume()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/http2"
 )
 
-// What the origin gets of a request, or the client of one that is refused.
+// What the origin gets from a request, or what the client gets if it is refused.
 func TestRequests(t *testing.T) {
 	usual := []string{":method", "GET", ":scheme", "http", ":authority", "a.example", ":path", "/a?b"}
 	but := func(name, value string) []string {
@@ -119,8 +119,8 @@ func TestBodiesThatAreMalformed(t *testing.T) {
 		send         func(c *client, id uint32) error
 		want         string
 	}{
-		{"as long as it says", "3", func(c *client, id uint32) error { return c.WriteData(id, true, []byte("abc")) }, "200 abc"},
-		{"as long as it says, in parts", "3", func(c *client, id uint32) error {
+		{"as long as declared", "3", func(c *client, id uint32) error { return c.WriteData(id, true, []byte("abc")) }, "200 abc"},
+		{"as long as declared, in parts", "3", func(c *client, id uint32) error {
 			c.check(c.WriteDataPadded(id, false, []byte("ab"), []byte{0, 0}))
 			c.check(c.WriteData(id, false, []byte("c")))
 			return c.WriteData(id, true, nil)
@@ -134,7 +134,7 @@ func TestBodiesThatAreMalformed(t *testing.T) {
 			c.check(c.WriteData(id, false, []byte("abc")))
 			return c.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: c.block("x-sum", "7", "host", "b"), EndStream: true, EndHeaders: true})
 		}, "200 abcmap[X-Sum:[7]]"},
-		{"trailers that do not end it", "", func(c *client, id uint32) error {
+		{"trailers that do not end the stream", "", func(c *client, id uint32) error {
 			return c.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: c.block("x", "y"), EndHeaders: true})
 		}, "PROTOCOL_ERROR"},
 		{"pseudo-header in trailers", "", func(c *client, id uint32) error {
@@ -165,7 +165,7 @@ func TestBodiesThatAreMalformed(t *testing.T) {
 			select {
 			case ok := <-whole:
 				if ok {
-					t.Errorf("%s: the origin takes the body for whole", tt.name)
+					t.Errorf("%s: the origin considers the body complete", tt.name)
 				}
 			default: // the request was not sent
 			}
@@ -173,7 +173,7 @@ func TestBodiesThatAreMalformed(t *testing.T) {
 	}
 }
 
-// An echo answers each request with what it reads of it.
+// An echo answers each request with its path and fields.
 type echo struct{ relay }
 
 func (*echo) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
@@ -189,8 +189,8 @@ func (*echo) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	return nil
 }
 
-// A header block that comes again, and an answer like the one before, are not read and made anew. That
-// shows nowhere: a block means something else when the dynamic table has changed, and for a request
+// A repeated header block is not decoded again, nor an answer like the one before encoded again. Nobody
+// can tell: a block still means something else when the dynamic table has changed, and for a request
 // with a body.
 func TestRepetition(t *testing.T) {
 	e := start(t, nil, func(o *http2.Options) { o.Handler = &echo{} })
@@ -218,7 +218,7 @@ func TestRepetition(t *testing.T) {
 		{get + one, true, "403 / Was-host: h\r\nWas-x: 1"},
 		{oldest, true, "403 / Was-host: h\r\nWas-x: 2"},
 		{newest, true, "403 / Was-host: h\r\nWas-x: 1"},
-		{get + "\x0f\x0d\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"}, // the name is one of two bytes
+		{get + "\x0f\x0d\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"}, // the name's index takes two bytes
 		{get + "\x00\x0econtent-length\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"},
 		{get + "\x00\x0econtent-length\x011", true, "PROTOCOL_ERROR"},
 		{get + "\x00\x0econtent-length\x011", false, "413 / Was-host: h\r\nWas-content-length: 1"},
@@ -231,7 +231,7 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
-// A request that was read before the server had its connection is answered as any other, and the
+// A request that was read before the server got its connection is answered like any other, and the
 // connection waits for the next one.
 func TestRequestThatWasReadBefore(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestRequestThatWasReadBefore(t *testing.T) {
 	})
 }
 
-// A connection to the origin is used again after responses of any kind.
+// A connection to the origin is reused after responses of any kind.
 func TestOriginConnectionsAreKept(t *testing.T) {
 	peers := map[string]bool{} // of the origin, which gets one request at a time
 	e := start(t, func(w http.ResponseWriter, r *http.Request) {

@@ -32,7 +32,7 @@ type Stream struct {
 	// Guarded by c.mu, if it runs:
 	dead      bool      // over for the client
 	closed    bool      // the whole answer was written
-	ended     bool      // the client has sent all
+	ended     bool      // the client has sent everything
 	more      sync.Cond // body, ended or window has changed, or the stream is over
 	body      *part     // nil if all received data was sent
 	trailers  []byte    // as lines
@@ -166,7 +166,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		s.closed, s.sentBytes = true, n
 	case !s.running: // the client must make room, and the reader cannot wait for that
 		c.mu.Unlock()
-		s.start(rest{s, strings.Clone(body)}) // the caller may use its memory again
+		s.start(rest{s, strings.Clone(body)}) // the caller may reuse the memory of body
 		return
 	default:
 		c.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *Stream) close() {
 	}
 }
 
-// A rest is the body of an answer of the node that waits for room.
+// A rest is the body of one of the node's own answers that waits for room.
 type rest struct {
 	s    *Stream
 	body string

@@ -39,7 +39,7 @@ func (c *Conn) room() *buffer {
 	return c.out
 }
 
-// Write appends frames of the Framer. mu is held.
+// Write appends frames from the Framer. mu is held.
 func (c *Conn) Write(p []byte) (int, error) {
 	out := c.room()
 	out.b = append(out.b, p...)
@@ -53,8 +53,8 @@ func (c *Conn) waiting() int {
 	return len(c.out.b)
 }
 
-// kick writes what is waiting, unless the reader is about to or another goroutine does. Answers share
-// writes that way. It reports whether it has written. mu is held, but released meanwhile.
+// kick writes what is waiting, unless the reader is about to or another goroutine is writing. That way,
+// answers share writes. It reports whether it has written. mu is held, but released meanwhile.
 func (c *Conn) kick() bool {
 	if c.batch || c.writing || c.out == nil || c.err != nil {
 		return false
@@ -105,7 +105,7 @@ func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags
 	return append(dst, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
 }
 
-// writeHead writes a header block, which ends the stream if end. mu is held.
+// writeHead writes a header block, which ends the stream if end is set. mu is held.
 func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 	if !c.tableless {
 		// The client may free its dynamic table. The node does not use it, so that blocks do not
@@ -181,7 +181,7 @@ func (s *Stream) send(data []byte, end bool) error {
 	}
 }
 
-// wait waits for cond until by, unless that is zero. It returns false if by has passed before. mu is held.
+// wait waits for cond until by, unless that is zero. It returns false if by has already passed. mu is held.
 func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
 	if by.IsZero() {
 		cond.Wait()
@@ -260,7 +260,7 @@ func appendField(dst []byte, name, value []byte) []byte {
 	return append(appendInteger(dst, 7, len(value)), value...)
 }
 
-// appendAnswer appends the header block of an answer of the node. length is -1 if it cannot have a body.
+// appendAnswer appends the header block of one of the node's own answers. length is -1 if it cannot have a body.
 func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte {
 	dst = appendField(appendStatus(dst, status), []byte("date"), date)
 	dst = appendLines(dst, lines)
@@ -288,7 +288,7 @@ func (p *prepared) set(status int, date, lines []byte, length int) (block []byte
 	return p.block
 }
 
-// appendInteger appends n with a prefix of this many bits, behind zeros (RFC 7541, 5.1).
+// appendInteger appends n with a prefix of this many bits, after zeros (RFC 7541, 5.1).
 func appendInteger(dst []byte, bits uint, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {

@@ -106,7 +106,7 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 	}
 	for _, cause := range causes {
 		if unseen(cause) {
-			t.Errorf("nothing was dropped by %s: the test covers too little", cause)
+			t.Errorf("nothing was dropped with cause %s: the test covers too little", cause)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		droppedBy[cause] += n
 	}
 	if counted+dropped+lost != offered {
-		t.Errorf("schedule %d: of %d requests, %d were counted, %d dropped and %d lost on the way; %d are not accounted for",
+		t.Errorf("schedule %d: of %d requests, %d were counted, %d dropped and %d lost in transit; %d are not accounted for",
 			seed, offered, counted, dropped, lost, int64(offered-counted-dropped-lost))
 	}
 }

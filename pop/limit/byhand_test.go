@@ -58,7 +58,7 @@ func TestByHand(t *testing.T) {
 	})
 }
 
-// A node without peers learns of it from the shard, with the key's next count.
+// A node without peers learns of such a mitigation from the shard, with the key's next count.
 func TestByHandFromTheShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)

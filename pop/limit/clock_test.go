@@ -52,7 +52,7 @@ func TestNodeUsesItsOwnClock(t *testing.T) {
 			t.Fatalf("%v above the threshold, want blocked", v)
 		}
 		if elapsed := time.Duration(record.Why.Elapsed) * time.Microsecond; elapsed < 15*time.Second || elapsed > 16*time.Second {
-			t.Errorf("counted %v into a window, want the 15 s of the node's own", elapsed)
+			t.Errorf("counted %v into a window, want 15 s, by the node's own clock", elapsed)
 		}
 		if start := time.UnixMicro(record.Start); clock().Sub(start) > time.Second || record.Deadline.Sub(start) != 2*time.Minute {
 			t.Errorf("the mitigation is from %v to %v, and the node's clock says %v", start, record.Deadline, clock())
@@ -72,7 +72,7 @@ func TestClockSetBack(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		at, back time.Duration
-		every    time.Duration // of 60 per minute
+		every    time.Duration // pause between requests; the limit is 60 per minute
 		refuses  bool
 	}{
 		{"within a window, 42 per minute", 50 * time.Second, 20 * time.Second, 1400 * time.Millisecond, false},

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A burst passes no more requests if the loop takes a part of it to count while the rest arrives. The rest arrives
+// No more requests of a burst pass if the loop takes part of it to count while the rest arrives. The rest arrives
 // when the loop asks for the time, in each of several places.
 func TestBurstCutByFlush(t *testing.T) {
 	for place := range 6 {

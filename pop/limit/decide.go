@@ -62,7 +62,7 @@ type Decision struct {
 	more        []counted
 	n           int
 	still       bool // some may count though the request is refused: see Decision.counted
-	by          int8 // 1 + the Width of the narrowest rule that refuses; 0: none does, or an access list
+	by          int8 // 1 + the Width of the narrowest rule that refuses; 0 if none does, or an access list does
 	refusedWith bool // refused because another request is: see Limiter.DecideBy
 	source      count.Source
 
@@ -173,7 +173,7 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 // Counts yields the rules that count the request, each with its key: those that match it and have no
 // record, unless the request is refused, and those with CountWhileMitigated that have one. A rule that
 // counts the request under several keys is yielded once for each, in a row. A rule that counts by
-// the answer counts the request only if the origin answers so.
+// the answer counts the request only if the answer matches.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	for i := range d.n {
 		if c := d.at(i); d.takes(c) && !yield(c.rule, c.key) {
@@ -308,7 +308,7 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 type Fields interface{ Values(name string) []string }
 
 // Answered counts a request that passed, for the rules that count by the origin's answer, at now.
-// It must not be called for answers that the node itself makes, such as 502. A request counts even
+// It must not be called for answers that the node itself generates, such as 502. A request counts even
 // if its key was mitigated in the meantime. fields is nil if they are not known.
 func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time) {
 	if d.Verdict.Refused() {

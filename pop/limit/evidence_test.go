@@ -148,7 +148,7 @@ func TestKeysAreBoundedWithoutShards(t *testing.T) {
 	})
 }
 
-// A client that is throttled for long is logged at the start, once a minute, and at the end.
+// A client that is throttled for a long time is logged at the start, once a minute, and at the end.
 func TestFlappingIsLoggedRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		log := new(lines)

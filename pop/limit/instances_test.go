@@ -23,7 +23,7 @@ import (
 // addresses: each connection goes to the next server.
 type relay struct {
 	addr  string
-	mute  bool // stats get no answer
+	mute  bool // stats is answered with an error
 	mu    sync.Mutex
 	turns int        // guarded by mu
 	conns []net.Conn // guarded by mu
@@ -135,7 +135,7 @@ func (c *instance) shard(addr string) *memcached.Client {
 	return s
 }
 
-// ask sends n requests of each client, each when all before are counted.
+// ask sends n requests of each client, each round after all earlier ones are counted.
 func (c *instance) ask(n int) {
 	c.t.Helper()
 	for range n {
@@ -180,7 +180,7 @@ func TestTwoInstancesAtOneAddress(t *testing.T) {
 			r.cut() // the next connection leads to the other one
 			c.ask(20)
 			if r.connections() < 2 {
-				t.Fatal("all counted over one connection")
+				t.Fatal("all requests were counted over one connection")
 			}
 			c.wantKnown(40, 40)
 		})

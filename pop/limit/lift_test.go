@@ -224,7 +224,7 @@ func TestLiftIsStoredAtNextOwner(t *testing.T) {
 	})
 }
 
-// Only counts of a former owner from after a lift are added.
+// Of a former owner's counts, only those from after a lift are added.
 func TestFormerOwnerAfterLift(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 2, 2, true, manyPerMinute)

@@ -32,7 +32,7 @@ type Options = count.Options
 // ErrNotMitigated is returned by Lift if the key has no mitigation.
 var ErrNotMitigated = count.ErrNotMitigated
 
-// A Limiter decides requests, and counts them by its Loop. Its methods may be called concurrently,
+// A Limiter decides requests, and counts them with its Loop. Its methods may be called concurrently,
 // except Run, which may be called once.
 type Limiter struct {
 	*count.Loop
@@ -66,7 +66,7 @@ func (l *Limiter) SetRules(set *rule.Set) {
 	l.rules.Store(l.metrics.bind(set))
 }
 
-// counted counts what r, of the counting loop's set, has counted.
+// counted adds n to the metric of r, a rule of the counting loop's set.
 func (l *Limiter) counted(r *rule.Rule, n uint64) {
 	if rules := l.rules.Load(); r.Index < len(rules.metered) && rules.set.Rules()[r.Index] == r {
 		rules.metered[r.Index].counted.Add(float64(n))

@@ -11,7 +11,7 @@ import (
 )
 
 // With count_while_mitigated, a client that keeps sending stays mitigated on all nodes, and one that slows down
-// does not. Without it, the client passes its threshold again and again.
+// does not. Without it, the client uses up its threshold again and again.
 func TestCountWhileMitigated(t *testing.T) {
 	for _, test := range []struct {
 		name, rule string

@@ -81,7 +81,7 @@ func TestRequestsPassedDuringChange(t *testing.T) {
 		// In milliseconds. The last request of the 900 ms is sent after 895 ms, so every node follows.
 		follows := rapid.SliceOfN(rapid.IntRange(0, 895), nodes, nodes).Draw(rt, "follows")
 		out := fmt.Sprintf("s%d:11211", rapid.IntRange(0, shards-1).Draw(rt, "out"))
-		wrong := "" // reported outside of the bubble, so that rapid can minimize the case
+		wrong := "" // reported outside the bubble, so that rapid can minimize the case
 		bubble.Test(t, func(t *testing.T) {
 			p := startPop(t, nodes, shards, peers, fmt.Sprintf(
 				"rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m, sub_windows: %d}], mitigation_timeout: 1m}]", threshold, subWindows))

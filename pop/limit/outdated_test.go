@@ -78,7 +78,7 @@ func TestNodeReloadsLater(t *testing.T) {
 }
 
 // Counters of two former layouts count alongside the current one, each until it has left the period, whichever
-// was left first.
+// was replaced first.
 func TestTwoReloadsInOnePeriod(t *testing.T) {
 	for _, layouts := range [][3]int{{1, 6, 3}, {6, 1, 3}, {6, 3, 1}, {1, 6, 1}} {
 		now := time.Unix(6000, 0)

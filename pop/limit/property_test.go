@@ -28,8 +28,8 @@ type promised struct {
 }
 
 // over reports whether the estimate exceeds the threshold at a time, recomputed from all of
-// events with nothing lost or late. Sub-windows are counted from the epoch on: with those
-// that are younger than the period count whole.
+// events with nothing lost or late. Sub-windows are numbered from the epoch: those that
+// are younger than the period count whole.
 func (l promised) over(events []event, at time.Time) bool {
 	p, now := l.period.Microseconds(), at.UnixMicro()
 	latest := now * l.n / p

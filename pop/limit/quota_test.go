@@ -44,7 +44,7 @@ rules:
 		time.Sleep(time.Millisecond) // the first node must flush first
 		check("another node has counted nothing yet", ask(1), limit.Quota{}, limit.Quota{})
 		time.Sleep(6*time.Second - time.Millisecond)
-		check("of a window that began nothing is known", ask(0),
+		check("nothing is known of a window that has just begun", ask(0),
 			limit.Quota{},
 			limit.Quota{Known: true, Remaining: 98, Reset: 50 * time.Second})
 		for range 5 {

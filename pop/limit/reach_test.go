@@ -25,7 +25,7 @@ func TestDecisionReachesNoNetwork(t *testing.T) {
 		t.Skip("builds the call graph of the whole program")
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		// The analysis itself has no races, and takes a third of the time without their detector.
+		// The analysis itself has no races, and takes a third of the time without the race detector.
 		if out, err := exec.Command("go", "test", "-race=false", "-count=1", "-run", "^"+t.Name()+"$", "reach_test.go").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -89,7 +89,7 @@ func (r *reach) walk(n *callgraph.Node, path []string) {
 		return // the garbage collector has its own goroutines
 	}
 	if slices.Contains(outside, pkg) && !slices.ContainsFunc(harmless, func(h string) bool { return strings.HasPrefix(name, h) }) {
-		r.add("a call of "+pkg, path)
+		r.add("a call to "+pkg, path)
 		return
 	}
 	for _, block := range n.Func.Blocks {

@@ -113,7 +113,7 @@ func TestTooManyValuesShareOneCount(t *testing.T) {
 			}
 		}
 		if passed != 6 {
-			t.Errorf("%d of 20 requests with five values and more passed, want 6", passed)
+			t.Errorf("%d of 20 requests with five or more values passed, want 6", passed)
 		}
 		if d := p.ask(headers("own"), 200); d.Verdict != limit.Passed {
 			t.Errorf("a request with one of the values is %v, want it passed", d.Verdict)

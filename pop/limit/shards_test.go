@@ -60,7 +60,7 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 }
 
 // Shards go out, come back, leave the list and join it while requests are counted: every
-// node knows of all of them.
+// node knows of every request.
 func TestCountsFollowTheShards(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 3, 4, true, manyPerMinute)
@@ -121,7 +121,7 @@ func TestWaitingCountsMove(t *testing.T) {
 	})
 }
 
-// The counts that a node could not send before its end are counted as dropped.
+// The counts that a stopping node could not send are counted as dropped.
 func TestUnsentCountsAtTheEndAreCounted(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -74,7 +74,7 @@ func (s *stepped) ask(addr netip.Addr) limit.Verdict {
 	return s.Decide(&req, s.now).Verdict
 }
 
-// wait advances the time, in the steps in which a node counts.
+// wait advances the time, and counts the requests that wait.
 func (s *stepped) wait(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.Flush()
@@ -407,7 +407,7 @@ func TestIncrementsOfNetworks(t *testing.T) {
 }
 
 // BenchmarkNetworks measures what levels of networks add to a decision (Look), and to a decision with its count
-// (Decide), of requests that pass, and what a mitigated network costs that sheds.
+// (Decide), of requests that pass, and what a mitigated network that sheds costs.
 func BenchmarkNetworks(b *testing.B) {
 	levels := []string{"24/48", "16/32", "8/16"}
 	for _, n := range []int{0, 1, 3} {

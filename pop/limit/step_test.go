@@ -55,7 +55,7 @@ func TestStepping(t *testing.T) {
 		}
 	}
 	if v := ask(limiters[0]); v != limit.Blocked {
-		t.Fatalf("the request after the one that crossed is %v, want blocked", v)
+		t.Fatalf("the request after the one that exceeded the threshold is %v, want blocked", v)
 	}
 	next := limiters[0].Step()
 	if want := now.Add(2 * time.Minute); !next.Equal(want) {

@@ -22,7 +22,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// stored returns a client of a's shard, and the value of a key.
+// stored returns the value of a key in a's shard.
 func (a *single) stored(t *testing.T, key string) []byte {
 	t.Helper()
 	s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
@@ -114,7 +114,7 @@ func TestGreaterRecordStaysStored(t *testing.T) {
 	}
 }
 
-// A mitigation that another node starts while this one lifts the one before stays stored, and
+// A mitigation that another node starts while this one lifts the previous one stays stored, and
 // this node learns it.
 func TestLiftKeepsLaterMitigations(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRequestsOfRemovedRule(t *testing.T) {
 }
 
 // A shard that never answers delays the end of Run by at most Options.Drain and the round trips in
-// flight, however many requests wait for it. Requests that were not sent are counted as dropped, also
+// flight, however many requests wait for it. Requests that were not sent are counted as dropped, including
 // those of evicted keys.
 func TestRunEndsBesideAStalledShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -242,7 +242,7 @@ rules:
 		{"they end together", time.Minute, time.Minute, 0, "path"},
 		{"the first lasts longer", 2 * time.Minute, time.Minute, 0, "path"},
 		{"the second lasts longer", 2 * time.Minute, 3 * time.Minute, 0, "host"},
-		{"one that does less lasts longest", 2 * time.Minute, 3 * time.Minute, time.Hour, "host"},
+		{"a less severe one lasts longest", 2 * time.Minute, 3 * time.Minute, time.Hour, "host"},
 	} {
 		for i, left := range []time.Duration{tt.path, tt.host, tt.ban} {
 			what, _ := l.Rules().Rules()[i].AppendKey(nil, &req)

@@ -85,7 +85,7 @@ func (o *Operator) Explain(values map[string]string) (admin.Explanation, error) 
 	return e, nil
 }
 
-// explainID explains the mitigations that refuse clients with an ID. Two keys may have the same ID.
+// explainID explains the mitigations whose refusals have this ID. Two keys may have the same ID.
 func (o *Operator) explainID(e *admin.Explanation, text string, now time.Time) error {
 	id, ok := counter.ParseID(text)
 	if !ok {
@@ -124,7 +124,7 @@ func (o *Operator) keyOf(values map[string]string) (r *rule.Rule, key counter.Ke
 	if r = o.Limiter.Rules().Rule(id); r == nil {
 		return nil, key, admin.Unknown("pop: there is no rule " + id)
 	}
-	for name := range values { // without this value the key may belong to more clients than are meant
+	for name := range values { // without this value the key may belong to more clients than intended
 		if name != "rule" && !countsBy(r.Characteristics, name) {
 			return nil, key, admin.Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
 		}

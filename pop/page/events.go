@@ -11,9 +11,9 @@ import (
 
 // A view describes what one browser shows. It is parsed from the query of its stream.
 type view struct {
-	span   int // which of spans
+	span   int // index in spans
 	list   list
-	target string // whose story is told
+	target string // client or key to explain
 }
 
 // A list describes which mitigations are shown.

@@ -25,7 +25,7 @@ var spans = [...]span{{"15m", "15 minutes", sampleEvery, 180}, {"24h", "24 hours
 // A cell holds the counts of one step.
 type cell struct{ counted, refused uint32 }
 
-// A series is what happened of one kind. It takes 3.7 KB.
+// A series holds the past counts of one kind. It takes 3.7 KB.
 type series struct {
 	last  totals             // at the last sample
 	cells [len(spans)][]cell // rings
@@ -70,7 +70,7 @@ const lagSamples = int(time.Minute/sampleEvery) + 1
 // sample adds the current values of the metrics.
 func (h *history) sample(families []*dto.MetricFamily, now time.Time) {
 	for i, s := range spans {
-		step := (now.UnixNano() - 1) / int64(s.step) // what happened before now is of the step before
+		step := (now.UnixNano() - 1) / int64(s.step) // what happened before now belongs to the previous step
 		if h.steps[i] != 0 {
 			h.clear(i, h.steps[i], step)
 		}

@@ -49,16 +49,16 @@ type Page struct {
 	history  history
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
-	second  int64      // when somebody looked last
-	looked  time.Time  // when the node was last looked at
-	changed uint64     // what Options.Changed said last
+	second  int64      // Unix time of the last check for changes
+	looked  time.Time  // when the node was last queried
+	changed uint64     // last result of Options.Changed
 	sampled int64      // the step of the last sample
 	made    [lifetimes]map[string]part
 	status  admin.Status
-	names   []string // of rules, those that did the most first
+	names   []string // of rules, those with the most refusals first
 }
 
-// A file is what the page consists of.
+// A file is one of the static files of the page.
 type file struct{ kind, text, tag string }
 
 var (

@@ -140,7 +140,7 @@ func TestFigures(t *testing.T) {
 		n.Sample(n.now)
 	}
 	step(0, 0, 0)
-	expect(t, "the facts before anything came", n.parts(t, "")["facts"], "<dd>0/s</dd>", "<dd>–</dd>", "1 of 2")
+	expect(t, "the facts before any request", n.parts(t, "")["facts"], "<dd>0/s</dd>", "<dd>–</dd>", "1 of 2")
 	n.lag.Observe(.05)
 	for range 200 {
 		n.lag.Observe(.005)
@@ -158,7 +158,7 @@ func TestFigures(t *testing.T) {
 	}
 	expect(t, "the table a quarter of an hour later", n.parts(t, "")["rules"], `data-label="Counted">10<`)
 	step(0, 0, 0)
-	expect(t, "the table when all has left the span", n.parts(t, "")["rules"], `data-label="Counted">0<`)
+	expect(t, "the table when everything has left the span", n.parts(t, "")["rules"], `data-label="Counted">0<`)
 	expect(t, "the table of a day", n.parts(t, "span=24h")["rules"], `data-label="Counted">40<`)
 
 	// The figures of a removed rule are removed.
@@ -169,7 +169,7 @@ func TestFigures(t *testing.T) {
 	n.Sample(n.now)
 	n.rules = []string{"login"}
 	step(0, 0, 0)
-	expect(t, "the table with the rule anew", n.parts(t, "span=24h")["rules"], `data-label="Counted">0<`)
+	expect(t, "the table with the rule added again", n.parts(t, "span=24h")["rules"], `data-label="Counted">0<`)
 }
 
 // A search is for an address, a network, a prefix of a key, or a node.
@@ -195,7 +195,7 @@ func TestSearch(t *testing.T) {
 			t.Errorf("%q is searched for as %s, want %s", search, got, want)
 		}
 	}
-	expect(t, "the list for what is no network", n.parts(t, "search=203.0.113.7/99")["list"], "not a network such as")
+	expect(t, "the list for an invalid network", n.parts(t, "search=203.0.113.7/99")["list"], "not a network such as")
 	expect(t, "the list of an unknown rule", n.parts(t, "rule=unknown")["list"], "There is no rule unknown.")
 	expect(t, "the list", n.parts(t, "")["list"], "2m 05s", `data-lift="ab12"`, `data-end="1800000`)
 }
@@ -230,7 +230,7 @@ func TestShared(t *testing.T) {
 		n.parts(t, "")
 	}
 	if n.looks != 1 {
-		t.Errorf("five pages looked %d times in a second, want once", n.looks)
+		t.Errorf("five pages queried the node %d times in a second, want once", n.looks)
 	}
 	for i, want := range []int{1, 1, 1, 1, 2, 2} { // once in 5 s, if nothing changes
 		n.now = n.now.Add(time.Second)
@@ -276,7 +276,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("POST: %d", w.Code)
 	}
 	if n.looks != 0 {
-		t.Error("a file looked at the node")
+		t.Error("serving a file queried the node")
 	}
 }
 
@@ -306,7 +306,7 @@ func TestStream(t *testing.T) {
 			continue
 		}
 		if events++; events > 1 && strings.Contains(lines.Text(), `"id":"list"`) {
-			t.Errorf("event %d has the list again, which is the same", events)
+			t.Errorf("event %d has the list again, unchanged", events)
 		}
 		if events == 3 {
 			stop()

@@ -60,8 +60,8 @@ func write(id, name string, data any) part {
 	return part{id, report.Visible(b.String())}
 }
 
-// Parts that all viewers share are made again after a second, after a look at the node, or after a sample of
-// the metrics, so that many rules or viewers cost little.
+// Parts that all viewers share are rendered again each second, each time the node is queried, or after each
+// sample of the metrics, so that many rules or viewers cost little.
 const (
 	perSecond = iota
 	perLook
@@ -163,7 +163,7 @@ func rate(n uint64) string {
 func (p *Page) lag() (value, note string) {
 	status := &p.status
 	if status.Lag >= 1 {
-		return left(status.Lag), "or later: " + report.Count(status.BacklogKeys, "key") + " wait for a shard"
+		return left(status.Lag), "or later; waiting for a shard: " + report.Count(status.BacklogKeys, "key")
 	}
 	half, most := p.history.within(.5), p.history.within(.99)
 	switch {
@@ -246,7 +246,7 @@ func (p *Page) rules(span int) part {
 	}
 	more := max(0, len(rows)-shownRules)
 	rows = rows[:len(rows)-more]
-	drawing := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the fuller the color, the more",
+	drawing := report.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the stronger the color, the more",
 		What: "rule", PassedName: "counted", From: from, Step: spans[span].step}
 	for _, r := range rows {
 		drawing.Rows = append(drawing.Rows, strips[r.Rule.Rule])

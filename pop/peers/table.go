@@ -58,7 +58,7 @@ type Table struct {
 	mu       sync.Mutex                   // guards the fields below
 	names    map[mitigation.NodeID]string // names of known nodes, including this one
 	peers    map[string]*peer
-	informed bool      // it has received all mitigations of another node
+	informed bool      // the node has received all mitigations of a peer
 	asked    time.Time // when the node last asked a peer
 }
 

@@ -21,7 +21,7 @@ func newTable(log io.Writer) *Table {
 	return New("n1", false, time.Now, slog.New(slog.NewTextHandler(log, nil)), nil)
 }
 
-// receives passes p the status of a peer that has the same mitigations or others, and finds shards down. full
+// receives passes p the status of a peer that has the same mitigations or others, and considers shards down. full
 // is true if this node has no room for more. It reports whether to ask the peer for its records.
 func (p *Table) receives(from string, same bool, down []uint64, full bool, now time.Time) (ask bool) {
 	s := Status{Digest: 1, Down: down}

@@ -27,7 +27,7 @@ type abandoned struct {
 // Results of abandoned requests.
 const (
 	abandonedAnswered = "answered" // the origin answered, so rules could count it
-	abandonedCounted  = "counted"  // counted immediately: its key had too many
+	abandonedCounted  = "counted"  // counted immediately: a key had too many abandoned requests
 	abandonedFailed   = "failed"   // not counted: it was incomplete, or the origin did not answer
 )
 
@@ -64,7 +64,7 @@ func (a *abandoned) waitForPlace() bool {
 	}
 }
 
-// remove removes x and counts its result, first: a node that has drained has counted everything.
+// remove counts the result of x, then removes x: a node that has drained has counted everything.
 func (a *abandoned) remove(x *exchange, result string) {
 	a.results[result].Inc()
 	a.exchanges.Remove(x)
@@ -87,7 +87,7 @@ func (x *exchange) resolve(status int, fields limit.Fields) {
 	p.abandoned.remove(x, result)
 }
 
-// abandon reports whether x continues, until cancel is called, although its client has disconnected. If not, it
+// abandon reports whether x continues, until cancel is called, although its client has disconnected. Otherwise it
 // counts x if the client sent the whole request.
 func (x *exchange) abandon(whole bool, cancel context.CancelFunc) bool {
 	p := x.p

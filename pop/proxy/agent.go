@@ -15,7 +15,7 @@ import (
 //	edge-check   method, host, path with the query, src, headers by req.hdrs_bin
 //	edge-report  the same, status, the verdict of edge-check, and the answer's cost header, if any
 //
-// The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal refused (true), status,
+// The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
 // retry_after and refusal_id; and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its
 // var-prefix.
 type Agent struct{ p *Proxy }

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// dialRaw connects to the server at url. What is not read within patience is an error.
+// dialRaw connects to the server at url. Reads fail after patience.
 func dialRaw(t *testing.T, url string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -52,8 +52,8 @@ func h2Request(fields ...[2]string) string {
 	return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, "") + frame(headers, endStreamAndHeaders, 1, block.String())
 }
 
-// A request that would reach the origin as a different one from what the rules see is refused: where
-// the target is opaque to net/url, and where the transport would translate the host.
+// A request is refused if the origin would see a different one than the rules do: if net/url treats
+// its target as opaque, or if the transport would convert its host.
 func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	reached := make(chan string, 100)
 	p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	for _, target := range []string{
 		"x:http://shop.example/login",
 		"http://b\u00fccher.example/login",
-		"http://%EF%BD%93hop.example/login", // a wide s
+		"http://%EF%BD%93hop.example/login", // a fullwidth s
 		"http://shop%E3%80%82example/login", // an ideographic full stop
 		"http://[::1%25x]/login",
 		"http://a@b%40shop.example/login",
@@ -108,8 +108,8 @@ func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	}
 }
 
-// Clients that do not read the answers are disconnected, refused or not. A pipe holds nothing; a socket
-// would hold what the machine lets it.
+// Clients that do not read the answers are disconnected, refused or not. A pipe buffers nothing; a socket
+// would buffer as much as the machine allows.
 func TestRefusedAndUnread(t *testing.T) {
 	for _, rules := range []string{noRules, "rules: []\ndeny: [127.0.0.0/8]"} {
 		bubble.Test(t, func(t *testing.T) {
@@ -124,14 +124,14 @@ func TestRefusedAndUnread(t *testing.T) {
 				_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%s: the connection is still held", rules)
+				t.Errorf("%s: the connection is still open", rules)
 			}
 		})
 	}
 }
 
-// After a 408, and where the origin answers before it has the body, a client that sends no
-// more does not hold the connection.
+// After a 408, or if the origin answers before it has the body, a client that sends no more
+// does not keep the connection open.
 func TestUnfinishedBodyClosesTheConnection(t *testing.T) {
 	for name, origin := range map[string]http.HandlerFunc{
 		"the origin waits": func(w http.ResponseWriter, r *http.Request) {
@@ -151,8 +151,8 @@ func TestUnfinishedBodyClosesTheConnection(t *testing.T) {
 	}
 }
 
-// An answer that comes before the request's end says that the connection closes: net/http
-// would not survive the rest of the body.
+// An answer that comes before the request's end announces that the connection closes: net/http
+// would panic if the rest of the body followed.
 func TestEarlyAnswerCloses(t *testing.T) {
 	origin, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestEarlyAnswerCloses(t *testing.T) {
 	}
 }
 
-// An upgrade to HTTP/2 is not passed on: in it requests would reach the origin uncounted.
+// An upgrade to HTTP/2 is not passed on: requests over it would reach the origin uncounted.
 func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 	for _, upgrade := range []string{"h2c", "H2C", "websocket, h2c", "HTTP/2.0"} {
 		got := make(chan http.Header, 1)
@@ -204,7 +204,7 @@ func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 }
 
 // A client that has disconnected before the origin answers gets no answer of the node's own, which a client
-// that has only shut down its side could take for the origin's.
+// that has only shut down its side could mistake for the origin's.
 func TestNoAnswerWithoutTheOrigin(t *testing.T) {
 	if own {
 		return // waits for the origin: see abandonAfter in http1

@@ -20,9 +20,9 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// A looped is a connection in memory, on which a request comes with each Read while there is a next
-// one, and whatever is written is answered. Nothing of it is shared, so that with -cpu 1,2,4,8,16 a
-// benchmark tells what the requests of different connections share.
+// A looped is a connection in memory: each Read returns sends while next returns true, and each Write
+// succeeds. Looped connections share nothing, so with -cpu 1,2,4,8,16 a benchmark shows what the
+// requests of different connections share.
 type looped struct {
 	net.Conn // nil
 	next     func() bool
@@ -90,7 +90,7 @@ func serverOf(p *proxy.Proxy) *http1.Server {
 	return http1.NewServer(http1.Options{Handler: p, Tunnels: context.Background(), Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
 }
 
-// To tell a refused client of several limits allocates nothing.
+// Telling a refused client about several limits allocates nothing.
 func TestFieldsAllocateNothing(t *testing.T) {
 	if own {
 		return // it has an engine of its own
@@ -117,8 +117,8 @@ const (
 	severalLimits = "limits: [{threshold: 1, period: 1h}, {threshold: 100000, period: 1h30m}, {threshold: 1000000, period: 7d}]"
 )
 
-// BenchmarkEngine takes requests from the first byte of their head to the last of their answer, but
-// for the system calls.
+// BenchmarkEngine measures requests from the first byte of their head to the last byte of their
+// answer, without the system calls.
 func BenchmarkEngine(b *testing.B) {
 	blocks := headerBlocks()
 	for name, rest := range map[string]string{
@@ -147,13 +147,13 @@ func BenchmarkEngine(b *testing.B) {
 	}
 }
 
-// run has connections served until they have sent b.N requests.
+// run serves connections until they have sent b.N requests.
 func run(b *testing.B, serve func(net.Conn, http1.Start), connect func(next func() bool) net.Conn) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) { serveOne(serve, connect(pb.Next)) })
 }
 
-// serveOne has a connection served until it ends.
+// serveOne serves a connection until it ends.
 func serveOne(serve func(net.Conn, http1.Start), conn net.Conn) {
 	ended := make(chan struct{})
 	serve(conn, http1.Start{Ended: func() { close(ended) }})

@@ -11,7 +11,7 @@ import (
 )
 
 // A body is the body of a request that net/http serves. Each read has a deadline: a client that sends
-// a byte a minute must hold neither the node nor the origin.
+// a byte a minute must tie up neither the node nor the origin.
 type body struct {
 	io.ReadCloser
 	control  *http.ResponseController
@@ -41,8 +41,8 @@ func (b *body) Read(p []byte) (int, error) {
 		_ = b.control.SetReadDeadline(deadline)
 	}
 	n, err := b.ReadCloser.Read(p)
-	// Between reads the node waits for the origin. A deadline would end the body of HTTP/2. HTTP/1 reads
-	// on after the body, to notice a disconnect of the client.
+	// Between reads the node waits for the origin. In HTTP/2, a deadline would end the body. HTTP/1 keeps
+	// reading after the body, to notice when the client disconnects.
 	if !deadline.IsZero() && !b.left.Load() {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}

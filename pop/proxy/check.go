@@ -52,7 +52,7 @@ const (
 	itself
 )
 
-// A httpQuestion is a question with what its description lacks.
+// An httpQuestion is a question that is described by an HTTP request.
 type httpQuestion struct {
 	question
 	in    description
@@ -120,13 +120,13 @@ func (k *Check) read(c client, r *http1.Request, x *httpQuestion, now time.Time)
 	case !ok:
 		return http.StatusNotFound, "ask /check, /check/original or /check/request/…, or POST to /report"
 	case x.report && string(r.Method()) != http.MethodPost:
-		return http.StatusMethodNotAllowed, "reports need POST"
+		return http.StatusMethodNotAllowed, "reports must use POST"
 	}
 	x.readFields(r, rest)
 	x.client = k.p.client(netip.Addr{}, x.chain)
 	x.req.Addr = x.client
 	if problem := x.problem(); problem != "" {
-		k.p.undecided(undecidedField, now, "the check endpoint was asked about a request without its description", "peer", x.peer, "problem", problem)
+		k.p.undecided(undecidedField, now, "the check endpoint was asked about a request without a valid description", "peer", x.peer, "problem", problem)
 		return http.StatusBadRequest, problem
 	}
 	return 0, ""
@@ -152,7 +152,7 @@ func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []by
 	switch {
 	case k.o.DenyStatus != 0:
 		status = k.o.DenyStatus
-	case x.in == original || status < 300: // the asking proxy would let a shadow ban's 200 pass
+	case x.in == original || status < 300: // the asking proxy would treat a shadow ban's 200 as permission
 		status = http.StatusForbidden
 	}
 	return dst, status, body

@@ -40,8 +40,8 @@ func newCheck(t testing.TB, rules string, o proxy.CheckOptions, set func(*proxy.
 
 func trustLocal(o *proxy.Options) { o.Trusted = append(o.Trusted, localhost) }
 
-// From each kind of description the node learns the same request, and believes no other kind, which
-// comes from the proxy's client.
+// The node reads the same request from each kind of description, and ignores the other kinds, which
+// come from the proxy's client.
 func TestCheckReadsOneDescription(t *testing.T) {
 	const forged = "203.0.113.66"
 	for _, test := range []struct {
@@ -84,7 +84,7 @@ deny: [`+forged+`]`, proxy.CheckOptions{}, trustLocal)
 	}
 }
 
-// A refusal is the rule's, but for what the asking proxy would take for something else.
+// A refusal is as the rule says, except for what the asking proxy would misunderstand.
 func TestCheckAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name, action string
@@ -120,17 +120,17 @@ func TestCheckAnswers(t *testing.T) {
 				}
 			}
 			got := []string{resp.Header.Get("X-Edge-Verdict"), resp.Header.Get("X-Edge-Status"), resp.Header.Get("Retry-After")}
-			if test.want[2] != "" && got[2] != "" { // how long it takes until the record is made is not the test's
+			if test.want[2] != "" && got[2] != "" { // the test does not control when the record is made
 				got[2] = test.want[2]
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" || resp.StatusCode != test.status || test.body != "" && test.status != 200 && body != test.body || test.path == "/check/original" && body != "" {
 				t.Errorf("%d %q, want %d %q\n%s", resp.StatusCode, body, test.status, test.body, diff)
 			}
 			if has := resp.Header.Get("Refusal-Id") != ""; has != (test.want[2] != "") {
-				t.Errorf("Refusal-Id is there: %t", has)
+				t.Errorf("has Refusal-Id: %t", has)
 			}
 			if limited := resp.Header.Get("Ratelimit") != ""; limited != (test.want[2] != "") {
-				t.Errorf("RateLimit is there: %t", limited)
+				t.Errorf("has RateLimit: %t", limited)
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func TestCheckWithoutDescription(t *testing.T) {
 		{"GET", "/check/original", whole, 400, "X-Original-Method is missing"},
 		{"GET", "/check/else", whole, 404, "ask /check, /check/original or /check/request/…, or POST to /report"},
 		{"GET", "/", whole, 404, "ask /check, /check/original or /check/request/…, or POST to /report"},
-		{"GET", "/report", whole, 405, "reports need POST"},
+		{"GET", "/report", whole, 405, "reports must use POST"},
 		{"POST", "/report", whole, 400, "X-Origin-Status is not the status of a response"},
 	} {
 		for range 5 {
@@ -203,7 +203,7 @@ func TestCheckOfUntrustedPeers(t *testing.T) {
 	}
 }
 
-// By a Unix socket everybody is trusted.
+// On a Unix socket everybody is trusted.
 func TestCheckByUnixSocket(t *testing.T) {
 	p, _ := newProxy(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 1, period: 1m}], mitigation_timeout: 1m}]", "http://127.0.0.1:1", nil)
 	path := filepath.Join(t.TempDir(), "s")
@@ -314,8 +314,8 @@ func TestReportedCost(t *testing.T) {
 	}
 }
 
-// A question that cannot be read is refused: else a client could pass by a field that its proxy forwards
-// and the node does not read.
+// A question that cannot be read is refused: otherwise a client could pass by sending a field that its
+// proxy forwards and the node cannot read.
 func TestMalformedQuestion(t *testing.T) {
 	url := newCheck(t, noRules, proxy.CheckOptions{}, trustLocal)
 	conn := dialRaw(t, url)

@@ -10,7 +10,7 @@ func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(add
 
 // client returns the first address of forwarded, read from the right, that is not a trusted proxy. The
 // lines of X-Forwarded-For are read as one list. An element that is not an address ends the search: the
-// client is then the last trusted proxy, since only that vouches for the elements to the left. If there
+// client is then the last trusted proxy, since only it vouches for the elements to the left. If there
 // is no element, the client is peer.
 func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	client := peer

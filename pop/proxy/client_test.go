@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// The client is who it is by its verdict: each rule below denies one address.
+// The verdict shows which client the node sees: each case denies one address.
 func TestClientAddress(t *testing.T) {
 	if own {
 		return // it needs no engine
@@ -22,7 +22,7 @@ func TestClientAddress(t *testing.T) {
 		forwarded []string
 		want      string
 	}{
-		{"nobody in between", "198.51.100.1", nil, "198.51.100.1"},
+		{"no proxy in between", "198.51.100.1", nil, "198.51.100.1"},
 		{"a client that claims another address", "198.51.100.1", []string{"203.0.113.9"}, "198.51.100.1"},
 		{"a trusted proxy", "10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
 		{"a trusted proxy that names nobody", "10.0.0.1", nil, "10.0.0.1"},
@@ -62,7 +62,7 @@ func TestClientAddress(t *testing.T) {
 	}
 }
 
-// What the origin learns of the way of a request.
+// What the origin learns about where a request came from.
 func TestForwardedHeaders(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {

@@ -38,7 +38,7 @@ const (
 	openings = 10
 )
 
-// environment detects proxies in front that are not configured to tell the node its clients.
+// environment detects misconfigured proxies in front, whose clients the node does not know.
 type environment struct {
 	note func(problem, text string) // may be nil
 	next atomic.Int64               // when the next request may be examined, in Unix nanoseconds

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What requests and connections say about the proxies in front is told when nearly all agree, and taken
-// back when they no longer do.
+// A problem with the proxies in front is reported when nearly all requests or connections show it, and
+// withdrawn when they no longer do.
 func TestEnvironment(t *testing.T) {
 	proxy, client := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.7")
 	path := func(i int) string { return fmt.Sprint("/", i) }
@@ -40,7 +40,7 @@ func TestEnvironment(t *testing.T) {
 		{"a scanner that tries one", func(s *environment, i int) {
 			s.open(client, []byte([]string{"PROXY TCP4 ", "GET / HTTP/1.1"}[min(i%10, 1)]))
 		}, ""},
-		{"a method that begins alike", func(s *environment, _ int) { s.open(client, []byte("PROP")) }, ""},
+		{"a method that begins similarly", func(s *environment, _ int) { s.open(client, []byte("PROP")) }, ""},
 	} {
 		open := map[string]string{}
 		s := &environment{note: func(problem, text string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// send sends a request as it is written, without its final lines, and returns the answer's status.
+// send sends head as it is and the final lines of a request, and returns the answer's status.
 func send(t *testing.T, to, head string) int {
 	t.Helper()
 	conn := dialRaw(t, to)
@@ -81,7 +81,7 @@ func TestSpellingsOfAPathAreCountedTogether(t *testing.T) {
 				case http.StatusTooManyRequests:
 					refused++
 				default:
-					t.Fatalf("%s is answered %d: it is not a spelling of /login", target, status)
+					t.Fatalf("%s gets %d: it is not a spelling of /login", target, status)
 				}
 			}
 			mu.Lock()
@@ -110,7 +110,7 @@ func TestMethodsInAnotherCase(t *testing.T) {
 	for _, method := range []string{"purge", "PURGE", "posts", "GET", "get"} {
 		for range 20 {
 			if status := send(t, at, method+" / HTTP/1.1\r\nHost: a\r\nContent-Length: 0"); status != http.StatusOK {
-				t.Fatalf("%s, which no rule concerns, is answered %d", method, status)
+				t.Fatalf("%s, which no rule matches, gets %d", method, status)
 			}
 		}
 	}
@@ -127,14 +127,14 @@ func TestMethodsInAnotherCase(t *testing.T) {
 	mu.Unlock()
 	for _, method := range []string{"trace", "Connect", "TRACE"} {
 		if status := send(t, at, method+" / HTTP/1.1\r\nHost: a"); status != http.StatusMethodNotAllowed {
-			t.Errorf("%s is answered %d, want 405", method, status)
+			t.Errorf("%s gets %d, want 405", method, status)
 		}
 	}
 
 	at = front(t, rules, origin, func(o *proxy.Options) { o.StrictMethods = true })
 	for method, want := range map[string]int{"GET": 200, "get": 501, "Head": 501, "purge": 200, "PURGE": 200, "posts": 200} {
 		if status := send(t, at, method+" / HTTP/1.1\r\nHost: a"); status != want {
-			t.Errorf("%s is answered %d, want %d, where methods are case-sensitive", method, status, want)
+			t.Errorf("%s gets %d, want %d, if methods are case-sensitive", method, status, want)
 		}
 	}
 	refused = 0
@@ -144,15 +144,15 @@ func TestMethodsInAnotherCase(t *testing.T) {
 		case http.StatusTooManyRequests:
 			refused++
 		default:
-			t.Fatalf("post is answered %d, want 501", status)
+			t.Fatalf("post gets %d, want 501", status)
 		}
 	}
 	if refused == 0 {
-		t.Error("requests that are answered 501 are not counted")
+		t.Error("requests that get 501 are not counted")
 	}
 }
 
-// A host that nothing names is refused if the setting says so, once it has been counted.
+// A request for a host that nothing names is counted and then, with StrictHosts, refused.
 func TestStrictHosts(t *testing.T) {
 	rules := `rules:
 - {id: hosts, match: {hosts: [example.com, "*.example.org"]}, characteristics: [ip], limits: [{threshold: 1000, period: 1m}]}
@@ -187,10 +187,10 @@ func TestStrictHosts(t *testing.T) {
 		{"HTTP/1.0", 421},
 	} {
 		if got := send(t, strict, "GET / "+test.head); got != test.want {
-			t.Errorf("GET / %q is answered %d, want %d", test.head, got, test.want)
+			t.Errorf("GET / %q gets %d, want %d", test.head, got, test.want)
 		}
 		if got := send(t, lax, "GET / "+test.head); got != http.StatusOK {
-			t.Errorf("GET / %q is answered %d by default, want 200", test.head, got)
+			t.Errorf("GET / %q gets %d by default, want 200", test.head, got)
 		}
 	}
 	for range 60 {

@@ -55,7 +55,7 @@ type exchange struct {
 	text   []byte      // buffer for the answer's body
 
 	abandoned atomic.Bool        // the exchange continues without its client
-	cancel    context.CancelFunc // ends it then
+	cancel    context.CancelFunc // ends an abandoned exchange
 
 	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
 	answered bool       // by the origin
@@ -248,7 +248,7 @@ func (x *exchange) refuse() {
 // borrow returns b as a string, which is valid until b changes.
 func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// addrOf returns the address of p in the form that rules use.
+// addrOf returns the address of a in the form that rules use.
 func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
 // Malformed answers an invalid HTTP/1.1 request.
@@ -329,7 +329,7 @@ func (x *exchange) relay() {
 // Hasty reports whether a rule counts by the answer: then the client is watched from the start.
 func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
 
-// Gone is called when the client has disconnected after the whole request. It reports whether the
+// Gone is called when the client has disconnected after it has sent the whole request. It reports whether the
 // exchange continues, because a rule counts by the answer.
 func (x *exchange) Gone(end func()) bool { return x.gone(true, end) }
 
@@ -344,7 +344,7 @@ func (x *exchange) gone(whole bool, end func()) bool {
 	return true
 }
 
-// answer answers with a text of the node.
+// answer answers with one of the node's own texts.
 func (x *exchange) answer(status int, text string) {
 	x.lines = append(x.p.appendNode(x.lines[:0]), plainText...)
 	x.c.Answer(x.r, status, x.lines, text+"\n")

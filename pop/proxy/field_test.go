@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// cgi returns the names of a header as CGI reads them, sorted, without those that the test's own
-// client and transport add.
+// cgi returns the names of a header as CGI reads them,
+// sorted.
 func cgi(header http.Header) (names []string) {
 	for name := range header {
 		names = append(names, strings.ToUpper(strings.Map(func(c rune) rune {
@@ -98,7 +98,7 @@ func TestNoContentTypeIsGuessed(t *testing.T) {
 	}
 }
 
-// The same holds for an answer that ends HTTP, and for what was sent before it.
+// The same holds for an answer that switches to another protocol.
 func TestNoContentTypeOfAnUpgrade(t *testing.T) {
 	conn := dialRaw(t, front(t, noRules, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()

@@ -129,7 +129,7 @@ func TestNewOriginRefuses(t *testing.T) {
 	}
 }
 
-// Both bodies stream: each side sees a part before the other part is sent.
+// Both bodies stream: each side sees a part before the next part is sent.
 func TestStreaming(t *testing.T) {
 	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()

@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/limit"
 )
 
-// A Front accepts client connections, and serves each by the engine of its protocol.
+// A Front accepts client connections, and serves each with the engine for its protocol.
 type Front struct {
 	p            *Proxy
 	ln           net.Listener

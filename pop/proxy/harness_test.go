@@ -27,14 +27,14 @@ import (
 	"github.com/edgelimit/edge/pop/rulefile"
 )
 
-// noRules limit nobody here.
+// noRules limits nobody.
 const noRules = "rules: []"
 
 // localhost is where test clients connect from.
 var localhost = netip.MustParsePrefix("127.0.0.0/8")
 
-// newProxy returns a proxy with these rules in front of origin, which counts alone, and
-// the log that it writes.
+// newProxy returns a proxy with these rules in front of origin, and the log that it
+// writes. The proxy counts without shards.
 func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*proxy.Proxy, *lockedBuffer) {
 	t.Helper()
 	log := new(lockedBuffer)
@@ -90,20 +90,20 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// bodyTimeouts are the BodyTimeout of proxies, for the engine that serves them.
+// bodyTimeouts has the BodyTimeout of each proxy, for the engine that serves it.
 var bodyTimeouts sync.Map // by *proxy.Proxy
 
-// own is whether proxies are served by the engine, and not by net/http; clients then speak HTTP/2 if
-// byHTTP2.
+// own is set if the engine serves proxies, not net/http; clients then speak HTTP/2 if byHTTP2 is
+// set.
 var own, byHTTP2 bool
 
-// TestMain runs the tests with both engines, and with HTTP/2 for all clients that can.
+// TestMain runs the tests with both engines, and with HTTP/2 for all clients that support it.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if flag.Lookup("test.bench").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
 		for _, byHTTP2 = range []bool{false, true} {
 			own = true
-			fmt.Printf("again, by the engine, HTTP/2 %t:\n", byHTTP2)
+			fmt.Printf("again, with the engine, HTTP/2 %t:\n", byHTTP2)
 			code = max(code, m.Run())
 		}
 	}
@@ -121,7 +121,7 @@ func serve(t testing.TB, handler http.Handler) *httptest.Server {
 	return s
 }
 
-// serveOwn serves p by the engine, and returns its address.
+// serveOwn serves p with the engine, and returns its address.
 func serveOwn(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -136,7 +136,7 @@ func serveOwn(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 	return addr
 }
 
-// serveFront serves p by the engine, for clients that connect to ln.
+// serveFront serves p with the engine, for clients that connect to ln.
 func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
 	value, _ := bodyTimeouts.Load(p)
 	bodyTimeout, _ := value.(time.Duration)

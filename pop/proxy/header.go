@@ -28,7 +28,7 @@ const (
 
 var styleNames = [...]string{Draft10: "draft10", XRateLimit: "x-ratelimit", BothHeaders: "both", NoHeaders: "none"}
 
-// String returns the style as settings write it.
+// String returns the style as written in settings.
 func (s HeaderStyle) String() string { return styleNames[s] }
 
 // ParseHeaderStyle reads draft10, x-ratelimit, both or none.
@@ -36,7 +36,7 @@ func ParseHeaderStyle(text string) (HeaderStyle, error) {
 	if i := slices.Index(styleNames[:], text); i >= 0 {
 		return HeaderStyle(i), nil
 	}
-	return 0, fmt.Errorf("proxy: no rate-limit headers are called %q; there are draft10, x-ratelimit, both and none", text)
+	return 0, fmt.Errorf("proxy: unknown rate-limit headers %q: use draft10, x-ratelimit, both or none", text)
 }
 
 // append appends the quota fields for d to dst, as lines that end in CRLF.

@@ -8,12 +8,12 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// RelayBy lets the engine connect to o by dial.
+// RelayBy makes the engine connect to o with dial.
 func (o *Origin) RelayBy(dial func() (net.Conn, error)) {
 	o.relayed = http1.NewOrigin(dial, time.Minute)
 }
 
-// What clients are told to wait is never less than they have to, and never nothing.
+// Clients are never told to wait for less than they have to, and never for 0 s.
 func TestSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		-time.Second: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90,

@@ -11,7 +11,7 @@ const (
 	// connections.
 	quiet = time.Second
 
-	// maxQuiet is the maximum time that the node waits for that. Load balancers notice within this time. The node
+	// maxQuiet is the maximum time that the node waits for that. Load balancers notice the stop within this time. The node
 	// waits for at most half of the time for stopping, because requests in flight need the rest.
 	maxQuiet = 5 * time.Second
 )

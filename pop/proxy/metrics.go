@@ -12,7 +12,7 @@ type metrics struct {
 	undecided map[string]prometheus.Counter
 }
 
-// Reasons why a question of another proxy gets no decision.
+// Reasons why a question from another proxy gets no decision.
 const (
 	undecidedPeer  = "untrusted"
 	undecidedField = "incomplete"

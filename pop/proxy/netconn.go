@@ -41,7 +41,7 @@ func newNetServer(p *Proxy, o *FrontOptions, isHTTP2 bool) *netServer {
 	})}
 }
 
-// ServeConn serves a connection in a new goroutine, by a server of its own.
+// ServeConn serves a connection in a new goroutine, with a server of its own.
 func (s *netServer) ServeConn(nc net.Conn, start http1.Start) {
 	c := &conn{Conn: nc, s: s, sniffed: start.Read, headBy: start.Since.Add(s.o.ReadHeaderTimeout), closed: make(chan struct{})}
 	if s.isHTTP2 {
@@ -176,7 +176,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Write writes the server's answer. If the Proxy has not got the request, it is malformed: Write counts it,
+// Write writes the server's answer. If the Proxy has not received the request, it is malformed: Write counts it,
 // and writes a refusal instead for a mitigated client.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.frames != nil {

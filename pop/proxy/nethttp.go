@@ -43,7 +43,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	a.c.finish()
 }
 
-// Sign sets the header fields that tell the client of a request that passed its remaining quotas and
+// Sign sets the header fields of the answer to a request that passed: the client's remaining quotas and
 // the name of the node.
 func (a *Admission) Sign(header http.Header) {
 	p := a.x.p
@@ -120,7 +120,7 @@ func (c *netClient) RemoteAddr() netip.AddrPort {
 // Secure reports whether the client uses TLS.
 func (c *netClient) Secure() bool { return c.r.TLS != nil }
 
-// describe sets the request in q.
+// describe copies the request into q.
 func (c *netClient) describe(q *rule.Request) {
 	r := c.r
 	q.Method, q.Host, q.Path, q.Query, q.Header = r.Method, r.Host, r.URL.EscapedPath(), r.URL.RawQuery, r.Header

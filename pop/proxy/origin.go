@@ -66,10 +66,10 @@ type OriginOptions struct {
 func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Hostname() == "" {
-		return nil, fmt.Errorf("proxy: %q is not an origin; write http://HOST:PORT, https://HOST or h2c://HOST:PORT", text)
+		return nil, fmt.Errorf("proxy: origin %q must be http://HOST:PORT, https://HOST or h2c://HOST:PORT", text)
 	}
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return nil, fmt.Errorf("proxy: origin %q has more than scheme, host and port; requests keep their own path", text)
+		return nil, fmt.Errorf("proxy: origin %q must have only a scheme, host and port; requests keep their own path", text)
 	}
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
@@ -85,7 +85,7 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 		protocols.SetUnencryptedHTTP2(true)
 		origin.scheme = "http"
 	default:
-		return nil, fmt.Errorf("proxy: origin %q has scheme %q; there are http, https and h2c", text, u.Scheme)
+		return nil, fmt.Errorf("proxy: origin %q has an unsupported scheme %q: use http, https or h2c", text, u.Scheme)
 	}
 	if origin.transport == nil {
 		origin.transport = newTransport(protocols, o)

@@ -17,7 +17,7 @@ import (
 
 // piped returns a client at 127.0.0.1 of a proxy with these rules in front of origin, all
 // connected by pipes, in a bubble. Both sides speak HTTP/2 if http2 is set. Bodies may pause
-// for 5 s, and come at 100 bytes per second at least.
+// for 5 s, and must arrive at 100 bytes per second or more.
 func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -53,8 +53,8 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 	}))}
 }
 
-// A client may leave a connection alone for longer than it may pause within a request: what
-// is sent of the next answer has deadlines of its own, also where that has no body.
+// A client may leave a connection idle for longer than it may pause within a request: the
+// next answer has deadlines of its own, even if it has no body.
 func TestClientsMayPauseBetweenRequests(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -83,8 +83,8 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 	}
 }
 
-// A client that sends its body more slowly than the rate, for longer than it may pause, is
-// cut off, however much it has sent before. Once the origin answers, they may talk slowly.
+// A client that sends its body more slowly than the rate, for longer than it may pause, gets
+// 408, however much it has sent before. Once the origin answers, both may be slow.
 func TestBodyRate(t *testing.T) {
 	const echo, sink = "/echo", "/"
 	// write writes size bytes and then waits, this many times.
@@ -152,7 +152,7 @@ func TestBodyRate(t *testing.T) {
 	}
 }
 
-// A client answers for its own pauses only: the origin may take its time between the parts
+// A client is responsible only for its own pauses: the origin may take its time between the parts
 // of a body that it reads, before it answers, between the parts of its answer, and before
 // the answer's end.
 func TestTheOriginMayPause(t *testing.T) {

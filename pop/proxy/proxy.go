@@ -52,13 +52,13 @@ type Options struct {
 	AbandonedRequests int
 
 	// Connections bounds the connections of all clients, and ClientConnections those of one client, as
-	// defined by Client. Connections of trusted proxies count only for the former. If zero, open files
+	// defined by Client. Connections of trusted proxies count only toward the former. If zero, open files
 	// are the only limit.
 	Connections, ClientConnections int
 	Client                         rule.ClientPrefix
 
 	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in bytes
-	// per second. The client may fall behind by BodyTimeout, or a minute. If zero, there is no
+	// per second. The client may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there is no
 	// minimum.
 	BodyRate int
 
@@ -87,7 +87,7 @@ type Proxy struct {
 	metrics *metrics
 
 	abandoned   *abandoned
-	upgrades    conns.Set[*exchange] // requests to switch protocols, and the connections that have
+	upgrades    conns.Set[*exchange] // requests to switch protocols, and connections that have switched
 	lameDuck    lameDuck
 	connections *connections
 	warnings    lograte.Limiter
@@ -105,7 +105,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {
-			return nil, fmt.Errorf("proxy: trusted network %v is not valid", prefix)
+			return nil, fmt.Errorf("proxy: invalid trusted network %v", prefix)
 		}
 		p.trusted.Insert(prefix.Masked())
 	}

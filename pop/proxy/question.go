@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/pop/rule"
 )
 
-// A question is what another proxy asks about a request, or reports of its answer. It is valid as long as what it
+// A question is what another proxy asks about a request, or reports about its answer. It is valid as long as what it
 // was read from.
 type question struct {
 	arrival
@@ -18,10 +18,10 @@ type question struct {
 	report bool
 	status int      // of the reported answer; 0 if it is missing or invalid
 	cost   reported // of the reported answer
-	acted  string   // the verdict of the request that is reported, if the proxy tells it
+	acted  string   // the verdict of the reported request, if the proxy sends it
 }
 
-// split sets path and query of q.req.
+// split sets the path and query of q.req.
 func (q *question) split() {
 	q.req.Path, q.req.Query, _ = strings.Cut(q.target, "?")
 	q.req.Borrowed = true
@@ -56,10 +56,10 @@ type reported []string
 // Values returns r.
 func (r reported) Values(string) []string { return r }
 
-// notTrusted is the answer to a question of an address that is not trusted.
+// notTrusted is the answer to a question from an address that is not trusted.
 const notTrusted = "this address is not a trusted proxy: add it to the node's trusted_proxy"
 
-// undecided counts and logs a question of another proxy that gets no decision.
+// undecided counts and logs a question from another proxy that gets no decision.
 func (p *Proxy) undecided(reason string, now time.Time, text string, args ...any) {
 	p.metrics.undecided[reason].Inc()
 	p.warnings.Log(p.o.Logger, slog.LevelWarn, now, text, args...)

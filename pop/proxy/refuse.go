@@ -53,7 +53,7 @@ func appendID(dst []byte, id limit.ID) []byte {
 }
 
 // The answer to a client that may succeed in a second: within that time, a shard that has recovered is
-// found, and an abandoned request may have ended.
+// noticed, and an abandoned request may have ended.
 const (
 	comeBack    = "Retry-After: 1\r\nCache-Control: no-store\r\n" + plainText
 	unavailable = "temporarily unavailable\n"

@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/proxy"
 )
 
-// block is a rule with an action and what else is in it.
+// block returns a rule with an action and more settings.
 func block(action, more string) string {
 	return "rules: [{id: all, characteristics: [ip], limits: [{threshold: 3, period: 1h}, {threshold: 900000, period: 7d}], action: " + action + more + "}]"
 }
@@ -48,7 +48,7 @@ func TestBlock(t *testing.T) {
 		if got, want := resp.Header.Get("RateLimit-Policy"), `"all/1h";q=3;w=3600, "all/7d";q=900000;w=604800`; got != want {
 			t.Errorf("%s: RateLimit-Policy %s, want %s", tt.name, got, want)
 		}
-		// The estimate is known of the limit that is exceeded.
+		// The estimate of the exceeded limit is known.
 		if got, want := resp.Header.Get("RateLimit"), `"all/1h";r=0;t=`+resp.Header.Get("Retry-After"); got != want {
 			t.Errorf("%s: RateLimit %s, want %s", tt.name, got, want)
 		}
@@ -58,8 +58,8 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// A refusal has an ID, which is the key's: in its header, in the access log, and in the body where the rule
-// asks for it. The body is as long as its head says, of whatever length the values are.
+// A refusal has the ID of its key: in its header, in the access log, and in the body if the rule asks for
+// it. The body is as long as its head says, however long the values are.
 func TestRefusalID(t *testing.T) {
 	p, log := newProxy(t, block("block", `, response: {content_type: text/html, body: '<p>{id} {retry_after} {{other}} {other}'}`),
 		serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog, o.Trusted = o.Logger, []netip.Prefix{localhost} })
@@ -92,8 +92,8 @@ func TestShadowBanIsNotSeen(t *testing.T) {
 		reached.Add(1)
 		ok(w, r)
 	}, nil)
-	// Neither the banned client nor one that is about to be: some answers that pass come when
-	// the node knows the count.
+	// Neither the banned client nor one that is about to be banned sees it: some answers that
+	// pass come when the node knows the count.
 	c := client(t)
 	for body := ""; body != "banned"; {
 		var resp *http.Response
@@ -114,8 +114,8 @@ func TestShadowBanIsNotSeen(t *testing.T) {
 	}
 }
 
-// Retry-After and the fields of the limit say the same, of one moment: a second passes each
-// time that the clock is read.
+// Retry-After and the quota fields agree, because the clock is read only once for them: here
+// a second passes with each read.
 func TestRefusalUsesOneSnapshot(t *testing.T) {
 	var reads atomic.Int64
 	url := front(t, block("block", ", mitigation_timeout: 2h"), ok, func(o *proxy.Options) {
@@ -151,7 +151,7 @@ func TestDenied(t *testing.T) {
 }
 
 // Without shards a rule that fails closed lets nothing pass. The client is told when to come
-// back, and nothing of a limit, for it has exceeded none.
+// back, and nothing about a limit, because it has not exceeded one.
 func TestUnavailable(t *testing.T) {
 	p, log := newProxy(t, block("close", ", on_failure: closed, response: {status: 418, body: teapot}"), serve(t, http.HandlerFunc(ok)).URL,
 		func(o *proxy.Options) { o.AccessLog = o.Logger })
@@ -160,7 +160,7 @@ func TestUnavailable(t *testing.T) {
 		resp, body := do(t, client(t), newRequest(t, method, url, nil))
 		h := resp.Header
 		if h.Get("Refusal-Id") != "" {
-			t.Errorf("%s: Refusal-Id %s: nothing is known of the client", method, h.Get("Refusal-Id"))
+			t.Errorf("%s: Refusal-Id %s: nothing is known about the client", method, h.Get("Refusal-Id"))
 		}
 		if resp.StatusCode != http.StatusServiceUnavailable || body != want || h.Get("Retry-After") != "1" || h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %q %v, want 503 and Retry-After: 1", method, resp.StatusCode, body, h)
@@ -171,7 +171,7 @@ func TestUnavailable(t *testing.T) {
 			}
 		}
 	}
-	harness.Until(t, "the access log says of both requests that they were refused so", patience, time.Millisecond, func() bool {
+	harness.Until(t, "the access log has both requests as unavailable", patience, time.Millisecond, func() bool {
 		return strings.Count(log.String(), "verdict=unavailable") == 2
 	})
 }
@@ -279,7 +279,7 @@ func TestHeaderStyles(t *testing.T) {
 	}
 }
 
-// Clients that pass are told the policy, and what remains where the node knows.
+// Clients that pass are told the policy, and what remains if the node knows it.
 func TestQuotaOfPassedRequests(t *testing.T) {
 	url := front(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 7d}]}]", ok, nil)
 	c := client(t)

@@ -27,7 +27,7 @@ func rulesOnHosts(n int) []byte {
 
 var millionSet = sync.OnceValues(func() (*rule.Set, error) { return rulefile.Parse("rules.yaml", rulesOnHosts(million)) })
 
-// request returns a typical request to a host, canonical.
+// request returns a typical canonical request to a host.
 func request(host string) *rule.Request {
 	req := &rule.Request{
 		Addr: netip.MustParseAddr("192.0.2.77"), Method: "POST", Host: host, Path: "/api/v1/users/42", Query: "page=2&q=a+b",
@@ -221,7 +221,7 @@ func TestAllocs(t *testing.T) {
 			r := rule.Request{Addr: ipv6, Host: "[2001:db8::1]:443", Path: "/.well-known/x/..y"}
 			r.Canonicalize(rule.ClientPrefix{IPv6: 56})
 		}},
-		{"Canonicalize with a percent sign that is no escape", func() {
+		{"Canonicalize with a percent sign that is not an escape", func() {
 			r := rule.Request{Host: "a:80", Path: "/100%"}
 			r.Canonicalize(rule.ClientPrefix{})
 		}},

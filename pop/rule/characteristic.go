@@ -50,7 +50,7 @@ const (
 var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie", Query: "query",
 	Label: "label", Network: "network", First: "first"}
 
-// String returns the kind as in rules files.
+// String returns the kind as spelled in rules files.
 func (k Kind) String() string { return kindNames[k] }
 
 // Named reports whether characteristics of kind k have a name.
@@ -65,7 +65,7 @@ func (k Kind) several() bool { return k == Path || k.Chosen() }
 // Same reports whether c and o are the same property.
 func (c Characteristic) Same(o Characteristic) bool { return c.Kind == o.Kind && c.Name == o.Name }
 
-// String returns the characteristic as in rules files: ip, header:x-api-key.
+// String returns the characteristic as spelled in rules files: ip, header:x-api-key.
 func (c Characteristic) String() string {
 	if !c.Kind.Named() {
 		return c.Kind.String()
@@ -74,7 +74,7 @@ func (c Characteristic) String() string {
 }
 
 // NewCharacteristic returns the characteristic of a kind with a name, which is "" for kinds without one. ok
-// is false if the name is invalid for the kind. It does not make labels or alternatives.
+// is false if the name is invalid for the kind. NewCharacteristic does not make labels or alternatives.
 func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 	c = Characteristic{Kind: kind, Name: name}
 	switch kind {
@@ -94,7 +94,7 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 	return c, ok
 }
 
-// isToken reports whether s is a token of HTTP, as the names of headers and cookies are.
+// isToken reports whether s is an HTTP token, as the names of headers and cookies are.
 func isToken(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") == ""
 }

@@ -47,7 +47,7 @@ func TestCostOf(t *testing.T) {
 		{rule.MaxCost, math.MaxUint64, rule.MaxThreshold / rule.MaxCost * rule.MaxCost},
 	} {
 		if got := (&rule.Rule{Cost: test.cost}).CostOf(test.n); got != test.want {
-			t.Errorf("with a cost of %d, %d requests count %d, want %d", test.cost, test.n, got, test.want)
+			t.Errorf("with a cost of %d, %d requests count as %d, want %d", test.cost, test.n, got, test.want)
 		}
 	}
 }

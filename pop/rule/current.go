@@ -8,7 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Current returns the rule of s with the ID and the characteristics of r, which may be of an older set, or
+// Current returns the rule of s with the ID and the characteristics of r, which may belong to an older set, or
 // nil if there is none. A rule with the limits of a key keeps them until the key's next request: see
 // [Set.Override].
 func (s *Set) Current(r *Rule) *Rule {

@@ -75,7 +75,7 @@ func TestDocumentedParents(t *testing.T) {
 	for _, r := range set.Rules() {
 		got[r.ID] = describe.Rule(r)
 	}
-	const shed = "its further requests are refused with 429 Too Many Requests for as many of its clients as exceed the threshold, until the estimate is back at the threshold."
+	const shed = "its further requests are refused with 429 Too Many Requests for the share of its clients that exceeds the threshold, until the estimate is back at the threshold."
 	want := map[string]string{
 		"client":   "All requests are counted for each client address; once one has more than 60 in 10s, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.",
 		"block":    "All requests are counted for each network (IPv4 /24, IPv6 /48); once one has more than 200 in 10s, from at least 10 clients, " + shed,

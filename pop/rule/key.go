@@ -56,7 +56,7 @@ func (k *Keys) end(i int) uint32 {
 // characteristics is 0xffffffff, and no value follows.
 //
 // The value of ip is the first address of the client's network, in 4 or 16 bytes. The length of the network
-// follows, unless it is an IPv4 /32 or an IPv6 /64, so that nodes with another [ClientPrefix] do not take
+// follows, unless it is an IPv4 /32 or an IPv6 /64, so that nodes with another [ClientPrefix] do not mistake
 // the counts of a network for those of a client.
 //
 // The name of a characteristic of the kind First is followed by the index of the chosen alternative, in one
@@ -308,7 +308,7 @@ func isOctal(s string) bool {
 	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
 }
 
-// trimBlanks returns s without the surrounding characters that Python and JavaScript take for blanks in
+// trimBlanks returns s without the surrounding characters that Python and JavaScript treat as blanks in
 // Latin-1.
 func trimBlanks(s string) string {
 	isBlank := func(c byte) bool { return c == ' ' || c == '\t' || c == '\x85' || c == '\xa0' }

@@ -98,7 +98,7 @@ func TestAppendKeyValues(t *testing.T) {
 	ip := func(addr string) rule.Request { return rule.Request{Addr: netip.MustParseAddr(addr)} }
 	for _, test := range []struct {
 		name, characteristics string
-		groups                [][]rule.Request // those of a group have one key, other groups have others
+		groups                [][]rule.Request // requests of a group share a key; each group has a different one
 	}{
 		{"ip", "[ip]", [][]rule.Request{
 			{ip("192.0.2.1"), ip("::ffff:192.0.2.1"), {Addr: netip.MustParseAddr("192.0.2.1"), Host: "a", Path: "/b", Query: "c"}},
@@ -204,7 +204,7 @@ func TestKeysOfSeveralValues(t *testing.T) {
 	for _, test := range []struct {
 		name, characteristics string
 		req                   rule.Request
-		want                  []rule.Request // of one value each
+		want                  []rule.Request // with one value each
 	}{
 		{"two", "[header:a]", header("x", "y"), []rule.Request{header("x"), header("y")}},
 		{"one of them twice", "[header:a]", header("x", "y", "x"), []rule.Request{header("x"), header("y")}},
@@ -213,8 +213,8 @@ func TestKeysOfSeveralValues(t *testing.T) {
 		{"cookies in two lines", "[cookie:a]", rule.Request{Header: map[string][]string{"Cookie": {"a=1; b=2", "a=3"}}},
 			[]rule.Request{{Header: map[string][]string{"Cookie": {"a=1"}}}, {Header: map[string][]string{"Cookie": {"a=3"}}}}},
 		{"parameters", "[query:user]", rule.Request{Query: "user=a&x&%75ser=%62"}, []rule.Request{{Query: "user=a"}, {Query: "user=b"}}},
-		{"and one that is missing", "[header:a, header:b]", header("x", "y"), []rule.Request{header("x"), header("y")}},
-		{"and one of another", "[header:b, header:a]", both([]string{"x", "y"}, []string{"z"}), []rule.Request{one("x", "z"), one("y", "z")}},
+		{"two, and another header missing", "[header:a, header:b]", header("x", "y"), []rule.Request{header("x"), header("y")}},
+		{"two, and one of another header", "[header:b, header:a]", both([]string{"x", "y"}, []string{"z"}), []rule.Request{one("x", "z"), one("y", "z")}},
 		{"two of two", "[header:a, header:b]", both([]string{"1", "2"}, []string{"3", "4"}),
 			[]rule.Request{one("1", "3"), one("2", "3"), one("1", "4"), one("2", "4")}},
 		{"path after a host", "[path]", path("//localhost/Login/"), []rule.Request{path("/localhost/login"), path("/login")}},
@@ -242,7 +242,7 @@ func TestKeysOfSeveralValues(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		a, b       []string
-		like, than []string // values of a and b that are counted together, and apart
+		like, than []string // values of b that give the same key, and a different one
 	}{
 		{"five", many, []string{"x"}, []string{"x"}, []string{"y"}},
 		{"five and none", many, nil, nil, []string{"x"}},
@@ -301,12 +301,12 @@ func TestAppendKeySkip(t *testing.T) {
 		req := all()
 		drop(&req)
 		if got, counted := key(r, req); counted {
-			t.Errorf("a request without the %s is counted, by %q", name, got)
+			t.Errorf("a request without the %s is counted under %q", name, got)
 		}
 	}
 	// Rules cannot skip requests without an address.
 	if _, counted := key(keyed(t, "[ip, host, path, method]"), rule.Request{}); !counted {
-		t.Error("a request without anything is not counted by a rule that skips nothing")
+		t.Error("an empty request is not counted by a rule that skips nothing")
 	}
 }
 
@@ -316,6 +316,6 @@ func TestAppendKeyAppends(t *testing.T) {
 	alone, _ := r.AppendKey(nil, &req)
 	behind, _ := r.AppendKey([]byte("x"), &req)
 	if !bytes.Equal(behind, append([]byte("x"), alone...)) {
-		t.Errorf("AppendKey behind x = %q, alone %q", behind, alone)
+		t.Errorf("AppendKey after x = %q, alone %q", behind, alone)
 	}
 }

@@ -15,7 +15,7 @@ type Limit struct {
 	Period    time.Duration // whole seconds
 
 	// SubWindows is the number of equal parts of a window that are counted separately. The more
-	// there are, the smaller is the error of the estimate. 0 means 1. Threshold and Period limit it, and so
+	// there are, the smaller the error of the estimate. 0 means 1. Threshold and Period limit it, and so
 	// does the number of nodes: a PoP with more than counter.Layout.MaxNodes refuses the rule.
 	SubWindows int
 
@@ -27,7 +27,7 @@ type Limit struct {
 func (l Limit) Counted() counter.Limit {
 	layout, ok := counter.LayoutOf(max(1, l.SubWindows))
 	if !ok {
-		panic("rule: a limit has a number of sub-windows that no layout has")
+		panic("rule: a limit has an unsupported number of sub-windows")
 	}
 	return counter.Limit{Threshold: l.Threshold, Period: l.Period.Microseconds(), Layout: layout, Kind: l.Estimate}
 }
@@ -37,7 +37,7 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%d in %s", l.Threshold, FormatDuration(l.Period))
 }
 
-// Resolution returns the time over which l takes requests to be spread evenly: a window or a sub-window,
+// Resolution returns the time over which l assumes requests to be spread evenly: a window or a sub-window,
 // rounded to the millisecond.
 func (l Limit) Resolution() time.Duration {
 	return (l.Period / time.Duration(max(1, l.SubWindows))).Round(time.Millisecond)
@@ -52,7 +52,7 @@ func (l Limit) Resolution() time.Duration {
 //	threshold + late + cost        whole_oldest
 //
 // By itself, the weighted estimate lets through at most twice the threshold, with any number of
-// sub-windows: all of it at the end of one, and all of it again as the weight of that one falls. A fixed
+// sub-windows: all of it at the end of a sub-window, and all of it again as that sub-window's weight falls. A fixed
 // window lets one more request through: the one that crosses the threshold in the first of two windows.
 // If the oldest sub-window counts in full, the estimate is never less than the actual count.
 func (l Limit) Bound(late, cost uint64) (most uint64, arithmetic string) {
@@ -77,7 +77,7 @@ func (s *Set) PackedLimits() (n [counter.MaxFields + 1]int) {
 	return n
 }
 
-// FormatDuration formats d as rules files have it, without fractions of a second: 10s, 1h30m, 7d. d must
+// FormatDuration formats d as spelled in rules files, without fractions of a second: 10s, 1h30m, 7d. d must
 // not be negative.
 func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }
 

@@ -67,9 +67,9 @@ rules:
 		{"subdomain of a subdomain", "GET", "a.b.c.example.com", "/", "all subdomains deep com"},
 		{"host of several wildcards of a rule, found once", "GET", "x.b.example.com", "/", "all subdomains deep com"},
 		{"subdomain with an empty label", "GET", ".example.com", "/", "all subdomains deep com"},
-		{"end of a name is no subdomain", "GET", "notexample.com", "/", "all com"},
-		{"host that goes on", "GET", "example.com.net", "/", "all"},
-		{"top-level domain is no subdomain of itself", "GET", "com", "/", "all"},
+		{"end of a name is not a subdomain", "GET", "notexample.com", "/", "all com"},
+		{"host with more labels at the end", "GET", "example.com.net", "/", "all"},
+		{"top-level domain is not a subdomain of itself", "GET", "com", "/", "all"},
 		{"second host of a rule", "GET", "other.org", "/", "all com"},
 		{"IPv6 host", "GET", "[2001:DB8::1]:80", "/", "all deep"},
 		{"host longer than any name", "GET", strings.Repeat("a.", 300) + "example.com", "/", "all subdomains deep com"},
@@ -94,7 +94,7 @@ rules:
 		{"path with a parameter", "GET", "paths", "/login;x=1", "all login any"},
 		{"path with an escaped slash in a parameter", "GET", "paths", "/login;x=%2f", "all login any"},
 		{"path after a host", "GET", "paths", "//localhost/login", "all login any"},
-		{"path that goes on", "GET", "paths", "/loginx", "all any"},
+		{"path with more letters at the end", "GET", "paths", "/loginx", "all any"},
 		{"star stands for nothing", "GET", "paths", "/api/", "all api any"},
 		{"star stands for a segment", "GET", "paths", "/api/users", "all api any"},
 		{"star crosses slashes", "GET", "paths", "/api/users/1/", "all api any"},
@@ -135,7 +135,7 @@ rules:
 		{"nothing excepted", "GET", "", "/", "health both exact"},
 		{"an excepted path", "GET", "", "/health", "both exact"},
 		{"an excepted path in another spelling", "GET", "", "/x/../HEALTH/;v=1", "health both exact"},
-		{"an excepted path in other letters", "GET", "", "/Health", "both"},
+		{"an excepted path in another case", "GET", "", "/Health", "both"},
 		{"a path other than an excepted one", "GET", "", "/healthy", "health both exact"},
 		{"an excepted prefix", "GET", "", "/static/a.css", "both exact"},
 		{"a path that leads out of an excepted prefix", "GET", "", "/static/../login", "health both exact"},
@@ -151,7 +151,7 @@ rules:
 		{"all but its method", "POST", "example.org", "/pictures/a", "health both exact"},
 		{"all but its path", "GET", "example.org", "/a", "health both exact"},
 	})
-	// By path, a request counts only under forms that are not excepted.
+	// A rule that counts by path counts a request only under forms that are not excepted.
 	api := set.Rules()[1]
 	req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Path: "/api/open/../a"}
 	req.Canonicalize(rule.ClientPrefix{})
@@ -169,7 +169,7 @@ func TestMatchAppends(t *testing.T) {
 	one := set.Rules()[0]
 	got := set.Match(&rule.Request{Path: "/"}, []*rule.Rule{nil})
 	if len(got) != 2 || got[0] != nil || got[1] != one {
-		t.Errorf("Match appends to [nil] and returns %v, want [nil %p]", got, one)
+		t.Errorf("Match appending to [nil] = %v, want [nil %p]", got, one)
 	}
 	if got := new(rule.Set).Match(&rule.Request{Host: "a.b", Path: "/"}, nil); len(got) != 0 {
 		t.Errorf("Match of an empty set = %v, want nothing", got)
@@ -253,7 +253,7 @@ deny: [192.0.2.128/25, 198.51.100.0/24, "2001:db8::/32", "2001:db8:1:2::3", "fe8
 		name, addr string
 		want       rule.Access
 	}{
-		{"in no list", "203.0.114.1", rule.Unlisted},
+		{"on neither list", "203.0.114.1", rule.Unlisted},
 		{"allowed", "192.0.2.1", rule.Allowed},
 		{"denied part of an allowed network", "192.0.2.200", rule.Denied},
 		{"denied", "198.51.100.1", rule.Denied},
@@ -261,7 +261,7 @@ deny: [192.0.2.128/25, 198.51.100.0/24, "2001:db8::/32", "2001:db8:1:2::3", "fe8
 		{"IPv4 in IPv6", "::ffff:192.0.2.200", rule.Denied},
 		{"listed as IPv4 in IPv6", "203.0.113.9", rule.Allowed},
 		{"both as IPv4 in IPv6", "::ffff:203.0.113.9", rule.Allowed},
-		{"IPv6 in no list", "2001:db9::1", rule.Unlisted},
+		{"IPv6 on neither list", "2001:db9::1", rule.Unlisted},
 		{"IPv6 denied", "2001:db8::1", rule.Denied},
 		{"IPv6 allowed part of a denied network", "2001:db8:1::1", rule.Allowed},
 		{"IPv6 denied address of an allowed part", "2001:db8:1:2::3", rule.Denied},
@@ -281,7 +281,7 @@ deny: [192.0.2.128/25, 198.51.100.0/24, "2001:db8::/32", "2001:db8:1:2::3", "fe8
 	everyone := parse(t, "allow: [192.0.2.1]\ndeny: [0.0.0.0/0]\n")
 	for addr, want := range map[string]rule.Access{"192.0.2.1": rule.Allowed, "192.0.2.2": rule.Denied, "::1": rule.Unlisted} {
 		if got := everyone.Access(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("Access(%s) where all of IPv4 is denied = %d, want %d", addr, got, want)
+			t.Errorf("Access(%s) if all of IPv4 is denied = %d, want %d", addr, got, want)
 		}
 	}
 }

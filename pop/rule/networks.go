@@ -20,7 +20,7 @@ type NetworkSet struct {
 	table bart.Table[string] // labels, or empty strings
 }
 
-// Add adds a network, with a label unless that is empty. It reports false if s had the network already.
+// Add adds a network, with a label unless that is empty. It returns false if s already had the network.
 // It must not be called once s is part of a [Set].
 func (s *NetworkSet) Add(prefix netip.Prefix, label string) bool {
 	if label == "" {
@@ -34,7 +34,7 @@ func (s *NetworkSet) Add(prefix netip.Prefix, label string) bool {
 // All yields each network with its label.
 func (s *NetworkSet) All() iter.Seq2[netip.Prefix, string] { return s.table.All() }
 
-// addr returns an address that has a label.
+// addr returns an address with the given label.
 func (s *NetworkSet) addr(label string) (netip.Addr, bool) {
 	for prefix := range s.All() {
 		if of, _ := s.table.Lookup(prefix.Addr()); of == label {
@@ -94,7 +94,7 @@ func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
 	case !addr.Is4In6():
 		return prefix, nil
 	case prefix.Bits() < 96:
-		return netip.Prefix{}, &prefixError{"begins like an IPv4 network written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits"}
+		return netip.Prefix{}, &prefixError{"begins like an IPv4 network written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or as ::ffff:192.0.2.0/120 with at least 96 bits"}
 	default:
 		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
 	}

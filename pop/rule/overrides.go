@@ -12,7 +12,7 @@ import (
 type Overrides struct {
 	base   *Rule
 	secret counter.Secret         // not used for anything else, so that clients cannot choose colliding keys
-	plans  map[counter.Key]uint16 // by key, an index in rules
+	plans  map[counter.Key]uint16 // by key, an index into rules
 	rules  []*Rule                // the rule with other limits
 }
 
@@ -26,7 +26,7 @@ func NewOverrides(r *Rule, n int) *Overrides {
 }
 
 // AddPlan adds a plan with the given limits, whose periods must be those of the rule's limits, and returns
-// its number. It reports false if there are too many plans.
+// its index. It returns false if there are too many plans.
 func (o *Overrides) AddPlan(limits []Limit) (plan uint16, ok bool) {
 	if len(o.rules) > math.MaxUint16 {
 		return 0, false
@@ -37,7 +37,7 @@ func (o *Overrides) AddPlan(limits []Limit) (plan uint16, ok bool) {
 	return uint16(len(o.rules) - 1), true
 }
 
-// Add gives a key from [Rule.Keys] a plan. It reports false if the key has one already.
+// Add gives a key from [Rule.Keys] a plan. It returns false if the key already has one.
 func (o *Overrides) Add(key []byte, plan uint16) bool {
 	tag := o.secret.Tag(key)
 	if _, twice := o.plans[tag]; twice {

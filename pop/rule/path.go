@@ -31,7 +31,7 @@ const (
 
 var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLiteral: "literal", ReadURL: "url"}
 
-// String returns the reading as in rules files.
+// String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
 // A target is the path of a request, with the forms in which origins read it.
@@ -39,7 +39,7 @@ type target struct {
 	sent    string // percent-encoded, as received
 	decoded string // decoded once, dot segments and doubled slashes resolved
 
-	// odd reports that origins may read the path differently. If false, all of them read it as decoded,
+	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
 	odd bool
 
@@ -129,8 +129,8 @@ var ways = [...]way{
 	{reading: ReadURL},
 }
 
-// read returns the forms in which origins of the syntax s may read the path. There is one, unless the path
-// is odd. Letters keep their case if the path is not odd. It allocates only for odd paths. The result is
+// read returns the forms in which origins with the syntax s may read the path. There is only one unless the
+// path is odd. Letters keep their case if the path is not odd. It allocates only for odd paths. The result is
 // valid until the next call.
 func (t *target) read(s PathSyntax) []string {
 	if t.n > 0 && t.syntax == s {

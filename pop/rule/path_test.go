@@ -15,11 +15,11 @@ import (
 // An origin is a server that routes by path, written from its documentation.
 type origin struct {
 	name    string
-	setting string                     // what a rule's match says of it
+	setting string                     // what a rule's match says about it
 	route   func(target string) string // what it answers target as
 }
 
-// merged returns p with each row of slashes as one.
+// merged replaces each run of slashes in p with one slash.
 func merged(p string) string {
 	for strings.Contains(p, "//") {
 		p = strings.ReplaceAll(p, "//", "/")
@@ -180,7 +180,7 @@ func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 			}
 			routed[o.name+" "+as[:5]]++
 			for i, set := range sets[o.name] {
-				if as != "/login" { // what follows /api/ may be spelled in another way still
+				if as != "/login" { // what follows /api/ may still be spelled in another way
 					req := rule.Request{Path: target}
 					req.Canonicalize(rule.ClientPrefix{})
 					if len(set.Match(&req, nil)) == 0 {
@@ -212,7 +212,7 @@ func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 	for _, o := range origins {
 		for _, path := range []string{"/login", "/api/"} {
 			if n := routed[o.name+" "+path[:5]]; n < 3 {
-				t.Errorf("%s answers %d targets as %s: they say little", o.name, n, path)
+				t.Errorf("%s answers only %d targets as %s, too few to test anything", o.name, n, path)
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func TestExactPathsMatchNothingElse(t *testing.T) {
 	exact := "path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved"
 	for _, test := range []struct {
 		setting string
-		others  []string // than /login
+		others  []string // paths other than /login
 	}{
 		{exact, []string{"/LOGIN", "/login/", "/login;x=1", "//localhost/login", "/login/x", "/login%3Bx", "/LOGIN/../x"}},
 		{"path_case: exact", []string{"/LOGIN", "/%4Cogin", "/Login/", "/logi"}},

@@ -7,7 +7,7 @@ import (
 
 // A Request has the properties of a request that rules look at.
 //
-// Fill the exported fields as they were received, then call [Request.Canonicalize], which Match and Keys
+// Set the exported fields as received, then call [Request.Canonicalize], which Match and Keys
 // require. They cache results in the Request, so each goroutine needs its own.
 type Request struct {
 	Addr   netip.Addr          // client address
@@ -40,7 +40,7 @@ type ClientPrefix struct {
 // case, without port and trailing dots. An IPv6 address in brackets gets its shortest form. A method that
 // differs from a registered one only in case becomes that one. Path is percent-decoded once, then dot
 // segments and doubled slashes are removed; rules read the path as received, according to their
-// [PathSyntax]. Addr is unmapped, and the client is its network by p. Canonicalize allocates only if Host
+// [PathSyntax]. Addr is unmapped, and the client is its network according to p. Canonicalize allocates only if Host
 // or Path changes. A second call changes only the client.
 func (r *Request) Canonicalize(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
@@ -78,7 +78,7 @@ func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
 	}
 	prefix, err := addr.Prefix(bits)
 	if err != nil {
-		return addr, 0 // no address, or too many bits, which options are checked for
+		return addr, 0 // no address, or too many bits, which the check of the options rules out
 	}
 	if bits == usual {
 		bits = 0

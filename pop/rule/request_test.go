@@ -45,13 +45,13 @@ func TestCanonicalHost(t *testing.T) {
 		{"IPv6 with a zone", "[FE80::1%25eth0]", "[fe80::1%25eth0]"},
 		{"IPv6 with a long zone", "[fe80::1%" + strings.Repeat("z", 300) + "]", "[fe80::1%" + strings.Repeat("z", 300) + "]"},
 		{"IPv6 without brackets", "2001:db8::1", "2001:db8::1"},
-		{"no IPv6 in brackets", "[Example]:80", "[example]"},
-		{"brackets of nothing", "[]", "[]"},
+		{"brackets without IPv6", "[Example]:80", "[example]"},
+		{"empty brackets", "[]", "[]"},
 		{"bracket not closed", "[2001:db8::1", "[2001:db8::1"},
 		{"text after the bracket", "[::1]x", "[::1]"},
 		{"letters beyond ASCII stay", "BÜCHER.example", "bÜcher.example"},
-		{"Kelvin sign is no k", "\u212a.example", "\u212a.example"},
-		{"bytes that are no UTF-8 stay", "A\xff.example", "a\xff.example"},
+		{"Kelvin sign is not a k", "\u212a.example", "\u212a.example"},
+		{"bytes that are not UTF-8 stay", "A\xff.example", "a\xff.example"},
 		{"very long", strings.Repeat("A", 1000), strings.Repeat("a", 1000)},
 	} {
 		if got := host(test.host); got != test.want {
@@ -80,7 +80,7 @@ func TestCanonicalPath(t *testing.T) {
 		{"escape in parts", "/%%34%31", "/%41"},
 		{"no hexadecimal digits", "/%zz/%4", "/%zz/%4"},
 		{"percent sign at the end", "/a%", "/a%"},
-		{"plus sign is no space", "/a+b", "/a+b"},
+		{"plus sign is not a space", "/a+b", "/a+b"},
 		{"question mark", "/a%3Fb", "/a?b"},
 		{"NUL and line break", "/%00%0a", "/\x00\n"},
 		{"doubled slashes", "//a///b", "/a/b"},
@@ -212,21 +212,21 @@ func TestClientPrefix(t *testing.T) {
 		want       string
 	}{
 		{"IPv4 by default", "192.0.2.77", rule.ClientPrefix{}, "192.0.2.77"},
-		{"IPv4 alone", "192.0.2.77", rule.ClientPrefix{IPv4: 32, IPv6: 64}, "192.0.2.77"},
+		{"individual IPv4 address", "192.0.2.77", rule.ClientPrefix{IPv4: 32, IPv6: 64}, "192.0.2.77"},
 		{"IPv4 by network", "192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 64}, "192.0.2.0/24"},
 		{"IPv4 by one bit", "192.0.2.77", rule.ClientPrefix{IPv4: 1, IPv6: 64}, "128.0.0.0/1"},
 		{"IPv4 in IPv6", "::ffff:192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 64}, "192.0.2.0/24"},
 		{"IPv6 by default", "2001:db8:1:2:3:4:5:6", rule.ClientPrefix{}, "2001:db8:1:2::"},
-		{"IPv6 alone", "2001:db8:1:2:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 128}, "2001:db8:1:2:3:4:5:6/128"},
+		{"individual IPv6 address", "2001:db8:1:2:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 128}, "2001:db8:1:2:3:4:5:6/128"},
 		{"IPv6 by /56", "2001:db8:1:2ff:3:4:5:6", rule.ClientPrefix{IPv4: 32, IPv6: 56}, "2001:db8:1:200::/56"},
 		{"IPv6 by one bit", "ffff::", rule.ClientPrefix{IPv4: 32, IPv6: 1}, "8000::/1"},
 		{"IPv6 with a zone", "fe80::1%eth0", rule.ClientPrefix{}, "fe80::"},
-		{"IPv6 with a zone, alone", "fe80::1%eth0", rule.ClientPrefix{IPv6: 128}, "fe80::1/128"},
+		{"individual IPv6 address with a zone", "fe80::1%eth0", rule.ClientPrefix{IPv6: 128}, "fe80::1/128"},
 		{"IPv6 that ends in IPv4", "::192.0.2.77", rule.ClientPrefix{IPv4: 24, IPv6: 128}, "::c000:24d/128"},
 		{"more bits than there are", "192.0.2.77", rule.ClientPrefix{IPv4: 33, IPv6: 129}, "192.0.2.77"},
 	} {
 		if got := client(netip.MustParseAddr(test.addr), test.prefix); got != test.want {
-			t.Errorf("%s: the client of %s by %+v is %s, want %s", test.name, test.addr, test.prefix, got, test.want)
+			t.Errorf("%s: the client of %s with %+v is %s, want %s", test.name, test.addr, test.prefix, got, test.want)
 		}
 	}
 	if got := client(netip.Addr{}, rule.ClientPrefix{}); got != "" {
@@ -255,7 +255,7 @@ func TestNetworkIsNotItsFirstClient(t *testing.T) {
 			keys[i] = string(key)
 		}
 		if keys[0] == keys[1] {
-			t.Errorf("%s has one key by %+v and %+v", test.addr, test.a, test.b)
+			t.Errorf("%s has the same key with %+v and %+v", test.addr, test.a, test.b)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestPlaceholders(t *testing.T) {
 	for _, body := range []string{"{}", "{i d}", "f = function() {return}", "{name} {", "{id", "id}", "{", ""} {
 		r := responseWith(t, body)
 		if got := string(r.AppendBody(nil, []byte("7kq2-m9xd"), 60)); r.Filled || got != body {
-			t.Errorf("%q: %q, filled %t; want it as it is", body, got, r.Filled)
+			t.Errorf("%q: %q, filled %t; want it unchanged", body, got, r.Filled)
 		}
 	}
 }

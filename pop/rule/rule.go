@@ -28,7 +28,7 @@ const (
 // A Rule says which requests are counted together and what happens to a client that exceeds a limit.
 // Rules are shared and must not be modified.
 type Rule struct {
-	// ID is part of every key: a rule that keeps its ID and characteristics over a reload keeps its
+	// ID is part of every key: a rule that keeps its ID and characteristics across a reload keeps its
 	// counts.
 	ID string
 
@@ -41,8 +41,8 @@ type Rule struct {
 
 	Match
 
-	// Except excepts requests that match. If a path can be read in several ways, it excepts a request
-	// only if it matches each of them.
+	// Except lists exceptions: the rule does not apply to requests that match one. If a path can be read
+	// in several ways, every reading must match.
 	Except []Match
 
 	// PathSyntax says how paths are read to match, except and count requests.
@@ -101,7 +101,7 @@ type Match struct {
 // that only log refuse nothing.
 func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action != Log }
 
-// CountsMitigated reports whether requests of a mitigated key count, although they are refused.
+// CountsMitigated reports whether requests of a mitigated key count even though they are refused.
 func (r *Rule) CountsMitigated() bool { return r.CountWhileMitigated || r.Action == Shed }
 
 // CountsAnswer reports whether requests are counted after the origin has answered, because the answer
@@ -115,14 +115,14 @@ func (r *Rule) CostOf(n uint64) uint64 {
 	return min(n, MaxThreshold/each) * each
 }
 
-// CostIn returns how much a request counts if the values of CostHeader in its answer are the given ones.
-// It is at most MaxCost. ok is false if they are not a single number up to MaxCost.
+// CostIn returns how much a request counts, given the values of CostHeader in its answer: at most
+// MaxCost. ok is false if they are not a single number up to MaxCost.
 func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 	if len(values) != 1 || values[0] == "" || strings.Trim(values[0], "0123456789") != "" {
 		return r.CostOf(1), false
 	}
 	cost, err := strconv.ParseUint(values[0], 10, 64)
-	return min(cost, MaxCost), err == nil && cost <= MaxCost // out of range, cost is the greatest number
+	return min(cost, MaxCost), err == nil && cost <= MaxCost // ParseUint returns the greatest number if out of range
 }
 
 // An Action is what happens to the requests of a mitigated key. Greater actions are more severe. If
@@ -132,14 +132,14 @@ type Action uint8
 const (
 	Log       Action = iota // count and record, never act
 	Shed                    // refuse the share of the key's clients that exceeds the threshold
-	ShadowBan               // answer with a prepared response, without the origin
+	ShadowBan               // answer with a prepared response, without asking the origin
 	Block                   // refuse with a response that says why
 	Close                   // close the connection, or reset the stream
 )
 
 var actionNames = [...]string{Log: "log", Shed: "shed", ShadowBan: "shadow_ban", Block: "block", Close: "close"}
 
-// String returns the action as in rules files.
+// String returns the action as spelled in rules files.
 func (a Action) String() string { return actionNames[a] }
 
 // OnFailure says what happens to a request while the shard of its key is unavailable. It does not affect
@@ -147,14 +147,14 @@ func (a Action) String() string { return actionNames[a] }
 type OnFailure uint8
 
 const (
-	FailLocal  OnFailure = iota // count and limit by what this node knows
-	FailOpen                    // start no mitigation by what this node alone counts
+	FailLocal  OnFailure = iota // count and limit based on what this node knows
+	FailOpen                    // start no mitigation based on this node's counts alone
 	FailClosed                  // refuse with 503, and do not count
 )
 
 var onFailureNames = [...]string{FailLocal: "local", FailOpen: "open", FailClosed: "closed"}
 
-// String returns the choice as in rules files.
+// String returns the choice as spelled in rules files.
 func (o OnFailure) String() string { return onFailureNames[o] }
 
 // Statuses is a set of response statuses.

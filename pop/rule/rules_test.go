@@ -20,7 +20,7 @@ func parse(t testing.TB, text string) *rule.Set {
 	return set
 }
 
-// load returns the set of rules.yaml, which names the others of files.
+// load returns the set of rules.yaml, which names the other files.
 func load(t testing.TB, files map[string]string) *rule.Set {
 	t.Helper()
 	dir := t.TempDir()

@@ -141,8 +141,8 @@ func (s *Set) Names(host string) bool {
 	return false
 }
 
-// parent returns the longest end of host, which must not be empty, that a wildcard may name, or "". It skips
-// those that are longer than any wildcard, so that a host of a megabyte of dots costs no more than a name.
+// parent returns the longest proper suffix of a nonempty host that a wildcard may name, or "". It skips
+// suffixes longer than any wildcard, so that a megabyte of dots costs no more than an ordinary name.
 func (s *Set) parent(host string) string {
 	if s.longest == 0 {
 		return ""

@@ -85,16 +85,16 @@ func TestFirst(t *testing.T) {
 	r := keyed(t, "[{first: [cookie:sid, {header: x-key, missing: skip}, ip]}, host]")
 	keys := map[string]string{}
 	for name, req := range map[string]rule.Request{
-		"cookie":           from("192.0.2.1", "Cookie: sid=1", "X-Key: 2"),
-		"other cookie":     from("192.0.2.1", "Cookie: sid=2"),
-		"header":           from("192.0.2.1", "X-Key: 1"),
-		"address":          from("192.0.2.1", "Cookie: other=1"),
-		"another address":  from("192.0.2.2"),
-		"no address":       from(""),
-		"two cookies":      from("192.0.2.1", "Cookie: sid=3; sid=4"),
-		"an empty cookie":  from("192.0.2.1", "Cookie: sid="),
-		"cookie of four":   from("192.0.2.1", "Cookie: sid=\xc0\x00\x02\x01"),
-		"a header of four": from("192.0.2.1", "X-Key: \xc0\x00\x02\x01"),
+		"cookie":               from("192.0.2.1", "Cookie: sid=1", "X-Key: 2"),
+		"other cookie":         from("192.0.2.1", "Cookie: sid=2"),
+		"header":               from("192.0.2.1", "X-Key: 1"),
+		"address":              from("192.0.2.1", "Cookie: other=1"),
+		"another address":      from("192.0.2.2"),
+		"no address":           from(""),
+		"two cookies":          from("192.0.2.1", "Cookie: sid=3; sid=4"),
+		"an empty cookie":      from("192.0.2.1", "Cookie: sid="),
+		"cookie of four bytes": from("192.0.2.1", "Cookie: sid=\xc0\x00\x02\x01"),
+		"header of four bytes": from("192.0.2.1", "X-Key: \xc0\x00\x02\x01"),
 	} {
 		k, counted := key(r, req)
 		if !counted {

@@ -2,7 +2,7 @@ package rulefile
 
 import "github.com/edgelimit/edge/pop/rule"
 
-// ParseInParts is Parse, but splits files of at least large bytes into parts of size bytes. It
+// ParseInParts is like Parse, but splits files of at least large bytes into parts of size bytes. It
 // also returns the number of parts, and whether they could be used.
 func ParseInParts(name string, text []byte, large, size int) (set *rule.Set, parts int, used bool, err error) {
 	var counted loader

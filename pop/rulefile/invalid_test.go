@@ -27,7 +27,7 @@ const (
 	duplicate  = "a schema sees one of two equal keys"
 	tagged     = "a schema sees no tags"
 	unique     = "a schema cannot compare parts of values, or values after they are made canonical"
-	shape      = "a pattern that tells would be beyond reading"
+	shape      = "a pattern that tells them apart would be unreadable"
 	size       = "a schema counts characters, not bytes"
 )
 
@@ -51,7 +51,7 @@ var invalid = []struct {
 	{"tab indents a key", "rules:\n- id: a\n\tcharacteristics: [ip]\n", noDocument, "r.yaml:3:1: not YAML: while scanning a plain scalar at 2:7: found a tab character that violates indentation (indent with spaces instead of tabs)"},
 	{"tab indents a list", "rules:\n\t- id: a\n", noDocument, "r.yaml:2:1: not YAML: while scanning for the next token at 2:1: found character that cannot start any token (indent with spaces instead of tabs)"},
 	{"key too far left", "rules:\n  - id: a\n characteristics: [ip]\n", noDocument, "r.yaml:3:2: not YAML: while parsing a block mapping at 1:1: did not find expected key (check quotes, brackets and indentation)"},
-	{"two colons in a line", withKeys("action: block: 429"), noDocument, "r.yaml:5:16: not YAML: mapping values are not allowed in this context (check quotes, brackets and indentation)"},
+	{"two colons on a line", withKeys("action: block: 429"), noDocument, "r.yaml:5:16: not YAML: mapping values are not allowed in this context (check quotes, brackets and indentation)"},
 	{"wildcard host without quotes", withKeys("match: {hosts: [*.example.com]}"), noDocument, "r.yaml:5:19: not YAML: unknown anchor '.example.com' referenced (put a value that begins with * in quotes)"},
 	{"NUL byte", "rules: []\n# \x00\n", noDocument, `r.yaml:2:3: the file cannot contain "\x00" (save the file as UTF-8, without control characters)`},
 	{"invalid UTF-8", "rules: [] # caf\xe9\n", noDocument, `r.yaml:1:16: the file cannot contain "\xe9" (save the file as UTF-8, without control characters)`},
@@ -60,8 +60,8 @@ var invalid = []struct {
 	{"CRLF does not count as a column", "rules: []\r\nallow: [x]\r\n", "", `r.yaml:2:9: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 
 	// The file.
-	{"a list and no mapping", "- id: a\n", "", `r.yaml:1:1: the file is a list, not a mapping (begin it with the line "rules:")`},
-	{"a string and no mapping", "rules\n", "", `r.yaml:1:1: the file is the string "rules", not a mapping (begin it with the line "rules:")`},
+	{"a list, not a mapping", "- id: a\n", "", `r.yaml:1:1: the file is a list, not a mapping (begin it with the line "rules:")`},
+	{"a string, not a mapping", "rules\n", "", `r.yaml:1:1: the file is the string "rules", not a mapping (begin it with the line "rules:")`},
 	{"tagged mapping", "!rules {}\n", tagged, `r.yaml:1:1: the file is tagged !rules, not a mapping (begin it with the line "rules:")`},
 	{"unknown key with a likely one", "rulse: []\n", "", `r.yaml:1:1: unknown key "rulse" in the file (did you mean rules?)`},
 	{"unknown key in upper case", "Rules: []\n", "", `r.yaml:1:1: unknown key "Rules" in the file (did you mean rules?)`},
@@ -87,7 +87,7 @@ var invalid = []struct {
 	{"IPv6 network with bits beyond its prefix", "deny: [\"2001:db8::1/32\"]\n", shape, `r.yaml:1:8: "2001:db8::1/32" is an address within a network (write 2001:db8::/32 for the network, 2001:db8::1 for the address)`},
 	{"network with too long a prefix", "allow: [192.0.2.0/33]\n", shape, `r.yaml:1:9: "192.0.2.0/33" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 	{"network with four digits of prefix", "allow: [192.0.2.0/0024]\n", "", `r.yaml:1:9: "192.0.2.0/0024" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
-	{"IPv4 network in IPv6 spelling with more than IPv4", "allow: [\"::ffff:0.0.0.0/95\"]\n", shape, `r.yaml:1:9: "::ffff:0.0.0.0/95" begins like an IPv4 network written as IPv6, but is larger (write IPv4 networks as 192.0.2.0/24, or ::ffff:192.0.2.0/120, of at least 96 bits)`},
+	{"IPv4 network in IPv6 spelling with more than IPv4", "allow: [\"::ffff:0.0.0.0/95\"]\n", shape, `r.yaml:1:9: "::ffff:0.0.0.0/95" begins like an IPv4 network written as IPv6, but is larger (write IPv4 networks as 192.0.2.0/24, or as ::ffff:192.0.2.0/120 with at least 96 bits)`},
 	{"key with hyphens and with underscores", withKeys("mitigation-timeout: 1m", "mitigation_timeout: 1m"), "", "r.yaml:6:3: mitigation_timeout is in this rule twice, first on line 5 (remove one of them)"},
 	{"address with a leading zero", "allow: [192.0.2.010]\n", shape, `r.yaml:1:9: "192.0.2.010" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 	{"address with a zone", "deny: [\"fe80::1%eth0\"]\n", "", `r.yaml:1:8: "fe80::1%eth0" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
@@ -111,7 +111,7 @@ var invalid = []struct {
 	{"network set of a file, for rules that are in none", "networks: {a: {file: a.txt}}\n", unique, "r.yaml:1:22: rules that are not in a file cannot name one (list the networks: [192.0.2.0/24])"},
 	{"match of an unknown network set", withKeys("match: {networks: [ofice]}") + "networks: {office: [192.0.2.1]}\n", unique, `r.yaml:5:22: there is no network set "ofice" (did you mean office?)`},
 	{"an exception for a network set in a file without sets", withKeys("except: {networks: [office]}"), unique, `r.yaml:5:23: there is no network set "office" (write networks: at the beginning of a line, and a list or a file below it for each name)`},
-	{"match of a network", withKeys("match: {networks: [192.0.2.0/24]}") + "networks: {office: [192.0.2.1], crawlers: [192.0.2.2]}\n", unique, `r.yaml:5:22: there is no network set "192.0.2.0/24" (there are office and crawlers)`},
+	{"match of a network", withKeys("match: {networks: [192.0.2.0/24]}") + "networks: {office: [192.0.2.1], crawlers: [192.0.2.2]}\n", unique, `r.yaml:5:22: there is no network set "192.0.2.0/24" (choose from office and crawlers)`},
 	{"match of no network set", withKeys("match: {networks: []}"), "", "r.yaml:5:21: networks is an empty list (leave networks out to match every network)"},
 
 	// Rules.
@@ -128,10 +128,10 @@ var invalid = []struct {
 	{"unknown key that belongs deeper", withKeys("paths: [/login]"), "", `r.yaml:5:3: unknown key "paths" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, on_failure and enabled)`},
 	{"key of a rule twice", withKeys("action: log", "action: block"), duplicate, "r.yaml:6:3: action is in this rule twice, first on line 5 (remove one of them)"},
 	{"key that is a number", withKeys("1: 2"), "", `r.yaml:5:3: unknown key "1" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, on_failure and enabled)`},
-	{"enabled is no truth value", withKeys("enabled: maybe"), "", `r.yaml:5:12: enabled is the string "maybe", not true or false (write enabled: false to disable the rule)`},
+	{"enabled is not a truth value", withKeys("enabled: maybe"), "", `r.yaml:5:12: enabled is the string "maybe", not true or false (write enabled: false to disable the rule)`},
 	{"enabled is empty", withKeys("enabled:"), "", `r.yaml:5:11: enabled is empty, not true or false (write enabled: false to disable the rule)`},
-	{"mistake in a rule set aside", withKeys("enabled: false", "action: blok"), "", `r.yaml:6:11: action cannot be "blok" (did you mean block?)`},
-	{"ID of a rule set aside", withKeys("enabled: false") + "- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n", "a schema cannot compare IDs", "r.yaml:6:8: there is already a rule a at r.yaml:2 (IDs must be unique across all files)"},
+	{"mistake in a disabled rule", withKeys("enabled: false", "action: blok"), "", `r.yaml:6:11: action cannot be "blok" (did you mean block?)`},
+	{"ID of a disabled rule", withKeys("enabled: false") + "- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n", "a schema cannot compare IDs", "r.yaml:6:8: there is already a rule a at r.yaml:2 (IDs must be unique across all files)"},
 	{"ID twice", "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n", unique, "r.yaml:3:8: there is already a rule a at r.yaml:2 (IDs must be unique across all files)"},
 	{"rule twice by alias", "rules: [&a {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}, *a]\n", unique, "r.yaml:1:17: there is already a rule a at r.yaml:1 (IDs must be unique across all files)"},
 	{"ID empty", withID(""), "", "r.yaml:2:6: id is empty, not a string"},
@@ -173,7 +173,7 @@ var invalid = []struct {
 	{"IPv6 host with a zone", withKeys(`match: {hosts: ["[fe80::1%25eth0]"]}`), "", `r.yaml:5:19: "[fe80::1%25eth0]" is not a host (write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6)`},
 	{"IPv4 host in brackets", withKeys(`match: {hosts: ["[192.0.2.1]"]}`), shape, `r.yaml:5:19: "[192.0.2.1]" is not a host (write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6)`},
 	{"host twice", withKeys("match: {hosts: [a.com, b.com, a.com]}"), "", `r.yaml:5:33: "a.com" is in hosts twice (remove one of them)`},
-	{"host twice in other letters", withKeys("match: {hosts: [a.com, A.COM.]}"), unique, `r.yaml:5:26: "a.com" is in hosts twice (remove one of them)`},
+	{"host twice in different cases", withKeys("match: {hosts: [a.com, A.COM.]}"), unique, `r.yaml:5:26: "a.com" is in hosts twice (remove one of them)`},
 	{"host twice among many", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, A]}"), unique, `r.yaml:5:73: "a" is in hosts twice (remove one of them)`},
 	{"method in lower case", withKeys("match: {methods: [get]}"), "", `r.yaml:5:21: "get" is not a method (write a method in capital letters, such as GET or POST)`},
 	{"method with a space", withKeys("match: {methods: [GET POST]}"), "", `r.yaml:5:21: "GET POST" is not a method (write a method in capital letters, such as GET or POST)`},
@@ -211,7 +211,7 @@ var invalid = []struct {
 	{"count is a list", withKeys("count: [401]"), "", "r.yaml:5:10: count is a list, not a mapping (write count: {statuses: [401, 403]}, or count: {cost: 10})"},
 	{"a cost of 0", withKeys("count: {cost: 0}"), "", "r.yaml:5:17: cost cannot be 0 (write a whole number from 1 to 1000000)"},
 	{"a cost that is too great", withKeys("count: {cost: 1000001}"), "", "r.yaml:5:17: cost cannot be 1000001 (write a whole number from 1 to 1000000)"},
-	{"a cost header that is no name", withKeys(`count: {cost_header: "X Cost"}`), "", `r.yaml:5:24: cost_header cannot be "X Cost" (write the name of a header that the origin sends, such as X-Cost)`},
+	{"a cost header that is not a name", withKeys(`count: {cost_header: "X Cost"}`), "", `r.yaml:5:24: cost_header cannot be "X Cost" (write the name of a header that the origin sends, such as X-Cost)`},
 	{"statuses is a number", withKeys("count: {statuses: 401}"), "", "r.yaml:5:21: statuses is the number 401, not a list (write [401, 403])"},
 	{"statuses is empty", withKeys("count: {statuses: []}"), "", "r.yaml:5:21: statuses is an empty list (leave count out to count every request)"},
 	{"status 199", withKeys("count: {statuses: [199]}"), "", "r.yaml:5:22: a status cannot be 199 (write a whole number from 200 to 599)"},
@@ -219,8 +219,8 @@ var invalid = []struct {
 	{"status class 1xx", withKeys("count: {statuses: [1xx]}"), "", `r.yaml:5:22: a status is the string "1xx", not a whole number (write a whole number from 200 to 599)`},
 	{"status class 6xx", withKeys("count: {statuses: [6xx]}"), "", `r.yaml:5:22: a status is the string "6xx", not a whole number (write a whole number from 200 to 599)`},
 	{"status class twice", withKeys("count: {statuses: [4xx, 4xx]}"), "", `r.yaml:5:27: the status 400 is listed twice (remove one of them)`},
-	{"status in a class before", withKeys("count: {statuses: [4xx, 404]}"), "a schema cannot compare a status with a class", `r.yaml:5:27: the status 404 is listed twice (remove one of them)`},
-	{"status in a class after", withKeys("count: {statuses: [404, 4xx]}"), "a schema cannot compare a status with a class", `r.yaml:5:27: the status 404 is listed twice (remove one of them)`},
+	{"status in a class listed before it", withKeys("count: {statuses: [4xx, 404]}"), "a schema cannot compare a status with a class", `r.yaml:5:27: the status 404 is listed twice (remove one of them)`},
+	{"status in a class listed after it", withKeys("count: {statuses: [404, 4xx]}"), "a schema cannot compare a status with a class", `r.yaml:5:27: the status 404 is listed twice (remove one of them)`},
 	{"status in quotes", withKeys(`count: {statuses: ["401"]}`), "", `r.yaml:5:22: a status is the string "401", not a whole number (write it without quotes: 401)`},
 	{"status twice", withKeys("count: {statuses: [401, 403, 401]}"), "", "r.yaml:5:32: the status 401 is listed twice (remove one of them)"},
 
@@ -254,8 +254,8 @@ var invalid = []struct {
 	{"limits is a mapping", withLimits("{threshold: 5, period: 1m}"), "", "r.yaml:4:11: limits is a mapping, not a list (write a list: [{threshold: 50, period: 1m}])"},
 	{"limits is empty", withLimits("[]"), "", "r.yaml:4:11: limits is an empty list (write [{threshold: 50, period: 1m}])"},
 	{"limit is a string", withLimits("[5 in 1m]"), "", `r.yaml:4:12: this limit is the string "5 in 1m", not a mapping (write {threshold: 50, period: 1m})`},
-	{"limit without threshold", withLimits("[{period: 1m}]"), "", "r.yaml:4:12: this limit has no threshold (write threshold: 50, or how many requests are allowed)"},
-	{"limit without period", withLimits("[{threshold: 5}]"), "", "r.yaml:4:12: this limit has no period (write period: 1m, or how long the threshold is for)"},
+	{"limit without threshold", withLimits("[{period: 1m}]"), "", "r.yaml:4:12: this limit has no threshold (write threshold: 50, or however many requests are allowed)"},
+	{"limit without period", withLimits("[{threshold: 5}]"), "", "r.yaml:4:12: this limit has no period (write period: 1m, or however long the threshold is for)"},
 	{"unknown key in a limit", withLimits("[{treshold: 5, period: 1m}]"), "", `r.yaml:4:13: unknown key "treshold" in this limit (did you mean threshold?)`},
 	{"threshold 0", withLimits("[{threshold: 0, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be 0 (write a whole number from 1 to 9007199254740992)"},
 	{"threshold 2^53 + 1", withLimits("[{threshold: 9007199254740993, period: 1m}]"), "", "r.yaml:4:24: threshold cannot be 9007199254740993 (write a whole number from 1 to 9007199254740992)"},
@@ -382,7 +382,7 @@ var invalid = []struct {
 		`r.yaml:1:60: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
 		`r.yaml:1:63: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
 		`r.yaml:1:66: "x" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`,
-		"r.yaml: too many errors; the rest is not shown",
+		"r.yaml: too many errors; the rest are not shown",
 	)},
 }
 

@@ -19,8 +19,8 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 		var l rule.Limit
 		var subWindows *yaml.Node
 		if r.Mapping(each, "this limit", "write {threshold: 50, period: 1m}", []strictyaml.Field{
-			strictyaml.Whole(&r.Document, "threshold", "threshold: 50, or how many requests are allowed", &l.Threshold, 1, rule.MaxThreshold),
-			{Name: "period", Need: "period: 1m, or how long the threshold is for", Read: func(n *yaml.Node) {
+			strictyaml.Whole(&r.Document, "threshold", "threshold: 50, or however many requests are allowed", &l.Threshold, 1, rule.MaxThreshold),
+			{Name: "period", Need: "period: 1m, or however long the threshold is for", Read: func(n *yaml.Node) {
 				var ok bool
 				l.Period, ok = r.duration(n, "period", rule.MinPeriod)
 				if ok && slices.ContainsFunc(list, func(o rule.Limit) bool { return o.Period == l.Period }) {
@@ -60,7 +60,7 @@ func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 	layout, ok := counter.LayoutOf(n)
 	switch {
 	case !ok || n == 1 || l.Threshold == 0 || l.Period == 0:
-		return // whole windows, or an error already
+		return // whole windows, or already an error
 	case n > room:
 		r.Fail(node, fmt.Sprintf("a sub-window lasts at least %v, since clocks differ and counts arrive late: %s", counter.MinSubWindow, fewer(most)),
 			"sub_windows cannot be %d with a period of %s", n, rule.FormatDuration(l.Period))
@@ -91,7 +91,7 @@ func CheckNodes(s *rule.Set, nodes int) error {
 				continue
 			}
 			if len(errs) == strictyaml.MaxErrors {
-				return append(errs, &Error{File: r.File, Message: "too many errors; the rest is not shown"})
+				return append(errs, &Error{File: r.File, Message: "too many errors; the rest are not shown"})
 			}
 			fewer := l
 			for fewer.Counted().Layout.MaxNodes() < nodes {

@@ -28,7 +28,7 @@ var Schema []byte
 type Error = strictyaml.Error
 
 // Errors are the errors in some rules files, in the order of the files and of their lines. After
-// the first [strictyaml.MaxErrors], one more error says that the rest is not shown.
+// the first [strictyaml.MaxErrors], one more error says that the rest are not shown.
 type Errors = strictyaml.Errors
 
 // Contents are what rules files contain.
@@ -63,8 +63,8 @@ func Read(paths ...string) (Contents, error) {
 	return all.contents()
 }
 
-// readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. Another named pipe would block a node
-// for as long as nobody writes to it.
+// readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. A named pipe elsewhere would block a node
+// until somebody writes to it.
 func readFile(name string) ([]byte, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
 		return nil, fmt.Errorf("%s is not a regular file", name)

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// write makes a directory of files by their names.
+// write creates a directory with the given files, by name.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := set.Rules()[1]; r.File != filepath.Join(dir, "b.yaml") || r.Line != 2 || r.Index != 1 {
-		t.Errorf("the second rule is number %d at %s:%d, want 1 at b.yaml:2", r.Index, r.File, r.Line)
+		t.Errorf("the second rule has index %d at %s:%d, want 1 at b.yaml:2", r.Index, r.File, r.Line)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestLoadErrors(t *testing.T) {
 		{"no path", nil, "rule: no rules file given"},
 		{"no file", []string{"none.yaml"}, "rule: stat DIR/none.yaml: no such file or directory"},
 		{"directory without rules files", []string{"empty"}, "rule: no .yaml or .yml file in directory DIR/empty"},
-		{"link to nothing", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},
+		{"dangling link", []string{"linked"}, "rule: open DIR/linked/gone.yaml: no such file or directory"},
 		{"named pipe that nobody writes to", []string{"pipe"}, "rule: DIR/pipe is not a regular file"},
 		{"ID in two files", []string{"good.yaml", "same.yaml"}, lines(
 			"DIR/same.yaml:3:7: there is already a rule a at DIR/good.yaml:2 (IDs must be unique across all files)",
@@ -226,11 +226,11 @@ func TestLoadInParts(t *testing.T) {
 	three := one("a") + one("b") + one("c")
 	for _, test := range []struct {
 		name, text string
-		parts      int // that the file is cut into, with the one for what stands around the rules
+		parts      int // that the file is cut into, including the one for everything around the rules
 		used       bool
 	}{
 		{"rules only", "rules:\n" + three, 4, true},
-		{"rules without line end", "rules:\n" + strings.TrimSuffix(three, "\n"), 4, true},
+		{"rules without a final newline", "rules:\n" + strings.TrimSuffix(three, "\n"), 4, true},
 		{"rules indented by two", "rules:\n" + indented(2, three), 4, true},
 		{"rules indented by four", "rules:\n" + indented(4, three), 4, true},
 		{"head", "# a comment\nallow: [192.0.2.1]\n\ndeny:\n- 192.0.2.2\n\nrules:\n" + three, 4, true},
@@ -238,13 +238,13 @@ func TestLoadInParts(t *testing.T) {
 		{"head and tail", "allow: [192.0.2.1]\nrules:\n" + indented(2, three) + "# a comment\n\ndeny:\n  - 192.0.2.2\n", 4, true},
 		{"comments and blank lines", "\n# 1\nrules: \n\n  # 2\n- id: a # 3\n\n  # 4\n  characteristics: [ip]\n  limits:\n  # 5\n  - {threshold: 5, period: 1m}\n\n# 6\n" + one("b") + "\n\n", 3, true},
 		{"CRLF", strings.ReplaceAll("allow: [192.0.2.1]\nrules:\n"+three+"deny: [192.0.2.2]\n", "\n", "\r\n"), 4, true},
-		{"byte order mark", "\ufeffrules:\n" + three, 0, false}, // Load takes it off before
+		{"byte order mark", "\ufeffrules:\n" + three, 0, false}, // Load removes it before
 		{"dashes in a block", "rules:\n" + one("a") + "  response:\n    body: |\n      - id: x\n      rules:\n\n      - y\n" + one("b"), 3, true},
 		{"dashes in a folded block at the end", "rules:\n" + one("a") + "  response:\n    body: >-\n     - id\n\n\n" + one("b"), 3, true},
-		{"dash alone in a line", "rules:\n-\n  id: a\n  characteristics: [ip]\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 0, false},
+		{"dash alone on a line", "rules:\n-\n  id: a\n  characteristics: [ip]\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 0, false},
 		{"lists at the indentation of their keys", "rules:\n- id: a\n  characteristics:\n  - ip\n  - host\n  limits:\n  - threshold: 5\n    period: 1m\n" + one("b"), 3, true},
 		{"anchors within a rule", "rules:\n- id: a\n  characteristics: [ip, &h host, *h]\n  limits: [{threshold: 5, period: 1m}]\n" + one("b"), 3, true},
-		{"rule in braces over lines", "rules:\n- {id: a, characteristics: [ip],\n   limits: [{threshold: 5, period: 1m}]}\n" + one("b"), 3, true},
+		{"rule in braces over several lines", "rules:\n- {id: a, characteristics: [ip],\n   limits: [{threshold: 5, period: 1m}]}\n" + one("b"), 3, true},
 
 		{"errors in several rules", "rules:\n" + one("a b") + one("c") + "  action: blok\n" + one(""), 4, true},
 		{"ID twice", "rules:\n" + one("a") + one("b") + one("a"), 4, true},
@@ -265,7 +265,7 @@ func TestLoadInParts(t *testing.T) {
 		{"rules twice", "rules:\n" + one("a") + "rules:\n" + one("b"), 2, false},
 		{"rules in another form, too", "\"rules\": []\nallow: [192.0.2.1]\nrules:\n" + three + one("a b"), 5, false},
 		{"tab that indents", "rules:\n" + one("a") + "\t\n" + one("b"), 0, false},
-		{"tab behind a block", "rules:\n" + one("a") + "  response:\n    body: |\n      x\n\n\t\n", 0, false},
+		{"tab after a block", "rules:\n" + one("a") + "  response:\n    body: |\n      x\n\n\t\n", 0, false},
 
 		{"anchors of another rule", "rules:\n- id: a\n  characteristics: &c [ip]\n  limits: &l [{threshold: 5, period: 1m}]\n- {id: b, characteristics: *c, limits: *l}\n", 3, false},
 		{"anchor of a rule in a list", "rules:\n- id: &a 192.0.2.1\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\ndeny: [*a]\n", 2, false},
@@ -305,11 +305,11 @@ func TestLoadInPartsOnlyWhatIsLarge(t *testing.T) {
 	}
 }
 
-// A file that is large by default.
+// A file that is large enough to be read in parts by default.
 func TestLoadLarge(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString("allow: [192.0.2.1]\nrules:\n")
-	const largeFile = 4 << 20 // that is read in parts
+	const largeFile = 4 << 20 // minimum size of a file that is read in parts
 	n := 0
 	for ; text.Len() < largeFile; n++ {
 		fmt.Fprintf(&text, "  - id: r%d\n    match: {hosts: [h%d.example]}\n    characteristics: [ip]\n    limits: [{threshold: %d, period: 1m}]\n", n, n, n%3+1)
@@ -321,7 +321,7 @@ func TestLoadLarge(t *testing.T) {
 	}
 	last := set.Rules()[n-1]
 	if len(set.Rules()) != n || last.Index != n-1 || last.ID != fmt.Sprintf("r%d", n-1) || last.Line != 4*n-1 {
-		t.Errorf("got %d rules, the last %s with index %d in line %d, want %d, r%d, %d, %d", len(set.Rules()), last.ID, last.Index, last.Line, n, n-1, n-1, 4*n-1)
+		t.Errorf("got %d rules, the last %s with index %d on line %d, want %d, r%d, %d, %d", len(set.Rules()), last.ID, last.Index, last.Line, n, n-1, n-1, 4*n-1)
 	}
 	if got := matched(set, "GET", "h77.example", "/"); len(got) != 1 || got[0] != "r77" {
 		t.Errorf("rules of h77.example = %q, want r77", got)
@@ -331,7 +331,7 @@ func TestLoadLarge(t *testing.T) {
 	want := fmt.Sprintf("rules.yaml:%d:5: this rule has no characteristics (write characteristics: [ip] to count each client separately)\n"+
 		"rules.yaml:%d:9: there is already a rule r5 at rules.yaml:23 (IDs must be unique across all files)", 4*n+3, 4*n+3)
 	if err == nil || err.Error() != want {
-		t.Errorf("error behind %d rules = %v, want %s", n, err, want)
+		t.Errorf("error after %d rules = %v, want %s", n, err, want)
 	}
 }
 

@@ -40,12 +40,12 @@ func TestCheckNodes(t *testing.T) {
 	}
 }
 
-// The schema of rules files says these.
+// The schema of rules files states the maximum numbers of nodes.
 func TestMaxNodesOfTheSchema(t *testing.T) {
 	for fields, want := range map[int]int{6: 128, 5: 512, 4: 8192} {
 		layout, _ := counter.LayoutOf(fields)
 		if got := layout.MaxNodes(); got != want || !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d are for %d nodes", fields, want)) && !strings.Contains(string(rulefile.Schema), fmt.Sprintf("%d for %d", fields, want)) {
-			t.Errorf("%d sub-windows are for %d nodes, the schema says otherwise", fields, got)
+			t.Errorf("%d sub-windows are for %d nodes, but the schema says otherwise", fields, got)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestCheckNodesOfManyRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	var errs rulefile.Errors
-	if err := rulefile.CheckNodes(set, 200); !errors.As(err, &errs) || len(errs) != 21 || errs[19].Line != 21 || errs[20].Message != "too many errors; the rest is not shown" {
+	if err := rulefile.CheckNodes(set, 200); !errors.As(err, &errs) || len(errs) != 21 || errs[19].Line != 21 || errs[20].Message != "too many errors; the rest are not shown" {
 		t.Errorf("30 rules do not fit: %v", err)
 	}
 }

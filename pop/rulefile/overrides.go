@@ -59,7 +59,7 @@ func (o *overridesReader) read(text []byte) {
 		values, err := o.lines.Read()
 		if err == io.EOF {
 			if !named && len(o.errs) == before {
-				o.loader.fail(place{file: o.rule.Overrides}, form+" in the first line", "the file is empty")
+				o.loader.fail(place{file: o.rule.Overrides}, form+" as the first line", "the file is empty")
 			}
 			return
 		}
@@ -84,7 +84,7 @@ func (o *overridesReader) read(text []byte) {
 	}
 }
 
-// fail adds an error about a value of the last line.
+// fail adds an error about a value of the line that was read last.
 func (o *overridesReader) fail(value int, hint, format string, args ...any) {
 	line, column := o.lines.FieldPos(value)
 	o.loader.fail(place{o.rule.Overrides, int32(line), int32(column)}, hint, format, args...)
@@ -111,7 +111,7 @@ func (o *overridesReader) add(values []string, thresholds string) {
 	}
 }
 
-// limits returns the limits in a line. Empty thresholds leave those of the rule.
+// limits returns the limits in a line. An empty threshold keeps that of the rule.
 func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool) {
 	limits = slices.Clone(o.rule.Limits)
 	for i, at := range limits {

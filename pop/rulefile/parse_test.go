@@ -36,7 +36,7 @@ func statuses(list ...int) *rule.Statuses {
 	return &s
 }
 
-// Fields of a rule that do not affect its meaning.
+// Values that the expected rules of many tests have.
 var (
 	refusal = &rule.Response{Status: 429, ContentType: "text/plain; charset=utf-8", Body: "too many requests\n"}
 	byIP    = []rule.Characteristic{{Kind: rule.IP}}
@@ -277,7 +277,7 @@ func TestParseInvalid(t *testing.T) {
 	}
 }
 
-// checkErrors checks that err are Errors, in order and with places in text.
+// checkErrors checks that err is of type Errors, in order and with places in text.
 func checkErrors(t *testing.T, text string, err error) {
 	t.Helper()
 	var errs rulefile.Errors
@@ -296,7 +296,7 @@ func checkErrors(t *testing.T, text string, err error) {
 		if e.Line < 0 || e.Line > lines || e.Line > 0 && (e.Column < 1 || e.Column > utf8.RuneCountInString(e.Source)+1) {
 			t.Errorf("Parse(%q): error %d is at %d:%d in %q, not in the file of %d lines", text, i, e.Line, e.Column, e.Source, lines)
 		}
-		tooMany := i == strictyaml.MaxErrors && e.Message == "too many errors; the rest is not shown"
+		tooMany := i == strictyaml.MaxErrors && e.Message == "too many errors; the rest are not shown"
 		if !tooMany && (e.Line < before.Line || e.Line == before.Line && e.Column < before.Column) {
 			t.Errorf("Parse(%q): error %d is at %d:%d, before the one at %d:%d", text, i, e.Line, e.Column, before.Line, before.Column)
 		}
@@ -317,8 +317,8 @@ func TestExcerpt(t *testing.T) {
 		{"whole file", "", 0, ""},
 		{"key", "rules: []\nruels: []\n", 0, "ruels: []\n^"},
 		{"value", withKeys("action: blok"), 0, "  action: blok\n          ^"},
-		{"value behind tabs", "allow: [\t192.0.2.1,\tx]\n", 0, "allow: [\t192.0.2.1,\tx]\n        \t          \t^"},
-		{"value behind letters of several bytes", withKeys(`match: {paths: ["/é日本😀", x]}`), 0, `  match: {paths: ["/é日本😀", x]}` + "\n                           ^"},
+		{"value after tabs", "allow: [\t192.0.2.1,\tx]\n", 0, "allow: [\t192.0.2.1,\tx]\n        \t          \t^"},
+		{"value after letters of several bytes", withKeys(`match: {paths: ["/é日本😀", x]}`), 0, `  match: {paths: ["/é日本😀", x]}` + "\n                           ^"},
 		{"nothing at the end of a line", "rules:\n-\n", 0, "-\n ^"},
 		{"line without its CR", "allow: [x]\r\ndeny: [y]\r\n", 1, "deny: [y]\n       ^"},
 		{"control character", "rules: []\x1b\n", 0, "rules: []\ufffd\n         ^"},
@@ -483,7 +483,7 @@ func TestDisabledRules(t *testing.T) {
 		t.Errorf("rules %v, want b alone", rules)
 	}
 	if aside := all.Disabled; len(aside) != 1 || aside[0].ID != "a" {
-		t.Errorf("set aside: %v, want a", aside)
+		t.Errorf("disabled: %v, want a", aside)
 	}
 }
 

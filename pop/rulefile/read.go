@@ -145,7 +145,7 @@ func (r *reader) rule(n *yaml.Node) {
 
 // checkShared refuses settings that contradict the number of clients that share a key.
 func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
-	if len(to.Characteristics) == 0 { // an error already
+	if len(to.Characteristics) == 0 { // already an error
 		return
 	}
 	shed := to.Action == rule.Shed

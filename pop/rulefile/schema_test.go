@@ -147,7 +147,7 @@ func load(text string) *yaml.Node {
 }
 
 // document returns the JSON value of a YAML document as editors see it: without tags and spellings,
-// and with only the last of duplicate keys. It reports false if there is no such value.
+// and with only the last of duplicate keys. It returns false if there is no such value.
 func document(n *yaml.Node, depth int) (any, bool) {
 	if n == nil || depth > 20 { // it contains itself
 		return nil, false
@@ -344,7 +344,7 @@ func TestSchemaAgreesWithTheParser(t *testing.T) {
 func checkAgreement(t *rapid.T, schema *jsonschema.Schema, text string) {
 	doc, ok := document(load(text), 0)
 	if !ok {
-		t.Fatalf("%s is no document", text)
+		t.Fatalf("%s is not a document", text)
 	}
 	refused := schema.Validate(doc)
 	_, err := rulefile.Parse("r.yaml", []byte(text))

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A tree of YAML nodes takes thirty times the bytes of its file. So large files are split between rules, and
+// A tree of YAML nodes takes thirty times as much memory as its file. So large files are split between rules, and
 // read part by part. A rule begins with a dash in the column of the first one, since everything else in a
 // rule is indented further. If that assumption fails, a part does not parse, and the file is read as a whole.
 const (

@@ -24,7 +24,7 @@ type Setting struct {
 	Help  string // a noun phrase; a text in backquotes stands for the value
 
 	Needs       []string // settings without which it has no effect; a|b means one of them
-	Contradicts string   // a setting that must not be set, too
+	Contradicts string   // a setting that must not be set as well
 
 	// Sample is the value in a sample file, as YAML, if it is not the default. If it begins with #, the setting
 	// is commented out.
@@ -62,7 +62,7 @@ func (s Setting) Check() error {
 	return s.about(s.Value.check())
 }
 
-// about returns err as an error about s, and about value unless err has one.
+// about returns err as an error about s, and about value unless err already has a value.
 func (s Setting) about(value string, err error) error {
 	if err == nil {
 		return nil
@@ -83,7 +83,7 @@ type Error struct {
 	Hint    string // optional
 }
 
-// about returns err as an Error, about value unless err has one.
+// about returns err as an Error, about value unless err already has a value.
 func about(value string, err error) *Error {
 	e := new(Error)
 	if !errors.As(err, &e) {
@@ -103,7 +103,7 @@ func (e *Error) Error() string {
 	return "pop: " + e.Text(func(name string) string { return name })
 }
 
-// Text returns the error without its hint. Settings are named as shown returns them.
+// Text returns the error without its hint. shown returns the form in which to show a setting's name.
 func (e *Error) Text(shown func(name string) string) string {
 	problem := e.Problem
 	if e.Other != "" {
@@ -120,7 +120,7 @@ func (e *Error) Text(shown func(name string) string) string {
 	return fmt.Sprintf("invalid %s: %s", shown(e.Setting), problem)
 }
 
-// CheckTogether returns an error for each given setting that needs another one, or contradicts one.
+// CheckTogether returns an error for each given setting that lacks one that it needs, or contradicts another.
 func CheckTogether(rows []Setting, given func(Setting) bool) error {
 	var errs []error
 	isGiven := func(name string) bool {
@@ -193,7 +193,7 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 	}}
 }
 
-// Parsed returns a Value that parse parses. kind is its type or unit, otherwise its default.
+// Parsed returns a Value that parse parses. kind is its type or unit, and def its default.
 func Parsed[T any](kind string, to *T, def string, parse func(string) (T, error)) Value {
 	return Value{Type: kind, Default: def, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {

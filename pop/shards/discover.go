@@ -35,7 +35,7 @@ type sighting struct {
 }
 
 // see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
-// how long to wait before looking again even if nothing changes, 0 for forever. The first shards are added immediately.
+// how long to wait before looking again even if nothing changes, 0 if only changes matter. The first shards are added immediately.
 func (s sightings) see(there []string, now time.Time) (ring []string, again time.Duration) {
 	first := len(s) == 0
 	for _, addr := range there {
@@ -120,7 +120,7 @@ func (w *Watch) look(now time.Time) (again time.Duration) {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
-		// A killed node is still a peer, like its new process, until it is found dead.
+		// A killed node is still a peer, like its new process, until it is declared dead.
 		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
 	ring, again := w.sightings.see(there, now)

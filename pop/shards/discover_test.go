@@ -74,7 +74,7 @@ func TestDiscovery(t *testing.T) {
 			time.Sleep(1050 * ms)
 			g.flip(4)
 		}, []string{"2.8s 1 2 3 4"}},
-		{"a node flaps that was never in the ring, and leaves", func(g *fakeGossip) {
+		{"a node that was never in the ring flaps while another leaves", func(g *fakeGossip) {
 			go flap(g, 4)
 			time.Sleep(1050 * ms)
 			g.flip(3)

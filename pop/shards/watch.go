@@ -88,7 +88,7 @@ func New(o Options) *Watch {
 		stale: make(chan struct{}, 1), drained: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		inRing: promauto.With(o.Registerer).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edge_shard_in_ring",
-			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes find it down or an operator has drained it.",
+			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes consider it down or an operator has drained it.",
 		}, []string{"shard"}),
 	}
 	if o.Peers != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/edgelimit/edge/pop/count"
 )
 
-// options returns the options of a Watch of a node without peers, which sets the ring by set.
+// options returns the options of a Watch of a node without peers, which sets the ring with set.
 func options(set func([]count.Shard, ...string) error) Options {
 	return Options{
 		Set: set, Votes: func(time.Time) [][]uint64 { return nil }, Problem: func(string) {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
-// The votes of a node that finds very many shards down still fit into a packet.
+// The votes of a node that considers very many shards down still fit into a packet.
 func TestManyShardsDown(t *testing.T) {
 	o := options(func([]count.Shard, ...string) error { return nil })
 	for i := range 200 {

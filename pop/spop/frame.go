@@ -217,7 +217,7 @@ func (r *reader) value() (v Value) {
 	case String, Binary:
 		v.Bytes = r.bytes()
 	default:
-		r.fail(&protocolError{codeInvalid, fmt.Sprintf("a value has the unknown type %d", v.Kind)})
+		r.fail(&protocolError{codeInvalid, fmt.Sprintf("unknown value type %d", v.Kind)})
 	}
 	return v
 }

@@ -87,8 +87,8 @@ const (
 	scopeTxn     = 2
 )
 
-// set appends an action for the variable that fill appends with its value. What no longer fits the frame is left
-// out, so the most important variables come first.
+// set appends an action for the variable that fill appends with its value. Variables that no longer fit in the frame
+// are left out, so the most important ones come first.
 func (a *Actions) set(fill func([]byte) []byte) {
 	before := len(a.buf)
 	if a.buf = fill(append(a.buf, actionSetVar, 3, scopeTxn)); len(a.buf) > a.most {

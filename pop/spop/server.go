@@ -2,8 +2,8 @@
 // sends messages about requests, and the agent's answers set variables. It knows nothing about rules.
 //
 // One goroutine serves each connection. It answers all frames of one read with one write, in
-// order, so HAProxy may pipeline frames. It does not offer async, since answers go out on the connection
-// of the query, or fragmentation: HAProxy's largest header fits in a frame of its default size.
+// order, so HAProxy may pipeline frames. It supports neither async, since answers go out on the connection of
+// the query, nor fragmentation, since HAProxy's largest header fits in a frame of its default size.
 package spop
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/pop/conns"
 )
 
-// Options configures a Server. All are required.
+// Options configures a Server. All fields are required.
 type Options struct {
 	// Handle answers a message. It is called by the goroutines of connections and must not block.
 	Handle func(m *Message, a *Actions)
@@ -29,7 +29,7 @@ type Options struct {
 	// Refuse returns why a peer must not be served, or "".
 	Refuse func(net.Addr) string
 
-	// HelloTimeout is how long a connection may take to its first frame.
+	// HelloTimeout is how long a connection may take to send its first frame.
 	HelloTimeout time.Duration
 
 	// Logger logs problems with connections.
@@ -43,7 +43,7 @@ type Server struct {
 	ln net.Listener
 }
 
-// NewServer returns a server for the connections of ln. Shutdown answers what was received.
+// NewServer returns a server for the connections of ln. Shutdown still answers the frames that were received.
 func NewServer(ln net.Listener, o Options) *Server {
 	end := func(c *conn) { _ = c.SetReadDeadline(past) }
 	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
@@ -85,12 +85,12 @@ type conn struct {
 	in    []byte // in[r:w] has been read but not consumed
 	r, w  int
 	out   []byte
-	most  int  // bytes of a frame, either way
+	most  int  // maximum size of a frame, in either direction
 	hello bool // was exchanged
 	m     Message
 }
 
-// errEnd ends a connection after what was written.
+// errEnd ends a connection after pending frames are sent.
 var errEnd = errors.New("spop: the connection has ended")
 
 const (
@@ -155,7 +155,7 @@ func (c *conn) read() error {
 		c.w = copy(c.in, c.in[c.r:c.w])
 		c.r = 0
 	}
-	if c.w == len(c.in) { // it begins a frame that does not fit
+	if c.w == len(c.in) { // the buffer is full, and holds only a part of a frame
 		c.in = append(c.in, make([]byte, min(len(c.in), lengthSize+c.most-len(c.in)))...)
 	}
 	wait := idleTimeout
@@ -205,7 +205,7 @@ func (c *conn) handle(f *frame) error {
 		}
 		return c.answer(f)
 	}
-	return &protocolError{codeInvalid, fmt.Sprintf("a frame has the unexpected type %d", f.kind)}
+	return &protocolError{codeInvalid, fmt.Sprintf("unexpected frame type %d", f.kind)}
 }
 
 // answer answers the messages of a NOTIFY frame.
@@ -223,7 +223,7 @@ func (c *conn) answer(f *frame) (err error) {
 	return err
 }
 
-// greet agrees on version, size of frames and capabilities.
+// greet negotiates the version, the frame size and the capabilities.
 func (c *conn) greet(f *frame) error {
 	versions, capabilities, size, check := "", "", uint64(0), false
 	r := &reader{rest: f.payload}
@@ -245,7 +245,7 @@ func (c *conn) greet(f *frame) error {
 	case size < minFrame:
 		return &protocolError{codeFrameSize, fmt.Sprintf("max-frame-size %d is less than %d", size, minFrame)}
 	case !has(versions, "2.0"):
-		return &protocolError{codeVersion, "the agent speaks version 2.0"}
+		return &protocolError{codeVersion, "the agent supports only version 2.0"}
 	}
 	if why := c.s.o.Refuse(c.RemoteAddr()); why != "" {
 		return &protocolError{codeUnknown, why}

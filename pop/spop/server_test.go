@@ -85,7 +85,7 @@ func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 func (w *wire) Close() error                     { return nil }
 func (w *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 
-// newServer returns a server that refuses all peers if refused says why.
+// newServer returns a server that refuses all peers for the reason refused, unless it is empty.
 func newServer(ln net.Listener, handle func(*Message, *Actions), refused string) *Server {
 	return NewServer(ln, Options{
 		Handle: handle, Refuse: func(net.Addr) string { return refused }, HelloTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
@@ -159,7 +159,7 @@ func TestConversations(t *testing.T) {
 			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "disconnect status-code=0 message="}},
 		{"no hello", [][]byte{notify(1, 1, "a")}, []string{"disconnect status-code=4 message=the first frame is not HAPROXY-HELLO"}},
 		{"HTTP", [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}, []string{"disconnect status-code=3 message=a frame of 1195725856 bytes is larger than 65536"}},
-		{"other version", [][]byte{hello("3.0", 16380, all, false)}, []string{"disconnect status-code=8 message=the agent speaks version 2.0"}},
+		{"other version", [][]byte{hello("3.0", 16380, all, false)}, []string{"disconnect status-code=8 message=the agent supports only version 2.0"}},
 		{"small frames", [][]byte{hello("2.0", 100, all, false)}, []string{"disconnect status-code=9 message=max-frame-size 100 is less than 256"}},
 		{"nothing in hello", [][]byte{appendFrame(nil, frameHAProxyHello, 0, 0, func(b []byte) []byte { return b })}, []string{"disconnect status-code=9 message=max-frame-size 0 is less than 256"}},
 		{"truncated message", [][]byte{hello("2.0", 256, "", false), appendFrame(nil, frameNotify, 1, 1, func(b []byte) []byte { return append(b, message("abc")[:7]...) })},
@@ -171,7 +171,7 @@ func TestConversations(t *testing.T) {
 		{"fragment of hello", [][]byte{flagged(hello("2.0", 256, all, false), 0)}, []string{"disconnect status-code=10 message=fragmentation was not negotiated"}},
 		{"aborted", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|flagAbort), notify(2, 1, "b")},
 			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 2/1 text=b"}},
-		{"flags of the future", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|1<<31)},
+		{"unknown flags", [][]byte{hello("2.0", 256, all, false), flagged(notify(1, 1, "a"), flagFin|1<<31)},
 			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "ack 1/1 text=a"}},
 		{"largest frame", [][]byte{hello("2.0", 16380, all, false), sized(16380), notify(2, 1, "b")},
 			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "ack 1/1", "ack 2/1 text=b"}},
@@ -187,9 +187,9 @@ func TestConversations(t *testing.T) {
 			[]string{"hello version=2.0 max-frame-size=16380 capabilities=pipelining", "ack 1/1 text=a"}},
 		{"health check of HAProxy 3", [][]byte{hello("2.0", 16380, "", true)}, []string{"hello version=2.0 max-frame-size=16380 capabilities="}},
 		{"second hello", [][]byte{hello("2.0", 256, all, false), hello("2.0", 256, all, false)},
-			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=4 message=a frame has the unexpected type 1"}},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=4 message=unexpected frame type 1"}},
 		{"unexpected kind", [][]byte{hello("2.0", 256, all, false), appendFrame(nil, frameAck, 1, 1, func(b []byte) []byte { return b })},
-			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=4 message=a frame has the unexpected type 103"}},
+			[]string{"hello version=2.0 max-frame-size=256 capabilities=pipelining", "disconnect status-code=4 message=unexpected frame type 103"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in := bytes.Join(test.in, nil)

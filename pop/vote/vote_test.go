@@ -27,7 +27,7 @@ func TestVotes(t *testing.T) {
 		{"a node alone decides", []step{{0, "a", ""}, {time.Second, "a", "a"}}},
 		{"one of two is a tie", []step{{0, "a-", ""}, {time.Minute, "a-", ""}}},
 		{"two of four are a tie", []step{{0, "aa--", ""}, {time.Minute, "aa--", ""}}},
-		{"two of three are most", []step{{0, "aa-", ""}, {time.Second, "aa-", "a"}}},
+		{"two of three are a majority", []step{{0, "aa-", ""}, {time.Second, "aa-", "a"}}},
 		{"a tie brings a shard back", []step{{0, "aa", ""}, {time.Second, "aa", "a"}, {2 * time.Second, "a-", "a"}, {5 * time.Second, "a-", ""}}},
 		{"a short silence", []step{{0, "a", ""}, {999 * time.Millisecond, "a", ""}, {time.Second, "-", ""}, {1500 * time.Millisecond, "a", ""}, {2499 * time.Millisecond, "a", ""}, {2500 * time.Millisecond, "a", "a"}}},
 		{"votes against different shards", []step{{0, "ab-", ""}, {time.Minute, "ab-", ""}}},
@@ -81,7 +81,7 @@ func TestVotesOverReplacement(t *testing.T) {
 		t.Errorf("%s are out, want %s", got, want)
 	}
 	if v.Drain("c:1", true, start) {
-		t.Error("a shard is drained that left")
+		t.Error("a shard that left is drained")
 	}
 }
 

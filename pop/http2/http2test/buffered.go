@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Dial returns a dial whose connections have room for all that is written to them, as a socket has room
-// for some: both ends of a connection of HTTP/2 may write before they read.
+// Dial wraps dial. Connections buffer everything that is written to them, as a socket buffers some of it:
+// both ends of an HTTP/2 connection may write before they read.
 func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

@@ -3,15 +3,15 @@
 
 const $ = id => document.getElementById(id)
 const secret = 'edge-token' // its name in sessionStorage, which ends with the tab
-const silence = 20000       // milliseconds without an event after which the page asks the node again
+const silence = 20000       // milliseconds without an event after which the page reconnects
 const view = new URLSearchParams(location.search)
 let skew = 0                // of the node's clock, in milliseconds
 let build = ''
 let stream = null           // an AbortController
 let attempts = 0
-let shown = 0               // when the first event was shown, in milliseconds since the page was asked for
+let shown = 0               // when the first event was shown, in milliseconds since the navigation started
 
-// The token may stand behind the #, which browsers send to nobody. It goes from the address bar.
+// The token may follow the #, in the part that browsers send to nobody. It is removed from the address bar.
 const given = new URLSearchParams(location.hash.slice(1)).get('token')
 if (given) {
   sessionStorage.setItem(secret, given)
@@ -35,7 +35,7 @@ function linked(state, text) {
   $('link').textContent = text
 }
 
-// listen receives events until the view changes, and begins anew when the node is back.
+// listen receives events until the view changes, and reconnects when the node is back.
 async function listen() {
   if (stream) stream.abort()
   const own = stream = new AbortController()
@@ -76,7 +76,7 @@ async function listen() {
   setTimeout(() => { if (stream === own) listen() }, Math.min(5000, 500 * 2 ** attempts++))
 }
 
-// locked asks for a token. With null it needs none.
+// locked asks for a token, unless problem is null: then none is needed.
 function locked(problem) {
   const is = problem !== null
   document.body.classList.toggle('locked', is)
@@ -110,7 +110,7 @@ function show(event) {
   count()
 }
 
-// children makes the children of old those of next. What is the same stays, with focus and selection.
+// children replaces the children of old with those of next. Those that match stay, with focus and selection.
 function children(old, next) {
   const named = new Map()
   for (const child of old.children) if (child.id) named.set(child.id, child)
@@ -260,7 +260,7 @@ $('lift').querySelector('form').addEventListener('submit', async e => {
     const many = n => n.toLocaleString('en') + (n === 1 ? ' mitigation' : ' mitigations')
     if (!what.key && !sure) {
       offered.sure = true
-      $('lift-why').textContent = `This lifts ${many(result.mitigations)}, on all nodes.` + (result.unknown ? ` ${many(result.unknown)} of an unknown rule or client stay.` : '')
+      $('lift-why').textContent = `This lifts ${many(result.mitigations)}, on all nodes.` + (result.unknown ? ` ${many(result.unknown)} of an unknown rule or client will stay.` : '')
       $('lift-do').textContent = 'Lift ' + result.mitigations.toLocaleString('en')
       $('lift-token').hidden = true
     } else {

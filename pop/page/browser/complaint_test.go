@@ -42,7 +42,7 @@ func TestComplaint(t *testing.T) {
 	b.live()
 	b.until("the client is in the list", rows+`[0] === '127.0.0.1'`)
 	eval[any](b, `ask(`+quoted(id)+`)`)
-	b.until("the reason is told", `document.querySelector('#story article').textContent.includes('the limit is 5')`)
+	b.until("the reason is shown", `document.querySelector('#story article').textContent.includes('the limit is 5')`)
 	b.click("#story [data-lift]")
 	b.until("the dialog is open", `document.getElementById('lift').open && document.getElementById('lift-token').hidden`)
 	b.set("reason", "a customer complains")

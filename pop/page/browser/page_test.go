@@ -54,7 +54,7 @@ func TestList(t *testing.T) {
 	b.set("search", "203.0.113.9")
 	b.until("an address is found", total+`.startsWith('1 mitigation ') && `+rows+`[0] === '203.0.113.9'`)
 	b.set("search", "edge-2")
-	b.until("a node is found", `[...document.querySelectorAll('#list [data-label="Found by"]')].every(c => c.textContent === 'edge-2') && `+rows+`.length === 25`)
+	b.until("a node is found", `[...document.querySelectorAll('#list [data-label="Started by"]')].every(c => c.textContent === 'edge-2') && `+rows+`.length === 25`)
 	b.set("search", "")
 	b.set("rule", "login")
 	b.until("a rule is found", total+` === '2,000 mitigations of rule login'`)
@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 	b.click("#first")
 	b.until("the first page is back", rows+`[0] === `+quoted(first))
 	b.set("state", "lifted")
-	b.until("nothing was lifted", total+` === 'No mitigation of rule login'`)
+	b.until("nothing was lifted", total+` === 'No mitigations of rule login'`)
 	b.visit(node.URL + "/?rule=search&span=24h")
 	b.until("the address bar is read", total+` === '2,000 mitigations of rule search' && document.querySelector('[value="24h"]').checked && document.querySelector('#traffic figure').textContent.includes('steps of 5m')`)
 }
@@ -179,13 +179,13 @@ func TestHostile(t *testing.T) {
 				`document.documentElement.scrollWidth <= innerWidth`,
 			} {
 				if !eval[bool](b, claim) {
-					t.Errorf("not so: %s", claim)
+					t.Errorf("false: %s", claim)
 				}
 			}
 			b.visit(node.URL + "/?ask=" + strings.NewReplacer("\n", "%0A", "\x00", "%00", "#", "%23", "&", "%26", "+", "%2B").Replace(text) + "&search=x" + strings.NewReplacer("\n", "", "\x00", "", "#", "", "&", "", "+", "").Replace(text))
 			b.live()
 			if !eval[bool](b, `window.hacked === undefined && document.images.length === 0`) {
-				t.Error("what the address bar says was taken for more than text")
+				t.Error("text from the address bar was treated as more than text")
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestKeyboard(t *testing.T) {
 	b.live()
 	b.until("the list is there", rows+`.length === 3`)
 	b.press(kb.Tab)
-	b.until("the first one is the way to the mitigations", `document.activeElement.className === 'skip'`)
+	b.until("the first stop is the link to the mitigations", `document.activeElement.className === 'skip'`)
 	b.press(kb.Enter)
 	b.until("it leads there", `document.activeElement.id === 'mitigations' || location.hash === '#mitigations'`)
 	reach := func(what, selector string) {
@@ -214,7 +214,7 @@ func TestKeyboard(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("60 times Tab do not lead to %s", what)
+		t.Fatalf("pressing Tab 60 times does not reach %s", what)
 	}
 	reach("a client", "[data-ask]")
 	b.press(kb.Enter)
@@ -236,7 +236,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// What is typed into a dialog that was closed and opened again immediately stays: browsers say later that it was closed.
+// What is typed into a dialog that was closed and opened again immediately stays: browsers report the closing later.
 func TestDialogOpenedAgain(t *testing.T) {
 	node := serve(t, newFake(3, ""))
 	b := open(t, 1440, "light")

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// start builds edge and starts it with args and a file of rules.
+// start builds edge and starts it with args and a rules file.
 func start(t testing.TB, rules string, args ...string) *harness.Process {
 	t.Helper()
 	dir := t.TempDir()

@@ -70,7 +70,7 @@ func Rule(r *rule.Rule) string {
 	}
 	switch {
 	case r.OnFailure == rule.FailOpen:
-		b.WriteString(" While the shard that counts it is unavailable, nothing new starts.")
+		b.WriteString(" While the shard that counts a key is unavailable, no mitigation of it starts.")
 	case r.FailsClosed():
 		b.WriteString(" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
 	}
@@ -103,7 +103,7 @@ func match(m *rule.Match, anyMethod string) string {
 func cost(r *rule.Rule) string {
 	switch cost := r.CostOf(1); {
 	case r.CostHeader != "":
-		return fmt.Sprintf("as often as the header %s of the origin's response says (%d without it, at most %d) ", r.CostHeader, cost, rule.MaxCost)
+		return fmt.Sprintf("as many times as the header %s of the origin's response says (%d without it, at most %d) ", r.CostHeader, cost, rule.MaxCost)
 	case cost > 1:
 		return fmt.Sprintf("%d times ", cost)
 	}
@@ -134,7 +134,7 @@ func looksAtPath(r *rule.Rule) bool {
 // paths returns a sentence about how paths are read.
 func paths(s rule.PathSyntax) string {
 	how := map[rule.PathReading]string{
-		rule.ReadAny:      "in each way that origins read them",
+		rule.ReadAny:      "in every way that origins read them",
 		rule.ReadResolved: "as nginx, gunicorn, Go, Tomcat and IIS read them",
 		rule.ReadLiteral:  "as they are sent, as Express and Spring read them",
 		rule.ReadURL:      "as new URL(target, base) reads them",
@@ -177,7 +177,7 @@ func consequence(r *rule.Rule) string {
 	case rule.Log:
 		return "still pass, but are logged,"
 	case rule.Shed:
-		return "are refused with " + status(r.Response) + " for as many of its clients as exceed the threshold,"
+		return "are refused with " + status(r.Response) + " for the share of its clients that exceeds the threshold,"
 	case rule.ShadowBan:
 		return "get a prepared " + status(r.Response) + " and never reach the origin"
 	case rule.Close:
@@ -212,7 +212,7 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	for _, l := range r.Limits {
 		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
-	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases are those of requests that count %d each. Requests that it does not answer do not count.", cost)
+	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases assume that each request counts %d. Requests that it does not answer do not count.", cost)
 	return notes
 }
 
@@ -241,7 +241,7 @@ func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
 	case counts(r, rule.IP):
 		return notes
 	case r.Action == rule.Shed:
-		return append(notes, "Bystanders: if a key is at ten times its threshold, 9 of 10 of its clients are refused, including those that send few requests.")
+		return append(notes, "Bystanders: if a key is at ten times its threshold, nine in ten of its clients are refused, including those that send few requests.")
 	case r.Parent():
 		return append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that send few requests. A single client can exceed the limit for all of them.")
 	}
@@ -261,7 +261,7 @@ func bound(s *rule.Set, r *rule.Rule) string {
 	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
 }
 
-// covers reports whether r counts all requests that o counts. It may return false although r does.
+// covers reports whether r counts all requests that o counts. It may return false even if r does.
 func covers(r, o *rule.Rule) bool {
 	in := func(list, of []string) bool {
 		return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(text string) bool { return !slices.Contains(list, text) })

@@ -37,7 +37,7 @@ func withCharacteristics(characteristics string) string {
 	return "rules:\n- id: a\n  characteristics: " + characteristics + "\n  limits: [{threshold: 5, period: 1m}]\n"
 }
 
-// What edge check prints of the rules of a file.
+// What edge check prints about the rules of a file.
 func Example() {
 	set, err := rulefile.Load("../../rulefile/testdata/example.yaml")
 	if err != nil {
@@ -55,7 +55,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// login: POST requests to example.com or *.example.com for /login or /api/* that the origin answers with 401 or 403 are counted for each client address; once one has more than 5 in 1m or 50 in 1h, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests for at least 10m and until the estimate is back at every threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters.
+	// login: POST requests to example.com or *.example.com for /login or /api/* that the origin answers with 401 or 403 are counted for each client address; once one has more than 5 in 1m or 50 in 1h, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests for at least 10m and until the estimate is back at every threshold. Paths are read in every way that origins read them, without regard to letter case, a trailing slash and ;parameters.
 	//   note: Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.
 	//   5 in 1m: at most 17 in any 1m, with 3 that are late
 	//   50 in 1h: at most 107 in any 1h, with 3 that are late
@@ -80,13 +80,13 @@ func TestDescribe(t *testing.T) {
 		{"methods only", withKeys("match: {methods: [GET, HEAD, OPTIONS]}"),
 			"GET, HEAD and OPTIONS requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"paths only", withKeys("match: {paths: [/a*]}"),
-			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in every way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
 		{"exceptions", withKeys("match: {methods: [GET]}", "except: [{paths: [/health]}, {hosts: [a, b], methods: [OPTIONS]}]"),
-			"GET requests, except those for /health and OPTIONS requests to a or b, are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+			"GET requests, except those for /health and OPTIONS requests to a or b, are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in every way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
 		{"count_while_mitigated", withKeys("count_while_mitigated: true"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Requests of a mitigated key count as well, so a client that does not slow down stays mitigated."},
 		{"networks", withKeys("match: {paths: [/a], networks: [b, c]}", "except: {networks: [d]}") + "networks: {b: [192.0.2.0/24], c: [192.0.2.1], d: [192.0.2.2]}\n",
-			"Requests for /a from b or c, except those from d, are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+			"Requests for /a from b or c, except those from d, are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in every way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
 		{"exact paths", withKeys("match: {paths: [/a*], path_case: exact, path_trailing_slash: exact, path_parameters: exact, path_reading: resolved}"),
 			"Requests for /a* are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read as nginx, gunicorn, Go, Tomcat and IIS read them."},
 		{"many hosts", withKeys("match: {hosts: [a, b, c, d, e, f, g, h, i, j, k]}"),
@@ -96,13 +96,13 @@ func TestDescribe(t *testing.T) {
 		{"cost", withKeys("count: {cost: 7}"),
 			"All requests are counted 7 times for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"cost header", withKeys("count: {cost: 2, cost_header: x-cost, statuses: [200]}"),
-			"All requests that the origin answers with 200 are counted as often as the header X-Cost of the origin's response says (2 without it, at most 1000000) for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
+			"All requests that the origin answers with 200 are counted as many times as the header X-Cost of the origin's response says (2 without it, at most 1000000) for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"statuses in a row", withKeys("count: {statuses: [404, 500, 501, 502, 599, 598, 201, 200]}"),
 			"All requests that the origin answers with 200, 201, 404, 500 to 502, 598 or 599 are counted for each client address; once one has more than 5 in 1m, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests until the estimate is back at the threshold."},
 		{"all characteristics", withCharacteristics(`[ip, host, path, method, header:a, cookie:B, "query:c d"]`),
-			"All requests are counted for each combination of client address, host, path, method, header a, cookie B and query parameter c d; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in each way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
+			"All requests are counted for each combination of client address, host, path, method, header a, cookie B and query parameter c d; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. Paths are read in every way that origins read them, without regard to letter case, a trailing slash and ;parameters."},
 		{"open", withKeys("on_failure: open"),
-			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. While the shard that counts it is unavailable, nothing new starts."},
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. While the shard that counts a key is unavailable, no mitigation of it starts."},
 		{"closed", withKeys("on_failure: closed", "action: shadow_ban"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests get a prepared 200 OK and never reach the origin until the estimate is back at the threshold. While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable."},
 		{"local", withKeys("on_failure: local", "action: log"),
@@ -136,8 +136,8 @@ func TestNotes(t *testing.T) {
 		{"ip", withCharacteristics("[ip]"), nil},
 		{"ip and path", withCharacteristics("[path, ip]"), nil},
 		{"host", withCharacteristics("[host]"), []string{anyHost, all}},
-		{"host, one of some", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [a.example]}}]", []string{hosts}},
-		{"host, any of a domain", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ['*.example']}}]", []string{hosts, anyHost}},
+		{"host, with all hosts named", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [a.example]}}]", []string{hosts}},
+		{"host, with a wildcard", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ['*.example']}}]", []string{hosts, anyHost}},
 		{"hosts", withKeys("match: {hosts: [a.example]}"), []string{hosts}},
 		{"paths", withKeys("match: {paths: [/a]}"), nil},
 		{"excepted hosts", withKeys("except: [{paths: [/a]}, {hosts: [a.example]}]"), []string{excepted}},

@@ -64,7 +64,7 @@ func translateIngress(t *Translation, files []*File) error {
 		}
 	}
 	if len(all) == 0 {
-		return position{file: files[0]}.fail("import the manifests, the output of helm template, or of kubectl get ingress -A -o yaml", "the file has no Ingress")
+		return position{file: files[0]}.fail("import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
 	}
 	for _, in := range all {
 		in.nameOthers(t)
@@ -160,7 +160,7 @@ func (in *ingress) nameOthers(t *Translation) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.annotations)) {
 		if n := in.annotations[name]; strings.HasSuffix(name, "-snippet") && strings.Contains(n.text(), "limit_req") {
-			t.uncovered(n.at(), "%s has limits: import its content as nginx", name)
+			t.uncovered(n.at(), "%s has limits: import its content with 'edge import nginx'", name)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error 
 		return nil
 	}
 	if len(r.from) > 1 {
-		r.notes = append(r.notes, "both limits are one rule, with the lower threshold for each period")
+		r.notes = append(r.notes, "both limits become one rule, with the lower threshold for each period")
 	}
 	if err := in.exempt(t, "limit-whitelist", "limit-allowlist"); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	}
 	if len(made) > 1 {
 		for _, each := range made {
-			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts all hosts and paths of the Ingress together, these rules separately")
+			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts all hosts and paths of the Ingress together; these rules count them separately")
 		}
 	}
 	t.rules = append(t.rules, made...)

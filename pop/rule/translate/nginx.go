@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// An nginx translates a configuration of nginx.
+// An nginx translates an nginx configuration.
 type nginx struct {
 	*Translation
 	scope
@@ -21,7 +21,7 @@ type nginx struct {
 	trusted []string // set_real_ip_from
 }
 
-// A zone is made by limit_req_zone.
+// A zone is defined by limit_req_zone.
 type zone struct {
 	*directive
 	name      string

@@ -155,7 +155,7 @@ func (n *nginx) merged(z *zone) (all []*use) {
 	return all
 }
 
-// addRule adds the rule of a use. shared reports that other rules have the same zone.
+// addRule adds the rule of a use. shared reports whether other rules have the same zone.
 func (n *nginx) addRule(u *use, shared bool) {
 	z := u.zone
 	if z.key.unknown != "" {
@@ -179,7 +179,7 @@ func (n *nginx) addRule(u *use, shared bool) {
 		}
 	}
 	if shared {
-		r.notes = append(r.notes, fmt.Sprintf("nginx counts all requests of zone %s together, these rules separately", z.name))
+		r.notes = append(r.notes, fmt.Sprintf("nginx counts all requests of zone %s together; these rules count them separately", z.name))
 	}
 	if u.dry {
 		r.logs = append(r.logs, "limit_req_dry_run is on")
@@ -244,9 +244,9 @@ func (z *zone) difference(u *use) string {
 		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; edge allows %s, however close together",
 			(unit / time.Duration(z.rate)).Round(time.Millisecond), b.spokenLimits())
 	case u.queue == "":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay), edge does not, so the origin may get %d at once", b, u.burst+1)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay) but edge does not, so the origin may get %d at once", b, u.burst+1)
 	case u.queue != "nodelay":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, edge does not", b, u.queue)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, but edge does not", b, u.queue)
 	}
 	return fmt.Sprintf("nginx %v", b)
 }
@@ -258,19 +258,19 @@ func (n *nginx) differences() {
 	}
 	n.commonDifferences()
 	if len(n.trusted) > 0 {
-		n.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and no other header.", strings.Join(n.trusted, ", "))
+		n.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(n.trusted, ", "))
 	}
 }
 
 // commonDifferences records how edge differs from both nginx and ingress-nginx.
 func (t *Translation) commonDifferences() {
-	t.note("nginx counts on each machine separately, edge on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
+	t.note("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
 	t.note("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses all requests until the estimate is back at the threshold.")
 	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
 	t.noteAddresses("nginx")
 	for _, r := range t.rules {
 		if r.status == 503 {
-			t.note("Refused requests get 503, nginx's default. Without response, edge answers 429, which tells clients more.")
+			t.note("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which tells clients more.")
 		}
 		if len(r.match[byPath])+len(r.except) > 0 {
 			t.note("nginx compares paths exactly. Edge also matches other spellings that some origins treat as the same path: letter case, a trailing slash, ;parameters (docs/rules.md).")

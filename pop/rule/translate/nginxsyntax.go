@@ -209,7 +209,7 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 			return nil, d.words[1].fail("", "%s includes itself", name)
 		}
 		text, err := os.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) { // a link to nothing
+		if errors.Is(err, fs.ErrNotExist) { // a dangling link
 			r.absent = append(r.absent, name)
 			continue
 		} else if err != nil {

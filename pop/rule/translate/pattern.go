@@ -11,8 +11,8 @@ import (
 // mostPatterns is the maximum number of alternatives of an expression.
 const mostPatterns = 64
 
-// patternsOf returns the texts that expr matches. Those end in * that anything may follow. broader
-// reports that they match more than expr does. ok is false if expr is not anchored at the beginning, or
+// patternsOf returns the texts that expr matches. A text that anything may follow ends in *. broader
+// reports whether they match more than expr does. ok is false if expr is not anchored at the beginning, or
 // cannot be expressed.
 func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	re, err := syntax.Parse(expr, syntax.Perl)

@@ -111,7 +111,7 @@ func translateRatelimit(t *Translation, files []*File) error {
 					inside = append(inside, inner...)
 				}
 				roots = slices.Insert(roots, i+1, inside...)
-			case root.text("kind") == "" || root.child("descriptors").Node != nil: // no other manifest
+			case root.text("kind") == "" || root.child("descriptors").Node != nil: // not another kind of manifest
 				found = true
 				if err := r.readDomain(root); err != nil {
 					return err
@@ -218,7 +218,7 @@ func (t *ratelimit) readLimit(n value, path []entry) error {
 	times := uint64(1)
 	if m := n.child("unit_multiplier"); m.Node != nil {
 		if times, err = strconv.ParseUint(m.text(), 10, 31); err != nil || times == 0 {
-			return m.fail("write a whole number from 1", "invalid unit_multiplier %q", m.text())
+			return m.fail("write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
 		}
 	}
 	at := n.child("requests_per_unit")
@@ -295,7 +295,7 @@ func (r *draft) entries(path []entry) {
 				r.logs = append(r.logs, fmt.Sprintf("the limit is for the client %s alone, which rules cannot match", e.value))
 			}
 		case slices.Contains(routeEntries, e.key) && e.value == "":
-			r.logs = append(r.logs, fmt.Sprintf("Envoy counts each value of %s, which its routes set, separately, and this rule all together: write a rule with a match for each", e.key))
+			r.logs = append(r.logs, fmt.Sprintf("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key))
 		case slices.Contains(routeEntries, e.key):
 			r.logs = append(r.logs, fmt.Sprintf("Envoy's routes decide which requests are %s: write these as the rule's match", e))
 		case e.value == "":

@@ -99,7 +99,7 @@ type characteristic struct {
 	skip bool   // requests without the value are not counted
 }
 
-// Files translates files of a kind. Of nginx it takes the main file, and reads those that it includes.
+// Files translates files of a kind. For nginx it takes the main file, and reads the files that it includes.
 // Errors in the files are [rulefile.Error].
 func Files(kind string, files ...File) (*Translation, error) {
 	t := &Translation{kind: kind}
@@ -117,7 +117,7 @@ func Files(kind string, files ...File) (*Translation, error) {
 		}
 		t.nameRules()
 		if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
-			return nil, fmt.Errorf("translate: the translation is not valid, which is a defect of this program: %w", err)
+			return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
 		}
 		return t, nil
 	}

@@ -63,7 +63,7 @@ func TestErrors(t *testing.T) {
 		{"unknown zone", "nginx", "server { limit_req zone=a; }", `f:1:20: no limit_req_zone defines the zone "a"`},
 		{"burst", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a burst=-1; }", `f:1:68: invalid burst "-1"`},
 		{"status", "nginx", "server { limit_req_status 200; }", "f:1:10: invalid limit_req_status"},
-		{"no YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},
+		{"not YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},
 		{"no Ingress", "ingress-nginx", "kind: Service\n", "f: the file has no Ingress"},
 		{"number", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/limit-rps: ten\n", `f:4:44: invalid limit-rps "ten"`},
 		{"window", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/global-rate-limit: '5'\n", `f:4:52: invalid global-rate-limit-window ""`},
@@ -112,7 +112,7 @@ func TestLeakyBucket(t *testing.T) {
 			var threshold int64
 			fmt.Sscan(limit[1], &threshold)
 			period := map[string]int64{"1s": second, "1m": 60 * second}[limit[2]]
-			// The client sends in bursts, and pauses; what the bucket would refuse it does not send.
+			// The client sends in bursts, and pauses; it does not send what the bucket would refuse.
 			counts := map[int64]int64{}
 			now, excess := r.Int64N(period), int64(0)
 			for range 600 {
@@ -137,7 +137,7 @@ func TestLeakyBucket(t *testing.T) {
 	}
 }
 
-// Translating any file ends, and the result is a valid rules file.
+// Translating a file always terminates, with an error or with a valid rules file.
 func FuzzFiles(f *testing.F) {
 	for file, kind := range samples {
 		text, err := os.ReadFile(file)
@@ -154,7 +154,7 @@ func FuzzFiles(f *testing.F) {
 			t.Skip("it may read files of this machine")
 		}
 		_, err := translate.Files(kind, translate.File{Name: "f", Text: []byte(text)})
-		if err != nil && strings.Contains(err.Error(), "defect of this program") {
+		if err != nil && strings.Contains(err.Error(), "bug in this program") {
 			t.Error(err)
 		}
 	})

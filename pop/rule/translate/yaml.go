@@ -25,12 +25,12 @@ type value struct {
 	source *source
 }
 
-// documents returns the roots of the documents in text, which is that of s.
+// documents returns the roots of the documents in text, which is the text of s.
 func (s *source) documents(text []byte) (roots []value, err error) {
 	docs, err := strictyaml.Documents(text, math.MaxInt)
 	if syntax, ok := errors.AsType[*yaml.LoadError](err); ok {
 		at := position{s.File, syntax.Mark.Line + s.line, max(1, syntax.Mark.Column) + s.column}
-		return nil, at.fail("render templates first, such as with helm template", "not YAML: %s", syntax.Message)
+		return nil, at.fail("render templates first, for example with helm template", "not YAML: %s", syntax.Message)
 	} else if err != nil {
 		return nil, position{s.File, s.line, s.column}.fail("", "not YAML: %v", err)
 	}
@@ -58,7 +58,7 @@ func (v value) fail(hint, format string, args ...any) error {
 	return v.at().fail(hint, format, args...)
 }
 
-// is reports whether v is there, and of a kind.
+// is reports whether v exists and has the given kind.
 func (v value) is(kind yaml.Kind) bool { return v.Node != nil && v.Kind == kind }
 
 // children returns the values directly below v.
