@@ -36,7 +36,7 @@ func (c *Call) Reset() { c.interrupted, c.answered, c.unsent = false, false, nil
 // must stay as it is until Resume or End.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
-	oc, err := o.send(repeatable(r), whole, time.Now(), func(oc *originConn) (n int, err error) {
+	oc, err := o.send(repeatable(r), time.Now(), func(oc *originConn) (n int, err error) {
 		c.setConn(oc)
 		if !whole { // no timeout while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
@@ -187,7 +187,6 @@ func (c *Call) End(whole bool) {
 	switch {
 	case oc == nil:
 	case kept && c.body.ended && !c.a.Close && oc.r == oc.w:
-		oc.clean = c.a.Body != NoBody
 		c.o.put(oc, time.Now())
 	default:
 		oc.close()

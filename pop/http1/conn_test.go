@@ -200,6 +200,39 @@ func TestIdleOriginConnectionsThatEnd(t *testing.T) {
 	}
 }
 
+// What an origin sends after its answer is not given to the next client, however soon that comes.
+func TestOriginsThatSendMore(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+	for _, more := range []string{answer + "no", "the rest of a body"} {
+		answered, sent := make(chan struct{}), make(chan struct{})
+		addr := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = io.WriteString(conn, answer+"ok")
+			<-answered
+			_, _ = io.WriteString(conn, more)
+			sent <- struct{}{}
+		}))
+		for range 2 {
+			resp, err := http.Get("http://" + addr + "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(text) != "ok" {
+				t.Fatalf("after %q: %d %q, want ok", more, resp.StatusCode, text)
+			}
+			answered <- struct{}{}
+			awaitClosed(t, "more is sent", sent)
+		}
+	}
+}
+
 // The node does not wait for the origin after the client has reset its connection.
 func TestClientThatGoesAway(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})

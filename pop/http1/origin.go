@@ -37,24 +37,18 @@ func NewOrigin(dial func() (net.Conn, error), timeout time.Duration) *Origin {
 type originConn struct {
 	wire
 	reused bool      // it has answered before
-	clean  bool      // the last answer had a framed body
 	since  time.Time // when it became idle
 }
 
-// settled is how long a connection may be idle before reuse checks that the origin has not closed
-// it.
-const settled = 100 * time.Millisecond
-
-// get returns the connection that became idle most recently, or a new one. It always checks a connection
-// before a request that cannot be repeated, and after an answer that must not have a body: a faulty
-// origin may have sent one, which would be read as the next answer.
-func (o *Origin) get(repeatable, fresh bool, now time.Time) (*originConn, error) {
+// get returns the connection that became idle most recently, or a new one. It skips a connection that the origin has
+// closed, or on which a faulty origin has sent more than its answer: that would be read as the next one.
+func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 	for !fresh {
 		c := o.take()
 		if c == nil {
 			break
 		}
-		if age := now.Sub(c.since); repeatable && c.clean && age < settled || age < IdleTimeout && c.open() {
+		if now.Sub(c.since) < IdleTimeout && c.open() {
 			return c, nil
 		}
 		c.close()
@@ -72,11 +66,10 @@ func (o *Origin) connect() (*originConn, error) {
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
 // an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
-// with a new one, provided that none of the request was sent or that it is idempotent. whole is set if
-// ask sends the whole request.
-func (o *Origin) send(idempotent, whole bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
+// with a new one, provided that none of the request was sent or that it is idempotent.
+func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
 	for fresh := false; ; fresh = true {
-		c, err := o.get(idempotent && whole, fresh, now)
+		c, err := o.get(fresh, now)
 		if err != nil {
 			return nil, err
 		}

@@ -105,7 +105,7 @@ func (t *relaying) ask(r *Request) error {
 		return &RelayError{true, err}
 	}
 	t.head = head
-	oc, err := t.o.send(idempotent, b.ended, t.now, func(oc *originConn) (n int, err error) {
+	oc, err := t.o.send(idempotent, t.now, func(oc *originConn) (n int, err error) {
 		t.oc = oc
 		if !oc.reused {
 			t.now = time.Now() // connecting takes time, which the origin's timeout does not include

@@ -107,7 +107,6 @@ func (t *relaying) final(r *Request, a *Answer) error {
 	c.upstream.Store(nil)
 	c.now = time.Now()
 	if kept && t.uploading == nil && t.x.body.ended && oc.r == oc.w && !t.gone.Load() {
-		oc.clean = a.Body != NoBody
 		t.o.put(oc, c.now)
 		t.oc = nil
 	}

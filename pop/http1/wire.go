@@ -58,15 +58,15 @@ type wire struct {
 	readBy, writeBy time.Time // current deadlines
 	now             time.Time // about the current time; zero if unknown
 
-	// readReady, writeReady and askReady as values, made once per connection, and their
+	// readReady, askReady, writeReady and probe as values, made once per connection, and their
 	// parameters and results.
-	reads, asks func(fd uintptr) bool
-	writes      func(fd uintptr)
-	size        int    // of the buffer to read into
-	data        []byte // not written yet
-	err         error  // of reading
-	reports     bool   // the kernel reports whether a read has emptied the socket
-	empty       bool   // the last read has emptied the socket, which has not ended
+	reads, asks    func(fd uintptr) bool
+	writes, probes func(fd uintptr)
+	size           int    // of the buffer to read into
+	data           []byte // not written yet
+	err            error  // of reading
+	reports        bool   // the kernel reports whether a read has emptied the socket
+	empty          bool   // the last read has emptied the socket, which has not ended
 }
 
 func newWire(conn net.Conn, patience time.Duration) wire {
@@ -348,8 +348,8 @@ var long = time.Unix(1, 0)
 // set.
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(long) }
 
-// open reports whether the peer has neither closed the connection nor sent anything. It does not
-// block.
+// open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it
+// returns false, w must not be used: a byte may be lost.
 func (w *wire) open() bool {
 	if w.r < w.w {
 		return false
@@ -357,13 +357,16 @@ func (w *wire) open() bool {
 	if w.raw == nil {
 		return true
 	}
-	var open bool
+	if w.probes == nil {
+		w.probes = w.probe
+	}
+	return w.raw.Control(w.probes) == nil && w.err == syscall.EAGAIN
+}
+
+// probe reads a byte from the socket fd, and sets w.err.
+func (w *wire) probe(fd uintptr) {
 	var b [1]byte
-	err := w.raw.Control(func(fd uintptr) {
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		open = errors.Is(err, syscall.EAGAIN)
-	})
-	return err == nil && open
+	_, w.err = readSocket(fd, b[:])
 }
 
 // awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half).
