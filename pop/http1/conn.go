@@ -41,7 +41,7 @@ const (
 	unused        // waits for its first request
 	idle          // waits for another request
 	spare         // waits for another request after a refused one
-	ended         // closes as soon as it is idle
+	ended         // closes as soon as it is idle, or was cut
 )
 
 // An exchange holds the state of one request and its answer. An idle connection has none.
@@ -241,12 +241,14 @@ func (c *Conn) endIn(states ...uint32) bool {
 	return false
 }
 
-// cut closes c and the origin's connection. It may be called from any goroutine.
+// cut closes c and the origin's connection, and ends a relay that would use another one. It may be called from any
+// goroutine. It blocks while serveReady runs.
 func (c *Conn) cut() {
-	_ = c.conn.Close()
+	c.state.Store(ended)
 	if oc := c.upstream.Load(); oc != nil {
 		_ = oc.conn.Close()
 	}
+	_ = c.conn.Close()
 }
 
 // patience returns how long the client may be idle before its next request.

@@ -334,3 +334,46 @@ func TestShutdown(t *testing.T) {
 		})
 	}
 }
+
+// A Shutdown whose time is over closes the connections of a request that its origin does not answer, be it the first
+// request of its connection or a later one.
+func TestShutdownOfRequestsInFlight(t *testing.T) {
+	for requests := 1; requests <= 2; requests++ {
+		asked := make(chan context.Context)
+		back := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				asked <- r.Context()
+				<-r.Context().Done()
+			}
+		}))
+		defer back.Close()
+		o := http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
+		defer o.Close()
+		s, ln := http1.NewServer(options(relay{o})), listen(t)
+		defer ln.Close()
+		go accept(s, ln)
+		client := dial(t, ln.Addr().String())
+		for range requests - 1 {
+			_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			if _, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = io.WriteString(client, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+		atOrigin := <-asked
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			if err := s.Shutdown(over); !errors.Is(err, context.Canceled) {
+				t.Errorf("request %d: Shutdown: %v, want %v", requests, err, context.Canceled)
+			}
+		}()
+		awaitClosed(t, "Shutdown returns", returned)
+		awaitClosed(t, "the origin's connection is closed", atOrigin.Done())
+		if _, err := io.ReadAll(client); http1.IsTimeout(err) {
+			t.Errorf("request %d: the client's connection is still open", requests)
+		}
+	}
+}

@@ -110,7 +110,9 @@ func (t *relaying) ask(r *Request) error {
 		if !oc.reused {
 			t.now = time.Now() // connecting takes time, which the origin's timeout does not include
 		}
-		c.upstream.Store(oc)
+		if c.upstream.Store(oc); c.state.Load() == ended {
+			return 0, ErrInterrupted
+		}
 		if n, err = t.begin(b.ended); err != nil && t.gone.Load() {
 			err = ErrInterrupted
 		}
@@ -304,7 +306,7 @@ func (t *relaying) failed(err error) error {
 	switch {
 	case t.failure != nil && !t.x.body.ended && (IsTimeout(err) || errors.Is(err, errClosed)):
 		return &RelayError{true, t.failure}
-	case t.gone.Load():
+	case t.gone.Load(), t.c.state.Load() == ended:
 		return &RelayError{true, errClosed}
 	}
 	return &RelayError{false, tooEarly(err)}

@@ -69,7 +69,7 @@ func NewServer(o Options) *Server {
 		},
 		Leave:  func(c *Conn) { c.endIn(spare, idle) },
 		Finish: func(c *Conn) { c.endIn(unused) },
-		Cut:    (*Conn).cut,
+		Cut:    func(c *Conn) { go c.cut() },
 	})}
 }
 
