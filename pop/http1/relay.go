@@ -62,6 +62,7 @@ type relaying struct {
 	toHead bool      // the request is HEAD
 	minor  int       // of the client's version
 	now    time.Time // when the request was sent to the origin
+	until  time.Time // when the origin must have begun its answer; zero after that
 
 	uploading chan error // of upload; nil unless it runs
 
@@ -110,6 +111,7 @@ func (t *relaying) ask(r *Request) error {
 		if !oc.reused {
 			t.now = time.Now() // connecting takes time, which the origin's timeout does not include
 		}
+		t.until = t.now.Add(t.o.timeout)
 		if c.upstream.Store(oc); c.state.Load() == ended {
 			return 0, ErrInterrupted
 		}
@@ -254,20 +256,20 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 			return n, err
 		}
 	}
-	return n, t.fill(t.now.Add(t.o.timeout), true)
+	return n, t.fill(true)
 }
 
-// fill reads more of the answer, until a deadline unless that is zero. The origin's timeout begins when
+// fill reads more of the answer, until t.until unless that is zero. The origin's timeout begins when
 // the whole request has been sent. When the origin has taken watchAfter, fill begins to watch the client.
 // waited is set if it has already taken that long.
-func (t *relaying) fill(until time.Time, waited bool) error {
+func (t *relaying) fill(waited bool) error {
 	oc := t.oc
 	for ; ; waited = true {
 		if t.joinUpload(); waited && t.uploading == nil {
 			break
 		}
-		if t.uploading != nil && !until.IsZero() {
-			until = time.Now().Add(t.o.timeout)
+		if t.uploading != nil && !t.until.IsZero() {
+			t.until = time.Now().Add(t.o.timeout)
 		}
 		oc.setReadDeadline(time.Now(), watchAfter)
 		err := oc.more(largeBuffer)
@@ -276,12 +278,12 @@ func (t *relaying) fill(until time.Time, waited bool) error {
 			return err
 		case t.gone.Load():
 			return errClosed
-		case !until.IsZero() && time.Now().After(until):
+		case !t.until.IsZero() && time.Now().After(t.until):
 			return err
 		}
 	}
-	oc.readBy = until
-	_ = oc.conn.SetReadDeadline(until)
+	oc.readBy = t.until
+	_ = oc.conn.SetReadDeadline(t.until)
 	if !t.goesOn {
 		t.watch()
 		defer t.stopWatching()

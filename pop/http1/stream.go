@@ -11,9 +11,9 @@ import (
 
 // answer reads the origin's answer and sends it to the client.
 func (t *relaying) answer(r *Request) error {
-	a, until := &t.x.answer, t.now.Add(t.o.timeout)
+	a := &t.x.answer
 	for {
-		if err := t.readHead(a, until); err != nil {
+		if err := t.readHead(a); err != nil {
 			return t.failed(err)
 		}
 		if a.Status >= http.StatusOK {
@@ -40,13 +40,13 @@ func (t *relaying) answer(r *Request) error {
 var ErrSwitched = &Error{502, "the origin switched protocols without being asked to"}
 
 // readHead reads the head of the next answer.
-func (t *relaying) readHead(a *Answer, until time.Time) error {
+func (t *relaying) readHead(a *Answer) error {
 	for a.reset(); ; {
 		done, err := a.scan(t.oc.buffered(), t.toHead)
 		if done || err != nil {
 			return err
 		}
-		if err := t.fill(until, t.edit.Hasty()); err != nil {
+		if err := t.fill(t.edit.Hasty()); err != nil {
 			return err
 		}
 	}
@@ -85,6 +85,7 @@ func (t *relaying) final(r *Request, a *Answer) error {
 	c, oc := t.c, t.oc
 	c.sentStatus = a.Status
 	t.begun.Store(true)
+	t.until = time.Time{}
 	t.joinUpload()
 	if t.uploading != nil || !t.x.body.ended {
 		c.closing = true
@@ -134,7 +135,7 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if err := t.fill(time.Time{}, false); err == io.EOF && b.kind == UntilClose {
+		if err := t.fill(false); err == io.EOF && b.kind == UntilClose {
 			b.ended = true
 		} else if err != nil {
 			return err

@@ -12,16 +12,19 @@ import (
 	"github.com/edgelimit/edge/pop/http1"
 )
 
-// The origin's timeout begins at the end of the request, however long the client takes to send
-// it.
+// The origin's timeout begins at the end of the request, however long the client takes to send it, and
+// whatever the origin sends before its answer.
 func TestSlowUploads(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		answer time.Duration // how long the origin takes
-		status int
+		name    string
+		interim string        // the origin sends it a second after the request
+		answer  time.Duration // how long the origin takes
+		status  int
 	}{
-		{"an answer in time", 50 * time.Second, 200},
-		{"an answer too late", 70 * time.Second, 502},
+		{"an answer in time", "", 50 * time.Second, 200},
+		{"an answer too late", "", 70 * time.Second, 502},
+		{"an interim answer", "HTTP/1.1 102 Processing\r\n\r\n", 50 * time.Second, 200},
+		{"an interim answer, and none in time", "HTTP/1.1 102 Processing\r\n\r\n", 70 * time.Second, 502},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			defer time.Sleep(time.Hour) // until all goroutines have returned
@@ -32,6 +35,10 @@ func TestSlowUploads(t *testing.T) {
 				defer far.Close()
 				if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
 					_, _ = io.Copy(io.Discard, r.Body)
+					if test.interim != "" { // a pipe's reader notices a write of nothing
+						time.Sleep(time.Second)
+						_, _ = io.WriteString(far, test.interim)
+					}
 					time.Sleep(test.answer)
 					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 				}
@@ -49,7 +56,11 @@ func TestSlowUploads(t *testing.T) {
 					}
 				}
 			}()
-			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+			answers := bufio.NewReader(client)
+			answer, err := http.ReadResponse(answers, nil)
+			if err == nil && answer.StatusCode < 200 {
+				answer, err = http.ReadResponse(answers, nil)
+			}
 			if err != nil {
 				t.Fatalf("%s: %v", test.name, err)
 			}
