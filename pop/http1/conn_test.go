@@ -93,6 +93,24 @@ func TestPipelinedRefusalsAreOneWrite(t *testing.T) {
 	}
 }
 
+// An answer to a pipelined request does not wait for the origin of the next one.
+func TestPipelinedRequestsToSlowOrigins(t *testing.T) {
+	for _, first := range []string{"/refused", "/"} {
+		got := make(chan struct{})
+		client := dial(t, start(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				<-got
+			}
+		})))
+		_, _ = io.WriteString(client, "GET "+first+" HTTP/1.1\r\nHost: x\r\n\r\nGET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+		answers := bufio.NewReader(client)
+		if _, err := http.ReadResponse(answers, &http.Request{Method: "HEAD"}); err != nil {
+			t.Errorf("%s before a slow request: %v", first, err)
+		}
+		close(got)
+	}
+}
+
 // A request that arrives in pieces is read like one that arrives whole.
 func TestPieces(t *testing.T) {
 	addr := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

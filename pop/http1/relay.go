@@ -260,11 +260,14 @@ func (t *relaying) begin(whole bool) (n int, err error) {
 }
 
 // fill reads more of the answer, until t.until unless that is zero. The origin's timeout begins when
-// the whole request has been sent. When the origin has taken watchAfter, fill begins to watch the client.
-// waited is set if it has already taken that long.
+// the whole request has been sent. When the origin has taken watchAfter, fill writes the answers to earlier pipelined
+// requests, and begins to watch the client. waited is set if it has already taken that long.
 func (t *relaying) fill(waited bool) error {
 	oc := t.oc
 	for ; ; waited = true {
+		if waited {
+			_ = t.c.flush() // the next write returns the same error
+		}
 		if t.joinUpload(); waited && t.uploading == nil {
 			break
 		}
