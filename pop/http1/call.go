@@ -22,13 +22,14 @@ type Call struct {
 
 	unsent []byte // the part of a whole request that Ask did not send because of Interrupt
 
-	mu          sync.Mutex // guards the fields below, and the read deadline of oc
+	mu          sync.Mutex // guards the fields below, and the deadlines of oc
 	interrupted bool
 	answered    bool // the final answer has begun
+	cut         bool
 }
 
 // Reset makes c ready for another exchange. c must not be in use.
-func (c *Call) Reset() { c.interrupted, c.answered, c.unsent = false, false, nil }
+func (c *Call) Reset() { c.interrupted, c.answered, c.cut, c.unsent = false, false, false, nil }
 
 // Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
 // is set if that is the whole request. If the origin has closed a reused connection, the request is sent
@@ -38,10 +39,10 @@ func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
 	c.o = o
 	oc, err := o.send(repeatable(r), time.Now(), func(oc *originConn) (n int, err error) {
 		c.setConn(oc)
-		if !whole { // no timeout while the request is being sent: see Sent
+		if !whole { // no timeout of the answer while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
-			return oc.conn.Write(begin)
+			return oc.write(begin)
 		}
 		oc.setReadDeadline(time.Now(), o.timeout) // after connecting
 		if !c.isInterrupted() {
@@ -62,14 +63,19 @@ func (c *Call) setConn(oc *originConn) {
 	c.oc = oc
 }
 
-// Send sends more of the request. It has no timeout.
+// Send sends more of the request. An origin that has not begun its answer must accept it within its timeout.
 func (c *Call) Send(p []byte) error {
+	c.mu.Lock()
+	if !c.answered && !c.cut {
+		c.oc.setWriteDeadline(time.Now(), c.o.timeout)
+	}
+	c.mu.Unlock()
 	_, err := c.oc.conn.Write(p)
 	return err
 }
 
-// Sent must be called by the goroutine that calls Send, after the whole request has been sent. It starts the origin's
-// timeout.
+// Sent must be called by the goroutine that calls Send, after the whole request has been sent or Send has failed.
+// It starts the origin's timeout.
 func (c *Call) Sent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +145,10 @@ func (c *Call) Answer(toHead bool) (*Answer, error) {
 			c.oc.use(len(c.a.raw))
 			c.body = newBodyReader(c.a.Body, c.a.Length)
 			c.mu.Lock()
-			c.answered = c.a.Status >= 200
+			if c.answered = c.a.Status >= 200; c.answered && !c.cut && !c.oc.writeBy.IsZero() {
+				c.oc.writeBy = time.Time{}
+				_ = c.oc.conn.SetWriteDeadline(c.oc.writeBy)
+			}
 			c.mu.Unlock()
 			return &c.a, nil
 		}
@@ -197,7 +206,9 @@ func (c *Call) End(whole bool) {
 func (c *Call) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.cut = true
 	if c.oc != nil {
+		c.oc.writeBy = time.Time{}
 		_ = c.oc.conn.SetWriteDeadline(long)
 	}
 }

@@ -1,6 +1,7 @@
 package http2_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -106,6 +107,27 @@ func TestBodiesThatWait(t *testing.T) {
 	// The race detector lets pools lose a quarter of what they hold.
 	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 3*20*uint64(len(part)) {
 		t.Errorf("%d bytes are allocated for each body of %d", each, 20*len(part))
+	}
+}
+
+// A request whose body the origin does not accept fails, whether the origin has read its head or not.
+func TestOriginsThatDoNotRead(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		e := start(t, nil, nil)
+		e.h.origin = http1.NewOrigin(func() (net.Conn, error) {
+			near, far := net.Pipe()
+			t.Cleanup(func() { _ = far.Close() })
+			if reads {
+				go func() { _, _ = http.ReadRequest(bufio.NewReader(far)) }()
+			}
+			return near, nil
+		}, 100*time.Millisecond)
+		c := e.client(t)
+		id := c.get(false, "/")
+		c.check(c.WriteData(id, false, make([]byte, 10_000)))
+		if got := c.outcome(id); !strings.HasPrefix(got, "502") {
+			t.Errorf("an origin that reads the head (%v) but not the body: %q, want 502", reads, got)
+		}
 	}
 }
 

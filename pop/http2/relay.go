@@ -117,11 +117,9 @@ func (t *relaying) upload() error {
 		if len(data) > 0 {
 			err = s.call.Send(data)
 		}
-		if t.sent(); err != nil {
-			t.whole = false
-			return nil
-		}
-		if t.whole {
+		t.sent()
+		t.whole = t.whole && err == nil
+		if t.whole || err != nil {
 			s.call.Sent()
 			return nil
 		}
