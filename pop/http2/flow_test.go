@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -295,6 +296,48 @@ func TestReceiveWindows(t *testing.T) {
 	close(take)
 	if got != "FLOW_CONTROL_ERROR" && got != "GOAWAY FLOW_CONTROL_ERROR" {
 		t.Errorf("a client that sends more than it may: %q, want FLOW_CONTROL_ERROR", got)
+	}
+}
+
+// A client gets the connection's window back for bodies that no origin has taken, whether or not it resets the streams.
+func TestWindowsOfFailedUploads(t *testing.T) {
+	dialing, fail := make(chan struct{}), make(chan struct{})
+	e := start(t, nil, nil)
+	e.h.origin = http1.NewOrigin(func() (net.Conn, error) {
+		dialing <- struct{}{}
+		<-fail
+		return nil, errors.New("the origin is down")
+	}, patience)
+	c := e.client(t)
+	await := func(what string, ok func(xhttp2.Frame) bool) {
+		t.Helper()
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				t.Fatalf("waiting for %s: %v", what, err)
+			}
+			if ok(f) {
+				return
+			}
+		}
+	}
+	const parts, size = 16, 16 << 10 // a stream's window
+	for _, resets := range []bool{false, true} {
+		id := c.get(false, "/")
+		<-dialing
+		for i := range parts {
+			c.check(c.WriteData(id, i == parts-1, make([]byte, size)))
+		}
+		if resets {
+			c.check(c.WriteRSTStream(id, xhttp2.ErrCodeCancel))
+		}
+		c.check(c.WritePing(false, [8]byte{1}))
+		await("a PING", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+		fail <- struct{}{}
+		await("the connection's window", func(f xhttp2.Frame) bool {
+			w, ok := f.(*xhttp2.WindowUpdateFrame)
+			return ok && w.StreamID == 0 && w.Increment == parts*size
+		})
 	}
 }
 

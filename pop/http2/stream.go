@@ -197,14 +197,15 @@ func (s *Stream) writeAnswerHead(block []byte, end bool) {
 // its window reaches, so that a malformed body is noticed even after an early answer. mu is held.
 func (s *Stream) close() {
 	c := s.c
+	c.consume(nil, s.body.size()) // nobody takes it any more
+	s.body.free()
+	s.body = nil
 	switch {
 	case s.dead:
 	case !s.closed:
 		c.reset(s, s.id, http2.ErrCodeInternal)
 	case !s.ended && s.running:
-		c.consume(nil, s.body.size())
-		s.body.free()
-		s.answered, s.body = true, nil
+		s.answered = true
 	case !s.ended:
 		c.reset(nil, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
 	case s.running:
@@ -270,7 +271,6 @@ func (s *Stream) run(p Passing) {
 		c.kick()
 		c.mu.Unlock()
 		if !s.abandoned && !answered { // otherwise it may still be in use
-			s.body.free()
 			s.running, s.c = false, nil
 			streams.Put(s)
 		}
