@@ -309,35 +309,106 @@ func TestWindowsOfFailedUploads(t *testing.T) {
 		return nil, errors.New("the origin is down")
 	}, patience)
 	c := e.client(t)
-	await := func(what string, ok func(xhttp2.Frame) bool) {
-		t.Helper()
-		for {
-			f, err := c.ReadFrame()
-			if err != nil {
-				t.Fatalf("waiting for %s: %v", what, err)
-			}
-			if ok(f) {
-				return
-			}
-		}
-	}
-	const parts, size = 16, 16 << 10 // a stream's window
 	for _, resets := range []bool{false, true} {
 		id := c.get(false, "/")
 		<-dialing
-		for i := range parts {
-			c.check(c.WriteData(id, i == parts-1, make([]byte, size)))
-		}
+		c.fillWindow(id, true)
 		if resets {
 			c.check(c.WriteRSTStream(id, xhttp2.ErrCodeCancel))
 		}
-		c.check(c.WritePing(false, [8]byte{1}))
-		await("a PING", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+		c.awaitRead()
 		fail <- struct{}{}
-		await("the connection's window", func(f xhttp2.Frame) bool {
-			w, ok := f.(*xhttp2.WindowUpdateFrame)
-			return ok && w.StreamID == 0 && w.Increment == parts*size
-		})
+		c.awaitWindow()
+	}
+}
+
+// A late relay begins to relay when it is told to.
+type late struct {
+	*relay
+	begin chan struct{}
+}
+
+func (l late) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	return latePassing{passing{l.relay, s, r}, l.begin}
+}
+
+type latePassing struct {
+	passing
+	begin chan struct{}
+}
+
+func (p latePassing) Pass() {
+	<-p.begin
+	p.passing.Pass()
+}
+
+// A client gets its windows back for a body that has filled them before the request is relayed, whether or not
+// that is the whole body, and before the origin answers.
+func TestWindowsOfLateRelays(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		answer := make(chan struct{})
+		back := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-answer:
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(back.Close)
+		l := late{new(relay), make(chan struct{})}
+		l.origin = http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
+		t.Cleanup(l.origin.Close)
+		c := start(t, nil, func(o *http2.Options) { o.Handler = l }).client(t)
+		id := c.get(false, "/")
+		c.fillWindow(id, whole)
+		c.awaitRead()
+		close(l.begin)
+		c.awaitWindow()
+		if !whole {
+			c.check(c.WriteData(id, true, nil))
+		}
+		close(answer)
+		if got := c.outcome(id); got != "200" {
+			t.Errorf("%q, want 200", got)
+		}
+	}
+}
+
+const windowSize = 256 << 10 // of a stream
+
+// fillWindow sends as much of a body as the stream's window allows.
+func (c *client) fillWindow(id uint32, end bool) {
+	c.t.Helper()
+	for left := windowSize; left > 0; left -= 16 << 10 {
+		c.check(c.WriteData(id, end && left == 16<<10, make([]byte, 16<<10)))
+	}
+}
+
+// awaitRead waits until the engine has read all that was sent.
+func (c *client) awaitRead() {
+	c.t.Helper()
+	c.check(c.WritePing(false, [8]byte{1}))
+	c.await(func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+}
+
+// awaitWindow waits until the connection's window opens by what fillWindow has sent.
+func (c *client) awaitWindow() {
+	c.t.Helper()
+	c.await(func(f xhttp2.Frame) bool {
+		w, ok := f.(*xhttp2.WindowUpdateFrame)
+		return ok && w.StreamID == 0 && w.Increment == windowSize
+	})
+}
+
+// await reads frames until ok.
+func (c *client) await(ok func(xhttp2.Frame) bool) {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		c.check(err)
+		if ok(f) {
+			return
+		}
 	}
 }
 

@@ -63,7 +63,10 @@ func (t *relaying) takeBody(head []byte) (request []byte, dead bool) {
 	n := s.body.size()
 	t.part, s.body = s.body, nil
 	t.whole, dead = s.ended, s.dead
-	c.consume(s, n)
+	if n > 0 {
+		c.consume(s, n)
+		c.kick() // the client may wait for its windows
+	}
 	c.mu.Unlock()
 	if s.req.Body != http1.Chunked {
 		return t.part.behind(head), dead
@@ -123,9 +126,6 @@ func (t *relaying) upload() error {
 			s.call.Sent()
 			return nil
 		}
-		c.mu.Lock()
-		c.kick() // writes window updates
-		c.mu.Unlock()
 	}
 }
 
