@@ -152,6 +152,23 @@ func TestALiftIsRemembered(t *testing.T) {
 	}
 }
 
+// A copy of a mitigation from before a lift, which adds its rule to a later one, does not shorten that.
+func TestACopyFromBeforeALiftDoesNotEndItsMemory(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	after := record(time.Hour) // from a shard: without its rule
+	after.Generation = 1
+	merge(t, table, after, start, true)
+	before := record(time.Minute)
+	before.Rule = 7
+	merge(t, table, before, start, true)
+	for range 2 { // it ends, and would be forgotten
+		table.Expire(start.Add(2*time.Hour), func(mitigation.Record) {})
+	}
+	if got := table.Generation(key(1)); got != 1 {
+		t.Errorf("after the mitigation the generation is %d, want 1", got)
+	}
+}
+
 // The sample is kept as long as the mitigation lasts, however often it is extended, and no longer.
 func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
