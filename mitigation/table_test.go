@@ -195,6 +195,20 @@ func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	wantSample("the next mitigation", start.Add(2*time.Minute), nil)
 }
 
+// Most requests look no further once their key's record is forgotten.
+func TestMayUntilARecordIsForgotten(t *testing.T) {
+	table := newTable(t, mitigation.Options{})
+	merge(t, table, record(time.Minute), start, true)
+	merge(t, table, record(2*time.Minute), start, true)
+	if !table.May(key(1)) {
+		t.Error("a key with a record may have none")
+	}
+	table.Expire(start.Add(time.Hour), func(mitigation.Record) {})
+	if table.May(key(1)) {
+		t.Error("a key may have a record that is forgotten")
+	}
+}
+
 // A record is active until its deadline, and remembered for some time.
 func TestHeldUntilTheDeadline(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
