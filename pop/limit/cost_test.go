@@ -171,6 +171,10 @@ func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 		expect("reported with 0", 0)
 		l.Report(request(), 200, x("none"), time.Now())
 		expect("reported with a word", 3)
+		malformed := request()
+		malformed.Malformed = true
+		l.Report(malformed, 200, x("20"), time.Now())
+		expect("reported, but malformed", 0)
 		for result, want := range map[string]float64{"valid": 9, "missing": 2, "invalid": 1} {
 			if got := value(t, p.registries[0], "edge_cost_headers_total", result); got != want {
 				t.Errorf("%v answers had a cost that is %s, want %v", got, result, want)
