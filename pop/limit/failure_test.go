@@ -73,7 +73,8 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 		Rules: parse(t, "deny: [10.9.0.0/16]\nallow: [10.8.0.0/16]\nrules:\n"+
 			"  - {id: watch, action: log, on_failure: closed"+more+"\n"+
 			"  - {id: ban, match: {hosts: [ban.example]}, action: shadow_ban"+more+"\n"+
-			"  - {id: second, match: {hosts: [both.example, ban.example, one.example]}, on_failure: closed"+more+"\n"+
+			"  - {id: wild, match: {hosts: ['*.wild.example']}, on_failure: closed"+more+"\n"+
+			"  - {id: second, match: {hosts: [both.example, ban.example, one.example, a.wild.example]}, on_failure: closed"+more+"\n"+
 			"  - {id: third, match: {hosts: [both.example]}, on_failure: closed, count: {statuses: [401]}"+more+"\n"),
 	}, nil)
 	if err != nil {
@@ -103,6 +104,7 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 		{"its record does not either", 1, "none.example", limit.Logged, "watch"},
 		{"a rule that fails closed", 7, "one.example", limit.Unavailable, "second"},
 		{"two of them", 7, "both.example", limit.Unavailable, "second"},
+		{"the first in the files has the less specific host", 7, "a.wild.example", limit.Unavailable, "wild"},
 		{"with the record of a rule that only logs", 1, "one.example", limit.Unavailable, "second"},
 		{"with the record of another rule", 2, "ban.example", limit.ShadowBanned, "ban"},
 		{"with its own record", 3, "one.example", limit.Blocked, "second"},
@@ -125,8 +127,8 @@ func TestSeverityOfFailingClosed(t *testing.T) {
 			t.Errorf("%s: record %+v and quotas for a client that exceeded no limit", tt.name, d.Record)
 		}
 	}
-	if n := value(t, reg, "edge_requests_total", "unavailable"); n != 3 {
-		t.Errorf("%v requests are counted as unavailable, want 3", n)
+	if n := value(t, reg, "edge_requests_total", "unavailable"); n != 4 {
+		t.Errorf("%v requests are counted as unavailable, want 4", n)
 	}
 	if n := value(t, reg, "edge_queue_depth", ""); n != 1 {
 		t.Errorf("%v keys wait to be counted, want 1: that of the request that passed and has no record", n)
