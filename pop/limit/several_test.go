@@ -149,6 +149,15 @@ func TestQuotasOfSeveralValues(t *testing.T) {
 		if got, want := told("y", "x"), "a true 3, b true 92, "; got != want {
 			t.Errorf("a request with two values gets %q, want %q", got, want)
 		}
+		for range 3 {
+			told("x") // has none left
+		}
+		req := headers("x", "unknown")
+		req.Addr = netip.MustParseAddr("192.0.2.1")
+		d := p.limiters[0].Look(&req, time.Now())
+		if q := p.limiters[0].Quotas(nil, &d, time.Now()); len(q) != 2 || q[0].Known {
+			t.Errorf("a request with a value of unknown count gets %+v, want an unknown quota", q)
+		}
 	})
 }
 
