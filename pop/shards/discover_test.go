@@ -121,3 +121,14 @@ func TestDiscovery(t *testing.T) {
 		})
 	}
 }
+
+// A shard that was seen and has left the ring is forgotten.
+func TestSightingsAreForgotten(t *testing.T) {
+	s, now := sightings{}, time.Unix(1_800_000_000, 0)
+	s.see([]string{"a", "b"}, now)
+	s.see([]string{"a"}, now)
+	s.see([]string{"a"}, now.Add(discoverPause))
+	if s["a"] == nil || len(s) != 1 {
+		t.Errorf("%d shards are remembered, want that which stayed", len(s))
+	}
+}
