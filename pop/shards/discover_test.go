@@ -132,3 +132,22 @@ func TestSightingsAreForgotten(t *testing.T) {
 		t.Errorf("%d shards are remembered, want that which stayed", len(s))
 	}
 }
+
+// The clients of shards that have left are kept, as they may come back, but not without bound.
+func TestClientsAreBounded(t *testing.T) {
+	g := &fakeGossip{at: map[int]bool{}}
+	for of := range maxKnown + 10 {
+		g.at[of] = true
+	}
+	o := options(func([]count.Shard, ...string) error { return nil })
+	o.Peers = g.Peers
+	w := New(o)
+	w.Discover("10.0.0.1:7946", 11211)
+	clear(g.at)
+	now := time.Now()
+	w.look(now)
+	w.look(now.Add(discoverPause))
+	if got := len(w.known); got != maxKnown {
+		t.Errorf("%d clients are kept, want %d", got, maxKnown)
+	}
+}
