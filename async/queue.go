@@ -130,8 +130,6 @@ func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.T
 
 // Flush passes all queued items to flush, in the caller's goroutine, without waiting for the interval.
 func (q *Queue[K, V]) Flush(flush func([]Item[K, V])) {
-	q.waiting.Store(false)
-	q.urgent.Store(0)
 	q.flush(1<<stripes-1, flush)
 }
 
