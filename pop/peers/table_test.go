@@ -3,6 +3,7 @@ package peers
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -102,6 +103,22 @@ func TestSilentPeers(t *testing.T) {
 	p.receives("n3", true, nil, false, now.Add(silence+1))
 	if got := p.MaxSeen(); got != 2 {
 		t.Errorf("counted %d nodes at the same time, want 2", got)
+	}
+}
+
+// However many nodes come and go, the names of few are remembered.
+func TestNamesAreBounded(t *testing.T) {
+	p := newTable(io.Discard)
+	now := time.Unix(1_800_000_000, 0)
+	for i := range maxNames + 10 {
+		now = now.Add(silence + 1)
+		p.receives(fmt.Sprint("n", i+2), true, nil, false, now)
+	}
+	if got := len(p.names); got != maxNames {
+		t.Errorf("%d names are remembered, want %d", got, maxNames)
+	}
+	if got := p.NameOf(ID("n1")); got != "n1" {
+		t.Errorf("this node is called %s", got)
 	}
 }
 
