@@ -27,6 +27,8 @@ func TestNoteClock(t *testing.T) {
 		{"right", 500 * time.Millisecond, "10s", 10, 0},
 		{"wrong for a moment", -time.Second, "10s", clockFor - 1, 0},
 		{"right after a moment", 0, "10s", 1, 0},
+		{"wrong for another moment", -time.Second, "10s", clockFor - 1, 0},
+		{"right after it", 0, "10s", 1, 0},
 		{"behind", -501 * time.Millisecond, "10s", clockFor, 1},
 		{"right again", -499 * time.Millisecond, "10s", 1, 0},
 		{"right for other rules", 499 * time.Millisecond, "1s", clockFor, 1},
