@@ -11,9 +11,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -368,6 +370,25 @@ func TestQueueIsBounded(t *testing.T) {
 	if got := testutil.ToFloat64(gauge(t, reg, "edge_decision_log_dropped_total", "queue_full")); got != 5000-4096 {
 		t.Errorf("%v lines are dropped, want 904", got)
 	}
+}
+
+// A batch that waits to be used again keeps no rule in memory.
+func TestReleasedBatchesKeepNoRules(t *testing.T) {
+	l, err := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Node: "n1", Secret: secretOf(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4096 { // the queue is full
+		l.Offer(l.Add(nil, decision.Key{}))
+	}
+	of := new(rule.Rule)
+	kept := weak.Make(of)
+	l.Offer(l.Add(nil, decision.Key{Rule: of}))
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("a rule of a dropped batch is still in memory")
+	}
+	runtime.KeepAlive(l)
 }
 
 // An unusable file is rejected before the node runs.
