@@ -372,6 +372,33 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// The log remembers few of the rules that it has described, and describes others again.
+func TestManyRules(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := start(t, decision.Options{File: filepath.Join(t.TempDir(), "log"), Share: 1})
+		first := ruleOf(t)
+		r.decide(first, key(1), "passed")
+		for i := range 10_000 {
+			other := *first // as after a reload
+			r.decide(&other, key(1), "passed")
+			if i%1000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		r.decide(first, key(1), "passed")
+		r.stop()
+		described := 0
+		for _, event := range events(linesOf(t, r.file)) {
+			if event == decision.EventRule {
+				described++
+			}
+		}
+		if described != 10_002 {
+			t.Errorf("rules are described %d times, want 10002: the first one twice", described)
+		}
+	})
+}
+
 // A batch that waits to be used again keeps no rule in memory.
 func TestReleasedBatchesKeepNoRules(t *testing.T) {
 	l, err := decision.New(decision.Options{File: filepath.Join(t.TempDir(), "log"), Node: "n1", Secret: secretOf(t)})
