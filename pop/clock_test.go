@@ -1,11 +1,13 @@
 package pop
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/rulefile"
 )
@@ -45,5 +47,24 @@ func TestNoteClock(t *testing.T) {
 		if got := n.notices.details(); len(got) != test.want {
 			t.Errorf("%s: problems %q, want %d", test.name, got, test.want)
 		}
+	}
+}
+
+// A node with peers checks its clock while it runs: a problem that has passed is no longer shown.
+func TestTheClockIsChecked(t *testing.T) {
+	n, err := New(Options{
+		Name: "n1", Embedded: true, Rules: new(rule.Set), Logger: slog.New(slog.DiscardHandler),
+		Secret: "a secret of the clocks", Gossip: GossipOptions{Listen: "127.0.0.1:0"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.notices.note(problemClock, "this node's clock differs")
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	harness.Until(t, "the clock is right", 10*time.Second, 10*time.Millisecond, func() bool { return len(n.notices.details()) == 0 })
+	if err := n.Stop(context.Background()); err != nil {
+		t.Error(err)
 	}
 }
