@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/limit"
 )
 
@@ -39,6 +41,42 @@ func TestTimedOutReadIsRepeated(t *testing.T) {
 		if d := a.decide(1); d.Verdict != limit.Blocked {
 			t.Errorf("a client with 10 requests in the previous window and 3 in this one, of 10, is %v", d.Verdict)
 		}
+	})
+}
+
+// A shard that does not answer when an evicted record is read is asked again.
+func TestTimedOutReadOfRecordIsRepeated(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a, g := startGated(t, fmt.Sprintf(perMinute, 5, "1h"), 50*time.Millisecond)
+		defer a.close()
+		evict := func() {
+			now := time.Now()
+			for i := range uint16(1 << 11) { // fills a part of the table
+				other := a.key(1)
+				binary.LittleEndian.PutUint16(other[14:], ^binary.LittleEndian.Uint16(other[14:])^i)
+				a.Learn(mitigation.Record{Key: other, Start: now.UnixMicro(), Lifetime: time.Second, Deadline: now.Add(time.Second)}, "peer", now)
+			}
+		}
+		ask := func(what string, want limit.Verdict) {
+			t.Helper()
+			if d := a.decide(1); d.Verdict != want {
+				t.Errorf("a client that is blocked for an hour is %v %s, want %v", d.Verdict, what, want)
+			}
+			time.Sleep(time.Second)
+		}
+		for range 6 {
+			a.decide(1)
+		}
+		time.Sleep(5 * time.Minute) // its counts have left the period
+		evict()
+		ask("while its record is not known", limit.Passed)
+		ask("after its record was read", limit.Blocked)
+		evict()
+		g.close()
+		ask("while its record is not known", limit.Passed)
+		g.open()
+		time.Sleep(time.Second)
+		ask("after its shard has answered again", limit.Blocked)
 	})
 }
 
