@@ -44,6 +44,34 @@ func TestTimedOutReadIsRepeated(t *testing.T) {
 	})
 }
 
+// The previous window is read again if it was read before other nodes were done with it, however late the reply comes.
+func TestSlowReadIsNotFinal(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a, g := startGated(t, fmt.Sprintf(perMinute, 10, "1h"), 50*time.Millisecond)
+		defer a.close()
+		minute := counter.Limit{Threshold: 10, Period: 60e6, Layout: counter.Plain}
+		window, elapsed := counter.Window(time.Now(), minute.Period)
+		begin := time.Now().Add(time.Minute - time.Duration(elapsed)*time.Microsecond)
+		time.Sleep(time.Until(begin.Add(-time.Second)))
+		a.decide(2) // opens a connection
+		s := memcached.New("s:11211", memcached.Options{Dial: a.pipe.Dial})
+		defer s.Close()
+		time.Sleep(time.Until(begin.Add(time.Millisecond)))
+		g.close()
+		a.decide(1) // is flushed at 3 ms; others are done at 4 ms
+		time.Sleep(time.Until(begin.Add(3500 * time.Microsecond)))
+		if _, err := increment(s, a.secret.CounterItem(a.key(1), minute, window), 10); err != nil { // sent late by another node
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(begin.Add(10 * time.Millisecond)))
+		g.open()
+		time.Sleep(10 * time.Millisecond)
+		if d := a.decide(1); d.Verdict != limit.Blocked {
+			t.Errorf("a client with 10 requests at the end of the previous window and one in this one, of 10, is %v", d.Verdict)
+		}
+	})
+}
+
 // A shard that does not answer when an evicted record is read is asked again.
 func TestTimedOutReadOfRecordIsRepeated(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
