@@ -184,6 +184,33 @@ func (p *testPop) key(client uint32) counter.Key {
 	return p.secret.Tag(what)
 }
 
+// A node that learns of a lift from a peer stores it, because that peer may not reach the shard.
+func TestLiftOfAPeerIsStored(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 1, false, fmt.Sprintf(perMinute, 10, "1h"))
+		defer p.stop()
+		decide := func(l *limit.Limiter) limit.Verdict {
+			req := request(1)
+			defer time.Sleep(10 * time.Millisecond)
+			return l.Decide(&req, time.Now()).Verdict
+		}
+		for range 11 {
+			decide(p.limiters[0])
+		}
+		now := time.Now()
+		p.limiters[0].Learn(mitigation.Record{
+			Key: p.key(1), Lifted: true, Node: 7, Start: now.UnixMicro(),
+			Lifetime: mitigation.MaxLifetime, Deadline: now.Add(mitigation.MaxLifetime),
+		}, "peer", now)
+		time.Sleep(5 * time.Minute) // the counts have left the period
+		for range 2 {               // the first request makes the node read the shard
+			if v := decide(p.limiters[1]); v != limit.Passed {
+				t.Errorf("a client is %v at a node that knows only what the shard has, want %v", v, limit.Passed)
+			}
+		}
+	})
+}
+
 // A lift is stored again at the next owner of its key, which may still have the mitigation: a node
 // that starts then learns of the lift there.
 func TestLiftIsStoredAtNextOwner(t *testing.T) {
