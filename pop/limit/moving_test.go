@@ -219,11 +219,11 @@ func counted(t *testing.T, p *testPop, keys uint32, shards []count.Shard, first 
 	return total
 }
 
-// A node that missed a mitigation finds its record at the former owner of the key.
+// A node that missed a mitigation finds its record at the former owner of the key, and stores it at the new one.
 func TestRecordAtFormerShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const clients = 16
-		p := startPop(t, 2, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1s}], mitigation_timeout: 1h}]")
+		p := startPop(t, 3, 2, false, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1s}], mitigation_timeout: 1h}]")
 		defer p.stop()
 		refused := func(node int) (n int) {
 			for client := range uint32(clients) {
@@ -249,6 +249,11 @@ func TestRecordAtFormerShard(t *testing.T) {
 		}
 		if n := refused(1); n != clients {
 			t.Errorf("%d of %d clients are mitigated after their first request", n, clients)
+		}
+		p.shards[0].kill()
+		refused(2)
+		if n := refused(2); n != clients {
+			t.Errorf("%d of %d clients are mitigated by a node that knows only what the new owner has", n, clients)
 		}
 	})
 }
