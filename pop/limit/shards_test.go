@@ -59,6 +59,36 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 	}
 }
 
+// A node that changes its shards after a window begins learns what others counted at the new owners before.
+func TestChangeInTheNextWindow(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 2, false, manyPerMinute)
+		defer p.stop()
+		const clients = 20
+		early, late := p.limiters[0], p.limiters[1]
+		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
+		out := func(l *limit.Limiter) {
+			if err := l.SetOut("s0:11211"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Until(begin.Add(-400 * time.Millisecond)))
+		out(early)
+		for client := range uint32(clients) {
+			for range 10 {
+				ask(early, client)
+			}
+		}
+		time.Sleep(time.Until(begin.Add(100 * time.Millisecond)))
+		for client := range uint32(clients) {
+			ask(late, client) // reads the previous window, at the former owners
+		}
+		time.Sleep(10 * time.Millisecond)
+		out(late)
+		wantKnown(t, "in the previous window and this one", late, clients, 10+1)
+	})
+}
+
 // Shards go out, come back, leave the list and join it while requests are counted: every
 // node knows of every request.
 func TestCountsFollowTheShards(t *testing.T) {
