@@ -84,3 +84,35 @@ func TestReadWhileAnIncrementIsInFlight(t *testing.T) {
 		}
 	}
 }
+
+// A node counts alone once a shard has not had the counter twice in a row, until another shard owns the key.
+func TestMissesInARow(t *testing.T) {
+	l, link := counter.Plain, &memcached.Link{Instance: memcached.Instance{PID: 1, Start: 1000}}
+	sends := func(n *tally) (delta uint64) {
+		n.add(l, 1)
+		delta, _ = n.send(l, l.Budget(1))
+		return delta
+	}
+	misses := func(n *tally) { n.unsent(l, sends(n), memcached.Absent) }
+	counts := func(n *tally) { delta := sends(n); n.counted(l, "s", link, delta, delta) }
+	moves := func(n *tally) { n.move(l, "s", "other") }
+	for _, tt := range []struct {
+		name string
+		do   []func(*tally)
+		want bool
+	}{
+		{"once", []func(*tally){misses}, false},
+		{"twice", []func(*tally){misses, misses}, true},
+		{"twice, but not in a row", []func(*tally){misses, counts, misses}, false},
+		{"twice, then another shard owns the key", []func(*tally){misses, misses, moves}, false},
+		{"once at each of two shards", []func(*tally){misses, moves, misses}, false},
+	} {
+		var n tally
+		for _, do := range tt.do {
+			do(&n)
+		}
+		if got := n.alone(); got != tt.want {
+			t.Errorf("missing %s: the node counts alone: %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
