@@ -191,9 +191,6 @@ func Acts(r *rule.Rule, record *mitigation.Record) bool {
 		if l.Period < period { // a longer period has at least as many requests
 			continue
 		}
-		if l.Threshold <= record.Why.Limit.Threshold {
-			return true // no higher than when the record was made
-		}
 		limit.Threshold = l.Threshold
 		if limit.Over(record.Why.Prev, record.Why.Cur, record.Why.Elapsed) {
 			return true
