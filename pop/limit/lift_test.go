@@ -312,3 +312,26 @@ func TestCountsKnownBeforeALift(t *testing.T) {
 		}
 	})
 }
+
+// Nor do they while the lift is being stored.
+func TestCountsKnownWhileALiftIsStored(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a, g := startGated(t, fmt.Sprintf(perMinute, 5, "1h"), 10*time.Second)
+		defer a.close()
+		for range 6 {
+			a.decide(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+		g.close()
+		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // it is in flight
+		for i := range 2 {
+			if d := a.decide(1); d.Verdict != limit.Passed {
+				t.Errorf("request %d after the lift is %v, want passed", i+1, d.Verdict)
+			}
+		}
+		g.open()
+	})
+}
