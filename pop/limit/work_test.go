@@ -57,6 +57,9 @@ func TestUnsentCountsAreSentLater(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
+		if keys, oldest := a.Backlog(); keys != 1 || oldest < 5*time.Second {
+			t.Errorf("%d keys wait, the oldest request for %v, want one, for 5 s", keys, oldest)
+		}
 		a.down.Store(false)
 		time.Sleep(2 * time.Second)
 		if got := a.stored(t, a.minuteKey(1)); strings.TrimRight(string(got), " ") != "5" {
