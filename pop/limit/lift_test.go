@@ -211,6 +211,45 @@ func TestLiftOfAPeerIsStored(t *testing.T) {
 	})
 }
 
+// A lift whose key is evicted before the lift is stored is stored later.
+func TestLiftOfAnEvictedKeyIsStored(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 3, 1, false, fmt.Sprintf(perMinute, 10, "1h"))
+		defer p.stop()
+		decide := func(l *limit.Limiter, client uint32) limit.Verdict {
+			req := request(client)
+			return l.Decide(&req, time.Now()).Verdict
+		}
+		for range 11 {
+			decide(p.limiters[0], 1)
+		}
+		time.Sleep(10 * time.Millisecond)
+		p.shards[0].gate.close()
+		for client := range uint32(2) { // as many batches as may be in flight
+			decide(p.limiters[1], 2+client)
+			time.Sleep(5 * time.Millisecond)
+		}
+		now := time.Now()
+		p.limiters[1].Learn(mitigation.Record{
+			Key: p.key(1), Lifted: true, Node: 7, Start: now.UnixMicro(),
+			Lifetime: mitigation.MaxLifetime, Deadline: now.Add(mitigation.MaxLifetime),
+		}, "peer", now)
+		for client := range uint32(5000) {
+			if decide(p.limiters[1], 100+client); client%500 == 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		p.shards[0].gate.open()
+		time.Sleep(5 * time.Minute) // the counts have left the period
+		for range 2 {               // the first request makes the node read the shard
+			if v := decide(p.limiters[2], 1); v != limit.Passed {
+				t.Errorf("a client is %v at a node that knows only what the shard has, want %v", v, limit.Passed)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
 // A lift is stored again at the next owner of its key, which may still have the mitigation: a node
 // that starts then learns of the lift there.
 func TestLiftIsStoredAtNextOwner(t *testing.T) {
