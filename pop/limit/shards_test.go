@@ -59,6 +59,43 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 	}
 }
 
+// What a node that changes its shards later has counted meanwhile is found without another request, even if a window
+// begins in between.
+func TestFormerShardIsReadOnceSettled(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 2, true, fmt.Sprintf(perMinute, 10, "1h"))
+		defer p.stop()
+		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
+		time.Sleep(time.Until(begin.Add(-300 * time.Millisecond)))
+		const clients = 20
+		decide := func(l *limit.Limiter, times int, want limit.Verdict) {
+			t.Helper()
+			for client := range uint32(clients) {
+				for range times {
+					req := request(client)
+					if d := l.Decide(&req, time.Now()); d.Verdict != want {
+						t.Errorf("client %d is %v, want %v", client, d.Verdict, want)
+					}
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		early, late := p.limiters[0], p.limiters[1]
+		decide(early, 1, limit.Passed)
+		if err := early.SetOut("s0:11211"); err != nil {
+			t.Fatal(err)
+		}
+		decide(early, 5, limit.Passed)
+		time.Sleep(200 * time.Millisecond)
+		decide(late, 5, limit.Passed) // at the former owner
+		if err := late.SetOut("s0:11211"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(begin.Add(time.Second)))
+		decide(early, 1, limit.Blocked) // 11 requests were counted
+	})
+}
+
 // A node that changes its shards after a window begins learns what others counted at the new owners before.
 func TestChangeInTheNextWindow(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
