@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
@@ -38,6 +39,7 @@ func TestBurstCutByFlush(t *testing.T) {
 				})
 				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(90 * time.Second)))
 				burst(30)
+				synctest.Wait() // the loop waits for the flush
 				begun.Store(true)
 				time.Sleep(10 * time.Second)
 				if asked.Load() <= int64(place) {
