@@ -111,7 +111,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	}
 }
 
-// exceeds reports whether n more requests, which arrived at arrived, exceed a limit of r together
+// exceeds reports whether n more requests, which arrived in the tick that began at arrived, exceed a limit of r together
 // with the known counts, if any. It changes known.
 func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f finding, over bool) {
 	if len(known) == 0 {
@@ -125,9 +125,9 @@ func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f fi
 		v := &known[i]
 		limit, ok := countedAs(r, v.limit)
 		index, elapsed := counter.Window(now, v.limit.Period)
-		in, at := counter.Window(arrived, v.limit.Period)
-		if v.Roll(index); !ok || limit.Kind != v.limit.Kind || v.Index != index || in != index || v.ended(now) {
-			continue // the rules or the clock changed, or the requests are from an earlier window: the loop evaluates them
+		_, at := counter.Window(arrived, v.limit.Period)
+		if v.Roll(index); !ok || limit.Kind != v.limit.Kind || v.Index != index || v.ended(now) {
+			continue // the rules or the clock changed: the loop evaluates the requests
 		}
 		v.limit.Threshold = limit.Threshold
 		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Layout.From(limit.Layout, limit.Delta(min(n, limit.Layout.Stop()), at)))
