@@ -47,6 +47,11 @@ type share struct {
 type stint struct {
 	shard string
 	share
+
+	// A value that was read while requests were being sent to an instance that is not known yet: if that is the same
+	// instance, the value may include them.
+	value uint64
+	over  *memcached.Link // nil if there is no such value
 }
 
 // sent returns a lower bound of the share.
@@ -126,7 +131,7 @@ func (t *tally) known(l counter.Layout) uint64 {
 func (t *tally) attribute(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) share {
 	s := t.share()
 	if s.from.Apart(from) {
-		t.keepStint(stint{owner, s}).unsure = 0
+		t.keepStint(stint{shard: owner, share: s}).unsure = 0
 		s = share{unsure: s.unsure} // either of the two may have counted these
 	}
 	if s.from != nil {
@@ -147,7 +152,7 @@ func (t *tally) attribute(l counter.Layout, owner string, from *memcached.Link, 
 // share, so that its value counts once.
 func (t *tally) move(l counter.Layout, from, to string) {
 	if s := t.share(); s != (share{}) {
-		t.keepStint(stint{from, s})
+		t.keepStint(stint{shard: from, share: s})
 	}
 	t.setShare(l, share{})
 	if t.rest == nil {
@@ -182,10 +187,26 @@ func (t *tally) read(l counter.Layout, owner, shard string, from *memcached.Link
 		if value == 0 {
 			return false, false
 		}
-		t.keepStint(stint{shard: shard})
+		t.keepStint(stint{shard: shard, share: share{from: from}})
 		i = len(t.stints()) - 1
 	}
-	return t.rest.former[i].raise(l, value, from)
+	s := &t.rest.former[i]
+	if t.flying > 0 && t.from == nil {
+		s.value, s.over = value, from
+		return false, false
+	}
+	return s.raise(l, value, from)
+}
+
+// landed ends the sending of requests, and records what was read meanwhile at instances other than theirs.
+func (t *tally) landed(l counter.Layout) {
+	t.flying = 0
+	for i := range t.stints() {
+		if s := &t.rest.former[i]; s.over != nil {
+			s.raise(l, s.value, s.over)
+			s.over = nil
+		}
+	}
 }
 
 // shareOf returns whose value was read at a shard: the share at the instance that answered last, or that of the
@@ -244,7 +265,8 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 func (t *tally) counted(l counter.Layout, owner string, from *memcached.Link, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.reply, delta)) != 0
 	s := t.attribute(l, owner, from, value, delta)
-	s.least, t.flying = l.Add(s.sent(l), delta), 0
+	s.least = l.Add(s.sent(l), delta)
+	t.landed(l)
 	if t.rest != nil {
 		t.rest.unmade, t.rest.misses = false, 0
 	}
@@ -271,7 +293,8 @@ func (t *tally) unknown(l counter.Layout, owner string, from *memcached.Link, de
 		s.from = from // only this instance may have counted them
 	}
 	s.blur(from)
-	s.least, t.flying = l.Add(s.sent(l), delta), 0
+	s.least = l.Add(s.sent(l), delta)
+	t.landed(l)
 	s.unsure = l.Add(s.unsure, delta)
 	t.setShare(l, s)
 }
@@ -280,7 +303,7 @@ func (t *tally) unknown(l counter.Layout, owner string, from *memcached.Link, de
 // dropped: see add. If the shard refused it, or was missing the counter twice in a row, this node
 // counts alone for the rest of the window.
 func (t *tally) unsent(l counter.Layout, delta uint64, outcome memcached.Outcome) (full uint64) {
-	t.flying = 0
+	t.landed(l)
 	switch outcome {
 	case memcached.Absent:
 		r := t.more()

@@ -85,6 +85,43 @@ func TestReadWhileAnIncrementIsInFlight(t *testing.T) {
 	}
 }
 
+// The same at a former address of the instance that gets the increment, which is not known yet. A value of another
+// instance counts as well.
+func TestReadAtAFormerAddressDuringAnIncrement(t *testing.T) {
+	link := func(pid int) *memcached.Link {
+		return &memcached.Link{Instance: memcached.Instance{PID: pid, Start: 1000}}
+	}
+	l := counter.Plain
+	for _, test := range []struct {
+		name        string
+		known       bool // the former address has answered before
+		owner       int
+		value, want uint64
+	}{
+		{"the same instance", true, 1, 41, 41},
+		{"the same instance, unknown until then", false, 1, 41, 41},
+		{"another instance", true, 2, 1, 42},
+	} {
+		var n tally
+		if test.known {
+			n.add(l, 40)
+			n.send(l, l.Budget(1))
+			n.counted(l, "127.0.0.1:11211", link(1), 40, 40)
+		}
+		n.move(l, "127.0.0.1:11211", "localhost:11211")
+		n.add(l, 1)
+		n.send(l, l.Budget(1))
+		n.read(l, "localhost:11211", "127.0.0.1:11211", link(1), 41)
+		if got := n.known(l); got > 41 {
+			t.Errorf("%s: %d of 41 requests are known during the increment", test.name, got)
+		}
+		n.counted(l, "localhost:11211", link(test.owner), test.value, 1)
+		if got := n.known(l); got != test.want {
+			t.Errorf("%s: %d requests are known, want %d", test.name, got, test.want)
+		}
+	}
+}
+
 // A node counts alone once a shard has not had the counter twice in a row, until another shard owns the key.
 func TestMissesInARow(t *testing.T) {
 	l, link := counter.Plain, &memcached.Link{Instance: memcached.Instance{PID: 1, Start: 1000}}
