@@ -84,11 +84,11 @@ func TestExactCounts(t *testing.T) {
 
 // instantly returns a function that decides each request in turn with an instantPoP.
 func instantly(rules *rule.Set) func(*accesslog.Entry) [ways]outcome {
-	_, decide := newInstantly(rules)
+	_, decide := newInstantDecider(rules)
 	return decide
 }
 
-func newInstantly(rules *rule.Set) (*instantPoP, func(*accesslog.Entry) [ways]outcome) {
+func newInstantDecider(rules *rule.Set) (*instantPoP, func(*accesslog.Entry) [ways]outcome) {
 	p := newRulesPlayer(rule.ClientPrefix{}, rules)
 	p.owners = 1
 	x := newInstantPoP(p.client, rules, 0, true)
@@ -113,7 +113,7 @@ func likeNode(t rapid.TB, file string) func(*accesslog.Entry) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, decide := newInstantly(set)
+	x, decide := newInstantDecider(set)
 	requests, unsure := 0, int64(math.MaxInt64)
 	return func(e *accesslog.Entry) outcome {
 		requests++

@@ -161,16 +161,16 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 // simulated PoPs. Two goroutines share the work: the first one finds the keys, and defers requests if it can.
 func (p *player) simulate(s *Simulation, i int) {
 	p.spread = s.spread
-	taken, done := make(chan *takenRequests, maxPlaying), make(chan *takenRequests, maxPlaying)
+	taken, done := make(chan *coldResults, maxPlaying), make(chan *coldResults, maxPlaying)
 	for range maxPlaying {
-		done <- new(takenRequests)
+		done <- new(coldResults)
 	}
 	p.players = append(p.players, func(b *batch) {
 		t := <-done
 		t.keys, t.all = t.keys[:0], t.all[:0]
 		for j := range b.requests {
 			r := &b.requests[j]
-			req := takenRequest{from: len(t.keys)}
+			req := coldResult{from: len(t.keys)}
 			var path string
 			if t.keys, path, req.hot = s.cold.find(t.keys, &r.entry, r.addr); i == 0 {
 				r.path = path
@@ -198,20 +198,20 @@ func (p *player) simulate(s *Simulation, i int) {
 	})
 }
 
-// takenRequests are the results of coldKeys for a batch's requests.
-type takenRequests struct {
+// coldResults are the results of coldKeys for a batch's requests.
+type coldResults struct {
 	keys []simulatedKey
-	all  []takenRequest
+	all  []coldResult
 }
 
-type takenRequest struct {
+type coldResult struct {
 	from, to int // indices of its keys
 	hot      bool
 	counted  int // see coldKeys.take
 }
 
 // keysOf returns the keys of the ith request.
-func (t *takenRequests) keysOf(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
+func (t *coldResults) keysOf(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
 
 // fetchedAhead is how many requests ahead the table entries of keys are fetched from memory.
 const fetchedAhead = 8

@@ -109,7 +109,7 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 }
 
 // Offer returns the size of what was being flushed for its key, even after that flush, until the offer is flushed itself.
-func TestOffersDuringAFlush(t *testing.T) {
+func TestOfferReturnsFlushedSize(t *testing.T) {
 	q := newQueue(t, async.Options[int, int]{})
 	offer := func(k int, wantSize, wantBefore uint64) {
 		t.Helper()

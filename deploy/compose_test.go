@@ -28,7 +28,7 @@ import (
 // No image is pulled: standin_test.go describes the images that run instead.
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	look(t)
+	statAllFiles(t)
 	p := startPoP(t)
 	attacker, innocent := p.newClient("attacker"), p.newClient("innocent")
 

@@ -48,9 +48,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// look stats all files of the module. go test caches the result of a test until a file that the test
+// statAllFiles stats all files of the module. go test caches the result of a test until a file that the test
 // has opened changes, and it does not see which files the Docker engine and other commands read.
-func look(t *testing.T) {
+func statAllFiles(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(file string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "bench") {
@@ -105,7 +105,7 @@ func alerts(t *testing.T) (all []string) {
 // A node has every metric that the dashboard and the alerts use.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	look(t)
+	statAllFiles(t)
 	page := nodeMetrics(t)
 	exprs := alerts(t)
 	for _, q := range dashboard(t) {
@@ -138,7 +138,7 @@ func TestMetrics(t *testing.T) {
 // it fires, in the other it does not.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	look(t)
+	statAllFiles(t)
 	text, err := os.ReadFile("alerts.yml")
 	if err != nil {
 		t.Fatal(err)

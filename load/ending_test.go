@@ -19,13 +19,13 @@ import (
 // patience is how long a test waits before it fails. No test depends on its length.
 const patience = 2 * time.Minute
 
-// drawnFrom counts the requests that a source makes.
-type drawnFrom struct {
+// countingSource counts the requests that a source makes.
+type countingSource struct {
 	load.Steady
 	n int
 }
 
-func (s *drawnFrom) Next(r *load.Request) bool {
+func (s *countingSource) Next(r *load.Request) bool {
 	s.n++
 	return s.Steady.Next(r)
 }
@@ -210,7 +210,7 @@ func TestEndings(t *testing.T) {
 		}
 	})
 	t.Run("closed loop, hashed", func(t *testing.T) {
-		source := &drawnFrom{Steady: load.Steady{Clients: 100, Look: load.Look{Method: "GET", Target: "/hang"}}}
+		source := &countingSource{Steady: load.Steady{Clients: 100, Look: load.Look{Method: "GET", Target: "/hang"}}}
 		log, err := load.Run(t.Context(), load.Options{Targets: targets, Hashed: true, ClosedLoop: true, Connections: 2, Requests: 100_000, Duration: 100 * time.Millisecond, Timeout: 200 * time.Millisecond, Source: source})
 		if err != nil {
 			t.Fatal(err)

@@ -11,8 +11,8 @@ type feed interface {
 	next(c *conn, r *Request) bool
 }
 
-// A drawn wraps a Source for concurrent use.
-type drawn struct {
+// A sharedSource wraps a Source for concurrent use.
+type sharedSource struct {
 	run    *run
 	mu     sync.Mutex
 	source Source
@@ -22,7 +22,7 @@ type drawn struct {
 }
 
 // next returns the next request, whether or not it is due.
-func (d *drawn) next(_ *conn, r *Request) bool {
+func (d *sharedSource) next(_ *conn, r *Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended || d.run.over.Err() != nil || !d.source.Next(r) || r.Due >= d.run.o.Duration {

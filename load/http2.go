@@ -47,7 +47,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 // maxTries is the maximum number of connections on which a request is tried.
 const maxTries = 3
 
-var errUntaken = errors.New("load: connections end before they accept a request")
+var errNotAccepted = errors.New("load: connections end before they accept a request")
 
 // roundTrip sends c's request and reads the answer.
 func (h *http2Conn) roundTrip(c *conn) error {
@@ -91,7 +91,7 @@ func (h *http2Conn) roundTrip(c *conn) error {
 	resp, err := h.transport.RoundTrip(req)
 	switch {
 	case err != nil && tries > maxTries:
-		return errUntaken
+		return errNotAccepted
 	case err != nil:
 		return err
 	}

@@ -136,7 +136,7 @@ type run struct {
 	cut     context.Context // done when requests in flight are aborted
 	cutNow  context.CancelFunc
 	fixed   []byte // header lines of all requests
-	source  *drawn
+	source  *sharedSource
 	lanes   []*lane
 	returns returns
 	looks   []*Look
@@ -226,7 +226,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	}
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
-	r.source = &drawn{run: r, source: o.Source}
+	r.source = &sharedSource{run: r, source: o.Source}
 	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*returning{}}
 	r.nodes.targets = len(o.Targets)
 	for _, t := range o.Targets {

@@ -39,14 +39,14 @@ func TestForwardedRecordsEnd(t *testing.T) {
 		for i := range tables {
 			tables[i] = newTable(t, mitigation.Options{Size: 64})
 		}
-		var underWay packets
+		var inTransit packets
 		passedOn := 0
 		send := func(from, to int, now time.Time) {
 			r := tables[from].Get(key(1), now, acts)
 			if r == nil || from == to {
 				return
 			}
-			heap.Push(&underWay, packet{now.Add(time.Duration(random.Int64N(int64(way)))), to, r.AppendSent(nil, now)})
+			heap.Push(&inTransit, packet{now.Add(time.Duration(random.Int64N(int64(way)))), to, r.AppendSent(nil, now)})
 		}
 		toAll := func(from int, now time.Time) {
 			for to := range nodes {
@@ -57,8 +57,8 @@ func TestForwardedRecordsEnd(t *testing.T) {
 		tables[0].Merge(record(lifetime), start)
 		toAll(0, start)
 		for now := start; now.Before(start.Add(10 * lifetime)); now = now.Add(time.Second) {
-			for len(underWay) > 0 && !underWay[0].at.After(now) {
-				p := heap.Pop(&underWay).(packet)
+			for len(inTransit) > 0 && !inTransit[0].at.After(now) {
+				p := heap.Pop(&inTransit).(packet)
 				r, err := mitigation.ParseSent(p.data, p.at)
 				if err != nil {
 					t.Fatal(err)

@@ -87,7 +87,7 @@ func New(o Options) *Table {
 	inPart := (cmp.Or(o.Size, 1<<17) + parts - 1) / parts
 	t := &Table{size: parts * inPart, onEvict: func(counter.Key) {}, id: func(counter.Key) (none counter.ID) { return none }}
 	for i := range t.part {
-		t.part[i], _ = lru.NewWithEvict(inPart, t.gone) // fails only if the size is not positive
+		t.part[i], _ = lru.NewWithEvict(inPart, t.removed) // fails only if the size is not positive
 	}
 	f := promauto.With(o.Registerer)
 	t.evicted = f.NewCounter(prometheus.CounterOpts{
@@ -249,7 +249,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	}
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
-	part.Add(r.Key, h) // may call gone for the least recently used
+	part.Add(r.Key, h) // may call removed for the least recently used
 	return changed
 }
 
@@ -272,9 +272,9 @@ func (t *Table) end(h *held) {
 	}
 }
 
-// gone is called for each record that leaves a part. mu is held: only Merge and expire
+// removed is called for each record that leaves a part. mu is held: only Merge and expire
 // remove records.
-func (t *Table) gone(k counter.Key, h *held) {
+func (t *Table) removed(k counter.Key, h *held) {
 	t.sameAs(k).Add(-1)
 	if h.at >= 0 {
 		if !h.over {

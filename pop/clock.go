@@ -11,9 +11,9 @@ const (
 	// clockInterval is how often a node compares its clock with the others'.
 	clockInterval = time.Second
 
-	// clockShare is the divisor of the shortest period that gives the maximum difference between
+	// clockDivisor is the divisor of the shortest period that gives the maximum difference between
 	// clocks: requests are counted in windows by each node's clock.
-	clockShare = 20
+	clockDivisor = 20
 
 	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.
 	clockFor = 5
@@ -29,7 +29,7 @@ func (n *Node) noteClock(offset time.Duration) {
 		}
 	}
 	switch {
-	case offset.Abs() <= shortest/clockShare:
+	case offset.Abs() <= shortest/clockDivisor:
 		n.clockWrong = 0
 		n.notices.note(problemClock, "")
 	case n.clockWrong < clockFor-1:

@@ -154,7 +154,7 @@ func (f *files) tls() *tls.Config {
 // loadRules loads the rules, or returns Options.Rules if there are no files. It records the stamp of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
-		f.stamp = f.now()
+		f.stamp = f.currentStamp()
 		if len(f.o.RuleFiles) == 0 {
 			return f.o.Rules, nil
 		}
@@ -220,7 +220,7 @@ func (f *files) watch(ctx context.Context) {
 	last := ""
 	tick.Every(ctx, time.Second, func() {
 		f.mu.Lock()
-		now := f.now()
+		now := f.currentStamp()
 		loaded := f.stamp == now
 		f.mu.Unlock()
 		if !loaded && now == last {
@@ -263,9 +263,9 @@ func SingleErrors(err error) (all []error) {
 	return all
 }
 
-// now returns a text that changes when a file does: names, sizes, times. It follows symlinks, so it
+// currentStamp returns a text that changes when a file does: names, sizes, times. It follows symlinks, so it
 // notices when a directory is replaced by changing a symlink.
-func (f *files) now() string {
+func (f *files) currentStamp() string {
 	names, _ := rulefile.Files(f.o.RuleFiles...) // an error looks like a change
 	var b strings.Builder
 	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {

@@ -39,25 +39,25 @@ func (l proxiedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if head, ok := conn.(*proxyproto.Conn); ok {
 		if tcp, ok := head.TCPConn(); ok {
-			return &proxied{tcp, head}, err
+			return &proxiedConn{tcp, head}, err
 		}
 	}
 	return conn, err
 }
 
-// A proxied is a connection that may begin with a PROXY header. It has all methods of a TCP connection. Data
+// A proxiedConn is a connection that may begin with a PROXY header. It has all methods of a TCP connection. Data
 // that arrives with the header is returned by the first Read.
-type proxied struct {
+type proxiedConn struct {
 	*net.TCPConn
 	head *proxyproto.Conn
 }
 
-func (p *proxied) Read(b []byte) (int, error)               { return p.head.Read(b) }
-func (p *proxied) LocalAddr() net.Addr                      { return p.head.LocalAddr() }
-func (p *proxied) RemoteAddr() net.Addr                     { return p.head.RemoteAddr() }
-func (p *proxied) SetDeadline(t time.Time) error            { return p.head.SetDeadline(t) }
-func (p *proxied) SetReadDeadline(t time.Time) error        { return p.head.SetReadDeadline(t) }
-func (p *proxied) WriteTo(w io.Writer) (n int64, err error) { return p.head.WriteTo(w) }
+func (p *proxiedConn) Read(b []byte) (int, error)               { return p.head.Read(b) }
+func (p *proxiedConn) LocalAddr() net.Addr                      { return p.head.LocalAddr() }
+func (p *proxiedConn) RemoteAddr() net.Addr                     { return p.head.RemoteAddr() }
+func (p *proxiedConn) SetDeadline(t time.Time) error            { return p.head.SetDeadline(t) }
+func (p *proxiedConn) SetReadDeadline(t time.Time) error        { return p.head.SetReadDeadline(t) }
+func (p *proxiedConn) WriteTo(w io.Writer) (n int64, err error) { return p.head.WriteTo(w) }
 
 // withoutUnix treats a header with UNIX addresses as missing: it does not distinguish clients, but the proxy's
 // X-Forwarded-For, which is used instead, may.

@@ -103,7 +103,7 @@ func (w *worker) parse(b *block) {
 		text = rest
 		s = bytes.TrimSuffix(s, carriageReturn)
 		if c, ok := layout.(*columns); ok && len(s) > 0 && s[0] == '#' {
-			layout = c.direct(s)
+			layout = c.withDirective(s)
 		}
 		if len(s) == 0 || s[0] == '#' {
 			continue

@@ -92,7 +92,7 @@ func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.
 		for _, line := range lines {
 			if line[0] == '#' {
 				if c, ok := l.(*columns); ok {
-					l = c.direct(line)
+					l = c.withDirective(line)
 				}
 				continue
 			}

@@ -107,7 +107,7 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 			}
 			return guess{"Zeek's " + zeek + " log", "use Zeek's http.log"}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
-			c := (&columns{}).direct(line)
+			c := (&columns{}).withDirective(line)
 			switch {
 			case c.has&(1<<client) == 0:
 				return guess{"a W3C log without the client's address", "configure the server to log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true

@@ -189,7 +189,7 @@ func patternClient(r *record, text []byte) string {
 }
 
 func patternPeer(r *record, text []byte) string {
-	r.client = withoutItsPort(text)
+	r.client = withoutLastPort(text)
 	if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
 		return "no client address"
 	}

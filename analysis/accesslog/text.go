@@ -105,10 +105,10 @@ func (r *record) replaced(s []byte, mark byte, replace func(r *record, s []byte)
 // unescape decodes the escapes of servers' logs, such as \xHH and \".
 func (r *record) unescape(s []byte) []byte { return r.replaced(s, '\\', (*record).escape) }
 
-// escapes are the characters that may follow a backslash; meant are the characters they stand for.
+// escapes are the characters that may follow a backslash; unescaped are the characters they stand for.
 const (
-	escapes = "ntrbfv\"\\/'"
-	meant   = "\n\t\r\b\f\v\"\\/'"
+	escapes   = "ntrbfv\"\\/'"
+	unescaped = "\n\t\r\b\f\v\"\\/'"
 )
 
 // escape decodes the escape at the beginning of s for replaced. It keeps unknown escapes.
@@ -118,7 +118,7 @@ func (r *record) escape(s []byte) int {
 		return 1
 	}
 	if at := strings.IndexByte(escapes, s[1]); at >= 0 {
-		r.plain = append(r.plain, meant[at])
+		r.plain = append(r.plain, unescaped[at])
 		return 2
 	}
 	switch s[1] {
@@ -192,9 +192,9 @@ func withoutPort(s []byte) []byte {
 	return s
 }
 
-// withoutItsPort is like withoutPort for text that always has a port, after the last colon,
+// withoutLastPort is like withoutPort for text that always has a port, after the last colon,
 // even after an IPv6 address without brackets.
-func withoutItsPort(s []byte) []byte {
+func withoutLastPort(s []byte) []byte {
 	if i := bytes.LastIndexByte(s, ':'); i > 0 && s[0] != '[' {
 		return s[:i]
 	}

@@ -70,8 +70,8 @@ func (c *columns) renamed(format string, change map[string]string) (layout, erro
 	return &next, nil
 }
 
-// direct returns the layout of the lines that follow s, a line that begins with #. This is c if s changes nothing.
-func (c *columns) direct(s []byte) *columns {
+// withDirective returns the layout of the lines that follow s, a line that begins with #. This is c if s changes nothing.
+func (c *columns) withDirective(s []byte) *columns {
 	name, rest, found := bytes.Cut(s, []byte(":"))
 	if c.zeek {
 		name, rest, found = bytes.Cut(s, []byte("\t"))
@@ -116,7 +116,7 @@ func (c *columns) after(text []byte) *columns {
 	for {
 		if len(text) > 0 && text[0] == '#' {
 			line, _, _ := bytes.Cut(text, newline)
-			c = c.direct(bytes.TrimSuffix(line, carriageReturn))
+			c = c.withDirective(bytes.TrimSuffix(line, carriageReturn))
 		}
 		next := bytes.Index(text, []byte("\n#"))
 		if next < 0 {

@@ -58,7 +58,7 @@ func (b Bars) view() view {
 	return drawn(p, func(d *drawing) {
 		row, names, notes := 26.0, 0.0, 0.0
 		for i, r := range b.Rows {
-			names, notes = max(names, wide(r.Name, "")), max(notes, wide(b.behind(r, sums[i]), ""))
+			names, notes = max(names, widthOf(r.Name, "")), max(notes, widthOf(b.behind(r, sums[i]), ""))
 		}
 		left, top := min(names, d.Width*.36)+12, 4.0
 		if d.Narrow { // the name is above its bar

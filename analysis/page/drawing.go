@@ -43,7 +43,7 @@ func (d *drawing) add(m mark) {
 // text writes text, unless it would cover other text or exceed the drawing. It reports whether
 // it was written.
 func (d *drawing) text(class, anchor string, x, y float64, text string) bool {
-	w := wide(text, class)
+	w := widthOf(text, class)
 	x1 := x
 	switch anchor {
 	case "end":
@@ -62,8 +62,8 @@ func (d *drawing) text(class, anchor string, x, y float64, text string) bool {
 	return true
 }
 
-// wide returns the maximum width of a text in the fonts of pages.
-func wide(text, class string) (w float64) {
+// widthOf returns the maximum width of a text in the fonts of pages.
+func widthOf(text, class string) (w float64) {
 	for _, r := range text {
 		switch {
 		case strings.ContainsRune("iIjltfr.,:;'|!()[]/ -", r):
@@ -84,11 +84,11 @@ func wide(text, class string) (w float64) {
 
 // shortened returns text, shortened to a width of at most w.
 func shortened(text string, w float64) string {
-	if wide(text, "") <= w+.01 {
+	if widthOf(text, "") <= w+.01 {
 		return text
 	}
 	letters := []rune(text)
-	for len(letters) > 1 && wide(string(letters), "")+12 > w {
+	for len(letters) > 1 && widthOf(string(letters), "")+12 > w {
 		letters = letters[:len(letters)-1]
 	}
 	return string(letters) + "…"
@@ -117,7 +117,7 @@ func trace(points []point) string {
 func (d *drawing) frame(x, y axis, height float64) {
 	names := 0.0
 	for _, t := range y.ticks {
-		names = max(names, wide(t.name, ""))
+		names = max(names, widthOf(t.name, ""))
 	}
 	d.left, d.right, d.top = names+10, d.Width-16, 26
 	d.bottom = d.top + height
@@ -145,7 +145,7 @@ func (d *drawing) across(x axis, below float64) {
 	for ; every < len(x.ticks); every++ {
 		end, room := math.Inf(-1), true
 		for i := 0; i < len(x.ticks); i += every {
-			w := wide(x.ticks[i].name, "")
+			w := widthOf(x.ticks[i].name, "")
 			start := min(max(d.x(x, x.ticks[i].at)-w/2, 0), d.Width-w)
 			room, end = room && start > end+4, start+w
 		}
@@ -192,7 +192,7 @@ func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 		}
 	}
 	for _, l := range labels {
-		w := wide(l.text, l.class)
+		w := widthOf(l.text, l.class)
 		best, least := box{}, math.Inf(1)
 		for _, distance := range []float64{10, 18, 30, 44, 60} {
 			for _, to := range []point{{1, 0}, {.7, -.7}, {.7, .7}, {-1, 0}, {-.7, -.7}, {-.7, .7}, {0, -1}, {0, 1}} {

@@ -28,7 +28,7 @@ type Box struct{ box }
 
 // BoxOf returns the area of a text at a position.
 func BoxOf(text, class, anchor string, x, y float64) Box {
-	w := wide(text, class)
+	w := widthOf(text, class)
 	if anchor == "end" {
 		x -= w
 	}

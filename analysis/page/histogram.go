@@ -64,7 +64,7 @@ func (h Histogram) view() view {
 			x1, x2, top := d.x(x, float64(i)), d.x(x, float64(i+1)), d.y(y, float64(b.N))
 			if b.N > 0 {
 				d.add(mark{Kind: "rect", Class: class, X: x1 + gap/2, Y: top, W: max(x2-x1-gap, .5), H: d.bottom - top, R: min(2, gap)})
-				if name := short(float64(b.N)); wide(name, "") <= x2-x1+4 { // else it would cover its neighbors
+				if name := short(float64(b.N)); widthOf(name, "") <= x2-x1+4 { // else it would cover its neighbors
 					d.text("tick", "middle", (x1+x2)/2, top-4, name)
 				}
 			}

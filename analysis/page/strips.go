@@ -54,7 +54,7 @@ func (s Strips) view() view {
 		const row, high = 22.0, 15.0
 		names := 0.0
 		for _, r := range s.Rows {
-			names = max(names, wide(r.Name, ""))
+			names = max(names, widthOf(r.Name, ""))
 		}
 		d.left, d.right, d.top = min(names, d.Width*.3)+10, d.Width-16, 4
 		d.bottom = d.top + row*float64(len(s.Rows))

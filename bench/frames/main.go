@@ -158,7 +158,7 @@ func (f *flood) run(addr string, secure bool) (connections int) {
 }
 
 // connection sends at most maxFrames frames over one connection, until the node ends it, and returns how many it sent.
-func (f *flood) connection(addr string, secure bool, most int) int {
+func (f *flood) connection(addr string, secure bool, maxFrames int) int {
 	conn, err := net.Dial("tcp", addr)
 	harness.Check(err)
 	if secure {
@@ -176,16 +176,16 @@ func (f *flood) connection(addr string, secure bool, most int) int {
 	if f.first != nil {
 		f.first(w)
 	}
-	for n := range most {
+	for n := range maxFrames {
 		f.each(w, uint32(n))
-		if out.Len() > 16<<10 || n == most-1 {
+		if out.Len() > 16<<10 || n == maxFrames-1 {
 			if _, err := conn.Write(out.Bytes()); err != nil {
 				return n + 1
 			}
 			out.Reset()
 		}
 	}
-	return most
+	return maxFrames
 }
 
 // outcome has the results of another client.

@@ -45,13 +45,13 @@ func TestLoadInterrupted(t *testing.T) {
 	}
 }
 
-// A reader reads a report, and records the size of a file when the report begins.
-type reader struct {
+// A sizeRecorder reads a report, and records the size of a file when the report begins.
+type sizeRecorder struct {
 	file string
 	size int64
 }
 
-func (r *reader) Write(b []byte) (int, error) {
+func (r *sizeRecorder) Write(b []byte) (int, error) {
 	if info, err := os.Stat(r.file); err == nil && r.size == 0 {
 		r.size = info.Size()
 	}
@@ -67,7 +67,7 @@ func TestLoadWritesLogFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := load.Options{Targets: []load.Target{target}, Requests: 5, Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}}}
-	r := &reader{file: filepath.Join(t.TempDir(), "run.log")}
+	r := &sizeRecorder{file: filepath.Join(t.TempDir(), "run.log")}
 	err = runLoad(t.Context(), o, &oracleFlags{log: r.file}, loadOutput{}, r, progressLine{end: func() {}})
 	if err != nil || r.size == 0 {
 		t.Errorf("%v; the log had %d bytes when the report was written", err, r.size)

@@ -185,7 +185,7 @@ func (p *pointOfPresence) whole() {
 // exceed sends requests of a client to the nodes in turn until one is refused, at most maxRequests, and returns how
 // many passed. If none is refused, all nodes must mitigate the client without another request, however late
 // they count on a busy machine. In the end every node refuses the client.
-func (p *pointOfPresence) exceed(client string, most int) (passed int) {
+func (p *pointOfPresence) exceed(client string, maxRequests int) (passed int) {
 	p.t.Helper()
 	records := func(n *node) float64 { return value(p.t, metrics(p.t, n.metrics), "edge_mitigation_records") }
 	var before []float64
@@ -193,7 +193,7 @@ func (p *pointOfPresence) exceed(client string, most int) (passed int) {
 		before = append(before, records(n))
 	}
 	status := http.StatusOK
-	for ; passed < most; passed++ {
+	for ; passed < maxRequests; passed++ {
 		if status = p.nodes[passed%len(p.nodes)].statusFor(client); status != http.StatusOK {
 			break
 		}

@@ -23,12 +23,12 @@ import (
 
 // rulesMode enforces rules, and may compare them with others.
 type rulesMode struct {
-	set    *pflag.FlagSet
-	shared *sharedFlags
-	files  []string
-	base   []string
-	most   uint64
-	pop    analysis.PoPOptions
+	set             *pflag.FlagSet
+	shared          *sharedFlags
+	files           []string
+	base            []string
+	maxNewlyRefused uint64
+	pop             analysis.PoPOptions
 
 	rules, before *rule.Set
 }
@@ -51,7 +51,7 @@ func (m *rulesMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
 	m.set = flagSet([]setting.Setting{
 		{Name: "rules", Value: setting.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
 		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
-		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.most, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more than this many `requests` are newly refused", Needs: []string{"base"}},
+		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.maxNewlyRefused, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more than this many `requests` are newly refused", Needs: []string{"base"}},
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
 		{Name: "shards", Value: setting.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
 		{Name: "lag", Value: setting.Parsed("duration", &m.pop.Lag, "", setting.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
@@ -207,7 +207,7 @@ func (m *rulesMode) compare(ctx context.Context, in *input, to destination) erro
 	o := analysis.ComparisonOptions{Rules: m.rules, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}}
 	isCheck := m.set.Changed("max-newly-refused")
 	if isCheck {
-		o.MaxNewlyRefused = &m.most
+		o.MaxNewlyRefused = &m.maxNewlyRefused
 	}
 	comparer, err := analysis.NewComparer(o)
 	if err != nil {

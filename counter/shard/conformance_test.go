@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 		for _, cv := range all {
 			t.Run(cv.name, func(t *testing.T) {
 				t.Parallel()
-				cv.hold(dialTCP(t, listenTCP(t, shard.Options{})), "shard")
+				cv.run(dialTCP(t, listenTCP(t, shard.Options{})), "shard")
 			})
 		}
 	})
@@ -54,7 +54,7 @@ func TestConformance(t *testing.T) {
 				t.Parallel()
 				ln := shard.NewPipe()
 				newServer(t, shard.Options{}, ln)
-				cv.hold(dial(t, ln), "shard")
+				cv.run(dial(t, ln), "shard")
 			})
 		}
 	})
@@ -64,7 +64,7 @@ func TestConformance(t *testing.T) {
 			t.Run(cv.name, func(t *testing.T) {
 				c := dialTCP(t, addr)
 				c.expect("flush_all\r\n", "OK\r\n")
-				cv.hold(c, "memcached")
+				cv.run(c, "memcached")
 			})
 		}
 	})
@@ -119,8 +119,8 @@ func parseConversations(t *testing.T, file string) []conversation {
 	return all
 }
 
-// hold replays the conversation with the server named role.
-func (cv conversation) hold(c *client, role string) {
+// run replays the conversation with the server named role.
+func (cv conversation) run(c *client, role string) {
 	c.t.Helper()
 	var before map[string]int64
 	for _, st := range cv.steps {

@@ -44,7 +44,7 @@ func (d *Document) Parse() (root *yaml.Node) {
 
 // Documents returns the first documents of text, at most limit of them. Each alias is replaced with what it
 // stands for, at the position of the alias.
-func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
+func Documents(text []byte, limit int) (docs []*yaml.Node, err error) {
 	defer func() {
 		// The parser panics if its own checks fail. No file may crash the node that reads it.
 		if cause := recover(); cause != nil {
@@ -52,7 +52,7 @@ func Documents(text []byte, most int) (docs []*yaml.Node, err error) {
 		}
 	}()
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
-	for err == nil && len(docs) < most {
+	for err == nil && len(docs) < limit {
 		doc := new(yaml.Node)
 		if err = loader.Load(doc); err == nil {
 			docs, err = append(docs, doc), resolve(doc, nil)

@@ -208,13 +208,13 @@ func folded(s string) string {
 // not apply to the request.
 func paths(r *rule.Rule, f *form) []string {
 	return slices.DeleteFunc(forms(f.path, r.PathSyntax), func(path string) bool {
-		return !means(&r.Match, f, path, r.PathSyntax) ||
-			slices.ContainsFunc(r.Except, func(e rule.Match) bool { return means(&e, f, path, r.PathSyntax) })
+		return !matches(&r.Match, f, path, r.PathSyntax) ||
+			slices.ContainsFunc(r.Except, func(e rule.Match) bool { return matches(&e, f, path, r.PathSyntax) })
 	})
 }
 
-// means reports whether m matches f with its path replaced by path.
-func means(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
+// matches reports whether m matches f with its path replaced by path.
+func matches(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
 	return among(m.Networks, func(s *rule.NetworkSet) bool {
 		return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(f.addr) })
 	}) && among(m.Hosts, func(h string) bool {

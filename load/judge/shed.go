@@ -267,8 +267,8 @@ func (t *trial) tally(k *key, q *request, probability float64) {
 	}
 }
 
-// overAtTimes reports whether a key of a shedding rule may have exceeded a threshold.
-func (s *state) overAtTimes() bool {
+// mayHaveBeenOver reports whether a key of a shedding rule may have exceeded a threshold.
+func (s *state) mayHaveBeenOver() bool {
 	return slices.ContainsFunc(s.spans, func(s span) bool { return s.over > 0 })
 }
 
@@ -296,7 +296,7 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 		if v.last.b.keys[n].rule.ID != r.ID || s == nil {
 			continue
 		}
-		if s.overAtTimes() {
+		if s.mayHaveBeenOver() {
 			shed.Keys++
 		}
 		if s.tally == nil {

@@ -363,7 +363,7 @@ func (v *investigation) answers() {
 		shed := map[*key]bool{}
 		for n, s := range v.last.states {
 			k := v.last.b.keys[n]
-			shed[k] = s != nil && k.sheds() && s.overAtTimes()
+			shed[k] = s != nil && k.sheds() && s.mayHaveBeenOver()
 		}
 		c.returned(v.last.b, wrong, shed, &s.RetryAfter)
 	}

@@ -252,7 +252,7 @@ func (c *Loop) answered(b *batch) {
 		}
 	}
 	for i := range b.Stores {
-		b.stores[i].hasStored(b.Stores[i].Outcome)
+		b.stores[i].handleStored(b.Stores[i].Outcome)
 	}
 	for i := range b.Reads {
 		op, s := &b.Reads[i], b.reads[i]
@@ -262,9 +262,9 @@ func (c *Loop) answered(b *batch) {
 				s.readRecord.Store(true)
 			}
 		case s.limit == nil:
-			c.hasReadRecord(s.track, op, b, now)
+			c.handleRecord(s.track, op, b, now)
 		default:
-			c.hasRead(s, op, b)
+			c.handleRead(s, op, b)
 		}
 	}
 	for _, t := range b.tracks {
@@ -292,8 +292,8 @@ func (c *Loop) countFallen(fell bool) {
 	}
 }
 
-// hasRead handles the value of a counter. If it is missing, invalid or refused, it counts as 0.
-func (c *Loop) hasRead(s slot, op *memcached.Read, b *batch) {
+// handleRead handles the value of a counter. If it is missing, invalid or refused, it counts as 0.
+func (c *Loop) handleRead(s slot, op *memcached.Read, b *batch) {
 	var value uint64
 	if op.Outcome == memcached.Done {
 		value, _ = memcached.ParseNumber(op.Value)
@@ -308,7 +308,7 @@ func (c *Loop) hasRead(s slot, op *memcached.Read, b *batch) {
 	case b.former:
 		w.others = w.others || more
 	case s.index == w.Index-1:
-		if s.hasReadPrev(w, s.limit, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
+		if s.noteReadPrev(w, s.limit, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
 			c.later.add(s.track, w.readAgain(s.limit))
 		}
 	}

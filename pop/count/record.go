@@ -71,8 +71,8 @@ func (t *track) setVersion(version uint64) {
 	}
 }
 
-// hasStored handles the outcome of a store.
-func (t *track) hasStored(outcome memcached.Outcome) {
+// handleStored handles the outcome of a store.
+func (t *track) handleStored(outcome memcached.Outcome) {
 	switch outcome {
 	case memcached.Done, memcached.Refused:
 		t.store = false
@@ -81,9 +81,9 @@ func (t *track) hasStored(outcome memcached.Outcome) {
 	}
 }
 
-// hasReadRecord merges the record of t that was read. Invalid records are ignored: they will be
+// handleRecord merges the record of t that was read. Invalid records are ignored: they will be
 // overwritten. An expired record still tells how often the key was lifted.
-func (c *Loop) hasReadRecord(t *track, op *memcached.Read, b *batch, now time.Time) {
+func (c *Loop) handleRecord(t *track, op *memcached.Read, b *batch, now time.Time) {
 	var stored mitigation.Record
 	active := false
 	if op.Outcome == memcached.Done { // most keys have no record

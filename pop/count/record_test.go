@@ -19,7 +19,7 @@ func TestRecordIsStoredAgain(t *testing.T) {
 		{memcached.NotSent, true, false},
 	} {
 		of := &track{store: true}
-		if of.hasStored(tt.outcome); of.store != tt.store || of.readRecord.Load() != tt.read {
+		if of.handleStored(tt.outcome); of.store != tt.store || of.readRecord.Load() != tt.read {
 			t.Errorf("outcome %v: store = %t, readRecord = %t, want %t, %t", tt.outcome, of.store, of.readRecord.Load(), tt.store, tt.read)
 		}
 	}

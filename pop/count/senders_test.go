@@ -53,20 +53,20 @@ func (t *track) exceeded(now time.Time) bool {
 	return over
 }
 
-// A sending is an increment of one counter.
-type sending struct {
+// A sentIncrement is an increment of one counter.
+type sentIncrement struct {
 	slot
 	delta uint64
 }
 
-// sendings returns the increments that one of this many nodes sends.
-func (t *track) sendings(nodes int) (all []sending) {
-	t.send(counter.Senders(nodes), func(s slot, delta uint64, _ bool) { all = append(all, sending{s, delta}) })
+// sentIncrements returns the increments that one of this many nodes sends.
+func (t *track) sentIncrements(nodes int) (all []sentIncrement) {
+	t.send(counter.Senders(nodes), func(s slot, delta uint64, _ bool) { all = append(all, sentIncrement{s, delta}) })
 	return all
 }
 
 // answer records the shard's answer to s.
-func (s sending) answer(value uint64) {
+func (s sentIncrement) answer(value uint64) {
 	s.counted(s.slot, &memcached.Increment{Delta: s.delta, Outcome: memcached.Done, Value: value}, theShard)
 }
 
@@ -83,16 +83,16 @@ func TestFullSubWindow(t *testing.T) {
 	if !tr.exceeded(at(12, 0)) {
 		t.Error("5003 requests are not over a limit of 50")
 	}
-	sends := tr.sendings(0)
+	sends := tr.sentIncrements(0)
 	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
 		t.Errorf("with up to 16 nodes, one sends %#x, want %#x", got, want)
 	}
 	sends[0].answer(770 | 3<<10) // other nodes have filled it
-	if sends := tr.sendings(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
+	if sends := tr.sentIncrements(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
 		t.Errorf("a full sub-window is still counted: %+v", sends)
 	}
 	tr.add(2, at(21, 0))
-	if sends := tr.sendings(0); len(sends) != 1 || sends[0].delta != 2<<20 {
+	if sends := tr.sentIncrements(0); len(sends) != 1 || sends[0].delta != 2<<20 {
 		t.Errorf("next to a full sub-window %+v is counted, want 2 in the third", sends)
 	}
 }
@@ -102,7 +102,7 @@ func TestFullSubWindow(t *testing.T) {
 func TestMoreNodesThanSubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
 	sent := func(tr *track, nodes int) (packed, whole uint64) {
-		for _, s := range tr.sendings(nodes) {
+		for _, s := range tr.sentIncrements(nodes) {
 			s.answer(s.delta)
 			if s.limit.Layout == counter.Plain {
 				whole += s.delta
@@ -147,7 +147,7 @@ func TestManyNodesNeverOverflowSubWindow(t *testing.T) {
 		for range 2 * nodes {
 			tr, _ := newTrack(r, at(1, 0))
 			tr.add(stop, at(1, 0))
-			if sends := tr.sendings(nodes); len(sends) > 0 {
+			if sends := tr.sentIncrements(nodes); len(sends) > 0 {
 				value += sends[0].delta
 			}
 		}

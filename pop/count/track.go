@@ -392,10 +392,10 @@ func (t *track) stale(now time.Time, maxAge int64) int64 {
 	return min(max(0, int64(int32(uint32(now.UnixMilli())-knownAt)))*1000, maxAge)
 }
 
-// hasReadPrev records that the previous counter of the window of limit was read from the owner, at now. Other nodes
+// noteReadPrev records that the previous counter of the window of limit was read from the owner, at now. Other nodes
 // may add to it for catchUp after its window, and until all have made a pending change. Then it is read
 // again.
-func (t *track) hasReadPrev(w *window, limit *planned, now time.Time, catchUp time.Duration) {
+func (t *track) noteReadPrev(w *window, limit *planned, now time.Time, catchUp time.Duration) {
 	var again time.Time
 	began := time.UnixMicro(int64(w.Index) * limit.Period)
 	late := min(catchUp, time.Duration(limit.Period-1)*time.Microsecond)

@@ -25,8 +25,8 @@ const (
 	// clockStep is how far the clock must have moved relative to the PoP's before that is logged.
 	clockStep = 20 * time.Millisecond
 
-	// mostRefs is the number of rules that lines may refer to before replaced rules are forgotten.
-	mostRefs = 10_000
+	// maxRefs is the number of rules that lines may refer to before replaced rules are forgotten.
+	maxRefs = 10_000
 )
 
 // A file is the file that lines are written to. It is not safe for concurrent use.
@@ -95,7 +95,7 @@ func (f *file) refer(r *rule.Rule, t int64) int {
 	if ref, known := f.refs[r]; known {
 		return ref
 	}
-	if len(f.refs) >= mostRefs {
+	if len(f.refs) >= maxRefs {
 		clear(f.refs)
 	}
 	f.lastRef++

@@ -83,9 +83,9 @@ func TestPoP(t *testing.T) {
 			}
 		}
 		shouldLimit(t, a, client, 1) // the 21st
-		const most = 2000            // queries after which a count must have been lost because memcached was late
+		const maxQueries = 2000      // queries after which a count must have been lost because memcached was late
 		for i := 0; !refused(a, client) && !refused(b, client); i++ {
-			if i == most {
+			if i == maxQueries {
 				return false
 			}
 			time.Sleep(time.Millisecond)
@@ -93,7 +93,7 @@ func TestPoP(t *testing.T) {
 		for _, conn := range nodes {
 			shouldLimit(t, conn, client, 1) // unless it refuses, it counts, and learns the other's counts
 			for i := 0; !refused(conn, client); i++ {
-				if i == most {
+				if i == maxQueries {
 					return false
 				}
 				time.Sleep(time.Millisecond)

@@ -15,7 +15,7 @@ import (
 // A peer that is wrongly declared dead misses nothing: earlier and later messages are sent until it acknowledges
 // them, and its own are accepted. A node that has left, has started another run, or stays dead, is sent
 // nothing.
-func TestFoundDead(t *testing.T) {
+func TestDeclaredDead(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		then func(g *Gossip) // called after n2, which is run 2, was declared dead

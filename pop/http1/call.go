@@ -209,7 +209,7 @@ func (c *Call) Cut() {
 	c.cut = true
 	if c.oc != nil {
 		c.oc.writeBy = time.Time{}
-		_ = c.oc.conn.SetWriteDeadline(long)
+		_ = c.oc.conn.SetWriteDeadline(past)
 	}
 }
 

@@ -182,7 +182,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 // rest prepares the connection for waiting. It returns false if the connection has to end.
 func (c *Conn) rest() bool {
 	if c.since.IsZero() {
-		c.setReadDeadline(c.clock(), c.patience())
+		c.setReadDeadline(c.clock(), c.idleTimeout())
 	} else {
 		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 	}
@@ -234,7 +234,7 @@ func (c *Conn) next() bool {
 func (c *Conn) endIn(states ...uint32) bool {
 	for _, state := range states {
 		if c.state.CompareAndSwap(state, ended) {
-			_ = c.conn.SetReadDeadline(long)
+			_ = c.conn.SetReadDeadline(past)
 			return true
 		}
 	}
@@ -251,8 +251,8 @@ func (c *Conn) cut() {
 	_ = c.conn.Close()
 }
 
-// patience returns how long the client may be idle before its next request.
-func (c *Conn) patience() time.Duration {
+// idleTimeout returns how long the client may be idle before its next request.
+func (c *Conn) idleTimeout() time.Duration {
 	if c.refused {
 		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
 	}

@@ -171,7 +171,7 @@ func (t *relaying) endUpload() {
 // watch starts a goroutine that notices when the client disconnects. A client that has only shut down its
 // side may still read: the exchange continues if the origin sends something within abandonAfter.
 func (t *relaying) watch() {
-	t.c.mayAwaitEnd()
+	t.c.resetAwaitEnd()
 	t.watching, t.over = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(t.watching)
@@ -199,7 +199,7 @@ func (t *relaying) stopWatching() {
 	close(t.over)
 	t.c.endAwait()
 	<-t.watching
-	t.c.mayAwaitEnd()
+	t.c.resetAwaitEnd()
 	t.watching = nil
 }
 

@@ -341,12 +341,12 @@ func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
 	}
 }
 
-// long is a deadline in the past, which ends a running read.
-var long = time.Unix(1, 0)
+// past is a deadline in the past, which ends a running read.
+var past = time.Unix(1, 0)
 
 // interrupt ends a read that runs in another goroutine. readBy must be reset before the next deadline is
 // set.
-func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(long) }
+func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(past) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it
 // returns false, w must not be used: a byte may be lost.
@@ -386,8 +386,8 @@ func (w *wire) awaitEnd() (half, gone bool) {
 	return events&(pollErr|pollHup) == 0, err == nil
 }
 
-// mayAwaitEnd clears the deadline of awaitEnd.
-func (w *wire) mayAwaitEnd() {
+// resetAwaitEnd clears the deadline of awaitEnd.
+func (w *wire) resetAwaitEnd() {
 	if w.end == nil {
 		w.readBy = time.Time{}
 		_ = w.conn.SetReadDeadline(w.readBy)
@@ -403,7 +403,7 @@ func (w *wire) endAwait() {
 		w.interrupt()
 		return
 	}
-	_ = w.conn.SetWriteDeadline(long)
+	_ = w.conn.SetWriteDeadline(past)
 }
 
 // IsTimeout reports whether err comes from a deadline.

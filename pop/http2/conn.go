@@ -77,8 +77,8 @@ type Conn struct {
 	overhead  overhead
 	tableless bool // the client knows that the dynamic table is not used
 
-	left bool // the client was told to open no more streams
-	last bool // the client was told which stream was the last
+	askedToLeave bool // the client was told to open no more streams
+	last         bool // the client was told which stream was the last
 }
 
 func newConn(s *Server, conn net.Conn, secure bool) *Conn {
@@ -319,8 +319,8 @@ func (c *Conn) drain() {
 	defer c.mu.Unlock()
 	switch {
 	case c.newest == 0:
-	case c.left:
-		c.ended()
+	case c.askedToLeave:
+		c.sendFinalGoAway()
 	default:
 		c.leave()
 		_ = c.fr.WritePing(false, leaving)
@@ -332,19 +332,19 @@ func (c *Conn) drain() {
 func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended()
+	c.sendFinalGoAway()
 }
 
 var leaving = [8]byte{'l', 'e', 'a', 'v', 'i', 'n', 'g'}
 
 // leave tells the client to open no more streams. mu is held.
 func (c *Conn) leave() {
-	c.left = true
+	c.askedToLeave = true
 	_ = c.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
 }
 
-// ended tells the client which stream was the last, and ends the connection after that stream. mu is held.
-func (c *Conn) ended() {
+// sendFinalGoAway tells the client which stream was the last, and ends the connection after that stream. mu is held.
+func (c *Conn) sendFinalGoAway() {
 	if c.last {
 		return
 	}

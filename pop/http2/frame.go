@@ -39,8 +39,8 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 		if !f.IsAck() {
 			return c.fr.WritePing(true, f.Data)
 		}
-		if c.left && f.Data == leaving {
-			c.ended()
+		if c.askedToLeave && f.Data == leaving {
+			c.sendFinalGoAway()
 		}
 	case *http2.WindowUpdateFrame:
 		return c.widen(f)

@@ -113,7 +113,7 @@ func TestRequests(t *testing.T) {
 
 // A body that is longer or shorter than its Content-Length, and invalid trailers, reset the
 // stream. The origin does not see them as complete.
-func TestBodiesThatAreMalformed(t *testing.T) {
+func TestMalformedBodies(t *testing.T) {
 	for _, tt := range []struct {
 		name, length string
 		send         func(c *client, id uint32) error

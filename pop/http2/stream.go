@@ -109,7 +109,7 @@ func (s *Stream) Refuse(last bool) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refused = true; last && !c.left {
+	if c.refused = true; last && !c.askedToLeave {
 		c.leave()
 	}
 }
@@ -186,7 +186,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 // writeAnswerHead writes the header of the final answer. mu is held.
 func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	c := s.c
-	if c.server.IsLeaving() && !c.left {
+	if c.server.IsLeaving() && !c.askedToLeave {
 		c.leave()
 	}
 	c.writeHead(s.id, block, end)

@@ -81,8 +81,8 @@ func (s *stepped) wait(d time.Duration) {
 	s.Step()
 }
 
-// tenth returns the ith address of 10.0.0.0/8.
-func tenth(i int) netip.Addr {
+// addrOf returns the ith address of 10.0.0.0/8.
+func addrOf(i int) netip.Addr {
 	b := binary.BigEndian.AppendUint32(nil, uint32(i))
 	return netip.AddrFrom4([4]byte{10, b[1], b[2], b[3]})
 }
@@ -94,7 +94,7 @@ func (s *stepped) offer(next *int, perSecond int, d time.Duration) (passed int) 
 	for at := step; at <= d; at += step {
 		for ; sent < int(int64(perSecond)*int64(at)/int64(time.Second)); sent++ {
 			*next++
-			if s.ask(tenth(*next)) == limit.Passed {
+			if s.ask(addrOf(*next)) == limit.Passed {
 				passed++
 			}
 		}
@@ -138,7 +138,7 @@ func TestSheddingAtSeveralNodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	passed := 0
 	for i := range perSecond * seconds {
-		if pop[random.IntN(nodes)].ask(tenth(i)) == limit.Passed && i >= 2*perSecond {
+		if pop[random.IntN(nodes)].ask(addrOf(i)) == limit.Passed && i >= 2*perSecond {
 			passed++
 		}
 		for _, s := range pop {
@@ -156,7 +156,7 @@ func TestSheddingAddsClients(t *testing.T) {
 	s := newStepped(t, "rules: [{id: a, characteristics: [network:8/16], limits: [{threshold: 100, period: 1h}], action: shed}]")
 	refused := func(from int) (list []int) {
 		for i := range 1000 {
-			req := rule.Request{Addr: tenth(from + i)}
+			req := rule.Request{Addr: addrOf(from + i)}
 			if s.Look(&req, s.now).Verdict == limit.Shed {
 				list = append(list, i)
 			}
@@ -167,7 +167,7 @@ func TestSheddingAddsClients(t *testing.T) {
 	var before []int
 	for want := 100; want <= 6400; want *= 2 {
 		for ; next < 1<<20+want; next++ {
-			s.ask(tenth(next))
+			s.ask(addrOf(next))
 		}
 		s.wait(0)
 		now := refused(0)
@@ -302,7 +302,7 @@ func TestAbusiveAddress(t *testing.T) {
 - {id: client, characteristics: [ip], limits: [{threshold: 20, period: 1m}]}
 - {id: block, characteristics: [network:24/48], limits: [{threshold: 50, period: 1m}], action: shed}
 `)
-	loud, quiet := tenth(1), tenth(2)
+	loud, quiet := addrOf(1), addrOf(2)
 	for range 1000 {
 		s.ask(loud)
 		s.wait(10 * time.Millisecond)
@@ -328,7 +328,7 @@ func TestMinClients(t *testing.T) {
 		send := func(from, clients, each int) {
 			for range each {
 				for i := range clients {
-					s.ask(tenth(from + i))
+					s.ask(addrOf(from + i))
 				}
 				s.wait(10 * time.Millisecond)
 			}
@@ -360,7 +360,7 @@ func TestLiftOfNetwork(t *testing.T) {
 	}
 	s.wait(0)
 	for i := range 10 {
-		if v := s.ask(tenth(1 + i)); v != limit.Passed {
+		if v := s.ask(addrOf(1 + i)); v != limit.Passed {
 			t.Errorf("request %d after the lift is %v", i+1, v)
 		}
 		s.wait(0)
@@ -442,7 +442,7 @@ func BenchmarkNetworks(b *testing.B) {
 		s.offer(&next, 100, 2*time.Second)
 		b.ReportAllocs()
 		for i := range b.N {
-			req := rule.Request{Addr: tenth(i % 1000)}
+			req := rule.Request{Addr: addrOf(i % 1000)}
 			s.Look(&req, s.now)
 		}
 	})

@@ -144,17 +144,17 @@ func TestEachOfManyRecordsIsStored(t *testing.T) {
 	const clients = 700
 	for i := range clients {
 		for range 3 {
-			pop[0].ask(tenth(i))
+			pop[0].ask(addrOf(i))
 		}
 	}
 	pop[0].Step()
 	for i := range clients {
-		pop[1].ask(tenth(i))
+		pop[1].ask(addrOf(i))
 	}
 	pop[1].wait(time.Millisecond)
 	refused := 0
 	for i := range clients {
-		if pop[1].ask(tenth(i)).Refused() {
+		if pop[1].ask(addrOf(i)).Refused() {
 			refused++
 		}
 	}

@@ -54,7 +54,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 				q.cost = reported{string(v.Bytes)}
 			}
 		case "verdict":
-			q.acted = borrow(v.Bytes)
+			q.reportedVerdict = borrow(v.Bytes)
 		}
 	}
 	q.split()

@@ -221,7 +221,7 @@ func (x *httpQuestion) readFields(r *http1.Request, rest string) {
 		case x.report && strings.EqualFold(name, "X-Origin-Cost"):
 			x.cost = append(x.cost, string(r.ValueOf(f)))
 		case x.report && strings.EqualFold(name, "X-Edge-Verdict"):
-			once(&x.acted, f, "X-Edge-Verdict")
+			once(&x.reportedVerdict, f, "X-Edge-Verdict")
 		}
 	}
 	switch x.in {

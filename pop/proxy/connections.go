@@ -18,8 +18,8 @@ import (
 // connections bounds the connections of each client and of all clients. When connections become scarce,
 // those of refused clients are closed first.
 type connections struct {
-	most, ofClient int
-	prefix         rule.ClientPrefix
+	max, maxPerClient int
+	prefix            rule.ClientPrefix
 
 	scarce atomic.Bool // more than three quarters are in use: refusals close their connections
 
@@ -38,12 +38,12 @@ const endPause = 100 * time.Millisecond
 
 func newConnections(o *Options) *connections {
 	c := &connections{
-		most: cmp.Or(o.Connections, math.MaxInt), ofClient: cmp.Or(o.ClientConnections, math.MaxInt),
+		max: cmp.Or(o.Connections, math.MaxInt), maxPerClient: cmp.Or(o.ClientConnections, math.MaxInt),
 		prefix: o.Client, byClient: map[netip.Addr]int{},
 	}
 	var files syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(c.most) {
-		c.most = int(files.Cur / 8 * 7) // the rest is for origins and shards
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(c.max) {
+		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
 	}
 	f := promauto.With(o.Registerer)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
@@ -68,14 +68,14 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 	client := c.prefix.Client(peer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if bounded && c.byClient[client] >= c.ofClient {
+	if bounded && c.byClient[client] >= c.maxPerClient {
 		c.greedy.Inc()
 		return nil
 	}
-	if c.all > c.most/4*3 {
+	if c.all > c.max/4*3 {
 		c.makeRoom()
 	}
-	if c.all >= c.most {
+	if c.all >= c.max {
 		c.full.Inc()
 		return nil
 	}
@@ -83,12 +83,12 @@ func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
 	if bounded {
 		c.byClient[client]++
 	}
-	c.scarce.Store(c.all > c.most/4*3)
+	c.scarce.Store(c.all > c.max/4*3)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.all--
-		c.scarce.Store(c.all > c.most/4*3)
+		c.scarce.Store(c.all > c.max/4*3)
 		if !bounded {
 			return
 		}
@@ -114,9 +114,9 @@ func (c *connections) makeRoom() {
 	}
 	c.endAt = now.Add(endPause)
 	for _, end := range c.end {
-		c.idle.Add(float64(end(true, c.most)))
-		if c.most-c.all < c.most/16 {
-			c.idle.Add(float64(end(false, c.most/16)))
+		c.idle.Add(float64(end(true, c.max)))
+		if c.max-c.all < c.max/16 {
+			c.idle.Add(float64(end(false, c.max/16)))
 		}
 	}
 }

@@ -114,15 +114,15 @@ func TestMain(m *testing.M) {
 func serve(t testing.TB, handler http.Handler) *httptest.Server {
 	t.Helper()
 	if p, ok := handler.(*proxy.Proxy); ok && own {
-		return &httptest.Server{URL: "http://" + serveOwn(t, p, nil)}
+		return &httptest.Server{URL: "http://" + serveByEngine(t, p, nil)}
 	}
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// serveOwn serves p with the engine, and returns its address.
-func serveOwn(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
+// serveByEngine serves p with the engine, and returns its address.
+func serveByEngine(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,9 +170,9 @@ func serveHTTP2(t testing.TB, p *proxy.Proxy, secure bool) string {
 	}
 	switch {
 	case own && secure:
-		return "https://" + serveOwn(t, p, s.TLS)
+		return "https://" + serveByEngine(t, p, s.TLS)
 	case own:
-		return "http://" + serveOwn(t, p, nil)
+		return "http://" + serveByEngine(t, p, nil)
 	}
 	return s.URL
 }

@@ -13,12 +13,12 @@ import (
 // was read from.
 type question struct {
 	arrival
-	req    rule.Request
-	target string // path and query
-	report bool
-	status int      // of the reported answer; 0 if it is missing or invalid
-	cost   reported // of the reported answer
-	acted  string   // the verdict of the reported request, if the proxy sends it
+	req             rule.Request
+	target          string // path and query
+	report          bool
+	status          int      // of the reported answer; 0 if it is missing or invalid
+	cost            reported // of the reported answer
+	reportedVerdict string   // the verdict of the reported request, if the proxy sends it
 }
 
 // split sets the path and query of q.req.
@@ -33,7 +33,7 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	req := &q.req
 	req.Malformed = !validHost(req.Host) || !validEscapes(req.Path) || !strings.HasPrefix(req.Path, "/") && req.Path != "*"
 	if q.report {
-		if !limit.Refused(q.acted) {
+		if !limit.Refused(q.reportedVerdict) {
 			p.o.Limiter.Report(req, q.status, q.cost, now)
 		}
 		answer()

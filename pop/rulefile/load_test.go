@@ -345,7 +345,7 @@ var lineKinds = []string{
 	"", " ", "\t", "# a", "  # b", "      # c", "---", "...", "%YAML 1.1", "\x00", "\xff", "\u2028", "? x", ": y", "  x: y", " x: y", "!!seq", "- !x",
 }
 
-func TestLoadInPartsIsAsLoadingWhole(t *testing.T) {
+func TestLoadInPartsEqualsLoadingWhole(t *testing.T) {
 	good := rapid.Custom(func(t *rapid.T) string {
 		indent := strings.Repeat(" ", rapid.SampledFrom([]int{0, 2, 4}).Draw(t, "indent"))
 		text := rapid.SampledFrom([]string{"", "allow: [192.0.2.1]\n", "# a\n\n", "deny:\n- 192.0.2.2\n"}).Draw(t, "head") + "rules:\n"

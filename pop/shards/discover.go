@@ -115,15 +115,15 @@ func (w *Watch) runDiscovery(ctx context.Context) {
 // look sets the ring to the shards that belong in it at now. It returns how long to wait before looking again, or 0
 // if only a change of peers matters.
 func (w *Watch) look(now time.Time) (again time.Duration) {
-	there := []string{w.own}
+	present := []string{w.own}
 	for _, m := range w.o.Peers() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
 			continue // a node without a shard
 		}
 		// A killed node is still a peer, like its new process, until it is declared dead.
-		there = append(there, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
+		present = append(present, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
-	ring, again := w.sightings.see(there, now)
+	ring, again := w.sightings.see(present, now)
 	w.replace(ring)
 	for addr, s := range w.known {
 		switch {

@@ -56,13 +56,13 @@ func Headers(bin []byte, yield func(name, value []byte)) {
 
 // Actions are the variables of a stream's transaction that the agent asks HAProxy to set.
 type Actions struct {
-	buf  []byte
-	from int // where the actions begin in buf
-	most int // bytes of buf
+	buf     []byte
+	from    int // where the actions begin in buf
+	maxSize int // bytes of buf
 }
 
 // NewActions returns Actions of at most size bytes.
-func NewActions(size int) *Actions { return &Actions{most: size} }
+func NewActions(size int) *Actions { return &Actions{maxSize: size} }
 
 // String returns the variables in words: verdict="blocked" status=429.
 func (a *Actions) String() string {
@@ -91,7 +91,7 @@ const (
 // are left out, so the most important ones come first.
 func (a *Actions) set(fill func([]byte) []byte) {
 	before := len(a.buf)
-	if a.buf = fill(append(a.buf, actionSetVar, 3, scopeTxn)); len(a.buf) > a.most {
+	if a.buf = fill(append(a.buf, actionSetVar, 3, scopeTxn)); len(a.buf) > a.maxSize {
 		a.buf = a.buf[:before]
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// mostPatterns is the maximum number of alternatives of an expression.
-const mostPatterns = 64
+// maxPatterns is the maximum number of alternatives of an expression.
+const maxPatterns = 64
 
 // patternsOf returns the texts that expr matches. A text that anything may follow ends in *. broader
 // reports whether they match more than expr does. ok is false if expr is not anchored at the beginning, or
@@ -75,7 +75,7 @@ func (r *reading) either(alternatives ...*syntax.Regexp) bool {
 	all := true
 	for _, sub := range alternatives {
 		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
-		if !one.extend(sub) || len(longer)+len(one.heads) > mostPatterns {
+		if !one.extend(sub) || len(longer)+len(one.heads) > maxPatterns {
 			return false
 		}
 		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
@@ -109,7 +109,7 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 		}
 		return true
 	case syntax.OpCharClass:
-		if letters := lettersOf(re); len(letters) > 0 && len(letters)*len(r.heads) <= mostPatterns {
+		if letters := lettersOf(re); len(letters) > 0 && len(letters)*len(r.heads) <= maxPatterns {
 			return r.either(letters...)
 		}
 	case syntax.OpStar:
