@@ -77,7 +77,7 @@ func main() {
 		if *lose == "everything" {
 			these = lost
 		}
-		// The order alternates, so that a drift of the machine cancels out.
+		// The order alternates, so that drift of the machine cancels out.
 		var healthy result
 		if i%2 == 0 {
 			healthy = run(url)

@@ -93,7 +93,7 @@ func ClientSetOf(secret counter.Secret, client netip.Addr) (s ClientSet) {
 // Add adds the clients of o.
 func (s *ClientSet) Add(o ClientSet) { s[0], s[1] = s[0]|o[0], s[1]|o[1] }
 
-// Len returns a lower bound of the number of clients.
+// Len returns a lower bound on the number of clients.
 func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
 
 // see records clients of t.
