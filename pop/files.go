@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -263,14 +264,14 @@ func SingleErrors(err error) (all []error) {
 	return all
 }
 
-// currentStamp returns a text that changes when a file does: names, sizes, times. It follows symlinks, so it
-// notices when a directory is replaced by changing a symlink.
+// currentStamp returns a text that changes when a file does: names, inodes, sizes, times. It follows symlinks, so
+// it notices when a directory is replaced by changing a symlink, even if all files have the same time.
 func (f *files) currentStamp() string {
 	names, _ := rulefile.Files(f.o.RuleFiles...) // an error looks like a change
 	var b strings.Builder
 	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {
 		if info, err := os.Stat(name); err == nil {
-			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+			fmt.Fprintf(&b, "%s %d %d %d\n", name, info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano())
 		}
 	}
 	return b.String()
