@@ -42,7 +42,7 @@ func newConnections(o *Options) *connections {
 		prefix: o.Client, byClient: map[netip.Addr]int{},
 	}
 	var files syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(c.max) {
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
 		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
 	}
 	f := promauto.With(o.Registerer)
