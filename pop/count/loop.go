@@ -308,9 +308,10 @@ func (c *Loop) flush(items []async.Item[arrival, offered]) {
 	}
 }
 
-// catchUp resets the counts of t if its mitigation was lifted.
+// catchUp resets the counts of t if its mitigation was lifted, or if the table has forgotten a lift: requests are
+// then of an earlier generation again.
 func (c *Loop) catchUp(t *track) {
-	if generation := c.o.Table.Generation(t.key); generation > t.generation {
+	if generation := c.o.Table.Generation(t.key); generation != t.generation {
 		part := c.part(t.key)
 		part.mu.Lock()
 		defer part.mu.Unlock()
