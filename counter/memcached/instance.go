@@ -16,16 +16,20 @@ import (
 type Instance struct {
 	PID   int    // of the server's process
 	Start int64  // in seconds since the Unix epoch; rounded differently each time
-	Name  string // distinguishes instances in one process; memcached has none
+	Name  string // unique; memcached has none
 }
 
 // startTolerance is the maximum difference between two answers for the start of an instance, in
 // seconds.
 const startTolerance = 2
 
-// same reports whether a and b, which must be known, are the same instance.
+// same reports whether a and b, which must be known, are the same instance. The start of one with a name does not
+// matter: it is by the wall clock of its machine, which may be set.
 func (a Instance) same(b Instance) bool {
-	return a.PID == b.PID && a.Name == b.Name && max(a.Start-b.Start, b.Start-a.Start) <= startTolerance
+	if a.Name != "" || b.Name != "" {
+		return a.Name == b.Name
+	}
+	return a.PID == b.PID && max(a.Start-b.Start, b.Start-a.Start) <= startTolerance
 }
 
 // A Link is one connection to a server. Replies over the same connection have the same *Link. A
