@@ -133,6 +133,10 @@ func (c *Loop) holds(t *track, now time.Time) bool {
 	if c.ending || t.plan == nil || !t.plan.rule.Parent() {
 		return false
 	}
+	if t.since > now.UnixMicro() { // the clock was set back: do not wait until it has caught up
+		t.held = false
+		return false
+	}
 	held, known := c.o.Table.Held(t.key, now)
 	mitigated := known && !held.Lifted
 	pause, nodes := parentPause, uint64(max(c.o.Nodes(), 1))
