@@ -71,6 +71,10 @@ func (t *track) setVersion(version uint64) {
 	}
 }
 
+// maxTries is how often a record is stored at most. Other nodes may store theirs meanwhile, and a memcached that runs
+// with -C never replaces one.
+const maxTries = 3
+
 // handleStored handles the outcome of a store.
 func (t *track) handleStored(outcome memcached.Outcome) {
 	switch outcome {
@@ -78,6 +82,11 @@ func (t *track) handleStored(outcome memcached.Outcome) {
 		t.store = false
 	case memcached.Absent: // the shard has another record
 		t.readRecord.Store(true)
+		t.rare().tries++
+		t.store = t.rare().tries < maxTries
+	}
+	if r := t.rarely.Load(); r != nil && !t.store {
+		r.tries = 0
 	}
 }
 

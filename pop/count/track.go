@@ -55,6 +55,7 @@ type rarely struct {
 	windows []window     // shared: of several limits; nil if there is one
 	formers []former     // shards with counters that are no longer incremented
 	version uint64       // of the record in the shard; 0 if it has none
+	tries   uint8        // how often the shard had another record when this one was stored
 	clients [2]ClientSet // in the first limit's current and previous window, if the rule has MinClients
 }
 

@@ -1,0 +1,57 @@
+package limit_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/count"
+	"github.com/edgelimit/edge/pop/limit"
+)
+
+// A withoutCAS is a shard like a memcached that runs with -C: items have no versions. It counts the exchanges.
+type withoutCAS struct {
+	count.Shard
+	exchanges atomic.Int64
+}
+
+func (s *withoutCAS) Exchange(b *memcached.Batch) error {
+	s.exchanges.Add(1)
+	err := s.Shard.Exchange(b)
+	for i := range b.Reads {
+		b.Reads[i].CAS = 0
+	}
+	time.Sleep(time.Millisecond)
+	return err
+}
+
+// A record that a shard cannot replace is tried a few times, rather than forever.
+func TestRecordThatCannotBeReplaced(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var s *withoutCAS
+		a := startSingle(t, fmt.Sprintf(perMinute, 10, "1h"), func(o *limit.Options, _ *mitigation.Options) {
+			s = &withoutCAS{Shard: o.Shards[0]}
+			o.Shards = []count.Shard{s}
+		})
+		defer a.close()
+		for range 12 {
+			a.decide(1)
+			time.Sleep(5 * time.Millisecond)
+		}
+		if _, err := a.Lift(a.key(1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		before := s.exchanges.Load()
+		time.Sleep(time.Second)
+		if n := s.exchanges.Load() - before; n > 10 {
+			t.Errorf("%d exchanges to store a lift, want at most 10", n)
+		}
+		if v := a.decide(1).Verdict; v != limit.Passed {
+			t.Errorf("after the lift, the client is %v", v)
+		}
+	})
+}
