@@ -273,7 +273,12 @@ func (c *Loop) answered(b *batch) {
 		} else {
 			t.flying = false
 		}
-		c.evaluate(t, 0, now)
+		// Without news, nothing is exceeded that was not before. If the table had no room for the record, another
+		// would only evict others.
+		if t.news {
+			t.news = false
+			c.evaluate(t, 0, now)
+		}
 		switch {
 		case t.flying:
 		case t.forgotten:
@@ -299,6 +304,7 @@ func (c *Loop) handleRead(s slot, op *memcached.Read, b *batch) {
 		value, _ = memcached.ParseNumber(op.Value)
 	}
 	w, tally := s.find(s)
+	s.news = true
 	if tally == nil {
 		return
 	}

@@ -45,6 +45,7 @@ type track struct {
 	flying     bool          // in a batch of its shard
 	forgotten  bool          // evicted
 	used       bool          // since eviction last passed over it
+	news       bool          // a shard has answered with a count since the last evaluation
 	waits      queue         // where it waits for a batch
 
 	first [1]window // of the only limit of most keys
@@ -362,6 +363,7 @@ func (t *track) find(s slot) (*window, *tally) {
 // the value of the counter fell.
 func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (fell bool) {
 	w, tally := t.find(s)
+	t.news = true
 	l := s.limit.Layout
 	switch sent := op.Outcome == memcached.Done || op.Outcome == memcached.Unknown; {
 	case tally == nil:

@@ -55,3 +55,28 @@ func TestRecordThatCannotBeReplaced(t *testing.T) {
 		}
 	})
 }
+
+// If more keys exceed their limit than the table has room for, their records do not evict each other for as long as the
+// counts last.
+func TestMoreMitigationsThanRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var s *withoutCAS
+		a := startSingle(t, fmt.Sprintf(perMinute, 10, "1h"), func(o *limit.Options, mo *mitigation.Options) {
+			mo.Size = 64
+			s = &withoutCAS{Shard: o.Shards[0]}
+			o.Shards = []count.Shard{s}
+		})
+		defer a.close()
+		for client := range uint32(300) {
+			for range 11 {
+				a.decide(client)
+			}
+		}
+		time.Sleep(time.Second)
+		before, started := s.exchanges.Load(), value(t, a.reg, "edge_mitigation_records_evicted_total", "")
+		time.Sleep(time.Second)
+		if n := s.exchanges.Load() - before; n > 10 {
+			t.Errorf("%d exchanges in a second without requests, want at most 10; %v records are evicted", n, value(t, a.reg, "edge_mitigation_records_evicted_total", "")-started)
+		}
+	})
+}
