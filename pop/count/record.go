@@ -112,6 +112,7 @@ func (c *Loop) handleRecord(t *track, op *memcached.Read, b *batch, now time.Tim
 	}
 	t.setVersion(op.CAS)
 	if mine, _ := c.o.Table.Held(t.key, now); active && !mine.Wins(stored) {
-		t.store = false // the owner has it
+		t.store = false           // the owner has it
+		t.readRecord.Store(false) // so has the table, even if it evicted the record during the read
 	}
 }
