@@ -2,12 +2,14 @@ package http1
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -84,6 +86,11 @@ func (b *bridge) exchange() (again bool, failure error) {
 		r.Body = sent
 	}
 	r.URL.Scheme, r.URL.Host = b.scheme, b.host
+	if path, _, _ := strings.Cut(r.RequestURI, "?"); path != r.URL.EscapedPath() { // or the transport would encode it again, from the decoded path
+		if r.URL.Opaque = path; strings.HasPrefix(path, "//") {
+			r.URL.Opaque = "//" + cmp.Or(r.Host, b.host) + path
+		}
+	}
 	if _, ok := r.Header["User-Agent"]; !ok {
 		r.Header["User-Agent"] = nil // or the transport would add its own
 	}

@@ -212,3 +212,24 @@ func TestBridgeFails(t *testing.T) {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}
 }
+
+// A target reaches the origin as it was received.
+func TestBridgeTargets(t *testing.T) {
+	bridges(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s", r.Host, r.RequestURI)
+	}, func(t *testing.T, addr string) {
+		for _, target := range []string{"/", "//", "/a%2Fb%5e", "/a%2Fb%5e\"^", "//a%2Fb\"", "/a%2Fb|?", "/\xff%41?c=%2F\"", "/?a?"} {
+			conn := dial(t, addr)
+			_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n", target)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(resp.Body)
+			sent := strings.TrimPrefix(string(got), "a.example ")
+			if sent = strings.TrimPrefix(sent, "https://a.example"); sent != target { // HTTP/1.1 allows both
+				t.Errorf("%q: the origin got %q", target, got)
+			}
+		}
+	})
+}
