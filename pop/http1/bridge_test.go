@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/edgelimit/edge/pop/http1"
@@ -230,6 +231,36 @@ func TestBridgeTargets(t *testing.T) {
 			if sent = strings.TrimPrefix(sent, "https://a.example"); sent != target { // HTTP/1.1 allows both
 				t.Errorf("%q: the origin got %q", target, got)
 			}
+		}
+	})
+}
+
+// A request that the origin aborts is not sent again.
+func TestBridgeAborted(t *testing.T) {
+	var aborted atomic.Int32
+	bridges(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/abort" {
+			aborted.Add(1)
+			panic(http.ErrAbortHandler)
+		}
+	}, func(t *testing.T, addr string) {
+		aborted.Store(0)
+		conn := dial(t, addr)
+		in := bufio.NewReader(conn)
+		for _, request := range []struct {
+			path   string
+			status int
+		}{{"/", 200}, {"/abort", 502}} {
+			_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", request.path)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil || resp.StatusCode != request.status {
+				t.Fatalf("%s: %v, %v; want %d", request.path, resp, err, request.status)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+		}
+		// The transport repeats a GET once if an HTTP/1.1 connection that it reused is closed.
+		if n := aborted.Load(); n > 2 || n > 1 && !strings.HasSuffix(t.Name(), "/https") {
+			t.Errorf("the origin got the request %d times", n)
 		}
 	})
 }

@@ -66,7 +66,8 @@ func (o *Origin) connect() (*originConn, error) {
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
 // an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
-// with a new one, provided that none of the request was sent or that it is idempotent.
+// with a new one, provided that none of the request was sent or that it is idempotent. The transport of a bridge
+// repeats requests itself.
 func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
 	for fresh := false; ; fresh = true {
 		c, err := o.get(fresh, now)
@@ -74,7 +75,7 @@ func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n i
 			return nil, err
 		}
 		n, err := ask(c)
-		if err == nil || err == ErrInterrupted || IsTimeout(err) || !c.reused || c.w > 0 || n > 0 && !idempotent {
+		if err == nil || err == ErrInterrupted || IsTimeout(err) || !c.reused || c.w > 0 || n > 0 && (!idempotent || c.raw == nil) {
 			return c, err
 		}
 		c.close()
