@@ -2,6 +2,7 @@ package http1_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -263,4 +264,23 @@ func TestBridgeAborted(t *testing.T) {
 			t.Errorf("the origin got the request %d times", n)
 		}
 	})
+}
+
+// A round-tripper that fails with an error.
+type failing struct{ err error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
+// A timeout of the transport ends a request whose client has not sent all of it.
+func TestBridgeTimesOut(t *testing.T) {
+	o := http1.NewOrigin(http1.Bridge(failing{context.DeadlineExceeded}, "http", "origin"), patience)
+	conn := dial(t, serve(t, relay{o}))
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 502 || string(body) != context.DeadlineExceeded.Error()+"\n" {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
 }

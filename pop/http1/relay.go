@@ -3,6 +3,7 @@ package http1
 import (
 	"errors"
 	"io"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -190,7 +191,8 @@ func appendEnd(dst []byte, b *bodyReader) []byte {
 }
 
 // upload sends the rest of the body, in its own goroutine. It returns an error only if the client has
-// failed. It returns nil once the body is sent or the origin accepts no more: the origin may still answer.
+// failed. It returns nil once the body is sent, the origin accepts no more, or endUpload was called: the origin may
+// still answer.
 func (t *relaying) upload() error {
 	c, b := t.c, &t.x.body
 	pace := NewPace(c.server.o.BodyTimeout, c.server.o.BodyRate)
@@ -221,6 +223,9 @@ func (t *relaying) upload() error {
 		before := c.w - c.r
 		err = c.fill(largeBuffer)
 		pace.Read(c.w-c.r-before, time.Since(start))
+		if t.stop.Load() {
+			return nil
+		}
 		if err != nil {
 			t.giveUp() // an incomplete request needs no answer
 			return tooEarly(err)
@@ -277,7 +282,7 @@ func (t *relaying) fill(waited bool) error {
 		oc.setReadDeadline(time.Now(), watchAfter)
 		err := oc.more(largeBuffer)
 		switch {
-		case err == nil || !IsTimeout(err):
+		case err == nil || !errors.Is(err, os.ErrDeadlineExceeded): // a bridge returns the timeouts of its transport, too
 			return err
 		case t.gone.Load():
 			return errClosed
