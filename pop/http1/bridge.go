@@ -2,13 +2,16 @@ package http1
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,10 +97,10 @@ func (b *bridge) exchange() (again bool, failure error) {
 	if _, ok := r.Header["User-Agent"]; !ok {
 		r.Header["User-Agent"] = nil // or the transport would add its own
 	}
-	trace := &httptrace.ClientTrace{Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
-		return b.head(status, http.Header(header))
-	}}
+	interim := &interims{to: b.far}
+	trace := &httptrace.ClientTrace{Got1xxResponse: interim.add}
 	resp, err := b.t.RoundTrip(r.WithContext(httptrace.WithClientTrace(b.ctx, trace)))
+	interim.end()
 	if err != nil {
 		return false, err
 	}
@@ -115,12 +118,66 @@ func (b *bridge) exchange() (again bool, failure error) {
 	return sent.whole, nil
 }
 
-// head writes the head of an interim answer, or of a switch to another protocol.
-func (b *bridge) head(status int, header http.Header) error {
-	b.out.Write(appendStatus(nil, status))
-	_ = header.Write(b.out)
-	_, _ = b.out.WriteString("\r\n")
-	return b.out.Flush()
+// writeHead writes the head of an interim answer, or of a switch to another protocol.
+func writeHead(w io.Writer, status int, header http.Header) error {
+	var head bytes.Buffer
+	head.Write(appendStatus(nil, status))
+	_ = header.Write(&head)
+	head.WriteString("\r\n")
+	_, err := w.Write(head.Bytes())
+	return err
+}
+
+// An interims writes the interim answers of an exchange in its own goroutine. If the transport waited for the relay, so
+// would all other requests of an HTTP/2 connection.
+type interims struct {
+	to      io.Writer
+	writing sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	waiting bytes.Buffer
+	busy    bool // write runs
+	ended   bool
+}
+
+// maxInterim is the maximum size of interim answers that wait before another one, in bytes.
+const maxInterim = 64 << 10
+
+var errInterim = errors.New("http1: the client does not read interim answers")
+
+// add writes an answer, unless too many are waiting.
+func (i *interims) add(status int, header textproto.MIMEHeader) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended || i.waiting.Len() > maxInterim {
+		return errInterim
+	}
+	if !i.busy {
+		i.busy = true
+		i.writing.Go(i.write)
+	}
+	return writeHead(&i.waiting, status, http.Header(header))
+}
+
+func (i *interims) write() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for i.waiting.Len() > 0 {
+		heads := slices.Clone(i.waiting.Bytes())
+		i.waiting.Reset()
+		i.mu.Unlock()
+		_, _ = i.to.Write(heads) // the next write returns the same error
+		i.mu.Lock()
+	}
+	i.busy = false
+}
+
+// end waits until all answers are written.
+func (i *interims) end() {
+	i.mu.Lock()
+	i.ended = true
+	i.mu.Unlock()
+	i.writing.Wait()
 }
 
 // answer writes resp as HTTP/1.1.
@@ -141,7 +198,7 @@ func (b *bridge) answer(resp *http.Response) error {
 
 // tunnel copies in both directions until one ends.
 func (b *bridge) tunnel(resp *http.Response, stream io.ReadWriter) {
-	if b.head(resp.StatusCode, resp.Header) != nil {
+	if writeHead(b.far, resp.StatusCode, resp.Header) != nil {
 		return
 	}
 	var wg sync.WaitGroup

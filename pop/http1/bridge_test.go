@@ -105,6 +105,37 @@ func TestBridge(t *testing.T) {
 	})
 }
 
+// A client that does not read interim answers does not delay the other requests of an HTTP/2 connection.
+func TestBridgeUnreadHints(t *testing.T) {
+	ended := make(chan struct{})
+	addr := startBridged(t, "h2c", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/hints" {
+			return
+		}
+		defer close(ended)
+		w.Header().Set("Link", strings.Repeat("x", 10_000))
+		for r.Context().Err() == nil {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+	}))
+	conn := dial(t, addr)
+	_, _ = io.WriteString(conn, "GET /hints HTTP/1.1\r\nHost: a\r\n\r\n")
+	client := &http.Client{Timeout: patience}
+	defer client.CloseIdleConnections()
+	for {
+		resp, err := client.Get("http://" + addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		select {
+		case <-ended:
+			return
+		default:
+		}
+	}
+}
+
 // A streamed answer passes in the parts that the origin flushes, and the origin notices when the
 // client disconnects.
 func TestBridgeStreams(t *testing.T) {
