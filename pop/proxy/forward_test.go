@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/http2"
 
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop/proxy"
@@ -346,4 +347,34 @@ func TestUnreadAnswer(t *testing.T) {
 			<-free
 		})
 	}
+}
+
+// An HTTP/2 origin may not send much more of an answer than a slow client accepts.
+func TestWindowOfHTTP2Origins(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	p, _ := newProxy(t, noRules, "h2c://"+ln.Addr().String(), nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	}()
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface)))
+	frame, errFrame := http2.NewFramer(nil, conn).ReadFrame()
+	settings, ok := frame.(*http2.SettingsFrame)
+	if err != nil || errFrame != nil || !ok {
+		t.Fatal(err, errFrame, frame)
+	}
+	if window, ok := settings.Value(http2.SettingInitialWindowSize); !ok || window > 256<<10 {
+		t.Errorf("the window of a stream is %d bytes", window)
+	}
+	_ = conn.Close()
+	<-done
 }

@@ -111,6 +111,9 @@ func (o *OriginOptions) dialer() *net.Dialer {
 	return &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}
 }
 
+// originWindow is how much of an HTTP/2 origin's answer is buffered for a slow client, in bytes. Go's default is 4 MB.
+const originWindow = 256 << 10
+
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 	return &http.Transport{
 		Protocols:             protocols,
@@ -121,6 +124,7 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 		IdleConnTimeout:       http1.IdleTimeout,
 		MaxIdleConnsPerHost:   http1.IdleConnections,
 		DisableCompression:    true, // answers pass as they are
+		HTTP2:                 &http.HTTP2Config{MaxReceiveBufferPerStream: originWindow},
 	}
 }
 
