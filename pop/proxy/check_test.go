@@ -1,8 +1,10 @@
 package proxy_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -203,9 +205,11 @@ func TestCheckOfUntrustedPeers(t *testing.T) {
 	}
 }
 
-// On a Unix socket everybody is trusted.
+// On a Unix socket everybody is trusted, so no connection counts as a client's.
 func TestCheckByUnixSocket(t *testing.T) {
-	p, _ := newProxy(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 1, period: 1m}], mitigation_timeout: 1m}]", "http://127.0.0.1:1", nil)
+	p, _ := newProxy(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 1, period: 1m}], mitigation_timeout: 1m}]", "http://127.0.0.1:1", func(o *proxy.Options) {
+		o.ClientConnections = 1
+	})
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := net.Listen("unix", path)
 	if err != nil {
@@ -222,6 +226,15 @@ func TestCheckByUnixSocket(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	c := &http.Client{Transport: tr}
 	for i := range 3 {
+		held, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		_, _ = io.WriteString(held, "GET /unknown HTTP/1.1\r\nHost: a\r\n\r\n")
+		if resp, err := http.ReadResponse(bufio.NewReader(held), nil); err != nil || resp.StatusCode != http.StatusNotFound {
+			t.Fatalf("connection %d: %v, %v", i, resp, err)
+		}
 		resp, _ := exceed(t, c, func() *http.Request {
 			return newRequest(t, "GET", "http://edge/check", nil, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i))
 		})

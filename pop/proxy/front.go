@@ -120,7 +120,8 @@ func (f *Front) Shutdown(ctx context.Context) error {
 func (f *Front) greet(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header
-	start.Ended = f.p.connections.add(peer, !f.p.trusted.Contains(peer))
+	// On a Unix socket, all peers are trusted, and peer is invalid.
+	start.Ended = f.p.connections.add(peer, peer.IsValid() && !f.p.trusted.Contains(peer))
 	var to engine
 	if start.Ended != nil {
 		to = f.open(c, peer, &start)
