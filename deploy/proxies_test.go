@@ -51,6 +51,10 @@ http {
 			keepalive_timeout 0;
 			proxy_pass http://%[4]s;
 		}
+		location = /redirected {
+			root %[2]s;
+			try_files /missing /other;
+		}
 	}
 }`, user, s.dir, s.proxy, s.origin, inHTTP, inServer))
 	s.startProxy("nginx", "-p", s.dir, "-e", "stderr", "-c", config)
@@ -62,6 +66,7 @@ func TestNginx(t *testing.T) {
 	s := newNginx(t, "50ms", "2m") // nginx waits for the node even on a busy machine
 	s.testRefused()
 	s.testReported()
+	s.testRedirected()
 	s = newNginx(t)
 	s.testUnchanged()
 	s.testFaults()
@@ -77,6 +82,21 @@ func TestNginx(t *testing.T) {
 	_, _ = io.WriteString(conn, "GET /limited HTTP/1.1\r\nHost: a\r\nX: \x01\r\nConnection: close\r\n\r\n")
 	if answer, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 400 ")) {
 		t.Errorf("a header field that the node refuses: %q, %v; want 400", answer, err)
+	}
+}
+
+// testRedirected checks that a request that nginx redirects internally counts once.
+func (s *sidecar) testRedirected() {
+	s.t.Helper()
+	c := s.by(40)
+	for range 10 {
+		resp, err := s.get(c, "GET", "/redirected")
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("X-Saw"), "GET /other ") || !strings.Contains(resp.Header.Get("Ratelimit-Policy"), `"plenty";q=`) {
+			s.t.Fatalf("a redirected request: %v, %v", resp, err)
+		}
+	}
+	if resp, err := s.exceed(c, "GET", "/redirected", http.StatusOK); err != nil || resp.StatusCode != 429 {
+		s.t.Errorf("%v, %v; want 429", resp, err)
 	}
 }
 

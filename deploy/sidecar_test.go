@@ -35,13 +35,14 @@ type sidecar struct {
 	cuts   bool // the proxy truncates long responses to requests with a body, even without a node
 }
 
-// sidecarRules limit /limited, /banned and /closed, and failed logins.
+// sidecarRules limit /limited, /banned, /closed and /redirected, and failed logins.
 const sidecarRules = `rules:
   - {id: limited, match: {paths: [/limited]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
   - {id: banned, match: {paths: [/banned]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: shadow_ban}
   - {id: closed, match: {paths: [/closed]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: close}
   - {id: guesses, match: {paths: [/login], methods: [POST]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
   - {id: keys, match: {paths: [/keys]}, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
+  - {id: redirected, match: {paths: [/redirected]}, characteristics: [ip], limits: [{threshold: 10, period: 1h}], mitigation_timeout: 1h}
   - {id: plenty, characteristics: [ip], limits: [{threshold: 100000000, period: 1m}]}
 deny: [127.0.0.66]
 `
