@@ -3,6 +3,7 @@ package pop_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"testing"
@@ -158,5 +159,22 @@ func TestIdleAfterRefusal(t *testing.T) {
 				t.Errorf("%s: the connection ends after %v, want %v", host, took, want)
 			}
 		})
+	}
+}
+
+// A client of the metrics listener that sends no body does not hold its connection.
+func TestMetricsConnectionsEnd(t *testing.T) {
+	n := startNode(t, "rules: []", func(o *pop.Options) {
+		o.MetricsListen, o.ReadHeaderTimeout = "127.0.0.1:0", 100*time.Millisecond
+	})
+	conn, err := net.Dial("tcp", n.Addr("metrics").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(conn, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		t.Error(err)
 	}
 }

@@ -58,6 +58,9 @@ func (n *Node) serveShardLocked(ln net.Listener) {
 	n.running.Go(func() { _ = n.inner.Serve(n.upgraded, ln) }) // until its context ends
 }
 
+// metricsTime is the maximum time for an answer of the metrics listener.
+const metricsTime = 30 * time.Second
+
 // serveMetricsLocked starts the server for metrics and health checks. mu is held.
 func (n *Node) serveMetricsLocked(ln net.Listener) {
 	both := new(http.Protocols)
@@ -66,7 +69,8 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 	server := &http.Server{
 		Handler:                      admin.Handler(n.registry, n.readiness),
 		Protocols:                    both,
-		ReadHeaderTimeout:            n.o.ReadHeaderTimeout,
+		ReadTimeout:                  n.o.ReadHeaderTimeout, // no request needs a body
+		WriteTimeout:                 metricsTime,
 		IdleTimeout:                  n.o.IdleTimeout,
 		MaxHeaderBytes:               n.o.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
