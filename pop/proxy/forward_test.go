@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -377,4 +378,33 @@ func TestWindowOfHTTP2Origins(t *testing.T) {
 	}
 	_ = conn.Close()
 	<-done
+}
+
+// failing fails for /fail, without reading the body.
+type failing struct{ http.RoundTripper }
+
+func (f failing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/fail" {
+		return nil, errors.New("failed")
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// A request whose body the origin did not read does not harm the next one.
+func TestPipelinedRequestsAfterAFailure(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	tr := client(t).Transport
+	p, _ := newProxy(t, noRules, back.URL, func(o *proxy.Options) {
+		o.Origins.Default, _ = proxy.NewOrigin(back.URL, proxy.OriginOptions{Transport: failing{tr}})
+	})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(serve(t, p).URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const request = "POST /%s HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n%s\r\nbody"
+	_, _ = fmt.Fprintf(conn, request+request+request, "fail", "", "", "", "", "Connection: close\r\n")
+	if answers, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(answers, []byte("HTTP/1.1 502 ")) {
+		t.Errorf("%q, %v", answers, err)
+	}
 }

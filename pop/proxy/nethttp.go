@@ -132,7 +132,8 @@ func (c *netClient) Answer(_ *http1.Request, status int, fields []byte, body str
 	header := c.Header()
 	if c.body == nil {
 		c.discard()
-	} else if c.body.err() != nil {
+	} else if c.body.err() != nil || c.r.ProtoMajor == 1 && !c.body.ended.Load() {
+		// net/http would read the rest of the body after the handler, and panic in the next request.
 		header.Set("Connection", "close")
 	}
 	setLines(header, fields)
