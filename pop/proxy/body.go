@@ -49,14 +49,14 @@ func (b *body) Read(p []byte) (int, error) {
 	b.pace.Read(n, time.Since(start))
 	if err == io.EOF {
 		b.ended.Store(true)
-	} else if err != nil {
+	} else if err != nil && !b.left.Load() {
 		b.failed.Store(&err)
 	}
 	return n, err
 }
 
-// leave ends a Read that is running, and limits how long net/http reads the rest of b after the
-// handler: it sets no deadline itself.
+// leave ends a Read that is running, and makes further ones fail: after the handler, control must not be used. It
+// limits how long net/http reads the rest of an HTTP/1 body after the handler: net/http sets no deadline itself.
 func (b *body) leave() {
 	if b.ended.Load() {
 		return

@@ -14,6 +14,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -406,5 +408,67 @@ func TestPipelinedRequestsAfterAFailure(t *testing.T) {
 	_, _ = fmt.Fprintf(conn, request+request+request, "fail", "", "", "", "", "Connection: close\r\n")
 	if answers, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(answers, []byte("HTTP/1.1 502 ")) {
 		t.Errorf("%q, %v", answers, err)
+	}
+}
+
+// hasty answers when it has begun to read the body, and continues to read, as http.Transport does.
+type hasty struct{ begun, read chan struct{} }
+
+func (h hasty) RoundTrip(r *http.Request) (*http.Response, error) {
+	go func() {
+		defer close(h.read)
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = r.Body.Close()
+	}()
+	<-h.begun
+	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// A slowBody is a body that does not arrive, and the writer of its request.
+type slowBody struct {
+	*httptest.ResponseRecorder
+	begun chan struct{} // closed by Read
+	over  chan struct{} // closed by a deadline that has passed, or by the server after the handler
+	once  sync.Once
+	ended atomic.Bool // the handler has returned
+	late  atomic.Bool // the deadline was set after that
+}
+
+func (b *slowBody) Read([]byte) (int, error) {
+	close(b.begun)
+	<-b.over
+	return 0, io.ErrUnexpectedEOF
+}
+
+func (b *slowBody) Close() error { return nil }
+func (b *slowBody) end()         { b.once.Do(func() { close(b.over) }) }
+
+func (b *slowBody) SetReadDeadline(t time.Time) error {
+	b.late.Store(b.late.Load() || b.ended.Load())
+	if !t.IsZero() && t.Before(time.Now()) {
+		b.end()
+	}
+	return nil
+}
+
+// The origin's transport may read the body of a request that was answered early, but not after the handler: net/http
+// does not allow deadlines then.
+func TestBodyAfterAnEarlyAnswer(t *testing.T) {
+	for _, version := range []int{1, 2} {
+		begun, read := make(chan struct{}), make(chan struct{})
+		p, _ := newProxy(t, noRules, "http://127.0.0.1:1", func(o *proxy.Options) {
+			o.BodyTimeout = time.Minute
+			o.Origins.Default, _ = proxy.NewOrigin("http://127.0.0.1:1", proxy.OriginOptions{Transport: hasty{begun, read}})
+		})
+		b := &slowBody{ResponseRecorder: httptest.NewRecorder(), begun: begun, over: make(chan struct{})}
+		r := httptest.NewRequest("POST", "/", b)
+		r.ProtoMajor = version
+		p.ServeHTTP(b, r)
+		b.ended.Store(true)
+		b.end()
+		<-read
+		if b.Code != http.StatusOK || b.late.Load() {
+			t.Errorf("HTTP/%d: status %d, late deadline %v", version, b.Code, b.late.Load())
+		}
 	}
 }

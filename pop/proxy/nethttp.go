@@ -214,8 +214,8 @@ func (c *netClient) Relay(*http1.Request, *http1.Origin, http1.Relay) error {
 		if r.ProtoMajor == 1 {
 			// The origin may answer before it has the whole request. Not every writer allows that.
 			_ = c.control.EnableFullDuplex()
-			defer c.body.leave()
 		}
+		defer c.body.leave() // the transport may read until the origin's connection ends
 	}
 	c.x.p.forward.ServeHTTP(c, r.WithContext(context.WithValue(r.Context(), netClientKey{}, c)))
 	switch failed := c.body.err(); {
