@@ -84,7 +84,8 @@ func (b *bridge) exchange() (again bool, failure error) {
 	}
 	sent := &sentBody{ReadCloser: r.Body, closed: make(chan struct{})}
 	if r.Body == http.NoBody {
-		sent.whole, sent.closed = true, nil
+		sent.closed = nil
+		sent.whole.Store(true)
 	} else {
 		r.Body = sent
 	}
@@ -115,7 +116,7 @@ func (b *bridge) exchange() (again bool, failure error) {
 	if sent.closed != nil {
 		<-sent.closed // the next request begins after the body
 	}
-	return sent.whole, nil
+	return sent.whole.Load(), nil
 }
 
 // writeHead writes the head of an interim answer, or of a switch to another protocol.
@@ -225,10 +226,10 @@ func (f *flushing) Read(p []byte) (int, error) {
 }
 
 // A sentBody is a request's body. The transport may read it even after the answer, until it calls
-// Close.
+// Close. An HTTP/2 transport may call Close during Read.
 type sentBody struct {
 	io.ReadCloser
-	whole  bool // read to its end; set before closed
+	whole  atomic.Bool // read to its end
 	closed chan struct{}
 	once   sync.Once
 }
@@ -236,7 +237,7 @@ type sentBody struct {
 func (s *sentBody) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	if err == io.EOF {
-		s.whole = true
+		s.whole.Store(true)
 	}
 	return n, err
 }

@@ -315,3 +315,26 @@ func TestBridgeTimesOut(t *testing.T) {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}
 }
+
+// careless answers while it reads the request's body, like an HTTP/2 transport.
+type careless struct{}
+
+func (careless) RoundTrip(r *http.Request) (*http.Response, error) {
+	go func() { _, _ = io.Copy(io.Discard, r.Body) }()
+	_ = r.Body.Close()
+	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// A request may follow only when the transport no longer reads the body of the last one.
+func TestBridgeClosesBodies(t *testing.T) {
+	o := http1.NewOrigin(http1.Bridge(careless{}, "http", "origin"), patience)
+	defer o.Close()
+	addr := serve(t, relay{o})
+	for range 100 {
+		resp, err := http.Post("http://"+addr, "", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+}
