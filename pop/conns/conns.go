@@ -192,8 +192,9 @@ func Peer(conn net.Conn) netip.AddrPort {
 	return peer
 }
 
-// maxLinger is the maximum number of bytes that Linger reads.
-const maxLinger = 256 << 10
+// maxLinger is the maximum number of bytes that Linger reads. It exceeds the questions that a proxy with Go's limit of 1 MB
+// for headers sends, which may repeat the target twice: if its question fails, the request passes.
+const maxLinger = 4 << 20
 
 // Linger shuts down the node's side of conn and reads until the client closes its own, for at most
 // timeout. Closing a connection with unread bytes would reset it, and the client could lose the last

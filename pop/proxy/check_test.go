@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -240,6 +241,32 @@ func TestCheckByUnixSocket(t *testing.T) {
 		})
 		if resp.StatusCode != http.StatusTooManyRequests {
 			t.Errorf("refused with %d", resp.StatusCode)
+		}
+	}
+}
+
+// Questions that are too long get an answer, however long they are: if one failed, its request would pass.
+func TestCheckLongQuestions(t *testing.T) {
+	p, _ := newProxy(t, noRules, "http://127.0.0.1:1", nil)
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveCheck(t, p, ln, proxy.CheckOptions{Local: true})
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	defer c.CloseIdleConnections()
+	target := "/?" + strings.Repeat("a", http.DefaultMaxHeaderBytes)
+	for range 100 {
+		resp, err := c.Do(newRequest(t, "GET", "http://edge/check"+target[1:], nil, "X-Forwarded-Method", "GET", "X-Forwarded-Uri", target, "X-Forwarded-For", "192.0.2.1"))
+		if err != nil {
+			t.Fatal("a question of 2 MB fails:", errors.Unwrap(err))
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Fatalf("a question of 2 MB gets %s", resp.Status)
 		}
 	}
 }
