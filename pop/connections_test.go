@@ -178,3 +178,24 @@ func TestMetricsConnectionsEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// However few connections there may be, one client's idle ones do not keep others out.
+func TestFewConnections(t *testing.T) {
+	w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.Connections = 4 })
+	for range 4 {
+		_, r := w.dial(hello)
+		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatal(resp, err)
+		}
+	}
+	for range 20 {
+		conn, r := w.dial(hello)
+		resp, err := http.ReadResponse(r, nil)
+		_ = conn.Close()
+		if err == nil && resp.StatusCode == http.StatusOK {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Error("no other connection is served")
+}

@@ -113,10 +113,11 @@ func (c *connections) makeRoom() {
 		return
 	}
 	c.endAt = now.Add(endPause)
+	few := max(c.max/16, 1)
 	for _, end := range c.end {
 		c.idle.Add(float64(end(true, c.max)))
-		if c.max-c.all < c.max/16 {
-			c.idle.Add(float64(end(false, c.max/16)))
+		if c.max-c.all < few {
+			c.idle.Add(float64(end(false, few)))
 		}
 	}
 }
