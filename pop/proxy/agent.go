@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -42,7 +43,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "host":
 			q.req.Host = borrow(v.Bytes)
 		case "path":
-			q.target = borrow(v.Bytes)
+			q.target = cmp.Or(borrow(v.Bytes), "/") // HAProxy finds no path in http://example.com and *
 		case "src":
 			q.req.Addr = v.Addr().Unmap()
 		case "headers":
