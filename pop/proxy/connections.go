@@ -44,6 +44,9 @@ func newConnections(o *Options) *connections {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
 		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
+		if o.ClientConnections > c.max/2 {
+			c.maxPerClient = c.max / 2 // no client may use all, as by default
+		}
 	}
 	f := promauto.With(o.Registerer)
 	f.NewGaugeFunc(prometheus.GaugeOpts{

@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"net"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/pop/http1"
 )
@@ -21,5 +24,25 @@ func TestSeconds(t *testing.T) {
 		if got := seconds(d); got != want {
 			t.Errorf("seconds(%v) = %d, want %d", d, got, want)
 		}
+	}
+}
+
+// If the process may open fewer files than there may be connections, one client may not use all that are left.
+func TestConnectionsAreBoundedByFiles(t *testing.T) {
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = 800
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Skip(err)
+	}
+	c := newConnections(&Options{Connections: 1 << 16, ClientConnections: 1 << 15, Registerer: prometheus.NewRegistry()})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if c.max != 700 || c.maxPerClient != 350 {
+		t.Errorf("%d connections, %d per client, want 700 and 350", c.max, c.maxPerClient)
 	}
 }
