@@ -243,6 +243,26 @@ func TestDeepObjects(t *testing.T) {
 	}
 }
 
+// A string with many escapes takes no longer than other text.
+func TestManyEscapes(t *testing.T) {
+	few, many := `\\`, strings.Repeat(`\\`, 500_000)
+	for format, line := range map[string]string{
+		"json":   `{"time":"2026-01-02T15:04:05Z","remote_addr":"203.0.113.7","request":"GET / HTTP/1.1","status":200,"x":"%s"}` + "\n",
+		"logfmt": `time=2026-01-02T15:04:05Z remote_addr=203.0.113.7 method=GET path=/ status=200 x="%s"` + "\n",
+	} {
+		text := fmt.Sprintf(line, few) + strings.Repeat(fmt.Sprintf(line, many), 20)
+		l := open(t, []string{save(t, []byte(text))}, accesslog.Options{Format: format})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a fraction of a second is enough
+		defer cancel()
+		if err := l.Arrivals(ctx, func([]accesslog.Arrival) error { return nil }); err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+		if n := l.Stats().Entries; n != 21 {
+			t.Errorf("%s: %d entries, want 21", format, n)
+		}
+	}
+}
+
 // A client is identified by its name or, if that has more than 15 bytes, by a hash.
 func TestClients(t *testing.T) {
 	seen := map[accesslog.Client]string{}

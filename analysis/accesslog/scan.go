@@ -178,22 +178,22 @@ func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 
 // text parses a string after its opening quote.
 func (p *scanner) text() (text []byte, escaped, ok bool) {
+	quote := -1 // the index of the first quote from i on, once found; text takes time linear in its length
 	for i := 0; ; {
-		j := bytes.IndexByte(p.s[i:], '"')
-		if j < 0 {
-			return nil, false, false
-		}
-		part := p.s[i : i+j]
-		if k := bytes.IndexByte(part, '\\'); k >= 0 {
-			escaped = true
-			if i += k + 2; i > len(p.s) {
+		if quote < i {
+			j := bytes.IndexByte(p.s[i:], '"')
+			if j < 0 {
 				return nil, false, false
 			}
-			continue
+			quote = i + j
 		}
-		text = p.s[:i+j]
-		p.s = p.s[i+j+1:]
-		return text, escaped, true
+		k := bytes.IndexByte(p.s[i:quote], '\\')
+		if k < 0 {
+			text, p.s = p.s[:quote], p.s[quote+1:]
+			return text, escaped, true
+		}
+		escaped = true
+		i += k + 2
 	}
 }
 
