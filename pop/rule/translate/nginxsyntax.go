@@ -45,6 +45,7 @@ type token struct {
 // An nginxReader reads a configuration and the files that it includes.
 type nginxReader struct {
 	directory string
+	files     int      // included so far
 	reading   []string // the current file and those that include it, the outermost first
 	absent    []string // included files that do not exist
 }
@@ -134,6 +135,9 @@ func (r *nginxReader) parse(f *File) ([]*directive, error) {
 // maxDepth is the maximum depth of nested blocks and included files.
 const maxDepth = 64
 
+// maxFiles is the maximum number of included files. A file that is included again counts again.
+const maxFiles = 10_000
+
 // block reads the directives up to the end of the current block or, if open is nil, of the file. open has
 // the opening braces of the current blocks, the outermost first.
 func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, err error) {
@@ -207,6 +211,13 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 	for _, name := range names {
 		if slices.Contains(r.reading, name) || len(r.reading) > maxDepth {
 			return nil, d.words[1].fail("", "%s includes itself", name)
+		}
+		if r.files++; r.files > maxFiles {
+			return nil, d.words[1].fail("", "more than %d files are included", maxFiles)
+		}
+		info, err := os.Stat(name)
+		if err == nil && !info.Mode().IsRegular() && !info.IsDir() && name != os.DevNull { // reading it might never end
+			return nil, d.words[1].fail("", "cannot read the included file: %s is not a regular file", name)
 		}
 		text, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) { // a dangling link

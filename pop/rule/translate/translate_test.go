@@ -88,6 +88,34 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// Included files that never end are errors.
+func TestIncludes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"self.conf": "include self.conf;",
+		"many.conf": strings.Repeat("include more.conf;\n", 200),
+		"more.conf": strings.Repeat("include last.conf;\n", 200),
+		"last.conf": "",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"self.conf": "includes itself",
+		"many.conf": "more than 10000 files are included",
+		"/dev/zero": "/dev/zero is not a regular file",
+	} {
+		main := translate.File{Name: filepath.Join(dir, "nginx.conf"), Text: []byte("include " + name + ";")}
+		if _, err := translate.Files("nginx", main); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", name, err, want)
+		}
+	}
+	if _, err := translate.Files("nginx", translate.File{Name: "nginx.conf", Text: []byte("include /dev/null;")}); err != nil {
+		t.Errorf("a device that is empty: %v", err)
+	}
+}
+
 // A client that a leaky bucket never refuses never exceeds the thresholds that replace the bucket.
 func TestLeakyBucket(t *testing.T) {
 	limits := regexp.MustCompile(`threshold: (\d+), period: (1[sm])`)
