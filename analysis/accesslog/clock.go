@@ -80,10 +80,11 @@ func monthOf(name []byte) int {
 	return i/3 + 1
 }
 
-// dayOf returns the beginning of a day in UTC, in seconds since the epoch.
+// dayOf returns the beginning of a day in UTC, in seconds since the epoch. Its year is 1900 to 5138, the last year of unix:
+// others are not the time of a request, such as the year 1 of a time that was not set, and reports cannot have all of them.
 func dayOf(year, month, day int) (int64, bool) {
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	return t.Unix(), month >= 1 && month <= 12 && day >= 1 && t.Day() == day
+	return t.Unix(), year >= 1900 && year <= 5138 && month >= 1 && month <= 12 && day >= 1 && t.Day() == day
 }
 
 // hms parses HH:MM:SS as seconds. A leap second is treated as the following second.

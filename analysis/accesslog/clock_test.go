@@ -46,3 +46,22 @@ func TestFormattedTimes(t *testing.T) {
 		}
 	})
 }
+
+// A time in a year that no request has is unreadable.
+func TestYears(t *testing.T) {
+	for year, ok := range map[int]bool{0: false, 1: false, 1899: false, 1900: true, 1970: true, 5138: true, 5139: false, 9999: false} {
+		for _, layout := range []string{"02/Jan/2006:15:04:05 -0700", time.RFC3339} {
+			at := time.Date(year, 12, 31, 23, 59, 59, 0, time.UTC).Format(layout)
+			l, err := text("c|2026-01-02T15:04:05Z\nc|"+at, accesslog.Options{Format: "$client|$time"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Arrivals(t.Context(), func([]accesslog.Arrival) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if got := l.Stats().Malformed == 0; got != ok {
+				t.Errorf("%s: readable is %v, want %v", at, got, ok)
+			}
+		}
+	}
+}
