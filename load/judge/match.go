@@ -204,8 +204,7 @@ func folded(s string) string {
 	return b.String()
 }
 
-// paths returns the forms of a request's path that match r and none of its exceptions. If there are none, r does
-// not apply to the request.
+// paths returns the forms of the path to which r applies. If there are none, r does not apply to the request.
 func paths(r *rule.Rule, f *form) []string {
 	return slices.DeleteFunc(forms(f.path, r.PathSyntax), func(path string) bool {
 		return !matches(&r.Match, f, path, r.PathSyntax) ||

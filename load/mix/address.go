@@ -115,7 +115,7 @@ func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a taken network that overlaps the given one. free reports whether there is none.
+// overlapping returns a network in use that overlaps one, or reports that one is free.
 func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
 	for _, t := range p.taken {
 		if t.Overlaps(one) {
