@@ -18,59 +18,83 @@ import (
 
 const module = "github.com/edgelimit/edge"
 
-// arrows lists the packages of the module, and what each may import from it. A package that
-// imports nothing is a leaf. Adding an arrow is a decision: it is made here.
-var arrows = map[string][]string{
-	".":                   {"pop", "pop/proxy", "pop/rule", "pop/rulefile"}, // for other programs
-	"analysis":            {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "counter/memcached", "mitigation", "pop/count", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rulefile", "pop/vote"},
-	"analysis/accuracy":   {"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/rule"},
-	"analysis/cases":      {"analysis", "analysis/accesslog", "analysis/figure", "analysis/page", "internal/prose", "internal/strictyaml", "pop/limit", "pop/rule"},
-	"analysis/client":     {"analysis/accesslog"},
-	"analysis/decisions":  {"analysis/exact", "analysis/figure", "analysis/page", "counter", "pop/decision", "pop/rule", "pop/rule/describe"},
-	"analysis/exact":      {},
-	"analysis/figure":     {"analysis/page", "pop/rule"},
-	"analysis/accesslog":  {},
-	"analysis/page":       {},
-	"async":               {},
-	"load":                {"analysis", "analysis/accesslog", "analysis/page", "load/judge", "load/mix"},
-	"load/judge":          {"pop/rule"}, // and nothing else that nodes count or decide by, ever
-	"load/mix":            {"internal/prose", "internal/strictyaml"},
-	"ring":                {},
-	"counter":             {},
-	"counter/memcached":   {"counter"},
-	"counter/shard":       {},
-	"mitigation":          {"counter"},
-	"pop/rule":            {"counter"},
-	"pop/rule/describe":   {"counter", "internal/prose", "pop/rule"},
-	"pop/rule/translate":  {"internal/prose", "internal/strictyaml", "pop/rule", "pop/rulefile"},
-	"pop/rulefile":        {"counter", "internal/prose", "internal/strictyaml", "pop/rule"},
-	"pop/count":           {"async", "counter", "counter/memcached", "mitigation", "pop/rule", "ring"},
-	"pop/decision":        {"counter", "pop/rule", "pop/rule/describe"},
-	"pop/limit":           {"counter", "mitigation", "pop/count", "pop/decision", "pop/rule"},
-	"pop/conns":           {},
-	"pop/http1":           {"pop/conns"},
-	"pop/http2":           {"pop/conns", "pop/http1"},
-	"pop/http2/http2test": {},
-	"pop/proxy":           {"internal/lograte", "pop/conns", "pop/http1", "pop/http2", "pop/limit", "pop/rule", "pop/spop"},
-	"pop/spop":            {"pop/conns"},
-	"pop/admin":           {"internal/lograte"},
-	"pop/gossip":          {},
-	"pop/operate":         {"counter", "mitigation", "pop/admin", "pop/count", "pop/decision", "pop/gossip", "pop/limit", "pop/peers", "pop/rule", "pop/rule/describe", "pop/shards"},
-	"pop/peers":           {"internal/lograte", "mitigation", "pop/admin", "pop/gossip"},
-	"pop/setting":         {},
-	"pop/shards":          {"counter/memcached", "internal/tick", "pop/admin", "pop/count", "pop/gossip", "pop/vote"},
-	"pop/vote":            {},
-	"pop/page":            {"analysis/page", "pop/admin", "pop/count", "pop/limit"},
-	"pop":                 {"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/tick", "mitigation", "pop/admin", "pop/decision", "pop/gossip", "pop/http1", "pop/limit", "pop/operate", "pop/page", "pop/peers", "pop/proxy", "pop/rule", "pop/rulefile", "pop/setting", "pop/shards", "pop/spop"},
-	"internal/bubble":     {},                               // for tests
-	"internal/golden":     {},                               // for tests
-	"internal/harness":    {"counter", "counter/memcached"}, // for tests
-	"internal/trace":      {"analysis/accesslog"},           // for tests
-	"internal/lograte":    {},                               // for log lines that outsiders can cause
-	"internal/tick":       {},                               // for goroutines that repeat a task
-	"internal/strictyaml": {"internal/prose"},               // for rules files and the files that go with them
-	"internal/prose":      {},                               // for wording errors and descriptions
-	"cmd/edge":            {"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/page", "counter", "counter/shard", "internal/prose", "internal/strictyaml", "load", "load/judge", "load/mix", "pop", "pop/admin", "pop/limit", "pop/rule", "pop/rule/describe", "pop/rule/translate", "pop/rulefile", "pop/setting"},
+// layers lists the packages of the module, and what each may import from it, in an order in which each
+// package imports only packages above it. Adding an arrow is a decision: it is made here.
+var layers = []struct {
+	name    string
+	imports []string
+}{
+	{"internal/lograte", nil},                           // for log lines that outsiders can cause
+	{"internal/tick", nil},                              // for goroutines that repeat a task
+	{"internal/prose", nil},                             // for wording errors and descriptions
+	{"internal/strictyaml", []string{"internal/prose"}}, // for rules files and the files that go with them
+	{"internal/chart", nil},                             // for reports and the node's page
+	{"internal/bubble", nil},                            // for tests
+	{"internal/golden", nil},                            // for tests
+
+	// What limits: a request's way through these packages.
+	{"counter", nil},
+	{"counter/memcached", []string{"counter"}},
+	{"counter/shard", nil},
+	{"ring", nil},
+	{"rule", []string{"counter"}},
+	{"rule/describe", []string{"counter", "internal/prose", "rule"}},
+	{"rule/file", []string{"counter", "internal/prose", "internal/strictyaml", "rule"}},
+	{"mitigation", []string{"counter"}},
+	{"async", []string{"counter", "counter/memcached", "mitigation", "ring", "rule"}},
+	{"limit/decision", []string{"counter", "rule", "rule/describe"}},
+	{"limit", []string{"async", "counter", "limit/decision", "mitigation", "rule"}},
+
+	// Clients and origins.
+	{"proxy/conns", nil},
+	{"proxy/http1", []string{"proxy/conns"}},
+	{"proxy/http2/http2test", nil},
+	{"proxy/http2", []string{"proxy/conns", "proxy/http1"}},
+	{"proxy/spop", []string{"proxy/conns"}},
+	{"proxy", []string{"internal/lograte", "limit", "proxy/conns", "proxy/http1", "proxy/http2", "proxy/spop", "rule"}},
+
+	// A node.
+	{"pop/gossip", nil},
+	{"pop/vote", nil},
+	{"pop/setting", nil},
+	{"pop/peers", []string{"internal/lograte", "mitigation", "pop/gossip"}},
+	{"pop/shards", []string{"async", "counter/memcached", "internal/tick", "pop/gossip", "pop/vote"}},
+	{"operate", []string{"async", "counter", "internal/lograte", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/shards", "rule", "rule/describe"}},
+	{"operate/page", []string{"async", "internal/chart", "limit", "operate"}},
+	{"pop", []string{"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/tick", "limit", "limit/decision", "mitigation", "operate", "operate/page", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "proxy", "proxy/http1", "proxy/spop", "rule", "rule/file"}},
+	{".", []string{"pop", "proxy", "rule", "rule/file"}}, // for other programs
+
+	// Tools: see tools.
+	{"rule/translate", []string{"internal/prose", "internal/strictyaml", "rule", "rule/file"}},
+	{"analysis/accesslog", nil},
+	{"analysis/client", []string{"analysis/accesslog"}},
+	{"analysis/exact", nil},
+	{"analysis/figure", []string{"internal/chart", "rule"}},
+	{"analysis", []string{"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "async", "counter", "counter/memcached", "internal/chart", "limit", "mitigation", "pop/vote", "rule", "rule/describe", "rule/file"}},
+	{"analysis/accuracy", []string{"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "counter", "internal/chart", "rule"}},
+	{"analysis/cases", []string{"analysis", "analysis/accesslog", "analysis/figure", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "rule"}},
+	{"analysis/decisions", []string{"analysis/exact", "analysis/figure", "counter", "internal/chart", "limit/decision", "rule", "rule/describe"}},
+	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
+	{"load/mix", []string{"internal/prose", "internal/strictyaml"}},
+	{"load", []string{"analysis/accesslog", "internal/chart", "load/judge", "load/mix"}},
+
+	{"internal/harness", []string{"counter", "counter/memcached"}}, // for tests
+	{"internal/trace", []string{"analysis/accesslog"}},             // for tests
+
+	{"cmd/edge", []string{"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "counter", "counter/shard", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "load", "load/judge", "load/mix", "operate", "pop", "pop/setting", "rule", "rule/describe", "rule/file", "rule/translate"}},
+}
+
+// tools are the rooms that only cmd imports. A tool may read logs with analysis/accesslog.
+var tools = []string{"rule/translate", "analysis", "load"}
+
+// toolOf returns the room of tools that a package belongs to, or "".
+func toolOf(name string) string {
+	for _, tool := range tools {
+		if name == tool || strings.HasPrefix(name, tool+"/") {
+			return tool
+		}
+	}
+	return ""
 }
 
 // A listedPackage is a package as printed by go list.
@@ -103,33 +127,43 @@ func list(t *testing.T) (packages []listedPackage) {
 }
 
 func TestArrows(t *testing.T) {
-	seen := map[string]bool{}
+	used := map[string][]string{}
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 		name = cmp.Or(name, ".")
-		seen[name] = true
-		allowed, known := arrows[name]
-		if !known {
-			t.Errorf("package %s is not in the map of imports", name)
-		}
-		var used []string
+		used[name] = []string{}
 		for _, i := range p.Imports {
 			if to, ours := strings.CutPrefix(i, module+"/"); ours {
-				used = append(used, to)
-				if !slices.Contains(allowed, to) {
-					t.Errorf("%s imports %s", name, to)
-				}
-			}
-		}
-		for _, to := range allowed {
-			if !slices.Contains(used, to) {
-				t.Errorf("%s may import %s and does not: remove it from the map", name, to)
+				used[name] = append(used[name], to)
 			}
 		}
 	}
-	for name := range arrows {
-		if !seen[name] {
-			t.Errorf("there is no package %s", name)
+	above := map[string]bool{}
+	for _, p := range layers {
+		if _, ok := used[p.name]; !ok {
+			t.Errorf("there is no package %s", p.name)
+		}
+		for _, to := range used[p.name] {
+			if !slices.Contains(p.imports, to) {
+				t.Errorf("%s imports %s", p.name, to)
+			}
+			if tool := toolOf(to); tool != "" && tool != toolOf(p.name) && to != "analysis/accesslog" && p.name != "cmd/edge" {
+				t.Errorf("%s imports %s, a tool", p.name, to)
+			}
+		}
+		for _, to := range p.imports {
+			if !slices.Contains(used[p.name], to) {
+				t.Errorf("%s may import %s and does not: remove it from the list", p.name, to)
+			}
+			if !above[to] {
+				t.Errorf("%s imports %s, which must be listed above it", p.name, to)
+			}
+		}
+		above[p.name] = true
+	}
+	for name := range used {
+		if !above[name] {
+			t.Errorf("package %s is not in the list", name)
 		}
 	}
 }

@@ -20,7 +20,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	go.yaml.in/yaml/v4 v4.0.0
-	golang.org/x/net v0.59.0 // exactly: pop/http2 stands on its frames and header compression
+	golang.org/x/net v0.59.0 // exactly: proxy/http2 stands on its frames and header compression
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.46.0
 )

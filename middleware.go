@@ -3,7 +3,7 @@ package edge
 import (
 	"net/http"
 
-	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/proxy"
 )
 
 // A Decision is the decision about an HTTP request. It is not safe for concurrent use.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // A ClientTimeline describes the requests of a client over time.
@@ -125,11 +125,11 @@ func (w *watch) report(name func(string) string) *Clients {
 	return r
 }
 
-func (c *Clients) plot() page.Block {
-	s := page.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
+func (c *Clients) plot() chart.Block {
+	s := chart.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
 		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the stronger the color, the more requests"}
 	for _, t := range c.Top {
-		row := page.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}
+		row := chart.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}
 		if t.Partial {
 			row.Note = "earlier requests may be missing"
 		}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/count"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // coldKeys finds the keys of a Simulation's requests, and which are cold: no node can refuse them yet, as within the time
@@ -220,7 +220,7 @@ func (s *Simulation) catchUp(keys []simulatedKey) {
 			n, cost := s.nodes[send.node], k.rule.CostOf(1)
 			if send.at == never {
 				for _, at := range send.arrived {
-					n.limiter.Offer(k.rule, k.counterKey(), 0, &count.Source{}, cost, at)
+					n.limiter.Offer(k.rule, k.counterKey(), 0, &async.Source{}, cost, at)
 				}
 				n.offered = true
 				continue

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A PoP that defers the requests of cold keys decides, counts and mitigates like one that counts each request

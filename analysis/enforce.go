@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rule/describe"
+	"github.com/edgelimit/edge/rule"
+	"github.com/edgelimit/edge/rule/describe"
 )
 
 // EnforcementOptions configures an Enforcer. Rules are required; the zero value of every other

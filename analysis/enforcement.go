@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // An Enforcement describes what rules would have done to the requests of a log. A request counts
@@ -55,7 +55,7 @@ func (p PoPReport) String() string {
 	if p.simplest() {
 		return "One node decides and knows every count immediately."
 	}
-	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", page.Count(p.Nodes, "node"), page.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
+	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", chart.Count(p.Nodes, "node"), chart.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
 	if len(p.Losses) > 0 {
 		s += ", lost: shard " + strings.Join(p.Losses, ", shard ")
 	}

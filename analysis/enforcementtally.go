@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A ruleTally collects a RuleEnforcement.

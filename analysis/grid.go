@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A grid is the rules of a Sweep with the same characteristics.
@@ -236,7 +236,7 @@ func (g *grid) join(o *grid) {
 }
 
 // mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports whether it does. The
-// mitigation ends when its timeout is over and the estimate is back at the threshold, as in pop/limit.
+// mitigation ends when its timeout is over and the estimate is back at the threshold, as in limit.
 func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *gridMoment, t int64) (started bool) {
 	estimate := counter.Estimate{Whole: cur, Part: prev, Left: m.period - m.elapsed, Of: m.period}
 	if !estimate.Over(o.Thresholds[i]) {

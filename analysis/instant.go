@@ -8,11 +8,11 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/count"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // An instantPoP decides like a single node that knows every count and every record before the next request
@@ -441,7 +441,7 @@ func (p *instantPoP) count(way int, m *member, s *state, now int64, key *accessl
 	}
 	until := max(back, now+m.MitigationTimeout.Microseconds())
 	if end := s.untils[m.place][way]; now < end {
-		if until = back; time.Duration(back-end)*time.Microsecond < count.MinProlonged(m.Rule, time.Duration(end-now)*time.Microsecond) {
+		if until = back; time.Duration(back-end)*time.Microsecond < async.MinProlonged(m.Rule, time.Duration(end-now)*time.Microsecond) {
 			return over
 		}
 	}

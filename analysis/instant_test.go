@@ -13,10 +13,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/count"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // naive counts by keeping all requests and scanning them.
@@ -144,7 +144,7 @@ func (p *instantPoP) extension(now int64) int64 {
 		}
 		extends := func(later int) bool {
 			left := time.Duration(end-now-int64(later)) * time.Microsecond
-			return time.Duration(back-end)*time.Microsecond >= count.MinProlonged(m.Rule, left)
+			return time.Duration(back-end)*time.Microsecond >= async.MinProlonged(m.Rule, left)
 		}
 		if later := sort.Search(100_000, extends); later > 0 && later < 100_000 {
 			return now + int64(later)

@@ -3,7 +3,7 @@ package analysis
 import (
 	"math"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // keyStates hold the states of the keys of a group of rules. A key that has been unused for longer than life

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/pop/vote"
 )
 
@@ -46,9 +46,9 @@ func ParseLoss(text string) (l Loss, err error) {
 
 // String formats l for ParseLoss.
 func (l Loss) String() string {
-	text := fmt.Sprintf("%d@%s", l.Shard+1, page.Span(l.At))
+	text := fmt.Sprintf("%d@%s", l.Shard+1, chart.Span(l.At))
 	if l.For > 0 {
-		text += "+" + page.Span(l.For)
+		text += "+" + chart.Span(l.For)
 	}
 	return text
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // The memory depends on the number of active clients, not on the length of the log.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // mitigations collect the number and duration of each rule's mitigations.

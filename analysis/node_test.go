@@ -29,10 +29,10 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/internal/trace"
+	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A realNode is a node of a PoP in fake time, reached over HTTP, with an origin that answers as told, and

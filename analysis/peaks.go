@@ -4,7 +4,7 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A LimitPeaks is the distribution of the peaks of a rule's keys, for one of its limits.

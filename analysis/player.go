@@ -10,8 +10,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A replayed is a request of the log, with the decisions of all PoPs.
@@ -232,7 +232,7 @@ func (p *player) add(e *accesslog.Entry) {
 	}
 	p.last = max(p.last, e.Time)
 	r.now = p.last
-	r.addr = address(e)
+	r.addr = e.Address()
 	r.network = p.client.Client(r.addr)
 	r.client = r.network.As16()
 	r.hash = client.Hash(&r.client)

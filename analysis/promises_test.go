@@ -10,7 +10,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // paced draws the times of one client's requests, in microseconds after newYear: bursts, pauses, and many at

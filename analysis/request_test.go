@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // Each client without an address gets one in its own network, even if a large network is one client.

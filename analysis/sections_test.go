@@ -13,13 +13,13 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // html returns the page of a document, which must be well-formed, and its text.
-func html(t *testing.T, d page.Document) (raw, text string) {
+func html(t *testing.T, d chart.Document) (raw, text string) {
 	t.Helper()
 	var b bytes.Buffer
 	if err := d.WriteHTML(&b); err != nil {
@@ -127,7 +127,7 @@ func TestEnforcementPage(t *testing.T) {
 		c.Add(&log[i])
 	}
 	for title, test := range map[string]struct {
-		document page.Document
+		document chart.Document
 		want     []string
 	}{
 		"enforcement": {e.Report().Document(), []string{"12,398", "Rule each", name("203.0.113.3"), "10,999 (88.7%)", "Requests and refusals", `alert(1)`, "the threshold: 2 over", "mitigated, no requests"}},

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // For rules whose keys are shared by clients, an instantPoP decides like a node.

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A shedOracle decides requests by networks according to docs/rules.md, slowly: it keeps all requests. It

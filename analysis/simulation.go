@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/count"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // PoPOptions configures a simulated PoP. The zero value is one node that knows everything
@@ -149,7 +149,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		o: o, spread: newSpread(o), requests: requests{fields: rules.ReadsFields()},
 		cold: newColdKeys(o, rules), counted: make([]uint64, len(rules.Rules())),
 	}
-	var shards []count.Shard
+	var shards []async.Shard
 	for i := range o.Shards {
 		s.shards = append(s.shards, newMemoryShard(fmt.Sprintf("shard-%d", i+1), &s.now))
 		shards = append(shards, s.shards[i])
@@ -208,7 +208,7 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 // is older than the previous one is treated as simultaneous with it. The origin answers immediately,
 // with the status in the log. Decide does not retain e.
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
-	addr := address(e)
+	addr := e.Address()
 	s.begin(e.Time)
 	now := max(s.now, e.Time)
 	node := uint16(s.spread.node(addr, now))

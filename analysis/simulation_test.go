@@ -11,8 +11,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
 )
 
 // decide returns the verdicts of a simulation on entries, whose times are relative to newYear.

@@ -6,18 +6,18 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // Document returns the report as a document. Of the thresholds that affect no clients, it shows only the first.
-func (r *SweepReport) Document() page.Document {
-	d := page.Document{Title: "Choosing a threshold", Lead: page.Count(r.Requests, "request") + page.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
-	all := page.Section{Title: "Recommended thresholds", Blocks: []page.Block{
-		page.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the one client and the ten clients with the most refusals.",
-			page.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)), r.MaxClientsPct)),
+func (r *SweepReport) Document() chart.Document {
+	d := chart.Document{Title: "Choosing a threshold", Lead: chart.Count(r.Requests, "request") + chart.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
+	all := chart.Section{Title: "Recommended thresholds", Blocks: []chart.Block{
+		chart.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the one client and the ten clients with the most refusals.",
+			chart.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)), r.MaxClientsPct)),
 	}}
-	var facts page.Facts
-	var plots []page.Block
+	var facts chart.Facts
+	var plots []chart.Block
 	for i := 0; i < len(r.Curves); {
 		n := i + 1
 		for n < len(r.Curves) && slices.Equal(r.Curves[n].Characteristics, r.Curves[i].Characteristics) {
@@ -29,15 +29,15 @@ func (r *SweepReport) Document() page.Document {
 	for i := range r.Curves {
 		c := &r.Curves[i]
 		d.Sections = append(d.Sections, c.section())
-		f := page.Fact{Name: c.name(), Value: "none", Note: "every threshold affects more: try higher ones"}
+		f := chart.Fact{Name: c.name(), Value: "none", Note: "every threshold affects more: try higher ones"}
 		if c.Clients == 0 {
 			f.Note = "no request was counted"
 		}
 		if cell := c.recommended(); cell != nil {
-			f.Value = page.Grouped(cell.Threshold)
-			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of requests", page.Grouped(cell.Clients), page.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
+			f.Value = chart.Grouped(cell.Threshold)
+			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of requests", chart.Grouped(cell.Clients), chart.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
 		}
-		f.Note += page.When(c.Best && len(r.Curves) > 1, "; best period")
+		f.Note += chart.When(c.Best && len(r.Curves) > 1, "; best period")
 		facts = append(facts, f)
 	}
 	all.Blocks = append(append(all.Blocks, facts), plots...)
@@ -46,21 +46,21 @@ func (r *SweepReport) Document() page.Document {
 }
 
 // plot plots the number of clients that the thresholds of curves with the same characteristics affect.
-func (r *SweepReport) plot(curves []Curve) page.Block {
+func (r *SweepReport) plot(curves []Curve) chart.Block {
 	first := &curves[0]
-	plot := page.Lines{
+	plot := chart.Lines{
 		Title: "Clients affected by a threshold, counted by " + first.characteristics(),
 		Note:  "Clients whose peak exceeds the threshold. Large dot: recommended. Ring: the knee, where the curve bends most, with both axes logarithmic.",
-		X:     page.Axis{Name: "threshold, requests per period", Scale: page.Logarithmic}, Y: page.Axis{Name: "clients affected", Scale: page.Counts}, What: "period",
+		X:     chart.Axis{Name: "threshold, requests per period", Scale: chart.Logarithmic}, Y: chart.Axis{Name: "clients affected", Scale: chart.Counts}, What: "period",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
-		plot.Cuts = []page.Cut{{At: budget, Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, page.Count(first.Clients, "client"))}}
+		plot.Cuts = []chart.Cut{{At: budget, Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, chart.Count(first.Clients, "client"))}}
 	}
 	for i := range curves {
 		c := &curves[i]
-		l := page.Line{Name: figure.Period(c.PeriodS)}
+		l := chart.Line{Name: figure.Period(c.PeriodS)}
 		for _, cell := range c.shown() {
-			p := page.LinePoint{X: float64(cell.Threshold), Y: float64(cell.Clients), Knee: cell.Threshold == c.Knee, Tip: c.tip(&cell)}
+			p := chart.LinePoint{X: float64(cell.Threshold), Y: float64(cell.Clients), Knee: cell.Threshold == c.Knee, Tip: c.tip(&cell)}
 			if cell.Threshold == c.Recommended {
 				p.Name = c.limit()
 			}
@@ -72,17 +72,17 @@ func (r *SweepReport) plot(curves []Curve) page.Block {
 }
 
 // tradeOff plots the share of refused traffic against the number of affected clients.
-func tradeOff(curves []Curve) page.Block {
-	plot := page.Lines{
+func tradeOff(curves []Curve) chart.Block {
+	plot := chart.Lines{
 		Title: "Refused traffic against affected clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. Upper left is better: more refused, fewer clients affected.",
-		X: page.Axis{Name: "clients affected, %", Scale: page.Logarithmic}, Y: page.Axis{Name: "requests refused, %"}, What: "period",
+		X: chart.Axis{Name: "clients affected, %", Scale: chart.Logarithmic}, Y: chart.Axis{Name: "requests refused, %"}, What: "period",
 	}
 	for i := range curves {
 		c := &curves[i]
-		l := page.Line{Name: figure.Period(c.PeriodS)}
+		l := chart.Line{Name: figure.Period(c.PeriodS)}
 		for _, cell := range c.Cells {
 			if cell.Clients > 0 {
-				p := page.LinePoint{X: cell.ClientsPct, Y: cell.RefusedPct, Tip: c.tip(&cell)}
+				p := chart.LinePoint{X: cell.ClientsPct, Y: cell.RefusedPct, Tip: c.tip(&cell)}
 				if cell.Threshold == c.Recommended {
 					p.Name = c.limit()
 				}
@@ -95,10 +95,10 @@ func tradeOff(curves []Curve) page.Block {
 }
 
 // addLine adds a line. If it would hide another line, the two are merged.
-func addLine(plot *page.Lines, l page.Line) {
+func addLine(plot *chart.Lines, l chart.Line) {
 	for i := range plot.Lines {
 		other := &plot.Lines[i]
-		if slices.EqualFunc(l.Points, other.Points, func(a, b page.LinePoint) bool { return a.X == b.X && a.Y == b.Y }) {
+		if slices.EqualFunc(l.Points, other.Points, func(a, b chart.LinePoint) bool { return a.X == b.X && a.Y == b.Y }) {
 			other.Name += ", " + l.Name
 			return
 		}
@@ -107,14 +107,14 @@ func addLine(plot *page.Lines, l page.Line) {
 }
 
 func (c *Curve) tip(cell *Cell) string {
-	return fmt.Sprintf("%s in %s\naffects %s (%.3g%%)\nrefuses %s (%.3g%%)", page.Grouped(cell.Threshold), figure.Period(c.PeriodS),
-		page.Count(cell.Clients, "client"), cell.ClientsPct, page.Count(cell.Refused, "request"), cell.RefusedPct)
+	return fmt.Sprintf("%s in %s\naffects %s (%.3g%%)\nrefuses %s (%.3g%%)", chart.Grouped(cell.Threshold), figure.Period(c.PeriodS),
+		chart.Count(cell.Clients, "client"), cell.ClientsPct, chart.Count(cell.Refused, "request"), cell.RefusedPct)
 }
 
 func (c *Curve) characteristics() string { return strings.Join(c.Characteristics, "+") }
 func (c *Curve) name() string            { return c.characteristics() + " in " + figure.Period(c.PeriodS) }
 func (c *Curve) limit() string {
-	return page.Grouped(c.Recommended) + " in " + figure.Period(c.PeriodS)
+	return chart.Grouped(c.Recommended) + " in " + figure.Period(c.PeriodS)
 }
 
 // shown returns the cells up to the first that affects no client, and the recommended one.
@@ -135,16 +135,16 @@ func (c *Curve) recommended() *Cell {
 	return &c.Cells[i]
 }
 
-func (c *Curve) section() page.Section {
-	s := page.Section{Title: c.name() + ": " + page.Count(c.Clients, "client")}
+func (c *Curve) section() chart.Section {
+	s := chart.Section{Title: c.name() + ": " + chart.Count(c.Clients, "client")}
 	if c.Clients == 1 {
-		s.Blocks = append(s.Blocks, page.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not contain it."))
+		s.Blocks = append(s.Blocks, chart.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not contain it."))
 	}
-	table := page.Table{Columns: page.Columns("threshold", "clients affected", "%", "requests refused", "%", "top 1", "top 10")}
+	table := chart.Table{Columns: chart.Columns("threshold", "clients affected", "%", "requests refused", "%", "top 1", "top 10")}
 	table.Columns[0].Numbers = true
 	for _, cell := range c.shown() {
-		row := page.Row{Strong: cell.Threshold == c.Recommended, Cells: []string{page.Grouped(cell.Threshold), page.Grouped(cell.Clients), fmt.Sprintf("%.3f", cell.ClientsPct),
-			page.Grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), page.When(cell.Refused > 0, "%.1f%%", cell.Top1Pct), page.When(cell.Refused > 0, "%.1f%%", cell.Top10Pct)}}
+		row := chart.Row{Strong: cell.Threshold == c.Recommended, Cells: []string{chart.Grouped(cell.Threshold), chart.Grouped(cell.Clients), fmt.Sprintf("%.3f", cell.ClientsPct),
+			chart.Grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), chart.When(cell.Refused > 0, "%.1f%%", cell.Top1Pct), chart.When(cell.Refused > 0, "%.1f%%", cell.Top10Pct)}}
 		var marks []string
 		if row.Strong {
 			marks = append(marks, "recommended")
@@ -157,11 +157,11 @@ func (c *Curve) section() page.Section {
 	}
 	s.Blocks = append(s.Blocks, table)
 	if cell := c.recommended(); cell != nil && c.Timeline != nil {
-		bars := page.Bars{Title: fmt.Sprintf("Most refused at %s in %s", page.Grouped(cell.Threshold), figure.Period(c.PeriodS)), What: "client", Parts: []string{"refused"}, Refusals: true, Listed: true}
+		bars := chart.Bars{Title: fmt.Sprintf("Most refused at %s in %s", chart.Grouped(cell.Threshold), figure.Period(c.PeriodS)), What: "client", Parts: []string{"refused"}, Refusals: true, Listed: true}
 		for _, source := range cell.Top {
-			bars.Rows = append(bars.Rows, page.Bar{Name: source.Name, Values: []uint64{source.Refused}, Share: page.Percent(source.Refused, cell.Refused)})
+			bars.Rows = append(bars.Rows, chart.Bar{Name: source.Name, Values: []uint64{source.Refused}, Share: chart.Percent(source.Refused, cell.Refused)})
 		}
-		s.Blocks = append(s.Blocks, c.Timeline.Plot(fmt.Sprintf("What %s in %s would have refused", page.Grouped(cell.Threshold), figure.Period(c.PeriodS))), bars)
+		s.Blocks = append(s.Blocks, c.Timeline.Plot(fmt.Sprintf("What %s in %s would have refused", chart.Grouped(cell.Threshold), figure.Period(c.PeriodS))), bars)
 	}
 	return s
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/internal/golden"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // office is a log of 2000 clients. Most send a few requests, 200 send seven once, and 20 send fifteen at a time
@@ -124,7 +124,7 @@ func TestCoincidingCurves(t *testing.T) {
 	report := sweep(t, log, analysis.SweepOptions{Thresholds: []uint64{5, 10, 20}, Periods: []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}})
 	plots := 0
 	for _, block := range report.Document().Sections[0].Blocks {
-		if plot, ok := block.(page.Lines); ok {
+		if plot, ok := block.(chart.Lines); ok {
 			plots++
 			if len(plot.Lines) != 2 || plot.Lines[0].Name != "10s, 1m" || plot.Lines[1].Name != "10m" {
 				t.Errorf("%s has the lines %+v, want 10s, 1m and 10m", plot.Title, plot.Lines)

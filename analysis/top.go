@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // refusals count refused requests, or others of interest, by client and by path.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // A Truth describes the decisions about requests that the log marks as an attack, and about all others.
@@ -57,7 +57,7 @@ func (all truthCount) truth(refused truthCount, by ...*refusals) *Truth {
 }
 
 // facts returns the facts of t. verb describes the decision, such as refused.
-func (t *Truth) facts(verb string) (facts page.Facts) {
+func (t *Truth) facts(verb string) (facts chart.Facts) {
 	if t == nil {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (t *Truth) facts(verb string) (facts page.Facts) {
 		name string
 		TruthPart
 	}{{"attack", t.Attack}, {"legitimate", t.Legitimate}} {
-		facts = append(facts, page.Fact{Name: p.name, Value: page.Grouped(p.Refused), Note: verb + ", " + page.Percent(p.Refused, p.Requests) + " of " + page.Count(p.Requests, "request") + ", from " + page.Count(p.Clients, "client")})
+		facts = append(facts, chart.Fact{Name: p.name, Value: chart.Grouped(p.Refused), Note: verb + ", " + chart.Percent(p.Refused, p.Requests) + " of " + chart.Count(p.Requests, "request") + ", from " + chart.Count(p.Clients, "client")})
 	}
 	return facts
 }

@@ -11,7 +11,7 @@ import (
 // Offers of a key are merged while they wait.
 func Example() {
 	seed := maphash.MakeSeed()
-	q := async.New(async.Options[string, int]{
+	q := async.NewQueue(async.QueueOptions[string, int]{
 		Hash:  func(key string) uint64 { return maphash.String(seed, key) },
 		Merge: func(queued *int, offered int) { *queued += offered },
 		Size:  func(n *int) uint64 { return uint64(*n) },

@@ -1,5 +1,3 @@
-// Package async takes counting work off the request path. It provides a bounded queue that
-// merges work with the same key and passes it on a few milliseconds later.
 package async
 
 import (
@@ -11,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Options configures a Queue. All but Registerer are required.
-type Options[K comparable, V any] struct {
+// QueueOptions configures a Queue. All but Registerer are required.
+type QueueOptions[K comparable, V any] struct {
 	// Hash spreads keys; clients must not be able to choose its values.
 	Hash func(K) uint64
 
@@ -41,7 +39,7 @@ const stripes = 16
 //
 // Offer and Len may be called concurrently with any method. Poll and Flush must not overlap.
 type Queue[K comparable, V any] struct {
-	o       Options[K, V]
+	o       QueueOptions[K, V]
 	stripe  [stripes]stripe[K, V]
 	wake    chan struct{} // holds at most one
 	waiting atomic.Bool   // something was offered since the last flush
@@ -52,8 +50,8 @@ type Queue[K comparable, V any] struct {
 	all, some, last time.Time
 }
 
-// New returns a queue. Only Poll and Flush remove items from it.
-func New[K comparable, V any](o Options[K, V]) *Queue[K, V] {
+// NewQueue returns a queue. Only Poll and Flush remove items from it.
+func NewQueue[K comparable, V any](o QueueOptions[K, V]) *Queue[K, V] {
 	q := &Queue[K, V]{o: o, wake: make(chan struct{}, 1)}
 	for i := range q.stripe {
 		q.stripe[i].queued = newTable[K, V]((o.Capacity + stripes - 1) / stripes)

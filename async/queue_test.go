@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-func newQueue(t testing.TB, o async.Options[int, int]) *async.Queue[int, int] {
+func newQueue(t testing.TB, o async.QueueOptions[int, int]) *async.Queue[int, int] {
 	t.Helper()
 	if o.Hash == nil {
 		o.Hash = func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 }
@@ -29,7 +29,7 @@ func newQueue(t testing.TB, o async.Options[int, int]) *async.Queue[int, int] {
 	o.Merge = func(queued *int, offered int) { *queued += offered }
 	o.Size = func(v *int) uint64 { return uint64(*v) }
 	o.Capacity, o.Interval = cmp.Or(o.Capacity, 16384), cmp.Or(o.Interval, 2*time.Millisecond)
-	return async.New(o)
+	return async.NewQueue(o)
 }
 
 // flushes records the items that a queue flushes, and when.
@@ -73,7 +73,7 @@ func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]asyn
 }
 
 // run runs test with a queue in fake time, and returns the flushes.
-func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, int])) []string {
+func run(t *testing.T, o async.QueueOptions[int, int], test func(q *async.Queue[int, int])) []string {
 	t.Helper()
 	f := new(flushes)
 	bubble.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func run(t *testing.T, o async.Options[int, int], test func(q *async.Queue[int, 
 }
 
 func TestOffersJoinUntilTheInterval(t *testing.T) {
-	got := run(t, async.Options[int, int]{Interval: 4 * time.Millisecond}, func(q *async.Queue[int, int]) {
+	got := run(t, async.QueueOptions[int, int]{Interval: 4 * time.Millisecond}, func(q *async.Queue[int, int]) {
 		q.Offer(7, 1, false)
 		time.Sleep(3 * time.Millisecond)
 		q.Offer(7, 2, false) // merged with the first
@@ -110,7 +110,7 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 
 // Offer returns the size of what was being flushed for its key, even after that flush, until the offer is flushed itself.
 func TestOfferReturnsFlushedSize(t *testing.T) {
-	q := newQueue(t, async.Options[int, int]{})
+	q := newQueue(t, async.QueueOptions[int, int]{})
 	offer := func(k int, wantSize, wantBefore uint64) {
 		t.Helper()
 		if size, before, ok := q.Offer(k, 1, false); !ok || size != wantSize || before != wantBefore {
@@ -134,7 +134,7 @@ func TestOfferReturnsFlushedSize(t *testing.T) {
 }
 
 func TestUrgentOffersDoNotWait(t *testing.T) {
-	got := run(t, async.Options[int, int]{Interval: 8 * time.Millisecond}, func(q *async.Queue[int, int]) {
+	got := run(t, async.QueueOptions[int, int]{Interval: 8 * time.Millisecond}, func(q *async.Queue[int, int]) {
 		time.Sleep(time.Second)
 		q.Offer(1, 1, true)
 		synctest.Wait() // flushed immediately
@@ -151,7 +151,7 @@ func TestUrgentOffersDoNotWait(t *testing.T) {
 }
 
 func TestUrgencyDoesNotHurryOthers(t *testing.T) {
-	got := run(t, async.Options[int, int]{
+	got := run(t, async.QueueOptions[int, int]{
 		Interval: 8 * time.Millisecond,
 		Hash:     func(k int) uint64 { return uint64(k) }, // keys 1 and 2 in different stripes
 	}, func(q *async.Queue[int, int]) {
@@ -166,7 +166,7 @@ func TestUrgencyDoesNotHurryOthers(t *testing.T) {
 }
 
 func TestEndFlushesTheRest(t *testing.T) {
-	got := run(t, async.Options[int, int]{Interval: time.Hour}, func(q *async.Queue[int, int]) {
+	got := run(t, async.QueueOptions[int, int]{Interval: time.Hour}, func(q *async.Queue[int, int]) {
 		q.Offer(1, 1, false)
 		q.Offer(1, 1, false)
 	})
@@ -179,7 +179,7 @@ func TestEndFlushesTheRest(t *testing.T) {
 func TestOffersDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &flushes{start: time.Now()}
-		q := newQueue(t, async.Options[int, int]{Interval: 4 * time.Millisecond})
+		q := newQueue(t, async.QueueOptions[int, int]{Interval: 4 * time.Millisecond})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -203,7 +203,7 @@ func TestOffersDuringFlush(t *testing.T) {
 // The queue retains no flushed items, even if it is idle for a long time.
 func TestFlushedValuesAreReleased(t *testing.T) {
 	type value [64]byte
-	q := async.New(async.Options[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}, Size: func(**value) uint64 { return 1 }, Capacity: 1000})
+	q := async.NewQueue(async.QueueOptions[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}, Size: func(**value) uint64 { return 1 }, Capacity: 1000})
 	var values []weak.Pointer[value]
 	for k := range 100 {
 		v := new(value)
@@ -229,7 +229,7 @@ func TestFlushedValuesAreReleased(t *testing.T) {
 func TestFull(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	// Room for 3 keys in each of 16 stripes; all keys have the same hash and share one.
-	q := newQueue(t, async.Options[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
+	q := newQueue(t, async.QueueOptions[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
 	for k := range 3 {
 		if _, _, ok := q.Offer(k, 1, false); !ok {
 			t.Errorf("Offer(%d) = false with %d of 3 keys queued", k, k)
@@ -263,7 +263,7 @@ edge_queue_depth 3
 
 // Every offer is flushed exactly once, whichever goroutine makes it.
 func TestNothingIsLostOrDoubled(t *testing.T) {
-	q := newQueue(t, async.Options[int, int]{Interval: 50 * time.Microsecond})
+	q := newQueue(t, async.QueueOptions[int, int]{Interval: 50 * time.Microsecond})
 	f := new(flushes)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -294,7 +294,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 }
 
 func TestOfferAllocatesNothing(t *testing.T) {
-	q := newQueue(t, async.Options[int, int]{})
+	q := newQueue(t, async.QueueOptions[int, int]{})
 	k := 0
 	if n := testing.AllocsPerRun(5000, func() {
 		q.Offer(k%2000, 1, k%10 == 0)
@@ -307,7 +307,7 @@ func TestOfferAllocatesNothing(t *testing.T) {
 func BenchmarkOffer(b *testing.B) {
 	for _, keys := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			q := newQueue(b, async.Options[int, int]{})
+			q := newQueue(b, async.QueueOptions[int, int]{})
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() { drain(ctx, q, func([]async.Item[int, int]) {}) })
@@ -325,7 +325,7 @@ func BenchmarkOffer(b *testing.B) {
 
 // Flush flushes everything immediately, however often it is called.
 func TestFlush(t *testing.T) {
-	q := newQueue(t, async.Options[int, int]{Interval: time.Hour})
+	q := newQueue(t, async.QueueOptions[int, int]{Interval: time.Hour})
 	f := &flushes{start: time.Now()}
 	q.Offer(1, 1, false)
 	q.Offer(2, 1, true)
@@ -344,7 +344,7 @@ func TestFlush(t *testing.T) {
 
 // Keys with the same hash, few or many, leave nothing behind after a flush.
 func TestFlushedKeysLeaveNothingBehind(t *testing.T) {
-	q := newQueue(t, async.Options[int, int]{Hash: func(int) uint64 { return 7 }, Capacity: 16 * 256})
+	q := newQueue(t, async.QueueOptions[int, int]{Hash: func(int) uint64 { return 7 }, Capacity: 16 * 256})
 	for _, n := range []int{3, 200, 5, 1} {
 		for range 2 { // the queue swaps two tables
 			for k := range n {

@@ -26,7 +26,7 @@ type stripe[K comparable, V any] struct {
 
 // offer returns the size of the value under k, including v, and that of the one that was being flushed when k was
 // queued. size is 0 if there is no room.
-func (s *stripe[K, V]) offer(h uint64, k *K, v *V, o *Options[K, V]) (size, before uint64) {
+func (s *stripe[K, V]) offer(h uint64, k *K, v *V, o *QueueOptions[K, V]) (size, before uint64) {
 	s.mu.Lock()
 	if item, queued := s.queued.add(h, k, v, o); item != nil {
 		if !queued && s.flushing {
@@ -72,7 +72,7 @@ func newTable[K comparable, V any](capacity int) table[K, V] {
 
 // add adds v under k, or merges it into the value that is queued there. It returns the item, or nil if there is no
 // room.
-func (t *table[K, V]) add(h uint64, k *K, v *V, o *Options[K, V]) (item *Item[K, V], queued bool) {
+func (t *table[K, V]) add(h uint64, k *K, v *V, o *QueueOptions[K, V]) (item *Item[K, V], queued bool) {
 	item, i := t.lookUp(h, k)
 	switch {
 	case item != nil:

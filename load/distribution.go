@@ -12,7 +12,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // A Bucket counts the answers that took at most UpToMS and more than the previous bucket's UpToMS.
@@ -56,7 +56,7 @@ func (r *Report) WriteLatency(w io.Writer) error {
 	for _, b := range r.Histogram {
 		const width = 40
 		bar := strings.Repeat("■", int((b.Requests*width+most-1)/most))
-		fmt.Fprintf(t, "≤ %s\t%s\t%.2f%%\t  %s\n", millis(b.UpToMS), page.Grouped(b.Requests), 100*float64(b.Requests)/float64(r.histogram.TotalCount()), bar)
+		fmt.Fprintf(t, "≤ %s\t%s\t%.2f%%\t  %s\n", millis(b.UpToMS), chart.Grouped(b.Requests), 100*float64(b.Requests)/float64(r.histogram.TotalCount()), bar)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -7,61 +7,61 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/load/judge"
 )
 
 // Document returns the report in a form for people and programs.
-func (r *Report) Document() page.Document {
+func (r *Report) Document() chart.Document {
 	s := r.Sending
-	d := page.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", page.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
-	sent := page.Section{Title: "Requests and responses"}
+	d := chart.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", chart.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
+	sent := chart.Section{Title: "Requests and responses"}
 	say := func(is bool, format string, args ...any) {
 		if is {
-			sent.Blocks = append(sent.Blocks, page.Paragraph(fmt.Sprintf(format, args...)))
+			sent.Blocks = append(sent.Blocks, chart.Paragraph(fmt.Sprintf(format, args...)))
 		}
 	}
 	say(r.Interrupted, "The run was interrupted before its end.")
 	say(r.GaveUp, "The run ended early: no request was answered.")
 	say(r.Full, "The run ended when it reached --requests.")
 	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
-		page.Count(s.Late, "request"), page.Grouped(s.OwnLate), page.Grouped(s.Unsent))
-	facts := page.Facts{
-		{Name: "requests", Value: page.Grouped(s.Requests), Note: fmt.Sprintf("%.0f/s in %.1f s%s", s.RatePerS, r.DurationS, page.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", page.Grouped(s.Held)))},
-		{Name: "connections", Value: page.Grouped(s.Connections)},
+		chart.Count(s.Late, "request"), chart.Grouped(s.OwnLate), chart.Grouped(s.Unsent))
+	facts := chart.Facts{
+		{Name: "requests", Value: chart.Grouped(s.Requests), Note: fmt.Sprintf("%.0f/s in %.1f s%s", s.RatePerS, r.DurationS, chart.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", chart.Grouped(s.Held)))},
+		{Name: "connections", Value: chart.Grouped(s.Connections)},
 	}
 	for _, status := range slices.Sorted(maps.Keys(r.Statuses)) {
-		facts = append(facts, page.Fact{Name: "answered " + status, Value: page.Grouped(r.Statuses[status]), Note: page.Percent(r.Statuses[status], s.Requests)})
+		facts = append(facts, chart.Fact{Name: "answered " + status, Value: chart.Grouped(r.Statuses[status]), Note: chart.Percent(r.Statuses[status], s.Requests)})
 	}
 	if len(r.Statuses) == 0 {
-		facts = append(facts, page.Fact{Name: "responses", Value: "none"})
+		facts = append(facts, chart.Fact{Name: "responses", Value: "none"})
 	} else {
-		facts = append(facts, page.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when requests were due"},
-			page.Fact{Name: "99th percentile", Value: millis(r.Latency.P99MS), Note: "the slowest: " + millis(r.Latency.MaxMS)})
+		facts = append(facts, chart.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when requests were due"},
+			chart.Fact{Name: "99th percentile", Value: millis(r.Latency.P99MS), Note: "the slowest: " + millis(r.Latency.MaxMS)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
-		note := page.When(r.Examples[name] != "", "; the first: %s", r.Examples[name])
+		note := chart.When(r.Examples[name] != "", "; the first: %s", r.Examples[name])
 		if name == failureNames[closed] && s.ClosedReused > 0 {
-			note += fmt.Sprintf("; %s on reused connections, which the target may have closed before it read the request", page.Grouped(s.ClosedReused))
+			note += fmt.Sprintf("; %s on reused connections, which the target may have closed before it read the request", chart.Grouped(s.ClosedReused))
 		}
-		facts = append(facts, page.Fact{Name: "failures", Value: page.Grouped(r.Failures[name]), Note: strings.ReplaceAll(name, "_", " ") + note})
+		facts = append(facts, chart.Fact{Name: "failures", Value: chart.Grouped(r.Failures[name]), Note: strings.ReplaceAll(name, "_", " ") + note})
 	}
 	sent.Blocks = append(sent.Blocks, facts, r.Timeline.area(r.Began), r.Timeline.latencies())
-	latencies := page.Table{Title: "Latency", Columns: page.Columns("from", "mean", "p50", "p90", "p99", "p99.9", "max")}
+	latencies := chart.Table{Title: "Latency", Columns: chart.Columns("from", "mean", "p50", "p90", "p99", "p99.9", "max")}
 	if len(r.Statuses) > 0 {
-		latencies.Rows = []page.Row{{Cells: r.Latency.cells("when they were due")}, {Cells: r.Service.cells("when they were sent")}}
+		latencies.Rows = []chart.Row{{Cells: r.Latency.cells("when they were due")}, {Cells: r.Service.cells("when they were sent")}}
 	}
-	nodes := page.Table{Title: "Nodes", Columns: page.Columns("node", "requests", "refused", "p50", "p99", "max")}
+	nodes := chart.Table{Title: "Nodes", Columns: chart.Columns("node", "requests", "refused", "p50", "p99", "max")}
 	for _, n := range r.Nodes {
-		nodes.Rows = append(nodes.Rows, page.Row{Cells: []string{n.Name, page.Grouped(n.Requests), page.Grouped(n.Refused), millis(n.Latency.P50MS), millis(n.Latency.P99MS), millis(n.Latency.MaxMS)}})
+		nodes.Rows = append(nodes.Rows, chart.Row{Cells: []string{n.Name, chart.Grouped(n.Requests), chart.Grouped(n.Refused), millis(n.Latency.P50MS), millis(n.Latency.P99MS), millis(n.Latency.MaxMS)}})
 	}
 	nodes.Columns[0].Sent = true
-	parts := page.Table{Title: "Parts of the traffic", Columns: page.Columns("part", "requests", "refused", "failed")}
+	parts := chart.Table{Title: "Parts of the traffic", Columns: chart.Columns("part", "requests", "refused", "failed")}
 	for _, c := range r.Components {
-		parts.Rows = append(parts.Rows, page.Row{Cells: []string{c.Name, page.Grouped(c.Requests), page.Grouped(c.Refused), page.Grouped(c.Failed)}, Note: page.When(c.Attack, "attack")})
+		parts.Rows = append(parts.Rows, chart.Row{Cells: []string{c.Name, chart.Grouped(c.Requests), chart.Grouped(c.Refused), chart.Grouped(c.Failed)}, Note: chart.When(c.Attack, "attack")})
 	}
 	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Nodes), nodes, parts)
-	d.Sections = []page.Section{sent}
+	d.Sections = []chart.Section{sent}
 	if r.Score != nil {
 		d.Sections = append(d.Sections, scoreSection(r.Score))
 	}
@@ -69,9 +69,9 @@ func (r *Report) Document() page.Document {
 }
 
 // area returns requests and refusals over time.
-func (t Timeline) area(began time.Time) page.Area {
+func (t Timeline) area(began time.Time) chart.Area {
 	step := time.Duration(t.StepS) * time.Second
-	a := page.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + page.Span(step), From: began, Step: step, Name: "requests in " + page.Span(step), AllName: "requests", PartName: "refused"}
+	a := chart.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + chart.Span(step), From: began, Step: step, Name: "requests in " + chart.Span(step), AllName: "requests", PartName: "refused"}
 	for _, p := range t.Points {
 		a.All, a.Part = append(a.All, p.Requests), append(a.Part, p.Refused)
 	}
@@ -79,28 +79,28 @@ func (t Timeline) area(began time.Time) page.Area {
 }
 
 var (
-	elapsed      = page.Axis{Scale: page.Elapsed, Format: func(s float64) string { return page.Span(time.Duration(s) * time.Second) }}
-	milliseconds = page.Axis{Name: "ms", Scale: page.Logarithmic, Format: millis}
+	elapsed      = chart.Axis{Scale: chart.Elapsed, Format: func(s float64) string { return chart.Span(time.Duration(s) * time.Second) }}
+	milliseconds = chart.Axis{Name: "ms", Scale: chart.Logarithmic, Format: millis}
 )
 
 // latencies returns latencies over time.
-func (t Timeline) latencies() page.Block {
+func (t Timeline) latencies() chart.Block {
 	var p50, p99, most []float64
 	for _, p := range t.Points {
 		p50, p99, most = append(p50, p.P50MS), append(p99, p.P99MS), append(most, p.MaxMS)
 	}
-	return page.Lines{
-		Title: "Latency over time", Note: "From when requests were due, for those sent in a step of " + page.Span(time.Duration(t.StepS)*time.Second) + ".",
-		X: elapsed, Y: milliseconds, What: "latency", Quiet: true, Lines: []page.Line{t.line("p50", p50), t.line("p99", p99), t.line("max", most)},
+	return chart.Lines{
+		Title: "Latency over time", Note: "From when requests were due, for those sent in a step of " + chart.Span(time.Duration(t.StepS)*time.Second) + ".",
+		X: elapsed, Y: milliseconds, What: "latency", Quiet: true, Lines: []chart.Line{t.line("p50", p50), t.line("p99", p99), t.line("max", most)},
 	}
 }
 
 // line returns a line of latencies by step; 0 means that there was no response.
-func (t Timeline) line(name string, ms []float64) page.Line {
-	l := page.Line{Name: name}
+func (t Timeline) line(name string, ms []float64) chart.Line {
+	l := chart.Line{Name: name}
 	for i, y := range ms {
 		if y > 0 {
-			l.Points = append(l.Points, page.LinePoint{X: float64(int64(i) * t.StepS), Y: y})
+			l.Points = append(l.Points, chart.LinePoint{X: float64(int64(i) * t.StepS), Y: y})
 		}
 	}
 	return l
@@ -110,8 +110,8 @@ func (t Timeline) line(name string, ms []float64) page.Line {
 const maxLines = 6
 
 // byNode returns the latencies of several nodes over time.
-func (t Timeline) byNode(nodes []NodeCount) page.Block {
-	l := page.Lines{Title: "99th percentile latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
+func (t Timeline) byNode(nodes []NodeCount) chart.Block {
+	l := chart.Lines{Title: "99th percentile latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
 	if len(nodes) < 2 {
 		return l
 	}
@@ -125,57 +125,57 @@ func (t Timeline) byNode(nodes []NodeCount) page.Block {
 }
 
 // scoreSection returns the judge's findings.
-func scoreSection(s *judge.Score) page.Section {
-	p := page.Section{Title: "Correctness", Blocks: []page.Block{page.Paragraph("Answers are compared with an exact log of every client. " +
+func scoreSection(s *judge.Score) chart.Section {
+	p := chart.Section{Title: "Correctness", Blocks: []chart.Block{chart.Paragraph("Answers are compared with an exact log of every client. " +
 		"A difference is explained by the estimate or by the lag of counts and mitigations; otherwise it is a fault.")}}
 	for _, rule := range s.NotJudged {
-		p.Blocks = append(p.Blocks, page.Outcome{Text: "NOT JUDGED: " + rule})
+		p.Blocks = append(p.Blocks, chart.Outcome{Text: "NOT JUDGED: " + rule})
 	}
 	for _, shed := range s.Shed {
 		if shed.NotJudged != "" {
-			p.Blocks = append(p.Blocks, page.Outcome{Text: fmt.Sprintf("NOT JUDGED: how much %s lets through: %s", shed.Rule, shed.NotJudged)})
+			p.Blocks = append(p.Blocks, chart.Outcome{Text: fmt.Sprintf("NOT JUDGED: how much %s lets through: %s", shed.Rule, shed.NotJudged)})
 		}
 	}
 	if len(s.Faults) == 0 {
-		p.Blocks = append(p.Blocks, page.Outcome{OK: true, Text: "faults: none; the estimate and the lag explain every difference"})
+		p.Blocks = append(p.Blocks, chart.Outcome{OK: true, Text: "faults: none; the estimate and the lag explain every difference"})
 	}
 	for _, f := range s.Faults {
-		p.Blocks = append(p.Blocks, page.Outcome{Text: fmt.Sprintf("FAULT: %s: %s: %s%s", f.Name, page.Count(f.Requests, "request"), f.Text,
-			page.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))})
+		p.Blocks = append(p.Blocks, chart.Outcome{Text: fmt.Sprintf("FAULT: %s: %s: %s%s", f.Name, chart.Count(f.Requests, "request"), f.Text,
+			chart.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))})
 	}
-	facts := page.Facts{
-		{Name: "matched", Value: page.Grouped(s.Requests), Note: "requests matched by a rule"},
-		{Name: "refused", Value: page.Grouped(s.Refused), Note: page.Grouped(s.Exact) + " by an exact limiter"},
-		{Name: "innocent refused", Value: page.Grouped(s.InnocentRefused), Note: "from clients that never exceed a threshold; " + page.Grouped(s.InnocentByEstimate) + " from clients that only the estimate puts over a threshold"},
+	facts := chart.Facts{
+		{Name: "matched", Value: chart.Grouped(s.Requests), Note: "requests matched by a rule"},
+		{Name: "refused", Value: chart.Grouped(s.Refused), Note: chart.Grouped(s.Exact) + " by an exact limiter"},
+		{Name: "innocent refused", Value: chart.Grouped(s.InnocentRefused), Note: "from clients that never exceed a threshold; " + chart.Grouped(s.InnocentByEstimate) + " from clients that only the estimate puts over a threshold"},
 		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),
 	}
 	if s.BystandersRefused > 0 {
-		facts = append(facts, page.Fact{Name: "bystanders refused", Value: page.Grouped(s.BystandersRefused), Note: fmt.Sprintf("of %s refused because of a key that they share; legitimate clients lost %s of their %s that way",
-			page.Count(s.Bystanders, "client"), page.Grouped(s.LegitimateRefused), page.Count(s.LegitimateRequests, "request"))})
+		facts = append(facts, chart.Fact{Name: "bystanders refused", Value: chart.Grouped(s.BystandersRefused), Note: fmt.Sprintf("of %s refused because of a key that they share; legitimate clients lost %s of their %s that way",
+			chart.Count(s.Bystanders, "client"), chart.Grouped(s.LegitimateRefused), chart.Count(s.LegitimateRequests, "request"))})
 	}
 	if s.AttackRequests > 0 {
-		facts = append(facts, page.Fact{Name: "attack passed", Value: page.Grouped(s.LetThroughBefore + s.LetThroughAfter), Note: fmt.Sprintf("of %s: %s before the client crossed a threshold, %s after; %s never refused",
-			page.Count(s.AttackRequests, "request"), page.Grouped(s.LetThroughBefore), page.Grouped(s.LetThroughAfter), page.Count(s.AttackNotRefused, "client"))})
+		facts = append(facts, chart.Fact{Name: "attack passed", Value: chart.Grouped(s.LetThroughBefore + s.LetThroughAfter), Note: fmt.Sprintf("of %s: %s before the client crossed a threshold, %s after; %s never refused",
+			chart.Count(s.AttackRequests, "request"), chart.Grouped(s.LetThroughBefore), chart.Grouped(s.LetThroughAfter), chart.Count(s.AttackNotRefused, "client"))})
 	}
 	if s.Refused > 0 {
 		facts = append(facts, retryAfter(s.RetryAfter))
 	}
 	if n := s.Unknown + s.Unavailable; n > 0 {
-		facts = append(facts, page.Fact{Name: "uncertain", Value: page.Grouped(n), Note: fmt.Sprintf("%s answered neither by the origin nor by a rule, which may or may not have been counted; %s refused because a shard was unavailable", page.Count(s.Unknown, "request"), page.Grouped(s.Unavailable))})
+		facts = append(facts, chart.Fact{Name: "uncertain", Value: chart.Grouped(n), Note: fmt.Sprintf("%s answered neither by the origin nor by a rule, which may or may not have been counted; %s refused because a shard was unavailable", chart.Count(s.Unknown, "request"), chart.Grouped(s.Unavailable))})
 	}
-	reaction := page.Table{Title: "Reaction to clients that crossed a threshold", Columns: page.Columns("", "clients", "p50", "p99", "max")}
+	reaction := chart.Table{Title: "Reaction to clients that crossed a threshold", Columns: chart.Columns("", "clients", "p50", "p99", "max")}
 	for _, t := range []struct {
 		name string
 		judge.Times
 	}{{"time until the first refusal", s.FirstRefusal}, {"time until all nodes refuse", s.AllRefuse}} {
 		if t.Clients > 0 {
-			reaction.Rows = append(reaction.Rows, page.Row{Cells: []string{t.name, page.Grouped(t.Clients), millis(t.P50), millis(t.P99), millis(t.Max)}})
+			reaction.Rows = append(reaction.Rows, chart.Row{Cells: []string{t.name, chart.Grouped(t.Clients), millis(t.P50), millis(t.P99), millis(t.Max)}})
 		}
 	}
 	if o := s.Overshoot; o.Keys > 0 {
-		reaction.Rows = append(reaction.Rows, page.Row{Cells: []string{"requests beyond the threshold in a period", page.Grouped(o.Keys), page.Grouped(o.P50), page.Grouped(o.P99), page.Grouped(o.Max)}})
+		reaction.Rows = append(reaction.Rows, chart.Row{Cells: []string{"requests beyond the threshold in a period", chart.Grouped(o.Keys), chart.Grouped(o.P50), chart.Grouped(o.P99), chart.Grouped(o.Max)}})
 	}
-	causes := page.Bars{Title: "Causes of the differences", What: "cause", Parts: []string{"wrongly allowed", "wrongly refused"}}
+	causes := chart.Bars{Title: "Causes of the differences", What: "cause", Parts: []string{"wrongly allowed", "wrongly refused"}}
 	for _, c := range []struct {
 		name             string
 		allowed, refused uint64
@@ -185,18 +185,18 @@ func scoreSection(s *judge.Score) page.Section {
 		{"nothing", s.WronglyAllowed.Unexplained, s.WronglyRefused.Unexplained},
 	} {
 		if c.allowed+c.refused > 0 {
-			causes.Rows = append(causes.Rows, page.Bar{Name: c.name, Values: []uint64{c.allowed, c.refused}})
+			causes.Rows = append(causes.Rows, chart.Bar{Name: c.name, Values: []uint64{c.allowed, c.refused}})
 		}
 	}
-	rules := page.Table{Title: "Rules", Columns: page.Columns("rule", "refused", "by exact counts", "innocent", "innocent but for the estimate")}
+	rules := chart.Table{Title: "Rules", Columns: chart.Columns("rule", "refused", "by exact counts", "innocent", "innocent but for the estimate")}
 	for _, r := range s.Rules {
-		rules.Rows = append(rules.Rows, page.Row{Cells: []string{r.Rule, page.Grouped(r.Refused), page.Grouped(r.ExactRefused), page.Grouped(r.InnocentRefused), page.Grouped(r.InnocentByEst)}})
+		rules.Rows = append(rules.Rows, chart.Row{Cells: []string{r.Rule, chart.Grouped(r.Refused), chart.Grouped(r.ExactRefused), chart.Grouped(r.InnocentRefused), chart.Grouped(r.InnocentByEst)}})
 	}
 	p.Blocks = append(p.Blocks, facts, causes, reaction, rules)
 	if len(s.Shed) > 0 {
-		sheds := page.Table{Title: "Requests passed by rules that shed", Columns: page.Columns("rule", "keys over", "passed", "expected", "tolerance")}
+		sheds := chart.Table{Title: "Requests passed by rules that shed", Columns: chart.Columns("rule", "keys over", "passed", "expected", "tolerance")}
 		for _, r := range s.Shed {
-			sheds.Rows = append(sheds.Rows, page.Row{Cells: []string{r.Rule, page.Grouped(r.Keys), page.Grouped(r.Passed), page.Grouped(uint64(r.Expected)), page.Grouped(uint64(r.Tolerance))}})
+			sheds.Rows = append(sheds.Rows, chart.Row{Cells: []string{r.Rule, chart.Grouped(r.Keys), chart.Grouped(r.Passed), chart.Grouped(uint64(r.Expected)), chart.Grouped(uint64(r.Tolerance))}})
 		}
 		p.Blocks = append(p.Blocks, sheds)
 	}
@@ -204,13 +204,13 @@ func scoreSection(s *judge.Score) page.Section {
 }
 
 // retryAfter describes how accurate Retry-After was.
-func retryAfter(r judge.RetryAfter) page.Fact {
-	f := page.Fact{Name: "Retry-After", Value: "not checked"}
+func retryAfter(r judge.RetryAfter) chart.Fact {
+	f := chart.Fact{Name: "Retry-After", Value: "not checked"}
 	if r.Checked+r.Compared == 0 {
 		return f
 	}
-	f.Value = page.Grouped(r.Compared - r.TooShort - r.TooLong)
-	f.Note = "as long as the mitigation, of " + page.Count(r.Compared, "refusal")
+	f.Value = chart.Grouped(r.Compared - r.TooShort - r.TooLong)
+	f.Note = "as long as the mitigation, of " + chart.Count(r.Compared, "refusal")
 	if r.Checked == 0 {
 		f.Note += "; not checked whether clients that return then pass, since none returned"
 	} else {
@@ -220,8 +220,8 @@ func retryAfter(r judge.RetryAfter) page.Fact {
 }
 
 // explained breaks the requests of d down by cause.
-func explained(name string, d judge.Disagreement) page.Fact {
-	return page.Fact{Name: name, Value: page.Grouped(d.Requests), Note: page.When(d.Requests > 0, "the estimate explains %s, the lag %s; %s unexplained", page.Grouped(d.Estimate), page.Grouped(d.Lag), page.Grouped(d.Unexplained))}
+func explained(name string, d judge.Disagreement) chart.Fact {
+	return chart.Fact{Name: name, Value: chart.Grouped(d.Requests), Note: chart.When(d.Requests > 0, "the estimate explains %s, the lag %s; %s unexplained", chart.Grouped(d.Estimate), chart.Grouped(d.Lag), chart.Grouped(d.Unexplained))}
 }
 
 func (l Latency) cells(from string) []string {

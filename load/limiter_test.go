@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/load"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A limiter is a PoP whose nodes share their state immediately. Its fields select mistakes.

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 func trafficSource(t *testing.T) load.Source {

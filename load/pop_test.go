@@ -23,9 +23,9 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 func parse(t *testing.T, text string) *rule.Set {

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
@@ -121,9 +120,8 @@ func (s *Recorded) client(e *accesslog.Entry) uint64 {
 	if !known {
 		n = uint64(len(s.clients))
 		s.clients[strings.Clone(e.Client)] = n
-		req := analysis.RequestOf(e)
 		s.mu.Lock()
-		s.addrs = append(s.addrs, req.Addr.Unmap().WithZone(""))
+		s.addrs = append(s.addrs, e.Address().Unmap().WithZone(""))
 		s.mu.Unlock()
 	}
 	return n

@@ -15,7 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/http2/http2test"
+	"github.com/edgelimit/edge/proxy/http2/http2test"
 )
 
 // guesses limits wrong passwords per address.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/admin"
 )
 
 // An operator asks the nodes of a PoP through their APIs, and checks each answer against the OpenAPI
@@ -62,7 +62,7 @@ func (o *operator) send(node int, method, path string, values url.Values) (statu
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+admin.LocalToken(addr))
+	r.Header.Set("Authorization", "Bearer "+operate.LocalToken(addr))
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		o.t.Fatal(err)
@@ -141,7 +141,7 @@ func TestComplaint(t *testing.T) {
 `)
 	const customer, other = "203.0.113.7", "203.0.113.9"
 	await(t, "the customer is refused", func() bool { return o.status(0, customer) == 429 })
-	var e admin.Explanation
+	var e operate.Explanation
 	await(t, "the last node knows why", func() bool {
 		o.ask(2, "GET /api/v1/explain", url.Values{"ip": {customer}}, 200, &e)
 		return e.Keys[0].Mitigation != nil && e.Keys[0].Mitigation.Node == "node-1" // node names take a moment to arrive
@@ -149,10 +149,10 @@ func TestComplaint(t *testing.T) {
 	if k := e.Keys[0]; k.Rule != "login" || k.Mitigation.Client != customer || !strings.Contains(k.Mitigation.Why, "the limit is 20") || len(e.Needs) != 1 {
 		t.Errorf("%+v", e)
 	}
-	var m admin.Mitigation
+	var m operate.Mitigation
 	o.known(1, e.Keys[0].Key)
 	o.ask(1, "GET /api/v1/mitigations/{key}", url.Values{"key": {e.Keys[0].Key}}, 200, &m)
-	var l admin.Lifted
+	var l operate.Lifted
 	o.ask(2, "POST /api/v1/mitigations/lift", url.Values{"rule": {"login"}, "ip": {customer}, "reason": {"it is their office"}}, 200, &l)
 	if m.Key != e.Keys[0].Key || l.Key != m.Key {
 		t.Errorf("explained %s, listed %s, lifted %s", e.Keys[0].Key, m.Key, l.Key)
@@ -173,14 +173,14 @@ func TestComplaint(t *testing.T) {
 	for values, want := range map[string]int{"": 2, "rule=login&state=active": 1, "state=lifted": 1, "rule=api": 0, "client=203.0.113.9": 1, "client=203.0.113.8/31": 1, "client=203.0.113.0/24": 2, "node=node-2&state=active": 1, "node=node-1&state=active": 0, "key=" + m.Key[:7]: 1} {
 		q, _ := url.ParseQuery(values)
 		await(t, fmt.Sprintf("%d mitigations are found with %q", want, values), func() bool { // node names take a moment to arrive
-			var page admin.Mitigations
+			var page operate.Mitigations
 			o.ask(0, "GET /api/v1/mitigations", q, 200, &page)
 			return page.Total == want && len(page.Mitigations) == want
 		})
 	}
 	network := url.Values{"client": {"203.0.113.0/24"}, "dry_run": {"true"}}
-	var all admin.LiftedAll
-	if o.ask(0, "POST /api/v1/mitigations/lift-all", network, 200, &all); all != (admin.LiftedAll{Mitigations: 1, DryRun: true}) || o.status(0, other) != 429 {
+	var all operate.LiftedAll
+	if o.ask(0, "POST /api/v1/mitigations/lift-all", network, 200, &all); all != (operate.LiftedAll{Mitigations: 1, DryRun: true}) || o.status(0, other) != 429 {
 		t.Errorf("dry run: %+v", all)
 	}
 	network.Del("dry_run")
@@ -191,20 +191,20 @@ func TestComplaint(t *testing.T) {
 // The answers of a node about itself and its peers match the description.
 func TestStates(t *testing.T) {
 	o := startOperator(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 100000, period: 1m}]}]")
-	var nodes admin.Nodes
+	var nodes operate.Nodes
 	await(t, "all nodes are known", func() bool {
 		o.ask(0, "GET /api/v1/nodes", nil, 200, &nodes)
-		return len(nodes.Nodes) == 3 && !slices.ContainsFunc(nodes.Nodes, func(n admin.Node) bool { return n.Version == "" })
+		return len(nodes.Nodes) == 3 && !slices.ContainsFunc(nodes.Nodes, func(n operate.Node) bool { return n.Version == "" })
 	})
 	for i, n := range nodes.Nodes {
 		if n.Name != fmt.Sprint("node-", i+1) || n.Version != "v1.2.3" || n.Self != (i == 0) || len(n.Fingerprints) != 4 || n.Fingerprints["rules"] != nodes.Nodes[0].Fingerprints["rules"] || len(n.Differs) != 0 {
 			t.Errorf("node %d: %+v", i+1, n)
 		}
 	}
-	var shards admin.Shards
+	var shards operate.Shards
 	await(t, "all shards are up", func() bool {
 		o.ask(1, "GET /api/v1/shards", nil, 200, &shards)
-		return !slices.ContainsFunc(shards.Shards, func(s admin.Shard) bool { return s.Down || s.Breaker != "closed" })
+		return !slices.ContainsFunc(shards.Shards, func(s operate.Shard) bool { return s.Down || s.Breaker != "closed" })
 	})
 	sum := 0.0
 	for _, s := range shards.Shards {
@@ -216,12 +216,12 @@ func TestStates(t *testing.T) {
 		t.Errorf("shards %+v, want three with all keys", shards)
 	}
 	o.status(2, "192.0.2.1")
-	var rules admin.Rules
+	var rules operate.Rules
 	o.ask(2, "GET /api/v1/rules", nil, 200, &rules)
-	if len(rules.Rules) != 1 || rules.Rules[0].Rule != "a" || rules.Rules[0].Limits[0] != (admin.Limit{Threshold: 100000, Period: 60}) {
+	if len(rules.Rules) != 1 || rules.Rules[0].Rule != "a" || rules.Rules[0].Limits[0] != (operate.Limit{Threshold: 100000, Period: 60}) {
 		t.Errorf("rules %+v", rules)
 	}
-	var s admin.Status
+	var s operate.Status
 	if o.ask(0, "GET /api/v1/status", nil, 200, &s); !s.Ready || s.Node != "node-1" || s.Version != "v1.2.3 go1.0 any/any" {
 		t.Errorf("status %+v", s)
 	}

@@ -3,7 +3,7 @@ package pop
 import (
 	"time"
 
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/limit"
 )
 
 // An Ask is a request that one rule decides; see [limit.Ask].

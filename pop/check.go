@@ -14,9 +14,9 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // Check returns all errors in o, joined: numbers out of bounds, missing settings, and settings that contradict

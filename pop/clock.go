@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/harness"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A clock is a problem if it is wrong by more than a twentieth of the shortest period of the current rules.

@@ -3,7 +3,7 @@ package pop
 import (
 	"strconv"
 
-	"github.com/edgelimit/edge/pop/decision"
+	"github.com/edgelimit/edge/limit/decision"
 	"github.com/edgelimit/edge/pop/setting"
 )
 

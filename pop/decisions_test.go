@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
 )
 
 // Operators see the last decisions of the log. A node without a log reports that.
@@ -24,7 +24,7 @@ func TestRecentDecisions(t *testing.T) {
 		n := startNode(t, rules, func(o *pop.Options) {
 			o.AdminListen, o.DecisionLog, o.DecisionLogShare = "127.0.0.1:0", file, 1
 		})
-		ask := func(query string) (found admin.Decisions, text string) {
+		ask := func(query string) (found operate.Decisions, text string) {
 			text = page(t, n, "admin", "/api/v1/decisions"+query)
 			_ = json.Unmarshal([]byte(text), &found)
 			return found, text

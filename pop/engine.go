@@ -10,9 +10,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/edgelimit/edge/pop/http1"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/spop"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/spop"
 )
 
 // parseEngine parses the name of the engine that serves clients, and reports whether it is net/http.

@@ -9,7 +9,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // Three nodes in one process count a client together, whichever node it reaches.

@@ -20,17 +20,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/internal/tick"
-	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // files are the rules, the certificate, the keys and the tokens of a node, which may change while it runs.
 type files struct {
 	o        Options
 	reloads  *reloads
-	tokens   *admin.Tokens
+	tokens   *operate.Tokens
 	nodes    func() int // returns the number of nodes of the PoP
 	setRules func(*rule.Set)
 	setKeys  func([][]byte) error // of the gossip

@@ -17,9 +17,9 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // patience is how long a test waits before it fails. No test depends on its length.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // echo is an origin that echoes messages after an upgrade.

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/page"
+	"github.com/edgelimit/edge/operate"
+	"github.com/edgelimit/edge/operate/page"
 )
 
 // A listener is a socket that Start opens, with the function that serves it.
@@ -67,7 +67,7 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:                      admin.Handler(n.registry, n.readiness),
+		Handler:                      operate.Handler(n.registry, n.readiness),
 		Protocols:                    both,
 		ReadTimeout:                  n.o.ReadHeaderTimeout, // no request needs a body
 		WriteTimeout:                 metricsTime,
@@ -90,7 +90,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 	at, _ := ln.Addr().(*net.TCPAddr)
 	page := page.New(page.Options{Operations: n.operator, Metrics: n.registry, Near: n.operator.Near, Changed: n.operator.Changed, Now: n.o.Now})
 	n.running.Go(func() { page.Run(n.counting) })
-	api := admin.NewAPI(admin.Options{
+	api := operate.NewAPI(operate.Options{
 		Operations: n.operator,
 		Page:       page,
 		Events:     http.HandlerFunc(page.Events),
@@ -103,7 +103,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 	})
 	remove := func() {}
 	if n.o.AdminTokens != "" {
-		admin.RemoveLocal(ln.Addr().String())
+		operate.RemoveLocal(ln.Addr().String())
 	} else {
 		var err error
 		if remove, err = n.tokens.WriteLocal(ln.Addr().String()); err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/http2/http2test"
+	"github.com/edgelimit/edge/proxy/http2/http2test"
 )
 
 // No spelling of a host evades a rule for it and still reaches the site: nginx ignores what follows the name,

@@ -1,5 +1,6 @@
 // Package pop assembles a point of presence. A [Node] consists of the limiter, the proxy and clients of the
-// shards; a [Local] is several nodes in one process.
+// shards; a [Local] is several nodes in one process. A setting of a node is a field of [Options] and a row of
+// the table in settings.go.
 package pop
 
 import (
@@ -21,16 +22,15 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/tick"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/limit/decision"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/decision"
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/gossip"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/operate"
 	"github.com/edgelimit/edge/pop/peers"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/shards"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A Node is one edge process of a PoP, or one of several in a process. Its methods may be
@@ -39,7 +39,7 @@ type Node struct {
 	o        Options
 	registry *prometheus.Registry
 	notices  *notices
-	tokens   admin.Tokens // of operators
+	tokens   operate.Tokens // of operators
 	files    *files
 	secret   counter.Secret
 	origins  proxy.Origins

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/proxy"
 )
 
 // Problems with a node's environment, as named in edge_environment_problem. The proxy detects others, and

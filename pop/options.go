@@ -12,8 +12,8 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/rule"
 )
 
 // Options configures a Node. Name, Secret, an origin, and Rules or RuleFiles are required;
@@ -50,7 +50,7 @@ type Options struct {
 	// for operators. If empty, the node has no such listener.
 	MetricsListen, AdminListen string
 
-	// AdminTokens is the file with the operators' tokens, see [admin.Tokens.Read]. Reload reads it again, and
+	// AdminTokens is the file with the operators' tokens, see [operate.Tokens.Read]. Reload reads it again, and
 	// so does the node when it changes. If empty, the node generates a token for this machine.
 	AdminTokens string
 

@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/proxy"
+	"github.com/edgelimit/edge/proxy"
 )
 
 // TestScenarios runs the files of testdata/scenarios: a whole PoP in fake time, without sockets. Each begins

@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
@@ -149,7 +149,7 @@ func (s *scenario) lift(d *datadriven.TestData) (string, error) {
 		values[a.Key] = strings.Join(a.Vals, ",")
 	}
 	delete(values, "node")
-	_, err := s.nodes[number(d, "node", 1)-1].Operator().Lift(admin.LiftOne{Values: values})
+	_, err := s.nodes[number(d, "node", 1)-1].Operator().Lift(operate.LiftOne{Values: values})
 	return "", err
 }
 
@@ -238,8 +238,8 @@ func (s *scenario) mitigations(*datadriven.TestData) (string, error) {
 }
 
 // listed returns the mitigations of a node, those that end last first.
-func listed(n *pop.Node) (all []admin.Mitigation) {
-	q := admin.Query{Limit: 2}
+func listed(n *pop.Node) (all []operate.Mitigation) {
+	q := operate.Query{Limit: 2}
 	for {
 		page, err := n.Operator().Mitigations(q)
 		if err != nil {

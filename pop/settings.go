@@ -14,9 +14,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/proxy"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/rule"
 )
 
 // Bounds of sizes and times. Greater values are mistakes.

@@ -4,7 +4,7 @@
 // # Formats
 //
 // A file's format is detected from its first lines: the format that parses most of them is
-// chosen. Formats lists the known formats. Options.Format names one of them or describes
+// chosen. Formats lists the known formats, each a row in format.go. Options.Format names one of them or describes
 // another: by a pattern in the notation of nginx's log_format or Apache's LogFormat; by the
 // names of fields, for JSON objects; by the columns, for a W3C log without #Fields:
 //

@@ -1,6 +1,12 @@
 package accesslog
 
-import "net/netip"
+import (
+	"math/bits"
+	"net/netip"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // An Entry is one request in a log. Fields that the log does not have are zero. Header is valid
 // only until the next entry is read. Strings may be retained, but each keeps its block of the
@@ -16,6 +22,29 @@ type Entry struct {
 	Status int
 	Header []Field // those of the request's header fields that the log has, such as User-Agent
 	Attack bool    // whether the log marks the request as part of an attack
+}
+
+// Address returns the address of e's client. A client that the log identifies by something else gets an address
+// in fd00::/8, so that rules that count by ip distinguish it from others: client n, a number below 2^55, has n
+// in the 55 bits after fd0, any other client a hash of its name in those after fd8. They are in the upper half
+// of the address, which identifies a client by default. The lowest bit of n comes first, so that clients stay
+// distinct if a shorter prefix identifies a client.
+func (e *Entry) Address() netip.Addr {
+	if e.Addr.IsValid() {
+		return e.Addr
+	}
+	const hashed = 1 << 55 // set for a hash
+	n, err := strconv.ParseUint(e.Client, 10, 64)
+	if err != nil || n >= hashed || len(e.Client) > 1 && e.Client[0] == '0' { // 007 is not 7
+		n = hashed | xxhash.Sum64String(e.Client)%hashed
+	} else {
+		n = bits.Reverse64(n) >> 9
+	}
+	addr := [16]byte{0: 0xfd, 15: 1}
+	for i := range 7 {
+		addr[7-i] = byte(n >> (8 * i))
+	}
+	return netip.AddrFrom16(addr)
 }
 
 // A Field is a field of a request's header.

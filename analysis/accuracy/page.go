@@ -5,14 +5,14 @@ import (
 	"slices"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // Document returns the report as a document. traffic is included if it has any points.
-func (r *Report) Document(traffic figure.Timeline) page.Document {
-	d := page.Document{Title: "How accurate estimates are", Lead: page.Count(r.Events, "request") + " of " + page.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
-	d.Sections = []page.Section{{Title: "How it is measured", Blocks: []page.Block{
-		page.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted; none is refused. " +
+func (r *Report) Document(traffic figure.Timeline) chart.Document {
+	d := chart.Document{Title: "How accurate estimates are", Lead: chart.Count(r.Events, "request") + " of " + chart.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
+	d.Sections = []chart.Section{{Title: "How it is measured", Blocks: []chart.Block{
+		chart.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted; none is refused. " +
 			"A decision is wrong if only one of the two would refuse the request."),
 		traffic.Plot("Traffic"),
 	}}}
@@ -29,7 +29,7 @@ func (r *Report) Document(traffic figure.Timeline) page.Document {
 
 // limitSection returns the results of one limit: the figures of the nodes' estimator, or of the first
 // one if that is missing, and a comparison of all estimators.
-func limitSection(results []Result) page.Section {
+func limitSection(results []Result) chart.Section {
 	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == weightedName }))]
 	over := func(format func(*PhaseRange) string) string { // "" unless several phases were tried
 		if first.Phases == nil {
@@ -37,46 +37,46 @@ func limitSection(results []Result) page.Section {
 		}
 		return fmt.Sprintf("; %s over %d window starts", format(first.Phases), first.Phases.Tried)
 	}
-	facts := page.Facts{
-		{Name: "over in the exact log", Value: page.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, from %s of %s clients", page.Percent(first.ExactOver, first.Requests), page.Grouped(first.SourcesExactOver), page.Grouped(first.Sources))},
+	facts := chart.Facts{
+		{Name: "over in the exact log", Value: chart.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, from %s of %s clients", chart.Percent(first.ExactOver, first.Requests), chart.Grouped(first.SourcesExactOver), chart.Grouped(first.Sources))},
 		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, between half and twice the threshold: nearly all wrong decisions are about these"},
-		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", page.Grouped(first.WronglyAllowed), page.Grouped(first.WronglyLimited),
+		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", chart.Grouped(first.WronglyAllowed), chart.Grouped(first.WronglyLimited),
 			over(func(p *PhaseRange) string { return fmt.Sprintf("%.4f–%.4f%%", p.WrongPct[0], p.WrongPct[1]) }))},
 		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact count, signed %+.2f%%; %.2f%% for the average client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
 			over(func(p *PhaseRange) string {
 				return fmt.Sprintf("%.2f–%.2f%%", 100*p.MeanAbsRelErr[0], 100*p.MeanAbsRelErr[1])
 			}))},
-		{Name: "clients missed", Value: page.Grouped(first.SourcesOverButNeverLimited), Note: "over, never limited" + page.When(first.SourcesOverButNeverLimited > 0, ", by up to %.0f%%", 100*first.MaxOvershootOfThose) +
+		{Name: "clients missed", Value: chart.Grouped(first.SourcesOverButNeverLimited), Note: "over, never limited" + chart.When(first.SourcesOverButNeverLimited > 0, ", by up to %.0f%%", 100*first.MaxOvershootOfThose) +
 			over(func(p *PhaseRange) string {
 				return fmt.Sprintf("%d–%d", p.SourcesOverButNeverLimited[0], p.SourcesOverButNeverLimited[1])
 			})},
-		{Name: "clients wrongly limited", Value: page.Grouped(first.SourcesLimitedButNeverOver), Note: "never over" + page.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold", 100*first.MinPeakOfThose) +
+		{Name: "clients wrongly limited", Value: chart.Grouped(first.SourcesLimitedButNeverOver), Note: "never over" + chart.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold", 100*first.MinPeakOfThose) +
 			over(func(p *PhaseRange) string {
 				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
 			})},
 	}
-	scatter := page.Scatter{Title: "Error against memory", Note: "lower left is better; the line joins the estimators that no other beats",
+	scatter := chart.Scatter{Title: "Error against memory", Note: "lower left is better; the line joins the estimators that no other beats",
 		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
-	bars := page.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
-	table := page.Table{Title: "Estimators", Columns: page.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}
+	bars := chart.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
+	table := chart.Table{Title: "Estimators", Columns: chart.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}
 	best := frontier(results)
 	for i, r := range results {
 		wrong := fmt.Sprintf("%.4f", r.WrongPct)
 		if r.BytesPerClient > 0 {
-			scatter.Points = append(scatter.Points, page.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Best: best[i], Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited",
-				r.Estimator, r.BytesPerClient, wrong, page.Grouped(r.WronglyAllowed), page.Grouped(r.WronglyLimited))})
+			scatter.Points = append(scatter.Points, chart.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Best: best[i], Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited",
+				r.Estimator, r.BytesPerClient, wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited))})
 		}
-		bars.Rows = append(bars.Rows, page.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Share: wrong + "%"})
-		row := page.Row{Strong: best[i], Cells: []string{r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), wrong, page.Grouped(r.WronglyAllowed), page.Grouped(r.WronglyLimited),
-			fmt.Sprintf("%.2f", 100*r.MeanAbsRelErr), page.Grouped(r.SourcesOverButNeverLimited), page.Grouped(r.SourcesLimitedButNeverOver)}}
+		bars.Rows = append(bars.Rows, chart.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Share: wrong + "%"})
+		row := chart.Row{Strong: best[i], Cells: []string{r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited),
+			fmt.Sprintf("%.2f", 100*r.MeanAbsRelErr), chart.Grouped(r.SourcesOverButNeverLimited), chart.Grouped(r.SourcesLimitedButNeverOver)}}
 		if best[i] {
 			row.Note = "not beaten"
 		}
 		table.Rows = append(table.Rows, row)
 	}
-	return page.Section{Title: fmt.Sprintf("%s requests in %s", page.Grouped(first.Limit), figure.Period(first.PeriodS)), Blocks: []page.Block{
-		page.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts, figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
-		page.Paragraph("Not beaten: no other estimator decides better with as little memory."),
+	return chart.Section{Title: fmt.Sprintf("%s requests in %s", chart.Grouped(first.Limit), figure.Period(first.PeriodS)), Blocks: []chart.Block{
+		chart.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts, figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
+		chart.Paragraph("Not beaten: no other estimator decides better with as little memory."),
 	}}
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis/cases"
 	"github.com/edgelimit/edge/internal/golden"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // runCases plays the cases of a text, which may or may not name its rules.

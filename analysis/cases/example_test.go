@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/edgelimit/edge/analysis/cases"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A unit test of a rule plays requests to a node on a virtual clock.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop/limit"
+	"github.com/edgelimit/edge/limit"
 )
 
 // Cases are unit tests of rules, from a file such as:

@@ -9,11 +9,11 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A Report has the results of a file of cases.
@@ -204,7 +204,7 @@ func (r *Report) Err() error {
 	if failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("cases: %s: %d of %s failed", r.File, failed, page.Count(len(r.Cases), "case"))
+	return fmt.Errorf("cases: %s: %d of %s failed", r.File, failed, chart.Count(len(r.Cases), "case"))
 }
 
 // WriteText writes the report as text.
@@ -217,20 +217,20 @@ func (r *Report) WriteText(w io.Writer) error {
 		if c.OK {
 			continue
 		}
-		fmt.Fprintf(&b, "  FAILED: %s (line %d)\n", page.Printable(c.Name), c.Line)
+		fmt.Fprintf(&b, "  FAILED: %s (line %d)\n", chart.Printable(c.Name), c.Line)
 		for _, f := range c.Failures {
 			f.write(&b, r.File)
 		}
 	}
 	if r.OK {
-		fmt.Fprintf(&b, "  SUCCESS: %s, %s\n", page.Count(len(r.Cases), "case"), page.Count(requests, "request"))
+		fmt.Fprintf(&b, "  SUCCESS: %s, %s\n", chart.Count(len(r.Cases), "case"), chart.Count(requests, "request"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 func (f *Failure) write(b *strings.Builder, file string) {
-	fmt.Fprintf(b, "    %s:%d:%d: %s of %s", file, f.Line, f.Column, page.Printable(f.Request), f.Client)
+	fmt.Fprintf(b, "    %s:%d:%d: %s of %s", file, f.Line, f.Column, chart.Printable(f.Request), f.Client)
 	switch {
 	case f.Number == 0:
 		fmt.Fprintf(b, ", from %v on\n", figure.Lasting(f.AtS))

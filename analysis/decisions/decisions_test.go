@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/edgelimit/edge/analysis/decisions"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // Lines of logs of a rule with a threshold of 3 in 10 s, and a timeout of 20 s.

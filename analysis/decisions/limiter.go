@@ -5,7 +5,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/exact"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A limiter decides the requests of one key, like a node that learns of each one immediately.

@@ -32,8 +32,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/decision"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/limit/decision"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A Log holds the merged logs of a PoP's nodes. Each decision takes 32 bytes.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rule/describe"
+	"github.com/edgelimit/edge/rule"
+	"github.com/edgelimit/edge/rule/describe"
 )
 
 // A Report describes a log.

@@ -6,30 +6,30 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/analysis/figure"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // Document returns the report as a document.
-func (r *Report) Document() page.Document {
+func (r *Report) Document() chart.Document {
 	var decided uint64
 	for i := range r.Rules {
 		decided += r.Rules[i].Decisions
 	}
-	d := page.Document{
+	d := chart.Document{
 		Title: "What the nodes decided", Data: r,
-		Lead: fmt.Sprintf("%s by %s about %.4g%% of the keys%s", page.Count(decided, "decision"), page.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
+		Lead: fmt.Sprintf("%s by %s about %.4g%% of the keys%s", chart.Count(decided, "decision"), chart.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
 	}
 	switch {
 	case len(r.Rules) == 0:
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Accuracy != nil }):
 		d.Title = "How accurate decisions are"
-		d.Sections = append(d.Sections, page.Section{Title: "How it is measured", Blocks: []page.Block{page.Paragraph(
+		d.Sections = append(d.Sections, chart.Section{Title: "How it is measured", Blocks: []chart.Block{chart.Paragraph(
 			"A limiter with an exact log of each key's requests to all nodes decides the same requests without lag. A decision is wrong if only " +
 				"one of the two refuses the request. The cause is the estimate if a limiter that estimates as nodes do, but without lag, " +
 				"decides as the node did. Otherwise the cause is lag: the time from a request until all nodes act on it.")}})
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Change != nil }):
 		d.Title = "What the rules would have decided"
-		d.Sections = append(d.Sections, page.Section{Title: "How it is determined", Blocks: []page.Block{page.Paragraph(
+		d.Sections = append(d.Sections, chart.Section{Title: "How it is determined", Blocks: []chart.Block{chart.Paragraph(
 			"A limiter with the new limits decides the same requests. It estimates as nodes do, but without lag.")}})
 	}
 	for i := range r.Rules {
@@ -39,21 +39,21 @@ func (r *Report) Document() page.Document {
 	return d
 }
 
-func (r *RuleReport) section() page.Section {
-	facts := page.Facts{
-		{Name: "decisions", Value: page.Grouped(r.Decisions), Note: "about requests of " + page.Count(r.Keys, "key")},
-		{Name: "refused", Value: page.Grouped(r.Refused), Note: page.Percent(r.Refused, r.Decisions) + " of them, for " + page.Count(r.KeysRefused, "key")},
+func (r *RuleReport) section() chart.Section {
+	facts := chart.Facts{
+		{Name: "decisions", Value: chart.Grouped(r.Decisions), Note: "about requests of " + chart.Count(r.Keys, "key")},
+		{Name: "refused", Value: chart.Grouped(r.Refused), Note: chart.Percent(r.Refused, r.Decisions) + " of them, for " + chart.Count(r.KeysRefused, "key")},
 	}
-	var bars page.Block = page.Paragraph("")
+	var bars chart.Block = chart.Paragraph("")
 	if a := r.Accuracy; a != nil {
 		facts = append(facts,
-			page.Fact{Name: "an exact limiter refuses", Value: page.Grouped(a.Exact), Note: "an estimating one without lag: " + page.Grouped(a.Estimate)},
-			page.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct), Note: "for " + page.Count(a.KeysWrong, "key")},
-			page.Fact{Name: "wrongly allowed", Value: page.Grouped(a.WronglyAllowed.Requests), Note: a.WronglyAllowed.causes()},
-			page.Fact{Name: "wrongly refused", Value: page.Grouped(a.WronglyRefused.Requests), Note: a.WronglyRefused.causes()},
+			chart.Fact{Name: "an exact limiter refuses", Value: chart.Grouped(a.Exact), Note: "an estimating one without lag: " + chart.Grouped(a.Estimate)},
+			chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct), Note: "for " + chart.Count(a.KeysWrong, "key")},
+			chart.Fact{Name: "wrongly allowed", Value: chart.Grouped(a.WronglyAllowed.Requests), Note: a.WronglyAllowed.causes()},
+			chart.Fact{Name: "wrongly refused", Value: chart.Grouped(a.WronglyRefused.Requests), Note: a.WronglyRefused.causes()},
 		)
-		share := func(w Wrong) string { return page.Percent(w.Requests, r.Decisions) }
-		bars = page.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision", Parts: []string{"due to the estimate", "due to lag"}, Rows: []page.Bar{
+		share := func(w Wrong) string { return chart.Percent(w.Requests, r.Decisions) }
+		bars = chart.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision", Parts: []string{"due to the estimate", "due to lag"}, Rows: []chart.Bar{
 			{Name: "wrongly allowed", Values: []uint64{a.WronglyAllowed.Estimate, a.WronglyAllowed.Lag}, Share: share(a.WronglyAllowed)},
 			{Name: "wrongly refused", Values: []uint64{a.WronglyRefused.Estimate, a.WronglyRefused.Lag}, Share: share(a.WronglyRefused)},
 		}}
@@ -66,9 +66,9 @@ func (r *RuleReport) section() page.Section {
 		}
 		title += " → " + to
 		facts = append(facts,
-			page.Fact{Name: "would be refused", Value: page.Grouped(c.Refused), Note: page.Percent(c.Refused, r.Decisions) + " of them, for " + page.Count(c.KeysRefused, "key")},
-			page.Fact{Name: "newly refused", Value: page.Grouped(c.NewlyRefused), Note: "that passed"},
-			page.Fact{Name: "newly allowed", Value: page.Grouped(c.NewlyAllowed), Note: "that were refused"},
+			chart.Fact{Name: "would be refused", Value: chart.Grouped(c.Refused), Note: chart.Percent(c.Refused, r.Decisions) + " of them, for " + chart.Count(c.KeysRefused, "key")},
+			chart.Fact{Name: "newly refused", Value: chart.Grouped(c.NewlyRefused), Note: "that passed"},
+			chart.Fact{Name: "newly allowed", Value: chart.Grouped(c.NewlyAllowed), Note: "that were refused"},
 		)
 	}
 	var notes []string
@@ -77,25 +77,25 @@ func (r *RuleReport) section() page.Section {
 	}
 	note := func(n uint64, format string) {
 		if n > 0 {
-			notes = append(notes, fmt.Sprintf(format, page.Count(n, "request")))
+			notes = append(notes, fmt.Sprintf(format, chart.Count(n, "request")))
 		}
 	}
 	note(r.Other, "Not judged: %s refused for another key or by an operator.")
 	note(r.Unavailable, "Not judged: %s refused because a shard was unavailable.")
 	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
 	note(r.Assumed, "The origin's responses to %s are unknown because the requests were refused; each counts as much as the rule says.")
-	return page.Section{Title: title, Blocks: []page.Block{facts, bars, page.Paragraph(strings.Join(notes, " "))}}
+	return chart.Section{Title: title, Blocks: []chart.Block{facts, bars, chart.Paragraph(strings.Join(notes, " "))}}
 }
 
 func (w Wrong) causes() string {
-	return fmt.Sprintf("%s due to the estimate, %s due to lag", page.Grouped(w.Estimate), page.Grouped(w.Lag))
+	return fmt.Sprintf("%s due to the estimate, %s due to lag", chart.Grouped(w.Estimate), chart.Grouped(w.Lag))
 }
 
 // logs returns the section about the logs that were read.
-func (r *Report) logs() page.Section {
-	table := page.Table{Title: "Nodes", Columns: []page.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"}, {Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
+func (r *Report) logs() chart.Section {
+	table := chart.Table{Title: "Nodes", Columns: []chart.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"}, {Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
 	for _, n := range r.Nodes {
-		row := page.Row{Cells: []string{n.Node, figure.Clock(n.From), page.Grouped(n.Lines), fmt.Sprintf("%.0f ms", n.AheadMS)}}
+		row := chart.Row{Cells: []string{n.Node, figure.Clock(n.From), chart.Grouped(n.Lines), fmt.Sprintf("%.0f ms", n.AheadMS)}}
 		if n.Rotated {
 			row.Note = "earlier lines are missing"
 		}
@@ -107,9 +107,9 @@ func (r *Report) logs() page.Section {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.", page.Count(r.Missing, "line"))
-	note(r.Malformed > 0, "Ignored as malformed: %s.", page.Count(r.Malformed, "line"))
-	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.", page.Count(r.Unpaired, "request"))
+	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.", chart.Count(r.Missing, "line"))
+	note(r.Malformed > 0, "Ignored as malformed: %s.", chart.Count(r.Malformed, "line"))
+	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.", chart.Count(r.Unpaired, "request"))
 	note(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
-	return page.Section{Title: "Logs", Blocks: []page.Block{table, page.Paragraph(strings.Join(notes, " "))}}
+	return chart.Section{Title: "Logs", Blocks: []chart.Block{table, chart.Paragraph(strings.Join(notes, " "))}}
 }

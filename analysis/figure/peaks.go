@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // A PeakBin counts the clients whose peak is at most UpTo, and greater than UpTo of the previous
@@ -53,17 +53,17 @@ func (p Peaks) Bins(threshold uint64) []PeakBin {
 }
 
 // PlotPeaks returns a plot of bins with the threshold.
-func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) page.Block {
+func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) chart.Block {
 	over := uint64(0)
-	h := page.Histogram{
-		Title: "Peak rates, and the threshold of " + page.Grouped(threshold) + " in " + Period(seconds), XName: "most requests in " + Period(seconds), YName: what,
+	h := chart.Histogram{
+		Title: "Peak rates, and the threshold of " + chart.Grouped(threshold) + " in " + Period(seconds), XName: "most requests in " + Period(seconds), YName: what,
 		Cut: float64(threshold), Beyond: "over the threshold",
 	}
 	for _, b := range bins {
-		if h.Bins = append(h.Bins, page.Bin{UpTo: float64(b.UpTo), N: b.Clients}); b.UpTo > threshold {
+		if h.Bins = append(h.Bins, chart.Bin{UpTo: float64(b.UpTo), N: b.Clients}); b.UpTo > threshold {
 			over += b.Clients
 		}
 	}
-	h.CutName = fmt.Sprintf("the threshold: %s over", page.Grouped(over))
+	h.CutName = fmt.Sprintf("the threshold: %s over", chart.Grouped(over))
 	return h
 }

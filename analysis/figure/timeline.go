@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // A Timeline counts requests and refusals over time, in steps of the same length.
@@ -24,8 +24,8 @@ type Point struct {
 }
 
 // Plot returns a plot of the peaks of l.
-func (l *Timeline) Plot(title string) page.Block {
-	a := page.Area{
+func (l *Timeline) Plot(title string) chart.Block {
+	a := chart.Area{
 		Title: title, From: l.From, Step: time.Duration(l.StepS) * time.Second, Note: "UTC, in steps of " + Period(l.StepS),
 		Name: "requests in " + Period(l.PeakS), AllName: "requests", PartName: "refused",
 	}

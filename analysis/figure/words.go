@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/rule"
 )
 
 // Clock formats a time of a log.
@@ -23,7 +23,7 @@ func Between(from, to time.Time) string {
 
 // Lasting formats a duration in seconds, to the millisecond.
 func Lasting(s float64) string {
-	return page.Span(time.Duration(s * float64(time.Second)).Round(time.Millisecond))
+	return chart.Span(time.Duration(s * float64(time.Second)).Round(time.Millisecond))
 }
 
 // Period formats a duration in seconds as in rules files: 10m, 1h, 7d.

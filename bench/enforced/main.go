@@ -23,7 +23,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/exact"
 	"github.com/edgelimit/edge/bench/harness"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 var traces = []string{"bplogs", "airisdata", "esnote_2017", "srhegde", "xzymo"}

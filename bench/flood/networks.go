@@ -16,8 +16,8 @@ import (
 
 	"github.com/edgelimit/edge/bench/harness"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // An attack sends requests of addresses that are never used again, from many networks, to all nodes of a PoP.

@@ -11,14 +11,14 @@ import (
 
 	"github.com/bradfitz/gomemcache/memcache"
 
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/bench/harness"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/count"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 var (
@@ -173,7 +173,7 @@ func openCounting(addr string, fresh bool) (client, func()) {
 	harness.Check(err)
 	table := mitigation.New(mitigation.Options{})
 	shard := &countingShard{Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
-	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []count.Shard{shard}, Logger: slog.New(slog.DiscardHandler)}, nil)
+	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []async.Shard{shard}, Logger: slog.New(slog.DiscardHandler)}, nil)
 	harness.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -197,7 +197,7 @@ func (c *counting) count(from uint64, fresh bool, end time.Time) int {
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		for range inBatch / 4 {
 			key := keyOf(n, fresh)
-			c.Offer(c.rule, key, 0, new(count.Source), 1, now)
+			c.Offer(c.rule, key, 0, new(async.Source), 1, now)
 			n++
 			c.sent++
 		}

@@ -69,7 +69,7 @@ func compare() {
 		{"gomemcache", "gomemcache, 8 goroutines", openGomemcache},
 		{"batches", "batches (`counter/memcached`)", openBatches},
 		{"writes", "batches without reads", openWrites},
-		{"counting", "all of counting (`pop/count`), from the offer on", openCounting},
+		{"counting", "all of counting (`async`), from the offer on", openCounting},
 	}
 	fmt.Printf("%s\n\n", harness.Machine("memcached"))
 	fmt.Printf("CPU µs per key of client and memcached, medians (and the worst) of %d rounds of %v:\n\n", *runs, *last)

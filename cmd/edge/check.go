@@ -12,14 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/analysis/page"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/limit"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rule/describe"
-	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
+	"github.com/edgelimit/edge/rule/describe"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 func newCheck() *cobra.Command {
@@ -176,7 +176,7 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 				map[bool]string{true: ", if it were enforced,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
 		}
 		if plans, keys := set.Overridden(r); keys > 0 {
-			fmt.Fprintf(w, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n", page.Count(keys, "key"), page.Count(len(plans), "set"))
+			fmt.Fprintf(w, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n", chart.Count(keys, "key"), chart.Count(len(plans), "set"))
 		}
 		for _, note := range describe.Notes(set, r) {
 			fmt.Fprintln(w, indent(wrap("note: "+note, 88), "  "))
@@ -189,7 +189,7 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 		if len(set.Rules()) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s never limited, %s always refused\n", page.Count(allowed, "network"), page.Count(denied, "network"))
+		fmt.Fprintf(w, "%s never limited, %s always refused\n", chart.Count(allowed, "network"), chart.Count(denied, "network"))
 	} else if len(set.Rules()) == 0 {
 		fmt.Fprintln(w, "There are no rules: every request passes.")
 	}
@@ -257,4 +257,4 @@ func indent(text, prefix string) string {
 }
 
 // wrap breaks text into lines of at most width characters, except for longer words.
-func wrap(text string, width int) string { return strings.Join(page.Wrapped(text, width), "\n") }
+func wrap(text string, width int) string { return strings.Join(chart.Wrapped(text, width), "\n") }

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/edgelimit/edge/analysis/cases"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // checkTests runs the test cases of files against a node with rules or, if rules is empty, with

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop"
@@ -68,15 +68,15 @@ var demoParts = map[string]string{
 func explain(w io.Writer, r *load.Report) error {
 	s := r.Score
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s to %s over %s:\n\n", page.Count(r.Sending.Requests, "request"), page.Count(len(r.Nodes), "node"), page.Count(r.Sending.Connections, "connection"))
+	fmt.Fprintf(&b, "%s to %s over %s:\n\n", chart.Count(r.Sending.Requests, "request"), chart.Count(len(r.Nodes), "node"), chart.Count(r.Sending.Connections, "connection"))
 	for _, c := range r.Components {
 		fmt.Fprintf(&b, "  %-9s %6d, %5d refused   %s\n", c.Name, c.Requests, c.Refused, demoParts[c.Name])
 	}
 	fmt.Fprintf(&b, "\nWas that correct? The generator kept an exact log of every client:\n\n")
 	fmt.Fprintf(&b, "  innocent   %s refused from clients that exceeded no limit, and %d from clients that only the\n             estimate put over a limit\n",
-		page.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
+		chart.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
 	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. Requests are counted after they pass, so a few more may\n             pass: %d passed of the %d that an exact limiter would have refused\n",
-		page.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)
+		chart.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)
 	if t := s.AllRefuse; t.Clients > 0 {
 		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until all nodes refused the client:\n             median %.1f ms, longest %.1f ms, including the network and the client's own pauses\n", t.P50, t.Max)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 )
 
 func newExplain() *cobra.Command {
@@ -47,7 +47,7 @@ of other rules if nodes run with --log-clients; otherwise these rules need the v
 			if err != nil {
 				return err
 			}
-			return show(cmd, o, "GET", "/api/v1/explain", values, func(w io.Writer, e *admin.Explanation) {
+			return show(cmd, o, "GET", "/api/v1/explain", values, func(w io.Writer, e *operate.Explanation) {
 				writeExplanation(w, e, values.Get("ip"))
 			})
 		},
@@ -65,7 +65,7 @@ func oneTarget(cmd *cobra.Command, args []string) error {
 // parseTarget parses the target to explain.
 func parseTarget(text string) (url.Values, error) {
 	values := url.Values{}
-	for name, value := range admin.ParseTarget(text) {
+	for name, value := range operate.ParseTarget(text) {
 		values.Set(name, value)
 	}
 	if text := values.Get("id"); text != "" {
@@ -79,7 +79,7 @@ func parseTarget(text string) (url.Values, error) {
 }
 
 // writeExplanation writes e as text.
-func writeExplanation(w io.Writer, e *admin.Explanation, ip string) {
+func writeExplanation(w io.Writer, e *operate.Explanation, ip string) {
 	switch l := e.Listed; {
 	case l == nil:
 	case l.List == "deny":
@@ -99,7 +99,7 @@ func writeExplanation(w io.Writer, e *admin.Explanation, ip string) {
 }
 
 // writeKeyState writes the state of a key. ip is the address that was asked about, if any.
-func writeKeyState(w io.Writer, k *admin.KeyState, ip string) {
+func writeKeyState(w io.Writer, k *operate.KeyState, ip string) {
 	m := k.Mitigation
 	state := "not mitigated"
 	switch {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/harness"
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 )
 
 // The nodes of a PoP are processes with their own shards. They find each other's shards and count together, and
@@ -25,7 +25,7 @@ import (
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	p := startProcesses(t, 3, fiftyAnHour, ownShards...)
-	inRing := func(s admin.Shard) bool { return s.InRing && !s.Down }
+	inRing := func(s operate.Shard) bool { return s.InRing && !s.Down }
 	p.shardsAre("all shards are in the ring", 3, inRing)
 	for _, client := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
 		if passed := p.exceed(client, 51); passed < 51 {
@@ -120,7 +120,7 @@ func TestShardsComeAndGo(t *testing.T) {
 	}
 	for round := range 4 {
 		m := shards[round%len(shards)]
-		p.shardsAre("the shard is back", 3, func(s admin.Shard) bool { return s.Addr != m.Addr || !s.Down && s.InRing })
+		p.shardsAre("the shard is back", 3, func(s operate.Shard) bool { return s.Addr != m.Addr || !s.Down && s.InRing })
 		attacker := fmt.Sprintf("198.51.100.%d", round)
 		const before = 40
 		for i := range before {
@@ -135,7 +135,7 @@ func TestShardsComeAndGo(t *testing.T) {
 			m.Stall()
 		}
 		if round >= 2 {
-			p.shardsAre("the shard leaves the ring", 3, func(s admin.Shard) bool { return s.InRing == (s.Addr != m.Addr) })
+			p.shardsAre("the shard leaves the ring", 3, func(s operate.Shard) bool { return s.InRing == (s.Addr != m.Addr) })
 		}
 		// Each node counts the shard's keys alone until another shard owns them.
 		p.exceed(attacker, (len(p.nodes)+1)*51-before)

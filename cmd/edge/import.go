@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/internal/prose"
-	"github.com/edgelimit/edge/pop/rule/translate"
+	"github.com/edgelimit/edge/rule/translate"
 )
 
 func newImport() *cobra.Command {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // oracleFlags configures which rules responses are checked against and what fails the run.

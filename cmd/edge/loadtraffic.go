@@ -17,8 +17,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
 )
 
 // trafficFlags configures what is sent.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -73,9 +73,9 @@ const pageSize = 1000
 
 // list lists the mitigations that values select, one page at a time.
 func (o *operator) list(cmd *cobra.Command, values url.Values) error {
-	all := admin.Mitigations{Mitigations: []admin.Mitigation{}}
+	all := operate.Mitigations{Mitigations: []operate.Mitigation{}}
 	for {
-		var page admin.Mitigations
+		var page operate.Mitigations
 		if err := o.ask("GET", "/api/v1/mitigations", values, &page); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (o *operator) list(cmd *cobra.Command, values url.Values) error {
 }
 
 // left returns the remaining time of a mitigation, in whole seconds.
-func left(m admin.Mitigation) time.Duration {
+func left(m operate.Mitigation) time.Duration {
 	return time.Duration(m.Left * float64(time.Second)).Round(time.Second)
 }
 
@@ -135,7 +135,7 @@ or is lifted. If the key has a mitigation that ends later, that one stays.`,
 			}
 			values.Set("duration", length.String())
 			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(w io.Writer, m *admin.Mitigation) {
+			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(w io.Writer, m *operate.Mitigation) {
 				fmt.Fprintf(w, "mitigated for %v, action %s, key %s\n", left(*m), m.Action, m.Key)
 			})
 		},
@@ -170,7 +170,7 @@ those of a rule, or of clients in a prefix.`,
 				return usageError{errors.New("give --key, or --rule and --ip"), "edge mitigations lists the keys"}
 			}
 			values := url.Values{"key": {key}, "rule": {rule}, "ip": {ip}, "reason": {reason}}
-			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(w io.Writer, _ *admin.Lifted) {
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(w io.Writer, _ *operate.Lifted) {
 				fmt.Fprintln(w, "lifted")
 			})
 		},
@@ -201,7 +201,7 @@ func checkAddress(text string) error {
 	return nil
 }
 
-func writeLifted(w io.Writer, l *admin.LiftedAll) {
+func writeLifted(w io.Writer, l *operate.LiftedAll) {
 	what := "lifted"
 	if l.DryRun {
 		what = "would be lifted"

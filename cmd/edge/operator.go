@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -41,7 +41,7 @@ func (o *operator) token(addr string) (string, error) {
 		if token := os.Getenv("EDGE_TOKEN"); token != "" {
 			return token, nil
 		}
-		return admin.LocalToken(addr), nil
+		return operate.LocalToken(addr), nil
 	}
 	text, err := os.ReadFile(o.tokenFile)
 	fields := strings.Fields(string(text))

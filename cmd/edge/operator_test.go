@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/edgelimit/edge/internal/harness"
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 )
 
 // edge runs the command in this process and returns its exit code and output.
@@ -215,8 +215,8 @@ func TestParseTarget(t *testing.T) {
 // A mitigation by hand has no request that exceeded a limit, because an operator started it.
 func TestExplainByHand(t *testing.T) {
 	var out strings.Builder
-	m := &admin.Mitigation{Client: "192.0.2.1", ByHand: true}
-	writeKeyState(&out, &admin.KeyState{Mitigation: m}, "")
+	m := &operate.Mitigation{Client: "192.0.2.1", ByHand: true}
+	writeKeyState(&out, &operate.KeyState{Mitigation: m}, "")
 	if !strings.Contains(out.String(), "\n  client: 192.0.2.1\n") || strings.Contains(out.String(), "crossed") {
 		t.Errorf("by hand:\n%s", &out)
 	}

@@ -16,12 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rule/describe"
-	"github.com/edgelimit/edge/pop/rulefile"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
+	"github.com/edgelimit/edge/rule/describe"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 //go:embed sample.yaml
@@ -177,7 +177,7 @@ func operatorsPort(listen, base string, n int) string {
 // describePop writes the addresses and rules of the PoP.
 func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
-	fmt.Fprintf(w, "A PoP of %s is running.\n\n", page.Count(len(local.Nodes()), "node"))
+	fmt.Fprintf(w, "A PoP of %s is running.\n\n", chart.Count(len(local.Nodes()), "node"))
 	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "  clients  %s   each new connection goes to the next node\n", url)
 	shards := local.ShardAddrs()

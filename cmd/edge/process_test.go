@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/edgelimit/edge/internal/harness"
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 )
 
 const patience = harness.Patience
@@ -211,15 +211,15 @@ func (p *pointOfPresence) exceed(client string, maxRequests int) (passed int) {
 }
 
 // shardsAre waits until every node knows this many shards and ok holds for all of them.
-func (p *pointOfPresence) shardsAre(what string, shards int, ok func(admin.Shard) bool) {
+func (p *pointOfPresence) shardsAre(what string, shards int, ok func(operate.Shard) bool) {
 	p.t.Helper()
 	for _, n := range p.nodes {
 		eventually(p.t, what, func() bool {
-			var answer struct{ Shards []admin.Shard }
+			var answer struct{ Shards []operate.Shard }
 			if err := json.Unmarshal([]byte(get(p.t, http.DefaultClient, "http://"+n.admin+"/api/v1/shards").body), &answer); err != nil {
 				p.t.Fatal(err)
 			}
-			return len(answer.Shards) == shards && !slices.ContainsFunc(answer.Shards, func(s admin.Shard) bool { return !ok(s) })
+			return len(answer.Shards) == shards && !slices.ContainsFunc(answer.Shards, func(s operate.Shard) bool { return !ok(s) })
 		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -270,13 +270,13 @@ type destination struct {
 }
 
 // write writes a report about in.
-func (d destination) write(in *input, report page.Document) error {
+func (d destination) write(in *input, report chart.Document) error {
 	return d.emit(in.names(), in.stats(), report)
 }
 
 // emit writes a report about input. read describes what was read from it.
-func (d destination) emit(input string, read any, report page.Document) error {
-	report.Run = page.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
+func (d destination) emit(input string, read any, report chart.Document) error {
+	report.Run = chart.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
 	err := writeFile(d.page, report.WriteHTML)
 	switch {
 	case d.asJSON:

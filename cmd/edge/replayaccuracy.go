@@ -16,8 +16,8 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
 )
 
 // accuracyMode compares estimators with the exact sliding log.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // areDecisionLogs reports whether files are decision logs, judging by the beginning of the first one that is not

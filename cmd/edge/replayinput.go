@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -169,7 +169,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		return hintedError{errors.New("the log has no requests"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("skipped %s; the first ones follow", page.Count(stats.Malformed, "malformed line")))
+		report(in.stderr, fmt.Errorf("skipped %s; the first ones follow", chart.Count(stats.Malformed, "malformed line")))
 		for _, s := range stats.Samples {
 			text := ""
 			if !in.anonymize {
@@ -186,7 +186,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		}
 	}
 	if stats.Unnamed > 0 {
-		report(in.stderr, fmt.Errorf("%s without a client in the log: all count as one client", page.Count(stats.Unnamed, "request")))
+		report(in.stderr, fmt.Errorf("%s without a client in the log: all count as one client", chart.Count(stats.Unnamed, "request")))
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/analysis/page"
+	"github.com/edgelimit/edge/internal/chart"
 )
 
 // An overview summarizes a log. It is the answer if no mode is selected.
@@ -111,30 +111,30 @@ func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
 	}
 }
 
-func (o *overview) document() page.Document {
+func (o *overview) document() chart.Document {
 	when := "at " + o.From.Format(time.DateTime)
 	if !o.From.Equal(o.To) {
 		when = fmt.Sprintf("from %s to %s", o.From.Format(time.DateTime), o.To.Format(time.DateTime))
 	}
-	busiest := page.Table{Columns: page.Columns("client", "requests", "of all", "most in a minute")}
+	busiest := chart.Table{Columns: chart.Columns("client", "requests", "of all", "most in a minute")}
 	for _, c := range o.Busiest {
-		busiest.Rows = append(busiest.Rows, page.Row{Cells: []string{c.Client, page.Grouped(c.Requests), fmt.Sprintf("%.1f%%", c.Pct), page.Grouped(c.Most)}})
+		busiest.Rows = append(busiest.Rows, chart.Row{Cells: []string{c.Client, chart.Grouped(c.Requests), fmt.Sprintf("%.1f%%", c.Pct), chart.Grouped(c.Most)}})
 	}
-	return page.Document{
+	return chart.Document{
 		Title: "Summary", Data: o,
-		Lead: fmt.Sprintf("%s of %s %s (UTC)", page.Count(o.Requests, "request"), page.Count(o.Clients, "client"), when),
-		Sections: []page.Section{
-			{Title: "Busiest clients", Blocks: []page.Block{busiest}},
+		Lead: fmt.Sprintf("%s of %s %s (UTC)", chart.Count(o.Requests, "request"), chart.Count(o.Clients, "client"), when),
+		Sections: []chart.Section{
+			{Title: "Busiest clients", Blocks: []chart.Block{busiest}},
 			whatNext(o.Next),
 		},
 	}
 }
 
 // whatNext returns the section with the next commands.
-func whatNext(next []suggestedNext) page.Section {
-	s := page.Section{Title: "What to try next"}
+func whatNext(next []suggestedNext) chart.Section {
+	s := chart.Section{Title: "What to try next"}
 	for _, n := range next {
-		s.Blocks = append(s.Blocks, page.Code{Title: n.Says, Text: n.Command + "\n"})
+		s.Blocks = append(s.Blocks, chart.Code{Title: n.Says, Text: n.Command + "\n"})
 	}
 	return s
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/pop/rule"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/rule"
 )
 
 // sweepMode looks for a threshold.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -42,7 +42,7 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 				return nil
 			},
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *admin.Shards) {
+				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *operate.Shards) {
 					fmt.Fprintf(w, "%sed\n", name)
 				})
 			},
@@ -52,7 +52,7 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 }
 
 // writeShards writes a list of shards.
-func writeShards(w io.Writer, all *admin.Shards) {
+func writeShards(w io.Writer, all *operate.Shards) {
 	fmt.Fprintln(w, "SHARD\tSTATE\tIN THE RING\tKEYS")
 	for _, s := range all.Shards {
 		in := "yes"
@@ -66,7 +66,7 @@ func writeShards(w io.Writer, all *admin.Shards) {
 	}
 }
 
-func upOrDown(s admin.Shard) string {
+func upOrDown(s operate.Shard) string {
 	if s.Down {
 		return "down"
 	}

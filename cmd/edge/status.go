@@ -11,14 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/pop/admin"
+	"github.com/edgelimit/edge/operate"
 )
 
 // A status is the status of a node and its PoP.
 type status struct {
 	Well bool `json:"well"`
-	admin.Status
-	admin.Shards
+	operate.Status
+	operate.Shards
 }
 
 var errUnhealthy = errors.New("the node or its PoP is unhealthy")
@@ -65,7 +65,7 @@ func (o *operator) status() (*status, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard admin.Shard) bool { return shard.Down || !shard.InRing })
+	s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
 	return s, nil
 }
 

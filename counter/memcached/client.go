@@ -104,12 +104,11 @@ func New(addr string, o Options) *Client {
 	s.rare = memcache.NewFromSelector(s.addr)
 	s.rare.Timeout, s.rare.MaxIdleConns = o.Timeout, 1
 	s.rare.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		mustNotDecide("dial")
 		conn, err := o.Dial(ctx, network, addr)
 		if err != nil {
 			return nil, dialError{err}
 		}
-		return &boundedConn{Conn: guard(conn)}, nil
+		return &boundedConn{Conn: conn}, nil
 	}
 	return s
 }
@@ -121,7 +120,6 @@ func (s *Client) dial(ctx context.Context, network, addr string) (net.Conn, *Lin
 	if err != nil {
 		return nil, nil, dialError{err}
 	}
-	conn = guard(conn)
 	instance, err := ask(ctx, conn)
 	if err == nil {
 		return conn, &Link{instance}, nil
@@ -133,7 +131,7 @@ func (s *Client) dial(ctx context.Context, network, addr string) (net.Conn, *Lin
 	if conn, err = s.o.Dial(ctx, network, addr); err != nil {
 		return nil, nil, dialError{err}
 	}
-	return guard(conn), new(Link), nil
+	return conn, new(Link), nil
 }
 
 // dialError marks a failed dial: nothing was sent.
@@ -230,7 +228,6 @@ func (s *Client) do(op string, roundTrip func() error) (err error) {
 	defer func() {
 		// gomemcache panics on truncated replies.
 		if r := recover(); r != nil {
-			passOn(r)
 			s.metrics.panics.Inc()
 			err = fmt.Errorf("%w: malformed reply from %s: %v", ErrUnknown, s.addr, r)
 		}

@@ -76,7 +76,6 @@ func (s *Client) connect() (*conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
 	defer cancel()
-	mustNotDecide("dial")
 	raw, link, err := s.dial(ctx, "tcp", string(s.addr))
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // An outcome is what the rules did with a request.

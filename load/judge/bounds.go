@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A model describes how a target counts and mitigates. The zero value is the correct one.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A broken limiter lets every request of its only client pass.

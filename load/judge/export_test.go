@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // KeysOf returns the keys under which the nth rule counts a request, or nil if the rule does not apply.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A Fault is something that the target does wrong and that its lag does not explain.

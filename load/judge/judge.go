@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // Options configures Judge. Rules is required; the zero value of every other field is usable.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // The rules allow 10 requests in 10 s. Mitigations last as long as necessary, or at least 6 s.

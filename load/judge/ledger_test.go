@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // began is the boundary of a window.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
-	"github.com/edgelimit/edge/pop/rulefile"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // hurry is traffic in which clients that exceed a threshold send several requests within the bound on the lag.

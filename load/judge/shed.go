@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // width ranks rules by how many clients share a key. It returns 0 if clients do not share keys.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/load/judge"
-	"github.com/edgelimit/edge/pop/rule"
-	"github.com/edgelimit/edge/pop/rulefile"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // Rules by client and by network: 100 requests of a /24 in 10 s, and 1000 or 150 of a /16.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/edgelimit/edge/pop/rule"
+	"github.com/edgelimit/edge/rule"
 )
 
 // bucket returns the requests that contradict a token bucket with the rate of a rule and the

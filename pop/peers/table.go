@@ -18,7 +18,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/pop/admin"
 )
 
 const (
@@ -213,13 +212,24 @@ func (p *Table) NameOf(id mitigation.NodeID) string {
 	return cmp.Or(p.names[id], fmt.Sprintf("%016x", uint64(id)))
 }
 
-// States returns the nodes as operators see them: this one, with the status ours, and then its peers, by name.
-func (p *Table) States(ours *Status, now time.Time) (all []admin.Node) {
+// A Node is what this node knows of a peer, or of itself.
+type Node struct {
+	Name    string
+	Self    bool
+	Version string
+	Heard   time.Duration // since its last status
+
+	Fingerprints map[string]string // in hexadecimal, by what must be the same on all nodes
+	Differs      []string          // those of them that differ from this node's
+}
+
+// Nodes returns the nodes of the PoP: this one, with the status ours, and then its peers, by name.
+func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
 	for name, one := range p.peers {
-		of := admin.Node{Name: name, Version: one.version, Heard: now.Sub(one.lastStatus).Seconds(), Fingerprints: one.prints.shown(), Differs: []string{}}
+		of := Node{Name: name, Version: one.version, Heard: now.Sub(one.lastStatus), Fingerprints: one.prints.shown(), Differs: []string{}}
 		for i, since := range one.differ {
 			if !since.IsZero() {
 				of.Differs = append(of.Differs, agreements[i])
@@ -227,9 +237,9 @@ func (p *Table) States(ours *Status, now time.Time) (all []admin.Node) {
 		}
 		all = append(all, of)
 	}
-	slices.SortFunc(all, func(a, b admin.Node) int { return cmp.Compare(a.Name, b.Name) })
-	self := admin.Node{Name: p.name, Self: true, Version: ours.Version, Fingerprints: ours.Fingerprints.shown(), Differs: []string{}}
-	return append([]admin.Node{self}, all...)
+	slices.SortFunc(all, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	self := Node{Name: p.name, Self: true, Version: ours.Version, Fingerprints: ours.Fingerprints.shown(), Differs: []string{}}
+	return append([]Node{self}, all...)
 }
 
 // Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
@@ -92,7 +92,7 @@ func TestDiscovery(t *testing.T) {
 				start := time.Now()
 				var got []string
 				g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
-				o := options(func(shards []count.Shard, _ ...string) error {
+				o := options(func(shards []async.Shard, _ ...string) error {
 					var ring []string
 					for _, s := range shards {
 						ring = append(ring, strings.TrimSuffix(strings.TrimPrefix(s.Addr(), "10.0.0."), ":11211"))
@@ -139,7 +139,7 @@ func TestClientsAreBounded(t *testing.T) {
 	for of := range maxKnown + 10 {
 		g.at[of] = true
 	}
-	o := options(func([]count.Shard, ...string) error { return nil })
+	o := options(func([]async.Shard, ...string) error { return nil })
 	o.Peers = g.Peers
 	w := New(o)
 	w.Discover("10.0.0.1:7946", 11211)

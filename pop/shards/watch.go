@@ -16,10 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/tick"
-	"github.com/edgelimit/edge/pop/admin"
-	"github.com/edgelimit/edge/pop/count"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/vote"
 )
@@ -47,7 +46,7 @@ type Options struct {
 	Own    func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
 	Peers  func() []gossip.Peer
 
-	Set        func(shards []count.Shard, out ...string) error // sets the ring; see count.Loop.SetShards
+	Set        func(shards []async.Shard, out ...string) error // sets the ring; see async.Loop.SetShards
 	Votes      func(now time.Time) [][]uint64                  // the IDs of the shards that each live peer votes against
 	DrainsItem string                                          // where shards with Addrs store the drains
 	Problem    func(text string)                               // called with a description while no live shard is left because of drains, otherwise with ""
@@ -199,7 +198,7 @@ func (w *Watch) follow() {
 	if same {
 		return
 	}
-	all := make([]count.Shard, len(shards))
+	all := make([]async.Shard, len(shards))
 	for i, s := range shards {
 		all[i] = s
 	}
@@ -280,8 +279,11 @@ func (w *Watch) probe(others [][]uint64) {
 	}
 }
 
+// ErrUnknown is wrapped by the error that Drain returns if no shard has the address.
+var ErrUnknown = errors.New("pop: there is no shard")
+
 // Drain takes the shard at addr out of the ring of all nodes, or puts it back if on is false. The other shards take
-// over its keys within a second; see count.Loop.SetShards. Drain returns once this node's ring has been updated.
+// over its keys within a second; see async.Loop.SetShards. Drain returns once this node's ring has been updated.
 // Configured shards, unlike discovered ones, store the drain, so it survives a restart of all nodes. Nodes without
 // peers learn of it within 30 s.
 func (w *Watch) Drain(addr string, on bool) error {
@@ -289,7 +291,7 @@ func (w *Watch) Drain(addr string, on bool) error {
 	ok := w.votes.Drain(addr, on, w.o.Now())
 	w.mu.Unlock()
 	if !ok {
-		return admin.Unknown("pop: there is no shard " + addr)
+		return fmt.Errorf("%w %s", ErrUnknown, addr)
 	}
 	notify(w.drained)
 	w.follow()
@@ -357,9 +359,17 @@ func (w *Watch) keepAt(s *memcached.Client) error {
 	return err
 }
 
-// States returns the shards as operators see them, in the order of their addresses.
-func (w *Watch) States() []admin.Shard {
-	all := []admin.Shard{}
+// A State is what this node knows of a shard.
+type State struct {
+	Addr    string
+	Down    bool
+	Breaker string // closed while the shard is used, open while it is down, half_open while it is probed
+	InRing  bool
+	Drained bool // an operator has taken it out of the ring
+}
+
+// States returns the shards, in the order of their addresses.
+func (w *Watch) States() (all []State) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.shards {
@@ -370,10 +380,8 @@ func (w *Watch) States() []admin.Shard {
 		case down:
 			breaker = "open"
 		}
-		all = append(all, admin.Shard{
-			Addr: s.Addr(), Down: breaker != "closed", Breaker: breaker, InRing: !slices.Contains(w.out, s.Addr()), Drained: w.votes.Drained(s.Addr()),
-		})
+		all = append(all, State{s.Addr(), breaker != "closed", breaker, !slices.Contains(w.out, s.Addr()), w.votes.Drained(s.Addr())})
 	}
-	slices.SortFunc(all, func(a, b admin.Shard) int { return strings.Compare(a.Addr, b.Addr) })
+	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Addr, b.Addr) })
 	return all
 }

@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
-	"github.com/edgelimit/edge/pop/count"
 )
 
 // options returns the options of a Watch of a node without peers, which sets the ring with set.
-func options(set func([]count.Shard, ...string) error) Options {
+func options(set func([]async.Shard, ...string) error) Options {
 	return Options{
 		Set: set, Votes: func(time.Time) [][]uint64 { return nil }, Problem: func(string) {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -25,7 +25,7 @@ func options(set func([]count.Shard, ...string) error) Options {
 
 // The votes of a node that considers very many shards down still fit into a packet.
 func TestManyShardsDown(t *testing.T) {
-	o := options(func([]count.Shard, ...string) error { return nil })
+	o := options(func([]async.Shard, ...string) error { return nil })
 	for i := range 200 {
 		o.Addrs = append(o.Addrs, fmt.Sprintf("10.0.0.%d:11211", i))
 	}
@@ -48,7 +48,7 @@ func TestIdleShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		server := shard.New(shard.Options{})
 		var down atomic.Bool
-		o := options(func([]count.Shard, ...string) error { return nil })
+		o := options(func([]async.Shard, ...string) error { return nil })
 		o.Addrs = []string{"10.0.0.1:11211"}
 		o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
 			if down.Load() {
@@ -79,7 +79,7 @@ func TestIdleShard(t *testing.T) {
 func TestStatusesWhileTheRingChanges(t *testing.T) {
 	var w *Watch
 	changes := 0
-	set := func([]count.Shard, ...string) error {
+	set := func([]async.Shard, ...string) error {
 		if changes++; w == nil {
 			return nil // called by New
 		}

@@ -1,0 +1,57 @@
+package async_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/mitigation"
+)
+
+// No more requests of a burst pass if the loop takes part of it to count while the rest arrives. The rest arrives
+// when the loop asks for the time, in each of several places.
+func TestBurstCutByFlush(t *testing.T) {
+	for place := range 6 {
+		t.Run(fmt.Sprint(place), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				var passed, asked atomic.Int64 // asked: how often the loop has asked since the first part
+				var begun atomic.Bool
+				var l *single
+				burst := func(n int) {
+					for range n {
+						req := request(1)
+						if !l.Decide(&req, time.Now()).Verdict.Refused() {
+							passed.Add(1)
+						}
+					}
+				}
+				l = startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]", func(o *limit.Options, _ *mitigation.Options) {
+					o.Now = func() time.Time {
+						if begun.Load() && asked.Add(1) == int64(place+1) {
+							burst(100)
+						}
+						return time.Now()
+					}
+				})
+				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(90 * time.Second)))
+				burst(30)
+				synctest.Wait() // the loop waits for the flush
+				begun.Store(true)
+				time.Sleep(10 * time.Second)
+				if asked.Load() <= int64(place) {
+					t.Fatalf("the loop asked for the time %d times", asked.Load())
+				}
+				if passed.Load() != 51 {
+					t.Errorf("%d requests passed, want 51", passed.Load())
+				}
+				l.end()
+				l.stop()
+				l.running.Wait()
+			})
+		})
+	}
+}

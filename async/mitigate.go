@@ -1,0 +1,220 @@
+package async
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A change is a record that this node made, or a lift that it learned of, for the loop to publish
+// and store.
+type change struct {
+	mitigation.Record
+	rule *rule.Rule // the exceeded rule; nil for a lift
+}
+
+// maxChanges is the maximum number of mitigations that requests start before the loop handles them.
+// The loop starts further ones itself.
+const maxChanges = 1024
+
+// MinProlonged returns by how much a mitigation with this much time left must be prolonged for its record to
+// change. If refused requests count, each of them would otherwise change the record, on all nodes. Many keys
+// of rules that shed are mitigated for a long time.
+func MinProlonged(r *rule.Rule, left time.Duration) time.Duration {
+	if r.Action == rule.Shed {
+		return max(minProlonged, left/2)
+	}
+	return minProlonged
+}
+
+const minProlonged = 100 * time.Millisecond
+
+// mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
+// mitigation ends at the later of its start + the rule's timeout and the moment when every limit
+// is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
+// if maxWaiting changes are already waiting. The request path may call it.
+func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= maxWaiting {
+		return // lifted in the meantime, or no room
+	}
+	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}
+	last, known := c.o.Table.Last(key)
+	known = known && !last.Lifted
+	record.Generation = max(last.Generation, f.generation)
+	if known && now.Before(last.Deadline) && Acts(r, &last) {
+		// The start may be from another node's clock, so add a duration rather than set an end.
+		more := (f.back.Sub(last.Deadline) + time.Microsecond - 1).Truncate(time.Microsecond)
+		if more <= 0 || r.CountsMitigated() && more < MinProlonged(r, last.Deadline.Sub(now)) {
+			return
+		}
+		record.Start, record.ByHand, record.Client = last.Start, last.ByHand, last.Client
+		record.Lifetime = min(last.Lifetime+more, mitigation.MaxLifetime)
+		record.Deadline = last.Deadline.Add(record.Lifetime - last.Lifetime)
+	} else {
+		kept := Copy(*sample)
+		kept.Rule = r.ID
+		record.Sample = &kept
+		if c.o.LogClients {
+			record.Client = kept.Client
+		}
+		record.Lifetime = min(max(r.MitigationTimeout, f.back.Sub(now).Truncate(time.Microsecond)), mitigation.MaxLifetime)
+		record.Deadline = now.Add(record.Lifetime)
+		if known {
+			replace(&record, &last)
+		}
+	}
+	if c.o.Table.Merge(record, now) {
+		c.changes = append(c.changes, change{record, r})
+		c.wakeUp()
+	}
+}
+
+// replace moves r's start so that r takes precedence over last, the previous mitigation of its key, which may
+// end later: by another node's clock, by this node's before it was set, or because the rules no longer act on
+// it. The deadline of r stays as it is, by this node's clock.
+func replace(r, last *mitigation.Record) { r.Start += max(0, last.End()+1-r.End()) }
+
+// Add starts a mitigation of key by rule r for lifetime, on behalf of an operator, on this node and its
+// peers. It replaces one that ends earlier. client may be invalid.
+func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime time.Duration, now time.Time) (mitigation.Record, error) {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	record := mitigation.Record{
+		Key: key, Generation: c.o.Table.Generation(key), Start: now.UnixMicro(), Lifetime: lifetime.Truncate(time.Microsecond), Node: c.o.Node,
+		ByHand: true, Rule: r.Fingerprint(), Deadline: now.Add(lifetime),
+	}
+	if c.o.LogClients {
+		record.Client = client
+	}
+	if last, known := c.o.Table.Last(key); known && !last.Lifted {
+		if Acts(r, &last) && record.Deadline.Before(last.Deadline) {
+			return last, fmt.Errorf("limit: the key is already mitigated for %v, which is longer: lift that mitigation first", last.Deadline.Sub(now).Round(time.Second))
+		}
+		replace(&record, &last)
+	}
+	c.o.Table.Merge(record, now)
+	c.changes = append(c.changes, change{record, r})
+	c.wakeUp()
+	return record, nil
+}
+
+// ErrNotMitigated is returned by Lift if the key has no mitigation.
+var ErrNotMitigated = errors.New("limit: the key is not mitigated")
+
+// Lift ends the mitigation of a key immediately, on this node and, by Options.Publish, on its peers.
+// Earlier requests of the key no longer count, even if they are queued or in flight:
+// each node that knows of the lift uses new counters. Each such node also stores the lift in
+// the key's shard as soon as the shard answers; Lift does not wait for that.
+func (c *Loop) Lift(key counter.Key, now time.Time) (mitigation.Record, error) {
+	record, ok := c.lift(key, now)
+	if !ok {
+		return record, ErrNotMitigated
+	}
+	c.o.Logger.Info("mitigation lifted", "key", key)
+	return record, nil
+}
+
+// LiftAll lifts the mitigations of keys as Lift does, and returns how many it lifted.
+func (c *Loop) LiftAll(keys []counter.Key, now time.Time) (lifted int) {
+	for _, key := range keys {
+		if _, ok := c.lift(key, now); ok {
+			lifted++
+		}
+	}
+	c.o.Logger.Info("mitigations lifted", "mitigations", lifted)
+	return lifted
+}
+
+func (c *Loop) lift(key counter.Key, now time.Time) (record mitigation.Record, ok bool) {
+	c.changing.Lock()
+	held, ok := c.o.Table.Held(key, now)
+	if !ok || held.Lifted {
+		c.changing.Unlock()
+		return held, false
+	}
+	record = mitigation.Record{
+		Key: key, Generation: held.Generation, Lifted: true, Node: c.o.Node,
+		Start: now.UnixMicro(), Lifetime: mitigation.MaxLifetime, Deadline: now.Add(mitigation.MaxLifetime),
+		Rule: held.Rule, Client: held.Client,
+	}
+	c.o.Table.Merge(record, now)
+	c.changing.Unlock()
+	c.o.Publish(record)
+	c.learnedLift(record)
+	return record, true
+}
+
+// learnedLift schedules the record of a lift to be stored.
+func (c *Loop) learnedLift(r mitigation.Record) {
+	c.changing.Lock()
+	c.changes = append(c.changes, change{Record: r})
+	c.changing.Unlock()
+	c.wakeUp()
+}
+
+// Learn merges a record from another node, and reports whether it was new. source is "peer" or
+// "shard".
+func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
+	if !c.o.LogClients {
+		r.Client = netip.Addr{}
+	}
+	if !c.o.Table.Merge(r, now) {
+		return false
+	}
+	if r.Lifted {
+		c.learnedLift(r)
+	}
+	c.wakeUp() // r may be the next to end
+	c.metrics.learned.WithLabelValues(source).Inc()
+	c.o.Logger.Debug("mitigation learned", "key", r.Key, "from", source, "for", r.Deadline.Sub(now), "why", r.Why)
+	return true
+}
+
+// Acts reports whether r, as it is now, acts on a record of one of its keys: whether an operator made
+// the record, or the counts in it exceed a threshold of r. So raising a threshold frees the clients
+// that the new one would not have stopped.
+func Acts(r *rule.Rule, record *mitigation.Record) bool {
+	if record.ByHand {
+		return true
+	}
+	limit := record.Why.Limit
+	period := time.Duration(limit.Period) * time.Microsecond
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		if l.Period < period { // a longer period has at least as many requests
+			continue
+		}
+		limit.Threshold = l.Threshold
+		if limit.Over(record.Why.Prev, record.Why.Cur, record.Why.Elapsed) {
+			return true
+		}
+	}
+	return false
+}
+
+// takeChanges publishes and logs new mitigations, and schedules all changes to be stored.
+func (c *Loop) takeChanges(now time.Time) {
+	c.changing.Lock()
+	all := c.changes
+	c.changes = nil
+	c.changing.Unlock()
+	for _, ch := range all {
+		if ch.Sample != nil {
+			c.started(ch.rule)
+			c.log.started(ch.Record, ch.rule, now)
+		}
+		if ch.rule != nil {
+			c.o.Publish(ch.Record)
+		}
+		t := c.track(ch.Key)
+		t.store = true
+		c.send(t, now)
+	}
+}

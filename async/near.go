@@ -1,0 +1,83 @@
+package async
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A Near describes a key that is not mitigated but has at most an eighth of a threshold left.
+type Near struct {
+	Key            counter.Key
+	Rule           *rule.Rule
+	Client         netip.Addr // of its last request; invalid unless Options.LogClients is set
+	mitigation.Why            // the limit that it is nearest to, with its counts
+	Remaining      uint64
+}
+
+// Near returns at most n keys near their threshold, as far as this node knows, nearest first. The loop scans a
+// part of its keys between two flushes, and Near waits for that until ctx is done. ctx must end, because nothing
+// answers unless Run is running.
+func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
+	left := func(of *Near) float64 { return float64(of.Remaining) / float64(of.Limit.Threshold) }
+	for i := range c.tracks {
+		looked := make(chan struct{})
+		look := func() {
+			now := c.o.Now()
+			for t := range c.tracks[i].all {
+				if of, ok := c.nearOf(t, now); ok {
+					all = append(all, of)
+				}
+			}
+			close(looked)
+		}
+		select {
+		case c.calls <- look:
+			<-looked
+		case <-ctx.Done():
+			return nil
+		}
+		slices.SortFunc(all, func(a, b Near) int {
+			return cmp.Or(cmp.Compare(left(&a), left(&b)), slices.Compare(a.Key[:], b.Key[:]))
+		})
+		all = all[:min(n, len(all))]
+	}
+	return all
+}
+
+// nearOf returns the state of t for the limit that it is nearest to, or false if it is not near any.
+func (c *Loop) nearOf(t *track, now time.Time) (of Near, ok bool) {
+	if !t.near {
+		return of, false
+	}
+	r := c.rules.Load().set.Current(t.plan.rule)
+	if r == nil || t.generation != c.o.Table.Generation(t.key) {
+		return of, false
+	}
+	if record, held := c.o.Table.Held(t.key, now); held && !record.Lifted && Acts(r, &record) {
+		return of, false
+	}
+	for i := range t.plan.limits {
+		v := t.view(i)
+		if v.ended(now) {
+			continue
+		}
+		index, elapsed := counter.Window(now, v.limit.Period)
+		v.Roll(index)
+		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
+		if left > v.limit.Threshold/nearFraction || ok && left >= of.Remaining {
+			continue
+		}
+		of, ok = Near{Key: t.key, Rule: r, Why: mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}, Remaining: left}, true
+	}
+	if c.o.LogClients {
+		of.Client = t.lastClient()
+	}
+	return of, ok
+}

@@ -1,0 +1,140 @@
+package async
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// An arrival identifies requests that are counted together: the requests of a key in a tick.
+type arrival struct {
+	key        counter.Key
+	tick       int64  // start of the tick, in milliseconds since the Unix epoch
+	generation uint32 // of the key when the request was decided: see track
+}
+
+// Lengths of a tick, in milliseconds. Windows begin at whole seconds, so a second lies in one
+// window of each limit, and in one sub-window if sub-windows last whole seconds. Others need
+// shorter ticks: a tick that spans two sub-windows counts in the earlier one, so some requests
+// count as older than they are, and none as younger.
+const (
+	longTick  = 1000
+	shortTick = 10
+)
+
+// tickOf returns the tick in which a request that r counts arrives at now.
+func tickOf(r *rule.Rule, now time.Time) int64 {
+	for i := range r.Limits {
+		if n := r.Limits[i].SubWindows; n > 1 && r.Limits[i].Period%(time.Duration(n)*time.Second) != 0 {
+			ms := now.UnixMilli()
+			return ms - ms%shortTick
+		}
+	}
+	return now.Unix() * longTick
+}
+
+// offered holds the requests of an arrival that wait to be counted.
+type offered struct {
+	rule   *rule.Rule
+	n      uint64
+	at     int64             // when the first request arrived, in microseconds since the Unix epoch
+	sample mitigation.Sample // of the last request
+
+	clients ClientSet // if the rule has MinClients
+}
+
+// A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
+// Unix epoch. Several keys share an element, so it may be wrong. After a false positive, Offer checks the known counts
+// in vain, and the flush is early. After a false negative, the flush is late, and the loop, not Offer, starts the
+// mitigation. This is rare: only a key that was itself near clears its element, and every near key sets it again
+// whenever it is evaluated. Only the loop changes a nearSet; any goroutine may read it.
+type nearSet [1 << 16]atomic.Uint32
+
+func (s *nearSet) of(k counter.Key) *atomic.Uint32 { return &s[binary.LittleEndian.Uint16(k[8:])] }
+
+func (s *nearSet) has(k counter.Key, now time.Time) bool { return int64(s.of(k).Load()) > now.Unix() }
+
+func (s *nearSet) set(k counter.Key, until time.Time) {
+	if place, second := s.of(k), uint32(until.Unix()); second > place.Load() {
+		place.Store(second)
+	}
+}
+
+func (s *nearSet) clear(k counter.Key) { s.of(k).Store(0) }
+
+// A Source is a request that is offered under one or more keys.
+type Source struct {
+	mitigation.Sample
+	clients ClientSet // its client; zero until needed
+}
+
+// Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
+// requests and the known counts of the key together exceed a limit, Offer starts the mitigation
+// itself, so for a key near its threshold, at most one more request passes than the node knows to be allowed.
+// generation is how often the key's mitigation had been lifted when the request was decided.
+// Requests from before a lift are not counted.
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
+	var known []view
+	near := c.near.has(key, now)
+	if near {
+		var room [4]view                                // enough for ordinary rules
+		known = c.shown(room[:0], key, generation, now) // before the offer: the loop may count it immediately
+	}
+	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
+	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: from.Sample}
+	if r.MinClients > 1 {
+		if from.clients == (ClientSet{}) {
+			from.clients = ClientSetOf(c.o.Secret, c.o.Client.Client(from.Client))
+		}
+		more.clients = from.clients
+	}
+	waiting, before, ok := c.queue.Offer(what, more, near)
+	if !ok {
+		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
+		return
+	}
+	if !near {
+		waiting += before // the loop may be evaluating them: a burst must not pass because a flush cuts it in two
+	}
+	alone := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
+	if !near && !alone || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
+		return // nothing is exceeded, or the loop decides
+	}
+	if f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now); over {
+		f.generation = generation
+		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
+	}
+}
+
+// exceeds reports whether n more requests, which arrived in the tick that began at arrived, exceed a limit of r together
+// with the known counts, if any. It changes known.
+func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f finding, over bool) {
+	if len(known) == 0 {
+		var room [4]view
+		known = room[:0]
+		for i := range r.Limits {
+			known = append(known, view{limit: r.Limits[i].Counted()})
+		}
+	}
+	for i := range known {
+		v := &known[i]
+		limit, ok := countedAs(r, v.limit)
+		index, elapsed := counter.Window(now, v.limit.Period)
+		_, at := counter.Window(arrived, v.limit.Period)
+		if v.Roll(index); !ok || limit.Kind != v.limit.Kind || v.Index != index || v.ended(now) {
+			continue // the rules or the clock changed: the loop evaluates the requests
+		}
+		v.limit.Threshold = limit.Threshold
+		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Layout.From(limit.Layout, limit.Delta(min(n, limit.Layout.Stop()), at)))
+		if v.over(elapsed) {
+			over = true
+			f.add(v, elapsed, now)
+		}
+	}
+	return f, over
+}

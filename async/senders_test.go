@@ -1,0 +1,158 @@
+package async
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
+)
+
+// A tick lies in one window and one sub-window of each limit, unless sub-windows do not last whole
+// seconds.
+func TestTicks(t *testing.T) {
+	now := time.UnixMilli(1_800_000_123_456)
+	for limits, want := range map[string]int64{
+		"[{threshold: 50, period: 10s}]": 1_800_000_123_000,
+		"[{threshold: 50, period: 10s, sub_windows: 5}, {threshold: 90, period: 1m, sub_windows: 6}]": 1_800_000_123_000,
+		"[{threshold: 50, period: 10s, sub_windows: 6}]":                                              1_800_000_123_450,
+		"[{threshold: 90, period: 1m, sub_windows: 6}, {threshold: 50, period: 7s, sub_windows: 2}]":  1_800_000_123_450,
+	} {
+		if got := tickOf(newRule(t, limits), now); got != want {
+			t.Errorf("%s: %v is in the tick of %d ms, want %d", limits, now, got, want)
+		}
+	}
+}
+
+// at returns a time in seconds and microseconds after a window of every period here began.
+func at(seconds, micros int64) time.Time { return time.UnixMicro(3600*1e6 + seconds*1e6 + micros) }
+
+func newRule(tb testing.TB, limits string) *rule.Rule {
+	tb.Helper()
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: "+limits+"}]"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set.Rules()[0]
+}
+
+// newTrack returns the track of a key that r counts, and its losses.
+func newTrack(r *rule.Rule, now time.Time) (*track, *losses) {
+	lost := new(losses)
+	t := new(track)
+	t.setPlan(newPlan(r, nil, lost, now), now)
+	return t, lost
+}
+
+// exceeded reports whether the counts of t exceed a limit.
+func (t *track) exceeded(now time.Time) bool {
+	_, over := t.evaluate(now, 0, new(sync.Mutex))
+	return over
+}
+
+// A sentIncrement is an increment of one counter.
+type sentIncrement struct {
+	slot
+	delta uint64
+}
+
+// sentIncrements returns the increments that one of this many nodes sends.
+func (t *track) sentIncrements(nodes int) (all []sentIncrement) {
+	t.send(counter.Senders(nodes), func(s slot, delta uint64, _ bool) { all = append(all, sentIncrement{s, delta}) })
+	return all
+}
+
+// answer records the shard's answer to s.
+func (s sentIncrement) answer(value uint64) {
+	s.counted(s.slot, &memcached.Increment{Delta: s.delta, Outcome: memcached.Done, Value: value}, theShard)
+}
+
+// Requests that can never be counted because their sub-window is full are dropped and counted as
+// such.
+func TestFullSubWindow(t *testing.T) {
+	tr, lost := newTrack(newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]"), at(1, 0))
+	tr.add(5000, at(1, 0))
+	tr.add(3, at(11, 0))
+	w, layout := &tr.windows()[0], tr.plan.limits[0].Layout
+	if n, full := layout.Sum(w.Cur.pending), lost[dropFull]; n+full != 5003 || n < 768+3 {
+		t.Errorf("of 5003 requests, %d wait and %d are dropped; the sub-window stops at 768", n, full)
+	}
+	if !tr.exceeded(at(12, 0)) {
+		t.Error("5003 requests are not over a limit of 50")
+	}
+	sends := tr.sentIncrements(0)
+	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
+		t.Errorf("with up to 16 nodes, one sends %#x, want %#x", got, want)
+	}
+	sends[0].answer(770 | 3<<10) // other nodes have filled it
+	if sends := tr.sentIncrements(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
+		t.Errorf("a full sub-window is still counted: %+v", sends)
+	}
+	tr.add(2, at(21, 0))
+	if sends := tr.sentIncrements(0); len(sends) != 1 || sends[0].delta != 2<<20 {
+		t.Errorf("next to a full sub-window %+v is counted, want 2 in the third", sends)
+	}
+}
+
+// With more nodes than a sub-window has room for, a node sends nothing to it and decides by its own
+// counts. Other limits are counted as usual.
+func TestMoreNodesThanSubWindowHolds(t *testing.T) {
+	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
+	sent := func(tr *track, nodes int) (packed, whole uint64) {
+		for _, s := range tr.sentIncrements(nodes) {
+			s.answer(s.delta)
+			if s.limit.Layout == counter.Plain {
+				whole += s.delta
+			} else {
+				packed += s.delta
+			}
+		}
+		return packed, whole
+	}
+	for nodes, want := range map[int]uint64{16: 8, 128: 1, 129: 0, 1000: 0, 1 << 20: 0} {
+		tr, lost := newTrack(r, at(1, 0))
+		tr.add(40, at(1, 0))
+		packed, whole := sent(tr, nodes)
+		if packed != want || whole != 40 {
+			t.Errorf("with %d nodes, one sends %d to a sub-window and %d to a window, want %d and 40", nodes, packed, whole, want)
+		}
+		if tr.exceeded(at(2, 0)) {
+			t.Errorf("%d nodes: 40 requests are over a limit of 50", nodes)
+		}
+		tr.add(11, at(3, 0))
+		if !tr.exceeded(at(3, 0)) {
+			t.Errorf("%d nodes: 51 requests are not over a limit of 50", nodes)
+		}
+		sent(tr, nodes)
+		alone, left := lost[dropNodes], tr.windows()[0].Cur.pending
+		if want == 0 && (alone != 51 || left != 0) || want > 0 && alone != 0 {
+			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
+		}
+		if !tr.exceeded(at(3, 0)) {
+			t.Errorf("%d nodes: after sending, 51 requests are not over a limit of 50", nodes)
+		}
+	}
+}
+
+// All nodes of a crowd have as much in flight as they may when a sub-window is about to be full, and
+// again after a restart.
+func TestManyNodesNeverOverflowSubWindow(t *testing.T) {
+	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]")
+	stop := r.Limits[0].Counted().Layout.Stop()
+	for _, nodes := range []int{1, 16, 64, 128, 129, 256, 300, 600} {
+		value := stop - 1
+		for range 2 * nodes {
+			tr, _ := newTrack(r, at(1, 0))
+			tr.add(stop, at(1, 0))
+			if sends := tr.sentIncrements(nodes); len(sends) > 0 {
+				value += sends[0].delta
+			}
+		}
+		if value > 1023 {
+			t.Errorf("%d nodes raise a sub-window to %d, but it holds 1023", nodes, value)
+		}
+	}
+}

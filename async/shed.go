@@ -1,0 +1,157 @@
+package async
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"net/netip"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Sheds reports whether a request of client is refused at now. key must be mitigated, and r, its rule, must
+// shed. Each client has its own threshold for the estimate of the key; Sheds reports whether that is
+// exceeded, as far as this node knows. Refused requests count as well, so refusing does not lower the estimate.
+// The request path may call Sheds; it does not allocate.
+func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
+	var room [4]view
+	known := c.shown(room[:0], key, c.o.Table.Generation(key), now)
+	if len(known) == 0 {
+		return false
+	}
+	share := ShareOf(c.o.Secret, key, client, now)
+	nodes := int64(max(c.o.Nodes(), 1))
+	for i := range known {
+		v := &known[i]
+		limit, ok := countedAs(r, v.limit)
+		if !ok || v.ended(now) {
+			continue
+		}
+		t := now.UnixMicro() - v.stale*(nodes-1)/nodes
+		index, elapsed := counter.WindowAt(max(t, v.Index*v.limit.Period), v.limit.Period)
+		v.Roll(index)
+		v.limit.Threshold = share.Of(limit.Threshold)
+		if v.over(elapsed) {
+			return true
+		}
+	}
+	return false
+}
+
+// Since a node last learned the counts of the others, its estimate has fallen as if they counted nothing. Sheds
+// assumes that their share of the requests is as steady as their share of the nodes, and undoes that share of
+// the fall, for at most the last 1/maxStale of the period.
+const maxStale = 4
+
+// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that is
+// refused before it, in units of 1/2^32.
+type Share uint32
+
+// epoch is how long a client keeps its share of a key, in seconds.
+const epoch = 600
+
+// ShareOf returns the share of a client of a key. Shares are the same on all nodes, are distributed uniformly,
+// and change every ten minutes, at different times for different keys.
+func ShareOf(secret counter.Secret, key counter.Key, client netip.Addr, now time.Time) Share {
+	var b [41]byte
+	copy(b[:], key[:])
+	b[16] = 's'
+	addr := client.As16()
+	copy(b[17:], addr[:])
+	begins := int64(binary.BigEndian.Uint16(key[:]) % epoch)
+	binary.BigEndian.PutUint64(b[33:], uint64((now.Unix()+begins)/epoch))
+	sum := secret.Tag(b[:])
+	return Share(binary.BigEndian.Uint32(sum[:]))
+}
+
+// Of returns the estimate above which a client with the share s is refused. With an estimate E and a
+// threshold T, the fraction (E−T)/E of the clients is refused, so the result is T/(1−s).
+func (s Share) Of(threshold uint64) uint64 {
+	hi, lo := bits.Mul64(threshold, 1<<32)
+	rest := 1<<32 - uint64(s)
+	if hi >= rest {
+		return math.MaxUint64
+	}
+	most, _ := bits.Div64(hi, lo, rest)
+	return most
+}
+
+// A ClientSet has a bit for the hash of each of its clients. Clients may share a bit, so it has at most as many
+// bits set as clients.
+type ClientSet [2]uint64
+
+// ClientSetOf returns the set of one client.
+func ClientSetOf(secret counter.Secret, client netip.Addr) (s ClientSet) {
+	addr := client.As16()
+	hash := secret.Tag(addr[:])[0]
+	s[hash>>6&1] = 1 << (hash & 63)
+	return s
+}
+
+// Add adds the clients of o.
+func (s *ClientSet) Add(o ClientSet) { s[0], s[1] = s[0]|o[0], s[1]|o[1] }
+
+// Len returns a lower bound on the number of clients.
+func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
+
+// see records clients of t.
+func (t *track) see(clients ClientSet) {
+	if clients == (ClientSet{}) {
+		return
+	}
+	t.rare().clients[0].Add(clients)
+}
+
+// seen returns the clients of t in the first limit's current window and in the previous one.
+func (t *track) seen() (clients [2]ClientSet) {
+	if r := t.rarely.Load(); r != nil {
+		clients = r.clients
+	}
+	return clients
+}
+
+// clients returns a lower bound of the number of clients of t that this node has seen in both windows together.
+func (t *track) clients() int {
+	seen := t.seen()
+	seen[0].Add(seen[1])
+	return seen[0].Len()
+}
+
+// parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and
+// shedding too lenient, so for mitigated keys the pause is at most 1/parentPart of the period.
+const (
+	parentPause = 100 * time.Millisecond
+	parentPart  = 100
+)
+
+// holds reports whether the counts of t are held back, and if so schedules when they are sent. Only counts of a
+// network or label are held: while it is mitigated, or while the same count held back by every node would use at
+// most half of the remaining requests of each limit.
+func (c *Loop) holds(t *track, now time.Time) bool {
+	if c.ending || t.plan == nil || !t.plan.rule.Parent() {
+		return false
+	}
+	if t.since > now.UnixMicro() { // the clock was set back: do not wait until it has caught up
+		t.held = false
+		return false
+	}
+	held, known := c.o.Table.Held(t.key, now)
+	mitigated := known && !held.Lifted
+	pause, nodes := parentPause, uint64(max(c.o.Nodes(), 1))
+	for i := range t.plan.limits {
+		v, limit := t.view(i), &t.plan.limits[t.plan.limits[i].of]
+		w := &t.windows()[limit.of]
+		switch {
+		case mitigated:
+			pause = min(pause, time.Duration(limit.Period)*time.Microsecond/parentPart)
+		case 2*nodes*limit.Layout.Sum(w.Cur.pending) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(limit, now)):
+			return false
+		}
+	}
+	if !t.held && t.since > 0 {
+		t.held = c.later.add(t, time.UnixMicro(t.since).Add(pause))
+	}
+	return t.held
+}

@@ -1,0 +1,13 @@
+package async
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// There may be a million tracks. The next larger class of allocations has 288 bytes.
+func TestTrackSize(t *testing.T) {
+	if size := unsafe.Sizeof(track{}); size > 256 {
+		t.Errorf("a track has %d bytes, want at most 256", size)
+	}
+}

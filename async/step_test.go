@@ -1,0 +1,164 @@
+package async_test
+
+import (
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/mitigation"
+)
+
+// steppedPop returns limiters that share a shard and a clock. Their Run is not called.
+func steppedPop(t *testing.T, n int, clock func() time.Time, log io.Writer, rules string) (limiters []*limit.Limiter) {
+	t.Helper()
+	var running sync.WaitGroup
+	p := &testPop{shards: []*testShard{new(testShard)}, timeout: time.Minute}
+	p.shards[0].start(&running)
+	t.Cleanup(func() { p.shards[0].kill(); running.Wait() })
+	for i := range n {
+		table := mitigation.New(mitigation.Options{})
+		l, err := limit.New(limit.Options{
+			Node: mitigation.NodeID(i + 1), Rules: parse(t, rules), Table: table, Shards: p.clients(0), Now: clock,
+			Logger: slog.New(slog.NewTextHandler(log, nil)),
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiters = append(limiters, l)
+	}
+	return limiters
+}
+
+// Nodes that are stepped share counts, mitigate immediately, and end mitigations in time.
+func TestStepping(t *testing.T) {
+	now := time.Unix(6010, 0)
+	log := new(lines)
+	limiters := steppedPop(t, 2, func() time.Time { return now }, log,
+		"rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}], mitigation_timeout: 2m}]")
+	ask := func(l *limit.Limiter) limit.Verdict {
+		req := request(1)
+		d := l.Decide(&req, now)
+		l.Flush()
+		return d.Verdict
+	}
+	for i := range 11 {
+		if v := ask(limiters[i%2]); v != limit.Passed {
+			t.Fatalf("request %d is %v, want passed", i+1, v)
+		}
+	}
+	if v := ask(limiters[0]); v != limit.Blocked {
+		t.Fatalf("the request after the one that exceeded the threshold is %v, want blocked", v)
+	}
+	next := limiters[0].Step()
+	if want := now.Add(2 * time.Minute); !next.Equal(want) {
+		t.Errorf("Step returned %v, want the end of the mitigation, %v", next, want)
+	}
+	if strings.Contains(log.String(), "mitigation ended") {
+		t.Error("the mitigation ended early")
+	}
+	now = next
+	limiters[0].Step()
+	if strings.Count(log.String(), "mitigation ended") != 1 {
+		t.Errorf("the mitigation did not end in time:\n%s", log)
+	}
+	if v := ask(limiters[0]); v != limit.Passed {
+		t.Errorf("a request after the mitigation is %v, want passed", v)
+	}
+}
+
+// Late counts of another node in the previous window are read by the step that is due then.
+func TestStepReadsOnceMore(t *testing.T) {
+	now := time.Unix(6000, 0).Add(-time.Millisecond)
+	limiters := steppedPop(t, 2, func() time.Time { return now }, io.Discard,
+		"rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1m}]}]")
+	late, other := limiters[0], limiters[1]
+	req := request(1)
+	for range 10 {
+		late.Decide(&req, now)
+	}
+	now = now.Add(2 * time.Millisecond)
+	other.Decide(&req, now)
+	other.Flush()
+	next := other.Step()
+	if want := time.Unix(6000, 0).Add(4 * time.Millisecond); !next.Equal(want) {
+		t.Fatalf("Step returned %v, want %v, after two flush intervals", next, want)
+	}
+	late.Flush()
+	if v := other.Look(&req, now).Verdict; v != limit.Passed {
+		t.Fatalf("%v before the late counts are read", v)
+	}
+	now = next
+	other.Step()
+	if v := other.Look(&req, now).Verdict; v != limit.Blocked {
+		t.Errorf("%v after the late counts are read: 10×0.9999+1 > 10, want blocked", v)
+	}
+}
+
+// A decision lists its counts, and Look counts nothing.
+func TestLook(t *testing.T) {
+	now := time.Unix(6010, 0)
+	l := steppedPop(t, 1, func() time.Time { return now }, io.Discard, `rules:
+  - {id: one, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}
+  - {id: login, match: {paths: [/login]}, characteristics: [ip], limits: [{threshold: 100, period: 1m}]}
+  - {id: other, match: {paths: [/other]}, characteristics: [ip], limits: [{threshold: 100, period: 1m}]}
+`)[0]
+	counts := func(d limit.Decision) (ids []string) {
+		for r, key := range d.Counts {
+			ids = append(ids, r.ID)
+			if key == (counter.Key{}) {
+				t.Errorf("rule %s counts without a key", r.ID)
+			}
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	req := request(1)
+	for range 3 {
+		d := l.Look(&req, now)
+		l.Flush()
+		if diff := cmp.Diff([]string{"login", "one"}, counts(d)); d.Verdict != limit.Passed || diff != "" {
+			t.Fatalf("a look is %v and counts by (-want +got):\n%s", d.Verdict, diff)
+		}
+	}
+	for range 2 {
+		l.Decide(&req, now)
+		l.Flush()
+	}
+	if d := l.Look(&req, now); d.Verdict != limit.Blocked || counts(d) != nil {
+		t.Errorf("a refused request is %v and counts by %v", d.Verdict, counts(d))
+	}
+}
+
+// However many mitigations start at the same time, the shard gets a record of each: another node acts on them with the
+// next request.
+func TestEachOfManyRecordsIsStored(t *testing.T) {
+	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 2, period: 1m}], mitigation_timeout: 1m}]", 2)
+	const clients = 700
+	for i := range clients {
+		for range 3 {
+			pop[0].ask(addrOf(i))
+		}
+	}
+	pop[0].Step()
+	for i := range clients {
+		pop[1].ask(addrOf(i))
+	}
+	pop[1].wait(time.Millisecond)
+	refused := 0
+	for i := range clients {
+		if pop[1].ask(addrOf(i)).Refused() {
+			refused++
+		}
+	}
+	if refused != clients {
+		t.Errorf("the other node refuses %d of %d clients", refused, clients)
+	}
+}

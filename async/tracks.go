@@ -1,0 +1,135 @@
+package async
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// parts is the number of parts of the tracks. Each has a lock.
+const parts = 64
+
+// A part is a hash table with the tracks of some keys. Keys are hashes already. Only the loop changes it.
+type part struct {
+	mu      sync.Mutex // guards buckets and shared fields: held by the loop to change them, by others to read them
+	buckets []*track   // chained by track.chain; the length is a power of two
+	n       int
+	hand    int // where eviction continues
+}
+
+func (c *Loop) part(key counter.Key) *part { return &c.tracks[key[0]%parts] }
+
+// bucket returns the head of a key's chain. p must have buckets.
+func (p *part) bucket(key counter.Key) **track {
+	return &p.buckets[binary.LittleEndian.Uint32(key[4:])&uint32(len(p.buckets)-1)]
+}
+
+// find returns the track of a key, or nil if the key is not tracked.
+func (p *part) find(key counter.Key) *track {
+	if p.n == 0 {
+		return nil
+	}
+	t := *p.bucket(key)
+	for t != nil && t.key != key {
+		t = t.chain
+	}
+	return t
+}
+
+// add adds a new track.
+func (p *part) add(t *track) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n == len(p.buckets) {
+		old := p.buckets
+		p.buckets = make([]*track, max(8, 2*len(old)))
+		for _, t := range old {
+			for t != nil {
+				next := t.chain
+				p.link(t)
+				t = next
+			}
+		}
+	}
+	p.link(t)
+	p.n++
+}
+
+func (p *part) link(t *track) {
+	bucket := p.bucket(t.key)
+	t.chain, *bucket = *bucket, t
+}
+
+// all yields the tracks. Only the loop may call it, and must not change p meanwhile.
+func (p *part) all(yield func(*track) bool) {
+	for _, t := range p.buckets {
+		for ; t != nil; t = t.chain {
+			if !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+// maxSpared is the maximum number of keys near their threshold that an eviction spares.
+const maxSpared = 8
+
+// evict removes and returns a track that was not used since the hand last passed it, preferably one that is far
+// from its threshold. p must not be empty.
+func (p *part) evict() *track {
+	for spared := 0; ; p.hand++ {
+		for at := &p.buckets[p.hand&(len(p.buckets)-1)]; *at != nil; {
+			t := *at
+			switch {
+			case t.used:
+				t.used = false
+			case t.near && spared < maxSpared:
+				spared++
+			default:
+				p.mu.Lock()
+				*at = t.chain
+				p.n--
+				p.mu.Unlock()
+				return t
+			}
+			at = &t.chain
+		}
+	}
+}
+
+// track returns the track of key, creating it if missing. A new track may evict another one.
+func (c *Loop) track(key counter.Key) *track {
+	p := c.part(key)
+	t := p.find(key)
+	if t == nil {
+		for p.n >= (c.o.TrackedKeys+parts-1)/parts {
+			c.forgotten(p.evict())
+		}
+		t = &track{key: key}
+		p.add(t)
+	}
+	t.used = true
+	return t
+}
+
+// forgotten is called for an evicted track.
+func (c *Loop) forgotten(t *track) {
+	c.metrics.evicted.Inc()
+	if t.forgotten = true; t.store {
+		c.lifting = earlier(c.lifting, c.o.Now().Add(liftPause))
+	}
+	c.leave(t)
+	if !t.flying { // otherwise answered calls lose
+		c.lose(t)
+	}
+}
+
+// lose drops the unsent requests of a forgotten track.
+func (c *Loop) lose(t *track) {
+	cause := dropMemory
+	if t.owner == nil || t.owner.shard.Down() {
+		cause = dropShard
+	}
+	t.loseAll(cause)
+}

@@ -1,0 +1,179 @@
+package async
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A view holds the counts of a limit's windows in one layout: its own, or an outdated one of the
+// same period.
+type view struct {
+	counter.Windows[int64, uint64]
+	limit   counter.Limit
+	planned *planned // the planned limit; nil if nothing is known of the key
+	stale   int64    // age of what this node knows of other nodes' counts, in microseconds: see Sheds
+	fresh   bool     // the previous window was not read yet
+}
+
+// view returns the counts of the ith limit of t, and of those with the same period in other layouts. Requests from
+// another layout never weigh more than if they had been counted in the view's own: see counter.Layout.From.
+func (t *track) view(i int) view {
+	windows, limit := t.windows(), &t.plan.limits[i]
+	of := &windows[limit.of]
+	v := view{limit: limit.Limit, planned: limit, fresh: of.fresh}
+	v.Index = int64(of.Index)
+	for k := range windows {
+		if w, other := &windows[k], &t.plan.limits[k]; other.of == limit.of && w.Index == of.Index {
+			v.Prev = limit.Layout.Add(v.Prev, limit.Layout.From(other.Layout, w.Prev.known(other.Layout)))
+			v.Cur = limit.Layout.Add(v.Cur, limit.Layout.From(other.Layout, w.Cur.known(other.Layout)))
+		}
+	}
+	return v
+}
+
+// show makes requests see v as the counts of the ith limit.
+func (t *track) show(i int, v *view) {
+	w := &t.windows()[i]
+	w.shown, w.shownIndex, w.shownFresh = [2]uint64{v.Prev, v.Cur}, uint32(v.Index), v.fresh
+}
+
+// shown appends the counts of a key at its last evaluation to dst, or nothing if they are of another
+// generation. Requests may call it.
+func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
+	part := c.part(key)
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	t := part.find(key)
+	if t == nil || t.generation != generation {
+		return dst
+	}
+	windows := t.windows()
+	for i := range windows {
+		w, limit := &windows[i], &t.plan.limits[i]
+		v := view{limit: limit.Limit, planned: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh}
+		v.Index, v.Prev, v.Cur = int64(w.shownIndex), w.shown[0], w.shown[1]
+		dst = append(dst, v)
+	}
+	return dst
+}
+
+// ended reports whether the layout no longer matters at now.
+func (v *view) ended(now time.Time) bool { return v.planned != nil && v.planned.ended(now) }
+
+// over reports whether the limit is exceeded at elapsed.
+func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, elapsed) }
+
+// back returns when the limit is no longer exceeded. elapsed is that of the window at now.
+func (v *view) back(elapsed int64, now time.Time) time.Time {
+	back := now.Add(time.Duration(v.limit.Back(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond)
+	if v.planned != nil && v.planned.outdated() && v.planned.until.Before(back) {
+		return v.planned.until
+	}
+	return back
+}
+
+// A finding says that the counts of a key exceed a limit.
+type finding struct {
+	generation uint32         // of the counts
+	back       time.Time      // when every limit is back at its threshold
+	why        mitigation.Why // the limit that is back last
+}
+
+// add records that v is over its limit at now.
+func (f *finding) add(v *view, elapsed int64, now time.Time) {
+	if back := v.back(elapsed, now); back.After(f.back) {
+		f.back = back
+		f.why = mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}
+	}
+}
+
+const (
+	// nearFraction: a key is near its threshold if at most an eighth of it is left. Its
+	// requests are counted immediately.
+	nearFraction = 8
+
+	// nearFlushes: a key is also near its threshold if this many flushes like the last one
+	// would exceed it.
+	nearFlushes = 4
+)
+
+// evaluate compares the estimate of each limit with its threshold at now and reports whether one
+// is exceeded. n is the number of requests in this flush, 0 outside flushes. A request that is
+// counted late weighs less, never more.
+//
+// If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation,
+// when the previous window weighed more. Then the record is read. shared guards what requests see.
+func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
+	t.advance(now)
+	if n > 0 {
+		t.burst = uint32(min(n, math.MaxUint32))
+	}
+	f.generation, t.near = t.generation, false
+	shared.Lock()
+	defer shared.Unlock()
+	for i := range t.plan.limits {
+		limit := &t.plan.limits[i]
+		v, w := t.view(i), &t.windows()[limit.of]
+		t.show(i, &v)
+		elapsed := w.elapsed(limit, now)
+		if v.over(elapsed) {
+			over = true
+			f.add(&v, elapsed, now)
+		} else if w.others && w.seen != unseen && v.over(min(int64(w.seen)*1000, elapsed)) {
+			t.readRecord.Store(true)
+		}
+		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
+		t.near = t.near || left <= max(v.limit.Threshold/nearFraction, nearFlushes*(uint64(max(t.burst, 1))-1))
+	}
+	for i := range t.plan.rule.Limits {
+		w := &t.windows()[i]
+		w.seen, w.others = uint32(w.elapsed(&t.plan.limits[i], now)/1000), false
+	}
+	return f, over
+}
+
+// A Quota is what a client may be told about one limit.
+type Quota struct {
+	Rule  *rule.Rule
+	Limit rule.Limit
+
+	// Known reports whether the node has a current estimate. If not, only Rule and Limit are set.
+	Known bool
+
+	// Remaining is how many more requests the limit allows now.
+	Remaining uint64
+
+	// Reset is the time until Remaining changes if no more requests come: when the period
+	// leaves or enters the oldest sub-window that counts, or the mitigation ends. With whole
+	// windows it is the end of the current one.
+	Reset time.Duration
+}
+
+// Remaining appends what is left of each limit of r under key at now to dst. The request path may
+// call it.
+func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, now time.Time) []Quota {
+	at := len(dst)
+	for _, limit := range r.Limits {
+		dst = append(dst, Quota{Rule: r, Limit: limit})
+	}
+	var room [4]view
+	for _, v := range c.shown(room[:0], key, c.o.Table.Generation(key), now) {
+		index, elapsed := counter.Window(now, v.limit.Period)
+		for i := range dst[at:] {
+			q := &dst[at+i]
+			v.limit.Threshold = q.Limit.Threshold // may have changed since
+			n := v.limit.Remaining(v.Prev, v.Cur, elapsed)
+			if q.Limit.Period.Microseconds() != v.limit.Period || v.Index != index || v.fresh || q.Known && q.Remaining <= n {
+				continue
+			}
+			q.Known, q.Remaining = true, n
+			q.Reset = time.Duration(v.limit.Falls(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond
+		}
+	}
+	return dst
+}

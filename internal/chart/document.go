@@ -1,0 +1,191 @@
+// Package chart renders reports and their plots: as text for terminals, as Markdown, as JSON, and
+// as a self-contained HTML file without scripts. A node's page uses the same blocks, by [HTML]. All
+// text of a document is shown literally; none of it is interpreted as control sequences, Markdown
+// or HTML.
+package chart
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+	"unicode/utf8"
+)
+
+// A Document is a report.
+type Document struct {
+	Title    string
+	Lead     string // one-sentence summary
+	Run      Run
+	Sections []Section
+
+	// Data is the JSON form: a struct with all numbers of the document.
+	Data any
+}
+
+// A Run describes how a document was made.
+type Run struct {
+	Input   string    `json:"-"` // files and their formats, or targets
+	Command string    `json:"command,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Date    time.Time `json:"date,omitzero"`
+	Log     any       `json:"log,omitempty"` // statistics of the log
+}
+
+// A Section is a part of a Document with a heading. Empty blocks are omitted.
+type Section struct {
+	Title  string
+	Blocks []Block
+}
+
+// A Block is a Paragraph, Facts, an Outcome, a Table, a Code or a plot.
+type Block interface{ view() view }
+
+// A view is the renderers' view of a Block. One of its fields is set.
+type view struct {
+	Paragraph Paragraph
+	Facts     Facts
+	Outcome   *Outcome
+	Table     *Table
+	Code      *Code
+	Plot      *plot
+}
+
+// A Paragraph is prose.
+type Paragraph string
+
+// Facts are the most important results.
+type Facts []Fact
+
+// Columns returns the number of columns on a wide screen, chosen so that the last row is nearly full.
+func (f Facts) Columns() int {
+	rows := max(1, (len(f)+4)/5)
+	return (len(f) + rows - 1) / rows
+}
+
+// A Fact is a named number, or a word instead of one.
+type Fact struct {
+	Name, Value string
+	Note        string // may be empty
+}
+
+// An Outcome reports whether a check has passed.
+type Outcome struct {
+	OK   bool
+	Text string
+}
+
+// A Code is text to copy.
+type Code struct {
+	Title, Text string
+}
+
+// A Table is rows of texts.
+type Table struct {
+	Title   string
+	Columns []Column
+	Rows    []Row
+}
+
+// A Column is one of a Table.
+type Column struct {
+	Name    string
+	Numbers bool // aligned on the right
+	Sent    bool // texts are untrusted, such as paths
+}
+
+// A Row has a text for each Column.
+type Row struct {
+	Cells  []string
+	Note   string // shown after the cells, such as recommended; may be empty
+	Strong bool   // highlighted
+}
+
+func (p Paragraph) view() view { return view{Paragraph: p} }
+func (f Facts) view() view     { return view{Facts: f} }
+func (o Outcome) view() view   { return view{Outcome: &o} }
+func (c Code) view() view      { return view{Code: &c} }
+
+func (t Table) view() view {
+	if len(t.Rows) == 0 {
+		return view{}
+	}
+	return view{Table: &t}
+}
+
+// Columns returns the columns of a Table: the first for texts, all others for numbers.
+func Columns(first string, numbers ...string) []Column {
+	columns := []Column{{Name: first}}
+	for _, name := range numbers {
+		columns = append(columns, Column{Name: name, Numbers: true})
+	}
+	return columns
+}
+
+// Noted reports whether any row has a note.
+func (t Table) Noted() bool {
+	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Note != "" })
+}
+
+// Class returns the class of the ith column: n for numbers, t for short texts, which are not
+// wrapped, w for others.
+func (t Table) Class(i int) string {
+	if t.Columns[i].Numbers {
+		return "n"
+	}
+	const wide = 28 // characters
+	if slices.ContainsFunc(t.Rows, func(r Row) bool { return utf8.RuneCountInString(r.Cells[i]) > wide }) {
+		return "w"
+	}
+	return "t"
+}
+
+// A plot is a wide and a narrow drawing, and their data as a table.
+type plot struct {
+	Title, Note string
+	Keys        []key
+	Drawings    []*drawing
+	Data        Table
+	listed      bool // text output has the table instead
+}
+
+// A key explains a color.
+type key struct{ Name, Class string }
+
+// widths are the widths of drawings, for wide screens and phones.
+var widths = []float64{960, 340}
+
+// drawn returns a plot that draw draws at each width.
+func drawn(p plot, draw func(d *drawing)) view {
+	for i, w := range widths {
+		d := &drawing{Width: w, Narrow: i > 0, Title: p.Title, Describe: p.Note}
+		draw(d)
+		p.Drawings = append(p.Drawings, d)
+	}
+	return view{Plot: &p}
+}
+
+// MarshalJSON returns one object with the members of d.Run and d.Data.
+func (d Document) MarshalJSON() ([]byte, error) {
+	run, err := plain(d.Run)
+	if err != nil {
+		return nil, err
+	}
+	data, err := plain(d.Data)
+	switch {
+	case err != nil || len(run) == len("{}"):
+		return data, err
+	case len(data) == len("{}"):
+		return run, nil
+	}
+	return slices.Concat(run[:len(run)-1], []byte(","), data[1:]), nil
+}
+
+// plain is json.Marshal without HTML escaping.
+func plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}

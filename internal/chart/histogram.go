@@ -1,0 +1,77 @@
+package chart
+
+import "slices"
+
+// A Histogram plots the distribution of values in adjacent bins, with a cut: what lies beyond it is
+// refused.
+type Histogram struct {
+	Title, Note  string
+	XName, YName string
+	Bins         []Bin
+	Cut          float64 // the cut, at the end of a bin; 0 for no cut
+	CutName      string
+	Beyond       string // describes values beyond the cut, such as over the threshold
+}
+
+// A Bin counts the values that are at most UpTo, and greater than UpTo of the previous bin.
+type Bin struct {
+	UpTo float64
+	N    uint64
+}
+
+func (h Histogram) view() view {
+	p := plot{Title: h.Title, Note: h.Note, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
+	p.Data.Columns[0].Numbers = true
+	most, before := uint64(0), 0.0
+	var names []string
+	for _, b := range h.Bins {
+		name := Axis{}.text(b.UpTo)
+		if before+1 < b.UpTo {
+			name = Axis{}.text(before+1) + "–" + name
+		}
+		r := Row{Cells: []string{name, Grouped(b.N)}}
+		if h.Cut > 0 && b.UpTo > h.Cut {
+			r.Note = h.Beyond
+		}
+		p.Data.Rows, names = append(p.Data.Rows, r), append(names, name)
+		most, before = max(most, b.N), b.UpTo
+	}
+	if len(h.Bins) < 2 {
+		return view{}
+	}
+	y := withZero(h.YName, float64(most))
+	n := float64(len(h.Bins))
+	x := axis{name: h.XName, share: func(v float64) float64 { return v / n }}
+	for i, b := range h.Bins {
+		x.ticks = append(x.ticks, tick{at: float64(i + 1), name: short(b.UpTo)})
+	}
+	if h.Cut > 0 {
+		p.Keys = []key{{"at most the threshold", "s0"}, {h.Beyond, "refused"}}
+	}
+	return drawn(p, func(d *drawing) {
+		d.frame(x, y, 230)
+		cut := d.x(x, float64(slices.IndexFunc(h.Bins, func(b Bin) bool { return b.UpTo >= h.Cut })+1))
+		if h.Cut > 0 {
+			at := d.top
+			_ = d.text("halo strong", "start", cut+6, at, h.CutName) || d.text("halo strong", "end", cut-6, at, h.CutName) || d.text("halo strong", "middle", cut, at, h.CutName)
+		}
+		gap := min(3, (d.right-d.left)/n/4)
+		for i, b := range h.Bins {
+			class := "s0 bar"
+			if h.Cut > 0 && b.UpTo > h.Cut {
+				class = "refused bar"
+			}
+			x1, x2, top := d.x(x, float64(i)), d.x(x, float64(i+1)), d.y(y, float64(b.N))
+			if b.N > 0 {
+				d.add(mark{Kind: "rect", Class: class, X: x1 + gap/2, Y: top, W: max(x2-x1-gap, .5), H: d.bottom - top, R: min(2, gap)})
+				if name := short(float64(b.N)); widthOf(name, "") <= x2-x1+4 { // else it would cover its neighbors
+					d.text("tick", "middle", (x1+x2)/2, top-4, name)
+				}
+			}
+			d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: x2 - x1, H: d.bottom - d.top, Tip: names[i] + ": " + Grouped(b.N)})
+		}
+		if h.Cut > 0 {
+			d.line("cut", cut, d.top-8, cut, d.bottom)
+		}
+	})
+}

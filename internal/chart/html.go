@@ -1,0 +1,55 @@
+package chart
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"unicode"
+)
+
+//go:embed page.html
+var source string
+
+// Style is the style sheet of pages, light and dark.
+//
+//go:embed style.css
+var Style string
+
+var tree = template.Must(template.New("page").Funcs(template.FuncMap{
+	"view":  func(b Block) view { return b.view() },
+	"date":  func(r Run) string { return r.Date.Format("2 January 2006, 15:04 MST") },
+	"style": func() template.CSS { return template.CSS(Style) },
+}).Parse(source))
+
+// HTML returns one block as a part of a page that has Style. The result is empty if the block is.
+func HTML(b Block) (template.HTML, error) {
+	var out strings.Builder
+	if err := tree.ExecuteTemplate(&out, "block", b); err != nil {
+		return "", fmt.Errorf("chart: %w", err)
+	}
+	return template.HTML(Visible(out.String())), nil
+}
+
+// WriteHTML writes d as one HTML file, which is also well-formed XML.
+func (d Document) WriteHTML(w io.Writer) error {
+	var b bytes.Buffer
+	if err := tree.Execute(&b, d); err != nil {
+		return fmt.Errorf("chart: %w", err)
+	}
+	_, err := io.WriteString(w, Visible(b.String()))
+	return err
+}
+
+// Visible returns untrusted text without control characters and without characters that change the
+// writing direction.
+func Visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

@@ -1,0 +1,232 @@
+package chart
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	textWidth = 96 // width of paragraphs, in columns
+	cellWidth = 60 // maximum width of a cell, in characters
+)
+
+// WriteText writes d for a terminal. Plots are omitted, or replaced by their numbers if no other
+// table has them.
+func (d Document) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, line := range []string{d.Run.Input, d.Lead} {
+		if line != "" {
+			b.WriteString(Printable(line) + "\n")
+		}
+	}
+	for _, s := range d.Sections {
+		b.WriteString("\n" + Printable(s.Title) + "\n")
+		table := false // whether the previous block is a table
+		for _, block := range s.Blocks {
+			v := listed(block)
+			prose := v.Paragraph != "" || v.Facts != nil || v.Outcome != nil
+			if v.Table != nil || v.Code != nil || table && prose {
+				b.WriteByte('\n')
+			}
+			if table = v.Table != nil || table && !prose; v.Table != nil && v.Table.Title != "" {
+				b.WriteString("  " + Printable(v.Table.Title) + "\n")
+			}
+			switch {
+			case v.Paragraph != "":
+				for _, line := range Wrapped(Printable(string(v.Paragraph)), textWidth) {
+					b.WriteString("  " + line + "\n")
+				}
+			case v.Outcome != nil:
+				b.WriteString("  " + Printable(v.Outcome.Text) + "\n")
+			case v.Facts != nil:
+				v.Facts.table(false).text(&b)
+			case v.Code != nil:
+				b.WriteString("# " + v.Code.Title + "\n" + v.Code.Text)
+			case v.Table != nil:
+				v.Table.text(&b)
+			}
+		}
+	}
+	_, err := io.WriteString(w, strings.TrimLeft(b.String(), "\n"))
+	return err
+}
+
+// listed returns the view of a block, with the numbers of plots that need a table.
+func listed(b Block) view {
+	v := b.view()
+	if v.Plot != nil && v.Plot.listed {
+		v.Table = &v.Plot.Data
+	}
+	return v
+}
+
+// table returns f as a table. numbers is set if values are aligned as numbers.
+func (f Facts) table(numbers bool) Table {
+	t := Table{Columns: []Column{{}, {Numbers: numbers}, {}}}
+	for _, fact := range f {
+		t.Rows = append(t.Rows, Row{Cells: []string{fact.Name, fact.Value, fact.Note}})
+	}
+	return t
+}
+
+// Wrapped returns text in lines of at most width characters, except for longer words.
+func Wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimLeft(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// text writes t in aligned columns. If no column has a name, there is no header row.
+func (t Table) text(b *strings.Builder) {
+	var head []string
+	for _, c := range t.Columns {
+		head = append(head, c.Name)
+	}
+	rows := [][]string{head}
+	if strings.Join(head, "") == "" {
+		rows = nil
+	}
+	for _, r := range t.Rows {
+		cells := make([]string, len(r.Cells), len(r.Cells)+1)
+		for i, cell := range r.Cells {
+			cells[i] = Printable(cell)
+			if letters := []rune(cells[i]); t.Columns[i].Sent && len(letters) > cellWidth {
+				cells[i] = string(letters[:cellWidth-1]) + "…"
+			}
+		}
+		rows = append(rows, append(cells, r.Note))
+	}
+	wide := make([]int, len(t.Columns)+1)
+	for _, r := range rows {
+		for i, cell := range r {
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, r := range rows {
+		line := ""
+		for i, cell := range r {
+			room := strings.Repeat(" ", wide[i]-utf8.RuneCountInString(cell))
+			if i < len(t.Columns) && t.Columns[i].Numbers {
+				cell, room = room+cell, ""
+			}
+			line += "  " + cell + room
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// WriteMarkdown writes d as Markdown, such as for a pull request. All sections but the first are
+// collapsed.
+func (d Document) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n", escaped(d.Title))
+	for _, line := range []string{d.Run.Input, d.Lead} {
+		if line != "" {
+			b.WriteString("\n" + escaped(line) + "\n")
+		}
+	}
+	for i, s := range d.Sections {
+		if i > 0 {
+			fmt.Fprintf(&b, "\n<details><summary>%s</summary>\n", escaped(s.Title))
+		}
+		for _, block := range s.Blocks {
+			v := listed(block)
+			switch {
+			case v.Paragraph != "":
+				b.WriteString("\n" + escaped(string(v.Paragraph)) + "\n")
+			case v.Outcome != nil:
+				mark := ":x:"
+				if v.Outcome.OK {
+					mark = ":white_check_mark:"
+				}
+				fmt.Fprintf(&b, "\n%s **%s**\n", mark, escaped(v.Outcome.Text))
+			case v.Facts != nil:
+				v.Facts.table(true).markdown(&b)
+			case v.Code != nil:
+				fence := "```"
+				for strings.Contains(v.Code.Text, fence) {
+					fence += "`"
+				}
+				fmt.Fprintf(&b, "\n%s:\n\n%ssh\n%s%s\n", escaped(v.Code.Title), fence, v.Code.Text, fence)
+			case v.Table != nil:
+				v.Table.markdown(&b)
+			}
+		}
+		if i > 0 {
+			b.WriteString("\n</details>\n")
+		}
+	}
+	if d.Run.Command != "" {
+		fmt.Fprintf(&b, "\n%s, edge %s, %s\n", codeSpan(d.Run.Command), escaped(d.Run.Version), d.Run.Date.Format("2006-01-02 15:04 MST"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (t Table) markdown(b *strings.Builder) {
+	if t.Title != "" {
+		fmt.Fprintf(b, "\n**%s**\n", escaped(t.Title))
+	}
+	row := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
+	var head, rule []string
+	for _, c := range t.Columns {
+		head, rule = append(head, escaped(c.Name)), append(rule, map[bool]string{false: "---", true: "--:"}[c.Numbers])
+	}
+	if t.Noted() {
+		head, rule = append(head, ""), append(rule, "---")
+	}
+	b.WriteByte('\n')
+	row(head)
+	row(rule)
+	for _, r := range t.Rows {
+		var cells []string
+		for i, cell := range r.Cells {
+			if t.Columns[i].Sent {
+				cells = append(cells, codeSpan(cell))
+			} else {
+				cells = append(cells, escaped(cell))
+			}
+		}
+		if t.Noted() {
+			cells = append(cells, escaped(r.Note))
+		}
+		row(cells)
+	}
+}
+
+// markdown escapes text for Markdown.
+var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`)
+
+func escaped(text string) string { return markdown.Replace(Printable(text)) }
+
+// codeSpan returns untrusted text as code in a cell of a table. A bar would end the cell, and a
+// backtick the code. A backslash before a bar would undo the one that escapes it, so backslashes
+// are doubled if there are bars.
+func codeSpan(text string) string {
+	text = Printable(text)
+	if strings.Contains(text, "|") {
+		text = strings.NewReplacer(`\`, `\\`, "|", `\|`).Replace(text)
+	}
+	if text == "" {
+		return ""
+	}
+	return "`" + strings.ReplaceAll(text, "`", "'") + "`"
+}
+
+// Printable returns untrusted text in a form that is safe to write to a terminal.
+func Printable(text string) string {
+	for _, r := range text {
+		if !strconv.IsPrint(r) || r == utf8.RuneError {
+			return strconv.QuoteToGraphic(text)
+		}
+	}
+	return text
+}

@@ -1,0 +1,372 @@
+package limit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/limit/decision"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A Verdict says what happens to a request.
+type Verdict uint8
+
+const (
+	Passed       Verdict = iota // to the origin
+	Allowed                     // to the origin, by the allow list
+	Logged                      // to the origin; a rule would mitigate if its action were not log
+	Denied                      // refused by the deny list
+	Malformed                   // refused: rules cannot match it
+	Unavailable                 // refused: a rule fails closed, and its key's shard is unavailable
+	Shed                        // refused with a part of the key's clients
+	ShadowBanned                // answered without the origin
+	Blocked                     // refused
+	Closed                      // refused without an answer
+	verdicts
+)
+
+var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "malformed", "unavailable", "shed", "shadow_banned", "blocked", "closed"}
+
+// String returns the verdict as metrics and logs write it.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Refused reports whether the request is kept from the origin.
+func (v Verdict) Refused() bool { return v >= Denied }
+
+// Refused reports whether verdict is the name of one that keeps requests from the origin.
+func Refused(verdict string) bool {
+	i := slices.Index(verdictNames[:], verdict)
+	return i >= 0 && Verdict(i).Refused()
+}
+
+// verdictOf is the verdict of an active record, by its rule's action.
+var verdictOf = [...]Verdict{rule.Log: Logged, rule.Shed: Shed, rule.ShadowBan: ShadowBanned, rule.Block: Blocked, rule.Close: Closed}
+
+// A Decision is the answer for one request.
+type Decision struct {
+	Verdict Verdict
+
+	// Rule and Record are the mitigation that decided, if one did. Of several, the most
+	// severe action decides, then the one that ends last, then the first rule in the files.
+	// If the verdict is Unavailable, Rule is the first rule that fails closed, and Record is
+	// nil. The record must not be changed.
+	Rule   *rule.Rule
+	Record *mitigation.Record
+
+	// The counts, mostly under keys without an active record. A rule's keys are adjacent. Requests
+	// rarely have more than a few.
+	counts      [4]counted
+	more        []counted
+	n           int
+	still       bool // some may count though the request is refused: see Decision.counted
+	by          int8 // 1 + the Width of the narrowest rule that refuses; 0 if none does, or an access list does
+	refusedWith bool // refused because another request is: see Limiter.DecideBy
+	source      async.Source
+
+	decided int64           // when, for the decision log; 0 if not logged
+	logged  *decision.Batch // keys in the log's sample; nil if none
+}
+
+// Deadline returns when the mitigation that decided ends on this node, the zero time if none did.
+func (d *Decision) Deadline() time.Time {
+	if d.Record == nil {
+		return time.Time{}
+	}
+	return d.Record.Deadline
+}
+
+// A counted describes a request that a rule counts under a key.
+type counted struct {
+	rule       *rule.Rule
+	key        counter.Key
+	generation uint32 // how often the key's mitigation was lifted before
+	mitigated  bool   // it counts whether the request passes or not
+}
+
+func (d *Decision) add(c counted) {
+	if d.n < len(d.counts) {
+		d.counts[d.n] = c
+	} else {
+		d.more = append(d.more, c)
+	}
+	d.n++
+}
+
+func (d *Decision) at(i int) counted {
+	if i < len(d.counts) {
+		return d.counts[i]
+	}
+	return d.more[i-len(d.counts)]
+}
+
+// Decide decides a request that arrived at now, and counts it if it passes. A request that any
+// rule refuses, under any key, is counted by no rule, unless it is under a mitigated key of a rule
+// with CountWhileMitigated. A malformed request is counted by the rules
+// that match it, and always refused. Decide canonicalizes req.
+//
+// Rules that count by the origin's answer count nothing yet: the caller passes the
+// decision to Answered when the origin has answered.
+func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
+	l.DecideTo(&d, req, now)
+	return d
+}
+
+// DecideTo is Decide for a caller that has memory for the decision, which must be zero.
+func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
+	rules := l.rules.Load()
+	l.begin(d, now)
+	l.look(d, rules.set, req, now)
+	l.countArrival(d, req, 1, now)
+	if d.logged != nil {
+		l.log(d, req, 1)
+	}
+	if req.Malformed && !d.Verdict.Refused() {
+		*d = Decision{Verdict: Malformed}
+	}
+	rules.count(d)
+}
+
+// Look decides a request as Decide does, but does not count it, in keys or in metrics.
+func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
+	l.look(&d, l.Rules(), req, now)
+	return d
+}
+
+// An Ask is a request that one rule decides, whether it matches or not.
+type Ask struct {
+	Rule    *rule.Rule
+	Request *rule.Request
+	Times   uint64 // how often to count it; 0 only asks
+	Listed  bool   // whether the access lists decide first
+}
+
+// DecideBy decides each of asks by its rule. If one is refused, all are counted as refused. A rule
+// that counts by the answer counts nothing yet: see Answered.
+func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
+	rules := l.rules.Load()
+	decisions := make([]Decision, len(asks))
+	refused := false
+	for i, ask := range asks {
+		d := &decisions[i]
+		ask.Request.Canonicalize(l.o.Client)
+		l.begin(d, now)
+		if !ask.Listed || !d.listed(rules.set, ask.Request) {
+			l.lookUp(d, rules.set, []*rule.Rule{ask.Rule}, ask.Request, now)
+		}
+		refused = refused || d.Verdict.Refused()
+	}
+	for i, ask := range asks {
+		d := &decisions[i]
+		d.refusedWith = refused
+		l.countArrival(d, ask.Request, ask.Times, now)
+		if d.logged != nil {
+			l.log(d, ask.Request, ask.Times)
+		}
+		rules.count(d)
+	}
+	return decisions
+}
+
+// Counts yields the rules that count the request, each with its key: those that match it and have no
+// record, unless the request is refused, and those with CountWhileMitigated that have one. A rule that
+// counts the request under several keys is yielded once for each, in a row. A rule that counts by
+// the answer counts the request only if the answer matches.
+func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
+	for i := range d.n {
+		if c := d.at(i); d.takes(c) && !yield(c.rule, c.key) {
+			return
+		}
+	}
+}
+
+// takes reports whether the request counts for c.
+func (d *Decision) takes(c counted) bool { return d.counted(c.rule, c.mitigated) }
+
+// counted reports whether the request counts by r, under a key that is mitigated or not. A rule that sheds
+// counts what is offered: all but what a narrower rule refuses.
+func (d *Decision) counted(r *rule.Rule, mitigated bool) bool {
+	switch {
+	case !d.refused():
+		return true
+	case r.Action == rule.Shed:
+		return !d.refusedWith && r.Width() < int(d.by)
+	}
+	return mitigated
+}
+
+// refused reports whether the request is kept from the origin, by this decision or another.
+func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() }
+
+// look decides req by the access lists and the rules that match it.
+func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
+	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
+	req.Canonicalize(l.o.Client)
+	if !d.listed(set, req) {
+		l.lookUp(d, set, set.Match(req, matched[:0]), req, now)
+	}
+}
+
+// listed reports whether the access lists decide req.
+func (d *Decision) listed(set *rule.Set, req *rule.Request) bool {
+	switch set.Access(req.Addr) {
+	case rule.Allowed:
+		d.Verdict = Allowed
+	case rule.Denied:
+		d.Verdict = Denied
+	}
+	return d.Verdict != Passed
+}
+
+// lookUp finds the record under a key of rules, which are of set, that mitigates req, or else a rule
+// that fails closed.
+func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request, now time.Time) {
+	var buffer [256]byte
+	var closed *rule.Rule
+	for _, base := range rules {
+		keys := base.Keys(buffer[:0], req)
+		for i := range keys.Len() {
+			material := keys.At(i)
+			r := set.Override(base, material)
+			key := l.o.Secret.Tag(material)
+			logs := d.decided != 0 && l.decisions.Samples(key)
+			d.still = d.still || r.Action == rule.Shed
+			if record := l.record(r, key, req, now); record != nil {
+				d.consider(r, record)
+				if r.CountsMitigated() {
+					d.add(counted{r, key, record.Generation, true})
+					d.still = true
+				}
+				if logs {
+					d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: record.Generation, Mitigated: true, ByHand: record.ByHand})
+				}
+				continue
+			}
+			generation := l.o.Table.Generation(key)
+			if d.add(counted{r, key, generation, false}); logs {
+				d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
+			}
+			if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
+				closed = r
+			}
+		}
+	}
+	if closed != nil && !d.Verdict.Refused() {
+		d.Verdict, d.Rule, d.Record, d.by = Unavailable, closed, nil, 1
+	}
+}
+
+// record returns the record that mitigates req under key, a key of r, or nil if there is none.
+func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now time.Time) *mitigation.Record {
+	if !l.o.Table.May(key) {
+		return nil
+	}
+	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool {
+		return async.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, key, req.Client(), now))
+	})
+}
+
+// consider lets the active record of r decide if it takes precedence over the current one.
+func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
+	if width := int8(r.Width()); r.Action != rule.Log && (d.by == 0 || width < d.by) {
+		d.by = width + 1
+	}
+	if d.Rule != nil {
+		switch remains := record.Deadline.Compare(d.Record.Deadline); {
+		case r.Action < d.Rule.Action,
+			r.Action == d.Rule.Action && remains < 0,
+			r.Action == d.Rule.Action && remains == 0 && r.Index > d.Rule.Index:
+			return
+		}
+	}
+	d.Verdict, d.Rule, d.Record = verdictOf[r.Action], r, record
+}
+
+func sampleOf(req *rule.Request) mitigation.Sample {
+	return mitigation.Sample{Client: req.Addr, Method: req.Method, Host: req.Host, Path: req.Path}
+}
+
+// countArrival counts req n times if it passes, for the rules that do not wait for the answer.
+func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now time.Time) {
+	if d.refused() && !d.still || d.n == 0 || n == 0 {
+		return
+	}
+	d.source.Sample = sampleOf(req)
+	if req.Borrowed {
+		d.source.Sample = async.Copy(d.source.Sample)
+	}
+	for i := range d.n {
+		if c := d.at(i); !c.rule.CountsAnswer() && d.takes(c) {
+			l.Offer(c.rule, c.key, c.generation, &d.source, c.rule.CostOf(n), now)
+		}
+	}
+}
+
+// Fields are the header of an origin's answer, such as an http.Header.
+type Fields interface{ Values(name string) []string }
+
+// Answered counts a request that passed, for the rules that count by the origin's answer, at now.
+// It must not be called for answers that the node itself generates, such as 502. A request counts even
+// if its key was mitigated in the meantime. fields is nil if they are not known.
+func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time) {
+	if d.Verdict.Refused() {
+		return
+	}
+	for i := range d.n {
+		c := d.at(i)
+		if !c.rule.CountsAnswer() || c.rule.Statuses != nil && !c.rule.Statuses.Has(status) {
+			continue
+		}
+		if cost := l.cost(c.rule, fields); cost > 0 {
+			l.countAnswer(d, c, cost, now)
+		}
+	}
+}
+
+// cost returns how much a request counts by its answer.
+func (l *Limiter) cost(r *rule.Rule, fields Fields) uint64 {
+	if r.CostHeader == "" {
+		return r.CostOf(1)
+	}
+	var values []string
+	if fields != nil {
+		values = fields.Values(r.CostHeader)
+	}
+	cost, ok := r.CostIn(values)
+	switch {
+	case ok:
+		l.metrics.costs[costValid].Inc()
+	case len(values) == 0:
+		l.metrics.costs[costMissing].Inc()
+	default:
+		l.metrics.costs[costInvalid].Inc()
+	}
+	return cost
+}
+
+// Report counts a request that another proxy has passed, as Answered does, if the caller no longer
+// has the decision: the request is matched again, by the rules now in force. Report canonicalizes
+// req.
+func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.Time) {
+	set := l.Rules()
+	req.Canonicalize(l.o.Client)
+	d := Decision{source: async.Source{Sample: sampleOf(req)}}
+	if req.Malformed || d.listed(set, req) {
+		return
+	}
+	var matched [8]*rule.Rule
+	var material [256]byte
+	for _, r := range set.Match(req, matched[:0]) {
+		keys := r.Keys(material[:0], req)
+		for i := range keys.Len() {
+			key := l.o.Secret.Tag(keys.At(i))
+			d.add(counted{set.Override(r, keys.At(i)), key, l.o.Table.Generation(key), false})
+		}
+	}
+	if d.CountsAnswer() {
+		d.source.Sample = async.Copy(d.source.Sample)
+		l.Answered(&d, status, fields, now)
+	}
+}

@@ -1,0 +1,206 @@
+package decision
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+const (
+	// files is the maximum number of files of the log.
+	files = 4
+
+	bufferSize = 64 << 10
+
+	lineBegin = `{"event":"`
+
+	// lookAgain is how often the log checks whether another program has moved the file.
+	lookAgain = time.Second
+
+	// clockStep is how far the clock must have moved relative to the PoP's before that is logged.
+	clockStep = 20 * time.Millisecond
+
+	// maxRefs is the number of rules that lines may refer to before replaced rules are forgotten.
+	maxRefs = 10_000
+)
+
+// A file is the file that lines are written to. It is not safe for concurrent use.
+type file struct {
+	o       *Options
+	missing atomic.Int64 // lines missing from the log that it has not reported yet
+
+	out     *os.File // nil while it cannot be opened
+	size    int64
+	reason  string // that the file begins with
+	buffer  []byte
+	lines   int // about requests, in the buffer
+	refs    map[*rule.Rule]int
+	lastRef int
+	ahead   time.Duration // as last logged
+	looked  time.Time     // when the file and the clock were last checked
+	failing bool
+}
+
+// open opens the file and writes a line about the node.
+func (f *file) open(now time.Time) error {
+	out, err := os.OpenFile(f.o.File, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	info, err := out.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err == nil && isForeign(out) {
+		err = errors.New("it is not a decision log")
+	}
+	if err == nil {
+		err = lock(out)
+	}
+	if err != nil {
+		_ = out.Close()
+		return err
+	}
+	f.out, f.size, f.looked = out, info.Size(), now
+	last := make([]byte, 1)
+	if _, err := out.ReadAt(last, f.size-1); f.size > 0 && (err != nil || last[0] != '\n') {
+		f.buffer = append(f.buffer, '\n') // a node was killed while it wrote a line
+	}
+	f.begin(now)
+	return nil
+}
+
+// isForeign reports whether f does not begin like a decision log.
+func isForeign(f *os.File) bool {
+	begin := make([]byte, len(lineBegin))
+	n, err := f.ReadAt(begin, 0)
+	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
+}
+
+// begin begins a file, or the lines of a node in it.
+func (f *file) begin(now time.Time) {
+	f.refs, f.lastRef = map[*rule.Rule]int{}, 0
+	f.ahead = f.o.Ahead()
+	f.buffer = appendLine(f.buffer, f.o.node(f.reason, f.ahead, now))
+	f.reason = ReasonRotation
+}
+
+// refer returns the number of r, which it describes first if it is new.
+func (f *file) refer(r *rule.Rule, t int64) int {
+	if ref, known := f.refs[r]; known {
+		return ref
+	}
+	if len(f.refs) >= maxRefs {
+		clear(f.refs)
+	}
+	f.lastRef++
+	f.refs[r] = f.lastRef
+	f.buffer = appendLine(f.buffer, Line{Event: EventRule, Time: t, Ref: f.lastRef, Rule: r.ID, Definition: definitionOf(r)})
+	return f.lastRef
+}
+
+// add adds a line about a request.
+func (f *file) add(line Line) {
+	f.buffer = appendLine(f.buffer, line)
+	f.lines++
+}
+
+// flush writes the buffer and returns how many lines about requests were written and how many were lost.
+// It then rotates the file if it is due.
+func (f *file) flush(now time.Time) (written, failed int) {
+	missing := f.missing.Swap(0)
+	if missing > 0 {
+		f.buffer = appendLine(f.buffer, Line{Event: EventMissing, Time: now.UnixMicro(), Lines: missing})
+	}
+	look := now.Sub(f.looked) >= lookAgain || now.Before(f.looked)
+	if look {
+		f.looked = now
+		if ahead := f.o.Ahead(); (ahead - f.ahead).Abs() >= clockStep {
+			f.ahead = ahead
+			f.buffer = appendLine(f.buffer, Line{Event: EventClock, Time: now.UnixMicro(), AheadMicros: ahead.Microseconds()})
+		}
+	}
+	if len(f.buffer) > 0 {
+		written, failed = f.lines, 0
+		if err := f.writeOut(); err != nil {
+			written, failed = 0, f.lines
+			f.missing.Add(missing + int64(f.lines))
+			f.fail(err)
+		}
+		f.buffer, f.lines = f.buffer[:0], 0
+	}
+	var err error
+	switch {
+	case f.out != nil && f.size >= f.o.Size/files:
+		err = f.rotate(now)
+	case look && f.moved():
+		f.close()
+		err = f.open(now)
+	}
+	if err != nil {
+		f.fail(err)
+	}
+	return written, failed
+}
+
+func (f *file) writeOut() error {
+	if f.out == nil {
+		return os.ErrNotExist // fail has logged why
+	}
+	n, err := f.out.Write(f.buffer)
+	f.size += int64(n)
+	if err != nil {
+		f.close() // the next file describes the rules again
+		return err
+	}
+	if f.failing {
+		f.failing = false
+		f.o.Logger.Info("the decision log can be written again", "file", f.o.File)
+	}
+	return nil
+}
+
+// fail logs once that the file cannot be written.
+func (f *file) fail(err error) {
+	if !f.failing {
+		f.failing = true
+		f.o.Logger.Error("the decision log cannot be written; its lines are dropped", "file", f.o.File, "err", err)
+	}
+}
+
+// moved reports whether the file is not open or no longer has its name.
+func (f *file) moved() bool {
+	if f.out == nil {
+		return true
+	}
+	mine, err := f.out.Stat()
+	named, errNamed := os.Stat(f.o.File)
+	return err != nil || errNamed != nil || !os.SameFile(mine, named)
+}
+
+// rotate renames the files and begins a new one.
+func (f *file) rotate(now time.Time) error {
+	f.close()
+	for i := files - 1; i > 0; i-- {
+		from := f.o.File
+		if i > 1 {
+			from = fmt.Sprintf("%s.%d", f.o.File, i-1)
+		}
+		if err := os.Rename(from, fmt.Sprintf("%s.%d", f.o.File, i)); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return f.open(now)
+}
+
+func (f *file) close() {
+	if f.out != nil {
+		_ = f.out.Close()
+		f.out = nil
+	}
+}

@@ -1,0 +1,233 @@
+// Package decision writes the decision log of a node: the decisions about a sample of keys, and the
+// counts of their requests, as lines of JSON. The sample is the same on every node, so that the logs
+// of a PoP together contain every request of its keys. Package analysis/decisions replays them. [Line]
+// describes the format.
+package decision
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Options configures a Log. File, Node and Secret are required; the zero value of every other field
+// is usable.
+type Options struct {
+	// File is the file to write. When it has grown to a quarter of Size, it is renamed to File.1, which
+	// is renamed to File.2, and that to File.3; the oldest is deleted. If Size is zero, 256 MiB.
+	File string
+	Size int64
+
+	// Share is the fraction of keys that are logged, up to 1. If zero, 0.01.
+	Share float64
+
+	// Node is the name of the node, and Secret the secret of the PoP.
+	Node   string
+	Secret counter.Secret
+
+	// Clients logs the client's address, and the key as lists of mitigations show it. Otherwise the key
+	// is replaced with a pseudonym: a keyed hash that is the same on every node.
+	Clients bool
+
+	// Ahead returns how far the node's clock is ahead of the PoP's. If nil, 0.
+	Ahead func() time.Duration
+
+	Now        func() time.Time      // if nil, time.Now
+	Logger     *slog.Logger          // if nil, slog.Default()
+	Registerer prometheus.Registerer // if nil, the metrics are not registered
+}
+
+const (
+	defaultShare = 0.01
+	defaultSize  = 256 << 20
+
+	queued = 4096 // requests that wait to be written
+	kept   = 1000 // lines that Recent returns
+)
+
+// A Log is written by one goroutine, Run. Requests never wait for it: if its queue is full, lines are
+// dropped and counted. A nil Log samples nothing.
+type Log struct {
+	o     Options
+	below uint64 // keys whose first 64 bits are below it are logged
+	queue chan *Batch
+	free  chan *Batch // to be used again
+	file  file
+
+	written, full, failed prometheus.Counter
+
+	mu     sync.Mutex
+	recent [kept]Line // a ring
+	lines  int        // ever written to it
+}
+
+// New returns a Log. It opens no file.
+func New(o Options) (*Log, error) {
+	o.Share, o.Size = cmp.Or(o.Share, defaultShare), cmp.Or(o.Size, defaultSize)
+	if o.File == "" || o.Node == "" {
+		return nil, errors.New("decision: File and Node are required")
+	}
+	if o.Share < 0 || o.Share > 1 || math.IsNaN(o.Share) || o.Size < 0 {
+		return nil, errors.New("decision: Share must be from 0 to 1, and Size must not be negative")
+	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Ahead == nil {
+		o.Ahead = func() time.Duration { return 0 }
+	}
+	l := &Log{o: o, below: math.MaxUint64, queue: make(chan *Batch, queued), free: make(chan *Batch, queued)}
+	if o.Share < 1 {
+		l.below = uint64(o.Share * (1 << 63) * 2)
+	}
+	l.file = file{o: &l.o, reason: ReasonStart}
+	f := promauto.With(o.Registerer)
+	l.written = f.NewCounter(prometheus.CounterOpts{
+		Name: "edge_decision_log_lines_total", Help: "Lines about requests written to the decision log.",
+	})
+	dropped := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_decision_log_dropped_total", Help: "Lines about requests that are missing from the decision log, by cause.",
+	}, []string{"cause"})
+	l.full, l.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
+	return l, nil
+}
+
+// Samples reports whether the decisions about key are logged. Keys are keyed hashes, the same on
+// every node.
+func (l *Log) Samples(key counter.Key) bool {
+	return l != nil && binary.BigEndian.Uint64(key[:8]) < l.below
+}
+
+// A Batch holds the decisions about one request under keys of the sample.
+type Batch struct {
+	Time     int64 // of the decision or the count, in microseconds since the Unix epoch
+	Verdict  string
+	Decider  *rule.Rule // rule that decided, if one did
+	Client   netip.Addr
+	Counting bool  // a count by the answer to a request that was decided before, at Decided
+	Decided  int64 // 0 if that is not known
+
+	Keys []Key
+}
+
+// A Key is one of the keys of a request.
+type Key struct {
+	Rule       *rule.Rule
+	Key        counter.Key
+	Generation uint32 // how often the key's mitigation was lifted before
+	Mitigated  bool
+	ByHand     bool // the mitigation was made by an operator
+	Other      bool // the request is refused for another key
+	Counted    bool
+	Cost       uint64 // what the request counts if it passes
+}
+
+// Add adds a key of the sample to a batch, which is nil for the first one.
+func (l *Log) Add(b *Batch, k Key) *Batch {
+	if b == nil {
+		select {
+		case b = <-l.free:
+			*b = Batch{Keys: b.Keys[:0]}
+		default:
+			b = new(Batch)
+		}
+	}
+	b.Keys = append(b.Keys, k)
+	return b
+}
+
+// Offer queues a batch for writing. The caller must not use it afterwards. Offer never blocks.
+func (l *Log) Offer(b *Batch) {
+	n := len(b.Keys)
+	select {
+	case l.queue <- b:
+	default:
+		l.full.Add(float64(n))
+		l.file.missing.Add(int64(n))
+		l.release(b)
+	}
+}
+
+// release makes b available for reuse.
+func (l *Log) release(b *Batch) {
+	b.Decider = nil
+	clear(b.Keys) // drop references to old rules
+	select {
+	case l.free <- b:
+	default:
+	}
+}
+
+// Open opens the file, so that errors show before Run.
+func (l *Log) Open() error { return l.file.open(l.o.Now()) }
+
+// delay is how long lines are buffered.
+const delay = 100 * time.Millisecond
+
+// Run writes lines until ctx is done, then writes those that are queued, and closes the file.
+func (l *Log) Run(ctx context.Context) {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	for running := true; running; {
+		select {
+		case b := <-l.queue:
+			l.write(b)
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+			running = false
+		}
+		for len(l.queue) > 0 { // nothing else receives from it
+			l.write(<-l.queue)
+		}
+		l.flush()
+		timer.Reset(delay)
+	}
+	l.file.close()
+}
+
+// write appends the lines of b to the file's buffer, and releases b.
+func (l *Log) write(b *Batch) {
+	for i := range b.Keys {
+		line := b.line(&b.Keys[i], l.file.refer(b.Keys[i].Rule, b.Time), &l.o)
+		l.mu.Lock()
+		l.recent[l.lines%kept] = line
+		l.lines++
+		l.mu.Unlock()
+		l.file.add(line)
+	}
+	l.release(b)
+	if len(l.file.buffer) > bufferSize {
+		l.flush()
+	}
+}
+
+// flush writes the file's buffer.
+func (l *Log) flush() {
+	written, failed := l.file.flush(l.o.Now())
+	l.written.Add(float64(written))
+	l.failed.Add(float64(failed))
+}
+
+// Recent returns the last lines about requests, newest first.
+func (l *Log) Recent() (lines []Line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range min(l.lines, kept) {
+		lines = append(lines, l.recent[(l.lines-1-i)%kept])
+	}
+	return lines
+}

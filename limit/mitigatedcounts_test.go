@@ -1,0 +1,71 @@
+package limit_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
+)
+
+// With count_while_mitigated, a client that keeps sending stays mitigated on all nodes, and one that slows down
+// does not. Without it, the client uses up its threshold again and again.
+func TestCountWhileMitigated(t *testing.T) {
+	for _, test := range []struct {
+		name, rule string
+		verdict    limit.Verdict
+		again      bool // some requests pass after the first refusal
+	}{
+		{"not set", "", limit.Blocked, true},
+		{"set", ", count_while_mitigated: true", limit.Blocked, false},
+		{"set, with a timeout", ", mitigation_timeout: 5s, count_while_mitigated: true", limit.Blocked, false},
+		{"set, and only logged", ", action: log, count_while_mitigated: true", limit.Logged, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				p := startPop(t, 2, 1, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 10, period: 10s}]"+test.rule+"}]")
+				defer p.stop()
+				send := func(every time.Duration, n int) (acted int, again bool) {
+					for i := range n {
+						req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1")}
+						switch d := p.limiters[i%2].Decide(&req, time.Now()); {
+						case d.Verdict == test.verdict:
+							acted++
+						case acted > 0:
+							again = true
+						}
+						time.Sleep(every)
+					}
+					return acted, again
+				}
+				if acted, again := send(200*time.Millisecond, 300); acted == 0 || again != test.again {
+					t.Errorf("of 300 requests in a minute, %d are %v; others pass later: %t, want %t", acted, test.verdict, again, test.again)
+				}
+				time.Sleep(20 * time.Second)
+				if acted, _ := send(2*time.Second, 15); acted > 0 {
+					t.Errorf("%d requests of a client that has slowed down are %v", acted, test.verdict)
+				}
+			})
+		})
+	}
+}
+
+// Requests that another rule refuses do not count for a rule whose key is not mitigated.
+func TestCountWhileMitigatedByOtherRule(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, `rules:
+- {id: few, characteristics: [ip], limits: [{threshold: 5, period: 10s}]}
+- {id: all, characteristics: [host], limits: [{threshold: 10, period: 10s}], count_while_mitigated: true}
+`)
+		defer p.stop()
+		for range 100 {
+			p.ask(rule.Request{Host: "example.com"}, 200)
+		}
+		req := rule.Request{Addr: netip.MustParseAddr("192.0.2.2"), Host: "example.com"}
+		if d := p.limiters[0].Decide(&req, time.Now()); d.Verdict != limit.Passed {
+			t.Errorf("a request of another client is %v, want passed: 6 of the first one's have passed", d.Verdict)
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package limit
+
+import (
+	"time"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A Quota is what a client may be told about one limit.
+type Quota = async.Quota
+
+// Quotas appends what the client of a decided request may be told at now to dst. Rules with the
+// actions log and shadow_ban, which clients must not notice, are left out. For a mitigated
+// request the quotas are those of the rule that decided. For a rule with several keys the
+// smallest remaining quota counts, an unknown one if there is one.
+func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
+	switch d.Verdict {
+	case Blocked, Closed:
+		for _, limit := range d.Rule.Limits {
+			q := Quota{Rule: d.Rule, Limit: limit}
+			if q.Known = limit.Period.Microseconds() == d.Record.Why.Limit.Period; q.Known {
+				q.Reset = d.Deadline().Sub(now)
+			}
+			dst = append(dst, q)
+		}
+	case Passed, Logged:
+		var last *rule.Rule
+		at := 0 // index of its first quota
+		for i := range d.n {
+			c := d.at(i)
+			if c.rule.Action < rule.Block {
+				continue
+			}
+			end := len(dst)
+			if dst = l.Remaining(dst, c.rule, c.key, now); c.rule.Base() != last {
+				last, at = c.rule.Base(), end
+				continue
+			}
+			for j, q := range dst[end:] {
+				if had := &dst[at+j]; had.Known && (!q.Known || q.Remaining < had.Remaining) {
+					*had = q
+				}
+			}
+			dst = dst[:end]
+		}
+	}
+	return dst
+}

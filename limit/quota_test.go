@@ -1,0 +1,58 @@
+package limit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Clients see the policy of each limit, and the remaining quota if the node knows it.
+func TestQuotas(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 2, 1, `
+rules:
+  - {id: seen, characteristics: [ip], limits: [{threshold: 5, period: 10s}, {threshold: 100, period: 1m}]}
+  - {id: unseen, characteristics: [ip], limits: [{threshold: 9, period: 10s}], action: log}
+`)
+		defer p.stop()
+		seen := p.limiters[0].Rules().Rules()[0]
+		ask := func(node int) []limit.Quota {
+			req := request(1)
+			d := p.limiters[node].Decide(&req, time.Now())
+			return p.limiters[node].Quotas(nil, &d, time.Now())
+		}
+		check := func(what string, got []limit.Quota, want ...limit.Quota) {
+			t.Helper()
+			for i := range want {
+				want[i].Rule, want[i].Limit = seen, seen.Limits[i]
+			}
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(rule.Rule{}, rule.Characteristic{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		check("nothing is known yet", ask(0), limit.Quota{}, limit.Quota{})
+		time.Sleep(4 * time.Second)
+		check("a second request, one is known", ask(0),
+			limit.Quota{Known: true, Remaining: 4, Reset: 6 * time.Second},
+			limit.Quota{Known: true, Remaining: 99, Reset: 56 * time.Second})
+		time.Sleep(time.Millisecond) // the first node must flush first
+		check("another node has counted nothing yet", ask(1), limit.Quota{}, limit.Quota{})
+		time.Sleep(6*time.Second - time.Millisecond)
+		check("nothing is known of a window that has just begun", ask(0),
+			limit.Quota{},
+			limit.Quota{Known: true, Remaining: 98, Reset: 50 * time.Second})
+		for range 5 {
+			time.Sleep(10 * time.Millisecond)
+			ask(0)
+		}
+		// 3×0.998+3 is more than 5, and is back at it when the three weigh two thirds: at
+		// 13⅓ s, rounded up to a microsecond. It is 10.05 s now.
+		check("mitigated", ask(1), limit.Quota{Known: true, Reset: 3283334 * time.Microsecond}, limit.Quota{})
+	})
+}

@@ -1,0 +1,115 @@
+package operate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// An Explanation describes the state of a client: why it is refused, or how far it is from each threshold.
+type Explanation struct {
+	Keys []KeyState `json:"keys"`
+
+	// Needs are the rules that need the values of further characteristics.
+	Needs []Need `json:"needs"`
+
+	// Listed is the entry of the allow or deny list that decides before any rule, or nil.
+	Listed *Listed `json:"listed,omitempty"`
+}
+
+// Listed is an entry of an access list.
+type Listed struct {
+	List    string `json:"list" enum:"allow,deny"`
+	Network string `json:"network"`
+}
+
+// A KeyState is the state of one key.
+type KeyState struct {
+	Key    string `json:"key"`
+	Rule   string `json:"rule,omitempty"` // empty if it was removed, or is not known here
+	Action string `json:"action,omitempty"`
+
+	// Mitigation is the mitigation or lift that this node knows for the key. It may be nil.
+	Mitigation *Mitigation `json:"mitigation,omitempty"`
+
+	Limits []LimitState `json:"limits"`
+
+	// Sheds reports whether the client asked about is among those that a shedding rule refuses.
+	Sheds bool `json:"sheds,omitempty"`
+
+	// Problem says why the counts may be incomplete.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Refused reports whether the key is mitigated now.
+func (k KeyState) Refused() bool {
+	return k.Mitigation != nil && !k.Mitigation.Lifted && !k.Mitigation.Ineffective
+}
+
+// A LimitState is the state of a key for one limit.
+type LimitState struct {
+	Threshold uint64  `json:"threshold"`
+	Period    float64 `json:"period_s"`
+	Prev      uint64  `json:"prev"` // in the previous window
+	Cur       uint64  `json:"cur"`
+	Estimate  float64 `json:"estimate"`
+	Remaining uint64  `json:"remaining"` // number of further requests allowed now
+	Text      string  `json:"text"`
+}
+
+// A Need is a rule and the characteristics that it counts by.
+type Need struct {
+	Rule            string   `json:"rule"`
+	Characteristics []string `json:"characteristics"`
+}
+
+// Target returns a target for ParseTarget to use instead of ip alone: a list with … for each value to fill
+// in. It uses the first of several alternatives.
+func (n Need) Target(ip string) string {
+	target := "rule=" + n.Rule
+	for _, c := range n.Characteristics {
+		if alternatives, ok := strings.CutPrefix(c, "first:"); ok {
+			c, _, _ = strings.Cut(alternatives, ",")
+		}
+		value := "…"
+		if c == "ip" || strings.HasPrefix(c, "network:") {
+			value = cmp.Or(ip, value)
+		}
+		target += "," + c + "=" + value
+	}
+	return target
+}
+
+// keyDigits is the number of hexadecimal digits of a key.
+const keyDigits = 32
+
+// ParseTarget parses a target to explain into the values for Operations.Explain. It is an address, a key,
+// a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
+func ParseTarget(text string) map[string]string {
+	text = strings.TrimSpace(text)
+	if _, err := netip.ParseAddr(text); err == nil {
+		return map[string]string{"ip": text}
+	}
+	if !strings.Contains(text, "=") {
+		if len(text) == keyDigits {
+			return map[string]string{"key": strings.ToLower(text)}
+		}
+		return map[string]string{"id": text}
+	}
+	values, last := map[string]string{}, ""
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		kind, _, _ := strings.Cut(name, ":")
+		if ok && (last == "" || slices.Contains(valueKinds, kind)) {
+			last = name
+			values[name] = value
+		} else {
+			values[last] += "," + part
+		}
+	}
+	return values
+}
+
+// valueKinds are the names for which a target may give a value, without what follows a colon.
+var valueKinds = []string{"rule", "key", "id", "ip", "host", "path", "method", "header", "cookie", "query", "label", "network"}

@@ -1,0 +1,138 @@
+package operate
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/peers"
+)
+
+// pageSize is the number of mitigations on a page if the query has no limit.
+const pageSize = 100
+
+// Mitigations returns a page of the mitigations and lifts that q selects.
+func (o *Operator) Mitigations(q Query) (page Mitigations, err error) {
+	q.Limit = cmp.Or(q.Limit, pageSize)
+	order := func(r *mitigation.Record) int64 { return r.Deadline.UnixNano() }
+	switch q.Sort {
+	case "start":
+		order = func(r *mitigation.Record) int64 { return r.Start }
+	case "key":
+		order = func(*mitigation.Record) int64 { return 0 }
+	}
+	after, err := parsePlace(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	matches, err := o.matcher(q)
+	if err != nil {
+		return page, err
+	}
+	now := o.Now()
+	var found []place
+	most := q.Limit + 1 // one more, to know whether there is another page
+	for r := range o.Table.All(now) {
+		if !matches(r) {
+			continue
+		}
+		page.Total++
+		if p := (place{order(r), r.Key, r}); after.record == nil || p.compare(after) > 0 {
+			if found = append(found, p); len(found) == 2*most {
+				found = firstPlaces(found, most)
+			}
+		}
+	}
+	found = firstPlaces(found, most)
+	more := len(found) == most
+	found = found[:min(len(found), q.Limit)]
+	page.Mitigations = make([]Mitigation, len(found))
+	for i, p := range found {
+		page.Mitigations[i] = *o.describe(p.record, now)
+	}
+	if more {
+		last := found[len(found)-1]
+		page.Next = fmt.Sprintf("%d-%s", last.order, last.key)
+	}
+	return page, nil
+}
+
+// A place is the position of a record in a list.
+type place struct {
+	order  int64 // the greatest is first
+	key    counter.Key
+	record *mitigation.Record
+}
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(q.order, p.order), bytes.Compare(p.key[:], q.key[:]))
+}
+
+// firstPlaces returns the first n places in order. It reuses the memory of places.
+func firstPlaces(places []place, n int) []place {
+	slices.SortFunc(places, place.compare)
+	return places[:min(len(places), n)]
+}
+
+// parsePlace parses a cursor. An empty cursor gives a place without a record.
+func parsePlace(text string) (p place, err error) {
+	if text == "" {
+		return p, nil
+	}
+	i := strings.LastIndexByte(text, '-')
+	order, err := strconv.ParseInt(text[:max(i, 0)], 10, 64)
+	if err == nil {
+		p.key, err = parseKey(text[i+1:])
+	}
+	if err != nil {
+		return p, Invalid(fmt.Sprintf("cursor: %q is not the \"next\" of a page", text))
+	}
+	p.order, p.record = order, new(mitigation.Record)
+	return p, nil
+}
+
+// matcher returns a function that reports whether q selects a record.
+func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
+	fingerprint := uint64(0)
+	if q.Rule != "" {
+		r := o.Limiter.Rules().Rule(q.Rule)
+		if r == nil {
+			return nil, Unknown("pop: there is no rule " + q.Rule)
+		}
+		fingerprint = r.Fingerprint()
+	}
+	if q.Client.IsValid() && !o.LogClients {
+		return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
+	}
+	client := netip.Addr{} // if the query has a single address
+	if q.Client.IsSingleIP() {
+		client = o.Client.Client(q.Client.Addr())
+	}
+	key := strings.ToLower(q.Key)
+	if strings.Trim(key, "0123456789abcdef") != "" {
+		return nil, Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
+	}
+	id, _ := strconv.ParseUint(q.Node, 16, 64) // 0 if it is only a name
+	byName, byID := peers.ID(q.Node), mitigation.NodeID(id)
+	return func(r *mitigation.Record) bool {
+		switch {
+		case q.Rule != "" && r.Rule != fingerprint, key != "" && !strings.HasPrefix(r.Key.String(), key):
+			return false
+		case q.Client.IsValid() && (!r.Client.IsValid() || !q.Client.Contains(r.Client) && (!client.IsValid() || o.Client.Client(r.Client) != client)):
+			return false
+		case q.Node != "" && r.Node != byName && (byID == 0 || r.Node != byID):
+			return false
+		case q.State == "":
+			return true
+		}
+		_, state := o.stateOf(r)
+		return state == q.State
+	}, nil
+}

@@ -1,0 +1,141 @@
+// Package page implements the web page with which operators observe and control a node. The node renders
+// each part of it as HTML and streams the parts that have changed to viewers, where a script inserts
+// them. Changes go through the admin API.
+package page
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/operate"
+)
+
+// Options configures a Page. All fields are required.
+type Options struct {
+	Operations operate.Operations
+	Metrics    prometheus.Gatherer
+
+	// Near returns at most n keys near their threshold, nearest first.
+	Near func(n int) []async.Near
+
+	// Changed returns a number that changes whenever mitigations or rules do. While it does not change,
+	// most of the page is rendered only every 5 s.
+	Changed func() uint64
+
+	Now func() time.Time
+}
+
+// A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing
+// about the node. Events serves the rest.
+type Page struct {
+	o     Options
+	files map[string]file
+	build string // changes with the files
+	ended chan struct{}
+
+	sampling sync.Mutex // held to read and write history
+	history  history
+
+	mu      sync.Mutex // guards the following; held while parts are rendered
+	second  int64      // Unix time of the last check for changes
+	looked  time.Time  // when the node was last queried
+	changed uint64     // last result of Options.Changed
+	sampled int64      // the step of the last sample
+	made    [lifetimes]map[string]part
+	status  operate.Status
+	names   []string // of rules, those with the most refusals first
+}
+
+// A file is one of the static files of the page.
+type file struct{ kind, text, tag string }
+
+var (
+	//go:embed assets/index.html
+	index string
+	//go:embed assets/page.css
+	style string
+	//go:embed assets/page.js
+	script string
+	//go:embed assets/icon.svg
+	icon string
+)
+
+// policy allows only resources of the node, and no inline scripts or styles.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// New returns a Page.
+func New(o Options) *Page {
+	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
+	all := sha256.New()
+	for _, f := range []struct{ path, kind, text string }{
+		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
+		{"/page/icon.svg", "image/svg+xml", icon}, {"/page/report.css", "text/css", chart.Style},
+	} {
+		sum := sha256.Sum256([]byte(f.text))
+		p.files[f.path] = file{f.kind + "; charset=utf-8", f.text, fmt.Sprintf("%q", hex.EncodeToString(sum[:8]))}
+		_, _ = io.WriteString(all, f.text)
+	}
+	p.build = hex.EncodeToString(all.Sum(nil)[:8])
+	return p
+}
+
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, ok := p.files[r.URL.Path]
+	switch {
+	case !ok:
+		http.NotFound(w, r)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache") // ask whether it has changed
+	h.Set("ETag", f.tag)
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
+}
+
+// Run samples the metrics until ctx is done. Then the streams end.
+func (p *Page) Run(ctx context.Context) {
+	defer close(p.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		now := p.o.Now()
+		p.Sample(now)
+		timer.Reset(now.Truncate(sampleEvery).Add(sampleEvery).Sub(now))
+	}
+}
+
+// Sample adds the metrics at now to the history. Run calls it.
+func (p *Page) Sample(now time.Time) {
+	families, err := p.o.Metrics.Gather()
+	if err != nil {
+		return // the metrics endpoint reports the error
+	}
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	p.history.sample(families, now)
+}

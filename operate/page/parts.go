@@ -1,0 +1,306 @@
+package page
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/operate"
+)
+
+//go:embed parts.html
+var source string
+
+var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
+	"grouped": chart.Grouped[int],
+	"left":    left,
+	"ends":    ends,
+	"bar":     bar,
+	"clocks":  func(ahead *float64) string { return fmt.Sprintf("%+.0f ms", 1000**ahead) },
+	"hundred": func(share float64) float64 { return 100 * share },
+	"period":  func(seconds float64) string { return chart.Span(time.Duration(seconds * float64(time.Second))) },
+	"micros":  func(period int64) string { return chart.Span(time.Duration(period) * time.Microsecond) },
+	"percent": func(share float64) string {
+		return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
+	},
+	"clock":   func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05 UTC") },
+	"short":   func(key string) string { return key[:min(len(key), 12)] },
+	"release": func(version string) string { return strings.SplitN(version, " ", 2)[0] },
+	"words":   func(action string) string { return strings.ReplaceAll(action, "_", " ") },
+}).Parse(source))
+
+// left formats the time that remains, like the script that counts it down.
+func left(seconds float64) string {
+	s := int64(max(0, math.Ceil(seconds)))
+	d, h, m := s/86400, s/3600%24, s/60%60
+	switch {
+	case d > 0:
+		return fmt.Sprintf("%dd %dh", d, h)
+	case h > 0:
+		return fmt.Sprintf("%dh %02dm", h, m)
+	case m > 0:
+		return fmt.Sprintf("%dm %02ds", m, s%60)
+	}
+	return fmt.Sprintf("%ds", s)
+}
+
+// write renders a part. Text from outside is escaped, and control characters are made visible.
+func write(id, name string, data any) part {
+	var b strings.Builder
+	if err := tree.ExecuteTemplate(&b, name, data); err != nil {
+		panic("page: " + err.Error()) // the templates are tested with each kind of data
+	}
+	return part{id, chart.Visible(b.String())}
+}
+
+// Parts that all viewers share are rendered again each second, each time the node is queried, or after each
+// sample of the metrics, so that many rules or viewers cost little.
+const (
+	perSecond = iota
+	perLook
+	perSample
+	lifetimes
+)
+
+// parts returns the parts that v shows at now.
+func (p *Page) parts(v view, now time.Time) []part {
+	parts := p.shared(v, now)
+	if v.target == "" {
+		return append(parts, part{ID: "story"})
+	}
+	return append(parts, p.story(v.target, now)) // it may wait for a shard
+}
+
+func (p *Page) shared(v view, now time.Time) (parts []part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.renew(now)
+	for _, m := range []struct {
+		lifetime int
+		name     string
+		make     func() part
+	}{
+		{perLook, "node", func() part { return write("node", "node", p.status) }},
+		{perLook, "facts", func() part { return write("facts", "facts", p.facts()) }},
+		{perSample, fmt.Sprint("traffic ", v.span), func() part { return p.traffic(v.span) }},
+		{perSample, fmt.Sprint("rules ", v.span), func() part { return p.rules(v.span) }},
+		{perLook, fmt.Sprintf("list %q", v.list), func() part { return p.mitigations(v.list, now) }},
+		{perLook, "names", func() part { return write("rule-names", "names", p.names) }},
+		{perSecond, "near", p.near},
+		{perLook, "pop", p.pop},
+	} {
+		made, ok := p.made[m.lifetime][m.name]
+		if !ok {
+			made = m.make()
+			p.made[m.lifetime][m.name] = made
+		}
+		parts = append(parts, made)
+	}
+	return parts
+}
+
+// renew discards shared parts that may have changed. mu is held.
+func (p *Page) renew(now time.Time) {
+	if second := now.Unix(); second != p.second || p.made[perLook] == nil {
+		p.second, p.made[perSecond] = second, map[string]part{}
+		before := p.changed
+		p.changed = p.o.Changed()
+		if p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= sampleEvery {
+			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.o.Operations.Status()
+		}
+	}
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	if step := p.history.steps[0]; step != p.sampled || p.made[perSample] == nil {
+		p.sampled, p.made[perSample] = step, map[string]part{}
+	}
+}
+
+// facts returns what operators look for first.
+func (p *Page) facts() chart.Facts {
+	nodes, shards := p.o.Operations.Nodes().Nodes, p.o.Operations.Shards().Shards
+	mitigated, up := 0, 0
+	for _, n := range p.status.Mitigations {
+		mitigated += n
+	}
+	for _, s := range shards {
+		if s.InRing && !s.Down {
+			up++
+		}
+	}
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	_, all, refused := p.history.of(p.history.all, 0)
+	n, r := last(all), last(refused)
+	lag, note := p.lag()
+	return chart.Facts{
+		{Name: "Requests", Value: rate(n), Note: "at this node"},
+		{Name: "Refused", Value: rate(r), Note: chart.Percent(r, n) + " of the requests"},
+		{Name: "Mitigated keys", Value: chart.Grouped(mitigated), Note: "in the whole PoP"},
+		{Name: "Counted within", Value: lag, Note: note},
+		{Name: "Shards up", Value: fmt.Sprintf("%d of %d", up, len(shards)), Note: chart.Count(len(nodes), "node")},
+	}
+}
+
+func last(counts []uint64) uint64 { return counts[len(counts)-1] }
+
+// rate formats the count of a fine step as a rate per second.
+func rate(n uint64) string {
+	if n < 10*uint64(sampleEvery/time.Second) {
+		return strings.TrimSuffix(strconv.FormatFloat(float64(n)/sampleEvery.Seconds(), 'f', 1, 64), ".0") + "/s"
+	}
+	return chart.Grouped(n/uint64(sampleEvery/time.Second)) + "/s"
+}
+
+// lag describes how late counting is. sampling is held.
+func (p *Page) lag() (value, note string) {
+	status := &p.status
+	if status.Lag >= 1 {
+		return left(status.Lag), "or later; waiting for a shard: " + chart.Count(status.BacklogKeys, "key")
+	}
+	half, most := p.history.within(.5), p.history.within(.99)
+	switch {
+	case most == 0:
+		return "–", "nothing was counted in the last minute"
+	case most < 0:
+		return "over 10 s", "99% in the last minute; half within " + within(half)
+	}
+	return within(most), "99% in the last minute; half within " + within(half)
+}
+
+func within(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "over 10 s"
+	case d < time.Second:
+		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64) + " ms"
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+}
+
+// traffic draws all requests of the node.
+func (p *Page) traffic(span int) part {
+	s := spans[span]
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	from, all, refused := p.history.of(p.history.all, span)
+	return part{"traffic", string(draw(chart.Area{Title: "All requests", Note: "at this node, in steps of " + chart.Span(s.step) + "; UTC", From: from, Step: s.step,
+		All: all, Part: refused, Name: "requests in " + chart.Span(s.step), AllName: "requests", PartName: "refused"}))}
+}
+
+func draw(b chart.Block) template.HTML {
+	html, err := chart.HTML(b)
+	if err != nil {
+		panic("page: " + err.Error()) // blocks can always be written
+	}
+	return html
+}
+
+// shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most
+// requests.
+const shownRules = 25
+
+// shownNames is the maximum number of rules that the filter suggests.
+const shownNames = 200
+
+// ruleRow is a rule with its statistics.
+type ruleRow struct {
+	operate.Rule
+	Counted, Refused int // in the span
+}
+
+// rules renders what the rules did.
+func (p *Page) rules(span int) part {
+	all := p.o.Operations.Rules().Rules
+	rows := make([]ruleRow, len(all))
+	strips := map[string]chart.Strip{}
+	var from time.Time
+	p.sampling.Lock()
+	for i, r := range all {
+		rows[i].Rule = r
+		of := p.history.rules[r.Rule]
+		if of == nil {
+			of = newSeries()
+		}
+		strip := chart.Strip{Name: r.Rule}
+		from, strip.Passed, strip.Refused = p.history.of(of, span)
+		for k := range strip.Passed {
+			rows[i].Counted, rows[i].Refused = rows[i].Counted+int(strip.Passed[k]), rows[i].Refused+int(strip.Refused[k])
+		}
+		strips[r.Rule] = strip
+	}
+	p.sampling.Unlock()
+	slices.SortStableFunc(rows, func(a, b ruleRow) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Mitigations, a.Mitigations), cmp.Compare(b.Counted, a.Counted))
+	})
+	p.names = nil
+	for _, r := range rows[:min(len(rows), shownNames)] {
+		p.names = append(p.names, r.Rule.Rule)
+	}
+	more := max(0, len(rows)-shownRules)
+	rows = rows[:len(rows)-more]
+	drawing := chart.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the stronger the color, the more",
+		What: "rule", PassedName: "counted", From: from, Step: spans[span].step}
+	for _, r := range rows {
+		drawing.Rows = append(drawing.Rows, strips[r.Rule.Rule])
+	}
+	return write("rules", "rules", struct {
+		Rows    []ruleRow
+		Span    string
+		More    int
+		Drawing template.HTML
+	}{rows, spans[span].words, more, draw(drawing)})
+}
+
+const shownNear = 20
+
+func (p *Page) near() part { return write("near", "near", p.o.Near(shownNear)) }
+
+// pop renders what the node knows about its PoP.
+func (p *Page) pop() part {
+	p.sampling.Lock()
+	value, note := p.lag()
+	_, drops, _ := p.history.of(p.history.drops, 0)
+	p.sampling.Unlock()
+	dropped := 0
+	for _, n := range drops {
+		dropped += int(n)
+	}
+	return write("pop", "pop", struct {
+		operate.Status
+		Within, Note string
+		Dropped      int
+		Shards       []operate.Shard
+		Nodes        []operate.Node
+	}{p.status, value, note, dropped, p.o.Operations.Shards().Shards, p.o.Operations.Nodes().Nodes})
+}
+
+// story renders the state of a client.
+func (p *Page) story(target string, now time.Time) part {
+	values := operate.ParseTarget(target)
+	e, err := p.o.Operations.Explain(values)
+	problem := ""
+	if err != nil {
+		e, problem = operate.Explanation{}, sentence(err.Error())
+	}
+	return write("story", "story", struct {
+		Target, Problem, IP string
+		Now                 time.Time
+		operate.Explanation
+	}{target, problem, values["ip"], now, e})
+}
+
+// bar returns how much of a threshold is used, in percent.
+func bar(l operate.LimitState) int {
+	if l.Threshold == 0 {
+		return 100
+	}
+	return int(min(100, 100*max(0, l.Estimate)/float64(l.Threshold)))
+}

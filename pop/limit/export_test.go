@@ -1,6 +1,0 @@
-package limit
-
-import "github.com/edgelimit/edge/pop/decision"
-
-// LogTo has l log its decisions, as if New had been given decisions.
-func (l *Limiter) LogTo(decisions *decision.Log) { l.decisions = decisions }

@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/textproto"
+	"strings"
+
+	"github.com/edgelimit/edge/proxy/spop"
+)
+
+// An Agent answers HAProxy over SPOP. It handles two messages, whose arguments are named in HAProxy's
+// configuration:
+//
+//	edge-check   method, host, path with the query, src, headers by req.hdrs_bin
+//	edge-report  the same, status, the verdict of edge-check, and the answer's cost header, if any
+//
+// The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
+// retry_after and refusal_id; and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its
+// var-prefix.
+type Agent struct{ p *Proxy }
+
+// NewAgent returns an Agent that decides as p does.
+func (p *Proxy) NewAgent() *Agent { return &Agent{p} }
+
+// RefusePeer returns why peer may not ask, or "": trusted proxies and Unix sockets may.
+func (a *Agent) RefusePeer(peer net.Addr) string {
+	tcp, ok := peer.(*net.TCPAddr)
+	if !ok || a.p.Trusts(tcp.AddrPort()) {
+		return ""
+	}
+	a.p.undecided(undecidedPeer, a.p.o.Now(), "an address that is not a trusted proxy asked over SPOP", "peer", peer)
+	return notTrusted
+}
+
+// read reads the arguments of a message.
+func (a *Agent) read(m *spop.Message) (q question) {
+	for i := range m.Args {
+		switch v := &m.Args[i].Value; string(m.Args[i].Name) {
+		case "method":
+			q.req.Method = borrow(v.Bytes)
+		case "host":
+			q.req.Host = borrow(v.Bytes)
+		case "path":
+			q.target = cmp.Or(borrow(v.Bytes), "/") // HAProxy finds no path in http://example.com and *
+		case "src":
+			q.req.Addr = v.Addr().Unmap()
+		case "headers":
+			q.req.Header = a.headers(v.Bytes)
+		case "status":
+			q.status = int(min(v.Int, 1000))
+		case "cost":
+			if len(v.Bytes) > 0 {
+				q.cost = reported{string(v.Bytes)}
+			}
+		case "verdict":
+			q.reportedVerdict = borrow(v.Bytes)
+		}
+	}
+	q.split()
+	q.report = string(m.Name) == "edge-report"
+	return q
+}
+
+// Handle answers a message.
+func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
+	p, now := a.p, a.p.o.Now()
+	p.note()
+	q := a.read(m)
+	if p.trusted.Contains(q.req.Addr) { // HAProxy is behind another proxy
+		q.req.Addr = p.client(q.req.Addr, q.req.Header["X-Forwarded-For"])
+	}
+	q.client = q.req.Addr
+	switch {
+	case q.req.Method == "" || q.target == "" || !q.client.IsValid():
+		p.undecided(undecidedField, now, "an SPOP message has no method, path or src", "message", string(m.Name))
+	case q.report || string(m.Name) == "edge-check":
+		p.settle(&q, "spop", now, func() (status int, bytes int64) {
+			if q.report {
+				return 0, 0
+			}
+			return p.setVariables(actions, &q.arrival), 0
+		})
+	}
+}
+
+// headers returns the fields that rules may read, or nil if they read no fields.
+func (a *Agent) headers(bin []byte) map[string][]string {
+	if !a.p.o.Limiter.Rules().ReadsFields() && a.p.trusted.Size() == 0 {
+		return nil
+	}
+	header := map[string][]string{}
+	spop.Headers(bin, func(name, value []byte) {
+		canonical := textproto.CanonicalMIMEHeaderKey(string(name))
+		header[canonical] = append(header[canonical], string(value))
+	})
+	return header
+}
+
+// setVariables sets the variables of a decision, the most important first. It returns the status of a refusal, or 200.
+func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
+	d := &x.decision
+	var buf [512]byte
+	var fields, text []byte
+	now := p.o.Now()
+	status = http.StatusOK
+	actions.SetString("verdict", d.Verdict.String())
+	if d.Verdict.Refused() {
+		fields, status, _ = p.refusal(buf[:0], &text, x, now)
+		actions.SetTrue("refused")
+		actions.SetUint("status", uint32(status))
+	} else {
+		fields = p.o.Headers.append(buf[:0], p.o.Limiter, d, now)
+	}
+	if d.Rule != nil {
+		actions.SetString("rule", d.Rule.ID)
+	}
+	for line := range strings.SplitSeq(borrow(fields), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok && name != "Content-Type" && name != "Cache-Control" {
+			actions.SetString(variableOf(name), value)
+		}
+	}
+	return status
+}
+
+// variableOf returns the name of a field's variable: ratelimit_policy for RateLimit-Policy.
+func variableOf(field string) string {
+	return strings.ToLower(strings.ReplaceAll(field, "-", "_"))
+}

@@ -1,0 +1,121 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/spop"
+)
+
+// message returns a message with arguments, given as name, value, …; src is an address.
+func message(name string, args ...string) *spop.Message {
+	m := &spop.Message{Name: []byte(name)}
+	for i := 0; i < len(args); i += 2 {
+		v := spop.Value{Kind: spop.String, Bytes: []byte(args[i+1])}
+		switch args[i] {
+		case "src":
+			addr := netip.MustParseAddr(args[i+1])
+			v = spop.Value{Kind: spop.IPv6, Bytes: addr.AsSlice()}
+			if addr.Is4() {
+				v.Kind = spop.IPv4
+			}
+		case "status":
+			_, _ = fmt.Sscan(args[i+1], &v.Int)
+			v.Kind = spop.Uint32
+		}
+		m.Args = append(m.Args, spop.Arg{Name: []byte(args[i]), Value: v})
+	}
+	return m
+}
+
+func TestAgent(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	p, log := newProxy(t, `rules:
+  - {id: login, match: {hosts: [example.com], methods: [POST], paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}
+  - {id: points, match: {paths: [/points]}, count: {cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 168h}], mitigation_timeout: 1m}
+  - {id: keys, match: {paths: [/keys]}, characteristics: [{header: x-api-key, missing: skip}, {query: q, missing: skip}], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}
+deny: [203.0.113.0/24]`, "http://127.0.0.1:1", func(o *proxy.Options) {
+		o.Trusted, o.Registerer = []netip.Prefix{localhost}, reg
+	})
+	agent := p.NewAgent()
+	ask := func(m *spop.Message) string {
+		a := spop.NewActions(1 << 14)
+		agent.Handle(m, a)
+		return a.String()
+	}
+	until := func(want string, m func() *spop.Message) {
+		t.Helper()
+		got := ""
+		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+			if got = ask(m()); strings.HasPrefix(got, want) {
+				if !strings.Contains(got, ` refusal_id="`) {
+					t.Errorf("%s, want refusal_id", got)
+				}
+				return
+			}
+		}
+		t.Fatalf("%s, want %s", got, want)
+	}
+	login := []string{"method", "POST", "host", "Example.com:80", "path", "/login?a=b"}
+	for range 20 {
+		ask(message("edge-report", append(login, "src", "192.0.2.1", "status", "200")...))
+		ask(message("edge-report", append(login, "src", "192.0.2.2", "status", "401", "verdict", "blocked")...))
+		ask(message("edge-report", append(login, "src", "192.0.2.3", "status", "401", "verdict", "passed")...))
+	}
+	until(`verdict="blocked" refused=true status=429 rule="login" retry_after="`, func() *spop.Message { return message("edge-check", append(login, "src", "192.0.2.3")...) })
+	for _, innocent := range []string{"192.0.2.1", "192.0.2.2"} {
+		if got, want := ask(message("edge-check", append(login, "src", innocent)...)), `verdict="passed" ratelimit_policy="\"login\";q=3;w=60"`; got != want {
+			t.Errorf("%s: %s, want %s", innocent, got, want)
+		}
+	}
+	points := []string{"method", "GET", "path", "/points"}
+	for client, cost := range map[string]string{"192.0.2.5": "100", "192.0.2.6": "101"} {
+		ask(message("edge-report", append(points, "src", client, "status", "200", "cost", cost)...))
+	}
+	until(`verdict="blocked" refused=true status=429 rule="points"`, func() *spop.Message { return message("edge-check", append(points, "src", "192.0.2.6")...) })
+	if got := ask(message("edge-check", append(points, "src", "192.0.2.5")...)); !strings.HasPrefix(got, `verdict="passed"`) {
+		t.Errorf("at the threshold: %s", got)
+	}
+	keys := []string{"method", "GET", "host", "a", "path", "/keys?q=1", "src", "192.0.2.4", "headers", "\x09x-api-key\x01k\x00\x00"}
+	until(`verdict="blocked" refused=true status=429 rule="keys"`, func() *spop.Message { return message("edge-check", keys...) })
+	keys[9] = "\x09x-api-key\x01o\x00\x00"
+	for _, test := range []struct {
+		name string
+		m    *spop.Message
+		want string
+	}{
+		{"another key", message("edge-check", keys...), `verdict="passed"`},
+		{"denied", message("edge-check", "method", "GET", "path", "/", "src", "203.0.113.1"), `verdict="denied" refused=true status=403 refusal_id="`},
+		{"denied behind a trusted proxy", message("edge-check", "method", "GET", "path", "/", "src", "127.0.0.1", "headers", "\x0fx-forwarded-for\x0b203.0.113.2\x00\x00"), `verdict="denied" refused=true status=403`},
+		{"malformed", message("edge-check", "method", "GET", "path", "/%zz", "src", "192.0.2.1"), `verdict="malformed" refused=true status=400`},
+		{"without src", message("edge-check", "method", "GET", "path", "/"), ""},
+		{"a target without a path", message("edge-check", "method", "GET", "path", "", "src", "203.0.113.1"), `verdict="denied" refused=true status=403`},
+		{"without a path", message("edge-check", "method", "GET", "src", "192.0.2.1"), ""},
+		{"another message", message("other", "method", "GET", "path", "/", "src", "192.0.2.1"), ""},
+	} {
+		if got := ask(test.m); got != test.want && (test.want == "" || !strings.HasPrefix(got, test.want)) {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+	if got := sum(t, reg, "edge_check_undecided_total"); got != 2 {
+		t.Errorf("edge_check_undecided_total = %v, want 2", got)
+	}
+	var refused []string
+	for _, peer := range []net.Addr{&net.UnixAddr{}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}} {
+		refused = append(refused, agent.RefusePeer(peer))
+	}
+	if diff := cmp.Diff([]string{"", "", "this address is not a trusted proxy: add it to the node's trusted_proxy"}, refused); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(log.String(), "no method, path or src") {
+		t.Errorf("log: %s", log)
+	}
+}

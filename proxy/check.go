@@ -1,0 +1,265 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// A Check answers other proxies that ask whether a request may pass: with 200 or the refusal. It is a
+// handler of both engines, and safe for concurrent use.
+//
+// The beginning of the path tells where the request is described:
+//
+//	/check              X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host (Traefik, Caddy)
+//	/check/original     X-Original-Method and X-Original-URL, with or without the host (nginx)
+//	/check/request/...  method, host and the rest of the path of the question itself (Envoy)
+//
+// Only these fields are read: a proxy overwrites the fields of its own kind and forwards the others as
+// its client sent them. The client is always that of X-Forwarded-For. POST to /report instead of /check,
+// with X-Origin-Status and, for rules with a cost header, X-Origin-Cost, reports the origin's answer.
+type Check struct {
+	p *Proxy
+	o CheckOptions
+}
+
+// CheckOptions configures a Check. The zero value is usable.
+type CheckOptions struct {
+	// Local trusts every peer, as on a Unix socket. Otherwise only trusted proxies may ask.
+	Local bool
+
+	// DenyStatus is the status of all refusals. If zero, each has its own, except at /check/original,
+	// where it is 403: nginx turns any other status into 500.
+	DenyStatus int
+}
+
+// NewCheck returns a Check that decides as p does.
+func (p *Proxy) NewCheck(o CheckOptions) *Check { return &Check{p, o} }
+
+// A description is where a question describes the request.
+type description uint8
+
+const (
+	forwarded description = iota
+	original
+	itself
+)
+
+// An httpQuestion is a question that is described by an HTTP request.
+type httpQuestion struct {
+	question
+	in    description
+	chain []string // X-Forwarded-For
+	twice string   // the name of a field that was repeated
+}
+
+// ServeHTTP1 answers r.
+func (k *Check) ServeHTTP1(c *http1.Conn, r *http1.Request) { k.serve(c, r) }
+
+// ServeHTTP2 answers r.
+func (k *Check) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	k.serve(s, r)
+	return nil
+}
+
+// Malformed refuses an invalid question, which counts for no client. The asking proxy has forwarded
+// what its client sent, and could treat another status as a failure of the node and let the client pass.
+func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
+	status := http.StatusForbidden
+	if k.o.DenyStatus != 0 {
+		status = k.o.DenyStatus
+	}
+	fields := fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
+	c.Answer(nil, status, append(fields, plainText...), err.Text+"\n")
+}
+
+// MalformedHTTP2 does nothing: an invalid question counts for no client.
+func (k *Check) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+
+// serve answers a question.
+func (k *Check) serve(c client, r *http1.Request) {
+	p, now := k.p, k.p.o.Now()
+	p.note()
+	var buf [512]byte
+	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
+	if status, why := k.read(c, r, &x, now); status != 0 {
+		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
+		return
+	}
+	if p.o.Limiter.Rules().ReadsFields() {
+		x.req.Header = headerOf(r)
+	}
+	p.settle(&x.question, "check", now, func() (status int, bytes int64) {
+		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
+		if !x.report {
+			p.timed(now)
+			fields, status, body = k.verdict(fields, &x, now)
+		}
+		c.Answer(r, status, fields, body)
+		return c.Sent()
+	})
+}
+
+// read reads the question x. If there is nothing to decide or to report, it returns the status of the
+// answer, and why.
+func (k *Check) read(c client, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
+	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
+		k.p.undecided(undecidedPeer, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
+		c.Refuse(true)
+		return http.StatusForbidden, notTrusted
+	}
+	rest, ok := x.route(borrow(r.Path()))
+	switch {
+	case !ok:
+		return http.StatusNotFound, "ask /check, /check/original or /check/request/…, or POST to /report"
+	case x.report && string(r.Method()) != http.MethodPost:
+		return http.StatusMethodNotAllowed, "reports must use POST"
+	}
+	x.readFields(r, rest)
+	x.client = k.p.client(netip.Addr{}, x.chain)
+	x.req.Addr = x.client
+	if problem := x.problem(); problem != "" {
+		k.p.undecided(undecidedField, now, "the check endpoint was asked about a request without a valid description", "peer", x.peer, "problem", problem)
+		return http.StatusBadRequest, problem
+	}
+	return 0, ""
+}
+
+// verdict returns the answer to x: fields, which it appends to dst as lines that end in CRLF, the status
+// and the body.
+func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []byte, status int, body string) {
+	d := &x.decision
+	dst = append(append(append(dst, "X-Edge-Verdict: "...), d.Verdict.String()...), "\r\n"...)
+	if d.Rule != nil {
+		dst = append(append(append(dst, "X-Edge-Rule: "...), d.Rule.ID...), "\r\n"...)
+	}
+	if !d.Verdict.Refused() {
+		return k.p.o.Headers.append(dst, k.p.o.Limiter, d, now), http.StatusOK, ""
+	}
+	var text []byte
+	dst, status, body = k.p.refusal(dst, &text, &x.arrival, now)
+	if x.in == original {
+		body = "" // nginx keeps the connection of a subrequest open only after an answer without a body
+	}
+	dst = append(strconv.AppendInt(append(dst, "X-Edge-Status: "...), int64(status), 10), "\r\n"...)
+	switch {
+	case k.o.DenyStatus != 0:
+		status = k.o.DenyStatus
+	case x.in == original || status < 300: // the asking proxy would treat a shadow ban's 200 as permission
+		status = http.StatusForbidden
+	}
+	return dst, status, body
+}
+
+// route reads from path where the request is described. rest is the rest of the path; ok is false if
+// path is not one of the endpoint's.
+func (x *httpQuestion) route(path string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path, "/check")
+	if !ok {
+		if rest, ok = strings.CutPrefix(path, "/report"); !ok {
+			return "", false
+		}
+		x.report = true
+	}
+	end, _, _ := strings.Cut(rest, "?")
+	switch {
+	case end == "":
+		x.in = forwarded
+	case end == "/original":
+		x.in = original
+	case strings.HasPrefix(end, "/request/"):
+		x.in = itself
+		rest = rest[len("/request"):]
+	default:
+		return "", false
+	}
+	return rest, true
+}
+
+// describing has the fields that describe a request.
+var describing = [...]struct{ method, target string }{
+	forwarded: {"X-Forwarded-Method", "X-Forwarded-Uri"},
+	original:  {"X-Original-Method", "X-Original-URL"},
+}
+
+// readFields reads the description of the request. x is valid as long as r.
+func (x *httpQuestion) readFields(r *http1.Request, rest string) {
+	once := func(to *string, f *http1.Field, name string) {
+		if *to != "" {
+			x.twice = name
+		}
+		*to = borrow(r.ValueOf(f))
+	}
+	var host, status string
+	for f := range r.Fields {
+		if f.Name == http1.XForwardedFor {
+			x.chain = append(x.chain, borrow(r.ValueOf(f)))
+			continue
+		}
+		if f.Name == http1.XForwardedHost && x.in == forwarded {
+			once(&host, f, "X-Forwarded-Host")
+			continue
+		}
+		name := borrow(r.NameOf(f))
+		if len(name) < 3 || name[0]|0x20 != 'x' || name[1] != '-' {
+			continue
+		}
+		switch {
+		case x.in != itself && strings.EqualFold(name, describing[x.in].method):
+			once(&x.req.Method, f, describing[x.in].method)
+		case x.in != itself && strings.EqualFold(name, describing[x.in].target):
+			once(&x.target, f, describing[x.in].target)
+		case x.report && strings.EqualFold(name, "X-Origin-Status"):
+			once(&status, f, "X-Origin-Status")
+		case x.report && strings.EqualFold(name, "X-Origin-Cost"):
+			x.cost = append(x.cost, string(r.ValueOf(f)))
+		case x.report && strings.EqualFold(name, "X-Edge-Verdict"):
+			once(&x.reportedVerdict, f, "X-Edge-Verdict")
+		}
+	}
+	switch x.in {
+	case forwarded:
+		x.req.Host = host
+	case original:
+		x.req.Host = borrow(r.Host())
+	case itself:
+		x.req.Method, x.target, x.req.Host = borrow(r.Method()), rest, borrow(r.Host())
+	}
+	x.status, _ = strconv.Atoi(status)
+	if _, after, ok := strings.Cut(x.target, "://"); ok && x.target[0] != '/' {
+		x.req.Host, x.target = after, "/"
+		if at := strings.IndexAny(after, "/?"); at >= 0 {
+			x.req.Host, x.target = after[:at], after[at:]
+		}
+	}
+	x.split()
+	if x.req.Path == "" {
+		x.req.Path = "/"
+	}
+}
+
+// problem returns what is wrong with the description, or "".
+func (x *httpQuestion) problem() string {
+	switch {
+	case x.twice != "":
+		return x.twice + " is repeated"
+	case x.req.Method == "":
+		return describing[x.in].method + " is missing"
+	case x.target == "":
+		return describing[x.in].target + " is missing"
+	case len(x.chain) == 0:
+		return "X-Forwarded-For is missing"
+	case !x.client.IsValid():
+		return "X-Forwarded-For does not end in the client's address"
+	case x.report && (x.status < 100 || x.status > 599):
+		return "X-Origin-Status is not the status of a response"
+	}
+	return ""
+}

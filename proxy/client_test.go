@@ -1,0 +1,87 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/proxy"
+)
+
+// The verdict shows which client the node sees: each case denies one address.
+func TestClientAddress(t *testing.T) {
+	if own {
+		return // it needs no engine
+	}
+	tests := []struct {
+		name      string
+		peer      string
+		forwarded []string
+		want      string
+	}{
+		{"no proxy in between", "198.51.100.1", nil, "198.51.100.1"},
+		{"a client that claims another address", "198.51.100.1", []string{"203.0.113.9"}, "198.51.100.1"},
+		{"a trusted proxy", "10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"a trusted proxy that names nobody", "10.0.0.1", nil, "10.0.0.1"},
+		{"two trusted proxies", "10.0.0.1", []string{"203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
+		{"what the client wrote itself", "10.0.0.1", []string{"192.0.2.66, 203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
+		{"several lines are one list", "10.0.0.1", []string{"192.0.2.66", "203.0.113.9", "10.0.0.2, 10.0.0.3"}, "203.0.113.9"},
+		{"only trusted ones", "10.0.0.1", []string{"10.0.0.3,10.0.0.2"}, "10.0.0.3"},
+		{"junk from the client", "10.0.0.1", []string{"<script>, 10.0.0.2"}, "10.0.0.2"},
+		{"junk alone", "10.0.0.1", []string{"unknown"}, "10.0.0.1"},
+		{"an empty line", "10.0.0.1", []string{""}, "10.0.0.1"},
+		{"empty elements", "10.0.0.1", []string{"203.0.113.9,, "}, "10.0.0.1"},
+		{"with a port", "10.0.0.1", []string{"203.0.113.9:4711"}, "203.0.113.9"},
+		{"IPv6", "10.0.0.1", []string{"2001:db8::1"}, "2001:db8::1"},
+		{"IPv6 with a port", "10.0.0.1", []string{"[2001:db8::1]:4711"}, "2001:db8::1"},
+		{"IPv6 in brackets", "10.0.0.1", []string{"[2001:db8::1]"}, "2001:db8::1"},
+		{"IPv4 in IPv6", "10.0.0.1", []string{"::ffff:203.0.113.9"}, "203.0.113.9"},
+		{"a peer that is IPv4 in IPv6", "::ffff:10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"a trusted proxy that is IPv4 in IPv6", "10.0.0.1", []string{"203.0.113.9, ::ffff:10.0.0.2"}, "203.0.113.9"},
+		{"likewise with a port", "10.0.0.1", []string{"203.0.113.9, [::ffff:10.0.0.2]:4711"}, "203.0.113.9"},
+		{"a zone", "10.0.0.1", []string{"fe80::1%eth0"}, "fe80::1"},
+		{"a trusted IPv6 proxy", "2001:db8:aaaa::7", []string{"203.0.113.9"}, "203.0.113.9"},
+	}
+	for _, tt := range tests {
+		p, _ := newProxy(t, fmt.Sprintf("rules: []\ndeny: [%q]", tt.want), "http://127.0.0.1:1", func(o *proxy.Options) {
+			o.Trusted = []netip.Prefix{netip.MustParsePrefix("10.9.8.7/8"), netip.MustParsePrefix("2001:db8:aaaa::/48")}
+		})
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(tt.peer), 1234).String()
+		for _, line := range tt.forwarded {
+			r.Header.Add("X-Forwarded-For", line)
+		}
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != http.StatusForbidden {
+			t.Errorf("%s: peer %s, X-Forwarded-For %q: the client is not %s", tt.name, tt.peer, tt.forwarded, tt.want)
+		}
+	}
+}
+
+// What the origin learns about where a request came from.
+func TestForwardedHeaders(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
+			fmt.Fprintf(w, "%s=%s\n", name, strings.Join(r.Header[name], "|"))
+		}
+	}
+	claims := []string{"X-Forwarded-For", "203.0.113.9", "X-Forwarded-Host", "claimed.example", "X-Forwarded-Proto", "https", "Forwarded", "for=203.0.113.9"}
+	for _, tt := range []struct {
+		name    string
+		trusted []netip.Prefix
+		want    string
+	}{
+		{"from a client", nil, "X-Forwarded-For=127.0.0.1\nX-Forwarded-Host=HOST\nX-Forwarded-Proto=http\nForwarded=\n"},
+		{"from a trusted proxy", []netip.Prefix{localhost}, "X-Forwarded-For=203.0.113.9, 127.0.0.1\nX-Forwarded-Host=claimed.example\nX-Forwarded-Proto=https\nForwarded=for=203.0.113.9\n"},
+	} {
+		url := front(t, noRules, echo, func(o *proxy.Options) { o.Trusted = tt.trusted })
+		_, got := do(t, client(t), newRequest(t, "GET", url, nil, claims...))
+		if want := strings.ReplaceAll(tt.want, "HOST", strings.TrimPrefix(url, "http://")); got != want {
+			t.Errorf("%s: the origin sees\n%s, want\n%s", tt.name, got, want)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package proxy
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+// connections bounds the connections of each client and of all clients. When connections become scarce,
+// those of refused clients are closed first.
+type connections struct {
+	max, maxPerClient int
+	prefix            rule.ClientPrefix
+
+	scarce atomic.Bool // more than three quarters are in use: refusals close their connections
+
+	full, greedy prometheus.Counter // connections closed when they were accepted
+	idle         prometheus.Counter // connections closed while idle
+
+	mu       sync.Mutex // guards the fields below
+	all      int
+	byClient map[netip.Addr]int
+	end      []func(refused bool, limit int) (ended int)
+	endAt    time.Time // when end may be called again
+}
+
+// endPause is the minimum time between two searches for idle connections, which may be many.
+const endPause = 100 * time.Millisecond
+
+func newConnections(o *Options) *connections {
+	c := &connections{
+		max: cmp.Or(o.Connections, math.MaxInt), maxPerClient: cmp.Or(o.ClientConnections, math.MaxInt),
+		prefix: o.Client, byClient: map[netip.Addr]int{},
+	}
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
+		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
+		if o.ClientConnections > c.max/2 {
+			c.maxPerClient = c.max / 2 // no client may use all, as by default
+		}
+	}
+	f := promauto.With(o.Registerer)
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_connections",
+		Help: "Open client connections.",
+	}, func() float64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return float64(c.all)
+	})
+	closed := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_connections_closed_total",
+		Help: "Client connections closed because the node (full) or the client (client) had too many, or while idle to make room (idle).",
+	}, []string{"reason"})
+	c.full, c.greedy, c.idle = closed.WithLabelValues("full"), closed.WithLabelValues("client"), closed.WithLabelValues("idle")
+	return c
+}
+
+// add counts a connection of peer. bounded is false for a trusted proxy. It returns a function to
+// call once when the connection has ended, or nil if the connection must be closed now.
+func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
+	client := c.prefix.Client(peer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bounded && c.byClient[client] >= c.maxPerClient {
+		c.greedy.Inc()
+		return nil
+	}
+	if c.all > c.max/4*3 {
+		c.makeRoom()
+	}
+	if c.all >= c.max {
+		c.full.Inc()
+		return nil
+	}
+	c.all++
+	if bounded {
+		c.byClient[client]++
+	}
+	c.scarce.Store(c.all > c.max/4*3)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all--
+		c.scarce.Store(c.all > c.max/4*3)
+		if !bounded {
+			return
+		}
+		if c.byClient[client]--; c.byClient[client] == 0 {
+			delete(c.byClient, client)
+		}
+	}
+}
+
+// endBy registers functions that end idle connections when connections become scarce.
+func (c *connections) endBy(end ...func(refused bool, limit int) (ended int)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end = append(c.end, end...)
+}
+
+// makeRoom ends idle connections: all whose last request was refused, and a few others if the node is
+// almost full. mu is held.
+func (c *connections) makeRoom() {
+	now := time.Now()
+	if now.Before(c.endAt) {
+		return
+	}
+	c.endAt = now.Add(endPause)
+	few := max(c.max/16, 1)
+	for _, end := range c.end {
+		c.idle.Add(float64(end(true, c.max)))
+		if c.max-c.all < few {
+			c.idle.Add(float64(end(false, few)))
+		}
+	}
+}

@@ -1,0 +1,464 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A client is what an exchange answers: an HTTP/1.1 connection or an HTTP/2 stream of an engine, or a
+// request that net/http serves.
+type client interface {
+	RemoteAddr() netip.AddrPort
+	Secure() bool
+	Answer(r *http1.Request, status int, fields []byte, body string)
+	Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error
+	Refuse(last bool)
+	Drop()
+	Gone(status int)
+	Sent() (status int, bytes int64)
+}
+
+// An arrival is a request and what was decided about it.
+type arrival struct {
+	decision limit.Decision
+	peer     netip.Addr // of the connection
+	trusted  bool       // the peer is a trusted proxy
+	client   netip.Addr
+}
+
+// An exchange is one request on its way through the proxy.
+type exchange struct {
+	arrival
+	p      *Proxy
+	c      client
+	r      *http1.Request // nil if net/http serves the request
+	net    *netClient     // c if net/http serves the request, else nil
+	asked  rule.Request   // the request for the limiter
+	method string         // as it was received; valid as long as asked
+	origin *Origin
+	now    time.Time   // when the request was decided
+	line   requestLine // for the access log
+	lines  []byte      // buffer for fields of the answer
+	text   []byte      // buffer for the answer's body
+
+	abandoned atomic.Bool        // the exchange continues without its client
+	cancel    context.CancelFunc // ends an abandoned exchange
+
+	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
+	answered bool       // by the origin
+}
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// ServeHTTP1 decides r, then relays or answers it.
+func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+	proto := "HTTP/1.1"
+	if r.Minor == 0 {
+		proto = "HTTP/1.0"
+	}
+	if x := p.serve(c, r, proto); x != nil {
+		x.Pass()
+	}
+}
+
+// ServeHTTP2 decides r, and answers it or returns an exchange that relays it.
+func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	if x := p.serve(s, r, "HTTP/2.0"); x != nil {
+		return x
+	}
+	return nil
+}
+
+// serve decides r. It answers r, or returns an exchange that relays it.
+func (p *Proxy) serve(c client, r *http1.Request, proto string) *exchange {
+	p.note()
+	x := exchanges.Get().(*exchange)
+	x.p, x.c, x.r = p, c, r
+	x.decide()
+	if p.o.AccessLog != nil {
+		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), proto}
+	}
+	if x.admit() {
+		return x
+	}
+	x.end()
+	return nil
+}
+
+// decide identifies the client and decides the request.
+func (x *exchange) decide() {
+	p := x.p
+	x.now = p.o.Now()
+	x.peer = addrOf(x.c.RemoteAddr())
+	x.trusted = p.trusted.Contains(x.peer)
+	x.client = x.peer
+	if x.trusted {
+		x.client = p.client(x.peer, x.forwardedFor())
+	}
+	x.ask()
+	if p.environment.due(x.now) {
+		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0, x.asked.Path)
+	}
+	p.o.Limiter.DecideTo(&x.decision, &x.asked, x.now)
+	p.timed(x.now)
+}
+
+// forwardedFor returns the values of X-Forwarded-For, which are valid as long as the received request.
+func (x *exchange) forwardedFor() (values []string) {
+	if x.net != nil {
+		return x.net.r.Header["X-Forwarded-For"]
+	}
+	for f := range x.r.Fields {
+		if f.Name == http1.XForwardedFor {
+			values = append(values, borrow(x.r.ValueOf(f)))
+		}
+	}
+	return values
+}
+
+// ask sets x.asked, which is valid as long as the received request.
+func (x *exchange) ask() {
+	q := &x.asked
+	*q = rule.Request{Addr: x.client}
+	if x.net != nil {
+		x.net.describe(q)
+	} else {
+		r := x.r
+		q.Borrowed = true
+		q.Method, q.Host = borrow(r.Method()), borrow(r.Host())
+		q.Path, q.Query, _ = strings.Cut(borrow(r.Path()), "?")
+		q.Malformed = !validHost(q.Host) || !validEscapes(q.Path)
+		if x.p.o.Limiter.Rules().ReadsFields() {
+			q.Header = headerOf(r)
+		}
+	}
+	x.method = q.Method
+}
+
+// admit reports whether the request may be relayed. Otherwise it answers the request.
+func (x *exchange) admit() bool {
+	if x.decision.Verdict.Refused() {
+		x.refuse()
+		return false
+	}
+	status, why := x.findOrigin()
+	if status != 0 {
+		x.answer(status, why)
+	}
+	return status == 0
+}
+
+// findOrigin finds the request's origin. If the request must not be relayed, it returns the status of the
+// answer, and why.
+func (x *exchange) findOrigin() (status int, why string) {
+	p, req := x.p, &x.asked
+	x.origin = p.o.Origins.of(req.Host)
+	switch {
+	case req.Method == http.MethodConnect || req.Method == http.MethodTrace:
+		return http.StatusMethodNotAllowed, "method not allowed"
+	case p.o.StrictMethods && req.Method != x.method:
+		return http.StatusNotImplemented, "methods are case-sensitive"
+	case p.o.StrictHosts && p.o.Origins.ByHost[req.Host] == nil && !p.o.Limiter.Rules().Names(req.Host):
+		return http.StatusMisdirectedRequest, "no site for this host"
+	case x.origin == nil:
+		return http.StatusMisdirectedRequest, "no origin for this host"
+	}
+	return 0, ""
+}
+
+// end logs the exchange and releases its memory.
+func (x *exchange) end() {
+	if x.p.o.AccessLog != nil {
+		status, bytes := x.c.Sent()
+		x.p.logRequest(&x.arrival, x.now, x.line, status, bytes)
+	}
+	if x.net != nil || x.abandoned.Load() {
+		return // it may still be in use
+	}
+	lines, text := x.lines[:0], x.text[:0]
+	*x = exchange{} // cleared in place, without a copy on the stack
+	x.lines, x.text = lines, text
+	exchanges.Put(x)
+}
+
+// Pass relays the request, unless a rule counts by its answer and too many requests are abandoned.
+func (x *exchange) Pass() {
+	defer x.end()
+	if x.upgrades() {
+		x.p.upgrades.Add(x)
+		defer x.p.upgrades.Remove(x)
+	}
+	if !x.decision.CountsAnswer() || !x.p.abandoned.full() || x.waits() {
+		x.relay()
+	}
+}
+
+// upgrades reports whether the client of a Front asks for another protocol.
+func (x *exchange) upgrades() bool {
+	if x.net != nil {
+		return x.net.conn != nil && x.net.r.Header["Upgrade"] != nil
+	}
+	return x.r.Upgrade
+}
+
+// waits waits until fewer requests are abandoned. It answers the request, and returns false, if that takes
+// too long or if the client exceeds a limit meanwhile.
+func (x *exchange) waits() bool {
+	p := x.p
+	if !p.abandoned.waitForPlace() {
+		x.lines = append(p.appendNode(x.lines), comeBack...)
+		x.c.Answer(x.r, http.StatusServiceUnavailable, x.lines, unavailable)
+		return false
+	}
+	x.now = p.o.Now()
+	x.ask()
+	if d := p.o.Limiter.Look(&x.asked, x.now); d.Verdict.Refused() {
+		x.decision = d
+		x.refuse()
+		return false
+	}
+	return true
+}
+
+// refuse answers a refused request.
+func (x *exchange) refuse() {
+	if x.drops() {
+		x.c.Drop()
+		return
+	}
+	x.c.Refuse(x.p.connections.scarce.Load() && !x.trusted)
+	fields, status, body := x.p.refusal(x.p.appendNode(x.lines), &x.text, &x.arrival, x.now)
+	x.lines = fields
+	x.c.Answer(x.r, status, fields, body)
+}
+
+// borrow returns b as a string, which is valid until b changes.
+func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// addrOf returns the address of a in the form that rules use.
+func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
+
+// Malformed answers an invalid HTTP/1.1 request.
+func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
+	now := p.o.Now()
+	x := p.malformed(addrOf(c.RemoteAddr()), now)
+	fields := p.appendNode(nil)
+	switch {
+	case x.drops(), x.decision.Verdict == limit.Denied:
+		c.Drop()
+	case x.decision.Verdict.Refused() && x.decision.Verdict != limit.Malformed:
+		var text []byte
+		fields, status, body := p.refusal(fields, &text, &x, now)
+		c.Answer(nil, status, fields, body)
+	default:
+		c.Answer(nil, err.Status, append(fields, plainText...), err.Text+"\n")
+	}
+}
+
+// MalformedHTTP2 counts an invalid HTTP/2 request. It returns fields for the answer, and whether the client is
+// refused: then its connection must be closed.
+func (p *Proxy) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
+	x := p.malformed(addrOf(peer), p.o.Now())
+	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
+}
+
+// malformed counts a malformed request for its peer, unless that is a trusted proxy: then the client is
+// unknown.
+func (p *Proxy) malformed(peer netip.Addr, now time.Time) arrival {
+	x := arrival{peer: peer, client: peer, trusted: p.trusted.Contains(peer), decision: limit.Decision{Verdict: limit.Malformed}}
+	if !x.trusted {
+		x.decision = p.o.Limiter.Decide(&rule.Request{Addr: peer, Malformed: true}, now)
+	}
+	return x
+}
+
+// headerOf returns r's fields for rules.
+func headerOf(r *http1.Request) map[string][]string {
+	header := map[string][]string{}
+	for f := range r.Fields {
+		name := textproto.CanonicalMIMEHeaderKey(string(r.NameOf(f)))
+		header[name] = append(header[name], string(r.ValueOf(f)))
+	}
+	return header
+}
+
+// validEscapes reports whether every percent sign begins an escape. Origins read others in different ways.
+func validEscapes(path string) bool {
+	for i := 0; i < len(path); i++ {
+		if path[i] == '%' && (i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2])) {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+// appendNode appends the field that names the node.
+func (p *Proxy) appendNode(dst []byte) []byte {
+	if p.o.NodeHeader == "" {
+		return dst
+	}
+	dst = append(append(dst, p.o.NodeHeader...), ": "...)
+	return append(append(dst, p.o.NodeName...), "\r\n"...)
+}
+
+// relay relays the request to its origin.
+func (x *exchange) relay() {
+	if err := x.c.Relay(x.r, x.origin.relayed, x); err != nil {
+		x.failed(err)
+	}
+	if x.abandoned.Load() && !x.answered {
+		x.resolve(0, nil)
+	}
+}
+
+// Hasty reports whether a rule counts by the answer: then the client is watched from the start.
+func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
+
+// Gone is called when the client has disconnected after it has sent the whole request. It reports whether the
+// exchange continues, because a rule counts by the answer.
+func (x *exchange) Gone(end func()) bool { return x.gone(true, end) }
+
+// gone is Gone for a client that may have sent only a part of the request.
+func (x *exchange) gone(whole bool, end func()) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.answered || !x.decision.CountsAnswer() || !x.abandon(whole, end) {
+		return false
+	}
+	x.abandoned.Store(true)
+	return true
+}
+
+// answer answers with one of the node's own texts.
+func (x *exchange) answer(status int, text string) {
+	x.lines = append(x.p.appendNode(x.lines[:0]), plainText...)
+	x.c.Answer(x.r, status, x.lines, text+"\n")
+}
+
+// Keeps reports whether a field of the request is forwarded. A field is not forwarded if the node sets it,
+// or if CGI confuses it with one that the node sets, strips, trusts or counts by.
+func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
+	switch f.Name {
+	case http1.XForwardedFor, http1.ProxyAuthenticate, http1.ProxyAuthorization:
+		return false
+	case http1.XForwardedHost, http1.XForwardedProto, http1.Forwarded:
+		return x.trusted
+	case http1.Other:
+	default:
+		return true
+	}
+	return !odd(name) || !x.p.shadows(string(name), []string{string(x.r.AppendOptions(nil))})
+}
+
+// AppendRequest appends the fields that describe the client to the origin. Those of a trusted peer are
+// kept, and X-Forwarded-For is extended.
+func (x *exchange) AppendRequest(dst []byte) []byte {
+	dst = append(dst, "X-Forwarded-For: "...)
+	chain := len(dst)
+	var host, proto bool // the peer has sent them
+	for f := range x.r.Fields {
+		switch {
+		case !x.trusted:
+		case f.Name == http1.XForwardedFor:
+			if len(dst) > chain {
+				dst = append(dst, ", "...)
+			}
+			dst = append(dst, x.r.ValueOf(f)...)
+		case f.Name == http1.XForwardedHost:
+			host = true
+		case f.Name == http1.XForwardedProto:
+			proto = true
+		}
+	}
+	if len(dst) > chain {
+		dst = append(dst, ", "...)
+	}
+	dst = append(x.peer.AppendTo(dst), "\r\n"...)
+	if !host {
+		dst = append(append(append(dst, "X-Forwarded-Host: "...), x.r.Host()...), "\r\n"...)
+	}
+	switch {
+	case proto:
+	case x.c.Secure():
+		dst = append(dst, "X-Forwarded-Proto: https\r\n"...)
+	default:
+		dst = append(dst, "X-Forwarded-Proto: http\r\n"...)
+	}
+	return dst
+}
+
+// Answered counts the request by the origin's answer, and appends the client's quota fields.
+func (x *exchange) Answered(dst []byte, a *http1.Answer) []byte {
+	return x.answeredBy(dst, a.Status, a)
+}
+
+func (x *exchange) answeredBy(dst []byte, status int, fields limit.Fields) []byte {
+	p, now := x.p, x.p.o.Now()
+	p.metrics.origin.Observe(now.Sub(x.now).Seconds())
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answered = true
+	if x.abandoned.Load() {
+		x.resolve(status, fields)
+	} else {
+		p.o.Limiter.Answered(&x.decision, status, fields, now)
+	}
+	return p.appendNode(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now))
+}
+
+// failed answers for an origin that did not answer. Such answers are not counted.
+func (x *exchange) failed(err error) {
+	p := x.p
+	malformed, invalid := errors.AsType[*http1.Error](err)
+	timeout := http1.IsTimeout(err)
+	if relaying, ok := errors.AsType[*http1.RelayError](err); ok && relaying.Client {
+		p.metrics.failed[reasonClient].Inc()
+		switch {
+		case invalid:
+			x.answer(malformed.Status, malformed.Text)
+		case timeout:
+			x.answer(http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout))
+		default:
+			x.c.Gone(statusClientClosed)
+		}
+		return
+	}
+	switch {
+	case timeout:
+		p.metrics.failed[reasonTimeout].Inc()
+		x.answer(http.StatusGatewayTimeout, "the origin did not respond in time")
+	case invalid:
+		p.metrics.failed[reasonOrigin].Inc()
+		x.answer(http.StatusBadGateway, "the origin's response is invalid: "+malformed.Text)
+	default:
+		p.metrics.failed[reasonOrigin].Inc()
+		x.answer(http.StatusBadGateway, "the origin cannot be reached")
+	}
+	x.origin.logFailure(p.o.Logger, err)
+}
+
+// statusClientClosed is the status that nginx logs for a client that has disconnected.
+const statusClientClosed = 499
+
+// timed occasionally measures how long a decision that began at now has taken. Reading the clock costs
+// as much as the decision.
+func (p *Proxy) timed(now time.Time) {
+	if now.Nanosecond()&63 == 0 {
+		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
+	}
+}

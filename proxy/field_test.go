@@ -1,0 +1,119 @@
+package proxy_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/edgelimit/edge/proxy"
+)
+
+// cgi returns the names of a header as CGI reads them,
+// sorted.
+func cgi(header http.Header) (names []string) {
+	for name := range header {
+		names = append(names, strings.ToUpper(strings.Map(func(c rune) rune {
+			if strings.ContainsRune("-.!~'", c) {
+				return '_'
+			}
+			return c
+		}, name)))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// The origin receives no name that CGI or a similar interface reads as one that the node sets,
+// strips, trusts or counts by. It receives other names with underscores.
+func TestNamesThatShadow(t *testing.T) {
+	const rules = `rules:
+  - {id: key, characteristics: ["header:x-api-key"], limits: [{threshold: 900, period: 7d}]}
+  - {id: token, characteristics: ["header:x_token"], limits: [{threshold: 900, period: 7d}]}`
+	const sent = "X_Forwarded_For: 6.6.6.6\r\nX-Forwarded_For: 6.6.6.6\r\nx_forwarded-for: 6.6.6.6\r\nX.Forwarded.For: 6.6.6.6\r\nX~Forwarded!For: 6.6.6.6\r\n" +
+		"X_Forwarded_Host: evil\r\nX_Forwarded_Proto: evil\r\nTransfer_Encoding: chunked\r\nContent_Length: 7\r\nKeep_Alive: 1\r\n" +
+		"Proxy_Connection: 1\r\nProxy_Authorization: 1\r\nProxy_Authenticate: 1\r\nHTTP2_Settings: 1\r\nX_Hop: 1\r\nX_Api_Key: 1\r\n" +
+		"X_Custom: kept\r\nX_Token: kept\r\nX_Forwarded_For_: kept\r\n"
+	want := []string{"X_CUSTOM", "X_FORWARDED_FOR", "X_FORWARDED_FOR_", "X_FORWARDED_HOST", "X_FORWARDED_PROTO", "X_TOKEN"}
+	for name, trusted := range map[string][]netip.Prefix{"from a client": nil, "from a trusted proxy": {localhost}} {
+		got := make(chan http.Header, 1)
+		conn := dialRaw(t, front(t, rules, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header },
+			func(o *proxy.Options) { o.Trusted = trusted }))
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close, X-Hop\r\n%s\r\n", sent)
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Fatal(err)
+		}
+		header := <-got
+		if diff := cmp.Diff(want, cgi(header)); diff != "" {
+			t.Errorf("%s: names as CGI reads them (-want +got):\n%s", name, diff)
+		}
+		if v := header.Get("X-Forwarded-For"); v != "127.0.0.1" {
+			t.Errorf("%s: X-Forwarded-For %q, want 127.0.0.1", name, v)
+		}
+	}
+}
+
+// The node adds no Content-Type to an answer: whether browsers guess one is between them and the
+// origin, which may forbid it.
+func TestNoContentTypeIsGuessed(t *testing.T) {
+	origin := func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"] = nil
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if r.URL.Path == "/hints" {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header()["Content-Type"] = nil
+		}
+		if r.URL.Path == "/500" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		if r.Method != http.MethodHead {
+			_, _ = io.WriteString(w, "<html><script>alert(1)</script>")
+		}
+		if r.URL.Path == "/chunked" {
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, "<html><script>alert(1)</script>")
+		}
+	}
+	for protocol, front := range map[string]func(*proxy.Proxy) string{
+		"HTTP/1.1": func(p *proxy.Proxy) string { return serve(t, p).URL },
+		"HTTP/2.0": func(p *proxy.Proxy) string { return serveHTTP2(t, p, true) },
+	} {
+		p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(origin)).URL, nil)
+		url := front(p)
+		if byHTTP2 {
+			protocol = "HTTP/2.0"
+		}
+		for _, tt := range [][2]string{{"GET", "/"}, {"GET", "/500"}, {"GET", "/chunked"}, {"GET", "/hints"}, {"HEAD", "/"}, {"POST", "/"}} {
+			resp, body := do(t, client(t), newRequest(t, tt[0], url+tt[1], nil))
+			if v, ok := resp.Header["Content-Type"]; ok || resp.Proto != protocol || tt[0] != "HEAD" && !strings.HasPrefix(body, "<html>") {
+				t.Errorf("%s %s %s by %s: Content-Type %q, %q; want none", protocol, tt[0], tt[1], resp.Proto, v, body)
+			}
+		}
+	}
+}
+
+// The same holds for an answer that switches to another protocol.
+func TestNoContentTypeOfAnUpgrade(t *testing.T) {
+	conn := dialRaw(t, front(t, noRules, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n<html>")
+	}, nil))
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := resp.Header["Content-Type"]; ok || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("%s with Content-Type %q, want 101 with none", resp.Status, v)
+	}
+}

@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// A Front accepts client connections, and serves each with the engine for its protocol.
+type Front struct {
+	p            *Proxy
+	ln           net.Listener
+	timeout      time.Duration // for the TLS handshake and the beginning of the first request
+	http1, http2 engine
+	greeting     conns.Set[net.Conn] // connections whose protocol is not known yet
+	ran          chan struct{}       // closed when Run has returned
+}
+
+// An engine serves connections of one version of HTTP.
+type engine interface {
+	ServeConn(net.Conn, http1.Start)
+	EndIdle(refused bool, limit int) (ended int)
+	AskToLeave()
+	Shutdown(context.Context) error
+}
+
+// A Handler answers requests of both versions of HTTP: a [Proxy] or a [Check].
+type Handler interface {
+	http1.Handler
+	http2.Handler
+}
+
+// FrontOptions configures a Front. Limits and Tunnels are required.
+type FrontOptions struct {
+	http1.Limits
+
+	// Handler answers the requests. If nil, the Proxy.
+	Handler Handler
+
+	// NetHTTP makes net/http serve the clients of the Proxy. By default, the packages http1 and http2 do.
+	NetHTTP bool
+
+	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
+	MaxStreams, MaxOverhead int
+
+	// When Tunnels is done, connections that have switched to another protocol are closed.
+	Tunnels context.Context
+}
+
+// NewFront returns a Front for the connections of ln, which may use TLS. Run runs it.
+func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
+	f := &Front{p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{})}
+	o.Handler = cmp.Or[Handler](o.Handler, p)
+	if o.NetHTTP {
+		f.http1, f.http2 = newNetServer(p, &o, false), newNetServer(p, &o, true)
+	} else {
+		f.http1 = http1.NewServer(http1.Options{Limits: o.Limits, Handler: o.Handler, Tunnels: o.Tunnels, Logger: p.o.Logger})
+		f.http2 = http2.NewServer(http2.Options{
+			Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
+		})
+	}
+	p.connections.endBy(f.http1.EndIdle, f.http2.EndIdle)
+	return f
+}
+
+// Run accepts connections until Shutdown. It returns when each has been closed or handed to its engine.
+func (f *Front) Run() {
+	defer close(f.ran)
+	var greeting sync.WaitGroup
+	defer greeting.Wait()
+	for {
+		c, err := f.ln.Accept()
+		if err != nil {
+			return
+		}
+		if f.greeting.Add(c) {
+			greeting.Go(func() { f.greet(c) })
+		} else {
+			_ = c.Close()
+		}
+	}
+}
+
+// AskToLeave makes every further answer ask its client to reconnect elsewhere.
+func (f *Front) AskToLeave() {
+	f.http1.AskToLeave()
+	f.http2.AskToLeave()
+}
+
+// Shutdown closes the listener and waits for requests in flight: see [conns.Server.Shutdown]. Clients that have sent
+// nothing yet have conns.FirstRequestWait to begin.
+func (f *Front) Shutdown(ctx context.Context) error {
+	f.AskToLeave()
+	closed := f.ln.Close()
+	select {
+	case <-f.ran:
+	case <-time.After(conns.FirstRequestWait):
+	case <-ctx.Done():
+	}
+	f.greeting.Close(func(c net.Conn) { _ = c.Close() })
+	ended := make(chan error, 1)
+	go func() { ended <- f.http2.Shutdown(ctx) }()
+	return errors.Join(closed, f.http1.Shutdown(ctx), <-ended)
+}
+
+// greet detects the protocol of c and hands it to its engine.
+func (f *Front) greet(c net.Conn) {
+	start := http1.Start{Since: time.Now()}
+	peer := addrOf(conns.Peer(c)) // may read a PROXY header
+	// On a Unix socket, all peers are trusted, and peer is invalid.
+	start.Ended = f.p.connections.add(peer, peer.IsValid() && !f.p.trusted.Contains(peer))
+	var to engine
+	if start.Ended != nil {
+		to = f.open(c, peer, &start)
+	}
+	f.greeting.Remove(c)
+	switch {
+	case to != nil:
+		to.ServeConn(c, start)
+		return
+	case start.Ended != nil:
+		start.Ended()
+	}
+	_ = c.Close()
+}
+
+// open detects the protocol of c and returns its engine, or nil if there is nothing to serve.
+func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
+	var isHTTP2 bool
+	if secure, ok := c.(*tls.Conn); ok {
+		_ = c.SetDeadline(start.Since.Add(f.timeout))
+		if !f.handshake(secure, peer) {
+			return nil
+		}
+		start.Since, start.Secure = time.Now(), true
+		isHTTP2 = secure.ConnectionState().NegotiatedProtocol == "h2"
+	} else {
+		_ = c.SetReadDeadline(start.Since.Add(f.timeout))
+		var err error
+		if start.Read, isHTTP2, err = sniff(c); err != nil && len(start.Read) == 0 {
+			return nil
+		}
+		f.p.environment.open(peer, start.Read)
+		if isForeign(start.Read) {
+			f.p.malformed(peer, f.p.o.Now())
+			return nil
+		}
+	}
+	_ = c.SetDeadline(time.Time{})
+	if isHTTP2 {
+		return f.http2
+	}
+	return f.http1
+}
+
+// handshake does the TLS handshake and reports whether it succeeded.
+func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
+	err := c.HandshakeContext(context.Background())
+	if err == nil {
+		f.p.environment.open(peer, nil)
+		return true
+	}
+	f.p.o.Logger.Debug("TLS handshake failed", "err", err)
+	var no tls.RecordHeaderError
+	if errors.As(err, &no) && no.Conn != nil {
+		f.p.environment.open(peer, no.RecordHeader[:])
+		switch string(no.RecordHeader[:]) {
+		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+			answer := f.p.malformedAnswer(peer, []byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))
+			_, _ = no.Conn.Write(answer)
+		}
+	}
+	return false
+}
+
+// malformedAnswer counts a malformed request of peer. It returns answer or, if peer is refused, what to write
+// instead, which is nil if peer gets no answer.
+func (p *Proxy) malformedAnswer(peer netip.Addr, answer []byte) []byte {
+	now := p.o.Now()
+	x := p.malformed(peer, now)
+	switch x.decision.Verdict {
+	case limit.Malformed:
+		return answer
+	case limit.Blocked, limit.ShadowBanned:
+		var text []byte
+		fields, status, body := p.refusal(nil, &text, &x, now)
+		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			status, http.StatusText(status), fields, len(body), body)
+	default: // denied, or to be closed
+		return nil
+	}
+}
+
+// isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
+// with a broken HTTP/2 preface: three words, of which the last is not a version of HTTP. Such a client
+// would not understand an HTTP/1 answer.
+func isForeign(first []byte) bool {
+	line, _, whole := bytes.Cut(first, []byte("\r\n"))
+	last := bytes.LastIndexByte(line, ' ')
+	return whole && bytes.Count(line, []byte(" ")) == 2 && !bytes.HasPrefix(bytes.ToUpper(line[last+1:]), []byte("HTTP/"))
+}
+
+// preface begins every HTTP/2 connection, and no HTTP/1 connection.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// sniff reads until it knows whether the client speaks HTTP/2. The first Read drains the bytes that arrived
+// with a PROXY header: afterwards an engine may read the socket itself.
+func sniff(c net.Conn) (read []byte, isHTTP2 bool, err error) {
+	buf := make([]byte, 512)
+	for len(read) < len(preface) {
+		var n int
+		n, err = c.Read(buf[len(read):])
+		read = buf[:len(read)+n]
+		if known := min(len(read), len(preface)); string(read[:known]) != preface[:known] || err != nil {
+			return read, false, err
+		}
+	}
+	return read, true, nil
+}

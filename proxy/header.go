@@ -1,0 +1,132 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A HeaderStyle says which headers tell clients their quota.
+type HeaderStyle uint8
+
+const (
+	// Draft10 stands for RateLimit-Policy and RateLimit as in
+	// draft-ietf-httpapi-ratelimit-headers-10.
+	Draft10 HeaderStyle = iota
+
+	// XRateLimit stands for X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, for the
+	// limit with the fewest remaining requests. X-RateLimit-Reset is in seconds from now.
+	XRateLimit
+
+	BothHeaders // Draft10 and XRateLimit
+	NoHeaders
+)
+
+var styleNames = [...]string{Draft10: "draft10", XRateLimit: "x-ratelimit", BothHeaders: "both", NoHeaders: "none"}
+
+// String returns the style as written in settings.
+func (s HeaderStyle) String() string { return styleNames[s] }
+
+// ParseHeaderStyle reads draft10, x-ratelimit, both or none.
+func ParseHeaderStyle(text string) (HeaderStyle, error) {
+	if i := slices.Index(styleNames[:], text); i >= 0 {
+		return HeaderStyle(i), nil
+	}
+	return 0, fmt.Errorf("proxy: unknown rate-limit headers %q: use draft10, x-ratelimit, both or none", text)
+}
+
+// append appends the quota fields for d to dst, as lines that end in CRLF.
+func (s HeaderStyle) append(dst []byte, l *limit.Limiter, d *limit.Decision, now time.Time) []byte {
+	if s == NoHeaders {
+		return dst
+	}
+	var buf [4]limit.Quota
+	quotas := l.Quotas(buf[:0], d, now)
+	if len(quotas) == 0 {
+		return dst
+	}
+	if s != XRateLimit {
+		dst = appendDraft10(dst, quotas)
+	}
+	if s != Draft10 {
+		dst = appendXRateLimit(dst, quotas)
+	}
+	return dst
+}
+
+// Field names are spelled as in the draft and by custom, not in Go's canonical form.
+
+// appendDraft10 appends RateLimit-Policy with a quota q per window w for each limit, and RateLimit with
+// the remaining requests r and the time to the reset t for each limit whose estimate is known. w and t
+// are in seconds.
+func appendDraft10(dst []byte, quotas []limit.Quota) []byte {
+	dst = append(dst, "RateLimit-Policy: "...)
+	for i, q := range quotas {
+		dst = appendName(dst, q, i == 0)
+		dst = append(dst, ";q="...)
+		dst = strconv.AppendUint(dst, min(q.Limit.Threshold, maxInteger), 10)
+		dst = append(dst, ";w="...)
+		dst = strconv.AppendInt(dst, int64(q.Limit.Period/time.Second), 10)
+	}
+	dst = append(dst, "\r\n"...)
+	known := 0
+	for _, q := range quotas {
+		if !q.Known {
+			continue
+		}
+		if known == 0 {
+			dst = append(dst, "RateLimit: "...)
+		}
+		dst = appendName(dst, q, known == 0)
+		dst = append(dst, ";r="...)
+		dst = strconv.AppendUint(dst, min(q.Remaining, maxInteger), 10)
+		dst = append(dst, ";t="...)
+		dst = strconv.AppendInt(dst, seconds(q.Reset), 10)
+		known++
+	}
+	if known > 0 {
+		dst = append(dst, "\r\n"...)
+	}
+	return dst
+}
+
+// maxInteger is the greatest integer of a structured field (RFC 9651).
+const maxInteger = 999_999_999_999_999
+
+// appendName appends the name of q's policy: the ID of the rule, followed by the period if the rule has
+// several limits.
+func appendName(dst []byte, q limit.Quota, first bool) []byte {
+	if !first {
+		dst = append(dst, ", "...)
+	}
+	dst = append(append(dst, '"'), q.Rule.ID...) // an ID needs no escapes
+	if len(q.Rule.Limits) > 1 {
+		dst = rule.AppendDuration(append(dst, '/'), q.Limit.Period)
+	}
+	return append(dst, '"')
+}
+
+// appendXRateLimit appends the fields for the limit with the fewest remaining requests.
+func appendXRateLimit(dst []byte, quotas []limit.Quota) []byte {
+	var least *limit.Quota
+	for i := range quotas {
+		if q := &quotas[i]; q.Known && (least == nil || q.Remaining < least.Remaining) {
+			least = q
+		}
+	}
+	if least == nil {
+		return appendField(dst, "X-RateLimit-Limit", quotas[0].Limit.Threshold)
+	}
+	dst = appendField(dst, "X-RateLimit-Limit", least.Limit.Threshold)
+	dst = appendField(dst, "X-RateLimit-Remaining", least.Remaining)
+	return appendField(dst, "X-RateLimit-Reset", uint64(seconds(least.Reset)))
+}
+
+func appendField(dst []byte, name string, value uint64) []byte {
+	dst = append(append(dst, name...), ": "...)
+	return append(strconv.AppendUint(dst, value, 10), "\r\n"...)
+}

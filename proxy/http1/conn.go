@@ -1,0 +1,413 @@
+package http1
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
+)
+
+// A Conn is a client's connection. A Handler may call its methods until it returns.
+type Conn struct {
+	wire
+	server *Server
+	x      *exchange // current request; nil between requests
+	peer   netip.AddrPort
+	since  time.Time // start of ReadHeaderTimeout for the first head; zero after that
+	secure bool      // uses TLS
+
+	closing bool // close after the current answer
+	dropped bool // close without an answer
+	state   atomic.Uint32
+
+	refused bool // the last request was refused
+
+	upstream atomic.Pointer[originConn] // of the current relay
+
+	serves func(fd uintptr) bool // serveReady as a value, made once per connection
+
+	sentStatus int   // of the last answer
+	sentBytes  int64 // of its body
+}
+
+// States of a connection.
+const (
+	active uint32 = iota
+	unused        // waits for its first request
+	idle          // waits for another request
+	spare         // waits for another request after a refused one
+	ended         // closes as soon as it is idle, or was cut
+)
+
+// An exchange holds the state of one request and its answer. An idle connection has none.
+type exchange struct {
+	req    Request
+	answer Answer
+	body   bodyReader // of the request
+	began  time.Time  // when the first bytes of the request came
+
+	scanned   bool  // the head was read
+	malformed error // of the head
+	answered  bool
+
+	relaying relaying
+}
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.peer }
+
+// Secure reports whether the client uses TLS.
+func (c *Conn) Secure() bool { return c.secure }
+
+// Drop closes the connection without an answer.
+func (c *Conn) Drop() { c.closing, c.dropped = true, true }
+
+// Refuse marks the request as refused. If last is set, the connection is closed after the answer.
+// Otherwise it waits for the next request for at most ReadHeaderTimeout, and EndIdle ends it first.
+func (c *Conn) Refuse(last bool) {
+	c.refused = true
+	c.closing = c.closing || last
+}
+
+// Gone closes the connection of a client that has disconnected. status is for the access log.
+func (c *Conn) Gone(status int) {
+	c.Drop()
+	c.sentStatus = status
+}
+
+// Sent returns the status of the last answer and the number of bytes of its body.
+func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
+
+// serve answers the requests of c until it ends.
+func (c *Conn) serve() {
+	defer c.end()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
+	for c.begin() {
+		if err := c.readHead(c.x); err != nil {
+			c.fail(err)
+			return
+		}
+		if !c.x.answered {
+			c.handle(c.x)
+		}
+		if !c.finish() {
+			return
+		}
+	}
+}
+
+// handle calls the handler for a request whose head was read.
+func (c *Conn) handle(x *exchange) {
+	x.body = newBodyReader(x.req.Body, x.req.Length)
+	c.closing = x.req.Close
+	c.sentStatus, c.sentBytes = 0, 0
+	c.server.o.Handler.ServeHTTP1(c, &x.req)
+	x.answered = true
+}
+
+// begin waits for the first bytes of a request. It serves requests that need no further read itself.
+// It returns false if the connection has ended.
+func (c *Conn) begin() bool {
+	if c.r == c.w {
+		if c.flush() != nil || !c.rest() {
+			return false
+		}
+		if c.raw != nil {
+			if c.serves == nil {
+				c.serves = c.serveReady
+			}
+			return c.await(c.serves, smallBuffer) == nil
+		}
+		err := c.fill(smallBuffer)
+		if !c.resume() || err != nil {
+			return false
+		}
+	}
+	return c.next()
+}
+
+// serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
+// over: the head or the body of a request is incomplete, or the connection ends.
+//
+// A request costs one read and one write. serveReady waits for the next request in the same poller
+// call in which it has emptied the socket, so it misses no event. If it returned for each request, it
+// would have to try another read before waiting.
+func (c *Conn) serveReady(fd uintptr) bool {
+	for {
+		if !c.readReady(fd) {
+			return false
+		}
+		empty := c.empty
+		if !c.resume() {
+			c.err = errClosed
+		}
+		for c.err == nil && c.r < c.w {
+			if !c.next() {
+				c.err = errClosed
+				break
+			}
+			x := c.x
+			x.scanned, x.malformed = x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
+			if !x.scanned || x.malformed != nil || x.req.Body != NoBody || x.req.Upgrade {
+				return true
+			}
+			if c.handle(x); c.closing {
+				return true
+			}
+			c.discard()
+		}
+		if c.err == nil {
+			c.err = c.flush()
+		}
+		if c.err == nil && !c.rest() {
+			c.err = errClosed
+		}
+		if c.err != nil {
+			return true
+		}
+		if empty {
+			return false
+		}
+		c.reports = c.reports || reportEmpty(fd)
+	}
+}
+
+// rest prepares the connection for waiting. It returns false if the connection has to end.
+func (c *Conn) rest() bool {
+	if c.since.IsZero() {
+		c.setReadDeadline(c.clock(), c.idleTimeout())
+	} else {
+		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
+	}
+	if c.x != nil {
+		exchanges.Put(c.x)
+		c.x = nil
+	}
+	waits := idle
+	switch {
+	case !c.since.IsZero():
+		waits = unused
+	case c.refused:
+		waits = spare
+	}
+	if c.state.Swap(waits) == ended || waits != unused && c.server.IsEnding() {
+		return false
+	}
+	c.release()
+	return true
+}
+
+// resume is called after rest when data has arrived. It returns false if the connection was ended.
+func (c *Conn) resume() bool {
+	c.now = time.Now()
+	return c.state.Swap(active) != ended
+}
+
+// next prepares for the request that begins in the buffer.
+func (c *Conn) next() bool {
+	if len(c.out) > 2*copied && c.flush() != nil {
+		return false
+	}
+	if c.x == nil {
+		c.x = exchanges.Get().(*exchange)
+	}
+	x := c.x
+	x.req.reset()
+	x.scanned, x.answered, x.malformed = false, false, nil
+	if x.began = c.since; c.since.IsZero() {
+		x.began = c.clock()
+	}
+	c.since = time.Time{}
+	c.refused = false
+	return true
+}
+
+// endIn ends c if it is in one of states, and reports whether it was. It may be called from any
+// goroutine.
+func (c *Conn) endIn(states ...uint32) bool {
+	for _, state := range states {
+		if c.state.CompareAndSwap(state, ended) {
+			_ = c.conn.SetReadDeadline(past)
+			return true
+		}
+	}
+	return false
+}
+
+// cut closes c and the origin's connection, and ends a relay that would use another one. It may be called from any
+// goroutine. It blocks while serveReady runs.
+func (c *Conn) cut() {
+	c.state.Store(ended)
+	if oc := c.upstream.Load(); oc != nil {
+		_ = oc.conn.Close()
+	}
+	_ = c.conn.Close()
+}
+
+// idleTimeout returns how long the client may be idle before its next request.
+func (c *Conn) idleTimeout() time.Duration {
+	if c.refused {
+		return min(c.server.o.IdleTimeout, c.server.o.ReadHeaderTimeout)
+	}
+	return c.server.o.IdleTimeout
+}
+
+// readHead reads a request's head.
+func (c *Conn) readHead(x *exchange) error {
+	if x.scanned || x.malformed != nil {
+		return x.malformed
+	}
+	for {
+		done, err := x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
+		if done || err != nil {
+			return err
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		c.setReadDeadline(x.began, c.server.o.ReadHeaderTimeout)
+		if err := c.fill(smallBuffer); err != nil {
+			return err
+		}
+		c.now = time.Now()
+	}
+}
+
+// clock returns the time of the last read from the client or of the end of the last relay, or the current
+// time if the connection has waited since. Reading the clock for each deadline and Date would slow
+// refusals measurably.
+func (c *Conn) clock() time.Time {
+	if c.now.IsZero() {
+		return time.Now()
+	}
+	return c.now
+}
+
+// fail answers an invalid request.
+func (c *Conn) fail(err error) {
+	var malformed *Error
+	switch {
+	case errors.As(err, &malformed):
+	case IsTimeout(err):
+		malformed = &Error{http.StatusRequestTimeout, "timeout reading the request header"}
+	default:
+		return // the client is gone
+	}
+	c.closing, c.now = true, time.Time{}
+	if c.server.o.Handler.Malformed(c, malformed); !c.dropped {
+		c.linger()
+	}
+}
+
+// used marks the request's head as used.
+func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
+
+// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF. Answer adds
+// Date and the framing. Answers to pipelined requests are written together.
+func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
+	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
+	if r == nil {
+		c.closing = true
+		r = &Request{}
+	}
+	if !c.closing && !c.discard() {
+		c.closing = true // the rest of the body would be read as a request
+	}
+	out := appendStatus(c.room(), status)
+	out = append(out, "Date: "...)
+	out = append(append(out, c.server.clock.Date(c.clock())...), "\r\n"...)
+	out = append(out, fields...)
+	if !bodiless {
+		out = append(out, "Content-Length: "...)
+		out = append(strconv.AppendInt(out, int64(len(body)), 10), "\r\n"...)
+	}
+	out = append(c.appendConnection(out, r, true), "\r\n"...)
+	c.sentStatus = status
+	if !bodiless && !r.Head {
+		out = append(out, body...)
+		c.sentBytes = int64(len(body))
+	}
+	c.out = out
+}
+
+// appendConnection appends a Connection field if the client needs one. framed is false if only
+// closing the connection ends the answer.
+func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
+	if !framed || c.server.IsLeaving() {
+		c.closing = true
+	}
+	switch {
+	case c.closing:
+		return append(dst, "Connection: close\r\n"...)
+	case r.keep: // HTTP/1.0 clients need it, and some HTTP/1.1 clients that ask for it expect it
+		return append(dst, "Connection: keep-alive\r\n"...)
+	}
+	return dst
+}
+
+func appendStatus(dst []byte, status int) []byte {
+	dst = append(dst, "HTTP/1.1 "...)
+	dst = strconv.AppendInt(dst, int64(status), 10)
+	dst = append(dst, ' ')
+	return append(append(dst, http.StatusText(status)...), "\r\n"...)
+}
+
+// finish ends an exchange, and reports whether another one may follow.
+func (c *Conn) finish() bool {
+	whole := c.discard()
+	if !c.closing && whole {
+		return true
+	}
+	if c.dropped || whole && c.r == c.w {
+		_ = c.flush()
+	} else {
+		c.linger()
+	}
+	return false
+}
+
+// discard skips the request and its body as far as they have been read, and reports whether that is
+// all. The node does not wait for the rest before it answers.
+func (c *Conn) discard() bool {
+	x := c.x
+	if x.req.raw != nil {
+		c.used()
+		x.req.raw = nil
+	}
+	for !x.body.ended {
+		_, n, err := x.body.next(c.buffered())
+		c.use(n)
+		if err != nil || n == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// lingerTime is how long a client has to read the last answer.
+const lingerTime = 2 * time.Second
+
+// linger flushes, and waits until the client closes its side of the connection.
+func (c *Conn) linger() {
+	if c.flush() == nil {
+		conns.Linger(c.conn, lingerTime)
+	}
+}
+
+// end closes c and releases its buffers.
+func (c *Conn) end() {
+	_ = c.conn.Close()
+	if c.x != nil {
+		exchanges.Put(c.x)
+		c.x = nil
+	}
+	c.r, c.w, c.out = 0, 0, c.out[:0]
+	c.release()
+}

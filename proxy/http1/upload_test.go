@@ -1,0 +1,72 @@
+package http1_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// The origin's timeout begins at the end of the request, however long the client takes to send it, and
+// whatever the origin sends before its answer.
+func TestSlowUploads(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		interim string        // the origin sends it a second after the request
+		answer  time.Duration // how long the origin takes
+		status  int
+	}{
+		{"an answer in time", "", 50 * time.Second, 200},
+		{"an answer too late", "", 70 * time.Second, 502},
+		{"an interim answer", "HTTP/1.1 102 Processing\r\n\r\n", 50 * time.Second, 200},
+		{"an interim answer, and none in time", "HTTP/1.1 102 Processing\r\n\r\n", 70 * time.Second, 502},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			defer time.Sleep(time.Hour) // until all goroutines have returned
+			near, far := net.Pipe()
+			o := http1.NewOrigin(func() (net.Conn, error) { return near, nil }, time.Minute)
+			defer o.Close()
+			go func() {
+				defer far.Close()
+				if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+					if test.interim != "" { // a pipe's reader notices a write of nothing
+						time.Sleep(time.Second)
+						_, _ = io.WriteString(far, test.interim)
+					}
+					time.Sleep(test.answer)
+					_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}()
+			client, conn := net.Pipe()
+			defer client.Close()
+			s := http1.NewServer(http1.Options{Handler: relay{o}, Limits: http1.Limits{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, BodyTimeout: time.Minute, MaxHeaderBytes: 64 << 10}})
+			go s.ServeConn(conn, http1.Start{})
+			go func() {
+				_, _ = io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 9\r\n\r\n")
+				for range 9 {
+					time.Sleep(20 * time.Second)
+					if _, err := io.WriteString(client, "x"); err != nil {
+						return
+					}
+				}
+			}()
+			answers := bufio.NewReader(client)
+			answer, err := http.ReadResponse(answers, nil)
+			if err == nil && answer.StatusCode < 200 {
+				answer, err = http.ReadResponse(answers, nil)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", test.name, err)
+			}
+			if answer.StatusCode != test.status {
+				t.Errorf("%s: status %d, want %d", test.name, answer.StatusCode, test.status)
+			}
+		})
+	}
+}

@@ -1,0 +1,428 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// Windows for what clients send (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow
+// to accept.
+const (
+	streamWindow = 256 << 10
+	connWindow   = 1 << 20
+)
+
+// An input is a connection's read buffer. It has room for any frame. Idle connections have none.
+type input [maxFrame]byte
+
+var inputs = sync.Pool{New: func() any { return new(input) }}
+
+// kept is the maximum size of a header for which an idle connection keeps memory, in bytes.
+const kept = 2 << 10
+
+// A Conn is a client's connection.
+type Conn struct {
+	server *Server
+	conn   net.Conn
+	peer   netip.AddrPort
+	secure bool
+
+	// Used by the reader:
+	fr       *http2.Framer // writes only while mu is held
+	hp       *hpack.Decoder
+	in       *input
+	first    [256]byte // read buffer while in is nil; fits some requests
+	r, w     int       // in[r:w] has been read but not used yet
+	within   bool      // a frame, or a header block, has begun and not ended
+	since    time.Time // when the reader first waited for the rest; zero if it has not
+	data     bool      // the frame is DATA
+	readBy   time.Time
+	now      time.Time // of the last read
+	opened   bool      // the client has sent its settings
+	block    block
+	parts    *buffer // of the block, if it comes in several frames
+	next     *Stream // of the next request
+	prepared prepared
+
+	mu       sync.Mutex // guards the fields below
+	space    sync.Cond  // there may be room to write
+	out      *buffer
+	batch    bool // the reader is busy, and writes when it is done
+	writing  bool
+	writeBy  time.Time
+	err      error // of writing
+	streams  map[uint32]*Stream
+	newest   uint32    // stream
+	working  int       // goroutines of requests, including reset but not abandoned ones
+	idle     time.Time // since when there have been none
+	refused  bool      // the last request was refused
+	initial  int64     // window of streams, for what they send
+	window   int64     // of the connection, for what it sends
+	receive  int64     // window of the connection, for what it receives
+	consumed int       // bytes that receive will grow by
+
+	resets    [128]uint32 // the last streams that were reset; frames for them are ignored
+	nextReset int
+	overhead  overhead
+	tableless bool // the client knows that the dynamic table is not used
+
+	askedToLeave bool // the client was told to open no more streams
+	last         bool // the client was told which stream was the last
+}
+
+func newConn(s *Server, conn net.Conn, secure bool) *Conn {
+	now := time.Now()
+	c := &Conn{
+		server: s, conn: conn, secure: secure, streams: map[uint32]*Stream{},
+		initial: 65535, window: 65535, receive: connWindow, now: now, idle: now,
+		overhead: overhead{left: s.o.MaxOverhead, most: s.o.MaxOverhead, at: now},
+	}
+	c.space.L = &c.mu
+	c.fr = http2.NewFramer(c, reader{c})
+	c.fr.SetMaxReadFrameSize(maxFrame)
+	c.hp = hpack.NewDecoder(4096, c.field)
+	c.hp.SetMaxStringLength(2 * s.o.MaxHeaderBytes)
+	// Nothing may be written before the settings (RFC 9113, 3.4), not even GOAWAY.
+	_ = c.fr.WriteSettings(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.o.MaxStreams)},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.o.MaxHeaderBytes)},
+	)
+	_ = c.fr.WriteWindowUpdate(0, connWindow-65535)
+	return c
+}
+
+// serve reads frames until the connection ends.
+func (c *Conn) serve() {
+	defer c.end()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
+	err := c.start()
+	for err == nil {
+		if c.within = c.block.id != 0; !c.within {
+			c.since = time.Time{}
+		}
+		var fh http2.FrameHeader
+		if fh, err = c.fr.ReadFrameHeader(); err == nil {
+			err = c.frame(fh)
+		}
+		if of, ok := err.(http2.StreamError); ok {
+			err = c.streamError(of.StreamID, of.Code)
+		}
+	}
+	c.fail(err)
+}
+
+// start reads the preface (RFC 9113, 3.4).
+func (c *Conn) start() error {
+	c.within = true
+	begun, err := c.need(len(http2.ClientPreface))
+	if err == nil && string(begun) != http2.ClientPreface {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return err
+}
+
+// fail ends the connection after err.
+func (c *Conn) fail(err error) {
+	code := http2.ErrCodeNo
+	broken, ok := err.(http2.ConnectionError)
+	switch {
+	case ok:
+		code = http2.ErrCode(broken)
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		code = http2.ErrCodeFrameSize
+	case http1.IsTimeout(err) && c.within:
+		code = http2.ErrCodeEnhanceYourCalm
+	case !http1.IsTimeout(err) && err != errEnds:
+		return // the client is gone
+	}
+	if code != http2.ErrCodeNo {
+		c.server.o.Handler.MalformedHTTP2(c.peer)
+	}
+	c.mu.Lock()
+	if !c.last || code != http2.ErrCodeNo {
+		_ = c.fr.WriteGoAway(c.newest, code, nil)
+	}
+	c.batch = false
+	for (c.out != nil || c.writing) && c.err == nil {
+		if !c.kick() {
+			c.space.Wait() // another goroutine writes the last answer
+		}
+	}
+	c.mu.Unlock()
+	conns.Linger(c.conn, lingerTime)
+}
+
+// lingerTime is how long a client has to read what was written last.
+const lingerTime = 500 * time.Millisecond
+
+// end closes c. Its requests end, except those that continue without their client.
+func (c *Conn) end() {
+	_ = c.conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch = false
+	if c.err == nil {
+		c.err = net.ErrClosed
+	}
+	for _, s := range c.streams {
+		c.lose(s)
+	}
+	if c.in != nil {
+		inputs.Put(c.in)
+		c.in = nil
+	}
+}
+
+// A reader is what the Framer reads from.
+type reader struct{ *Conn }
+
+func (r reader) Read(p []byte) (int, error) {
+	if r.r == r.w {
+		if err := r.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.in[r.r:r.w])
+	r.r += n
+	r.within = true
+	return n, nil
+}
+
+// need reads and returns the next n bytes. They are valid until the next read.
+func (c *Conn) need(n int) ([]byte, error) {
+	for c.w-c.r < n {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+	c.r += n
+	return c.in[c.r-n : c.r], nil
+}
+
+// fill reads more, after it has written what is waiting.
+func (c *Conn) fill() error {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+	} else if c.w == len(c.in) {
+		c.w = copy(c.in[:], c.in[c.r:c.w])
+		c.r = 0
+	}
+	idle, err := c.rest()
+	if err != nil {
+		return err
+	}
+	if idle && c.w == 0 {
+		// A connection that waits for a request reads into a small buffer of its own.
+		inputs.Put(c.in)
+		c.in = nil
+		if c.next != nil && cap(c.next.head) > kept {
+			c.next = nil
+		}
+		if cap(c.block.cookies) > kept {
+			c.block.cookies = nil
+		}
+		n, err := c.conn.Read(c.first[:])
+		c.in = inputs.Get().(*input)
+		c.w = copy(c.in[:], c.first[:n])
+		return c.begin(n, err)
+	}
+	n, err := c.conn.Read(c.in[c.w:])
+	c.w += n
+	return c.begin(n, err)
+}
+
+// rest writes what is waiting and sets the deadline of the next read. It reports whether the connection
+// has no requests.
+func (c *Conn) rest() (idle bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch = false
+	c.kick()
+	c.relieve()
+	idle = c.working == 0
+	switch {
+	case c.err != nil:
+		return false, c.err
+	case c.last && idle && !c.within:
+		return false, errEnds
+	}
+	now := time.Now()
+	var by time.Time
+	switch o := &c.server.o; {
+	case c.within:
+		if c.since.IsZero() {
+			c.since = now
+		}
+		if by = c.since.Add(o.ReadHeaderTimeout); c.data {
+			by = time.Time{}
+			if o.BodyTimeout > 0 {
+				by = c.since.Add(o.BodyTimeout)
+			}
+		}
+	case !idle:
+	default:
+		by = c.idle.Add(o.IdleTimeout)
+		if c.refused {
+			by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
+		}
+	}
+	// Moving the deadline with every request would cost more than it is worth.
+	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {
+		c.readBy = by
+		_ = c.conn.SetReadDeadline(by)
+	}
+	return idle && !c.within, nil
+}
+
+// begin is called after a read of n bytes.
+func (c *Conn) begin(n int, err error) error {
+	if n == 0 {
+		if err == nil {
+			err = io.ErrNoProgress
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.last && c.working == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			return errEnds
+		}
+		return err
+	}
+	c.now = time.Now()
+	c.mu.Lock()
+	c.batch = true
+	c.mu.Unlock()
+	return nil
+}
+
+var (
+	errGone = errors.New("http2: the client has reset the stream or closed the connection")
+	errEnds = errors.New("http2: the server ends the connection")
+)
+
+// drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the
+// PING shows that it has seen the GOAWAY: then the final one follows. If an earlier answer has already
+// asked for that, drain sends the final one. It does nothing on a connection without a request: see finish.
+func (c *Conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.newest == 0:
+	case c.askedToLeave:
+		c.sendFinalGoAway()
+	default:
+		c.leave()
+		_ = c.fr.WritePing(false, leaving)
+		c.kick()
+	}
+}
+
+// finish ends the connection once its requests are answered.
+func (c *Conn) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sendFinalGoAway()
+}
+
+var leaving = [8]byte{'l', 'e', 'a', 'v', 'i', 'n', 'g'}
+
+// leave tells the client to open no more streams. mu is held.
+func (c *Conn) leave() {
+	c.askedToLeave = true
+	_ = c.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
+}
+
+// sendFinalGoAway tells the client which stream was the last, and ends the connection after that stream. mu is held.
+func (c *Conn) sendFinalGoAway() {
+	if c.last {
+		return
+	}
+	c.last = true
+	_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
+	c.kick()
+	c.endIdle()
+}
+
+// endWaiting ends c if it waits for a request, and if its last request was refused or refused is not set.
+// The reader writes the GOAWAY.
+func (c *Conn) endWaiting(refused bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last || c.batch || c.working > 0 || refused && !c.refused {
+		return false
+	}
+	c.last = true
+	_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
+	c.endIdle()
+	return true
+}
+
+// endIdle ends the read if the connection ends and has no requests. mu is held.
+func (c *Conn) endIdle() {
+	if c.last && c.working == 0 && !c.batch {
+		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities,
+// empty data, unknown frames, windows that open bit by bit, and streams that the client resets or makes
+// the node reset. Each such frame has a cost. Requests, and data that the client accepts, earn the frames
+// that they may need. Time earns a few.
+type overhead struct {
+	left, most int
+	at         time.Time
+}
+
+// perSecond is how many frames a connection earns per second.
+const perSecond = 20
+
+// tiny is the size of data below which a frame counts as overhead, in bytes.
+const tiny = 1 << 10
+
+// costReset is what a reset stream costs, in frames: more than its request has earned.
+const costReset = 4
+
+// spend takes n from the overhead that is left, and returns an error if that is not enough. mu is held.
+func (c *Conn) spend(n int) error {
+	o := &c.overhead
+	if o.left -= n; o.left >= 0 {
+		return nil
+	}
+	now := time.Now()
+	earned := int(min(now.Sub(o.at), time.Hour).Seconds() * perSecond)
+	if o.left = min(o.left+earned, o.most); earned > 0 {
+		o.at = now
+	}
+	if o.left < 0 {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}
+
+// pay is spend for callers that do not hold mu.
+func (c *Conn) pay(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.spend(n)
+}
+
+// earn adds the window updates that a client may send for a frame with n bytes of data. whole is false if a
+// window has cut the frame short: then it earns by its size only. mu is held.
+func (c *Conn) earn(n int, whole bool) {
+	earned := n >> 8
+	if whole {
+		earned = max(earned, 3)
+	}
+	c.overhead.left = min(c.overhead.left+earned, c.overhead.most)
+}

@@ -1,0 +1,229 @@
+package http2_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	xhttp2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// patience is how long a test waits for something that must happen. No test depends on its length.
+const patience = 2 * time.Minute
+
+// A relay passes everything on, but refuses paths that begin with /refused.
+type relay struct {
+	origin    *http1.Origin
+	malformed atomic.Int64
+}
+
+type passing struct {
+	h *relay
+	s *http2.Stream
+	r *http1.Request
+}
+
+func (p passing) Pass() {
+	if err := p.s.Relay(p.r, p.h.origin, plain{}); err != nil {
+		status := 502
+		if err.(*http1.RelayError).Client {
+			status = 400
+		}
+		p.s.Answer(p.r, status, nil, err.Error()+"\n")
+	}
+}
+
+var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
+
+func (h *relay) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	if string(r.Path()) == "/refused/borrowed" { // the body's memory is reused
+		body := []byte("slow down\n")
+		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
+		clear(body)
+		return nil
+	}
+	if bytes.HasPrefix(r.Path(), []byte("/refused")) {
+		s.Answer(r, 429, tooMany, "slow down\n")
+		return nil
+	}
+	return passing{h, s, r}
+}
+
+func (h *relay) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) {
+	h.malformed.Add(1)
+	return nil, false
+}
+
+type plain struct{}
+
+func (plain) Keeps(*http1.Field, []byte) bool             { return true }
+func (plain) Hasty() bool                                 { return false }
+func (plain) Gone(func()) bool                            { return false }
+func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
+
+// An engine is a server in front of an origin.
+type engine struct {
+	*http2.Server
+	h *relay
+}
+
+func start(t testing.TB, origin http.HandlerFunc, set func(*http2.Options)) *engine {
+	t.Helper()
+	h := &relay{}
+	if origin != nil {
+		back := httptest.NewServer(origin)
+		t.Cleanup(back.Close)
+		h.origin = http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
+		t.Cleanup(h.origin.Close)
+	}
+	o := http2.Options{Handler: h, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
+	if set != nil {
+		set(&o)
+	}
+	e := &engine{http2.NewServer(o), h}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = e.Shutdown(ctx)
+	})
+	return e
+}
+
+// connect returns a connection to e.
+func (e *engine) connect(t testing.TB) net.Conn {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	near, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ServeConn(far, http1.Start{Since: time.Now()})
+	_ = near.SetDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { _ = near.Close() })
+	return near
+}
+
+// A client speaks HTTP/2 frame by frame.
+type client struct {
+	*xhttp2.Framer
+	t    testing.TB
+	conn net.Conn
+	hp   *hpack.Encoder
+	buf  bytes.Buffer
+	next uint32 // stream
+}
+
+// client connects a client, which has sent its settings.
+func (e *engine) client(t testing.TB, settings ...xhttp2.Setting) *client {
+	t.Helper()
+	return newClient(t, e.connect(t), settings...)
+}
+
+// newClient returns a client that has sent its settings over conn.
+func newClient(t testing.TB, conn net.Conn, settings ...xhttp2.Setting) *client {
+	t.Helper()
+	c := &client{t: t, conn: conn, next: 1}
+	c.hp = hpack.NewEncoder(&c.buf)
+	_, _ = io.WriteString(c.conn, xhttp2.ClientPreface)
+	c.Framer = xhttp2.NewFramer(c.conn, c.conn)
+	c.AllowIllegalWrites = true
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.check(c.WriteSettings(settings...))
+	return c
+}
+
+func (c *client) check(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// block returns a header block of fields, given as name, value, ….
+func (c *client) block(fields ...string) []byte {
+	c.buf.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		_ = c.hp.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return c.buf.Bytes()
+}
+
+// get begins a request and returns its stream. It has a body unless end is set.
+func (c *client) get(end bool, path string, fields ...string) uint32 {
+	c.t.Helper()
+	method := "GET"
+	if !end {
+		method = "POST"
+	}
+	id := c.next
+	c.next += 2
+	fields = append([]string{":method", method, ":scheme", "http", ":authority", "a.example", ":path", path}, fields...)
+	c.check(c.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: id, BlockFragment: c.block(fields...), EndStream: end, EndHeaders: true}))
+	return id
+}
+
+// outcome returns what becomes of a stream: a status and a body, or how it or the connection ends.
+func (c *client) outcome(id uint32) string {
+	c.t.Helper()
+	status, body := "", ""
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return fmt.Sprint("end: ", err)
+		}
+		switch f := f.(type) {
+		case *xhttp2.MetaHeadersFrame:
+			if f.StreamID == id {
+				if f.PseudoValue("status") != "" {
+					status = f.PseudoValue("status")
+				}
+				if f.StreamEnded() {
+					return strings.TrimSpace(status + " " + body)
+				}
+			}
+		case *xhttp2.DataFrame:
+			if f.StreamID == id {
+				body += string(f.Data())
+				if f.StreamEnded() {
+					return strings.TrimSpace(status + " " + body)
+				}
+			}
+		case *xhttp2.RSTStreamFrame:
+			if f.StreamID == id {
+				return strings.TrimSpace(status + " " + f.ErrCode.String())
+			}
+		case *xhttp2.GoAwayFrame:
+			if f.ErrCode != xhttp2.ErrCodeNo {
+				return "GOAWAY " + f.ErrCode.String()
+			}
+		}
+	}
+}
+
+// dialer returns a function that connects to addr.
+func dialer(addr string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
+}

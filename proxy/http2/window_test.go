@@ -1,0 +1,220 @@
+package http2_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// The node sends no more than the client has room for, on the stream and on the connection, and everything
+// once there is room. An answer that waits does not use the caller's memory.
+func TestWindows(t *testing.T) {
+	e := start(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100_000)) }, nil)
+	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 7})
+	one, two := c.get(true, "/"), c.get(true, "/refused/borrowed")
+	refusal := ""
+	room := map[uint32]int{0: 65535, one: 7, two: 7}
+	ended := 0
+	for ended < 2 {
+		f, err := c.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, ok := f.(*xhttp2.DataFrame)
+		if !ok {
+			continue
+		}
+		n := len(data.Data())
+		if data.StreamID == two {
+			refusal += string(data.Data())
+		}
+		room[0] -= n
+		if room[data.StreamID] -= n; room[0] < 0 || room[data.StreamID] < 0 {
+			t.Fatalf("%d bytes on stream %d are more than there is room for", n, data.StreamID)
+		}
+		if data.StreamEnded() {
+			ended++
+			continue
+		}
+		for _, id := range []uint32{0, data.StreamID} {
+			if room[id] == 0 {
+				room[id] = 7000
+				c.check(c.WriteWindowUpdate(id, 7000))
+			}
+		}
+	}
+	if want := "slow down\n"; refusal != want {
+		t.Errorf("the refusal is %q, want %q", refusal, want)
+	}
+}
+
+// If a client has no room for its answer for too long, its stream is reset and the origin is released.
+func TestClientsThatDoNotRead(t *testing.T) {
+	free := make(chan struct{})
+	e := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		defer close(free)
+		for {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	}, func(o *http2.Options) { o.BodyTimeout = time.Second }) // enough for the engine to write its frames
+	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1})
+	if got := c.outcome(c.get(true, "/")); got != "200 CANCEL" {
+		t.Errorf("%q, want a reset stream", got)
+	}
+	<-free
+}
+
+// Windows bound what a client sends, and open as the origin accepts it. A client that sends more gets an
+// error. Data that is not needed does not use up the connection's window.
+func TestReceiveWindows(t *testing.T) {
+	take := make(chan struct{})
+	e := start(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-take
+		_, _ = io.Copy(io.Discard, r.Body)
+	}, nil)
+	c := e.client(t)
+	part := make([]byte, 16384)
+	for range 10 {
+		id := c.get(false, "/refused")
+		for range 16 {
+			c.check(c.WriteData(id, false, part))
+		}
+		if got := c.outcome(id); got != "429 slow down" {
+			t.Fatalf("%q, want 429", got)
+		}
+	}
+	id := c.get(false, "/")
+	go func() {
+		for n := 0; n < 20<<20/len(part) && c.WriteData(id, false, part) == nil; n++ {
+		}
+	}()
+	got := c.outcome(id)
+	close(take)
+	if got != "FLOW_CONTROL_ERROR" && got != "GOAWAY FLOW_CONTROL_ERROR" {
+		t.Errorf("a client that sends more than it may: %q, want FLOW_CONTROL_ERROR", got)
+	}
+}
+
+// A client gets the connection's window back for bodies that no origin has taken, whether or not it resets the streams.
+func TestWindowsOfFailedUploads(t *testing.T) {
+	dialing, fail := make(chan struct{}), make(chan struct{})
+	e := start(t, nil, nil)
+	e.h.origin = http1.NewOrigin(func() (net.Conn, error) {
+		dialing <- struct{}{}
+		<-fail
+		return nil, errors.New("the origin is down")
+	}, patience)
+	c := e.client(t)
+	for _, resets := range []bool{false, true} {
+		id := c.get(false, "/")
+		<-dialing
+		c.fillWindow(id, true)
+		if resets {
+			c.check(c.WriteRSTStream(id, xhttp2.ErrCodeCancel))
+		}
+		c.awaitRead()
+		fail <- struct{}{}
+		c.awaitWindow()
+	}
+}
+
+// A late relay begins to relay when it is told to.
+type late struct {
+	*relay
+	begin chan struct{}
+}
+
+func (l late) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	return latePassing{passing{l.relay, s, r}, l.begin}
+}
+
+type latePassing struct {
+	passing
+	begin chan struct{}
+}
+
+func (p latePassing) Pass() {
+	<-p.begin
+	p.passing.Pass()
+}
+
+// A client gets its windows back for a body that has filled them before the request is relayed, whether or not
+// that is the whole body, and before the origin answers.
+func TestWindowsOfLateRelays(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		answer := make(chan struct{})
+		back := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-answer:
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(back.Close)
+		l := late{new(relay), make(chan struct{})}
+		l.origin = http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
+		t.Cleanup(l.origin.Close)
+		c := start(t, nil, func(o *http2.Options) { o.Handler = l }).client(t)
+		id := c.get(false, "/")
+		c.fillWindow(id, whole)
+		c.awaitRead()
+		close(l.begin)
+		c.awaitWindow()
+		if !whole {
+			c.check(c.WriteData(id, true, nil))
+		}
+		close(answer)
+		if got := c.outcome(id); got != "200" {
+			t.Errorf("%q, want 200", got)
+		}
+	}
+}
+
+const windowSize = 256 << 10 // of a stream
+
+// fillWindow sends as much of a body as the stream's window allows.
+func (c *client) fillWindow(id uint32, end bool) {
+	c.t.Helper()
+	for left := windowSize; left > 0; left -= 16 << 10 {
+		c.check(c.WriteData(id, end && left == 16<<10, make([]byte, 16<<10)))
+	}
+}
+
+// awaitRead waits until the engine has read all that was sent.
+func (c *client) awaitRead() {
+	c.t.Helper()
+	c.check(c.WritePing(false, [8]byte{1}))
+	c.await(func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+}
+
+// awaitWindow waits until the connection's window opens by what fillWindow has sent.
+func (c *client) awaitWindow() {
+	c.t.Helper()
+	c.await(func(f xhttp2.Frame) bool {
+		w, ok := f.(*xhttp2.WindowUpdateFrame)
+		return ok && w.StreamID == 0 && w.Increment == windowSize
+	})
+}
+
+// await reads frames until ok.
+func (c *client) await(ok func(xhttp2.Frame) bool) {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		c.check(err)
+		if ok(f) {
+			return
+		}
+	}
+}

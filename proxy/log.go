@@ -1,0 +1,40 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/limit"
+)
+
+// A requestLine is what the access log shows of a request.
+type requestLine struct{ method, host, uri, proto string }
+
+// clone returns r in memory of its own.
+func (r requestLine) clone() requestLine {
+	return requestLine{strings.Clone(r.method), strings.Clone(r.host), strings.Clone(r.uri), r.proto}
+}
+
+// logRequest writes a line of the access log.
+func (p *Proxy) logRequest(x *arrival, start time.Time, r requestLine, status int, bytes int64) {
+	attrs := []slog.Attr{
+		slog.String("client", x.client.String()),
+		slog.String("method", r.method),
+		slog.String("host", r.host),
+		slog.String("uri", r.uri),
+		slog.String("proto", r.proto),
+		slog.Int("status", status),
+		slog.Int64("bytes", bytes),
+		slog.Duration("duration", p.o.Now().Sub(start)),
+		slog.String("verdict", x.decision.Verdict.String()),
+	}
+	if x.decision.Rule != nil {
+		attrs = append(attrs, slog.String("rule", x.decision.Rule.ID))
+	}
+	if id := p.o.Limiter.ID(&x.decision, x.client); id != (limit.ID{}) {
+		attrs = append(attrs, slog.String("refusal_id", id.String()))
+	}
+	p.o.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
+}

@@ -1,0 +1,114 @@
+// Package proxy is the HTTP side of a node: it identifies the client, asks the limiter, and relays the
+// request to the origin or answers it.
+package proxy
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http/httputil"
+	"net/netip"
+	"time"
+
+	"github.com/gaissmai/bart"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/internal/lograte"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Options configures a Proxy. Limiter, AbandonedRequests and Logger are required. Requests without an origin
+// get 421.
+type Options struct {
+	Limiter *limit.Limiter
+	Origins Origins
+
+	// Trusted are the networks of trusted proxies: those whose X-Forwarded-For is believed.
+	Trusted []netip.Prefix
+
+	// Headers says which rate-limit headers clients get. If zero, Draft10.
+	Headers HeaderStyle
+
+	// StrictHosts answers 421 to requests for hosts that neither a rule nor Origins.ByHost names. By
+	// default, the default origin serves them.
+	StrictHosts bool
+
+	// StrictMethods answers 501 to methods that differ from a registered one only in case. By
+	// default, they are forwarded.
+	StrictMethods bool
+
+	// NodeHeader is the name of a response header whose value is NodeName. If empty, it is not sent.
+	NodeHeader, NodeName string
+
+	// BodyTimeout is how long a client may take to send the next bytes of a request's body, or to
+	// accept the next bytes of an answer. If zero, there is no limit. It applies to net/http, like
+	// BodyRate: the engines have limits of their own.
+	BodyTimeout time.Duration
+
+	// AbandonedRequests is how many requests may wait for the origin's answer without their
+	// clients, because a rule counts by the answer. Beyond that, new requests under such rules wait
+	// for at most a second and then get 503.
+	AbandonedRequests int
+
+	// Connections bounds the connections of all clients, and ClientConnections those of one client, as
+	// defined by Client. Connections of trusted proxies count only toward the former. If zero, open files
+	// are the only limit.
+	Connections, ClientConnections int
+	Client                         rule.ClientPrefix
+
+	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in bytes
+	// per second. The client may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there is no
+	// minimum.
+	BodyRate int
+
+	// Now returns the time for the Limiter. If nil, time.Now.
+	Now func() time.Time
+
+	// AccessLog logs each request. If nil, requests are not logged.
+	AccessLog *slog.Logger
+
+	// Logger logs failures of origins.
+	Logger *slog.Logger
+
+	// Notice is called with the name of one of Problems and a text that describes it, or an empty text
+	// if the problem does not exist. It may be nil.
+	Notice func(problem, text string)
+
+	// Registerer registers the metrics. It may be nil.
+	Registerer prometheus.Registerer
+}
+
+// A Proxy handles the requests of clients. It is safe for concurrent use.
+type Proxy struct {
+	o       Options
+	trusted *bart.Lite
+	forward httputil.ReverseProxy
+	metrics *metrics
+
+	abandoned   *abandoned
+	upgrades    conns.Set[*exchange] // requests to switch protocols, and connections that have switched
+	lameDuck    lameDuck
+	connections *connections
+	warnings    lograte.Limiter
+	environment environment
+}
+
+// New returns a Proxy.
+func New(o Options) (*Proxy, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p := &Proxy{
+		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
+		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), environment: environment{note: o.Notice},
+	}
+	for _, prefix := range o.Trusted {
+		if !prefix.IsValid() {
+			return nil, fmt.Errorf("proxy: invalid trusted network %v", prefix)
+		}
+		p.trusted.Insert(prefix.Masked())
+	}
+	p.forward = p.newForward()
+	return p, nil
+}

@@ -1,0 +1,66 @@
+package proxy
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A question is what another proxy asks about a request, or reports about its answer. It is valid as long as what it
+// was read from.
+type question struct {
+	arrival
+	req             rule.Request
+	target          string // path and query
+	report          bool
+	status          int      // of the reported answer; 0 if it is missing or invalid
+	cost            reported // of the reported answer
+	reportedVerdict string   // the verdict of the reported request, if the proxy sends it
+}
+
+// split sets the path and query of q.req.
+func (q *question) split() {
+	q.req.Path, q.req.Query, _ = strings.Cut(q.target, "?")
+	q.req.Borrowed = true
+}
+
+// settle decides q, calls answer, and logs the request. If q is a report, settle counts the reported answer and calls
+// answer.
+func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (status int, bytes int64)) {
+	req := &q.req
+	req.Malformed = !validHost(req.Host) || !validEscapes(req.Path) || !strings.HasPrefix(req.Path, "/") && req.Path != "*"
+	if q.report {
+		if !limit.Refused(q.reportedVerdict) {
+			p.o.Limiter.Report(req, q.status, q.cost, now)
+		}
+		answer()
+		return
+	}
+	var line requestLine
+	if p.o.AccessLog != nil {
+		line = requestLine{req.Method, req.Host, q.target, proto}.clone() // q is not valid after the answer
+	}
+	q.decision = p.o.Limiter.Decide(req, now)
+	status, bytes := answer()
+	if p.o.AccessLog != nil {
+		p.logRequest(&q.arrival, now, line, status, bytes)
+	}
+}
+
+// reported are the values of an answer's cost header, whatever its name, as reported by another proxy.
+type reported []string
+
+// Values returns r.
+func (r reported) Values(string) []string { return r }
+
+// notTrusted is the answer to a question from an address that is not trusted.
+const notTrusted = "this address is not a trusted proxy: add it to the node's trusted_proxy"
+
+// undecided counts and logs a question from another proxy that gets no decision.
+func (p *Proxy) undecided(reason string, now time.Time, text string, args ...any) {
+	p.metrics.undecided[reason].Inc()
+	p.warnings.Log(p.o.Logger, slog.LevelWarn, now, text, args...)
+}

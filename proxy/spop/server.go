@@ -1,0 +1,278 @@
+// Package spop is an agent for HAProxy's stream processing offload protocol (SPOP, version 2.0): HAProxy
+// sends messages about requests, and the agent's answers set variables. It knows nothing about rules.
+//
+// One goroutine serves each connection. It answers all frames of one read with one write, in
+// order, so HAProxy may pipeline frames. It supports neither async, since answers go out on the connection of
+// the query, nor fragmentation, since HAProxy's largest header fits in a frame of its default size.
+package spop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/proxy/conns"
+)
+
+// Options configures a Server. All fields are required.
+type Options struct {
+	// Handle answers a message. It is called by the goroutines of connections and must not block.
+	Handle func(m *Message, a *Actions)
+
+	// Refuse returns why a peer must not be served, or "".
+	Refuse func(net.Addr) string
+
+	// HelloTimeout is how long a connection may take to send its first frame.
+	HelloTimeout time.Duration
+
+	// Logger logs problems with connections.
+	Logger *slog.Logger
+}
+
+// A Server serves connections of HAProxy. Its methods may be called concurrently.
+type Server struct {
+	*conns.Server[*conn]
+	o  Options
+	ln net.Listener
+}
+
+// NewServer returns a server for the connections of ln. Shutdown still answers the frames that were received.
+func NewServer(ln net.Listener, o Options) *Server {
+	end := func(c *conn) { _ = c.SetReadDeadline(past) }
+	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
+		Idle:   func(*conn, bool) bool { return false },
+		Leave:  end,
+		Finish: end,
+		Cut:    func(c *conn) { _ = c.Close() },
+	})}
+}
+
+// Run serves connections until Shutdown.
+func (s *Server) Run() {
+	for {
+		nc, err := s.ln.Accept()
+		if err != nil {
+			return
+		}
+		c := &conn{Conn: nc, s: s, most: maxFrame}
+		s.Serve(c, nc, nil, func(netip.AddrPort) {
+			defer c.Close()
+			c.serve()
+		})
+	}
+}
+
+// Shutdown closes the listener, and ends the connections: see [conns.Server.Shutdown].
+func (s *Server) Shutdown(ctx context.Context) error {
+	_ = s.ln.Close()
+	return s.Server.Shutdown(ctx)
+}
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// A conn is a connection of HAProxy.
+type conn struct {
+	net.Conn
+	s     *Server
+	in    []byte // in[r:w] has been read but not consumed
+	r, w  int
+	out   []byte
+	most  int  // maximum size of a frame, in either direction
+	hello bool // was exchanged
+	m     Message
+}
+
+// errEnd ends a connection after pending frames are sent.
+var errEnd = errors.New("spop: the connection has ended")
+
+const (
+	idleTimeout  = time.Hour       // between frames
+	writeTimeout = 5 * time.Second // how long HAProxy may leave answers unread
+)
+
+// serve answers frames until the connection ends.
+func (c *conn) serve() {
+	err := c.loop()
+	var protocol *protocolError
+	switch {
+	case errors.As(err, &protocol):
+		c.s.o.Logger.Debug("SPOP connection ended", "peer", c.RemoteAddr(), "err", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		protocol = &protocolError{codeTimeout, "no frame arrived in time"}
+		if c.s.IsEnding() {
+			protocol = &protocolError{codeNormal, "the node is stopping"}
+		}
+	default:
+		_ = c.flush()
+		return
+	}
+	c.out = appendDisconnect(c.out, protocol.code, protocol.text)
+	_ = c.flush()
+}
+
+// loop reads and answers.
+func (c *conn) loop() error {
+	c.in = make([]byte, 4<<10)
+	for {
+		if err := c.read(); err != nil {
+			return err
+		}
+		for {
+			f, ok, err := parseFrame(c.in[c.r:c.w], c.most)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			c.r += f.wholeLength
+			if err := c.handle(&f); err != nil {
+				return err
+			}
+			if len(c.out) > maxFrame {
+				if err := c.flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// read reads once, after the unconsumed bytes. The buffer grows up to the size of a frame.
+func (c *conn) read() error {
+	if c.r > 0 {
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	if c.w == len(c.in) { // the buffer is full, and holds only a part of a frame
+		c.in = append(c.in, make([]byte, min(len(c.in), lengthSize+c.most-len(c.in)))...)
+	}
+	wait := idleTimeout
+	if !c.hello {
+		wait = c.s.o.HelloTimeout
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	if c.s.IsEnding() { // Shutdown may have set its deadline before
+		_ = c.SetReadDeadline(past)
+	}
+	n, err := c.Read(c.in[c.w:])
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+func (c *conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := c.Write(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// handle answers a frame.
+func (c *conn) handle(f *frame) error {
+	if f.flags&flagFin == 0 || f.kind == frameUnset {
+		return &protocolError{codeFragments, "fragmentation was not negotiated"}
+	}
+	if f.kind == frameHAProxyDisconnect {
+		c.out = appendDisconnect(c.out, codeNormal, "")
+		return errEnd
+	}
+	if !c.hello {
+		if f.kind != frameHAProxyHello {
+			return &protocolError{codeInvalid, "the first frame is not HAPROXY-HELLO"}
+		}
+		return c.greet(f)
+	}
+	if f.kind == frameNotify {
+		if f.flags&flagAbort != 0 {
+			return nil
+		}
+		return c.answer(f)
+	}
+	return &protocolError{codeInvalid, fmt.Sprintf("unexpected frame type %d", f.kind)}
+}
+
+// answer answers the messages of a NOTIFY frame.
+func (c *conn) answer(f *frame) (err error) {
+	const head = 32 // of a frame, at most
+	before := len(c.out)
+	c.out = appendFrame(c.out, frameAck, f.stream, f.id, func(b []byte) []byte {
+		a := Actions{b, len(b), len(b) + c.most - head}
+		err = messages(f.payload, &c.m, func(m *Message) { c.s.o.Handle(m, &a) })
+		return a.buf
+	})
+	if err != nil {
+		c.out = c.out[:before]
+	}
+	return err
+}
+
+// greet negotiates the version, the frame size and the capabilities.
+func (c *conn) greet(f *frame) error {
+	versions, capabilities, size, check := "", "", uint64(0), false
+	r := &reader{rest: f.payload}
+	for len(r.rest) > 0 {
+		switch name, v := r.bytes(), r.value(); string(name) {
+		case "supported-versions":
+			versions = string(v.Bytes)
+		case "max-frame-size":
+			size = v.Int
+		case "capabilities":
+			capabilities = string(v.Bytes)
+		case "healthcheck":
+			check = v.Int == 1
+		}
+	}
+	switch {
+	case r.err != nil:
+		return r.err
+	case size < minFrame:
+		return &protocolError{codeFrameSize, fmt.Sprintf("max-frame-size %d is less than %d", size, minFrame)}
+	case !has(versions, "2.0"):
+		return &protocolError{codeVersion, "the agent supports only version 2.0"}
+	}
+	if why := c.s.o.Refuse(c.RemoteAddr()); why != "" {
+		return &protocolError{codeUnknown, why}
+	}
+	agreed := ""
+	if has(capabilities, "pipelining") {
+		agreed = "pipelining"
+	}
+	c.hello, c.most = true, int(min(size, maxFrame))
+	c.out = appendFrame(c.out, frameAgentHello, 0, 0, func(b []byte) []byte {
+		b = appendText(b, "version", "2.0")
+		b = appendUint(b, "max-frame-size", uint32(c.most))
+		return appendText(b, "capabilities", agreed)
+	})
+	if check {
+		return errEnd
+	}
+	return nil
+}
+
+// has reports whether a list has an element.
+func has(list, element string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == element })
+}
+
+func appendDisconnect(dst []byte, c code, text string) []byte {
+	return appendFrame(dst, frameAgentDisconnect, 0, 0, func(b []byte) []byte {
+		return appendText(appendUint(b, "status-code", uint32(c)), "message", text)
+	})
+}

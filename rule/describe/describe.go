@@ -1,0 +1,336 @@
+// Package describe puts rules into words, for edge check, the operator's page and reports.
+package describe
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Counting returns a clause about which requests r counts, and by what.
+func Counting(r *rule.Rule) string {
+	var b strings.Builder
+	if r.Match.Empty() {
+		b.WriteString("All requests")
+	} else {
+		b.WriteString(match(&r.Match, "Requests"))
+	}
+	if len(r.Except) > 0 {
+		var list []string
+		for i := range r.Except {
+			list = append(list, match(&r.Except[i], "those"))
+		}
+		b.WriteString(", except " + prose.Enumerate(list, "and") + ",")
+	}
+	if r.Statuses != nil {
+		b.WriteString(" that the origin answers with " + statuses(r.Statuses))
+	}
+	b.WriteString(" are counted " + cost(r) + "for each " + key(r))
+	return b.String()
+}
+
+// Rule returns sentences about what r does.
+func Rule(r *rule.Rule) string {
+	var b strings.Builder
+	var limits []string
+	for _, l := range r.Limits {
+		limits = append(limits, l.String())
+	}
+	b.WriteString(Counting(r) + "; once one has more than " + prose.Enumerate(limits, "or"))
+	if r.MinClients > 1 {
+		fmt.Fprintf(&b, ", from at least %d clients", r.MinClients)
+	}
+	b.WriteString(", its further requests")
+	if r.CountsAnswer() {
+		b.WriteString(", whatever the origin would answer,")
+	}
+	b.WriteString(" " + consequence(r))
+	if r.MitigationTimeout > 0 {
+		b.WriteString(" for at least " + rule.FormatDuration(r.MitigationTimeout) + " and")
+	}
+	b.WriteString(" until the estimate is back at ")
+	if len(r.Limits) > 1 {
+		b.WriteString("every threshold.")
+	} else {
+		b.WriteString("the threshold.")
+	}
+	if r.Overrides != "" {
+		b.WriteString(" Keys in " + r.Overrides + " have thresholds of their own.")
+	}
+	if r.CountWhileMitigated {
+		b.WriteString(" Requests of a mitigated key count as well, so a client that does not slow down stays mitigated.")
+	}
+	if looksAtPath(r) {
+		b.WriteString(" " + paths(r.PathSyntax))
+	}
+	switch {
+	case r.OnFailure == rule.FailOpen:
+		b.WriteString(" While the shard that counts a key is unavailable, no mitigation of it starts.")
+	case r.FailsClosed():
+		b.WriteString(" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
+	}
+	return b.String()
+}
+
+// match describes the requests that m matches. The text begins with anyMethod unless m has methods.
+func match(m *rule.Match, anyMethod string) string {
+	text := anyMethod
+	if len(m.Methods) > 0 {
+		text = prose.Enumerate(m.Methods, "and") + " requests"
+	}
+	if len(m.Hosts) > 0 {
+		text += " to " + prose.Enumerate(m.Hosts, "or")
+	}
+	if len(m.Paths) > 0 {
+		text += " for " + prose.Enumerate(m.Paths, "or")
+	}
+	if len(m.Networks) > 0 {
+		var names []string
+		for _, s := range m.Networks {
+			names = append(names, s.Name)
+		}
+		text += " from " + prose.Enumerate(names, "or")
+	}
+	return text
+}
+
+// cost says how much a request counts. It is empty for the default.
+func cost(r *rule.Rule) string {
+	switch cost := r.CostOf(1); {
+	case r.CostHeader != "":
+		return fmt.Sprintf("as many times as the header %s of the origin's response says (%d without it, at most %d) ", r.CostHeader, cost, rule.MaxCost)
+	case cost > 1:
+		return fmt.Sprintf("%d times ", cost)
+	}
+	return ""
+}
+
+// countsAnyHost reports whether r counts by host without naming all hosts.
+func countsAnyHost(r *rule.Rule) bool {
+	named := len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool { return strings.HasPrefix(h, "*.") })
+	return !named && counts(r, rule.Host)
+}
+
+// counts reports whether r has a characteristic of a kind.
+func counts(r *rule.Rule, kind rule.Kind) bool {
+	for c := range r.Leaves() {
+		if c.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// looksAtPath reports whether r matches, excepts or counts requests by path.
+func looksAtPath(r *rule.Rule) bool {
+	return len(r.Paths) > 0 || counts(r, rule.Path) || slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Paths) > 0 })
+}
+
+// paths returns a sentence about how paths are read.
+func paths(s rule.PathSyntax) string {
+	how := map[rule.PathReading]string{
+		rule.ReadAny:      "in every way that origins read them",
+		rule.ReadResolved: "as nginx, gunicorn, Go, Tomcat and IIS read them",
+		rule.ReadLiteral:  "as they are sent, as Express and Spring read them",
+		rule.ReadURL:      "as new URL(target, base) reads them",
+	}[s.Reading]
+	if ignored, _ := differences(s); len(ignored) > 0 {
+		how += ", without regard to " + prose.Enumerate(ignored, "and")
+	}
+	return "Paths are read " + how + "."
+}
+
+// differences names the differences between paths that s ignores, and those that it does not.
+func differences(s rule.PathSyntax) (ignored, exact []string) {
+	for _, d := range []struct {
+		name  string
+		exact bool
+	}{{"letter case", s.ExactCase}, {"a trailing slash", s.ExactSlash}, {";parameters", s.ExactParameters}} {
+		if d.exact {
+			exact = append(exact, d.name)
+		} else {
+			ignored = append(ignored, d.name)
+		}
+	}
+	return ignored, exact
+}
+
+func key(r *rule.Rule) string {
+	var list []string
+	for _, c := range r.Characteristics {
+		list = append(list, characteristic(c))
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return "combination of " + prose.Enumerate(list, "and")
+}
+
+// consequence says what happens to the requests of a mitigated key.
+func consequence(r *rule.Rule) string {
+	switch r.Action {
+	case rule.Log:
+		return "still pass, but are logged,"
+	case rule.Shed:
+		return "are refused with " + status(r.Response) + " for the share of its clients that exceeds the threshold,"
+	case rule.ShadowBan:
+		return "get a prepared " + status(r.Response) + " and never reach the origin"
+	case rule.Close:
+		return "have their connection closed (or, behind a trusted proxy, get " + status(r.Response) + ")"
+	default:
+		return "are refused with " + status(r.Response)
+	}
+}
+
+// status returns the status of a response with its name.
+func status(r *rule.Response) string {
+	return strings.TrimSpace(fmt.Sprint(r.Status, " ", http.StatusText(r.Status)))
+}
+
+// Notes returns sentences about effects of r, a rule of s, that its author may not expect.
+func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
+	note := func(applies bool, format string, args ...any) {
+		if applies {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	path := looksAtPath(r)
+	_, exact := differences(r.PathSyntax)
+	note(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
+	note(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
+		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
+	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
+	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
+	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
+	notes = append(notes, characteristicNotes(s, r)...)
+	cost := r.CostOf(1)
+	for _, l := range r.Limits {
+		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
+	}
+	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases assume that each request counts %d. Requests that it does not answer do not count.", cost)
+	return notes
+}
+
+// characteristicNotes returns the notes about the characteristics of r.
+func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
+	for _, c := range r.Characteristics {
+		switch {
+		case c.Kind == rule.Label:
+			notes = append(notes, fmt.Sprintf("Requests from addresses that have no %s in %s escape this rule: they are neither counted nor refused.", characteristic(c), c.Labels.File))
+		case c.Skip:
+			notes = append(notes, fmt.Sprintf("Requests without the %s escape this rule: they are neither counted nor refused.", characteristic(c)))
+		case c.Kind.Chosen():
+			notes = append(notes, fmt.Sprintf("Requests without the %s share one count, and are mitigated together.", characteristic(c)))
+		}
+	}
+	var chosen []string
+	for c := range r.Leaves() {
+		if c.Kind.Chosen() {
+			chosen = append(chosen, characteristic(*c))
+		}
+	}
+	switch {
+	case len(chosen) > 0:
+		return append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", rule.MaxKeys),
+			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", prose.Enumerate(chosen, "or"), bound(s, r)))
+	case counts(r, rule.IP):
+		return notes
+	case r.Action == rule.Shed:
+		return append(notes, "Bystanders: if a key is at ten times its threshold, nine in ten of its clients are refused, including those that send few requests.")
+	case r.Parent():
+		return append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that send few requests. A single client can exceed the limit for all of them.")
+	}
+	return append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
+}
+
+// bound names a rule that limits clients that send a new value for r with each request, or suggests
+// one.
+func bound(s *rule.Set, r *rule.Rule) string {
+	limits := func(q *rule.Rule) bool {
+		return !slices.ContainsFunc(q.Characteristics, func(c rule.Characteristic) bool { return c.Kind != rule.IP && c.Kind != rule.Network }) &&
+			(q.Action != rule.Log || r.Action == rule.Log) && q.Action != rule.Shed && q.MinClients < 2 && q.Overrides == "" && covers(q, r)
+	}
+	if i := slices.IndexFunc(s.Rules(), limits); i >= 0 {
+		return fmt.Sprintf("rule %s, by %s, limits it", s.Rules()[i].ID, key(s.Rules()[i]))
+	}
+	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
+}
+
+// covers reports whether r counts all requests that o counts. It may return false even if r does.
+func covers(r, o *rule.Rule) bool {
+	in := func(list, of []string) bool {
+		return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(text string) bool { return !slices.Contains(list, text) })
+	}
+	return len(r.Except) == 0 && len(r.Networks) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
+		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
+		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostHeader == ""
+}
+
+// characteristic names c in a sentence.
+func characteristic(c rule.Characteristic) string {
+	kind := c.Kind.String()
+	switch c.Kind {
+	case rule.IP:
+		return "client address"
+	case rule.Query:
+		kind = "query parameter"
+	case rule.Network:
+		ipv4, ipv6 := c.Bits()
+		return fmt.Sprintf("network (IPv4 /%d, IPv6 /%d)", ipv4, ipv6)
+	case rule.First:
+		var list []string
+		for _, alternative := range c.First {
+			list = append(list, characteristic(alternative))
+		}
+		return strings.Join(list, ", or else ")
+	}
+	if c.Kind.Named() {
+		kind += " " + c.Name
+	}
+	return kind
+}
+
+// statuses lists the statuses, and three or more consecutive ones as a range.
+func statuses(s *rule.Statuses) string {
+	var words []string
+	list := s.List()
+	for i := 0; i < len(list); {
+		last := i
+		for last+1 < len(list) && list[last+1] == list[last]+1 {
+			last++
+		}
+		if last < i+2 {
+			last = i
+			words = append(words, fmt.Sprint(list[i]))
+		} else {
+			words = append(words, fmt.Sprintf("%d to %d", list[i], list[last]))
+		}
+		i = last + 1
+	}
+	return prose.Enumerate(words, "or")
+}
+
+// Limit says how l is counted. It is empty for the default: whole windows, with the previous one
+// weighted.
+func Limit(l rule.Limit) string {
+	if l.SubWindows <= 1 && l.Estimate == counter.Weighted {
+		return ""
+	}
+	if l.Estimate == counter.Fixed {
+		return fmt.Sprintf("counted in fixed windows of %s", rule.FormatDuration(l.Period))
+	}
+	how := "counted in whole windows"
+	if layout := l.Counted().Layout; l.SubWindows > 1 {
+		how = fmt.Sprintf("counted in %d sub-windows of %v (%v bits, for thresholds up to %d)",
+			l.SubWindows, l.Resolution(), layout, layout.MaxThreshold())
+	}
+	if l.Estimate == counter.WholeOldest {
+		how += ", the oldest one whole"
+	}
+	return how
+}

@@ -1,0 +1,204 @@
+// Package file reads rules files, and the files that they name. It validates them, and reports each error with
+// its position and a hint.
+package file
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Schema is the JSON Schema of a rules file, for editors. It rejects what the parser rejects, except for
+// what no schema can express: that IDs and networks are unique, that no two limits have the same period,
+// that hosts and paths are canonical, how long a period is, and how a number is spelled.
+//
+//go:embed schema.json
+var Schema []byte
+
+// An Error is an error in a rules file. It says where it is and what to do.
+type Error = strictyaml.Error
+
+// Errors are the errors in some rules files, in the order of the files and of their lines. After
+// the first [strictyaml.MaxErrors], one more error says that the rest are not shown.
+type Errors = strictyaml.Errors
+
+// Contents are what rules files contain.
+type Contents struct {
+	Set      *rule.Set
+	Disabled []*rule.Rule // those with enabled: false, which are not part of Set
+	Named    []string     // the other files that the rules files name, whether found or not
+}
+
+// Load reads rules files. In directories, it reads the files that end in .yaml or .yml, in the order of
+// their names, except those that begin with a dot. All files make up one set: IDs and listed networks are
+// unique across them. If the files have errors, Load returns [Errors] and no set.
+func Load(paths ...string) (*rule.Set, error) {
+	all, err := Read(paths...)
+	return all.Set, err
+}
+
+// Read is like Load, but returns everything that the files contain. After an error, only Named is set.
+func Read(paths ...string) (Contents, error) {
+	files, err := Files(paths...)
+	if err != nil {
+		return Contents{}, err
+	}
+	all := loader{inFiles: true}
+	for _, file := range files {
+		text, err := readFile(file)
+		if err != nil {
+			return Contents{}, fmt.Errorf("rule: %w", err)
+		}
+		all.add(file, text, largeFile, partSize)
+	}
+	return all.contents()
+}
+
+// readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. A named pipe elsewhere would block a node
+// until somebody writes to it.
+func readFile(name string) ([]byte, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return os.ReadFile(name)
+}
+
+// Parse parses the text of a rules file. name is the name of the file in errors. The text cannot name other files.
+func Parse(name string, text []byte) (*rule.Set, error) {
+	var all loader
+	all.add(name, text, largeFile, partSize)
+	contents, err := all.contents()
+	return contents.Set, err
+}
+
+// Files returns the files that Load reads for paths.
+func Files(paths ...string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("rule: %w", err)
+		}
+		if !info.IsDir() {
+			files = append(files, path)
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("rule: %w", err)
+		}
+		before := len(files)
+		for _, e := range entries {
+			ext := filepath.Ext(e.Name())
+			if !e.IsDir() && e.Name()[0] != '.' && (ext == ".yaml" || ext == ".yml") {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+		if len(files) == before {
+			return nil, fmt.Errorf("rule: no .yaml or .yml file in directory %s", path)
+		}
+	}
+	if len(files) == 0 {
+		return nil, errors.New("rule: no rules file given")
+	}
+	return files, nil
+}
+
+// A readRule is a rule with the place of its ID.
+type readRule struct {
+	*rule.Rule
+	id       place
+	disabled bool
+}
+
+// A loader collects the contents of the files of a set. Then it does the checks that need all of them.
+type loader struct {
+	rules   []readRule
+	access  []listed
+	defined []*definition
+	uses    []setUse
+	plans   []overridesUse
+	files   []strictyaml.Source
+	errs    Errors
+	hyphens strictyaml.Hyphens
+	inFiles bool     // whether the rules are in files, so that they can name other files
+	named   []string // files that the rules files name
+	sets    map[setName]*rule.NetworkSet
+}
+
+// add reads a file. If it has at least large bytes, it reads it in parts of about size bytes.
+func (l *loader) add(file string, text []byte, large, size int) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark
+	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: text})
+	if parts := split(text, large, size); parts != nil && l.addParts(file, parts) {
+		return
+	}
+	whole := l.reader(file, text, 0)
+	whole.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, whole.fields())
+	whole.end()
+}
+
+// addParts reads the parts of a large file. If one of them is not valid YAML, it adds nothing and returns
+// false. Then the file is read as a whole, which gives the right errors.
+func (l *loader) addParts(file string, parts []part) bool {
+	before := *l
+	for _, p := range parts {
+		r := l.part(file, p)
+		if r.Broken {
+			*l = before
+			return false
+		}
+		r.end()
+	}
+	return true
+}
+
+// contents returns the contents of all files, after the checks that need all of them.
+func (l *loader) contents() (Contents, error) {
+	l.checkIDs()
+	lists := l.accessLists()
+	parts := rule.Parts{Allow: lists[rule.Allowed], Deny: lists[rule.Denied]}
+	parts.Networks, parts.Labels = l.define()
+	parts.Overrides = l.overrides()
+	all := Contents{Named: l.named}
+	if len(l.errs) > 0 {
+		return all, l.errs.Report(l.files...)
+	}
+	parts.Rules = make([]*rule.Rule, 0, len(l.rules))
+	for _, one := range l.rules {
+		if one.disabled {
+			all.Disabled = append(all.Disabled, one.Rule)
+		} else {
+			parts.Rules = append(parts.Rules, one.Rule)
+		}
+	}
+	hash := xxhash.New()
+	for _, f := range l.files {
+		_, _ = hash.Write(f.Bytes)
+		_, _ = hash.Write([]byte{0})
+	}
+	parts.Hash, parts.Note = hash.Sum64(), l.hyphens.Note()
+	all.Set = rule.NewSet(parts)
+	return all, nil
+}
+
+func (l *loader) checkIDs() {
+	ids := make(map[string]*rule.Rule, len(l.rules))
+	for _, one := range l.rules {
+		first := ids[one.ID]
+		if first == nil {
+			ids[one.ID] = one.Rule
+		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
+			l.fail(one.id, "IDs must be unique across all files", "there is already a rule %s at %s:%d", one.ID, first.File, first.Line)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package file
+
+import (
+	"fmt"
+	"net/textproto"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A reader reads a rules file or a part of one into a loader. Rules share equal values, to save memory.
+type reader struct {
+	strictyaml.Document
+	loader *loader
+	paths  []pathList     // of the current rule
+	known  map[string]any // values that rules share, by key
+	key    []byte
+}
+
+// A place is a line and a column of a file.
+type place struct {
+	file         string
+	line, column int32
+}
+
+func (l *loader) reader(file string, text []byte, offset int) *reader {
+	return &reader{
+		Document: strictyaml.Document{File: file, Bytes: text, Offset: offset},
+		loader:   l, known: map[string]any{},
+	}
+}
+
+// end adds the errors and notes of r to its loader.
+func (r *reader) end() {
+	r.loader.errs = append(r.loader.errs, r.Errs...)
+	r.loader.hyphens.Add(r.Hyphens)
+}
+
+func (r *reader) place(n *yaml.Node) place {
+	return place{r.File, int32(n.Line + r.Offset), int32(n.Column)}
+}
+
+// intern returns v, or an equal value that r has read before.
+func intern[V any](r *reader, v V) V {
+	r.key = fmt.Appendf(r.key[:0], "%#v", v)
+	if same, ok := r.known[string(r.key)]; ok {
+		return same.(V)
+	}
+	r.known[string(r.key)] = v
+	return v
+}
+
+// Words of rules files.
+var (
+	actionWords    = words(rule.Close, rule.Action.String)
+	onFailureWords = words(rule.FailClosed, rule.OnFailure.String)
+	readingWords   = words(rule.ReadURL, rule.PathReading.String)
+	kindWords      = words(rule.First, rule.Kind.String) // the first is empty
+)
+
+// words returns the words of the values up to last.
+func words[T ~uint8](last T, word func(T) string) (list []string) {
+	for value := range last + 1 {
+		list = append(list, word(value))
+	}
+	return list
+}
+
+// fields are the keys of a rules file.
+func (r *reader) fields() []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "rules", Read: r.ruleList},
+		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", rule.Allowed) }},
+		{Name: "deny", Read: func(n *yaml.Node) { r.accessList(n, "deny", rule.Denied) }},
+		{Name: "networks", Read: r.networkSets},
+		{Name: "labels", Read: r.labelSets},
+	}
+}
+
+func (r *reader) ruleList(n *yaml.Node) {
+	for _, each := range r.List(n, "rules", `begin every rule with "- id:"`) {
+		if r.Full() {
+			return
+		}
+		r.rule(each)
+	}
+}
+
+func (r *reader) rule(n *yaml.Node) {
+	to := &rule.Rule{File: r.File, Line: n.Line + r.Offset, Action: rule.Block, Response: new(rule.Response)}
+	one := readRule{Rule: to, id: r.place(n)}
+	r.paths = r.paths[:0]
+	var counting, body *yaml.Node // of count_while_mitigated and of the response
+	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
+		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { to.ID, one.id = r.identifier(n, "id"), r.place(n) }},
+		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
+		{Name: "except", Read: func(n *yaml.Node) { r.except(n, to) }},
+		{Name: "count", Read: func(n *yaml.Node) { r.count(n, to) }},
+		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
+			to.Characteristics = r.characteristicList(n)
+		}},
+		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
+		{Name: "overrides", Read: func(n *yaml.Node) {
+			to.Overrides = r.fileName(n, "overrides", "plans.csv")
+			r.loader.plans = append(r.loader.plans, overridesUse{to, r.place(n)})
+		}},
+		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
+			to.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
+		}},
+		{Name: "count_while_mitigated", Read: func(n *yaml.Node) {
+			to.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
+			counting = n
+		}},
+		strictyaml.Whole(&r.Document, "min_clients", "", &to.MinClients, 1, rule.MaxClients),
+		strictyaml.Word(&r.Document, "action", &to.Action, actionWords),
+		{Name: "response", Read: func(n *yaml.Node) { body = r.response(n, to.Response) }},
+		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, onFailureWords),
+		{Name: "enabled", Read: func(n *yaml.Node) {
+			one.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
+		}},
+	}) {
+		return
+	}
+	for _, p := range r.paths {
+		r.normalize(p, to.PathSyntax)
+	}
+	if to.CountWhileMitigated && to.CountsAnswer() {
+		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
+			map[bool]string{true: "statuses", false: "cost_header"}[to.Statuses != nil])
+	}
+	r.checkShared(n, to)
+	if to.Action == rule.ShadowBan && to.Response.Filled {
+		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its body has {id} or {retry_after}")
+	}
+	to.Response = intern(r, complete(*to.Response, to.Action, body != nil))
+	r.loader.rules = append(r.loader.rules, one)
+}
+
+// checkShared refuses settings that contradict the number of clients that share a key.
+func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
+	if len(to.Characteristics) == 0 { // already an error
+		return
+	}
+	shed := to.Action == rule.Shed
+	if (shed || to.MinClients > 0) && to.Width() == 0 {
+		what := "min_clients is"
+		if shed {
+			what = "action: shed is"
+		}
+		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts individual clients", what)
+	}
+	if shed && to.CountsAnswer() {
+		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's response cannot have action: shed")
+	}
+	if shed && slices.ContainsFunc(to.Limits, func(l rule.Limit) bool { return l.SubWindows > 1 }) {
+		r.Fail(n, "leave sub_windows out: their counts stop too close to the threshold", "a rule with sub_windows cannot have action: shed")
+	}
+}
+
+// identifier reads an ID, or another name of the same form.
+func (r *reader) identifier(n *yaml.Node, what string) string {
+	id, ok := r.Text(n, what)
+	if !ok {
+		return ""
+	}
+	for i := range len(id) {
+		c := id[i]
+		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || i > 0 && strings.IndexByte("-_.", c) >= 0) {
+			ok = false
+		}
+	}
+	if !ok || id == "" || len(id) > rule.MaxID {
+		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", rule.MaxID), "%s cannot be %s", what, prose.Quote(id))
+	}
+	return id
+}
+
+// count reads which requests a rule counts, and how much each counts.
+func (r *reader) count(n *yaml.Node, to *rule.Rule) {
+	if r.Mapping(n, "count", "write count: {statuses: [401, 403]}, or count: {cost: 10}", []strictyaml.Field{
+		strictyaml.Whole(&r.Document, "cost", "", &to.Cost, 1, rule.MaxCost),
+		{Name: "cost_header", Read: func(n *yaml.Node) {
+			name, ok := r.Text(n, "cost_header")
+			if ok && !httpguts.ValidHeaderFieldName(name) {
+				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", prose.Quote(name))
+			}
+			to.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
+		}},
+		{Name: "statuses", Read: func(n *yaml.Node) { to.Statuses = r.statuses(n) }},
+	}) && len(n.Content) == 0 {
+		r.Fail(n, "leave count out to count every request once", "count is empty")
+	}
+}
+
+// statuses reads a list of statuses and status classes.
+func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
+	s := new(rule.Statuses)
+	for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
+		first, number := statusClass(each), 100
+		if first == 0 {
+			status, _ := r.Integer(each, "a status", rule.MinStatus, rule.MaxStatus)
+			first, number = int(status), 1
+		}
+		for status := first; status > 0 && status < first+number; status++ {
+			if s.Has(status) {
+				r.Fail(each, "remove one of them", "the status %d is listed twice", status)
+				break
+			}
+			s.Add(status)
+		}
+	}
+	return intern(r, s)
+}
+
+// statusClass returns the first status of the class n, such as 4xx, or 0 if n is not a class.
+func statusClass(n *yaml.Node) (first int) {
+	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+rule.MinStatus/100 || n.Value[0] > '0'+rule.MaxStatus/100 {
+		return 0
+	}
+	return int(n.Value[0]-'0') * 100
+}
+
+func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Duration, bool) {
+	const hint = "write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d"
+	if !strictyaml.IsString(n) && !strictyaml.IsInteger(n) {
+		r.Fail(n, hint, "%s is %s, not a duration", what, strictyaml.KindOf(n))
+		return 0, false
+	}
+	d, err := strictyaml.ParseDuration(n.Value, time.Second)
+	switch {
+	case err != nil:
+		r.Fail(n, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
+	case d < low || d > rule.MaxPeriod:
+		r.Fail(n, fmt.Sprintf("must be from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
+	default:
+		return d, true
+	}
+	return 0, false
+}

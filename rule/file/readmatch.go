@@ -1,0 +1,175 @@
+package file
+
+// Reading a rule's match and exceptions: hosts, methods, paths, networks.
+
+import (
+	"net/netip"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/rule"
+)
+
+// match reads which requests a rule applies to, and how paths are read.
+func (r *reader) match(n *yaml.Node, to *rule.Rule) {
+	syntax := &to.PathSyntax
+	exact := func(name string, to *bool) strictyaml.Field {
+		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *to = r.Choice(n, name, []string{"ignore", "exact"}) == 1 }}
+	}
+	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&to.Match),
+		exact("path_case", &syntax.ExactCase),
+		exact("path_trailing_slash", &syntax.ExactSlash),
+		exact("path_parameters", &syntax.ExactParameters),
+		strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingWords)))
+}
+
+// except reads one exception, or a list of them.
+func (r *reader) except(n *yaml.Node, to *rule.Rule) {
+	const hint = "write except: {paths: [/health]}"
+	nodes := []*yaml.Node{n}
+	if strictyaml.IsSequence(n) {
+		nodes = r.Sequence(n, "except", hint, "omit except to exempt nothing")
+	}
+	to.Except = make([]rule.Match, len(nodes))
+	for i, each := range nodes {
+		m, before := &to.Except[i], len(r.Errs)
+		if r.Mapping(each, "except", hint, r.matchFields(m)); m.Empty() && len(r.Errs) == before {
+			r.Fail(each, hint, "an empty exception would exempt every request")
+		}
+	}
+}
+
+// A pathList is a list of paths as written in the file. The path syntax of the rule may follow it.
+type pathList struct {
+	paths *[]string
+	node  *yaml.Node
+}
+
+// normalize brings p into the normal form of syntax.
+func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
+	if len(*p.paths) == 0 {
+		return
+	}
+	if !syntax.ExactParameters {
+		for _, each := range p.node.Content {
+			if path := each.Value; strings.Contains(path, ";") {
+				r.Fail(each, "set path_parameters: exact in match; by default what follows a semicolon is ignored", "%s matches no request", prose.Quote(path))
+			}
+		}
+	}
+	normal, seen := (*p.paths)[:0], make(map[string]bool, len(*p.paths))
+	for _, path := range *p.paths {
+		if path = syntax.Normal(path); !seen[path] {
+			normal, seen[path] = append(normal, path), true
+		}
+	}
+	*p.paths = intern(r, normal)
+}
+
+// matchFields are the keys of a match and of an exception. They read into m, with its paths as written.
+func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
+	return []strictyaml.Field{
+		{Name: "hosts", Read: func(n *yaml.Node) {
+			m.Hosts = r.matchList(n, "host", "[example.com]", r.host)
+			if len(m.Hosts) > 1 { // rules seldom share a single host
+				m.Hosts = intern(r, m.Hosts)
+			}
+		}},
+		{Name: "methods", Read: func(n *yaml.Node) { m.Methods = intern(r, r.matchList(n, "method", "[POST]", r.method)) }},
+		{Name: "paths", Read: func(n *yaml.Node) {
+			m.Paths = r.matchList(n, "path", "[/login]", r.path)
+			r.paths = append(r.paths, pathList{&m.Paths, n})
+		}},
+		{Name: "networks", Read: func(n *yaml.Node) {
+			r.matchList(n, "network", "[office]", func(n *yaml.Node, name string) (string, bool) {
+				m.Networks = append(m.Networks, r.use(n, setName{false, name}))
+				return name, true
+			})
+		}},
+	}
+}
+
+// matchList reads a list of strings, each called noun in errors. check checks one and returns its
+// canonical form.
+func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.Node, string) (string, bool)) []string {
+	what := noun + "s"
+	nodes := r.Sequence(n, what, "write a list: "+example, "leave "+what+" out to match every "+noun)
+	list := make([]string, 0, len(nodes))
+	seen := make(map[string]bool, len(nodes))
+	for _, each := range nodes {
+		text, ok := r.Text(each, noun)
+		if ok {
+			text, ok = check(each, text)
+		}
+		switch {
+		case !ok:
+		case seen[text]:
+			r.Fail(each, "remove one of them", "%s is in %s twice", prose.Quote(text), what)
+		default:
+			list, seen[text] = append(list, text), true
+		}
+	}
+	return list
+}
+
+// host checks a host and returns its canonical form.
+func (r *reader) host(n *yaml.Node, host string) (string, bool) {
+	canonical := rule.Request{Host: host, Path: "/"}
+	canonical.Canonicalize(rule.ClientPrefix{})
+	name, wildcard := strings.CutPrefix(canonical.Host, "*.")
+	if isHostname(name) && !strings.HasSuffix(host, "..") && !strings.Contains(host, ":") || !wildcard && isBracketed(host) {
+		return canonical.Host, true
+	}
+	r.Fail(n, `write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
+	return "", false
+}
+
+// isHostname reports whether s is a name in lower case, or an IPv4 address.
+func isHostname(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	return len(s) <= 253 // the maximum in the DNS
+}
+
+// isBracketed reports whether s is an IPv6 address in brackets.
+func isBracketed(s string) bool {
+	inner, ok := strings.CutSuffix(s, "]")
+	inner, open := strings.CutPrefix(inner, "[")
+	addr, err := netip.ParseAddr(inner)
+	return ok && open && err == nil && addr.Is6() && addr.Zone() == ""
+}
+
+func (r *reader) method(n *yaml.Node, method string) (string, bool) {
+	if !httpguts.ValidHeaderFieldName(method) || method != strings.ToUpper(method) {
+		r.Fail(n, "write a method in capital letters, such as GET or POST", "%s is not a method", prose.Quote(method))
+		return "", false
+	}
+	return method, true
+}
+
+// path checks a path. It must be canonical already, so that the file shows what is matched.
+func (r *reader) path(n *yaml.Node, path string) (string, bool) {
+	prefix, wildcard := strings.CutSuffix(path, "*")
+	rest := ""
+	if wildcard {
+		rest = "x" // so that /a/.* is valid, for all files that begin with a dot
+	}
+	canonical := rule.Request{Path: prefix + rest}
+	canonical.Canonicalize(rule.ClientPrefix{})
+	switch {
+	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
+		return path, true
+	case !strings.HasPrefix(path, "/") || strings.ContainsAny(prefix, "*?#"):
+		r.Fail(n, "write a path that begins with a slash, without a query; a * at the end stands for anything", "%s is not a path", prose.Quote(path))
+	default:
+		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
+	}
+	return "", false
+}

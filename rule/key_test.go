@@ -1,0 +1,321 @@
+package rule_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/rule"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// keyed returns a rule with characteristics in the form of rules files.
+func keyed(t testing.TB, characteristics string) *rule.Rule {
+	t.Helper()
+	return parse(t, withCharacteristics(characteristics)).Rules()[0]
+}
+
+// key canonicalizes req and returns r's key for it.
+func key(r *rule.Rule, req rule.Request) (string, bool) {
+	req.Canonicalize(rule.ClientPrefix{})
+	b, counted := r.AppendKey(nil, &req)
+	return string(b), counted
+}
+
+// A change here makes every node start counting from 0, and splits the counts of a PoP whose
+// nodes run different versions.
+func TestAppendKeyGolden(t *testing.T) {
+	set := parse(t, `
+rules:
+- id: golden
+  characteristics: [ip, host, path, method, "header:X-Api-Key", "cookie:sid", "query:q", {header: accept, missing: share}]
+  limits: [{threshold: 5, period: 1m}]
+`)
+	req := rule.Request{
+		Addr:   netip.MustParseAddr("2001:db8:1:2:3:4:5:6"),
+		Method: "POST", Host: "Example.com:443", Path: "/a%2Fb", Query: "x=2&%71=a+b%2Bc",
+		Header: map[string][]string{"X-Api-Key": {"k1"}, "Cookie": {`a=b; sid="s"`}},
+	}
+	req.Canonicalize(rule.ClientPrefix{})
+	got, counted := set.Rules()[0].AppendKey([]byte("before"), &req)
+	want := []string{
+		"6265666f7265",          // what was in the buffer: "before"
+		"01",                    // version
+		"00000006 676f6c64656e", // rule ID: "golden"
+		"01 00000000",           // ip, no name
+		"00000001 00000010",     // one value of 16 bytes
+		"20010db8000100020000000000000000",
+		"02 00000000",                     // host, no name
+		"00000001",                        // one value
+		"0000000b 6578616d706c652e636f6d", // "example.com"
+		"03 00000000",                     // path, no name
+		"00000001",                        // one value
+		"00000004 2f612f62",               // "/a/b"
+		"04 00000000",                     // method, no name
+		"00000001",                        // one value
+		"00000004 504f5354",               // "POST"
+		"05 00000009 782d6170692d6b6579",  // header "x-api-key"
+		"00000001",                        // one value
+		"00000002 6b31",                   // "k1"
+		"06 00000003 736964",              // cookie "sid"
+		"00000001",                        // one value
+		"00000001 73",                     // "s"
+		"07 00000001 71",                  // query "q"
+		"00000001",                        // one value
+		"00000005 612062" + "2b63",        // "a b+c"
+		"05 00000006 616363657074",        // header "accept"
+		"00000000",                        // missing: no value
+	}
+	if hexed := strings.ReplaceAll(strings.Join(want, ""), " ", ""); hex.EncodeToString(got) != hexed || !counted {
+		t.Errorf("AppendKey = %x, %t\nwant %s, true", got, counted, hexed)
+	}
+
+	// With five values of a header, and one of everything else.
+	req.Header["X-Api-Key"] = []string{"a", "b", "c", "d", "e"}
+	keys := set.Rules()[0].Keys(nil, &req)
+	want = slices.Replace(want[1:], 15, 17, "ffffffff") // several
+	if hexed := strings.ReplaceAll(strings.Join(want, ""), " ", ""); keys.Len() != 1 || hex.EncodeToString(keys.At(0)) != hexed {
+		t.Errorf("%d keys of several values, the first %x\nwant %s", keys.Len(), keys.At(0), hexed)
+	}
+}
+
+// Only the values of characteristics are in the key of a request.
+func TestAppendKeyValues(t *testing.T) {
+	header := func(lines ...string) rule.Request {
+		req := rule.Request{Header: map[string][]string{}}
+		for _, line := range lines {
+			name, v, _ := strings.Cut(line, ": ")
+			req.Header[name] = append(req.Header[name], v)
+		}
+		return req
+	}
+	cookie := func(lines ...string) rule.Request { return rule.Request{Header: map[string][]string{"Cookie": lines}} }
+	query := func(q string) rule.Request { return rule.Request{Query: q} }
+	ip := func(addr string) rule.Request { return rule.Request{Addr: netip.MustParseAddr(addr)} }
+	for _, test := range []struct {
+		name, characteristics string
+		groups                [][]rule.Request // requests of a group share a key; each group has a different one
+	}{
+		{"ip", "[ip]", [][]rule.Request{
+			{ip("192.0.2.1"), ip("::ffff:192.0.2.1"), {Addr: netip.MustParseAddr("192.0.2.1"), Host: "a", Path: "/b", Query: "c"}},
+			{ip("192.0.2.2")},
+			{ip("2001:db8::1"), ip("2001:db8::2"), ip("2001:db8::1%eth0")},
+			{ip("2001:db8:0:1::1")},
+			{ip("0.0.0.0")},
+			{ip("::")},
+			{{}},
+		}},
+		{"host", "[host]", [][]rule.Request{
+			{{Host: "example.com"}, {Host: "EXAMPLE.com.:80"}},
+			{{Host: "www.example.com"}},
+			{{}, {Host: ":80"}},
+		}},
+		{"path", "[path]", [][]rule.Request{
+			{{Path: "/a/b"}, {Path: "/a//%62"}, {Path: "/a/b/"}, {Path: "/A/b"}, {Path: "/a;x/b;y=z"}, {Path: "/a/b/%2F"}},
+			{{Path: "/ÅÉ"}, {Path: "/%c3%a5%c3%a9"}},
+			{{}, {Path: "/"}},
+			{{Path: "*"}},
+		}},
+		{"method", "[method]", [][]rule.Request{{{Method: "GET"}, {Method: "get"}}, {{Method: "PURGE"}}, {{Method: "purge"}}, {{}}}},
+		{"header", "[header:x-api_key]", [][]rule.Request{
+			{header("X-Api_key: a"), header("X-Api_key: a", "X-Other: b"), header("X-Api_key: a", "X-Api_key: a")},
+			{header("X-Api_key: A")},
+			{header("X-Api_key: a,b")},
+			{header("X-Api_key: ")},
+			{header(), {}, {Header: map[string][]string{"X-Api_key": {}}}, header("X-Api-Key: a")},
+		}},
+		{"cookie", "[cookie:sid]", [][]rule.Request{
+			{cookie("sid=a"), cookie("sid=a;"), cookie("x=y; sid=a; z"), cookie("x=y", "sid=a"), cookie(";;sid=a"), cookie(" sid = a "), cookie(`sid="a"`), cookie("x=y;sid=a"), cookie("x=y;\tsid=a"), cookie("sid=a; sid=a", `sid="a"`),
+				cookie("sid=%61"), cookie(`sid="%61"`), cookie(`sid="\141"`), cookie(`sid="\a"`), cookie("sid=%61; sid=a"), cookie("sid=a\xa0"), cookie("sid=\x85 a"), cookie("\xa0sid=a")},
+			{cookie("sid=A"), cookie("sid=%41")},
+			{cookie("sid=%2541"), cookie("sid=%25%34%31")},
+			{cookie("sid=%zz"), cookie("sid=%25zz")},
+			{cookie(`sid=\141`), cookie(`sid="\\141"`), cookie("sid=%5c141")},
+			{cookie(`sid="\"`), cookie(`sid=\`)},
+			{cookie(`sid="\14"`), cookie(`sid=14`)},
+			{cookie("sid=a=b"), cookie("sid=a%3Db")},
+			{cookie("sid=a%3Bb")},
+			{cookie(`sid="a`)},
+			{cookie(`sid=""a""`)},
+			{cookie(`sid="`)},
+			{cookie("sid=a%20b"), cookie("sid=a b"), cookie("sid=a+b"), cookie("sid=a%2Bb")},
+			{cookie("sid="), cookie("sid"), cookie(`sid=""`), cookie("x; sid")},
+			{cookie(), cookie(""), cookie("SID=a"), cookie("xsid=a"), cookie("x=sid=a"), {}, header("cookie: sid=a")},
+		}},
+		{"query", "[query:q]", [][]rule.Request{
+			{query("q=a"), query("&q=a&"), query("x=y&q=a"), query("%71=%61"), query("q=a&Q=b"), query("q=a&q=%61")},
+			{query("q=a b"), query("q=a+b"), query("q=a%20b")},
+			{query("q=a%2Bb"), query("q=a%2bb")},
+			{query("q=a,b"), query("q=a%2Cb")},
+			{query("q=a;q=b"), query("q=a%3Bq%3Db")},
+			{query("q=a=b"), query("q=a%3Db")},
+			{query("q=a%26q=b"), query("q=a%26q%3Db")},
+			{query("q=%"), query("q=%25")},
+			{query("q=%zz"), query("q=%25zz")},
+			{query("q=%2541"), query("q=%25%34%31")},
+			{query("q=%41"), query("q=A")},
+			{query("q="), query("q"), query("q&q="), query("x&q"), query("%71")},
+			{query(""), query("q%3Da"), query("x=q"), query("qq=a"), query("=q"), query("q[]=a"), query("x;q=a"), query("%7=a"), query("q+=a")},
+		}},
+		{"query whose name has a space", `["query:a b"]`, [][]rule.Request{
+			{query("a+b=1"), query("a%20b=1"), query("a b=1"), query("%61+%62=1")},
+			{query("a%2Bb=1"), query("ab=1"), query("a++b=1"), query("a+=1"), query("a+b+=1"), query("a%20=1")},
+		}},
+		{"several", "[header:a, header:b, query:c]", [][]rule.Request{
+			{header("A: x", "B: y")},
+			{header("A: y", "B: x")},
+			{header("A: x")},
+			{header("B: x")},
+			{header("A: ", "B: ")},
+			{{Query: "c=x"}},
+			{{}},
+		}},
+	} {
+		r := keyed(t, test.characteristics)
+		seen := map[string]int{}
+		for i, group := range test.groups {
+			first, _ := key(r, group[0])
+			for _, req := range group {
+				got, counted := key(r, req)
+				if !counted || got != first {
+					t.Errorf("%s: key of %+v = %q, %t, want %q as of %+v, true", test.name, req, got, counted, first, group[0])
+				}
+			}
+			if j, ok := seen[first]; ok {
+				t.Errorf("%s: %+v and %+v have the same key %q", test.name, test.groups[j][0], group[0], first)
+			}
+			seen[first] = i
+		}
+	}
+}
+
+// A request with several values is counted together with every request that has one of them.
+func TestKeysOfSeveralValues(t *testing.T) {
+	header := func(values ...string) rule.Request {
+		return rule.Request{Header: map[string][]string{"A": values}}
+	}
+	both := func(a, b []string) rule.Request { return rule.Request{Header: map[string][]string{"A": a, "B": b}} }
+	one := func(a, b string) rule.Request { return both([]string{a}, []string{b}) }
+	path := func(p string) rule.Request { return rule.Request{Path: p} }
+	for _, test := range []struct {
+		name, characteristics string
+		req                   rule.Request
+		want                  []rule.Request // with one value each
+	}{
+		{"two", "[header:a]", header("x", "y"), []rule.Request{header("x"), header("y")}},
+		{"one of them twice", "[header:a]", header("x", "y", "x"), []rule.Request{header("x"), header("y")}},
+		{"an empty one", "[header:a]", header("", "y"), []rule.Request{header(""), header("y")}},
+		{"four", "[header:a]", header("a", "b", "c", "d", "b"), []rule.Request{header("a"), header("b"), header("c"), header("d")}},
+		{"cookies in two lines", "[cookie:a]", rule.Request{Header: map[string][]string{"Cookie": {"a=1; b=2", "a=3"}}},
+			[]rule.Request{{Header: map[string][]string{"Cookie": {"a=1"}}}, {Header: map[string][]string{"Cookie": {"a=3"}}}}},
+		{"parameters", "[query:user]", rule.Request{Query: "user=a&x&%75ser=%62"}, []rule.Request{{Query: "user=a"}, {Query: "user=b"}}},
+		{"two, and another header missing", "[header:a, header:b]", header("x", "y"), []rule.Request{header("x"), header("y")}},
+		{"two, and one of another header", "[header:b, header:a]", both([]string{"x", "y"}, []string{"z"}), []rule.Request{one("x", "z"), one("y", "z")}},
+		{"two of two", "[header:a, header:b]", both([]string{"1", "2"}, []string{"3", "4"}),
+			[]rule.Request{one("1", "3"), one("2", "3"), one("1", "4"), one("2", "4")}},
+		{"path after a host", "[path]", path("//localhost/Login/"), []rule.Request{path("/localhost/login"), path("/login")}},
+		{"path with dot segments", "[path]", path("/a/..;/b"), []rule.Request{path("/b"), path("/a/%2e./b")}},
+	} {
+		r := keyed(t, test.characteristics)
+		got := keysOf(r, test.req)
+		var want []string
+		for _, req := range test.want {
+			want = append(want, keysOf(r, req)[0])
+		}
+		sort := cmpopts.SortSlices(strings.Compare)
+		if test.name == "path with dot segments" {
+			want = want[:1] // and the literal ones, which no request has alone
+			got = slices.DeleteFunc(got, func(k string) bool { return !slices.Contains(want, k) })
+		}
+		if diff := cmp.Diff(want, got, sort); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+
+	// More than four combinations have one key, which contains only characteristics with one value.
+	r := keyed(t, "[header:a, header:b]")
+	many := []string{"1", "2", "3", "4", "5"}
+	for _, test := range []struct {
+		name       string
+		a, b       []string
+		like, than []string // values of b that give the same key, and a different one
+	}{
+		{"five", many, []string{"x"}, []string{"x"}, []string{"y"}},
+		{"five and none", many, nil, nil, []string{"x"}},
+		{"three and two", []string{"1", "2", "3"}, []string{"x", "y"}, []string{"x", "y", "z"}, []string{"x"}},
+	} {
+		got := keysOf(r, both(test.a, test.b))
+		like := keysOf(r, both(append([]string{"6"}, many...), test.like))
+		than := keysOf(r, both(append([]string{"6"}, many...), test.than))
+		if len(got) != 1 || !slices.Equal(got, like) || slices.Equal(got, than) {
+			t.Errorf("%s: keys are %q, want one, %q, not %q", test.name, got, like, than)
+		}
+	}
+}
+
+// keysOf returns r's keys for req.
+func keysOf(r *rule.Rule, req rule.Request) (all []string) {
+	req.Canonicalize(rule.ClientPrefix{})
+	keys := r.Keys([]byte("before"), &req)
+	for i := range keys.Len() {
+		all = append(all, string(keys.At(i)))
+	}
+	return all
+}
+
+func TestAppendKeyTellsRulesApart(t *testing.T) {
+	limits := "limits: [{threshold: 5, period: 1m}]"
+	set := parse(t, "rules:\n"+
+		"- {id: a, characteristics: [header:b], "+limits+"}\n"+
+		"- {id: ab, characteristics: [header:b], "+limits+"}\n"+
+		"- {id: c, characteristics: [cookie:b], "+limits+"}\n"+
+		"- {id: d, characteristics: [header:b, header:c], "+limits+"}\n"+
+		"- {id: e, characteristics: [header:c, header:b], "+limits+"}\n")
+	seen := map[string]string{}
+	for _, r := range set.Rules() {
+		got, _ := key(r, rule.Request{})
+		if other, ok := seen[got]; ok {
+			t.Errorf("rules %s and %s have the same key %q", r.ID, other, got)
+		}
+		seen[got] = r.ID
+	}
+}
+
+func TestAppendKeySkip(t *testing.T) {
+	r := keyed(t, "[ip, {header: x-api-key, missing: skip}, {cookie: sid, missing: skip}, {query: q, missing: skip}]")
+	all := func() rule.Request {
+		return rule.Request{Query: "q=", Header: map[string][]string{"X-Api-Key": {""}, "Cookie": {"sid"}}}
+	}
+	if _, counted := key(r, all()); !counted {
+		t.Errorf("a request with empty values is not counted")
+	}
+	for name, drop := range map[string]func(*rule.Request){
+		"header": func(req *rule.Request) { delete(req.Header, "X-Api-Key") },
+		"cookie": func(req *rule.Request) { req.Header["Cookie"] = []string{"SID=a"} },
+		"query":  func(req *rule.Request) { req.Query = "Q=" },
+	} {
+		req := all()
+		drop(&req)
+		if got, counted := key(r, req); counted {
+			t.Errorf("a request without the %s is counted under %q", name, got)
+		}
+	}
+	// Rules cannot skip requests without an address.
+	if _, counted := key(keyed(t, "[ip, host, path, method]"), rule.Request{}); !counted {
+		t.Error("an empty request is not counted by a rule that skips nothing")
+	}
+}
+
+func TestAppendKeyAppends(t *testing.T) {
+	r := keyed(t, "[host]")
+	req := rule.Request{Host: "a"}
+	alone, _ := r.AppendKey(nil, &req)
+	behind, _ := r.AppendKey([]byte("x"), &req)
+	if !bytes.Equal(behind, append([]byte("x"), alone...)) {
+		t.Errorf("AppendKey after x = %q, alone %q", behind, alone)
+	}
+}

@@ -1,0 +1,184 @@
+// Package rule finds the rules that apply to a request, and the keys under which they count it. A rule says
+// which requests it applies to, which of them are counted together, how many are too many, and what happens
+// then: its [Action], which package proxy carries out. Package file reads rules from YAML.
+//
+// A [Set] is built once, by [NewSet], and never changes. Its methods and those of its rules are safe for
+// concurrent use. Looking up a request neither allocates nor locks.
+package rule
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of values in rules.
+const (
+	MaxThreshold = 1 << 53            // requests per period
+	MinPeriod    = time.Second        // periods are whole seconds
+	MaxPeriod    = 7 * 24 * time.Hour // also the maximum of a mitigation timeout
+	MaxBody      = 64 << 10           // bytes of a response body
+	MaxID        = 64                 // bytes of a rule's ID
+	MaxCost      = 1_000_000          // of a request
+	MinStatus    = 200
+	MaxStatus    = 599
+	MaxClients   = 100 // of MinClients
+)
+
+// A Rule says which requests are counted together and what happens to a client that exceeds a limit.
+// Rules are shared and must not be modified.
+type Rule struct {
+	// ID is part of every key: a rule that keeps its ID and characteristics across a reload keeps its
+	// counts.
+	ID string
+
+	// Index is the rule's place in the order of the files.
+	Index int
+
+	// File and Line are the place where the rule begins.
+	File string
+	Line int
+
+	Match
+
+	// Except lists exceptions: the rule does not apply to requests that match one. If a path can be read
+	// in several ways, every reading must match.
+	Except []Match
+
+	// PathSyntax says how paths are read to match, except and count requests.
+	PathSyntax PathSyntax
+
+	// Statuses are the statuses of the origin's answers whose requests are counted. If nil, all requests
+	// are, on arrival unless the rule has a CostHeader.
+	Statuses *Statuses
+
+	// Cost is how much a request counts; 0 means 1. CostHeader is the field of the origin's answer, as
+	// net/http spells it, that says how much its request counts instead. Cost applies if CostHeader is
+	// empty, or if the answer has no valid field.
+	Cost       uint64
+	CostHeader string
+
+	// Characteristics are the properties by whose values requests are counted.
+	Characteristics []Characteristic
+
+	// Limits are in the order of the file. There is at least one, and no two have the same period.
+	Limits []Limit
+
+	// Overrides is the file with the keys that have limits of their own, or empty. See [Set.Override].
+	Overrides string
+
+	// MitigationTimeout is the minimum duration of a mitigation. If 0, a mitigation ends as soon as the
+	// estimate is back at the threshold.
+	MitigationTimeout time.Duration
+
+	// CountWhileMitigated makes requests of a mitigated key count and prolong the mitigation. Otherwise
+	// only requests that pass count.
+	CountWhileMitigated bool
+
+	// MinClients is the number of different clients of a key that a node must have seen, in the current
+	// and the previous window, to mitigate the key. 0 means 1.
+	MinClients int
+
+	Action   Action
+	Response *Response
+
+	// OnFailure says what happens to requests if the shard of their key is unavailable. It is not part
+	// of the key.
+	OnFailure OnFailure
+
+	base *Rule // the rule in the file, if this one has the limits of a key; else nil
+}
+
+// A Match matches the requests that are in each of its lists. An empty list means everything. Hosts are
+// canonical, and paths are in the normal form of the rule's PathSyntax. "*." at the beginning of a host
+// stands for one or more labels. "*" at the end of a path stands for anything, including slashes.
+type Match struct {
+	Hosts, Methods, Paths []string
+	Networks              []*NetworkSet // at least one contains the client's address
+}
+
+// FailsClosed reports whether requests are refused while the shard of their key is unavailable. Rules
+// that only log refuse nothing.
+func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action != Log }
+
+// CountsMitigated reports whether requests of a mitigated key count even though they are refused.
+func (r *Rule) CountsMitigated() bool { return r.CountWhileMitigated || r.Action == Shed }
+
+// CountsAnswer reports whether requests are counted after the origin has answered, because the answer
+// determines how much they count.
+func (r *Rule) CountsAnswer() bool { return r.Statuses != nil || r.CostHeader != "" }
+
+// CostOf returns how much n requests count, at most MaxThreshold. For a rule with a CostHeader, it
+// returns the count of requests whose answers lack the field.
+func (r *Rule) CostOf(n uint64) uint64 {
+	each := max(1, r.Cost)
+	return min(n, MaxThreshold/each) * each
+}
+
+// CostIn returns how much a request counts, given the values of CostHeader in its answer: at most
+// MaxCost. ok is false if they are not a single number up to MaxCost.
+func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
+	if len(values) != 1 || values[0] == "" || strings.Trim(values[0], "0123456789") != "" {
+		return r.CostOf(1), false
+	}
+	cost, err := strconv.ParseUint(values[0], 10, 64)
+	return min(cost, MaxCost), err == nil && cost <= MaxCost // ParseUint returns the greatest number if out of range
+}
+
+// An Action is what happens to the requests of a mitigated key. Greater actions are more severe. If
+// several rules mitigate a request, the most severe action is taken.
+type Action uint8
+
+const (
+	Log       Action = iota // count and record, never act
+	Shed                    // refuse the share of the key's clients that exceeds the threshold
+	ShadowBan               // answer with a prepared response, without asking the origin
+	Block                   // refuse with a response that says why
+	Close                   // close the connection, or reset the stream
+)
+
+var actionNames = [...]string{Log: "log", Shed: "shed", ShadowBan: "shadow_ban", Block: "block", Close: "close"}
+
+// String returns the action as spelled in rules files.
+func (a Action) String() string { return actionNames[a] }
+
+// OnFailure says what happens to a request while the shard of its key is unavailable. It does not affect
+// active mitigations.
+type OnFailure uint8
+
+const (
+	FailLocal  OnFailure = iota // count and limit based on what this node knows
+	FailOpen                    // start no mitigation based on this node's counts alone
+	FailClosed                  // refuse with 503, and do not count
+)
+
+var onFailureNames = [...]string{FailLocal: "local", FailOpen: "open", FailClosed: "closed"}
+
+// String returns the choice as spelled in rules files.
+func (o OnFailure) String() string { return onFailureNames[o] }
+
+// Statuses is a set of response statuses.
+type Statuses [(MaxStatus-MinStatus)/64 + 1]uint64
+
+// Has reports whether status is in the set. Statuses outside 200 to 599 never are.
+func (s *Statuses) Has(status int) bool {
+	i := status - MinStatus
+	return i >= 0 && status <= MaxStatus && s[i/64]&(1<<(i%64)) != 0
+}
+
+// Add adds status, which must be from 200 to 599.
+func (s *Statuses) Add(status int) {
+	i := status - MinStatus
+	s[i/64] |= 1 << (i % 64)
+}
+
+// List returns the statuses in ascending order.
+func (s *Statuses) List() []int {
+	var list []int
+	for status := MinStatus; status <= MaxStatus; status++ {
+		if s.Has(status) {
+			list = append(list, status)
+		}
+	}
+	return list
+}

@@ -1,0 +1,313 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+type ingress struct {
+	name        string
+	annotations map[string]value
+	sites       []site
+}
+
+// A site is a host of an Ingress with its paths.
+type site struct {
+	host  string // empty means all
+	paths []string
+	logs  []string
+}
+
+// annotationPrefixes are the prefixes of ingress-nginx's annotations.
+var annotationPrefixes = []string{"nginx.ingress.kubernetes.io/", "ingress.kubernetes.io/"}
+
+// otherLimits are annotations that limit something other than requests.
+var otherLimits = [][2]string{
+	{"limit-connections", "edge counts requests, not connections"},
+	{"limit-rate", "edge does not limit bandwidth"},
+	{"limit-rate-after", "edge does not limit bandwidth"},
+}
+
+func translateIngress(t *Translation, files []*File) error {
+	var all []*ingress
+	statuses := map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}
+	for _, each := range files {
+		roots, err := (&source{File: each}).documents(each.Text)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(roots); i++ {
+			root := roots[i]
+			switch kind := root.text("kind"); {
+			case strings.HasSuffix(kind, "List"):
+				roots = append(roots, root.child("items").elements()...)
+			case kind == "Ingress":
+				all = append(all, newIngress(root))
+			case kind == "ConfigMap":
+				for _, kv := range root.child("data").pairs() {
+					name := kv[0].Value
+					if statuses[name] == 0 {
+						continue
+					}
+					if statuses[name], err = strconv.Atoi(kv[1].text()); err != nil || statuses[name] < rule.MinStatus || statuses[name] > rule.MaxStatus {
+						return kv[1].fail("write a status from 400 to 599", "invalid %s %q", name, kv[1].text())
+					}
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return position{file: files[0]}.fail("import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
+	}
+	for _, in := range all {
+		in.nameOthers(t)
+		if err := in.localLimit(t, all, statuses["limit-req-status-code"]); err != nil {
+			return err
+		}
+		if err := in.globalLimit(t, all, statuses["global-rate-limit-status-code"]); err != nil {
+			return err
+		}
+	}
+	if len(t.rules) > 0 {
+		t.commonDifferences()
+	} else if len(t.missing) == 0 {
+		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
+	}
+	return nil
+}
+
+func newIngress(root value) *ingress {
+	in := &ingress{name: root.text("metadata", "name"), annotations: map[string]value{}}
+	if namespace := root.text("metadata", "namespace"); namespace != "" {
+		in.name = namespace + "-" + in.name
+	}
+	for _, kv := range root.child("metadata", "annotations").pairs() {
+		for _, prefix := range annotationPrefixes {
+			if name, ok := strings.CutPrefix(kv[0].Value, prefix); ok {
+				in.annotations[name] = kv[1]
+			}
+		}
+	}
+	regex := in.annotations["use-regex"].text() == "true" || strings.Contains(in.annotations["rewrite-target"].text(), "$")
+	for _, r := range root.child("spec", "rules").elements() {
+		s := site{host: strings.ToLower(r.text("host"))}
+		if s.host == "*" {
+			s.host = ""
+		}
+		for _, p := range r.child("http", "paths").elements() {
+			s.addPath(p.text("path"), p.text("pathType"), regex)
+		}
+		in.sites = append(in.sites, s)
+	}
+	for alias := range strings.FieldsFuncSeq(in.annotations["server-alias"].text(), func(r rune) bool { return r == ',' || r == ' ' }) {
+		if len(in.sites) > 0 && expressible(byHost, alias) {
+			in.sites = append(in.sites, site{strings.ToLower(alias), in.sites[0].paths, in.sites[0].logs})
+		}
+	}
+	return in
+}
+
+func (s *site) addPath(path, kind string, regex bool) {
+	patterns, broader, ok := []string{path}, false, true
+	switch {
+	case path == "":
+		patterns = []string{"/*"}
+	case regex && kind != "Exact" || strings.ContainsAny(path, "()[]|?+^$"):
+		patterns, broader, ok = patternsOf("^" + strings.TrimPrefix(path, "^"))
+	case kind == "Exact":
+	case kind == "Prefix":
+		patterns = []string{strings.TrimSuffix(path, "/") + "/*"} // also matches the path without the slash
+	default:
+		patterns = []string{path + "*"}
+	}
+	if !ok || !expressible(byPath, patterns...) {
+		s.paths = append(s.paths, "/*")
+		s.logs = append(s.logs, fmt.Sprintf("rules cannot match the path %q", path))
+		return
+	}
+	if broader {
+		s.logs = append(s.logs, fmt.Sprintf("the path %q matches fewer requests than the rule", path))
+	}
+	s.paths = append(s.paths, without(patterns, s.paths)...)
+}
+
+// number returns the value of an annotation that is a whole number, or 0 if it is missing.
+func (in *ingress) number(name string) (uint64, error) {
+	n := in.annotations[name]
+	if n.Node == nil {
+		return 0, nil
+	}
+	v, err := strconv.ParseUint(strings.TrimSpace(n.text()), 10, 31)
+	if err != nil {
+		return 0, n.fail("write a whole number in quotes", "invalid %s %q", name, n.text())
+	}
+	return v, nil
+}
+
+// nameOthers records annotations about limits that no rule can express.
+func (in *ingress) nameOthers(t *Translation) {
+	for _, other := range otherLimits {
+		if n := in.annotations[other[0]]; n.Node != nil {
+			t.uncovered(n.at(), "%s: %q: %s", other[0], n.text(), other[1])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.annotations)) {
+		if n := in.annotations[name]; strings.HasSuffix(name, "-snippet") && strings.Contains(n.text(), "limit_req") {
+			t.uncovered(n.at(), "%s has limits: import its content with 'edge import nginx'", name)
+		}
+	}
+}
+
+// localLimit makes the rules of limit-rps and limit-rpm.
+func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error {
+	multiplier, err := in.number("limit-burst-multiplier")
+	if err != nil {
+		return err
+	}
+	if multiplier == 0 {
+		multiplier = 5 // its default
+	}
+	r := &draft{id: in.name, characteristics: []characteristic{{text: "ip"}}, status: status}
+	for _, name := range []string{"limit-rps", "limit-rpm"} {
+		rate, err := in.number(name)
+		if err != nil {
+			return err
+		}
+		if rate == 0 {
+			continue
+		}
+		b := bucket{rate, name == "limit-rpm", rate * multiplier}
+		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.annotations[name].at()))
+		r.notes = append(r.notes, fmt.Sprintf("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b))
+		for _, l := range b.limits() {
+			i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period })
+			if i < 0 {
+				r.limits = append(r.limits, l)
+			} else {
+				r.limits[i].Threshold = min(r.limits[i].Threshold, l.Threshold)
+			}
+		}
+	}
+	if r.limits == nil {
+		return nil
+	}
+	if len(r.from) > 1 {
+		r.notes = append(r.notes, "both limits become one rule, with the lower threshold for each period")
+	}
+	if err := in.exempt(t, "limit-whitelist", "limit-allowlist"); err != nil {
+		return err
+	}
+	in.add(t, r, all)
+	return nil
+}
+
+// globalLimit makes the rules of global-rate-limit.
+func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error {
+	threshold, err := in.number("global-rate-limit")
+	if err != nil || threshold == 0 {
+		return err
+	}
+	at, key := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"]
+	spelled := in.annotations["global-rate-limit-window"].text()
+	window, err := time.ParseDuration(spelled)
+	if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
+		n := cmp.Or(in.annotations["global-rate-limit-window"], at)
+		return n.fail("set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
+	}
+	k := (&scope{}).keyOf(cmp.Or(key.text(), "$remote_addr"), 0)
+	if k.unknown != "" {
+		t.uncovered(key.at(), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
+	} else {
+		in.add(t, &draft{
+			id:              in.name + "-global",
+			from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, at.at())},
+			notes:           append(k.notes, "ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass"),
+			logs:            k.logs,
+			characteristics: k.characteristics,
+			limits:          []rule.Limit{{Threshold: threshold, Period: window}},
+			status:          status,
+		}, all)
+	}
+	return in.exempt(t, "global-rate-limit-ignored-cidrs")
+}
+
+// exempt puts the networks of annotations on the allow list.
+func (in *ingress) exempt(t *Translation, names ...string) error {
+	for _, name := range names {
+		n := in.annotations[name]
+		for each := range strings.SplitSeq(n.text(), ",") {
+			if each = strings.TrimSpace(each); each == "" {
+				continue
+			}
+			prefix, ok := parseNetwork(each)
+			if !ok {
+				return n.fail("write networks, separated by commas", "%s: %q is not a network", name, each)
+			}
+			list(&t.allow, prefix, fmt.Sprintf("%s of Ingress %s (%v) exempts it from that limit; allow exempts it from all rules and from deny", name, in.name, n.at()))
+		}
+	}
+	return nil
+}
+
+// add adds rule r for the hosts and paths of the Ingress, as one rule if all hosts have the same paths.
+func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
+	var made []*draft
+	if len(in.sites) == 0 {
+		in.sites = []site{{}} // its default backend
+	}
+	for _, s := range in.sites {
+		one := *r
+		if !slices.Contains(s.paths, "/*") {
+			one.match[byPath] = s.paths
+		}
+		if s.host != "" && expressible(byHost, s.host) {
+			one.match[byHost] = []string{s.host}
+		} else if s.host != "" {
+			one.logs = append(slices.Clip(one.logs), fmt.Sprintf("rules cannot match the host %q", s.host))
+		}
+		if strings.HasPrefix(s.host, "*.") {
+			one.notes = append(slices.Clip(one.notes), fmt.Sprintf("%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host))
+		}
+		one.logs = append(slices.Clip(one.logs), s.logs...)
+		for _, o := range all {
+			for _, other := range o.sites {
+				if o != in && other.host == s.host {
+					one.except = append(one.except, without(inside(other.paths, s.paths), one.except)...)
+				}
+			}
+		}
+		i := slices.IndexFunc(made, func(o *draft) bool {
+			return slices.Equal(o.match[byPath], one.match[byPath]) && slices.Equal(o.logs, one.logs) && slices.Equal(o.except, one.except)
+		})
+		if i < 0 {
+			made = append(made, &one)
+		} else {
+			made[i].match[byHost] = union(made[i].match[byHost], one.match[byHost])
+		}
+	}
+	if len(made) > 1 {
+		for _, each := range made {
+			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts all hosts and paths of the Ingress together; these rules count them separately")
+		}
+	}
+	t.rules = append(t.rules, made...)
+}
+
+// inside returns the paths that match only some of the requests that around matches.
+func inside(paths, around []string) (list []string) {
+	for _, p := range paths {
+		for _, a := range around {
+			if p != a && includes(a, p) && !slices.Contains(around, p) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}

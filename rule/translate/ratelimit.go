@@ -1,0 +1,376 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/rule"
+)
+
+// descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit accepts
+// all of them in both places, and ignores those in the wrong one.
+var (
+	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "metadata"}
+	rateLimitKeys  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "algorithm"}
+)
+
+// checkKeys checks the keys of v, a descriptor or a rate_limit. right are valid there, and wrong are
+// ignored. It returns the ignored ones.
+func (v value) checkKeys(what string, right, wrong []string) (ignored []string, err error) {
+	for _, kv := range v.pairs() {
+		switch name := kv[0].Value; {
+		case slices.Contains(wrong, name):
+			ignored = append(ignored, name)
+		case !slices.Contains(right, name):
+			return nil, kv[0].fail(prose.Suggest(name, right), "unknown key %q in %s", name, what)
+		}
+	}
+	return ignored, nil
+}
+
+// units are the units of envoyproxy/ratelimit. Rules have periods of at most a week.
+var units = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
+	"month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
+}
+
+// maxDescriptors is the maximum number of descriptors in all files, with aliases resolved.
+const maxDescriptors = 1 << 18
+
+// Keys of entries whose meaning is fixed by Envoy or by convention.
+var (
+	ipEntries      = []string{"remote_address", "masked_remote_address"}
+	requestEntries = []requestEntry{
+		{[]string{"path", ":path", "PATH"}, byPath, "path"},
+		{[]string{"method", ":method", "METHOD", "http_method", "request_method"}, byMethod, "method"},
+		{[]string{"host", ":authority", "authority", "HOST"}, byHost, "host"},
+	}
+	// Envoy's routes set the values of these.
+	routeEntries = []string{"generic_key", "header_match", "query_match", "destination_cluster", "source_cluster"}
+)
+
+// A requestEntry is a property of requests by which rules match and count.
+type requestEntry struct {
+	keys           []string
+	match          int
+	characteristic string
+}
+
+// An entry is a descriptor on the path to a limit.
+type entry struct {
+	descriptor value
+	key, value string
+	siblings   []string // values with their own descriptors
+	shared     bool     // share_threshold
+}
+
+// wild reports whether e has several values that are counted separately.
+func (e entry) wild() bool { return strings.Contains(e.value, "*") && !e.shared }
+
+func (e entry) String() string {
+	if e.value == "" {
+		return e.key
+	}
+	return e.key + "=" + e.value
+}
+
+// A ratelimit translates the configuration of a domain of envoyproxy/ratelimit.
+type ratelimit struct {
+	*Translation
+	domain      string
+	descriptors int // number of descriptors read, of all domains
+}
+
+func translateRatelimit(t *Translation, files []*File) error {
+	r, found := &ratelimit{Translation: t}, false
+	for _, each := range files {
+		roots, err := (&source{File: each}).documents(each.Text)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(roots); i++ {
+			switch root := roots[i]; {
+			case root.text("kind") == "ConfigMap":
+				var inside []value
+				for _, kv := range root.child("data").pairs() {
+					if !strings.Contains(kv[1].text(), "domain:") {
+						continue
+					}
+					inner, err := kv[1].documents()
+					if err != nil {
+						return err
+					}
+					inside = append(inside, inner...)
+				}
+				roots = slices.Insert(roots, i+1, inside...)
+			case root.text("kind") == "" || root.child("descriptors").Node != nil: // not another kind of manifest
+				found = true
+				if err := r.readDomain(root); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if !found {
+		return position{file: files[0]}.fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "the file has no descriptors")
+	}
+	if len(t.rules) > 0 {
+		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
+		t.note("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
+		t.noteAddresses("Envoy")
+	}
+	return nil
+}
+
+func (t *ratelimit) readDomain(root value) error {
+	if !root.is(yaml.MappingNode) {
+		return root.fail("begin it with domain:", "the file is not a mapping")
+	}
+	for _, kv := range root.pairs() {
+		if !slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value) {
+			return kv[0].fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "unknown key %q", kv[0].Value)
+		}
+	}
+	if t.domain = root.text("domain"); t.domain == "" {
+		return root.fail("write domain: and a name", "the domain is missing")
+	}
+	return t.readDescriptors(root.child("descriptors"), nil)
+}
+
+// readDescriptors reads a list of descriptors, whose parents are path.
+func (t *ratelimit) readDescriptors(list value, path []entry) error {
+	if list.text() != "" || list.is(yaml.MappingNode) {
+		return list.fail("write a list", "descriptors is not a list")
+	}
+	if t.descriptors += len(list.elements()); len(path) > maxDepth || t.descriptors > maxDescriptors {
+		return list.fail("", "there are too many descriptors, or they are nested too deeply")
+	}
+	values := map[string][]string{}
+	for _, d := range list.elements() {
+		if value := d.text("value"); value != "" {
+			values[d.text("key")] = append(values[d.text("key")], value)
+		}
+	}
+	for _, d := range list.elements() {
+		if !d.is(yaml.MappingNode) {
+			return d.fail("write key: and a name", "a descriptor is not a mapping")
+		}
+		if _, err := d.checkKeys("a descriptor", descriptorKeys, rateLimitKeys); err != nil {
+			return err
+		}
+		e := entry{descriptor: d, key: d.text("key"), value: d.text("value"), shared: d.text("share_threshold") == "true"}
+		if e.key == "" {
+			return d.fail("write key: and a name", "a descriptor has no key")
+		}
+		if e.value == "" {
+			e.siblings = values[e.key]
+		}
+		deeper := append(slices.Clip(path), e)
+		if limit := d.child("rate_limit"); limit.is(yaml.MappingNode) {
+			if err := t.readLimit(limit, deeper); err != nil {
+				return err
+			}
+		}
+		if below := d.child("descriptors"); below.Node != nil {
+			if err := t.readDescriptors(below, deeper); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readLimit reads the rate_limit n of the descriptor at the end of path.
+func (t *ratelimit) readLimit(n value, path []entry) error {
+	ignored, err := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
+	if err != nil {
+		return err
+	}
+	id, title := t.describe(path)
+	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title}}
+	for _, name := range ignored {
+		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it next to rate_limit")
+	}
+	if n.text("unlimited") == "true" {
+		if n.text("unit") != "" {
+			return n.child("unit").fail("remove unit, or unlimited", "a limit is unlimited and has a unit")
+		}
+		if prefix, ok := soleClient(path); ok {
+			list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
+		} else {
+			t.uncovered(path[len(path)-1].descriptor.at(), "%s is unlimited: except such requests from the rules that count them", title)
+		}
+		return nil
+	}
+	unit := strings.ToLower(n.text("unit"))
+	period, ok := units[unit]
+	if !ok {
+		return cmp.Or(n.child("unit"), n).fail("write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	}
+	times := uint64(1)
+	if m := n.child("unit_multiplier"); m.Node != nil {
+		if times, err = strconv.ParseUint(m.text(), 10, 31); err != nil || times == 0 {
+			return m.fail("write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
+		}
+	}
+	at := n.child("requests_per_unit")
+	threshold, err := strconv.ParseUint(at.text(), 10, 32)
+	if err != nil {
+		return cmp.Or(at, n).fail("write a whole number", "invalid requests_per_unit %q", at.text())
+	}
+	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
+		t.uncovered(n.at(), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
+		return nil
+	}
+	if threshold == 0 {
+		if prefix, ok := soleClient(path); ok && path[0].descriptor.text("shadow_mode") != "true" {
+			list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
+		} else {
+			t.uncovered(path[len(path)-1].descriptor.at(), "%s may send no requests: a rule's threshold is at least 1", title)
+		}
+		return nil
+	}
+	r.limits = []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}
+	r.entries(path)
+	r.options(n, path[len(path)-1].descriptor)
+	if len(r.characteristics) == 0 {
+		r.characteristics = []characteristic{{text: "host"}}
+		r.notes = append(r.notes, "ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
+	}
+	if len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0 {
+		r.logs = append(r.logs, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
+	}
+	t.rules = append(t.rules, r)
+	return nil
+}
+
+// describe returns an ID and a title for the limit of the descriptor at the end of path.
+func (t *ratelimit) describe(path []entry) (id, title string) {
+	words, ids := []string{}, []string{t.domain}
+	for _, e := range path {
+		words, ids = append(words, e.String()), append(ids, e.key)
+		if e.value != "" {
+			ids = append(ids, e.value)
+		}
+	}
+	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, path[len(path)-1].descriptor.at())
+}
+
+// countBy adds a characteristic, unless r has it.
+func (r *draft) countBy(c characteristic) {
+	if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
+		r.characteristics = append(r.characteristics, c)
+	}
+}
+
+// countsBy reports whether r has a characteristic.
+func (r *draft) countsBy(text string) bool {
+	return slices.ContainsFunc(r.characteristics, func(c characteristic) bool { return c.text == text })
+}
+
+// entries makes r match and count by the entries of a descriptor.
+func (r *draft) entries(path []entry) {
+	for _, e := range path {
+		if len(e.siblings) > 0 {
+			r.logs = append(r.logs, fmt.Sprintf("ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", ")))
+		}
+		at := slices.IndexFunc(requestEntries, func(q requestEntry) bool { return slices.Contains(q.keys, e.key) })
+		switch {
+		case at >= 0:
+			r.request(e, requestEntries[at])
+		case slices.Contains(ipEntries, e.key):
+			r.countBy(characteristic{text: "ip"})
+			if e.key == "masked_remote_address" {
+				r.notes = append(r.notes, "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
+			}
+			if e.value != "" {
+				r.logs = append(r.logs, fmt.Sprintf("the limit is for the client %s alone, which rules cannot match", e.value))
+			}
+		case slices.Contains(routeEntries, e.key) && e.value == "":
+			r.logs = append(r.logs, fmt.Sprintf("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key))
+		case slices.Contains(routeEntries, e.key):
+			r.logs = append(r.logs, fmt.Sprintf("Envoy's routes decide which requests are %s: write these as the rule's match", e))
+		case e.value == "":
+			r.header(e)
+		default:
+			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e))
+			if e.wild() {
+				r.header(e)
+			}
+		}
+		if e.shared && strings.Contains(e.value, "*") {
+			r.notes = append(r.notes, fmt.Sprintf("share_threshold: all values of %s share one count", e))
+		}
+	}
+}
+
+// request matches and counts by an entry that is a property of requests.
+func (r *draft) request(e entry, q requestEntry) {
+	if e.value == "" || e.wild() {
+		r.countBy(characteristic{text: q.characteristic})
+	}
+	switch {
+	case e.value == "":
+	case r.match[q.match] == nil && expressible(q.match, e.value):
+		r.match[q.match] = []string{e.value}
+	default:
+		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
+	}
+	if q.match == byPath {
+		r.notes = append(r.notes, "in Envoy, :path contains the query; edge compares and counts the path alone")
+	}
+}
+
+// header counts by the header from which Envoy probably takes the value of an entry.
+func (r *draft) header(e entry) {
+	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
+	if !expressibleCharacteristic(name) {
+		r.logs = append(r.logs, fmt.Sprintf("rules cannot count by %q", e.key))
+		return
+	}
+	r.countBy(characteristic{name, true})
+	r.notes = append(r.notes, fmt.Sprintf("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:")))
+}
+
+// options records the effect of the other keys of a descriptor.
+func (r *draft) options(limit, descriptor value) {
+	is := func(name string) bool { return descriptor.text(name) == "true" }
+	if is("shadow_mode") {
+		r.logs = append(r.logs, "shadow_mode is on")
+	}
+	if is("quota_mode") {
+		r.logs = append(r.logs, "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
+	}
+	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
+		if is(name) || name == "metadata" && descriptor.child(name).Node != nil {
+			r.notes = append(r.notes, name+" is not covered: edge's metrics and responses name the rule, never values of requests")
+		}
+	}
+	if replaced := limit.child("replaces").elements(); len(replaced) > 0 {
+		var names []string
+		for _, each := range replaced {
+			names = append(names, fmt.Sprintf("%q", each.text("name")))
+		}
+		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", ")))
+		r.logs = append(r.logs, "the limits that it replaces could refuse requests that it lets pass")
+	}
+	if a := limit.text("algorithm"); a != "" {
+		r.notes = append(r.notes, fmt.Sprintf("algorithm %s is not covered: edge estimates over two windows", a))
+	}
+}
+
+// soleClient returns the client that path describes, if it describes nothing else.
+func soleClient(path []entry) (p netip.Prefix, ok bool) {
+	if len(path) != 1 || !slices.Contains(ipEntries, path[0].key) || path[0].value == "" {
+		return p, false
+	}
+	return parseNetwork(path[0].value)
+}

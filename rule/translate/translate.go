@@ -1,0 +1,363 @@
+// Package translate translates the rate limits of other programs into rules files. As far as rules can
+// express it, a translation refuses no client that the other program would let through. A limit that rules
+// cannot express becomes a rule that only logs, with the difference in a comment, or is listed as not
+// covered.
+package translate
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
+)
+
+// A File is a configuration file of another program.
+type File struct {
+	Name string // in errors and comments
+	Text []byte
+}
+
+// withoutMark returns f without its byte order mark.
+func (f File) withoutMark() *File {
+	f.Text = bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
+	return &f
+}
+
+// kinds are the kinds of configuration that can be translated.
+var kinds = []struct {
+	name      string
+	translate func(*Translation, []*File) error
+}{
+	{"nginx", translateNginx},
+	{"ingress-nginx", translateIngress},
+	{"envoy-ratelimit", translateRatelimit},
+}
+
+// Kinds returns the kinds of configuration that Files knows.
+func Kinds() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// A Translation is a rules file made from a configuration of another program.
+type Translation struct {
+	kind    string
+	files   []string
+	rules   []*draft
+	allow   []listed
+	deny    []listed
+	general []string // differences that concern all rules
+	missing []string // what is not covered, each with its place
+}
+
+// A listed network is an entry of the allow or deny list.
+type listed struct {
+	prefix netip.Prefix
+	why    string
+}
+
+// A match has the lists of a rule's match. An empty list matches everything.
+type match [3][]string
+
+const (
+	byHost = iota
+	byMethod
+	byPath
+)
+
+// matchKeys are the keys of a match in rules files.
+var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths"}
+
+// A draft is a rule before it is written.
+type draft struct {
+	id              string
+	from            []string // its sources, with their positions
+	notes           []string // differences in meaning
+	logs            []string // why the rule only logs; if empty, it blocks
+	match           match
+	except          []string // excepted paths
+	exceptHosts     []string
+	characteristics []characteristic
+	limits          []rule.Limit
+	status          int
+}
+
+// A characteristic of a draft.
+type characteristic struct {
+	text string // as in rules files, such as header:x-api-key
+	skip bool   // requests without the value are not counted
+}
+
+// Files translates files of a kind. For nginx it takes the main file, and reads the files that it includes.
+// Errors in the files are [rulefile.Error].
+func Files(kind string, files ...File) (*Translation, error) {
+	t := &Translation{kind: kind}
+	for _, k := range kinds {
+		if k.name != kind {
+			continue
+		}
+		var trimmed []*File
+		for _, f := range files {
+			t.files = append(t.files, f.Name)
+			trimmed = append(trimmed, f.withoutMark())
+		}
+		if err := k.translate(t, trimmed); err != nil {
+			return nil, err
+		}
+		t.nameRules()
+		if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
+			return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
+		}
+		return t, nil
+	}
+	return nil, errors.New("translate: unknown kind " + kind)
+}
+
+// note records a difference that concerns all rules.
+func (t *Translation) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(t.general, text) {
+		t.general = append(t.general, text)
+	}
+}
+
+// uncovered records something that no rule can express.
+func (t *Translation) uncovered(at fmt.Stringer, format string, args ...any) {
+	if text := fmt.Sprintf("%v: ", at) + fmt.Sprintf(format, args...); !slices.Contains(t.missing, text) {
+		t.missing = append(t.missing, text)
+	}
+}
+
+// list records a network on the allow or deny list.
+func list(into *[]listed, prefix netip.Prefix, why string) {
+	if i := slices.IndexFunc(*into, func(l listed) bool { return l.prefix == prefix }); i < 0 {
+		*into = append(*into, listed{prefix, why})
+	} else if (*into)[i].why != why && !strings.Contains((*into)[i].why, why) {
+		(*into)[i].why += ", " + why
+	}
+}
+
+// parseNetwork parses a network or an address. It ignores bits beyond the prefix.
+func parseNetwork(text string) (netip.Prefix, bool) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		text = p.Masked().String()
+	}
+	p, err := rule.ParsePrefix(text)
+	return p, err == nil
+}
+
+// nameRules makes the IDs of the rules valid and unique.
+func (t *Translation) nameRules() {
+	used := map[string]bool{}
+	for _, r := range t.rules {
+		base := strings.Trim(regexp.MustCompile(`[^A-Za-z0-9_.]+`).ReplaceAllString(r.id, "-"), "-_.")
+		base = cmp.Or(strings.TrimRight(base[:min(len(base), rule.MaxID-4)], "-_."), "rule")
+		r.id = base
+		for n := 2; used[r.id]; n++ {
+			r.id = fmt.Sprintf("%s-%d", base, n)
+		}
+		used[r.id] = true
+	}
+}
+
+// Text returns the rules file.
+func (t *Translation) Text() []byte {
+	var b bytes.Buffer
+	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its original. "+
+		"Before you enforce the rules, see what they would have refused: edge replay --rules FILE access.log", strings.Join(t.files, ", "), t.kind))
+	if len(t.general) > 0 {
+		b.WriteString("#\n# Differences that concern all rules:\n")
+		for _, text := range t.general {
+			comment(&b, "", "- ", text)
+		}
+	}
+	b.WriteString("\nrules:")
+	if len(t.rules) == 0 {
+		b.WriteString(" []")
+	}
+	b.WriteString("\n")
+	for i, r := range t.rules {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		r.write(&b)
+	}
+	for _, l := range []struct {
+		name string
+		list []listed
+	}{{"allow", t.allow}, {"deny", t.deny}} {
+		if len(l.list) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n", l.name)
+		}
+		for _, each := range l.list {
+			comment(&b, "  ", "", each.why)
+			fmt.Fprintf(&b, "  - %s\n", scalar(each.prefix.String()))
+		}
+	}
+	if len(t.missing) > 0 {
+		b.WriteString("\n# Not covered:\n")
+		for _, text := range t.missing {
+			comment(&b, "", "- ", text)
+		}
+	}
+	return b.Bytes()
+}
+
+// write writes the rule as an element of the list of rules.
+func (r *draft) write(b *bytes.Buffer) {
+	for _, text := range r.from {
+		comment(b, "  ", "", text)
+	}
+	for _, text := range r.notes {
+		comment(b, "  ", "- ", text)
+	}
+	fmt.Fprintf(b, "  - id: %s\n", scalar(r.id))
+	block := func(head, indent string, lists match) {
+		for i, list := range lists {
+			if len(list) > 0 {
+				fmt.Fprintf(b, "%s%s%s: %s\n", head, indent, matchKeys[i], sequence(list))
+				head = ""
+			}
+		}
+	}
+	block("    match:\n", "      ", r.match)
+	block("    except:\n", "      - ", match{byHost: r.exceptHosts, byPath: r.except})
+	var list []string
+	for _, c := range r.characteristics {
+		if kind, name, _ := strings.Cut(c.text, ":"); c.skip {
+			list = append(list, fmt.Sprintf("{%s: %s, missing: skip}", kind, scalar(name)))
+		} else {
+			list = append(list, scalar(c.text))
+		}
+	}
+	fmt.Fprintf(b, "    characteristics: [%s]\n    limits:\n", strings.Join(list, ", "))
+	for _, l := range r.limits {
+		fmt.Fprintf(b, "      - {threshold: %d, period: %s}\n", l.Threshold, rule.FormatDuration(l.Period))
+	}
+	if r.status != 0 {
+		fmt.Fprintf(b, "    response: {status: %d}\n", r.status)
+	}
+	for _, text := range r.logs {
+		comment(b, "    ", "- only logs: ", text)
+	}
+	if len(r.logs) > 0 {
+		b.WriteString("    action: log\n")
+	}
+}
+
+// comment writes text as a comment of several lines. The first line begins with mark.
+func comment(b *bytes.Buffer, indent, mark, text string) {
+	const width = 110
+	line := indent + "# " + mark
+	empty := true
+	for word := range strings.FieldsSeq(text) {
+		word = strings.Map(printable, word)
+		if !empty && len(line)+1+len(word) > width {
+			b.WriteString(line + "\n")
+			line, empty = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	b.WriteString(line + "\n")
+}
+
+// printable replaces characters that a YAML file cannot contain.
+func printable(r rune) rune {
+	if r < ' ' || 0x7f <= r && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xfffe && r <= 0xffff {
+		return '?'
+	}
+	return r
+}
+
+var (
+	plainScalar  = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/._:*-]*$`)
+	plainNetwork = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(/[0-9]+)?$`)
+	notString    = regexp.MustCompile(`(?i)^(y|n|yes|no|true|false|on|off|null)$`)
+)
+
+// scalar formats a string, in quotes unless YAML reads it as a string without them.
+func scalar(text string) string {
+	if plainScalar.MatchString(text) && !notString.MatchString(text) && !strings.HasSuffix(text, ":") || plainNetwork.MatchString(text) {
+		return text
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // cannot fail for a string
+	return strings.TrimSpace(b.String())
+}
+
+func scalars(list []string) []string {
+	words := make([]string, len(list))
+	for i, each := range list {
+		words[i] = scalar(each)
+	}
+	return words
+}
+
+// sequence formats a list, on one line if it is short.
+func sequence(list []string) string {
+	words := scalars(list)
+	if text := "[" + strings.Join(words, ", ") + "]"; len(text) < 90 {
+		return text
+	}
+	return "\n        - " + strings.Join(words, "\n        - ")
+}
+
+// expressible reports whether a rule's match can have values as the list of the given index.
+func expressible(index int, values ...string) bool {
+	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
+	_, err := rulefile.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
+	return err == nil
+}
+
+// expressibleCharacteristic reports whether text is a characteristic.
+func expressibleCharacteristic(text string) bool {
+	_, err := rulefile.ParseCharacteristic(text)
+	return err == nil
+}
+
+// A position is a place in a file.
+type position struct {
+	file         *File
+	line, column int // from 1, or 0 for the whole file
+}
+
+func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file.Name, p.line, p.column) }
+
+// fail returns an error at p.
+func (p position) fail(hint, format string, args ...any) error {
+	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
+	return rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]
+}
+
+// without returns the elements of list that are not in other.
+func without(list, other []string) (rest []string) {
+	for _, each := range list {
+		if !slices.Contains(other, each) {
+			rest = append(rest, each)
+		}
+	}
+	return rest
+}
+
+// union returns the elements of both lists without duplicates. An empty list means everything.
+func union(a, b []string) []string {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	return append(slices.Clone(a), without(b, a)...)
+}

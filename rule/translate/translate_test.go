@@ -1,0 +1,199 @@
+package translate_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/edgelimit/edge/internal/golden"
+	rulefile "github.com/edgelimit/edge/rule/file"
+	"github.com/edgelimit/edge/rule/translate"
+)
+
+// samples are our own configurations, by their kind.
+var samples = map[string]string{
+	"testdata/shop/nginx.conf":           "nginx",
+	"testdata/nginx-part.conf":           "nginx",
+	"testdata/ingress-nginx-shop.yaml":   "ingress-nginx",
+	"testdata/envoy-ratelimit-shop.yaml": "envoy-ratelimit",
+}
+
+func TestTranslations(t *testing.T) {
+	for file, kind := range samples {
+		t.Run(file, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made, err := translate.Files(kind, translate.File{Name: file, Text: text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", strings.NewReplacer("testdata/", "", "/", "-").Replace(file)+".golden")
+			golden.Check(t, file, made.Text())
+			set, err := rulefile.Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := rulefile.CheckNodes(set, 16); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, test := range []struct {
+		name, kind, text, want string
+	}{
+		{"not terminated", "nginx", "events {}\nuser nobody\n", `f:2:1: the directive "user" is not terminated`},
+		{"open block", "nginx", "http {\n  server {\n", "f:2:10: the block that begins here is not closed"},
+		{"too many braces", "nginx", "http {}\n}\n", "f:2:1: unexpected }"},
+		{"open quote", "nginx", "a 'b;\n", "f:1:3: a quote is not closed"},
+		{"after a quote", "nginx", "a 'b'c;\n", `f:1:6: unexpected "c" after a quoted word`},
+		{"template", "nginx", "server { server_name {{ name }}; }", "f:1:23: unexpected {"},
+		{"open Lua", "nginx", "content_by_lua_block { if '}' -- }\n", "f:1:22: the block that begins here is not closed"},
+		{"rate", "nginx", "limit_req_zone $uri zone=a:1m rate=10r/h;", `f:1:31: invalid rate "10r/h"`},
+		{"no zone", "nginx", "server {\n\tlimit_req burst=5;\n}", "f:2:2: limit_req has no zone"},
+		{"unknown zone", "nginx", "server { limit_req zone=a; }", `f:1:20: no limit_req_zone defines the zone "a"`},
+		{"burst", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a burst=-1; }", `f:1:68: invalid burst "-1"`},
+		{"status", "nginx", "server { limit_req_status 200; }", "f:1:10: invalid limit_req_status"},
+		{"not YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},
+		{"no Ingress", "ingress-nginx", "kind: Service\n", "f: the file has no Ingress"},
+		{"number", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/limit-rps: ten\n", `f:4:44: invalid limit-rps "ten"`},
+		{"window", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/global-rate-limit: '5'\n", `f:4:52: invalid global-rate-limit-window ""`},
+		{"network", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations: {nginx.ingress.kubernetes.io/limit-rps: '5', nginx.ingress.kubernetes.io/limit-whitelist: '10.0.0.0/8,x'}\n", `limit-whitelist: "x" is not a network`},
+		{"no domain", "envoy-ratelimit", "descriptors: []\n", "f:1:1: the domain is missing"},
+		{"unknown key", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    ratelimit: {}\n", `f:4:5: unknown key "ratelimit" in a descriptor`},
+		{"Envoy's own", "envoy-ratelimit", "static_resources:\n  listeners: []\n", "import the file of Envoy's rate limit service"},
+		{"EnvoyFilter", "envoy-ratelimit", "kind: EnvoyFilter\nspec: {}\n", "import the file of Envoy's rate limit service"},
+		{"descriptors", "envoy-ratelimit", "domain: a\ndescriptors: {key: b}\n", "f:2:14: descriptors is not a list"},
+		{"unit", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n", `f:4:24: invalid unit "fortnight"`},
+		{"requests", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n    rate_limit: {unit: day}\n", `f:4:17: invalid requests_per_unit ""`},
+		{"no key", "envoy-ratelimit", "domain: a\ndescriptors:\n  - value: b\n", "f:3:5: a descriptor has no key"},
+		{"in a ConfigMap", "envoy-ratelimit", "kind: ConfigMap\ndata:\n  a.yaml: |\n    domain: a\n    descriptors:\n    - key: b\n      rate_limit: {unit: eon}\n", `f:7:26: invalid unit "eon"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := translate.Files(test.kind, translate.File{Name: "f", Text: []byte(test.text)})
+			var place *rulefile.Error
+			if err == nil || !errors.As(err, &place) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// Included files that never end are errors.
+func TestIncludes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"self.conf": "include self.conf;",
+		"many.conf": strings.Repeat("include more.conf;\n", 200),
+		"more.conf": strings.Repeat("include last.conf;\n", 200),
+		"last.conf": "",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"self.conf": "includes itself",
+		"many.conf": "more than 10000 files are included",
+		"/dev/zero": "/dev/zero is not a regular file",
+	} {
+		main := translate.File{Name: filepath.Join(dir, "nginx.conf"), Text: []byte("include " + name + ";")}
+		if _, err := translate.Files("nginx", main); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", name, err, want)
+		}
+	}
+	if _, err := translate.Files("nginx", translate.File{Name: "nginx.conf", Text: []byte("include /dev/null;")}); err != nil {
+		t.Errorf("a device that is empty: %v", err)
+	}
+}
+
+// A client that a leaky bucket never refuses never exceeds the thresholds that replace the bucket.
+func TestLeakyBucket(t *testing.T) {
+	limits := regexp.MustCompile(`threshold: (\d+), period: (1[sm])`)
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		rate, burst, unit := 1+r.IntN(20), r.IntN(30), "s"
+		const second = 1_000_000
+		each := int64(second / rate) // µs that a request takes to leak
+		if seed%2 == 0 {
+			unit, each = "m", int64(60*second/rate)
+		}
+		text := fmt.Sprintf("limit_req_zone $remote_addr zone=a:1m rate=%dr/%s; server { limit_req zone=a burst=%d nodelay; }", rate, unit, burst)
+		made, err := translate.Files("nginx", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := limits.FindAllStringSubmatch(string(made.Text()), -1)
+		if len(found) == 0 {
+			t.Fatalf("%s: no limits in\n%s", text, made.Text())
+		}
+		for _, limit := range found {
+			var threshold int64
+			fmt.Sscan(limit[1], &threshold)
+			period := map[string]int64{"1s": second, "1m": 60 * second}[limit[2]]
+			// The client sends in bursts, and pauses; it does not send what the bucket would refuse.
+			counts := map[int64]int64{}
+			now, excess := r.Int64N(period), int64(0)
+			for range 600 {
+				pause := int64(0)
+				if r.IntN(4) == 0 {
+					pause = r.Int64N(1 + 2*each*int64(1+r.IntN(burst+2)))
+				}
+				now += pause
+				excess = max(0, excess-pause)
+				if excess > int64(burst)*each {
+					wait := excess - int64(burst)*each
+					now, excess = now+wait, excess-wait
+				}
+				excess += each
+				counts[now/period]++
+				elapsed := now % period
+				if counts[now/period-1]*(period-elapsed)+counts[now/period]*period > threshold*period {
+					t.Fatalf("%s: at %d µs the estimate exceeds %d in %s", text, now, threshold, limit[2])
+				}
+			}
+		}
+	}
+}
+
+// Translating a file always terminates, with an error or with a valid rules file.
+func FuzzFiles(f *testing.F) {
+	for file, kind := range samples {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(kind, string(text))
+	}
+	f.Add("nginx", "limit_req_zone $a zone=\x00:1m rate=1r/s; map $a $a { default $a; } server { server_name \"\x7f\"; location ~ ^(a|b)*$ { limit_req zone=\x00; } }")
+	f.Add("nginx", "geo $g { ranges; default 1; 1.1.1.1-1.1.1.2 0; } map $g $k { 1 $uri; } limit_req_zone $k zone=a:1 rate=1r/s; limit_req zone=a;")
+	f.Add("nginx", "map $b $a { 1 $a; 2 $b; 3 $a$b; } map $a $b { 1 $a; 2 $b; 3 $b$a; } limit_req_zone $a zone=a:1 rate=1r/s; limit_req zone=a;")
+	f.Fuzz(func(t *testing.T, kind, text string) {
+		if strings.Contains(text, "include") {
+			t.Skip("it may read files of this machine")
+		}
+		_, err := translate.Files(kind, translate.File{Name: "f", Text: []byte(text)})
+		if err != nil && strings.Contains(err.Error(), "bug in this program") {
+			t.Error(err)
+		}
+	})
+}
+
+// A file without limits results in no rules, with a comment.
+func TestNothing(t *testing.T) {
+	for kind, text := range map[string]string{"nginx": "events {}\nhttp {}\n", "ingress-nginx": "kind: Ingress\n"} {
+		made, err := translate.Files(kind, translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || !strings.Contains(string(made.Text()), "rules: []\n\n# Not covered:\n# - f:1:1: no ") {
+			t.Errorf("%s: %v\n%s", kind, err, made.Text())
+		}
+	}
+}
