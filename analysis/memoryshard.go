@@ -87,45 +87,45 @@ func (s *memoryShard) Exchange(b *memcached.Batch) error {
 }
 
 // increment implements INCR.
-func (s *memoryShard) increment(op *memcached.Increment, second int64) memcached.Outcome {
+func (s *memoryShard) increment(op *counter.Increment, second int64) counter.Outcome {
 	c := s.counters[op.Item]
 	if c.expires <= second {
 		if !op.Make {
-			return memcached.Absent
+			return counter.Absent
 		}
 		c = memoryCounter{expires: second + int64(op.TTL)}
 	}
 	c.value += op.Delta // INCR does not renew the time to live
 	s.counters[op.Item], op.Value = c, c.value
-	return memcached.Done
+	return counter.Done
 }
 
 // store implements ADD and CAS.
-func (s *memoryShard) store(op *memcached.Store, second int64) memcached.Outcome {
+func (s *memoryShard) store(op *counter.Store, second int64) counter.Outcome {
 	r := s.records[op.Item]
 	if r.expires <= second {
 		r = memoryRecord{}
 	}
 	if r.version != op.CAS {
-		return memcached.Absent
+		return counter.Absent
 	}
 	s.versions++
 	s.records[op.Item] = memoryRecord{op.Value, s.versions, second + int64(op.TTL)}
-	return memcached.Done
+	return counter.Done
 }
 
 // read implements GETS.
-func (s *memoryShard) read(op *memcached.Read, second int64) memcached.Outcome {
+func (s *memoryShard) read(op *counter.Read, second int64) counter.Outcome {
 	if r := s.records[op.Item]; r.expires > second {
 		op.Value, op.CAS = r.value, r.version
-		return memcached.Done
+		return counter.Done
 	}
 	c := s.counters[op.Item]
 	if c.expires <= second {
-		return memcached.Absent
+		return counter.Absent
 	}
 	from := len(s.values)
 	s.values = strconv.AppendUint(s.values, c.value, 10)
 	op.Value, op.CAS = s.values[from:len(s.values):len(s.values)], 0
-	return memcached.Done
+	return counter.Done
 }

@@ -72,7 +72,7 @@ func (s *troubledShard) Exchange(b *memcached.Batch) error {
 	var kept []int
 	for i := range b.Increments {
 		if op := &b.Increments[i]; s.chance.of(8) == 0 {
-			op.Outcome = memcached.Unknown
+			op.Outcome = counter.Unknown
 			s.mu.Lock()
 			s.lost[op.Item.String()] = append(s.lost[op.Item.String()], op.Delta)
 			s.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *troubledShard) Exchange(b *memcached.Batch) error {
 	b.From = passed.From
 	for i, at := range kept {
 		b.Increments[at] = passed.Increments[i]
-		if op := &b.Increments[at]; op.Outcome == memcached.Done && s.chance.of(8) == 0 {
-			op.Outcome = memcached.Unknown
+		if op := &b.Increments[at]; op.Outcome == counter.Done && s.chance.of(8) == 0 {
+			op.Outcome = counter.Unknown
 		}
 	}
 	return err

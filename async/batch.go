@@ -67,7 +67,7 @@ type batch struct {
 
 // read adds a read of s.
 func (c *Loop) read(b *batch, s slot) {
-	b.Reads = append(b.Reads, memcached.Read{Item: c.item(s)})
+	b.Reads = append(b.Reads, counter.Read{Item: c.item(s)})
 	b.reads = append(b.reads, s)
 }
 
@@ -186,7 +186,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		}
 	}
 	t.send(senders, func(s slot, delta uint64, made bool) {
-		b.Increments = append(b.Increments, memcached.Increment{Item: c.item(s), Delta: delta, TTL: counter.TTL(s.limit.Period), Make: !made})
+		b.Increments = append(b.Increments, counter.Increment{Item: c.item(s), Delta: delta, TTL: counter.TTL(s.limit.Period), Make: !made})
 		b.increments = append(b.increments, s)
 	})
 	windows := t.windows()
@@ -247,7 +247,7 @@ func (c *Loop) answered(b *batch) {
 	for i := range b.Increments {
 		op, s := &b.Increments[i], b.increments[i]
 		c.countFallen(s.counted(s, op, b.From))
-		if op.Outcome == memcached.Done {
+		if op.Outcome == counter.Done {
 			c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
 		}
 	}
@@ -257,7 +257,7 @@ func (c *Loop) answered(b *batch) {
 	for i := range b.Reads {
 		op, s := &b.Reads[i], b.reads[i]
 		switch {
-		case op.Outcome == memcached.NotSent:
+		case op.Outcome == counter.NotSent:
 			if s.limit == nil && !b.former {
 				s.readRecord.Store(true)
 			}
@@ -298,9 +298,9 @@ func (c *Loop) countFallen(fell bool) {
 }
 
 // handleRead handles the value of a counter. If it is missing, invalid or refused, it counts as 0.
-func (c *Loop) handleRead(s slot, op *memcached.Read, b *batch) {
+func (c *Loop) handleRead(s slot, op *counter.Read, b *batch) {
 	var value uint64
-	if op.Outcome == memcached.Done {
+	if op.Outcome == counter.Done {
 		value, _ = memcached.ParseNumber(op.Value)
 	}
 	w, tally := s.find(s)

@@ -84,13 +84,13 @@ func (s mapShard) Exchange(b *memcached.Batch) error {
 	for i := range b.Increments {
 		op := &b.Increments[i]
 		s.values[op.Item] += op.Delta
-		op.Value, op.Outcome = s.values[op.Item], memcached.Done
+		op.Value, op.Outcome = s.values[op.Item], counter.Done
 	}
 	for i := range b.Stores {
-		b.Stores[i].Outcome = memcached.Done
+		b.Stores[i].Outcome = counter.Done
 	}
 	for i := range b.Reads {
-		b.Reads[i].Outcome = memcached.Absent
+		b.Reads[i].Outcome = counter.Absent
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (c *crowd) unsent(node *crowdNode) {
 	for i, it := range c.away {
 		if it == node.waits {
 			c.away = append(c.away[:i], c.away[i+1:]...)
-			c.dropped += node.tally.unsent(c.layout, it.delta, memcached.NotSent)
+			c.dropped += node.tally.unsent(c.layout, it.delta, counter.NotSent)
 			node.waits = nil
 			return
 		}
@@ -273,7 +273,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 								if full > 0 {
 									break
 								}
-								b := memcached.Batch{Increments: []memcached.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Make: true}}}
+								b := memcached.Batch{Increments: []counter.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Make: true}}}
 								if err := s.Exchange(&b); err != nil {
 									t.Error(err)
 									return

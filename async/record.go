@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 )
 
@@ -51,7 +51,7 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 		t.store = false
 		return
 	}
-	b.Stores = append(b.Stores, memcached.Store{
+	b.Stores = append(b.Stores, counter.Store{
 		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version(),
 	})
 	b.stores = append(b.stores, t)
@@ -76,11 +76,11 @@ func (t *track) setVersion(version uint64) {
 const maxTries = 3
 
 // handleStored handles the outcome of a store.
-func (t *track) handleStored(outcome memcached.Outcome) {
+func (t *track) handleStored(outcome counter.Outcome) {
 	switch outcome {
-	case memcached.Done, memcached.Refused:
+	case counter.Done, counter.Refused:
 		t.store = false
-	case memcached.Absent: // the shard has another record
+	case counter.Absent: // the shard has another record
 		t.readRecord.Store(true)
 		t.rare().tries++
 		t.store = t.rare().tries < maxTries
@@ -92,10 +92,10 @@ func (t *track) handleStored(outcome memcached.Outcome) {
 
 // handleRecord merges the record of t that was read. Invalid records are ignored: they will be
 // overwritten. An expired record still tells how often the key was lifted.
-func (c *Loop) handleRecord(t *track, op *memcached.Read, b *batch, now time.Time) {
+func (c *Loop) handleRecord(t *track, op *counter.Read, b *batch, now time.Time) {
 	var stored mitigation.Record
 	active := false
-	if op.Outcome == memcached.Done { // most keys have no record
+	if op.Outcome == counter.Done { // most keys have no record
 		var err error
 		stored, err = mitigation.ParseStored(op.Value, t.key, now)
 		active = err == nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
@@ -67,7 +66,7 @@ func (t *track) sentIncrements(nodes int) (all []sentIncrement) {
 
 // answer records the shard's answer to s.
 func (s sentIncrement) answer(value uint64) {
-	s.counted(s.slot, &memcached.Increment{Delta: s.delta, Outcome: memcached.Done, Value: value}, theShard)
+	s.counted(s.slot, &counter.Increment{Delta: s.delta, Outcome: counter.Done, Value: value}, theShard)
 }
 
 // Requests that can never be counted because their sub-window is full are dropped and counted as

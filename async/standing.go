@@ -33,7 +33,7 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 			}
 		}
 		standings = append(standings, s)
-		b.Reads = append(b.Reads, memcached.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, memcached.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
+		b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
 	}
 	ln, err := c.placed.Load().ring.Owner(key)
 	switch {
@@ -55,8 +55,8 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 
 // greater returns the greater of a known count and one that was read. The node is first to know its own
 // requests, the shard those of other nodes.
-func greater(layout counter.Layout, known uint64, read *memcached.Read) uint64 {
-	if read.Outcome != memcached.Done {
+func greater(layout counter.Layout, known uint64, read *counter.Read) uint64 {
+	if read.Outcome != counter.Done {
 		return known // the shard has no count
 	}
 	if n, err := memcached.ParseNumber(read.Value); err == nil && layout.Sum(n) > layout.Sum(known) {

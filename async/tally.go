@@ -302,15 +302,15 @@ func (t *tally) unknown(l counter.Layout, owner string, from *memcached.Link, de
 // unsent makes delta pending again, since it was not made, and returns how many requests are
 // dropped: see add. If the shard refused it, or was missing the counter twice in a row, this node
 // counts alone for the rest of the window.
-func (t *tally) unsent(l counter.Layout, delta uint64, outcome memcached.Outcome) (full uint64) {
+func (t *tally) unsent(l counter.Layout, delta uint64, outcome counter.Outcome) (full uint64) {
 	t.landed(l)
 	switch outcome {
-	case memcached.Absent:
+	case counter.Absent:
 		r := t.more()
 		r.unmade = true
 		r.misses++
 		r.alone = r.alone || r.misses > 1
-	case memcached.Refused:
+	case counter.Refused:
 		t.more().alone = true
 	}
 	return t.add(l, delta)

@@ -49,7 +49,7 @@ func TestCountedByAnUnknownInstance(t *testing.T) {
 		n.counted(l, "s", one, 6, 6)
 		n.add(l, 1)
 		if n.send(l, l.Budget(1)); name == "read, later" {
-			n.unsent(l, 1, memcached.NotSent)
+			n.unsent(l, 1, counter.NotSent)
 		}
 		answer(&n)
 		n.read(l, "s", "s", two, 1)
@@ -130,7 +130,7 @@ func TestMissesInARow(t *testing.T) {
 		delta, _ = n.send(l, l.Budget(1))
 		return delta
 	}
-	misses := func(n *tally) { n.unsent(l, sends(n), memcached.Absent) }
+	misses := func(n *tally) { n.unsent(l, sends(n), counter.Absent) }
 	counts := func(n *tally) { delta := sends(n); n.counted(l, "s", link, delta, delta) }
 	moves := func(n *tally) { n.move(l, "s", "other") }
 	for _, tt := range []struct {

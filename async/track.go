@@ -361,16 +361,16 @@ func (t *track) find(s slot) (*window, *tally) {
 
 // counted records the outcome of an increment of s, which was sent over from. It reports whether
 // the value of the counter fell.
-func (t *track) counted(s slot, op *memcached.Increment, from *memcached.Link) (fell bool) {
+func (t *track) counted(s slot, op *counter.Increment, from *memcached.Link) (fell bool) {
 	w, tally := t.find(s)
 	t.news = true
 	l := s.limit.Layout
-	switch sent := op.Outcome == memcached.Done || op.Outcome == memcached.Unknown; {
+	switch sent := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
 	case tally == nil:
 		if !sent && s.generation == t.generation { // else lift dropped it
 			t.plan.lost[dropShard] += l.Sum(op.Delta)
 		}
-	case op.Outcome == memcached.Done:
+	case op.Outcome == counter.Done:
 		others, fell := tally.counted(l, t.address(), from, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
 		t.knownAt.Store(uint32(s.since / 1000))

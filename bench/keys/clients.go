@@ -50,7 +50,7 @@ func makeKnown(addr string) {
 	var b memcached.Batch
 	for n := uint64(0); n < known; {
 		for b.Reset(); len(b.Increments) < inBatch; n++ {
-			b.Increments = append(b.Increments, memcached.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Make: true})
+			b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Make: true})
 		}
 		harness.Check(c.Exchange(&b))
 	}
@@ -129,14 +129,14 @@ func (c *batches) count(from uint64, fresh bool, end time.Time) int {
 				b.Reset()
 				for n := next.Add(inBatch) - inBatch; len(b.Increments) < inBatch; n++ {
 					key := keyOf(n, fresh)
-					b.Increments = append(b.Increments, memcached.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Make: fresh})
+					b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Make: fresh})
 					if c.reads {
-						b.Reads = append(b.Reads, memcached.Read{Item: secret.CounterItem(key, minute, 0)}, memcached.Read{Item: secret.RecordItem(key)})
+						b.Reads = append(b.Reads, counter.Read{Item: secret.CounterItem(key, minute, 0)}, counter.Read{Item: secret.RecordItem(key)})
 					}
 				}
 				harness.Check(c.Exchange(b))
 				for j := range b.Increments {
-					if b.Increments[j].Outcome != memcached.Done {
+					if b.Increments[j].Outcome != counter.Done {
 						harness.Check(errors.New("a key was not counted"))
 					}
 				}

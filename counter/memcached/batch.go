@@ -11,64 +11,20 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// An Outcome is the result of one operation of a [Batch].
-type Outcome uint8
-
-const (
-	NotSent Outcome = iota // provably not sent: it may be sent again
-	Done                   // done by the shard
-	Absent                 // not done: the item does not exist, or exists where it must not
-	Refused                // not done: the shard answered with an error
-	Unknown                // sent without an answer: it must not be sent again
-)
-
-// An Increment adds Delta to a counter. If Make is set, the counter is created first if it does not
-// exist, with a time to live in seconds.
-type Increment struct {
-	Item  counter.Item
-	Delta uint64
-	TTL   int32
-	Make  bool
-
-	Outcome Outcome
-	Value   uint64 // of the counter, if Done
-	end     int    // of the command in Batch.out
-}
-
-// A Read reads a counter or a record.
-type Read struct {
-	Item counter.Item
-
-	Outcome Outcome
-	Value   []byte // if Done; it belongs to the batch
-	CAS     uint64 // version of the value
-}
-
-// A Store writes a record with a time to live in seconds: a new one if CAS is 0, else it replaces
-// the one that was read with this version.
-type Store struct {
-	Item  counter.Item
-	Value []byte
-	TTL   int32
-	CAS   uint64
-
-	Outcome Outcome
-	end     int
-}
-
 // A Batch holds the operations of one exchange with a shard: increments, then stores, then reads.
 // The zero value is empty; [Batch.Reset] empties it for reuse. A Batch is not safe for concurrent
 // use.
 type Batch struct {
-	Increments []Increment
-	Stores     []Store
-	Reads      []Read
+	Increments []counter.Increment
+	Stores     []counter.Store
+	Reads      []counter.Read
 
 	// From is the connection that the batch was sent over, nil if it was not sent.
 	From *Link
 
-	out []byte // commands
-	in  []byte // values that were read
+	out  []byte // commands
+	ends []int  // of the increments and stores in out
+	in   []byte // values that were read
 }
 
 // Reset empties the batch.
@@ -99,7 +55,7 @@ const zeros = "00000000000000000000"
 
 // encode writes the commands.
 func (b *Batch) encode() {
-	b.out = b.out[:0]
+	b.out, b.ends = b.out[:0], b.ends[:0]
 	for i := range b.Increments {
 		op := &b.Increments[i]
 		if op.Make {
@@ -112,7 +68,7 @@ func (b *Batch) encode() {
 		b.out = append(b.out, ' ')
 		b.out = strconv.AppendUint(b.out, op.Delta, 10)
 		b.out = append(b.out, "\r\n"...)
-		op.end = len(b.out)
+		b.ends = append(b.ends, len(b.out))
 	}
 	for i := range b.Stores {
 		op := &b.Stores[i]
@@ -131,7 +87,7 @@ func (b *Batch) encode() {
 		}
 		b.out = append(b.out, "\r\n"...)
 		b.out = append(append(b.out, op.Value...), "\r\n"...)
-		op.end = len(b.out)
+		b.ends = append(b.ends, len(b.out))
 	}
 	for i := range b.Reads {
 		if i%inGet == 0 {
@@ -151,13 +107,13 @@ func (b *Batch) encode() {
 func (b *Batch) prepare() {
 	b.From, b.in = nil, b.in[:0]
 	for i := range b.Increments {
-		b.Increments[i].Outcome = NotSent
+		b.Increments[i].Outcome = counter.NotSent
 	}
 	for i := range b.Stores {
-		b.Stores[i].Outcome = NotSent
+		b.Stores[i].Outcome = counter.NotSent
 	}
 	for i := range b.Reads {
-		b.Reads[i].Outcome, b.Reads[i].Value = NotSent, nil
+		b.Reads[i].Outcome, b.Reads[i].Value = counter.NotSent, nil
 	}
 }
 
@@ -165,19 +121,17 @@ func (b *Batch) prepare() {
 // answer is Unknown if the shard may have read it.
 func (b *Batch) broke(written int) {
 	start := 0
-	for i := range b.Increments {
-		op := &b.Increments[i]
-		if op.Outcome == NotSent && start < written {
-			op.Outcome = Unknown
+	for i, end := range b.ends {
+		var outcome *counter.Outcome
+		if stores := i - len(b.Increments); stores < 0 {
+			outcome = &b.Increments[i].Outcome
+		} else {
+			outcome = &b.Stores[stores].Outcome
 		}
-		start = op.end
-	}
-	for i := range b.Stores {
-		op := &b.Stores[i]
-		if op.Outcome == NotSent && start < written {
-			op.Outcome = Unknown
+		if *outcome == counter.NotSent && start < written {
+			*outcome = counter.Unknown
 		}
-		start = op.end
+		start = end
 	}
 }
 
@@ -249,11 +203,11 @@ func (b *Batch) decode(r *replies) error {
 		op := &b.Increments[i]
 		switch value, ok := parseDigits(line); {
 		case ok:
-			op.Outcome, op.Value = Done, value
+			op.Outcome, op.Value = counter.Done, value
 		case string(line) == "NOT_FOUND":
-			op.Outcome = Absent
+			op.Outcome = counter.Absent
 		case isError(line):
-			op.Outcome = Refused
+			op.Outcome = counter.Refused
 		default:
 			return malformed(line)
 		}
@@ -266,11 +220,11 @@ func (b *Batch) decode(r *replies) error {
 		op := &b.Stores[i]
 		switch {
 		case string(line) == "STORED":
-			op.Outcome = Done
+			op.Outcome = counter.Done
 		case string(line) == "NOT_STORED", string(line) == "EXISTS", string(line) == "NOT_FOUND":
-			op.Outcome = Absent
+			op.Outcome = counter.Absent
 		case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
-			op.Outcome = Refused
+			op.Outcome = counter.Refused
 		default:
 			return malformed(line) // the value may be read as a command
 		}
@@ -284,7 +238,7 @@ func (b *Batch) decode(r *replies) error {
 }
 
 // decodeReads reads the answer to one command, which omits items that do not exist.
-func (b *Batch) decodeReads(reads []Read, r *replies) error {
+func (b *Batch) decodeReads(reads []counter.Read, r *replies) error {
 	next := 0
 	for {
 		line, err := r.line()
@@ -296,7 +250,7 @@ func (b *Batch) decodeReads(reads []Read, r *replies) error {
 		}
 		if isError(line) {
 			for ; next < len(reads); next++ {
-				reads[next].Outcome = Refused
+				reads[next].Outcome = counter.Refused
 			}
 			return nil
 		}
@@ -310,7 +264,7 @@ func (b *Batch) decodeReads(reads []Read, r *replies) error {
 			return malformed(line)
 		}
 		for next < len(reads) && string(reads[next].Item[:]) != string(fields[1]) {
-			reads[next].Outcome = Absent
+			reads[next].Outcome = counter.Absent
 			next++
 		}
 		if next == len(reads) {
@@ -321,10 +275,10 @@ func (b *Batch) decodeReads(reads []Read, r *replies) error {
 		if b.in, err = r.value(int(size), b.in); err != nil {
 			return err
 		}
-		op.Outcome, op.CAS, op.Value = Done, cas, b.in[from:len(b.in):len(b.in)]
+		op.Outcome, op.CAS, op.Value = counter.Done, cas, b.in[from:len(b.in):len(b.in)]
 	}
 	for ; next < len(reads); next++ {
-		reads[next].Outcome = Absent
+		reads[next].Outcome = counter.Absent
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/internal/harness"
 )
@@ -15,7 +16,7 @@ func TestExchangeAllocatesNothingForAKey(t *testing.T) {
 	const keys = 1024
 	b := increments("key", keys, true)
 	for i := range b.Increments {
-		b.Reads = append(b.Reads, memcached.Read{Item: b.Increments[i].Item})
+		b.Reads = append(b.Reads, counter.Read{Item: b.Increments[i].Item})
 	}
 	exchange := func() {
 		if err := s.Exchange(b); err != nil {

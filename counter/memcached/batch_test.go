@@ -29,7 +29,7 @@ import (
 func increments(prefix string, n int, make bool) *memcached.Batch {
 	b := new(memcached.Batch)
 	for i := range n {
-		b.Increments = append(b.Increments, memcached.Increment{
+		b.Increments = append(b.Increments, counter.Increment{
 			Item: counter.Item([]byte(fmt.Sprintf("%s%0*d", prefix, 16-len(prefix), i))), Delta: 1, TTL: 60, Make: make,
 		})
 	}
@@ -53,21 +53,21 @@ func TestBatch(t *testing.T) {
 			b.Increments = append(b.Increments, increments("none", 1, false).Increments...)
 			record := bytes.Repeat([]byte{'\n', 0, 'x', ' '}, 21)
 			for i := range 100 {
-				b.Stores = append(b.Stores, memcached.Store{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i%50))), Value: record, TTL: 60})
+				b.Stores = append(b.Stores, counter.Store{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i%50))), Value: record, TTL: 60})
 			}
 			if err := s.Exchange(b); err != nil {
 				t.Fatal(err)
 			}
 			for i := range b.Increments[:n] {
-				if op := b.Increments[i]; op.Outcome != memcached.Done || op.Value != 1 {
+				if op := b.Increments[i]; op.Outcome != counter.Done || op.Value != 1 {
 					t.Fatalf("a new counter is %d, outcome %d", op.Value, op.Outcome)
 				}
 			}
-			if got := b.Increments[n].Outcome; got != memcached.Absent {
+			if got := b.Increments[n].Outcome; got != counter.Absent {
 				t.Errorf("a counter that nobody has created: outcome %d, want Absent", got)
 			}
 			for i, op := range b.Stores {
-				if want := []memcached.Outcome{memcached.Done, memcached.Absent}[i/50]; op.Outcome != want {
+				if want := []counter.Outcome{counter.Done, counter.Absent}[i/50]; op.Outcome != want {
 					t.Fatalf("the %dth store: outcome %d, want %d", i, op.Outcome, want)
 				}
 			}
@@ -81,19 +81,19 @@ func TestBatch(t *testing.T) {
 
 			again := increments("new", n, false)
 			for i := range 200 { // only the first 50 exist
-				again.Reads = append(again.Reads, memcached.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
+				again.Reads = append(again.Reads, counter.Read{Item: counter.Item([]byte(fmt.Sprintf("record%010d", i)))})
 			}
-			again.Reads = append(again.Reads, memcached.Read{Item: b.Increments[3].Item})
+			again.Reads = append(again.Reads, counter.Read{Item: b.Increments[3].Item})
 			if err := s.Exchange(again); err != nil {
 				t.Fatal(err)
 			}
 			for i := range again.Increments {
-				if op := again.Increments[i]; op.Outcome != memcached.Done || op.Value != 2 {
+				if op := again.Increments[i]; op.Outcome != counter.Done || op.Value != 2 {
 					t.Fatalf("a counter is %d, outcome %d, want 2", op.Value, op.Outcome)
 				}
 			}
 			for i, op := range again.Reads[:200] {
-				if found := op.Outcome == memcached.Done && bytes.Equal(op.Value, record); found != (i < 50) || !found && op.Outcome != memcached.Absent {
+				if found := op.Outcome == counter.Done && bytes.Equal(op.Value, record); found != (i < 50) || !found && op.Outcome != counter.Absent {
 					t.Fatalf("the %dth record: outcome %d, %q", i, op.Outcome, op.Value)
 				}
 			}
@@ -107,9 +107,9 @@ func TestBatch(t *testing.T) {
 			// A record is replaced by the version that was read, once.
 			var swap memcached.Batch
 			for range 2 {
-				swap.Stores = append(swap.Stores, memcached.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
+				swap.Stores = append(swap.Stores, counter.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
 			}
-			if err := s.Exchange(&swap); err != nil || swap.Stores[0].Outcome != memcached.Done || swap.Stores[1].Outcome != memcached.Absent {
+			if err := s.Exchange(&swap); err != nil || swap.Stores[0].Outcome != counter.Done || swap.Stores[1].Outcome != counter.Absent {
 				t.Errorf("two writes with the same version: %v, %d, %d, want the first to be done", err, swap.Stores[0].Outcome, swap.Stores[1].Outcome)
 			}
 			if item, err := reference.Get(again.Reads[9].Item.String()); err != nil || string(item.Value) != "other" {
@@ -172,7 +172,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 	c := startCutter(t, m.Addr)
 	reference := memcache.New(m.Addr)
 	defer reference.Close()
-	seen, tries := map[memcached.Outcome]int{}, 0
+	seen, tries := map[counter.Outcome]int{}, 0
 	test := func(there, back int64) (done bool) {
 		c.there.Store(there)
 		c.back.Store(back)
@@ -182,7 +182,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 		b := increments(fmt.Sprintf("cut%05d", tries), 3, true)
 		b.Increments = append(b.Increments, b.Increments[0])
 		b.Increments[3].Make = false
-		b.Reads = append(b.Reads, memcached.Read{Item: b.Increments[0].Item})
+		b.Reads = append(b.Reads, counter.Read{Item: b.Increments[0].Item})
 		err := s.Exchange(b)
 		if err != nil && !errors.Is(err, memcached.ErrUnknown) && !errors.Is(err, memcached.ErrNotSent) {
 			t.Fatalf("cut after %d, %d bytes: %v", there, back, err)
@@ -192,12 +192,12 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 		for _, op := range b.Increments {
 			seen[op.Outcome]++
 			switch op.Outcome {
-			case memcached.Done:
+			case counter.Done:
 				least[op.Item.String()]++
 				most[op.Item.String()]++
-			case memcached.Unknown:
+			case counter.Unknown:
 				most[op.Item.String()]++
-			case memcached.NotSent:
+			case counter.NotSent:
 			default:
 				t.Fatalf("cut after %d, %d bytes: outcome %d", there, back, op.Outcome)
 			}
@@ -225,7 +225,7 @@ func TestBatchesCutAtEveryByte(t *testing.T) {
 			cut = 1500
 		}
 	}
-	if seen[memcached.Done] == 0 || seen[memcached.Unknown] == 0 {
+	if seen[counter.Done] == 0 || seen[counter.Unknown] == 0 {
 		t.Errorf("outcomes %v: want some Done and some Unknown", seen)
 	}
 }
@@ -278,7 +278,7 @@ func TestMalformedReplies(t *testing.T) {
 			})
 			defer s.Close()
 			b := increments("k", 2, true)
-			b.Reads = append(b.Reads, memcached.Read{Item: counter.Item([]byte(named("one")))}, memcached.Read{Item: counter.Item([]byte(named("two")))})
+			b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))}, counter.Read{Item: counter.Item([]byte(named("two")))})
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			if err := s.Exchange(b); !errors.Is(err, tt.want) {
@@ -291,10 +291,10 @@ func TestMalformedReplies(t *testing.T) {
 			done := 0
 			for _, op := range b.Increments {
 				switch op.Outcome {
-				case memcached.Done:
+				case counter.Done:
 					done++
-				case memcached.Unknown:
-				case memcached.NotSent:
+				case counter.Unknown:
+				case counter.NotSent:
 					if tt.stats == stats {
 						t.Error("an increment that was sent is reported as not sent")
 					}
@@ -370,7 +370,7 @@ func TestFullMemcached(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, op := range b.Increments {
-			full = full || op.Outcome == memcached.Absent || op.Outcome == memcached.Refused
+			full = full || op.Outcome == counter.Absent || op.Outcome == counter.Refused
 		}
 	}
 	if !full {
@@ -384,7 +384,7 @@ func TestFullMemcached(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, op := range known.Increments {
-		if op.Outcome != memcached.Done || op.Value != 1<<63+1 {
+		if op.Outcome != counter.Done || op.Value != 1<<63+1 {
 			t.Errorf("a known counter is %d, outcome %d", op.Value, op.Outcome)
 		}
 	}
@@ -448,13 +448,13 @@ func FuzzReplies(f *testing.F) {
 		})
 		defer s.Close()
 		b := increments("k", 2, rand.IntN(2) == 0)
-		b.Reads = append(b.Reads, memcached.Read{Item: counter.Item([]byte(named("one")))})
+		b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(named("one")))})
 		err := s.Exchange(b)
 		for _, op := range b.Increments {
-			if op.Outcome == memcached.NotSent {
+			if op.Outcome == counter.NotSent {
 				t.Errorf("an increment that was sent is reported as not sent")
 			}
-			if err == nil && op.Outcome == memcached.Unknown {
+			if err == nil && op.Outcome == counter.Unknown {
 				t.Error("an increment is unknown after a successful exchange")
 			}
 		}

@@ -297,9 +297,9 @@ func named(name string) string { return (name + "................")[:16] }
 // one counts in a single counter, which may be new.
 func one(s *memcached.Client, name string, delta uint64, ttl int32) (uint64, error) {
 	var b memcached.Batch
-	b.Increments = append(b.Increments, memcached.Increment{Item: counter.Item([]byte(named(name))), Delta: delta, TTL: ttl, Make: true})
+	b.Increments = append(b.Increments, counter.Increment{Item: counter.Item([]byte(named(name))), Delta: delta, TTL: ttl, Make: true})
 	err := s.Exchange(&b)
-	if err == nil && b.Increments[0].Outcome != memcached.Done {
+	if err == nil && b.Increments[0].Outcome != counter.Done {
 		err = fmt.Errorf("outcome %d", b.Increments[0].Outcome)
 	}
 	return b.Increments[0].Value, err

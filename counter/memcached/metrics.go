@@ -1,13 +1,14 @@
 package memcached
 
 import (
+	"github.com/edgelimit/edge/counter"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Metrics are the metrics of a node's shards.
 type Metrics struct {
-	increments [Unknown + 1]prometheus.Counter // by outcome
+	increments [counter.Unknown + 1]prometheus.Counter // by outcome
 	panics     prometheus.Counter
 	seconds    *prometheus.HistogramVec
 	open       *prometheus.GaugeVec
@@ -22,11 +23,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}, []string{"result"})
 	return &Metrics{
 		increments: [...]prometheus.Counter{
-			Done:    increments.WithLabelValues("ok"),
-			NotSent: increments.WithLabelValues("not_sent"),
-			Absent:  increments.WithLabelValues("absent"),
-			Refused: increments.WithLabelValues("refused"),
-			Unknown: increments.WithLabelValues("unknown"),
+			counter.Done:    increments.WithLabelValues("ok"),
+			counter.NotSent: increments.WithLabelValues("not_sent"),
+			counter.Absent:  increments.WithLabelValues("absent"),
+			counter.Refused: increments.WithLabelValues("refused"),
+			counter.Unknown: increments.WithLabelValues("unknown"),
 		},
 		panics: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_shard_malformed_replies_total",
@@ -46,7 +47,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 
 // exchanged counts the increments of a batch by outcome.
 func (m *Metrics) exchanged(b *Batch) {
-	var n [Unknown + 1]int
+	var n [counter.Unknown + 1]int
 	for i := range b.Increments {
 		n[b.Increments[i].Outcome]++
 	}

@@ -65,14 +65,14 @@ func Values(t testing.TB, shard interface{ Exchange(*memcached.Batch) error }, k
 	t.Helper()
 	var b memcached.Batch
 	for _, key := range keys {
-		b.Reads = append(b.Reads, memcached.Read{Item: counter.Item([]byte(key))})
+		b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(key))})
 	}
 	if err := shard.Exchange(&b); err != nil {
 		t.Fatal(err)
 	}
 	values := map[string][]byte{}
 	for i, read := range b.Reads {
-		if read.Outcome == memcached.Done {
+		if read.Outcome == counter.Done {
 			values[keys[i]] = read.Value
 		}
 	}
