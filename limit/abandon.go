@@ -31,9 +31,8 @@ func (d *Decision) CountsAnswer() bool {
 
 // Abandon must be called when the client of d stops waiting for the answer. It reports whether a
 // rule still counts the request by the answer: then the caller waits for the origin and calls
-// Resolve. If a key already has MaxAbandoned such requests, Abandon counts the request at now,
-// provided that whole is true: the client sent all of it.
-func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
+// Resolve. If a key already has MaxAbandoned such requests, Abandon counts the request at now.
+func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
 	waiting := *d
 	waiting.n, waiting.more = 0, nil
 	l.abandoned.mu.Lock()
@@ -45,7 +44,7 @@ func (l *Limiter) Abandon(d *Decision, whole bool, now time.Time) bool {
 		case l.abandoned.byKey[c.key] < MaxAbandoned:
 			l.abandoned.byKey[c.key]++
 			waiting.add(c)
-		case whole:
+		default:
 			l.countAnswer(d, c, c.rule.CostOf(1), now)
 		}
 	}

@@ -141,20 +141,15 @@ func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 		expect("answered", 1)
 		for i := range waiting {
 			waiting[i] = l.Decide(request(), time.Now())
-			if !l.Abandon(&waiting[i], true, time.Now()) {
+			if !l.Abandon(&waiting[i], time.Now()) {
 				t.Fatalf("request %d is not waiting", i)
 			}
 		}
 		more := l.Decide(request(), time.Now())
-		if l.Abandon(&more, true, time.Now()) {
+		if l.Abandon(&more, time.Now()) {
 			t.Error("one request too many is waiting")
 		}
 		expect("one that does not wait", 3)
-		cut := l.Decide(request(), time.Now())
-		if l.Abandon(&cut, false, time.Now()) {
-			t.Error("a request that was not sent whole is waiting in addition")
-		}
-		expect("one that was not sent whole", 0)
 		for i := range waiting[2:] {
 			l.Resolve(&waiting[2+i], 200, x("2"), time.Now())
 		}

@@ -9,7 +9,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/pop"
 )
 
 // The number of requests that pass before a client is refused has a bound, in fake time. The bounds are the
@@ -29,7 +31,7 @@ func TestDetection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				s := &scenario{t: t, shards: map[string]*fakeShard{}, network: newNetwork(t)}
+				s := &scenario{t: t, shards: map[string]*fakeShard{}, fronts: map[*pop.Node]*shard.Pipe{}, network: newNetwork(t)}
 				defer time.Sleep(2 * test.slow) // until shards notice that their connections are closed
 				defer s.stop()
 				if _, err := s.pop(&datadriven.TestData{Cmd: "pop", Input: rules}); err != nil {

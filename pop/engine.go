@@ -15,14 +15,6 @@ import (
 	"github.com/edgelimit/edge/proxy/spop"
 )
 
-// parseEngine parses the name of the engine that serves clients, and reports whether it is net/http.
-func parseEngine(text string) (netHTTP bool, err error) {
-	if text != "own" && text != "net/http" {
-		return false, errors.New("must be own or net/http")
-	}
-	return text == "net/http", nil
-}
-
 // A server serves clients, or other proxies.
 type server interface {
 	AskToLeave()
@@ -31,22 +23,22 @@ type server interface {
 
 // serveClientsLocked starts a server for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) {
-	n.serveLocked(n.withProxyProtocol(ln), nil, n.o.NetHTTP)
+	n.serveLocked(n.withProxyProtocol(ln), nil)
 }
 
 // serveTLSLocked starts a server for clients that connect to ln with TLS. mu is held.
 func (n *Node) serveTLSLocked(ln net.Listener) {
-	n.serveLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()), nil, n.o.NetHTTP)
+	n.serveLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()), nil)
 }
 
 // serveAskedLocked starts a server for other proxies that connect to ln. mu is held.
 func (n *Node) serveAskedLocked(ln net.Listener) {
 	_, local := ln.Addr().(*net.UnixAddr)
-	n.serveLocked(ln, n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus}), false)
+	n.serveLocked(ln, n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus}))
 }
 
 // serveLocked starts a server for ln. If handler is nil, the proxy answers. mu is held.
-func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler, netHTTP bool) {
+func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler) {
 	front := n.proxy.NewFront(ln, proxy.FrontOptions{
 		Limits: http1.Limits{
 			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
@@ -56,7 +48,6 @@ func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler, netHTTP bool)
 			MaxHeaderBytes:    n.o.MaxHeaderBytes,
 		},
 		Handler:     handler,
-		NetHTTP:     netHTTP,
 		MaxStreams:  n.o.HTTP2Streams,
 		MaxOverhead: n.o.HTTP2Overhead,
 		Tunnels:     n.upgraded,

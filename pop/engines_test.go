@@ -192,28 +192,21 @@ func (r *recorder) take() string {
 	return seen
 }
 
-// This test compares how nginx and both engines treat requests, above all malformed ones: the answers to the
+// This test compares how nginx and the engine treat requests, above all malformed ones: the answers to the
 // client, and what the origin sees. docs/http.md explains the differences.
 func TestEnginesAgree(t *testing.T) {
 	origin := newRecorder(t)
 	address := "http://" + origin.ln.Addr().String()
 	nginx := startNginx(t, fmt.Sprintf(`location / { proxy_pass %s; proxy_http_version 1.1; proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For 127.0.0.1; }`, address))
+	w := startWired(t, "rules: []", nil, func(o *pop.Options) {
+		o.Origin, o.ReadHeaderTimeout, o.BodyTimeout = address, patience, patience
+	})
 	readers := []struct {
 		name string
 		dial func() (net.Conn, error)
-	}{{"nginx", func() (net.Conn, error) { return nginx.DialContext(t.Context(), "", "") }}}
-	for _, engine := range []string{"own", "net/http"} {
-		w := startWired(t, "rules: []", nil, func(o *pop.Options) {
-			o.Origin, o.NetHTTP = address, engine == "net/http"
-			o.ReadHeaderTimeout, o.BodyTimeout = patience, patience
-			if o.NetHTTP {
-				o.BodyTimeout = 2 * time.Second // for more data after the last chunk
-			}
-		})
-		readers = append(readers, struct {
-			name string
-			dial func() (net.Conn, error)
-		}{engine, func() (net.Conn, error) { return net.Dial("tcp", w.addr) }})
+	}{
+		{"nginx", func() (net.Conn, error) { return nginx.DialContext(t.Context(), "", "") }},
+		{"edge", func() (net.Conn, error) { return net.Dial("tcp", w.addr) }},
 	}
 	var got bytes.Buffer
 	for _, request := range corpus {
@@ -225,7 +218,7 @@ func TestEnginesAgree(t *testing.T) {
 			}
 			statuses := exchange(t, conn, request.text)
 			seen := origin.take()
-			fmt.Fprintf(&got, "  %-9s %s", reader.name, statuses)
+			fmt.Fprintf(&got, "  %-5s %s", reader.name, statuses)
 			if seen != "" {
 				fmt.Fprintf(&got, " | %s", seen)
 			}

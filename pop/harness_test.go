@@ -46,7 +46,7 @@ func parse(t testing.TB, rules string) *rule.Set {
 func newNode(t testing.TB, rules string, set func(*pop.Options)) *pop.Node {
 	t.Helper()
 	o := pop.Options{
-		Name: "n1", Secret: scenarioSecret, Rules: parse(t, rules), Origin: "http://127.0.0.1:1", NetHTTP: netHTTP,
+		Name: "n1", Secret: scenarioSecret, Rules: parse(t, rules), Origin: "http://127.0.0.1:1",
 		DrainTimeout: patience, QueueSize: 1024, Logger: slog.New(slog.DiscardHandler),
 	}
 	if set != nil {
@@ -88,9 +88,6 @@ func page(t testing.TB, n *pop.Node, listener, path string) string {
 	}
 	return string(body)
 }
-
-// netHTTP is true if net/http serves the nodes' clients.
-var netHTTP bool
 
 // A wired is a node that clients reach over TCP.
 type wired struct {

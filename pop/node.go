@@ -144,7 +144,7 @@ func New(o Options) (*Node, error) {
 	n.proxy, err = proxy.New(proxy.Options{
 		Limiter: n.limiter, Origins: n.origins, Trusted: o.TrustedProxies, Client: o.Client,
 		Headers: o.Headers, NodeHeader: o.NodeHeader, NodeName: o.Name,
-		StrictHosts: o.StrictHosts, StrictMethods: o.StrictMethods, BodyTimeout: o.BodyTimeout, BodyRate: o.BodyRate,
+		StrictHosts: o.StrictHosts, StrictMethods: o.StrictMethods,
 		AbandonedRequests: o.AbandonedRequests, Connections: o.Connections, ClientConnections: o.ClientConnections,
 		Now: o.Now, AccessLog: access, Logger: o.Logger, Notice: n.notices.note, Registerer: n.registry,
 	})
@@ -207,10 +207,6 @@ func (n *Node) nodes() int { return max(n.o.MaxNodes, n.peerTable.MaxSeen()) }
 
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
-
-// Handler returns the handler for client requests, for callers with their own server. The node counts only
-// between Start and Stop.
-func (n *Node) Handler() http.Handler { return n.proxy }
 
 // Admit decides a request that the caller serves itself; see [proxy.Proxy.Admit].
 func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r) }

@@ -92,9 +92,6 @@ type Options struct {
 	// Client is the part of an address that identifies a client. If zero, an IPv4 address or an IPv6 /64.
 	Client rule.ClientPrefix
 
-	// NetHTTP serves clients by the server and the reverse proxy of net/http, instead of the packages http1 and http2.
-	NetHTTP bool
-
 	// HTTP2Streams and HTTP2Overhead bound the HTTP/2 connections of package http2: concurrent requests, and frames
 	// beyond what requests need; see http2.Options. If zero, 128 and 1000.
 	HTTP2Streams, HTTP2Overhead int
@@ -122,7 +119,7 @@ type Options struct {
 	// differ from a registered one only in case; see proxy.Options.
 	StrictHosts, StrictMethods bool
 
-	// BodyRate is the minimum average rate of a request's body, in bytes per second; see proxy.Options. If
+	// BodyRate is the minimum average rate of a request's body, in bytes per second; see http1.Limits. If
 	// zero, 240; if negative, there is no limit.
 	BodyRate int
 

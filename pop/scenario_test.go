@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http/httptest"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/proxy"
@@ -33,7 +33,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				s := &scenario{t: t, shards: map[string]*fakeShard{}, network: newNetwork(t)}
+				s := &scenario{t: t, shards: map[string]*fakeShard{}, fronts: map[*pop.Node]*shard.Pipe{}, network: newNetwork(t)}
 				defer s.stop()
 				datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 					return s.run(d)
@@ -59,8 +59,9 @@ type scenario struct {
 	network *network
 	end     context.CancelFunc // stops its statuses; nil if there are none
 
-	mu   sync.Mutex
-	last *httptest.ResponseRecorder // guarded by mu
+	mu     sync.Mutex // guards the fields below
+	fronts map[*pop.Node]*shard.Pipe
+	last   string // answer
 }
 
 func (s *scenario) run(d *datadriven.TestData) string {

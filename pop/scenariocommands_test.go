@@ -1,7 +1,6 @@
 package pop_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -65,31 +66,35 @@ func (s *scenario) request(d *datadriven.TestData) (string, error) {
 	return strings.Join(out, ", ") + "\n", nil
 }
 
-// serve passes r to n and returns the status, or "closed".
+// serve sends r to n and returns the status, or "closed".
 func (s *scenario) serve(n *pop.Node, r *http.Request) (status string) {
-	w := httptest.NewRecorder()
-	defer func() {
-		if v := recover(); v != nil {
-			if v != http.ErrAbortHandler {
-				panic(v)
-			}
-			status = "closed"
+	s.mu.Lock()
+	front := s.fronts[n]
+	if front == nil {
+		front = shard.NewPipe()
+		s.fronts[n] = front
+		if err := n.Serve(front); err != nil {
+			s.t.Error(err)
 		}
-	}()
-	n.Handler().ServeHTTP(w, r)
+	}
+	s.mu.Unlock()
+	answer := harness.Ask(s.t, front, r)
+	if answer == "" {
+		return "closed"
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = w
-	return strconv.Itoa(w.Code)
+	s.last = answer
+	return strings.Fields(answer)[1]
 }
 
-// headers prints the headers and the body of the last answer.
+// headers prints the headers, except Date, and the body of the last answer.
 func (s *scenario) headers(*datadriven.TestData) (string, error) {
-	var b bytes.Buffer
-	if err := s.last.Result().Header.Write(&b); err != nil {
-		return "", err
-	}
-	return strings.ReplaceAll(b.String(), "\r", "") + "| " + s.last.Body.String(), nil
+	head, body, _ := strings.Cut(strings.ReplaceAll(s.last, "\r", ""), "\n\n")
+	lines := strings.Split(head, "\n")[1:]
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "Date: ") })
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", "")) })
+	return strings.Join(lines, "\n") + "\n| " + body, nil
 }
 
 // advance advances the time: advance 15s. Mitigations that end by then are logged.
@@ -204,7 +209,10 @@ func (s *scenario) reboot(d *datadriven.TestData) (string, error) {
 	begin := func(i int) bool { only := number(d, "node", 0); return only == 0 || only == i+1 }
 	for i, n := range s.nodes {
 		if begin(i) {
-			if err := n.Stop(context.Background()); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			err := n.Stop(ctx) // waits half of that for clients to leave
+			cancel()
+			if err != nil {
 				return "", err
 			}
 		}

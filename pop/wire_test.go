@@ -17,45 +17,6 @@ import (
 // fivePerClient limits each address to five requests, of any kind.
 const fivePerClient = "rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 7d}]}]"
 
-// Clients notice no difference between the engine and net/http.
-func TestNetHTTP(t *testing.T) {
-	netHTTP = true
-	defer func() { netHTTP = false }()
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"abandoned guesses count", TestAbandonedGuessesCount},
-		{"abandoned requests of a key are bounded", TestAbandonedRequestsOfAKeyAreBounded},
-		{"abandoned halfway is not counted", TestAbandonedHalfwayIsNotCounted},
-		{"abandoned answer ends", TestAbandonedAnswerEnds},
-		{"mitigated while all places are taken", TestMitigatedWhileAllPlacesAreTaken},
-		{"abandoned requests end", TestAbandonedRequestsEnd},
-		{"stop waits for abandoned requests", TestStopWaitsForAbandonedRequests},
-		{"stop lets clients go", TestStopReleasesClients},
-		{"stop lets interim answers and upgrades pass", TestStopPassesInterimAnswersAndUpgrades},
-		{"stop leaves time for requests", TestStopLeavesTimeForRequests},
-		{"stop answers new connections", TestStopAnswersNewConnections},
-		{"stop waits for upgraded connections", TestStopWaitsForUpgradedConnections},
-		{"answers do not wait for bodies", TestAnswersDoNotWaitForBodies},
-		{"answers reach clients that send", TestAnswersReachClientsThatSend},
-		{"hosts that nginx serves", TestHostsThatNginxServes},
-		{"malformed requests count", TestMalformedRequestsCount},
-		{"malformed requests do not count for other rules", TestMalformedRequestsDoNotCountForOtherRules},
-		{"malformed requests count on used connections", TestMalformedRequestsCountOnUsedConnections},
-		{"garbage from refused clients", TestGarbageFromRefusedClients},
-		{"garbage from trusted proxies", TestGarbageFromTrustedProxies},
-		{"malformed requests of HTTP/2 count", TestMalformedRequestsOfHTTP2Count},
-		{"broken connections of HTTP/2 count", TestBrokenConnectionsOfHTTP2Count},
-		{"well-formed requests of HTTP/2", TestWellFormedRequestsOfHTTP2},
-		{"header timeouts", TestHeaderTimeouts},
-		{"TLS", TestTLS},
-		{"malformed requests count over TLS", TestMalformedRequestsCountOverTLS},
-	} {
-		t.Run(test.name, test.run)
-	}
-}
-
 // get returns a GET request for / with a Host.
 func get(host string) string {
 	return fmt.Sprintf("GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)

@@ -88,20 +88,16 @@ func (x *exchange) resolve(status int, fields limit.Fields) {
 }
 
 // abandon reports whether x continues, until cancel is called, although its client has disconnected. Otherwise it
-// counts x if the client sent the whole request.
-func (x *exchange) abandon(whole bool, cancel context.CancelFunc) bool {
+// counts x.
+func (x *exchange) abandon(cancel context.CancelFunc) bool {
 	p := x.p
 	x.cancel = cancel
 	if !p.abandoned.exchanges.Add(x) {
 		return false
 	}
-	if p.o.Limiter.Abandon(&x.decision, whole, p.o.Now()) {
+	if p.o.Limiter.Abandon(&x.decision, p.o.Now()) {
 		return true
 	}
-	result := abandonedCounted
-	if !whole {
-		result = abandonedFailed
-	}
-	p.abandoned.remove(x, result)
+	p.abandoned.remove(x, abandonedCounted)
 	return false
 }

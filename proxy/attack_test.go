@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
-	"github.com/edgelimit/edge/proxy"
 )
 
 // dialRaw connects to the server at url. Reads fail after patience.
@@ -30,9 +29,6 @@ func dialRaw(t *testing.T, url string) net.Conn {
 }
 
 const patience = 2 * time.Minute
-
-// quick lets clients pause for a short time only.
-func quick(o *proxy.Options) { o.BodyTimeout = 100 * time.Millisecond }
 
 // h2Request returns the frames of a request, with header fields as they are given.
 func h2Request(fields ...[2]string) string {
@@ -59,7 +55,7 @@ func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		reached <- r.Host + r.URL.String()
 	})).URL, nil)
-	url := serve(t, p).URL
+	url := serveProxy(t, p)
 	for _, target := range []string{
 		"x:http://shop.example/login",
 		"http://b\u00fccher.example/login",
@@ -143,7 +139,7 @@ func TestUnfinishedBodyClosesTheConnection(t *testing.T) {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		},
 	} {
-		conn := dialRaw(t, front(t, noRules, origin, quick))
+		conn := dialRaw(t, frontWithin(t, 100*time.Millisecond, origin))
 		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nx")
 		if _, err := io.ReadAll(conn); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -172,7 +168,7 @@ func TestEarlyAnswerCloses(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 	}()
 	p, _ := newProxy(t, noRules, "http://"+origin.Addr().String(), nil)
-	conn := dialRaw(t, serve(t, p).URL)
+	conn := dialRaw(t, serveProxy(t, p))
 	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nx")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -200,27 +196,5 @@ func TestUpgradeToHTTP2IsNotPassedOn(t *testing.T) {
 		if h := <-got; resp.StatusCode != http.StatusOK || h.Get("Upgrade") != "" || h.Get("Connection") != "" || h.Get("HTTP2-Settings") != "" {
 			t.Errorf("Upgrade: %s: %s, the origin got %v; want 200 and no upgrade", upgrade, resp.Status, h)
 		}
-	}
-}
-
-// A client that has disconnected before the origin answers gets no answer of the node's own, which a client
-// that has only shut down its side could mistake for the origin's.
-func TestNoAnswerWithoutTheOrigin(t *testing.T) {
-	if own {
-		return // waits for the origin: see abandonAfter in http1
-	}
-	reached := make(chan struct{}, 1)
-	origin := func(_ http.ResponseWriter, r *http.Request) {
-		reached <- struct{}{}
-		<-r.Context().Done()
-	}
-	conn := dialRaw(t, front(t, noRules, origin, func(o *proxy.Options) { o.AccessLog = o.Logger }))
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
-	<-reached
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
-		t.Errorf("the node answers %q", answer)
 	}
 }

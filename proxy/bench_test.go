@@ -92,13 +92,13 @@ func serverOf(p *proxy.Proxy) *http1.Server {
 
 // Telling a refused client about several limits allocates nothing.
 func TestFieldsAllocateNothing(t *testing.T) {
-	if own {
-		return // it has an engine of its own
+	if byHTTP2 {
+		return // it does not depend on the client
 	}
 	const refusals = 200
 	allocated := func(limits string) float64 {
 		p, _ := newProxy(t, "rules: [{id: all, characteristics: [ip], "+limits+"}]", serve(t, http.HandlerFunc(ok)).URL, nil)
-		url := serve(t, p).URL
+		url := serveProxy(t, p)
 		exceed(t, client(t), func() *http.Request { return newRequest(t, "GET", url, nil) })
 		s := serverOf(p)
 		return testing.AllocsPerRun(5, func() {

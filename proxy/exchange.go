@@ -18,8 +18,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A client is what an exchange answers: an HTTP/1.1 connection or an HTTP/2 stream of an engine, or a
-// request that net/http serves.
+// A client is what an exchange answers: an HTTP/1.1 connection or an HTTP/2 stream.
 type client interface {
 	RemoteAddr() netip.AddrPort
 	Secure() bool
@@ -44,10 +43,9 @@ type exchange struct {
 	arrival
 	p      *Proxy
 	c      client
-	r      *http1.Request // nil if net/http serves the request
-	net    *netClient     // c if net/http serves the request, else nil
-	asked  rule.Request   // the request for the limiter
-	method string         // as it was received; valid as long as asked
+	r      *http1.Request
+	asked  rule.Request // the request for the limiter
+	method string       // as it was received; valid as long as asked
 	origin *Origin
 	now    time.Time   // when the request was decided
 	line   requestLine // for the access log
@@ -118,9 +116,6 @@ func (x *exchange) decide() {
 
 // forwardedFor returns the values of X-Forwarded-For, which are valid as long as the received request.
 func (x *exchange) forwardedFor() (values []string) {
-	if x.net != nil {
-		return x.net.r.Header["X-Forwarded-For"]
-	}
 	for f := range x.r.Fields {
 		if f.Name == http1.XForwardedFor {
 			values = append(values, borrow(x.r.ValueOf(f)))
@@ -131,19 +126,12 @@ func (x *exchange) forwardedFor() (values []string) {
 
 // ask sets x.asked, which is valid as long as the received request.
 func (x *exchange) ask() {
-	q := &x.asked
-	*q = rule.Request{Addr: x.client}
-	if x.net != nil {
-		x.net.describe(q)
-	} else {
-		r := x.r
-		q.Borrowed = true
-		q.Method, q.Host = borrow(r.Method()), borrow(r.Host())
-		q.Path, q.Query, _ = strings.Cut(borrow(r.Path()), "?")
-		q.Malformed = !validHost(q.Host) || !validEscapes(q.Path)
-		if x.p.o.Limiter.Rules().ReadsFields() {
-			q.Header = headerOf(r)
-		}
+	q, r := &x.asked, x.r
+	*q = rule.Request{Addr: x.client, Borrowed: true, Method: borrow(r.Method()), Host: borrow(r.Host())}
+	q.Path, q.Query, _ = strings.Cut(borrow(r.Path()), "?")
+	q.Malformed = !validHost(q.Host) || !validEscapes(q.Path)
+	if x.p.o.Limiter.Rules().ReadsFields() {
+		q.Header = headerOf(r)
 	}
 	x.method = q.Method
 }
@@ -185,7 +173,7 @@ func (x *exchange) end() {
 		status, bytes := x.c.Sent()
 		x.p.logRequest(&x.arrival, x.now, x.line, status, bytes)
 	}
-	if x.net != nil || x.abandoned.Load() {
+	if x.abandoned.Load() {
 		return // it may still be in use
 	}
 	lines, text := x.lines[:0], x.text[:0]
@@ -197,21 +185,13 @@ func (x *exchange) end() {
 // Pass relays the request, unless a rule counts by its answer and too many requests are abandoned.
 func (x *exchange) Pass() {
 	defer x.end()
-	if x.upgrades() {
+	if x.r.Upgrade {
 		x.p.upgrades.Add(x)
 		defer x.p.upgrades.Remove(x)
 	}
 	if !x.decision.CountsAnswer() || !x.p.abandoned.full() || x.waits() {
 		x.relay()
 	}
-}
-
-// upgrades reports whether the client of a Front asks for another protocol.
-func (x *exchange) upgrades() bool {
-	if x.net != nil {
-		return x.net.conn != nil && x.net.r.Header["Upgrade"] != nil
-	}
-	return x.r.Upgrade
 }
 
 // waits waits until fewer requests are abandoned. It answers the request, and returns false, if that takes
@@ -331,13 +311,10 @@ func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
 
 // Gone is called when the client has disconnected after it has sent the whole request. It reports whether the
 // exchange continues, because a rule counts by the answer.
-func (x *exchange) Gone(end func()) bool { return x.gone(true, end) }
-
-// gone is Gone for a client that may have sent only a part of the request.
-func (x *exchange) gone(whole bool, end func()) bool {
+func (x *exchange) Gone(end func()) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.answered || !x.decision.CountsAnswer() || !x.abandon(whole, end) {
+	if x.answered || !x.decision.CountsAnswer() || !x.abandon(end) {
 		return false
 	}
 	x.abandoned.Store(true)
@@ -404,19 +381,15 @@ func (x *exchange) AppendRequest(dst []byte) []byte {
 
 // Answered counts the request by the origin's answer, and appends the client's quota fields.
 func (x *exchange) Answered(dst []byte, a *http1.Answer) []byte {
-	return x.answeredBy(dst, a.Status, a)
-}
-
-func (x *exchange) answeredBy(dst []byte, status int, fields limit.Fields) []byte {
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.now).Seconds())
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.answered = true
 	if x.abandoned.Load() {
-		x.resolve(status, fields)
+		x.resolve(a.Status, a)
 	} else {
-		p.o.Limiter.Answered(&x.decision, status, fields, now)
+		p.o.Limiter.Answered(&x.decision, a.Status, a, now)
 	}
 	return p.appendNode(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now))
 }

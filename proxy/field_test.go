@@ -81,7 +81,7 @@ func TestNoContentTypeIsGuessed(t *testing.T) {
 		}
 	}
 	for protocol, front := range map[string]func(*proxy.Proxy) string{
-		"HTTP/1.1": func(p *proxy.Proxy) string { return serve(t, p).URL },
+		"HTTP/1.1": func(p *proxy.Proxy) string { return serveProxy(t, p) },
 		"HTTP/2.0": func(p *proxy.Proxy) string { return serveHTTP2(t, p, true) },
 	} {
 		p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(origin)).URL, nil)

@@ -14,8 +14,6 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,7 +107,7 @@ func TestOriginByHost(t *testing.T) {
 		}
 		o.Origins.ByHost = map[string]*proxy.Origin{"b.example.com": origin}
 	})
-	url := serve(t, p).URL
+	url := serveProxy(t, p)
 	for host, want := range map[string]string{"a.example.com": "a", "b.example.com": "b", "B.Example.com.:443": "b"} {
 		r := newRequest(t, "GET", url, nil)
 		r.Host = host
@@ -120,7 +118,7 @@ func TestOriginByHost(t *testing.T) {
 	p, _ = newProxy(t, noRules, a.URL, func(o *proxy.Options) {
 		o.Origins = proxy.Origins{ByHost: map[string]*proxy.Origin{"a.example.com": o.Origins.Default}}
 	})
-	if resp, _ := do(t, client(t), newRequest(t, "GET", serve(t, p).URL, nil)); resp.StatusCode != http.StatusMisdirectedRequest {
+	if resp, _ := do(t, client(t), newRequest(t, "GET", serveProxy(t, p), nil)); resp.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("a host without an origin: %d, want 421", resp.StatusCode)
 	}
 }
@@ -135,14 +133,14 @@ func TestNewOriginRefuses(t *testing.T) {
 
 // Both bodies stream: each side sees a part before the next part is sent.
 func TestStreaming(t *testing.T) {
-	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+	url := frontWithin(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		lines := bufio.NewScanner(r.Body)
 		for lines.Scan() {
 			fmt.Fprintf(w, "echo %s\n", lines.Text())
 			_ = http.NewResponseController(w).Flush()
 		}
-	}, func(o *proxy.Options) { o.BodyTimeout = time.Minute })
+	})
 	requestBody, send := io.Pipe()
 	go func() { _, _ = io.WriteString(send, "one\n") }()
 	resp, err := client(t).Do(newRequest(t, "POST", url, requestBody))
@@ -180,7 +178,7 @@ func TestTrailers(t *testing.T) {
 }
 
 func TestWebSocket(t *testing.T) {
-	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
+	url := frontWithin(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return
@@ -193,7 +191,7 @@ func TestWebSocket(t *testing.T) {
 			}
 			_ = conn.Write(r.Context(), kind, append([]byte("echo "), message...))
 		}
-	}, func(o *proxy.Options) { o.BodyTimeout = time.Minute })
+	})
 	conn, _, err := websocket.Dial(t.Context(), url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -247,12 +245,12 @@ func TestExpectContinue(t *testing.T) {
 
 func TestMethodsThatNodesAnswer(t *testing.T) {
 	p, _ := newProxy(t, noRules, "http://127.0.0.1:1", nil)
-	for _, method := range []string{"CONNECT", "TRACE"} {
-		r := httptest.NewRequest(method, "http://example.com/", nil)
-		w := httptest.NewRecorder()
-		p.ServeHTTP(w, r)
-		if w.Code != http.StatusMethodNotAllowed {
-			t.Errorf("%s: %d, want 405", method, w.Code)
+	for _, target := range []string{"CONNECT example.com:443", "TRACE /"} {
+		conn := dialRaw(t, serveProxy(t, p))
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: example.com\r\n\r\n", target)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %v, %v; want 405", target, resp, err)
 		}
 	}
 }
@@ -267,10 +265,6 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 			_ = conn.Close()
 		}
 	}))
-	invalid := "the origin cannot be reached\n"
-	if own {
-		invalid = "the origin's response is invalid: malformed header field\n"
-	}
 	for _, tt := range []struct {
 		name, origin string
 		timeout      time.Duration // only for the origin that does not answer: the others must
@@ -279,7 +273,7 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 	}{
 		{"a dead origin", "http://127.0.0.1:1", 0, http.StatusBadGateway, "the origin cannot be reached\n"},
 		{"an origin that does not answer", stuck.URL, 10 * time.Millisecond, http.StatusGatewayTimeout, "the origin did not respond in time\n"},
-		{"an origin with an invalid answer", garbled.URL, 0, http.StatusBadGateway, invalid},
+		{"an origin with an invalid answer", garbled.URL, 0, http.StatusBadGateway, "the origin's response is invalid: malformed header field\n"},
 	} {
 		reg := prometheus.NewPedanticRegistry()
 		p, _ := newProxy(t, rules, tt.origin, func(o *proxy.Options) {
@@ -289,7 +283,7 @@ func TestFailuresOfTheOrigin(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		url := serve(t, p).URL
+		url := serveProxy(t, p)
 		for range 10 {
 			if resp, text := do(t, client(t), newRequest(t, "GET", url, nil)); resp.StatusCode != tt.want || text != tt.text {
 				t.Fatalf("%s: %d %q, want %d %q", tt.name, resp.StatusCode, text, tt.want, tt.text)
@@ -311,7 +305,7 @@ func TestMetrics(t *testing.T) {
 
 func TestAccessLog(t *testing.T) {
 	p, log := newProxy(t, noRules, serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog = o.Logger })
-	do(t, client(t), newRequest(t, "GET", serve(t, p).URL+"/a?b", nil))
+	do(t, client(t), newRequest(t, "GET", serveProxy(t, p)+"/a?b", nil))
 	harness.Until(t, "the access log has the request", patience, time.Millisecond, func() bool { return strings.Contains(log.String(), "uri=") })
 	proto := "proto=HTTP/1.1"
 	if byHTTP2 {
@@ -330,7 +324,7 @@ func TestUnreadAnswer(t *testing.T) {
 	for name, length := range map[string]string{"of a known length": "1000000000000", "without end": ""} {
 		t.Run(name, func(t *testing.T) {
 			free := make(chan struct{})
-			url := front(t, noRules, func(w http.ResponseWriter, _ *http.Request) {
+			url := frontWithin(t, 20*time.Millisecond, func(w http.ResponseWriter, _ *http.Request) {
 				defer close(free)
 				if length != "" {
 					w.Header().Set("Content-Length", length)
@@ -340,7 +334,7 @@ func TestUnreadAnswer(t *testing.T) {
 						return
 					}
 				}
-			}, func(o *proxy.Options) { o.BodyTimeout = 20 * time.Millisecond })
+			})
 			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 			if err != nil {
 				t.Fatal(err)
@@ -360,10 +354,10 @@ func TestWindowOfHTTP2Origins(t *testing.T) {
 	}
 	defer ln.Close()
 	p, _ := newProxy(t, noRules, "h2c://"+ln.Addr().String(), nil)
-	done := make(chan struct{})
+	done, at := make(chan struct{}), serveProxy(t, p)
 	go func() {
 		defer close(done)
-		p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		_, _ = client(t).Get(at)
 	}()
 	conn, err := ln.Accept()
 	if err != nil {
@@ -399,7 +393,7 @@ func TestPipelinedRequestsAfterAFailure(t *testing.T) {
 	p, _ := newProxy(t, noRules, back.URL, func(o *proxy.Options) {
 		o.Origins.Default, _ = proxy.NewOrigin(back.URL, proxy.OriginOptions{Transport: failing{tr}})
 	})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(serve(t, p).URL, "http://"))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(serveProxy(t, p), "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,67 +402,5 @@ func TestPipelinedRequestsAfterAFailure(t *testing.T) {
 	_, _ = fmt.Fprintf(conn, request+request+request, "fail", "", "", "", "", "Connection: close\r\n")
 	if answers, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(answers, []byte("HTTP/1.1 502 ")) {
 		t.Errorf("%q, %v", answers, err)
-	}
-}
-
-// hasty answers when it has begun to read the body, and continues to read, as http.Transport does.
-type hasty struct{ begun, read chan struct{} }
-
-func (h hasty) RoundTrip(r *http.Request) (*http.Response, error) {
-	go func() {
-		defer close(h.read)
-		_, _ = io.Copy(io.Discard, r.Body)
-		_ = r.Body.Close()
-	}()
-	<-h.begun
-	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-}
-
-// A slowBody is a body that does not arrive, and the writer of its request.
-type slowBody struct {
-	*httptest.ResponseRecorder
-	begun chan struct{} // closed by Read
-	over  chan struct{} // closed by a deadline that has passed, or by the server after the handler
-	once  sync.Once
-	ended atomic.Bool // the handler has returned
-	late  atomic.Bool // the deadline was set after that
-}
-
-func (b *slowBody) Read([]byte) (int, error) {
-	close(b.begun)
-	<-b.over
-	return 0, io.ErrUnexpectedEOF
-}
-
-func (b *slowBody) Close() error { return nil }
-func (b *slowBody) end()         { b.once.Do(func() { close(b.over) }) }
-
-func (b *slowBody) SetReadDeadline(t time.Time) error {
-	b.late.Store(b.late.Load() || b.ended.Load())
-	if !t.IsZero() && t.Before(time.Now()) {
-		b.end()
-	}
-	return nil
-}
-
-// The origin's transport may read the body of a request that was answered early, but not after the handler: net/http
-// does not allow deadlines then.
-func TestBodyAfterAnEarlyAnswer(t *testing.T) {
-	for _, version := range []int{1, 2} {
-		begun, read := make(chan struct{}), make(chan struct{})
-		p, _ := newProxy(t, noRules, "http://127.0.0.1:1", func(o *proxy.Options) {
-			o.BodyTimeout = time.Minute
-			o.Origins.Default, _ = proxy.NewOrigin("http://127.0.0.1:1", proxy.OriginOptions{Transport: hasty{begun, read}})
-		})
-		b := &slowBody{ResponseRecorder: httptest.NewRecorder(), begun: begun, over: make(chan struct{})}
-		r := httptest.NewRequest("POST", "/", b)
-		r.ProtoMajor = version
-		p.ServeHTTP(b, r)
-		b.ended.Store(true)
-		b.end()
-		<-read
-		if b.Code != http.StatusOK || b.late.Load() {
-			t.Errorf("HTTP/%d: status %d, late deadline %v", version, b.Code, b.late.Load())
-		}
 	}
 }

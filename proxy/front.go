@@ -50,9 +50,6 @@ type FrontOptions struct {
 	// Handler answers the requests. If nil, the Proxy.
 	Handler Handler
 
-	// NetHTTP makes net/http serve the clients of the Proxy. By default, the packages http1 and http2 do.
-	NetHTTP bool
-
 	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
 	MaxStreams, MaxOverhead int
 
@@ -64,14 +61,10 @@ type FrontOptions struct {
 func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
 	f := &Front{p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{})}
 	o.Handler = cmp.Or[Handler](o.Handler, p)
-	if o.NetHTTP {
-		f.http1, f.http2 = newNetServer(p, &o, false), newNetServer(p, &o, true)
-	} else {
-		f.http1 = http1.NewServer(http1.Options{Limits: o.Limits, Handler: o.Handler, Tunnels: o.Tunnels, Logger: p.o.Logger})
-		f.http2 = http2.NewServer(http2.Options{
-			Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
-		})
-	}
+	f.http1 = http1.NewServer(http1.Options{Limits: o.Limits, Handler: o.Handler, Tunnels: o.Tunnels, Logger: p.o.Logger})
+	f.http2 = http2.NewServer(http2.Options{
+		Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
+	})
 	p.connections.endBy(f.http1.EndIdle, f.http2.EndIdle)
 	return f
 }

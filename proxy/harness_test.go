@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"flag"
@@ -67,7 +68,6 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	bodyTimeouts.Store(p, o.BodyTimeout)
 	t.Cleanup(o.Origins.Close)
 	return p, log
 }
@@ -90,22 +90,16 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// bodyTimeouts has the BodyTimeout of each proxy, for the engine that serves it.
-var bodyTimeouts sync.Map // by *proxy.Proxy
+// byHTTP2 is set if clients speak HTTP/2.
+var byHTTP2 bool
 
-// own is set if the engine serves proxies, not net/http; clients then speak HTTP/2 if byHTTP2 is
-// set.
-var own, byHTTP2 bool
-
-// TestMain runs the tests with both engines, and with HTTP/2 for all clients that support it.
+// TestMain runs the tests again, with HTTP/2 for all clients that support it.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if flag.Lookup("test.bench").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
-		for _, byHTTP2 = range []bool{false, true} {
-			own = true
-			fmt.Printf("again, with the engine, HTTP/2 %t:\n", byHTTP2)
-			code = max(code, m.Run())
-		}
+		byHTTP2 = true
+		fmt.Println("again, over HTTP/2:")
+		code = max(code, m.Run())
 	}
 	os.Exit(code)
 }
@@ -113,16 +107,13 @@ func TestMain(m *testing.M) {
 // serve starts a server for handler, on 127.0.0.1.
 func serve(t testing.TB, handler http.Handler) *httptest.Server {
 	t.Helper()
-	if p, ok := handler.(*proxy.Proxy); ok && own {
-		return &httptest.Server{URL: "http://" + serveByEngine(t, p, nil)}
-	}
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// serveByEngine serves p with the engine, and returns its address.
-func serveByEngine(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
+// listen starts p on 127.0.0.1, with TLS if secure is not nil, and returns its address.
+func listen(t testing.TB, p *proxy.Proxy, secure *tls.Config, limits http1.Limits) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,21 +123,14 @@ func serveByEngine(t testing.TB, p *proxy.Proxy, secure *tls.Config) string {
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
-	serveFront(t, p, ln, 0)
+	runFront(t, p, ln, proxy.FrontOptions{Limits: limits})
 	return addr
-}
-
-// serveFront serves p with the engine, for clients that connect to ln.
-func serveFront(t testing.TB, p *proxy.Proxy, ln net.Listener, bodyRate int) {
-	value, _ := bodyTimeouts.Load(p)
-	bodyTimeout, _ := value.(time.Duration)
-	runFront(t, p, ln, proxy.FrontOptions{Limits: http1.Limits{BodyTimeout: bodyTimeout, BodyRate: bodyRate, MaxHeaderBytes: 1 << 20}})
 }
 
 // runFront runs a front of p for clients of ln.
 func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.FrontOptions) {
 	o.ReadHeaderTimeout, o.IdleTimeout, o.Tunnels = 10*time.Second, time.Hour, context.Background()
-	o.MaxStreams, o.MaxOverhead = 128, 1000
+	o.MaxStreams, o.MaxOverhead, o.MaxHeaderBytes = 128, 1000, cmp.Or(o.MaxHeaderBytes, 1<<20)
 	f := p.NewFront(ln, o)
 	go f.Run()
 	t.Cleanup(func() {
@@ -159,29 +143,33 @@ func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.FrontOption
 // serveHTTP2 starts a server for p that speaks HTTP/2, over TLS if secure, and returns its URL.
 func serveHTTP2(t testing.TB, p *proxy.Proxy, secure bool) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(p)
+	if !secure {
+		return serveProxy(t, p)
+	}
+	s := httptest.NewUnstartedServer(nil) // makes a certificate
 	t.Cleanup(s.Close)
-	if s.EnableHTTP2 = secure; secure {
-		s.StartTLS()
-	} else {
-		s.Config.Protocols = new(http.Protocols)
-		s.Config.Protocols.SetUnencryptedHTTP2(true)
-		s.Start()
-	}
-	switch {
-	case own && secure:
-		return "https://" + serveByEngine(t, p, s.TLS)
-	case own:
-		return "http://" + serveByEngine(t, p, nil)
-	}
-	return s.URL
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	return "https://" + listen(t, p, s.TLS, http1.Limits{})
+}
+
+// serveProxy starts p on 127.0.0.1, and returns its URL.
+func serveProxy(t testing.TB, p *proxy.Proxy) string {
+	return "http://" + listen(t, p, nil, http1.Limits{})
 }
 
 // front starts a proxy with these rules in front of origin and returns its URL.
 func front(t testing.TB, rules string, origin http.HandlerFunc, set func(*proxy.Options)) string {
 	t.Helper()
 	p, _ := newProxy(t, rules, serve(t, origin).URL, set)
-	return serve(t, p).URL
+	return serveProxy(t, p)
+}
+
+// frontWithin is front for clients that may pause within a body for at most this long.
+func frontWithin(t testing.TB, bodyTimeout time.Duration, origin http.HandlerFunc) string {
+	t.Helper()
+	p, _ := newProxy(t, noRules, serve(t, origin).URL, nil)
+	return "http://" + listen(t, p, nil, http1.Limits{BodyTimeout: bodyTimeout})
 }
 
 // client returns an HTTP client with connections of its own.

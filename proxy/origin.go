@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/internal/lograte"
@@ -43,8 +42,7 @@ func (o Origins) Close() {
 type Origin struct {
 	scheme, host string
 	transport    http.RoundTripper
-	timeout      time.Duration
-	relayed      *http1.Origin // for the engines
+	relayed      *http1.Origin
 
 	failures lograte.Limiter
 }
@@ -74,7 +72,7 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
 	protocols := new(http.Protocols)
-	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport, timeout: o.Timeout}
+	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport}
 	switch u.Scheme {
 	case "http":
 		protocols.SetHTTP1(true)
@@ -94,7 +92,7 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	return origin, nil
 }
 
-// newRelayed returns origin for the engines.
+// newRelayed returns what relays requests to origin.
 func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 	dial := http1.Bridge(origin.transport, origin.scheme, origin.host)
 	if u.Scheme == "http" && o.Transport == nil {
@@ -150,15 +148,3 @@ func CanonicalHost(host string) string {
 	r.Canonicalize(rule.ClientPrefix{})
 	return r.Host
 }
-
-// buffers is a pool of buffers for bodies.
-type buffers struct{ pool sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return *p
-	}
-	return make([]byte, 32<<10)
-}
-
-func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/http2/http2test"
 )
 
@@ -37,20 +38,16 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 	}
 	tr := start(origin)
 	p, _ := newProxy(t, rules, "http://origin", func(o *proxy.Options) {
-		o.BodyTimeout, o.BodyRate = 5*time.Second, 100
 		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr, Timeout: time.Hour})
 	})
-	if own && http2 {
-		front := shard.NewPipe()
-		serveFront(t, p, front, 100)
-		tr := &http.Transport{Protocols: protocols, DialContext: http2test.Dial(front.Dial), DisableCompression: true}
-		t.Cleanup(tr.CloseIdleConnections)
-		return &http.Client{Transport: tr}
+	front := shard.NewPipe()
+	runFront(t, p, front, proxy.FrontOptions{Limits: http1.Limits{BodyTimeout: 5 * time.Second, BodyRate: 100}})
+	client := &http.Transport{Protocols: protocols, DialContext: front.Dial, DisableCompression: true}
+	if http2 {
+		client.DialContext = http2test.Dial(front.Dial)
 	}
-	return &http.Client{Transport: start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = "127.0.0.1:1234" // a pipe has none
-		p.ServeHTTP(w, r)
-	}))}
+	t.Cleanup(client.CloseIdleConnections)
+	return &http.Client{Transport: client}
 }
 
 // A client may leave a connection idle for longer than it may pause within a request: the

@@ -5,7 +5,6 @@ package proxy
 import (
 	"fmt"
 	"log/slog"
-	"net/http/httputil"
 	"net/netip"
 	"time"
 
@@ -41,11 +40,6 @@ type Options struct {
 	// NodeHeader is the name of a response header whose value is NodeName. If empty, it is not sent.
 	NodeHeader, NodeName string
 
-	// BodyTimeout is how long a client may take to send the next bytes of a request's body, or to
-	// accept the next bytes of an answer. If zero, there is no limit. It applies to net/http, like
-	// BodyRate: the engines have limits of their own.
-	BodyTimeout time.Duration
-
 	// AbandonedRequests is how many requests may wait for the origin's answer without their
 	// clients, because a rule counts by the answer. Beyond that, new requests under such rules wait
 	// for at most a second and then get 503.
@@ -56,11 +50,6 @@ type Options struct {
 	// are the only limit.
 	Connections, ClientConnections int
 	Client                         rule.ClientPrefix
-
-	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in bytes
-	// per second. The client may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there is no
-	// minimum.
-	BodyRate int
 
 	// Now returns the time for the Limiter. If nil, time.Now.
 	Now func() time.Time
@@ -83,7 +72,6 @@ type Options struct {
 type Proxy struct {
 	o       Options
 	trusted *bart.Lite
-	forward httputil.ReverseProxy
 	metrics *metrics
 
 	abandoned   *abandoned
@@ -109,6 +97,5 @@ func New(o Options) (*Proxy, error) {
 		}
 		p.trusted.Insert(prefix.Masked())
 	}
-	p.forward = p.newForward()
 	return p, nil
 }

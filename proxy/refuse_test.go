@@ -63,7 +63,7 @@ func TestBlock(t *testing.T) {
 func TestRefusalID(t *testing.T) {
 	p, log := newProxy(t, block("block", `, response: {content_type: text/html, body: '<p>{id} {retry_after} {{other}} {other}'}`),
 		serve(t, http.HandlerFunc(ok)).URL, func(o *proxy.Options) { o.AccessLog, o.Trusted = o.Logger, []netip.Prefix{localhost} })
-	url := serve(t, p).URL
+	url := serveProxy(t, p)
 	c := client(t)
 	for addr, wantID := range map[string]string{"203.0.113.9": "hbe4-mxcj", "2001:db8::9": "xmfp-nmjc"} {
 		resp, body := exceed(t, c, func() *http.Request { return newRequest(t, "GET", url, nil, "X-Forwarded-For", addr) })
@@ -155,7 +155,7 @@ func TestDenied(t *testing.T) {
 func TestUnavailable(t *testing.T) {
 	p, log := newProxy(t, block("close", ", on_failure: closed, response: {status: 418, body: teapot}"), serve(t, http.HandlerFunc(ok)).URL,
 		func(o *proxy.Options) { o.AccessLog = o.Logger })
-	url := serve(t, p).URL
+	url := serveProxy(t, p)
 	for method, want := range map[string]string{"GET": "temporarily unavailable\n", "HEAD": ""} {
 		resp, body := do(t, client(t), newRequest(t, method, url, nil))
 		h := resp.Header

@@ -1,6 +1,6 @@
 // Command clients measures the cost of counting for requests that pass: the CPU time of the node
 // for requests from 100,000 clients in turn, with existing or new counters, compared with those of a
-// single client, for each HTTP engine. The node has its own core, which wrk saturates, and counts
+// single client. The node has its own core, which wrk saturates, and counts
 // in memcached.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go build -o /tmp/clients ./clients && /tmp/clients -edge /tmp/edge
@@ -40,18 +40,16 @@ func main() {
 	harness.Main(func() {
 		fmt.Printf("%s\n\n", harness.Machine("memcached", "nginx", "wrk"))
 		fmt.Printf("CPU µs of the node for a request that passes, medians (and the worst) of %d rounds of %v, %d connections:\n\n", *runs, *last, conns)
-		fmt.Println("| engine | one client | 100,000 clients in turn | more | new clients | more |")
-		fmt.Println("|---|--:|--:|--:|--:|--:|")
-		for _, engine := range []string{"own", "net/http"} {
-			measure(engine)
-		}
+		fmt.Println("| one client | 100,000 clients in turn | more | new clients | more |")
+		fmt.Println("|--:|--:|--:|--:|--:|")
+		measure()
 	})
 }
 
-// measure prints the row of an engine. Each round is compared with a round of the single client right
+// measure prints the row. Each round is compared with a round of the single client right
 // before it.
-func measure(engine string) {
-	b := startBench(engine)
+func measure() {
+	b := startBench()
 	defer b.end()
 	b.send(known, 0, known)
 	var single, many, more, fresh, moreFresh []float64
@@ -69,7 +67,7 @@ func measure(engine string) {
 		next += b.origin.Requests() - before
 		fresh, moreFresh = append(fresh, cost), append(moreFresh, cost-one)
 	}
-	fmt.Printf("| %s | %s | %s | %s | %s | %s |\n", engine, shown(single), shown(many), shown(more), shown(fresh), shown(moreFresh))
+	fmt.Printf("| %s | %s | %s | %s | %s |\n", shown(single), shown(many), shown(more), shown(fresh), shown(moreFresh))
 }
 
 func shown(values []float64) string {
@@ -84,7 +82,7 @@ type bench struct {
 	end    func()
 }
 
-func startBench(engine string) *bench {
+func startBench() *bench {
 	dir, remove := harness.TempDir()
 	b := &bench{dir: dir, addr: harness.FreeAddr(), origin: harness.StartOrigin(otherCore, dir)}
 	memcached, shard := harness.Memcached(otherCore)
@@ -92,7 +90,7 @@ func startBench(engine string) *bench {
 	harness.Check(os.WriteFile(rules, []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000000, period: 1h}]}]\n"), 0o600))
 	harness.Check(os.WriteFile(secret, []byte("a secret of the benchmark"), 0o600))
 	b.node = harness.Start(nodeCore, *edge, "node", "--name", "bench", "--rules", rules, "--listen", b.addr, "--metrics-listen", "", "--admin-listen", "", "--origin", "http://"+b.origin.Addr,
-		"--http-engine", engine, "--secret-file", secret, "--shard", shard, "--trusted-proxy", "127.0.0.0/8", "--log-level", "error")
+		"--secret-file", secret, "--shard", shard, "--trusted-proxy", "127.0.0.0/8", "--log-level", "error")
 	harness.WaitFor(b.addr)
 	b.end = func() {
 		b.node.End()

@@ -21,9 +21,9 @@ import (
 // compareLatency prints the latency of requests at half the rate that saturates a core of the slower server.
 func (b *bench) compareLatency(wanted *regexp.Regexp) {
 	fmt.Printf("ms that requests take, p50 and p99 (medians of %d rounds of %v), at half the rate that saturates one core\n\n", *rounds, *length)
-	fmt.Println("| | requests/s | nginx p50 | p99 | own p50 | p99 |\n|---|--:|--:|--:|--:|--:|")
+	fmt.Println("| | requests/s | nginx p50 | p99 | edge p50 | p99 |\n|---|--:|--:|--:|--:|--:|")
 	for _, refuse := range []bool{true, false} {
-		servers := []*server{b.nginx(refuse), b.node("own", refuse, "")}
+		servers := []*server{b.nginx(refuse), b.node("edge", *edge, refuse, "")}
 		for _, s := range servers {
 			harness.WaitFor(s.addr)
 		}

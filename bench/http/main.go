@@ -1,10 +1,10 @@
-// Command http compares a node, with each of its HTTP engines, with nginx and HAProxy as
+// Command http compares a node with nginx, HAProxy and, with -before, another build of edge, as
 // reverse proxies that refuse or pass every request: CPU time per request of the server process,
 // user and system, on one core, under the same load over keep-alive connections, from wrk for
 // HTTP/1.1 and h2load for HTTP/2. The servers alternate, so that drift of the machine cancels out.
 // With -slow it measures instead how long requests take while other clients are slow, idle or numerous.
 // With -latency it measures how long they take at half the rate that saturates one core.
-// With -profile it writes a CPU profile of engine "own" under the same loads instead, for the compiler.
+// With -profile it writes a CPU profile of the node under the same loads instead, for the compiler.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./http -edge /tmp/edge
 //
@@ -30,10 +30,11 @@ import (
 
 var (
 	edge   = flag.String("edge", "edge", "the `binary`")
+	before = flag.String("before", "", "a `binary` of edge to compare with, such as that of an earlier version")
 	rounds = flag.Int("rounds", 5, "rounds, in which each server runs once")
 	length = flag.Duration("length", 3*time.Second, "length of a round, whole seconds")
 	only   = flag.String("only", "", "run the cases that match this `regexp`")
-	output = flag.String("profile", "", "write a CPU profile of engine \"own\" under all loads to a `file`, such as ../cmd/edge/default.pgo")
+	output = flag.String("profile", "", "write a CPU profile of the node under all loads to a `file`, such as ../cmd/edge/default.pgo")
 	half   = flag.Bool("latency", false, "measure how long requests take at half the rate that saturates one core, instead of CPU time")
 	slow   = flag.Bool("slow", false, "measure how long requests take while other clients are slow, idle or numerous, instead of CPU time")
 )
@@ -92,8 +93,12 @@ func main() {
 		b.profile(wanted)
 		return
 	}
-	fmt.Printf("CPU µs per request (medians of %d rounds of %v), and that of engine \"own\" as a multiple of nginx's (median of the pairs)\n\n", *rounds, *length)
-	fmt.Println("| | nginx | HAProxy | own | net/http | own/nginx |\n|---|--:|--:|--:|--:|--:|")
+	fmt.Printf("CPU µs per request (medians of %d rounds of %v), and those of the node as a multiple of the others' (medians of the pairs)\n\n", *rounds, *length)
+	if *before == "" {
+		fmt.Println("| | nginx | HAProxy | edge | edge/nginx |\n|---|--:|--:|--:|--:|")
+	} else {
+		fmt.Println("| | nginx | HAProxy | edge | before | edge/nginx | edge/before |\n|---|--:|--:|--:|--:|--:|--:|")
+	}
 	for _, refuse := range []bool{true, false} {
 		servers := b.start(refuse)
 		for _, l := range loads {
@@ -118,15 +123,20 @@ func (b *bench) compare(l load, servers []*server) {
 			}
 		}
 	}
-	ratios := make([]float64, *rounds)
-	for i := range ratios {
-		ratios[i] = cpu[2][i] / cpu[0][i]
-	}
 	fmt.Printf("| %s |", l.name)
 	for i := range servers {
 		fmt.Printf(" %.1f |", median(cpu[i]))
 	}
-	fmt.Printf(" %.2f |\n", median(ratios))
+	for _, other := range []int{0, 3} { // nginx, and edge before
+		if other < len(servers) {
+			ratios := make([]float64, *rounds)
+			for i := range ratios {
+				ratios[i] = cpu[2][i] / cpu[other][i]
+			}
+			fmt.Printf(" %.2f |", median(ratios))
+		}
+	}
+	fmt.Println()
 }
 
 // round loads a server, and returns its CPU time per request in microseconds. It checks that all

@@ -11,12 +11,12 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// profile writes a CPU profile of engine "own", with a round for each load.
+// profile writes a CPU profile of the node, with a round for each load.
 func (b *bench) profile(wanted *regexp.Regexp) {
 	var parts []string
 	for _, refuse := range []bool{true, false} {
 		admin := harness.FreeAddr()
-		s := b.node("own", refuse, admin)
+		s := b.node("edge", *edge, refuse, admin)
 		harness.WaitFor(admin)
 		for _, l := range loads {
 			if l.refuse != refuse || !wanted.MatchString(l.name) {

@@ -70,7 +70,10 @@ type server struct {
 
 // start starts the servers in the order of the table.
 func (b *bench) start(refuse bool) []*server {
-	servers := []*server{b.nginx(refuse), b.haproxy(refuse), b.node("own", refuse, ""), b.node("net/http", refuse, "")}
+	servers := []*server{b.nginx(refuse), b.haproxy(refuse), b.node("edge", *edge, refuse, "")}
+	if *before != "" {
+		servers = append(servers, b.node("before", *before, refuse, ""))
+	}
 	for _, s := range servers {
 		harness.WaitFor(s.addr)
 	}
@@ -144,7 +147,7 @@ backend origin
 	return s
 }
 
-func (b *bench) node(engine string, refuse bool, admin string) *server {
+func (b *bench) node(name, binary string, refuse bool, admin string) *server {
 	threshold := 1 << 40
 	if refuse {
 		threshold = 1
@@ -152,7 +155,7 @@ func (b *bench) node(engine string, refuse bool, admin string) *server {
 	rules := b.write(fmt.Sprintf("rules-%t.yaml", refuse), fmt.Sprintf(
 		"rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1h}\n", threshold))
 	addrs := harness.FreeAddrs(2)
-	s := b.run(engine, "0", *edge, "node", "--name", "bench", "--rules", rules, "--http-engine", engine, "--listen", addrs[0],
+	s := b.run(name, "0", binary, "node", "--name", "bench", "--rules", rules, "--listen", addrs[0],
 		"--tls-listen", addrs[1], "--tls-cert", filepath.Join(b.dir, "cert.pem"), "--tls-key", filepath.Join(b.dir, "key.pem"),
 		"--metrics-listen", "", "--admin-listen", admin, "--admin-pprof", "--origin", "http://"+b.origin.addr, "--log-level", "error")
 	s.addr, s.tls = addrs[0], addrs[1]

@@ -52,7 +52,7 @@ func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	for _, s := range servers {
 		fmt.Printf(" %s p50 | p99 | KB |", s.name)
 	}
-	fmt.Println("\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Println("\n|---|" + strings.Repeat("--:|", 3*len(servers)))
 	for _, c := range crowds {
 		if !wanted.MatchString(c.name) {
 			continue

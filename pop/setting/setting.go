@@ -37,7 +37,7 @@ type Setting struct {
 
 // A Value is the type of a setting, with the field that it sets.
 type Value struct {
-	Type    string // text, bool, list, map, duration, or the unit of a number
+	Type    string // text, bool, list, map, duration, the unit of a number, or removed
 	Default string // as settings write it
 
 	set   func(texts []string) error
@@ -148,6 +148,14 @@ func Conflict(rows []Setting, setting, problem, other string) error {
 	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
 	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
 	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
+}
+
+// Removed returns the Value of a setting that no longer exists: it cannot be set, and help does not show it. instead
+// says what has replaced it.
+func Removed(instead string) Value {
+	return Value{Type: "removed", given: func() bool { return false }, set: func([]string) error {
+		return &Error{Problem: "the setting was removed: " + instead, Hint: "delete it"}
+	}}
 }
 
 // ListOf returns a Value that is a list. parse parses each element.

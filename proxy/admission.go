@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+// An Admission is a request that a server of net/http has read, and what was decided about it. Its methods must
+// not be called concurrently.
+type Admission struct {
+	arrival
+	p   *Proxy
+	now time.Time // when the request was decided
+}
+
+// Admit decides r, and counts it if it passes. Rules that count by the answer count it when Answered
+// is called.
+func (p *Proxy) Admit(r *http.Request) *Admission {
+	a := &Admission{p: p, now: p.o.Now()}
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
+	a.peer = addrOf(addr)
+	a.trusted = p.trusted.Contains(a.peer)
+	a.client = a.peer
+	if a.trusted {
+		a.client = p.client(a.peer, r.Header["X-Forwarded-For"])
+	}
+	p.o.Limiter.DecideTo(&a.decision, &rule.Request{
+		Addr: a.client, Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, Header: r.Header,
+		Malformed: r.URL.Opaque != "" || !validHost(r.Host),
+	}, a.now)
+	p.timed(a.now)
+	return a
+}
+
+// Refused reports whether the request must not be served. If so, Refuse answers it.
+func (a *Admission) Refused() bool { return a.decision.Verdict.Refused() }
+
+// Refuse answers the request as specified by its rule. For a rule with the action close it panics
+// with [http.ErrAbortHandler], so that net/http closes the connection.
+func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
+	if a.drops() {
+		panic(http.ErrAbortHandler)
+	}
+	var text []byte
+	lines, status, body := a.p.refusal(a.p.appendNode(nil), &text, &a.arrival, a.now)
+	discard(w, r)
+	setLines(w.Header(), lines)
+	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
+	if !bodiless {
+		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	w.WriteHeader(status)
+	if !bodiless && r.Method != http.MethodHead {
+		_, _ = io.WriteString(w, body) // the client may be gone
+	}
+}
+
+// Sign sets the header fields of the answer to a request that passed: the client's remaining quotas and
+// the name of the node.
+func (a *Admission) Sign(header http.Header) {
+	var buf [512]byte
+	fields := a.p.o.Headers.append(buf[:0], a.p.o.Limiter, &a.decision, a.now)
+	setLines(header, a.p.appendNode(fields))
+}
+
+// CountsAnswer reports whether a rule waits for Answered.
+func (a *Admission) CountsAnswer() bool { return a.decision.CountsAnswer() }
+
+// Answered counts a request that passed, for the rules that count by the answer. It must be called
+// at most once.
+func (a *Admission) Answered(status int, header http.Header) {
+	a.p.o.Limiter.Answered(&a.decision, status, header, a.p.o.Now())
+}
+
+// setLines sets the fields of lines that end in CRLF.
+func setLines(header http.Header, lines []byte) {
+	for line := range strings.SplitSeq(string(lines), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			header[name] = []string{value}
+		}
+	}
+}
+
+// maxDiscarded is how much of an unread body is discarded to keep the connection.
+const maxDiscarded = 256 << 10
+
+// discard prepares an answer that does not wait for the request's body. The connection stays open if
+// the whole body has arrived. Otherwise it is closed after the answer.
+func discard(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 || r.Body == http.NoBody || r.Body == nil {
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Unix(1, 0))
+	if _, expects := r.Header["Expect"]; !expects { // reading would ask for the body
+		if _, err := io.CopyN(io.Discard, r.Body, maxDiscarded); err == io.EOF {
+			_ = control.SetReadDeadline(time.Time{})
+			return
+		}
+	}
+	w.Header().Set("Connection", "close")
+}
