@@ -83,7 +83,6 @@ func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 	if rulesErr != nil {
 		return nil, nil, rulesErr
 	}
-	f.noteHyphens(rules)
 	if err := f.o.checkRules(rules, f.o.MaxNodes); err != nil {
 		return nil, nil, err
 	}
@@ -200,16 +199,8 @@ func (f *files) reload() (err error) {
 	if f.reloads.record(err); err == nil {
 		f.setRules(rules)
 		f.o.Logger.Info("rules loaded", "rules", len(rules.Rules()))
-		f.noteHyphens(rules)
 	}
 	return errors.Join(err, otherErr)
-}
-
-// noteHyphens logs a warning if rules files contain keys with hyphens.
-func (f *files) noteHyphens(rules *rule.Set) {
-	if note := rules.Note(); note != nil {
-		f.o.Logger.Warn("rules files have keys with hyphens; write them with underscores", "note", note)
-	}
 }
 
 // watch reloads the files when they change, until ctx is done. It checks once a second, and loads files that

@@ -93,7 +93,9 @@ func (s *scenario) headers(*datadriven.TestData) (string, error) {
 	head, body, _ := strings.Cut(strings.ReplaceAll(s.last, "\r", ""), "\n\n")
 	lines := strings.Split(head, "\n")[1:]
 	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "Date: ") })
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", "")) })
+	slices.SortFunc(lines, func(a, b string) int {
+		return strings.Compare(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", ""))
+	})
 	return strings.Join(lines, "\n") + "\n| " + body, nil
 }
 

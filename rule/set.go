@@ -29,7 +29,6 @@ type Set struct {
 	networks  []*NetworkSet
 	labels    []*NetworkSet
 	hash      uint64
-	note      error
 
 	byID          func() map[string]*Rule // made on first use
 	byFingerprint func() map[uint64]*Rule // made on first use
@@ -49,13 +48,12 @@ type Parts struct {
 	Networks    []*NetworkSet        // without labels
 	Labels      []*NetworkSet
 	Hash        uint64 // see Set.Hash
-	Note        error  // see Set.Note
 }
 
 // NewSet returns a Set made of p, whose parts must not be modified afterwards. It sets the Index of each rule.
 func NewSet(p Parts) *Set {
 	s := &Set{
-		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash, note: p.Note,
+		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash,
 		headers: map[string]bool{}, first: map[string]uint32{},
 		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
 		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
@@ -118,9 +116,6 @@ func index[K comparable](rules []*Rule, key func(*Rule) K) func() map[K]*Rule {
 
 // Hash returns a hash of the text of the files, by which nodes compare their rules. It is not keyed.
 func (s *Set) Hash() uint64 { return s.hash }
-
-// Note returns a warning about the text of the files, or nil.
-func (s *Set) Note() error { return s.note }
 
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }

@@ -88,7 +88,6 @@ else those named in the test file.`,
 			}
 			rules, err := rulefile.Read(files...)
 			if err == nil {
-				printNote(cmd.ErrOrStderr(), rules.Set.Note())
 				err = rulefile.CheckNodes(rules.Set, nodes)
 			}
 			if asJSON {

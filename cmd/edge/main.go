@@ -218,13 +218,6 @@ func report(w io.Writer, err error) {
 	}
 }
 
-// printNote writes a note about something that works but should be changed. note may be nil.
-func printNote(w io.Writer, note error) {
-	if note != nil {
-		fmt.Fprintf(w, "edge: note: %v\n", note)
-	}
-}
-
 // packages matches the package that an error begins with. Users do not need it.
 var packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
 

@@ -49,8 +49,7 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 		if s.flags.Changed("config") {
 			file, _ = s.flags.GetString("config")
 		}
-		note, err := s.read(file)
-		printNote(cmd.ErrOrStderr(), note)
+		err := s.read(file)
 		if err != nil {
 			check = func() error { return nil }
 		}
@@ -106,13 +105,11 @@ func splitList(text string) (all []string, err error) {
 func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
 func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
 
-// read fills s.given from flags, variables and the file. note names keys of the file that are spelled
-// with hyphens.
-func (s *settings) read(file string) (note, err error) {
+// read fills s.given from flags, variables and the file.
+func (s *settings) read(file string) error {
 	var errs []error
 	if file != "" {
-		note, err = s.readFile(file)
-		errs = append(errs, err)
+		errs = append(errs, s.readFile(file))
 	}
 	for _, row := range s.rows {
 		name := variable(row.Name)
@@ -126,7 +123,7 @@ func (s *settings) read(file string) (note, err error) {
 		}
 		s.given[row.Name] = given{texts: texts, shown: name}
 	}
-	return note, errors.Join(append(errs, s.readFlags())...)
+	return errors.Join(append(errs, s.readFlags())...)
 }
 
 // readFlags fills s.given from flags.
@@ -196,10 +193,10 @@ var (
 )
 
 // readFile reads the settings of a file. Lines with secrets are not shown.
-func (s *settings) readFile(file string) (note, err error) {
+func (s *settings) readFile(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("reading settings: %w", err), ""}
+		return usageError{fmt.Errorf("reading settings: %w", err), ""}
 	}
 	source, hidden := strings.Split(string(text), "\n"), false
 	for i, line := range source {
@@ -224,7 +221,7 @@ func (s *settings) readFile(file string) (note, err error) {
 		}
 		errs = append(errs, usageError{err, ""})
 	}
-	return doc.Hyphens.Note(), errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // readTexts returns the texts of a setting in a file, which may be one value, a list, or a mapping.

@@ -26,8 +26,6 @@ type Document struct {
 	Offset int // number of lines before Bytes in the file
 	Errs   Errors
 	Broken bool // Bytes are not YAML
-
-	Hyphens Hyphens
 }
 
 // New returns a document of text. file is its name in errors.
@@ -53,32 +51,6 @@ func (d *Document) Err() error {
 		return nil
 	}
 	return d.Errs.Report(Source{d.File, d.Bytes})
-}
-
-// Hyphens records the keys of a file that are spelled with hyphens instead of underscores. Such keys
-// are accepted.
-type Hyphens struct {
-	First *Error // nil if there is no such key
-	Count int
-}
-
-// Note returns a warning about the keys, or nil if there are none.
-func (h Hyphens) Note() error {
-	if h.First == nil {
-		return nil
-	}
-	note := *h.First
-	if h.Count > 1 {
-		note.Message += fmt.Sprintf("; %d such keys in all", h.Count)
-	}
-	return &note
-}
-
-// Add adds the keys recorded in other.
-func (h *Hyphens) Add(other Hyphens) {
-	if h.Count += other.Count; h.First == nil {
-		h.First = other.First
-	}
 }
 
 // Fail records an error at node n.
@@ -158,8 +130,7 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 		return false
 	}
 	index := func(key *yaml.Node) int {
-		name := underscored(key.Value)
-		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == name && IsString(key) })
+		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value && IsString(key) })
 	}
 	var few [16]*yaml.Node
 	first := few[:] // by field, the first key
@@ -189,10 +160,6 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 		case first[at] != key:
 			d.Fail(key, "remove one of them", "%s is in %s twice, first on line %d", fields[at].Name, what, first[at].Line+d.Offset)
 		default:
-			if key.Value != fields[at].Name {
-				d.Hyphens.Add(Hyphens{&Error{File: d.File, Line: key.Line + d.Offset, Column: key.Column,
-					Message: fmt.Sprintf("%s is spelled %s, but is accepted", key.Value, fields[at].Name)}, 1})
-			}
 			fields[at].Read(pair[1])
 		}
 	}

@@ -88,7 +88,7 @@ var invalid = []struct {
 	{"network with too long a prefix", "allow: [192.0.2.0/33]\n", shape, `r.yaml:1:9: "192.0.2.0/33" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 	{"network with four digits of prefix", "allow: [192.0.2.0/0024]\n", "", `r.yaml:1:9: "192.0.2.0/0024" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 	{"IPv4 network in IPv6 spelling with more than IPv4", "allow: [\"::ffff:0.0.0.0/95\"]\n", shape, `r.yaml:1:9: "::ffff:0.0.0.0/95" begins like an IPv4 network written as IPv6, but is larger (write IPv4 networks as 192.0.2.0/24, or as ::ffff:192.0.2.0/120 with at least 96 bits)`},
-	{"key with hyphens and with underscores", withKeys("mitigation-timeout: 1m", "mitigation_timeout: 1m"), "", "r.yaml:6:3: mitigation_timeout is in this rule twice, first on line 5 (remove one of them)"},
+	{"key with hyphens and with underscores", withKeys("mitigation-timeout: 1m", "mitigation_timeout: 1m"), "", `r.yaml:5:3: unknown key "mitigation-timeout" in this rule (did you mean mitigation_timeout?)`},
 	{"address with a leading zero", "allow: [192.0.2.010]\n", shape, `r.yaml:1:9: "192.0.2.010" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 	{"address with a zone", "deny: [\"fe80::1%eth0\"]\n", "", `r.yaml:1:8: "fe80::1%eth0" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},
 	{"name in place of an address", "allow: [localhost]\n", "", `r.yaml:1:9: "localhost" is not a network (write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address)`},

@@ -129,7 +129,6 @@ type loader struct {
 	plans   []overridesUse
 	files   []strictyaml.Source
 	errs    Errors
-	hyphens strictyaml.Hyphens
 	inFiles bool     // whether the rules are in files, so that they can name other files
 	named   []string // files that the rules files name
 	sets    map[setName]*rule.NetworkSet
@@ -186,7 +185,7 @@ func (l *loader) contents() (Contents, error) {
 		_, _ = hash.Write(f.Bytes)
 		_, _ = hash.Write([]byte{0})
 	}
-	parts.Hash, parts.Note = hash.Sum64(), l.hyphens.Note()
+	parts.Hash = hash.Sum64()
 	all.Set = rule.NewSet(parts)
 	return all, nil
 }

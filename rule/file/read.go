@@ -40,7 +40,6 @@ func (l *loader) reader(file string, text []byte, offset int) *reader {
 // end adds the errors and notes of r to its loader.
 func (r *reader) end() {
 	r.loader.errs = append(r.loader.errs, r.Errs...)
-	r.loader.hyphens.Add(r.Hyphens)
 }
 
 func (r *reader) place(n *yaml.Node) place {
