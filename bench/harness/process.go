@@ -142,3 +142,20 @@ func leave() {
 func Median[T int | float64 | time.Duration](values []T) T {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
+
+// PreciseCPU returns the CPU time that the process has used, user and system, to the nanosecond.
+func (p *Process) PreciseCPU() (used time.Duration) {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+	Check(err)
+	for _, thread := range threads {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", p.cmd.Process.Pid, thread.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		nanos, _, _ := strings.Cut(string(text), " ")
+		n, err := strconv.ParseInt(nanos, 10, 64)
+		Check(err)
+		used += time.Duration(n)
+	}
+	return used
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/bench/harness"
+)
+
+// A meter measures what inputs cost the node.
+type meter struct {
+	node  *harness.Process
+	addr  string
+	plain [2][]cost // of plain requests over HTTP/1.1 and HTTP/2, by size
+}
+
+// A cost is the CPU time for a request of a size in bytes.
+type cost struct {
+	size int
+	cpu  float64 // µs
+}
+
+// sizes are the sizes of plain requests that are measured. Those between them are interpolated.
+var sizes = []int{60, 250, 1000, 4000, 16000, 60000}
+
+// plainOf returns a plain request of about this size.
+func plainOf(size int, isHTTP2 bool) input {
+	in := input{http2: isHTTP2, path: [2]piece{{"login", 1}}}
+	// Fields of 500 bytes, as cookies and tokens have.
+	for left := size - in.size(); left > 20; left -= 500 {
+		in.lines = append(in.lines, line{fmt.Sprintf("x-%d", left%97), piece{"a", min(left, 500) - 10}, 1, false})
+	}
+	return in
+}
+
+// calibrate measures plain requests.
+func (m *meter) calibrate() {
+	m.cost(plainOf(60, false)) // the client is refused from now on
+	time.Sleep(time.Second)
+	for i, isHTTP2 := range []bool{false, true} {
+		for _, size := range sizes {
+			var all []float64
+			for range 5 {
+				if c, ok := m.cost(plainOf(size, isHTTP2)); ok {
+					all = append(all, c)
+				}
+			}
+			if len(all) == 0 {
+				harness.Check(fmt.Errorf("plain requests of %d bytes fail", size))
+			}
+			in := plainOf(size, isHTTP2)
+			m.plain[i] = append(m.plain[i], cost{in.size(), harness.Median(all)})
+		}
+		fmt.Printf("plain requests, HTTP/2 %t, size and CPU µs: %v\n", isHTTP2, m.plain[i])
+	}
+}
+
+// ratio returns what a request of in costs as a multiple of a plain request of its size. ok is false if it cannot be
+// measured.
+func (m *meter) ratio(in input) (ratio float64, ok bool) {
+	c, ok := m.cost(in)
+	if !ok {
+		return 0, false
+	}
+	of := 0
+	if in.http2 {
+		of = 1
+	}
+	plain := m.plain[of]
+	size := max(in.size(), plain[0].size)
+	i := 1
+	for i < len(plain)-1 && plain[i].size < size {
+		i++
+	}
+	a, b := plain[i-1], plain[i]
+	return c / (a.cpu + (b.cpu-a.cpu)*float64(size-a.size)/float64(b.size-a.size)), true
+}
+
+const (
+	batchBytes = 1 << 20 // sent over one connection at the most
+	enough     = 20 * time.Millisecond
+	patience   = 5 * time.Second
+)
+
+// cost returns the CPU time in µs for a request of in. It sends requests over connections of its own until the node has
+// used enough CPU time. A connection that the node ends early is replaced; its costs count.
+func (m *meter) cost(in input) (perRequest float64, ok bool) {
+	n := min(max(batchBytes/in.size(), 1), 2000)
+	before, sent := m.node.PreciseCPU(), 0
+	for used := time.Duration(0); used < enough; used = m.node.PreciseCPU() - before {
+		if !m.send(in, n) {
+			return 0, false
+		}
+		if sent += n; sent > 100*n {
+			break
+		}
+	}
+	perRequest = (m.node.PreciseCPU() - before).Seconds() * 1e6 / float64(sent)
+	return perRequest, !math.IsNaN(perRequest)
+}
+
+// send sends n requests, over more than one connection if the node ends one. It reports whether the node has read them
+// all: a node that ends a connection has not, so the rest goes over the next one.
+func (m *meter) send(in input, n int) bool {
+	for left := n; left > 0; {
+		read, ok := m.connect(in, left)
+		if !ok {
+			return false
+		}
+		left -= max(read, 1)
+	}
+	return true
+}
+
+// connect sends up to n requests over one connection, and returns how many the node has read.
+func (m *meter) connect(in input, n int) (read int, ok bool) {
+	conn, err := net.Dial("tcp", m.addr)
+	harness.Check(err)
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	var text bytes.Buffer
+	if in.http2 {
+		f := newFrames()
+		for range n {
+			f.add(&in)
+		}
+		text.Write(f.out.Bytes())
+		_ = f.framer
+	} else {
+		one := in.http1()
+		if in.proxied > 0 {
+			text.WriteString("PROXY TCP6 " + strings.Repeat("f", in.proxied) + "::1 ::1 1 2\r\n")
+		}
+		text.Write(bytes.Repeat(one, n))
+	}
+	answered := make(chan int64, 1)
+	go func() {
+		got, _ := io.Copy(io.Discard, conn)
+		answered <- got
+	}()
+	written, err := conn.Write(text.Bytes())
+	if err == nil {
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}
+	<-answered
+	return n * written / text.Len(), true
+}
