@@ -165,7 +165,7 @@ func (n *Node) makePeers(keys [][]byte) (err error) {
 		return nil
 	}
 	n.gossip, err = gossip.New(gossip.Options{
-		Name: n.o.Name, Listen: g.Listen, Advertise: g.Advertise, Join: g.Join, Keys: keys,
+		Name: n.o.Name, Listen: g.Listen, Advertise: g.Advertise, Join: g.Join, Keys: keys, MaxNodes: n.o.MaxNodes,
 		Receive: func(from string, message []byte, age time.Duration) {
 			if err := n.Receive(from, message, age); err != nil {
 				n.peerTable.CannotDecode(from, err, n.o.Now())

@@ -22,6 +22,10 @@
 // packet carries the run of the process that sent it, the run that it is for, and a number that is
 // accepted only once. Without keys, nodes listen on the loopback interface only.
 //
+// Strangers cannot use up a node's memory: Options.MaxNodes bounds the TCP connections and what is read from each.
+// If there are too many, the oldest that has not proved to know a key makes room.
+// edge_gossip_connections_refused_total counts what is refused. A packet has at most 64 KB.
+//
 // # Status and clocks
 //
 // Four times a second each node sends its Status to every other node, unacknowledged; the latest

@@ -39,6 +39,10 @@ type Options struct {
 	// for sending, all of them for receiving.
 	Keys [][]byte
 
+	// MaxNodes is how many nodes the PoP is expected to have. At most twice as many TCP connections are open to this
+	// node, each of which may send the state of twice as many nodes, or of 128. If zero, 16.
+	MaxNodes int
+
 	// Changed is called when a peer joins or leaves. It must not block. May be nil.
 	Changed func()
 
@@ -76,6 +80,7 @@ const metaHeader = 9
 
 func (o Options) withDefaults() (Options, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.MaxNodes = cmp.Or(o.MaxNodes, 16)
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
@@ -84,6 +89,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.NameConflict == nil {
 		o.NameConflict = func(string) {}
+	}
+	if o.wrap == nil {
+		o.wrap = func(t memberlist.Transport) memberlist.Transport { return t }
 	}
 	return o, checkKeys(o.Keys)
 }
@@ -112,8 +120,9 @@ type Gossip struct {
 	addr    string                 // set by Start
 	meta    []byte                 // set by Start
 
-	end     context.CancelFunc
-	running sync.WaitGroup
+	end       context.CancelFunc
+	sending   sync.WaitGroup
+	accepting sync.WaitGroup
 
 	mu       sync.Mutex           // guards what follows
 	links    map[uint64]*link     // by run
@@ -168,15 +177,6 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 		}
 		g.keyring, c.Keyring = keyring, keyring
 	}
-	if g.o.wrap != nil {
-		transport, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
-		if err != nil {
-			return nil, fmt.Errorf("gossip: %w", err)
-		}
-		c.BindPort, c.AdvertisePort = transport.GetAutoBindPort(), transport.GetAutoBindPort()
-		c.Transport = g.o.wrap(transport)
-	}
 	if g.o.tune != nil {
 		g.o.tune(c)
 	}
@@ -192,15 +192,22 @@ func (g *Gossip) Start(meta []byte) error {
 		return err
 	}
 	g.meta = meta
+	transport, err := g.newTransport(c)
+	if err != nil {
+		return fmt.Errorf("gossip: listening on %s: %w", g.o.Listen, err)
+	}
+	c.Transport = transport
 	// Events come while it is being created.
 	if g.list, err = memberlist.Create(c); err != nil {
-		return fmt.Errorf("gossip: listening on %s: %w", g.o.Listen, err)
+		_ = transport.Shutdown()
+		g.accepting.Wait()
+		return fmt.Errorf("gossip: %w", err)
 	}
 	g.addr = g.list.LocalNode().Address()
 	var ctx context.Context
 	ctx, g.end = context.WithCancel(context.Background())
-	g.running.Go(func() { g.send(ctx) })
-	g.running.Go(func() { g.keepJoined(ctx) })
+	g.sending.Go(func() { g.send(ctx) })
+	g.sending.Go(func() { g.keepJoined(ctx) })
 	return nil
 }
 
@@ -211,7 +218,8 @@ const leaveTimeout = 500 * time.Millisecond
 // Only a Gossip that was started can be stopped, and only once.
 func (g *Gossip) Stop() error {
 	g.end()
-	g.running.Wait()
+	g.sending.Wait()
+	defer g.accepting.Wait()
 	if err := g.list.Leave(leaveTimeout); err != nil {
 		// They will notice.
 		g.o.Logger.Debug("the other nodes may not have heard that this node is leaving", "err", err)

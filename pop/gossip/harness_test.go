@@ -42,6 +42,56 @@ type wire struct {
 	cut      map[string]bool // addresses that cannot be reached
 	captured [][]byte        // packets that were sent
 	capture  bool
+	streams  chan net.Conn
+	done     chan struct{}
+	open     int // accepted connections
+	most     int // ... at the same time
+	longest  int // bytes read from one
+}
+
+func newWire(inner memberlist.Transport) *wire {
+	w := &wire{Transport: inner, cut: map[string]bool{}, streams: make(chan net.Conn), done: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case conn := <-inner.StreamCh():
+				w.set(func(w *wire) { w.open++; w.most = max(w.most, w.open) })
+				select {
+				case w.streams <- &accepted{Conn: conn, w: w}:
+				case <-w.done:
+				}
+			case <-w.done:
+				return
+			}
+		}
+	}()
+	return w
+}
+
+func (w *wire) StreamCh() <-chan net.Conn { return w.streams }
+
+func (w *wire) Shutdown() error {
+	defer close(w.done)
+	return w.Transport.Shutdown()
+}
+
+// An accepted connection counts what is read from it.
+type accepted struct {
+	net.Conn
+	w      *wire
+	read   int
+	closed sync.Once
+}
+
+func (a *accepted) Read(p []byte) (int, error) {
+	n, err := a.Conn.Read(p)
+	a.w.set(func(w *wire) { a.read += n; w.longest = max(w.longest, a.read) })
+	return n, err
+}
+
+func (a *accepted) Close() error {
+	a.closed.Do(func() { a.w.set(func(w *wire) { w.open-- }) })
+	return a.Conn.Close()
 }
 
 var errCut = errors.New("the network is cut")
@@ -103,7 +153,7 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 		set(&o)
 	}
 	o = o.WithTransport(func(inner memberlist.Transport) memberlist.Transport {
-		n.wire = &wire{Transport: inner, cut: map[string]bool{}}
+		n.wire = newWire(inner)
 		return n.wire
 	})
 	g, err := gossip.New(o)

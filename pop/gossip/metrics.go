@@ -11,6 +11,7 @@ type metrics struct {
 	givenUp        prometheus.Counter            // packets
 	repeated       prometheus.Counter            // packets
 	refused        map[string]prometheus.Counter // packets, by cause
+	closed         map[error]prometheus.Counter  // TCP connections, by cause
 }
 
 // causes for which packets are refused
@@ -47,6 +48,14 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 			Help: "Packets retransmitted because they were not acknowledged in time.",
 		}),
 		refused: map[string]prometheus.Counter{},
+		closed:  map[error]prometheus.Counter{},
+	}
+	closed := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "edge_gossip_connections_refused_total",
+		Help: "TCP connections to and from other nodes that were closed because of their number or what they carried.",
+	}, []string{"cause"})
+	for err, cause := range map[error]string{errTooMany: "too_many", errTooLarge: "too_large", errStranger: stranger, errUnusable: malformed} {
+		m.closed[err] = closed.WithLabelValues(cause)
 	}
 	for _, cause := range []string{malformed, stranger, replayed, late} {
 		m.refused[cause] = refused.WithLabelValues(cause)
