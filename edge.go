@@ -57,7 +57,7 @@ type Options struct {
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is trusted.
 	TrustedProxies []netip.Prefix
 
-	// TrackedKeys is the maximum number of keys whose counts are in memory, at about 0.3 KB each.
+	// TrackedKeys is the maximum number of keys whose counts are in memory, at 0.3 to 0.4 KB each.
 	// If zero, 262144.
 	TrackedKeys int
 

@@ -318,18 +318,28 @@ func (c *Loop) catchUp(t *track) {
 	}
 }
 
-// maxSample is the maximum size of each value of a sample, in bytes.
-const maxSample = 256
+// Maximum sizes of a sample, in bytes. The path is given what method and host leave.
+const (
+	maxSample = 128
+	maxMethod = 16
+	maxHost   = 64
+)
 
-func cut(text string) string { return text[:min(len(text), maxSample)] }
+// cut truncates s.
+func cut(s mitigation.Sample) mitigation.Sample {
+	s.Method = s.Method[:min(len(s.Method), maxMethod)]
+	s.Host = s.Host[:min(len(s.Host), maxHost)]
+	s.Path = s.Path[:min(len(s.Path), maxSample-len(s.Method)-len(s.Host))]
+	return s
+}
 
 // Copy returns a truncated copy of s that shares no memory with it, because the strings of s may be
 // part of a reused buffer or of a whole request. It allocates once.
 func Copy(s mitigation.Sample) mitigation.Sample {
-	method, host, path := cut(s.Method), cut(s.Host), cut(s.Path)
-	text := strings.Join([]string{method, host, path}, "")
-	s.Method, text = text[:len(method)], text[len(method):]
-	s.Host, s.Path = text[:len(host)], text[len(host):]
+	s = cut(s)
+	text := strings.Join([]string{s.Method, s.Host, s.Path}, "")
+	s.Method, text = text[:len(s.Method)], text[len(s.Method):]
+	s.Host, s.Path = text[:len(s.Host)], text[len(s.Host):]
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,12 +33,13 @@ type bench struct {
 	*async.Loop
 	rule   *rule.Rule
 	secret counter.Secret
+	sample mitigation.Sample
 	now    time.Time
 }
 
 func newBench(tb testing.TB, text string, tracked int, shards ...async.Shard) *bench {
 	tb.Helper()
-	b := &bench{now: time.Unix(1_800_000_000, 0)}
+	b := &bench{now: time.Unix(1_800_000_000, 0), sample: mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}}
 	rules, err := rulefile.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		tb.Fatal(err)
@@ -62,7 +64,7 @@ func newBench(tb testing.TB, text string, tracked int, shards ...async.Shard) *b
 func (b *bench) offer(i int) {
 	var material [8]byte
 	binary.BigEndian.PutUint64(material[:], uint64(i))
-	b.Offer(b.rule, b.secret.Tag(material[:]), 0, &async.Source{Sample: mitigation.Sample{Method: "GET", Host: "example.com", Path: "/"}}, 1, b.now)
+	b.Offer(b.rule, b.secret.Tag(material[:]), 0, &async.Source{Sample: b.sample}, 1, b.now)
 }
 
 // Known keys never cost an allocation. New ones cost three: the track, its sample, and
@@ -98,7 +100,7 @@ func TestAllocations(t *testing.T) {
 
 // floodDead offers keys to a loop whose three shards are dead, and returns how many bytes the keys
 // then take. If goOut is set, the shards go out one after another meanwhile.
-func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool) (bytes int) {
+func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool, sample mitigation.Sample) (bytes int) {
 	tb.Helper()
 	var shards []async.Shard
 	var names []string
@@ -110,6 +112,9 @@ func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool) (byte
 		shards, names = append(shards, s), append(names, s.Addr())
 	}
 	b := newBench(tb, rules, tracked, shards...)
+	if sample != (mitigation.Sample{}) {
+		b.sample = sample
+	}
 	before := heap()
 	for i := range keys {
 		b.offer(i)
@@ -139,28 +144,37 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
+// longest is the sample that takes the most memory.
+var longest = mitigation.Sample{Method: strings.Repeat("M", 4<<10), Host: strings.Repeat("h", 4<<10), Path: "/" + strings.Repeat("p", 60<<10)}
+
 // The help of --tracked-keys states the maximum memory of a key, whatever shards do.
 func TestMemoryWithDeadShards(t *testing.T) {
 	const tracked = 1 << 13
 	for rules, most := range map[string]int{oneLimit: 340, network: 500, minClients: 440, threeLimits: 880} {
-		got := floodDead(t, rules, tracked, 3*tracked, false)
-		t.Logf("%s: %d bytes a key", rules, got/tracked)
-		if got > tracked*most {
-			t.Errorf("%s: %d keys take %d bytes each, want at most %d", rules, tracked, got/tracked, most)
+		for _, sample := range []mitigation.Sample{{}, longest} {
+			more := most
+			if sample == longest {
+				more += 120
+			}
+			got := floodDead(t, rules, tracked, 3*tracked, false, sample)
+			t.Logf("%s: %d bytes a key", rules, got/tracked)
+			if got > tracked*more {
+				t.Errorf("%s: %d keys take %d bytes each, want at most %d", rules, tracked, got/tracked, more)
+			}
 		}
 	}
 }
 
 // BenchmarkMemoryWithDeadShards tracks the default number of keys.
 func BenchmarkMemoryWithDeadShards(b *testing.B) {
-	for name, rules := range map[string]string{"in": oneLimit, "out": oneLimit, "network": network, "min_clients": minClients, "three limits": threeLimits} {
+	for name, rules := range map[string]string{"in": oneLimit, "longest": oneLimit, "out": oneLimit, "network": network, "min_clients": minClients, "three limits": threeLimits} {
 		b.Run(name, func(b *testing.B) {
 			tracked, keys := 1<<18, 1_400_000
 			if testing.Short() {
 				tracked, keys = 1<<13, 1<<15
 			}
 			for b.Loop() {
-				bytes := floodDead(b, rules, tracked, keys, name == "out")
+				bytes := floodDead(b, rules, tracked, keys, name == "out", map[bool]mitigation.Sample{true: longest}[name == "longest"])
 				b.ReportMetric(float64(bytes)/float64(tracked), "B/tracked-key")
 				b.ReportMetric(float64(bytes)/1e6, "MB")
 			}

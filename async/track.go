@@ -33,7 +33,7 @@ type track struct {
 	// The client and the text of the sample: method, host and path. cuts are where host and path begin.
 	client [16]byte
 	text   string
-	cuts   [2]uint16
+	cuts   [2]uint8
 
 	burst      uint32        // requests of the last flush
 	since      int64         // when the oldest unsent request arrived, in microseconds; 0 if none
@@ -156,9 +156,9 @@ func (t *track) setPlan(p *plan, now time.Time) {
 
 // keep replaces the sample with a copy of s, unless they are equal.
 func (t *track) keep(s *mitigation.Sample) {
-	if had := t.sample(); had.Method != cut(s.Method) || had.Host != cut(s.Host) || had.Path != cut(s.Path) {
-		method, host := cut(s.Method), cut(s.Host)
-		t.text, t.cuts = method+host+cut(s.Path), [2]uint16{uint16(len(method)), uint16(len(method) + len(host))}
+	had, last := t.sample(), cut(*s)
+	if had.Method != last.Method || had.Host != last.Host || had.Path != last.Path {
+		t.text, t.cuts = last.Method+last.Host+last.Path, [2]uint8{uint8(len(last.Method)), uint8(len(last.Method) + len(last.Host))}
 	}
 	t.client = s.Client.As16()
 }

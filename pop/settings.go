@@ -94,7 +94,7 @@ func Settings(o *Options) []setting.Setting {
 		{Group: "counting", Name: "flush-interval", Value: setting.Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time for which a count waits for more counts of the same key"},
 		{Name: "shard-timeout", Value: setting.Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "maximum time for a round trip to a shard; no request waits for one"},
 		{Name: "queue-size", Value: setting.Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` waiting to be counted"},
-		{Name: "tracked-keys", Value: setting.Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are kept in memory: 0.3 KB each, and 0.25 KB more for each further limit of the rule"},
+		{Name: "tracked-keys", Value: setting.Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are kept in memory: 0.3 to 0.4 KB each, and 0.25 KB more for each further limit of the rule"},
 		{Name: "mitigation-records", Value: setting.Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
 
 		{Group: "responses and logs", Name: "ratelimit-headers", Value: setting.Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
