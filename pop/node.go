@@ -98,6 +98,9 @@ func New(o Options) (*Node, error) {
 	n.counting, n.stop = context.WithCancel(context.Background())
 	n.upgraded, n.end = context.WithCancel(context.Background())
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	if o.AddMetrics != nil {
+		o.AddMetrics(n.registry)
+	}
 	n.headers = newHeaders(n.registry)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)
 	n.files = &files{o: o, reloads: newReloads(n.registry), tokens: &n.tokens, nodes: n.nodes, setRules: n.setRules, setKeys: func(keys [][]byte) error { return n.gossip.SetKeys(keys) }}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/proxy"
@@ -144,6 +146,9 @@ type Options struct {
 	AccessLog  bool // log a line for each request
 	LogClients bool // log the client of each mitigation
 	Logger     *slog.Logger
+
+	// AddMetrics registers further metrics beside the node's own. May be nil.
+	AddMetrics func(prometheus.Registerer)
 
 	// DecisionLog is the file for decisions about a sample of the keys, DecisionLogShare the fraction of keys
 	// in the sample, the same on every node, and DecisionLogSize the maximum size in bytes; see

@@ -6,6 +6,9 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -30,6 +33,14 @@ func (l *logging) settings() []setting.Setting {
 			return level, err
 		})},
 	}
+}
+
+// start sets o's logger, which writes to w without waiting for it. stop must be called when the node has stopped.
+func (l *logging) start(w io.Writer, o *pop.Options) (stop func()) {
+	b := newBacklog(w)
+	o.Logger, o.AddMetrics = l.logger(b), func(to prometheus.Registerer) { to.MustRegister(b.dropped) }
+	go b.run(o.Logger)
+	return b.stop
 }
 
 // logger returns a logger that writes to w.

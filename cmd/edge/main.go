@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"regexp"
@@ -36,7 +37,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	report(stderr, err)
+	reported := newBacklog(stderr) // a log that nobody reads must not keep the process
+	report(reported, err)
+	go reported.run(slog.New(slog.DiscardHandler))
+	reported.stop()
 	if usage := new(usageError); errors.As(err, usage) {
 		return 2
 	}

@@ -56,7 +56,7 @@ named http, https, metrics and admin instead of opening its own: see docs/instal
 		return errors.Join(o.Check(), err)
 	}
 	return withSettings(cmd, append(pop.Settings(&o), log.settings()...), check, func(cmd *cobra.Command) error {
-		o.Logger = log.logger(cmd.ErrOrStderr())
+		defer log.start(cmd.ErrOrStderr(), &o)()
 		return run(cmd.Context(), o)
 	})
 }

@@ -89,7 +89,7 @@ memcached servers instead of the nodes' own shards.
 		return errors.Join(o.Check(), err)
 	}
 	cmd = withSettings(cmd, rows, check, func(cmd *cobra.Command) error {
-		p.Node.Logger = log.logger(cmd.ErrOrStderr())
+		defer log.start(cmd.ErrOrStderr(), &p.Node)()
 		p.Demo.show = showLoad(true, cmd.ErrOrStderr())
 		return run(cmd.Context(), cmd.OutOrStdout(), p)
 	})
