@@ -84,6 +84,15 @@ var floods = []flood{
 	{name: "HPACK: the table's size changes 4,000 times in a header", each: func(w *writer, n uint32) {
 		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*n + 1, BlockFragment: []byte(strings.Repeat("\x20\x3f\xe1\x1f", 4000)), EndStream: true, EndHeaders: true})
 	}},
+	{name: "trailers of a stream that was reset: 4 KB in the table, 15 times", first: func(w *writer) {
+		w.open(0, "GET", true, "x", strings.Repeat("y", 4000))
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte("\x83\x86\x84\x00\x05Upper\x01x"), EndHeaders: true})
+	}, each: func(w *writer, _ uint32) {
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte(strings.Repeat("\xbe", 15)), EndStream: true, EndHeaders: true})
+	}},
+	{name: "1,000 short fields for the table in a request", each: func(w *writer, n uint32) {
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*n + 1, BlockFragment: []byte("\x82\x86\x84\x41\x01a" + strings.Repeat("\x40\x01x\x01y", 1000)), EndStream: true, EndHeaders: true})
+	}},
 	{name: "SETTINGS", each: func(w *writer, _ uint32) {
 		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 65536})
 	}},
@@ -166,7 +175,11 @@ func (f *flood) connection(addr string, secure bool, maxFrames int) int {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, conn)
+	}()
 	var out bytes.Buffer
 	w := &writer{Framer: http2.NewFramer(&out, nil)}
 	w.AllowIllegalWrites = true
@@ -185,6 +198,8 @@ func (f *flood) connection(addr string, secure bool, maxFrames int) int {
 			out.Reset()
 		}
 	}
+	_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+	<-ended // the node has read everything
 	return maxFrames
 }
 

@@ -117,7 +117,7 @@ func (c *Conn) serve() {
 			err = c.frame(fh)
 		}
 		if of, ok := err.(http2.StreamError); ok {
-			err = c.streamError(of.StreamID, of.Code)
+			err = c.streamError(of.StreamID, of.Code, 2*costReset)
 		}
 	}
 	c.fail(err)
@@ -324,8 +324,8 @@ func (c *Conn) drain() {
 	default:
 		c.leave()
 		_ = c.fr.WritePing(false, leaving)
-		c.kick()
 	}
+	c.kick()
 }
 
 // finish ends the connection once its requests are answered.
@@ -333,6 +333,7 @@ func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sendFinalGoAway()
+	c.kick()
 }
 
 var leaving = [8]byte{'l', 'e', 'a', 'v', 'i', 'n', 'g'}
@@ -345,13 +346,11 @@ func (c *Conn) leave() {
 
 // sendFinalGoAway tells the client which stream was the last, and ends the connection after that stream. mu is held.
 func (c *Conn) sendFinalGoAway() {
-	if c.last {
-		return
+	if !c.last {
+		c.last = true
+		_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
+		c.endIdle()
 	}
-	c.last = true
-	_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
-	c.kick()
-	c.endIdle()
 }
 
 // endWaiting ends c if it waits for a request, and if its last request was refused or refused is not set.
@@ -362,9 +361,7 @@ func (c *Conn) endWaiting(refused bool) bool {
 	if c.last || c.batch || c.working > 0 || refused && !c.refused {
 		return false
 	}
-	c.last = true
-	_ = c.fr.WriteGoAway(c.newest, http2.ErrCodeNo, nil)
-	c.endIdle()
+	c.sendFinalGoAway()
 	return true
 }
 
@@ -376,16 +373,16 @@ func (c *Conn) endIdle() {
 }
 
 // overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities,
-// empty data, unknown frames, windows that open bit by bit, and streams that the client resets or makes
-// the node reset. Each such frame has a cost. Requests, and data that the client accepts, earn the frames
-// that they may need. Time earns a few.
+// empty data, unknown frames, windows that open bit by bit, header blocks that open no request, and streams
+// that the client resets or makes the node reset. Each such frame has a cost. Requests, and data that the
+// client accepts, earn the frames that they may need. Time earns a few.
 type overhead struct {
 	left, most int
 	at         time.Time
 }
 
-// perSecond is how many frames a connection earns per second.
-const perSecond = 20
+// earnTime is the time in which a connection earns a frame.
+const earnTime = time.Second / 20
 
 // tiny is the size of data below which a frame counts as overhead, in bytes.
 const tiny = 1 << 10
@@ -393,18 +390,13 @@ const tiny = 1 << 10
 // costReset is what a reset stream costs, in frames: more than its request has earned.
 const costReset = 4
 
-// spend takes n from the overhead that is left, and returns an error if that is not enough. mu is held.
+// spend takes n from the overhead that is left, or adds -n, and returns an error if nothing is left. Only the
+// reader calls it. mu is held.
 func (c *Conn) spend(n int) error {
 	o := &c.overhead
-	if o.left -= n; o.left >= 0 {
-		return nil
-	}
-	now := time.Now()
-	earned := int(min(now.Sub(o.at), time.Hour).Seconds() * perSecond)
-	if o.left = min(o.left+earned, o.most); earned > 0 {
-		o.at = now
-	}
-	if o.left < 0 {
+	earned := c.now.Sub(o.at) / earnTime
+	o.at = o.at.Add(earned * earnTime)
+	if o.left = int(min(time.Duration(o.left-n)+earned, time.Duration(o.most))); o.left < 0 {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil

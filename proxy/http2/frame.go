@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -26,10 +27,7 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 	f, err := c.fr.ReadFrameForHeader(fh)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if calm := c.spend(1); err != nil || calm != nil {
-		if err == nil {
-			err = calm
-		}
+	if err = cmp.Or(err, c.spend(1)); err != nil {
 		return err
 	}
 	switch f := f.(type) {
@@ -181,15 +179,19 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
-	if len(data) == 0 && !end {
+	s := c.streams[fh.StreamID]
+	late := s == nil || s.ended || s.answered
+	if len(data) == 0 && !end || len(data) < tiny && late {
 		if err := c.spend(1); err != nil {
 			return err
 		}
 	}
-	s := c.streams[fh.StreamID]
 	if s == nil || s.ended {
 		c.consume(nil, int(fh.Length))
-		return c.lateData(s, fh.StreamID, len(data))
+		if s != nil || !c.wasReset(fh.StreamID) {
+			return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed}
+		}
+		return nil // it may have been sent before the client knew
 	}
 	if s.receive -= int64(fh.Length); s.receive < 0 {
 		c.consume(nil, int(fh.Length))
@@ -218,18 +220,6 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	}
 	s.ended = end
 	s.more.Broadcast()
-	return nil
-}
-
-// lateData returns the error for n bytes of data after the end of a stream, which is s unless s is nil.
-// Data for a stream that was reset may have been sent before the client knew. mu is held.
-func (c *Conn) lateData(s *Stream, id uint32, n int) error {
-	switch {
-	case s != nil || !c.wasReset(id):
-		return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
-	case n < tiny:
-		return c.spend(1)
-	}
 	return nil
 }
 
@@ -262,13 +252,10 @@ func (c *Conn) consume(s *Stream, n int) {
 	}
 }
 
-// streamError resets a stream because of a client error (RFC 9113, 5.4.2).
-func (c *Conn) streamError(id uint32, code http2.ErrCode) error {
+// streamError resets a stream because of a client error that costs n (RFC 9113, 5.4.2).
+func (c *Conn) streamError(id uint32, code http2.ErrCode, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reset(c.streams[id], id, code)
-	if code == http2.ErrCodeRefusedStream {
-		return c.spend(costReset)
-	}
-	return c.spend(2 * costReset)
+	return c.spend(n)
 }

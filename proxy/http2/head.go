@@ -20,6 +20,7 @@ type block struct {
 	end      bool   // the stream ends with it
 	size     int    // as SETTINGS_MAX_HEADER_LIST_SIZE counts it
 	encoded  int    // bytes received
+	fields   int    // that were decoded
 	begun    bool   // a regular field has been received
 	tooLarge bool
 	parsed   bool          // it was a valid request in HTTP/1.1
@@ -44,6 +45,9 @@ var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 
 // bomb reports whether b exceeds its maximum size by so much that the connection must be closed.
 func (b *block) bomb(most int) bool { return b.size > 2*most || b.encoded > 2*most+maxFrame }
+
+// cost returns what b costs if it opens no request, in frames: its larger size counts.
+func (b *block) cost() int { return 1 + max(b.encoded, b.size)/tiny }
 
 func (b *block) refuse(code http2.ErrCode) {
 	if b.bad == 0 {
@@ -128,6 +132,12 @@ func (c *Conn) decode(p []byte) error {
 	if !b.trailers && !b.ignored && len(p) > 0 && bytes.Equal(p, c.next.block) {
 		return c.request(id, b, true)
 	}
+	for sizes, rest := 0, p; len(rest) > 0 && rest[0]>>5 == 1; sizes++ {
+		if sizes == 2 { // RFC 7541, 4.2
+			return http2.ConnectionError(http2.ErrCodeCompression)
+		}
+		_, rest = integer(rest, 5)
+	}
 	c.next.head, c.next.block = c.next.head[:0], c.next.block[:0]
 	c.hp.SetEmitEnabled(true)
 	if _, err := c.hp.Write(p); err != nil || c.hp.Close() != nil {
@@ -139,7 +149,7 @@ func (c *Conn) decode(p []byte) error {
 	case b.trailers:
 		return c.trailers(id, b)
 	case b.ignored:
-		return nil
+		return c.pay(b.cost())
 	}
 	err := c.request(id, b, false)
 	if b.parsed && c.next != nil && len(p) <= kept && repeats(p) {
@@ -150,36 +160,45 @@ func (c *Conn) decode(p []byte) error {
 
 // repeats reports whether block, which was decoded, would mean the same if it came again next: it does not
 // change the dynamic table. The requests of a flood are mostly alike: the second one need not be decoded,
-// converted and parsed. Blocks with indices or lengths of more than a byte are not worth it.
+// converted and parsed.
 func repeats(block []byte) bool {
 	for len(block) > 0 {
-		strings := 0
+		bits, strings := 4, 2
 		switch b := block[0]; {
 		case b >= 0x80: // RFC 7541, 6.1
-			if b == 0xff {
-				return false
-			}
-		case b >= 0x20 || b&0x0f == 0x0f: // 6.2.1, 6.3
+			bits, strings = 7, 0
+		case b >= 0x20: // 6.2.1, 6.3
 			return false
 		case b&0x0f > 0: // 6.2.2, 6.2.3
 			strings = 1
-		default:
-			strings = 2
 		}
-		for block = block[1:]; strings > 0; strings-- {
-			n := int(block[0] & 0x7f)
-			if n == 0x7f {
-				return false
-			}
-			block = block[1+n:]
+		for _, block = integer(block, bits); strings > 0; strings-- {
+			var n int
+			n, block = integer(block, 7)
+			block = block[n:]
 		}
 	}
 	return true
 }
 
+// integer reads an integer with a prefix of this many bits from a block that is not empty (RFC 7541, 5.1).
+func integer(block []byte, bits int) (n int, rest []byte) {
+	most := 1<<bits - 1
+	if n = int(block[0]) & most; n < most {
+		return n, block[1:]
+	}
+	for i, b := range block[1:] {
+		if n += int(b&0x7f) << (7 * i); b < 0x80 {
+			return n, block[i+2:]
+		}
+	}
+	return n, nil
+}
+
 // field handles a decoded field. It appends fields as lines of HTTP/1.1 after the request line.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
+	b.fields++
 	b.size += int(f.Size())
 	b.tooLarge = b.size > c.server.o.MaxHeaderBytes
 	c.hp.SetEmitEnabled(!b.bomb(c.server.o.MaxHeaderBytes))
@@ -290,16 +309,15 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	c.mu.Lock()
 	c.idle, c.refused = c.now, false
 	refused := max(c.working, len(c.streams)) >= c.server.o.MaxStreams
-	c.overhead.left = min(c.overhead.left+3, c.overhead.most) // for a window update, a priority and so on
+	calm := c.spend(b.fields>>6 - 3) // many short fields cost; a window update, a priority and so on are free
 	c.mu.Unlock()
 	switch {
+	case calm != nil:
+		return calm
 	case refused:
-		return c.streamError(id, http2.ErrCodeRefusedStream)
+		return c.streamError(id, http2.ErrCodeRefusedStream, costReset-1+b.cost())
 	case b.bad != 0:
-		if err := c.pay(b.encoded >> 7); err != nil {
-			return err
-		}
-		return c.invalid(id, b.bad)
+		return c.invalid(id, b)
 	}
 	s.begin(id, b.end)
 	if !again {
@@ -317,7 +335,8 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 		b.parsed = true
 	}
 	if !s.frame() {
-		return c.invalid(id, http2.ErrCodeProtocol)
+		b.refuse(http2.ErrCodeProtocol)
+		return c.invalid(id, b)
 	}
 	if p := c.server.o.Handler.ServeHTTP2(s, &s.req); p != nil {
 		s.start(p)
@@ -326,11 +345,11 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 }
 
 // invalid resets the stream of a malformed request (RFC 9113, 8.1.1).
-func (c *Conn) invalid(id uint32, code http2.ErrCode) error {
+func (c *Conn) invalid(id uint32, b *block) error {
 	if _, end := c.server.o.Handler.MalformedHTTP2(c.peer); end {
 		return errEnds
 	}
-	return c.streamError(id, code)
+	return c.streamError(id, b.bad, 2*costReset+b.cost())
 }
 
 // malformed answers a request that is invalid in HTTP/1.1.
@@ -341,7 +360,7 @@ func (c *Conn) malformed(s *Stream, err *http1.Error) error {
 	}
 	s.req = http1.Request{}
 	s.Answer(nil, err.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), err.Text+"\n")
-	return c.pay(costReset)
+	return c.pay(costReset + c.block.cost())
 }
 
 // trailers ends a request's body.
@@ -359,7 +378,7 @@ func (c *Conn) trailers(id uint32, b *block) error {
 	}
 	c.mu.Unlock()
 	if bad {
-		return c.streamError(id, http2.ErrCodeProtocol)
+		return c.streamError(id, http2.ErrCodeProtocol, 2*costReset+b.cost())
 	}
-	return nil
+	return c.pay(b.cost())
 }
