@@ -416,5 +416,5 @@ func (c *Conn) earn(n int, whole bool) {
 	if whole {
 		earned = max(earned, 3)
 	}
-	c.overhead.left = min(c.overhead.left+earned, c.overhead.most)
+	c.overhead.left += earned // spend reduces it to the most
 }

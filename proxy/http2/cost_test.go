@@ -143,7 +143,7 @@ func holdStreams(block string) func(*writer) {
 	}
 }
 
-const maxStreams = 8
+const maxStreams = 32
 
 func trailers(block string) func(*writer, int) {
 	return func(w *writer, _ int) { w.headers(w.next-2, true, block) }
@@ -253,6 +253,7 @@ var costs = []input{
 		_ = w.WriteRawFrame(xhttp2.FrameSettings, 0, 0, bytes.Repeat([]byte("\x99\x99\x00\x00\x00\x00"), 2000))
 	}},
 	{name: "WINDOW_UPDATE", most: 500, each: func(w *writer, _ int) { _ = w.WriteWindowUpdate(0, 1) }},
+	{name: "WINDOW_UPDATE that may wake 32 streams", most: 252, first: holdStreams(""), each: func(w *writer, _ int) { _ = w.WriteWindowUpdate(0, 1) }},
 	{name: "WINDOW_UPDATE of an ended stream", most: 1005, first: resetStream(""), each: func(w *writer, _ int) { _ = w.WriteWindowUpdate(1, 1) }},
 	{name: "RST_STREAM of an ended stream", most: 1005, first: resetStream(""), each: func(w *writer, _ int) { _ = w.WriteRSTStream(1, 0) }},
 	{name: "DATA of a byte for a reset stream", most: 1005, first: resetStream(""), each: func(w *writer, _ int) { _ = w.WriteData(1, false, []byte("x")) }},
@@ -274,21 +275,33 @@ func ordinaryFields(n int) string {
 	return b.String()
 }
 
-// A holder refuses most requests, but holds those for /held until their connection has ended.
+// A holder refuses most requests, holds those for /held until their connection has ended, and answers those for
+// /early before they have ended. Those for /brief fail after a second.
 type holder struct{ release chan struct{} }
 
 func (h *holder) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	if string(r.Path()) == "/held" {
-		return h
-	}
-	if string(r.Path()) == "/refused/last" {
+	switch string(r.Path()) {
+	case "/held":
+		return passFunc(func() { <-h.release })
+	case "/early":
+		return passFunc(func() { s.Answer(nil, 200, nil, "early") })
+	case "/brief":
+		return passFunc(func() {
+			select {
+			case <-h.release:
+			case <-time.After(time.Second):
+			}
+		})
+	case "/refused/last":
 		s.Refuse(true)
 	}
 	s.Answer(r, 429, tooMany, "slow down\n")
 	return nil
 }
 
-func (h *holder) Pass() { <-h.release }
+type passFunc func()
+
+func (f passFunc) Pass() { f() }
 
 func (*holder) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
@@ -303,7 +316,7 @@ type played struct {
 	sleep map[int]time.Duration // before a unit is sent
 
 	windows map[uint32]int // bytes that streams, or 0 for the connection, may send in addition
-	errors  []string       // of streams
+	errors  []string       // of streams and the connection
 }
 
 func (p *played) Read(b []byte) (int, error) {
@@ -325,7 +338,10 @@ func (p *played) Write(b []byte) (int, error) {
 		id, payload := binary.BigEndian.Uint32(rest[5:]), rest[9:]
 		switch xhttp2.FrameType(rest[3]) {
 		case xhttp2.FrameGoAway:
-			p.ended = p.ended || payload[7] != 0
+			if code := xhttp2.ErrCode(payload[7]); code != 0 {
+				p.ended = true
+				p.errors = append(p.errors, code.String())
+			}
 		case xhttp2.FrameWindowUpdate:
 			p.windows[id] += int(binary.BigEndian.Uint32(payload))
 		case xhttp2.FrameRSTStream:

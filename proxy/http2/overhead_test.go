@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
@@ -36,19 +38,48 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// A request earns as many frames as it needs, up to the burst: requests before a flood do not prolong it.
+// Requests and their answers earn as many frames as they need, up to the burst: those before a flood do not
+// prolong it.
 func TestRequestsEarnNoBursts(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		in := input{each: func(w *writer, n int) {
-			if n < 1000 {
-				w.open(true, refused)
-			} else {
-				_ = w.WritePing(false, [8]byte{})
+	const early = get + "\x04\x06/early"
+	for _, block := range []string{refused, early} {
+		bubble.Test(t, func(t *testing.T) {
+			const n = 1000
+			in := input{each: func(w *writer, i int) {
+				if i < n {
+					w.open(true, block)
+				} else {
+					_ = w.WritePing(false, [8]byte{})
+				}
+			}}
+			units, _ := in.units(3 * n)
+			sleep := map[int]time.Duration{}
+			for i := range n {
+				sleep[1+i] = time.Microsecond // the node answers
 			}
-		}}
-		units, _ := in.units(4000)
-		if got := serve(units, nil).read - 1; got < 2000 || got > 2002 {
-			t.Errorf("the node reads %d units, want 2000", got)
+			if got := serve(units, sleep).read - 1 - n; got < 1000 || got > 1002 {
+				t.Errorf("%d pings after %q, want 1000", got, block)
+			}
+		})
+	}
+}
+
+// A stream that the client resets costs five frames.
+func TestResetsCost(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		in := input{
+			first: func(w *writer) {
+				holdStreams("")(w)
+				for n := range uint32(maxStreams) {
+					_ = w.WriteRSTStream(2*n+1, xhttp2.ErrCodeCancel)
+				}
+			},
+			each: func(w *writer, _ int) { _ = w.WritePing(false, [8]byte{}) },
+		}
+		units, _ := in.units(2000)
+		const want = 1000 - 5*maxStreams
+		if got := serve(units, nil).read - 1; got < want || got > want+2 {
+			t.Errorf("%d pings, want %d", got, want)
 		}
 	})
 }
