@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -94,23 +95,29 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 
 // newRelayed returns what relays requests to origin.
 func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
-	dial := http1.Bridge(origin.transport, origin.scheme, origin.host)
-	if u.Scheme == "http" && o.Transport == nil {
-		addr := u.Host
-		if u.Port() == "" {
-			addr = net.JoinHostPort(u.Hostname(), "80")
-		}
-		dial = func() (net.Conn, error) { return o.dialer().Dial("tcp", addr) }
+	if o.Transport != nil {
+		return http1.NewOrigin(http1.Bridge(o.Transport, origin.scheme, origin.host), o.Timeout)
 	}
-	return http1.NewOrigin(dial, o.Timeout)
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[origin.scheme])
+	}
+	connect := func(protocols ...string) (net.Conn, error) {
+		if u.Scheme == "https" {
+			d := tls.Dialer{NetDialer: o.dialer(), Config: &tls.Config{NextProtos: protocols}}
+			return d.Dial("tcp", addr)
+		}
+		return o.dialer().Dial("tcp", addr)
+	}
+	if u.Scheme == "http" {
+		return http1.NewOrigin(func() (net.Conn, error) { return connect() }, o.Timeout)
+	}
+	return http1.NewHTTP2Origin(origin.scheme, connect, o.Timeout)
 }
 
 func (o *OriginOptions) dialer() *net.Dialer {
 	return &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}
 }
-
-// originWindow is how much of an HTTP/2 origin's answer is buffered for a slow client, in bytes. Go's default is 4 MB.
-const originWindow = 256 << 10
 
 func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 	return &http.Transport{
@@ -122,7 +129,7 @@ func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
 		IdleConnTimeout:       http1.IdleTimeout,
 		MaxIdleConnsPerHost:   http1.IdleConnections,
 		DisableCompression:    true, // answers pass as they are
-		HTTP2:                 &http.HTTP2Config{MaxReceiveBufferPerStream: originWindow},
+		HTTP2:                 &http.HTTP2Config{MaxReceiveBufferPerStream: http1.OriginWindow},
 	}
 }
 

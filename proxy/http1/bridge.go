@@ -11,20 +11,21 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Bridge returns a dial function for origins that use TLS or HTTP/2 and so need t. Relays do
-// not notice: a connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1.
-// scheme and host are the origin's.
+// Bridge returns a dial function for origins that use HTTP/2 and so need t. Relays do not notice: a connection is a
+// pipe to a goroutine that reads requests and writes answers in HTTP/1.1. scheme and host are the origin's.
 func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		near, far := net.Pipe()
-		c := &bridged{Conn: near, cancel: cancel}
+		c := &bridged{Conn: near, t: t, cancel: cancel}
 		b := &bridge{t: t, scheme: scheme, host: host, ctx: ctx, far: far, in: bufio.NewReader(far), out: bufio.NewWriter(far)}
 		go func() {
 			defer cancel()
@@ -46,6 +47,7 @@ func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 // A bridged is the relay's end of a bridge's pipe.
 type bridged struct {
 	net.Conn
+	t       http.RoundTripper
 	cancel  context.CancelFunc
 	failure atomic.Pointer[error] // why the origin did not answer
 }
@@ -54,9 +56,22 @@ type bridged struct {
 func (c *bridged) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if failure := c.failure.Load(); err == io.EOF && failure != nil {
-		err = *failure
+		err = bridgeError{*failure}
 	}
 	return n, err
+}
+
+// A bridgeError is an error of a bridge's transport. It hides deadlines of the transport: the relay would take them for its own.
+type bridgeError struct{ err error }
+
+func (e bridgeError) Error() string   { return e.err.Error() }
+func (e bridgeError) Timeout() bool   { return IsTimeout(e.err) }
+func (e bridgeError) Temporary() bool { return false }
+
+// open reports whether the origin still speaks HTTP/2.
+func (c *bridged) open() bool {
+	p, ok := c.t.(*pool)
+	return !ok || p.last() == protoHTTP2
 }
 
 // Close also ends the current exchange.
@@ -82,13 +97,25 @@ func (b *bridge) exchange() (again bool, failure error) {
 	if err != nil {
 		return false, nil // the relay has closed the connection
 	}
-	sent := &sentBody{ReadCloser: r.Body, closed: make(chan struct{})}
-	if r.Body == http.NoBody {
-		sent.closed = nil
-		sent.whole.Store(true)
-	} else {
-		r.Body = sent
+	var sent *sentBody
+	if r.Body != http.NoBody {
+		repeatable := isRepeatable(r.Method)
+		sent = &sentBody{Reader: r.Body, far: b.far, closed: make(chan struct{}), lost: !repeatable}
+		if r.Body = sent; repeatable {
+			r.GetBody = func() (io.ReadCloser, error) {
+				body, err := sent.again()
+				if err == nil {
+					sent = body
+				}
+				return body, err
+			}
+		}
+		if r.Trailer == nil && r.ContentLength < 0 {
+			r.Trailer = http.Header{} // for unannounced trailers
+		}
 	}
+	r.Header.Del("Upgrade") // HTTP/2 has no upgrades, and a server may ignore the field
+	r.Header.Del("Connection")
 	r.URL.Scheme, r.URL.Host = b.scheme, b.host
 	if path, _, _ := strings.Cut(r.RequestURI, "?"); path != r.URL.EscapedPath() { // or the transport would encode it again, from the decoded path
 		if r.URL.Opaque = path; strings.HasPrefix(path, "//") {
@@ -106,20 +133,17 @@ func (b *bridge) exchange() (again bool, failure error) {
 		return false, err
 	}
 	defer resp.Body.Close()
-	if stream, ok := resp.Body.(io.ReadWriter); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-		b.tunnel(resp, stream)
-		return false, nil
-	}
 	if err := b.answer(resp); err != nil {
-		return false, nil
+		return false, err
 	}
-	if sent.closed != nil {
-		<-sent.closed // the next request begins after the body
+	if sent == nil {
+		return true, nil
 	}
+	<-sent.closed // the next request begins after the body
 	return sent.whole.Load(), nil
 }
 
-// writeHead writes the head of an interim answer, or of a switch to another protocol.
+// writeHead writes the head of an interim answer.
 func writeHead(w io.Writer, status int, header http.Header) error {
 	var head bytes.Buffer
 	head.Write(appendStatus(nil, status))
@@ -184,6 +208,13 @@ func (i *interims) end() {
 // answer writes resp as HTTP/1.1.
 func (b *bridge) answer(resp *http.Response) error {
 	resp.ProtoMajor, resp.ProtoMinor = 1, 1
+	if n := resp.ContentLength; 0 <= n && n <= largeBuffer && resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusNotModified {
+		body, err := io.ReadAll(resp.Body) // only its end tells whether trailers follow
+		if err != nil {
+			return err
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+	}
 	if resp.ContentLength < 0 || len(resp.Trailer) > 0 { // HTTP/2 allows trailers after a sized body
 		resp.ContentLength, resp.TransferEncoding = -1, []string{"chunked"}
 	}
@@ -195,21 +226,6 @@ func (b *bridge) answer(resp *http.Response) error {
 		return err
 	}
 	return b.out.Flush()
-}
-
-// tunnel copies in both directions until one ends.
-func (b *bridge) tunnel(resp *http.Response, stream io.ReadWriter) {
-	if writeHead(b.far, resp.StatusCode, resp.Header) != nil {
-		return
-	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() {
-		_, _ = io.Copy(stream, b.in)
-		_ = resp.Body.Close()
-	})
-	_, _ = io.Copy(b.far, stream)
-	_ = b.far.Close()
 }
 
 // A flushing is an answer's body that flushes out before each read from the origin.
@@ -228,22 +244,50 @@ func (f *flushing) Read(p []byte) (int, error) {
 // A sentBody is a request's body. The transport may read it even after the answer, until it calls
 // Close. An HTTP/2 transport may call Close during Read.
 type sentBody struct {
-	io.ReadCloser
+	io.Reader
+	far    net.Conn    // what Reader reads
 	whole  atomic.Bool // read to its end
 	closed chan struct{}
 	once   sync.Once
+
+	kept []byte // what was read so far, at most largeBuffer bytes, to send it again
+	lost bool   // kept is not all that was read
+}
+
+var errSent = errors.New("http1: a part of the body was sent and is not kept")
+
+// again returns a body that begins again, once the transport no longer reads s.
+func (s *sentBody) again() (*sentBody, error) {
+	if s.lost {
+		return nil, errSent
+	}
+	_ = s.far.SetReadDeadline(time.Time{})
+	body := io.MultiReader(bytes.NewReader(s.kept), s.Reader)
+	return &sentBody{Reader: body, far: s.far, closed: make(chan struct{})}, nil
 }
 
 func (s *sentBody) Read(p []byte) (int, error) {
-	n, err := s.ReadCloser.Read(p)
-	if err == io.EOF {
+	n, err := s.Reader.Read(p)
+	switch {
+	case err == io.EOF:
 		s.whole.Store(true)
+	case errors.Is(err, os.ErrDeadlineExceeded): // set by Close
+		err = errSent
+	}
+	if s.lost = s.lost || len(s.kept)+n > largeBuffer; !s.lost {
+		s.kept = append(s.kept, p[:n]...)
 	}
 	return n, err
 }
 
-// Close does not read the rest, unlike the inner body's.
+// Close does not read the rest, unlike that of an *http.Request's body. It ends a Read that waits for the client: the
+// transport may wait for that before it reports that the origin has ended the exchange.
 func (s *sentBody) Close() error {
-	s.once.Do(func() { close(s.closed) })
+	s.once.Do(func() {
+		if !s.whole.Load() {
+			_ = s.far.SetReadDeadline(past)
+		}
+		close(s.closed)
+	})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,33 +23,54 @@ import (
 // HTTP/1.1, and returns its address.
 func startBridged(t *testing.T, protocol string, origin http.Handler) string {
 	t.Helper()
-	back := httptest.NewUnstartedServer(origin)
-	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
-	back.Config.Protocols = transport.Protocols
-	scheme := "https"
-	switch protocol {
-	case "h2c":
-		scheme = "http"
-		transport.Protocols.SetUnencryptedHTTP2(true)
-		back.Start()
-	case "h2":
-		back.EnableHTTP2 = true
-		transport.Protocols.SetHTTP2(true)
-		back.StartTLS()
-	default:
-		transport.Protocols.SetHTTP1(true)
-		back.StartTLS()
-	}
-	t.Cleanup(back.Close)
-	t.Cleanup(transport.CloseIdleConnections)
-	o := http1.NewOrigin(http1.Bridge(transport, scheme, back.Listener.Addr().String()), patience)
+	o := http2Origin(startOrigin(t, protocol, origin))
 	t.Cleanup(o.Close)
 	return serve(t, relay{o})
 }
 
+// startOrigin serves origin over protocol: h2c, h2 (TLS, only HTTP/2), both (TLS, HTTP/1.1 and HTTP/2), https or http
+// (only HTTP/1.1).
+func startOrigin(t *testing.T, protocol string, origin http.Handler) (string, string) {
+	t.Helper()
+	back := httptest.NewUnstartedServer(origin)
+	t.Cleanup(back.Close)
+	back.EnableHTTP2 = protocol == "h2" || protocol == "both"
+	switch protocol {
+	case "h2c":
+		back.Config.Protocols = new(http.Protocols)
+		back.Config.Protocols.SetUnencryptedHTTP2(true)
+		back.Start()
+	case "http":
+		back.Start()
+	case "h2":
+		back.Config.Protocols = new(http.Protocols)
+		back.Config.Protocols.SetHTTP2(true)
+		back.StartTLS()
+	case "both":
+		back.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
+		back.StartTLS()
+	default:
+		back.StartTLS()
+	}
+	return protocol, back.Listener.Addr().String()
+}
+
+// http2Origin returns the origin at addr.
+func http2Origin(protocol, addr string) *http1.Origin {
+	switch protocol {
+	case "http":
+		return http1.NewOrigin(dialer(addr), patience)
+	case "h2c":
+		return http1.NewHTTP2Origin("http", func(...string) (net.Conn, error) { return net.Dial("tcp", addr) }, patience)
+	}
+	return http1.NewHTTP2Origin("https", func(protocols ...string) (net.Conn, error) {
+		return tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+	}, patience)
+}
+
 // bridges runs a test in front of each kind of origin.
 func bridges(t *testing.T, origin http.HandlerFunc, test func(t *testing.T, addr string)) {
-	for _, protocol := range []string{"h2c", "h2", "https"} {
+	for _, protocol := range []string{"h2c", "h2", "both", "https"} {
 		t.Run(protocol, func(t *testing.T) { test(t, startBridged(t, protocol, origin)) })
 	}
 }
@@ -304,14 +326,20 @@ func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, 
 
 // A timeout of the transport ends a request whose client has not sent all of it.
 func TestBridgeTimesOut(t *testing.T) {
-	o := http1.NewOrigin(http1.Bridge(failing{context.DeadlineExceeded}, "http", "origin"), patience)
+	for _, err := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded} {
+		timesOut(t, err)
+	}
+}
+
+func timesOut(t *testing.T, timeout error) {
+	o := http1.NewOrigin(http1.Bridge(failing{timeout}, "http", "origin"), patience)
 	conn := dial(t, serve(t, relay{o}))
 	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 502 || string(body) != context.DeadlineExceeded.Error()+"\n" {
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 502 || string(body) != timeout.Error()+"\n" {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}
 }

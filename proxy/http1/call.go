@@ -36,15 +36,15 @@ func (c *Call) Reset() { c.interrupted, c.answered, c.cut, c.unsent = false, fal
 // again on a new one, provided that none of it was sent or it is idempotent. After ErrInterrupted, begin
 // must stay as it is until Resume or End.
 func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
-	c.o = o
-	oc, err := o.send(repeatable(r), time.Now(), func(oc *originConn) (n int, err error) {
+	c.o = o.forRequest(r)
+	oc, err := c.o.send(isRepeatable(string(r.Method())), time.Now(), func(oc *originConn) (n int, err error) {
 		c.setConn(oc)
 		if !whole { // no timeout of the answer while the request is being sent: see Sent
 			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
 			_ = oc.conn.SetDeadline(time.Time{})
 			return oc.write(begin)
 		}
-		oc.setReadDeadline(time.Now(), o.timeout) // after connecting
+		oc.setReadDeadline(time.Now(), c.o.timeout) // after connecting
 		if !c.isInterrupted() {
 			n, err = oc.ask(begin, smallBuffer)
 		}

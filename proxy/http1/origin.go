@@ -21,6 +21,8 @@ const (
 type Origin struct {
 	dial    func() (net.Conn, error)
 	timeout time.Duration
+	http2   *pool   // nil if all connections speak HTTP/1.1
+	http1   *Origin // for requests that HTTP/2 cannot represent; nil if there is no difference
 
 	mu     sync.Mutex // guards the fields below
 	idle   []*originConn
@@ -66,8 +68,7 @@ func (o *Origin) connect() (*originConn, error) {
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
 // an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
-// with a new one, provided that none of the request was sent or that it is idempotent. The transport of a bridge
-// repeats requests itself.
+// with a new one, provided that none of the request was sent or that it is idempotent. A bridge repeats requests itself.
 func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
 	for fresh := false; ; fresh = true {
 		c, err := o.get(fresh, now)
@@ -75,17 +76,17 @@ func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n i
 			return nil, err
 		}
 		n, err := ask(c)
-		if err == nil || err == ErrInterrupted || IsTimeout(err) || !c.reused || c.w > 0 || n > 0 && (!idempotent || c.raw == nil) {
+		if err == nil || err == ErrInterrupted || IsTimeout(err) || !c.reused || c.w > 0 || n > 0 && (!idempotent || c.end == nil) {
 			return c, err
 		}
 		c.close()
 	}
 }
 
-// repeatable reports whether a request may be sent again even if the origin may have seen it
+// isRepeatable reports whether a request with method may be sent again even if the origin may have seen it
 // (RFC 9110, 9.2.2).
-func repeatable(r *Request) bool {
-	switch string(r.Method()) {
+func isRepeatable(method string) bool {
+	switch method {
 	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE":
 		return true
 	}
@@ -151,6 +152,20 @@ func (o *Origin) Close() {
 		c.close()
 	}
 	o.idle = nil
+	if o.http2 != nil {
+		o.http2.close()
+	}
+	if o.http1 != nil {
+		o.http1.Close()
+	}
+}
+
+// forRequest returns the origin for r: o, or one that uses HTTP/1.1 only. HTTP/2 has no upgrades and no requests without a host.
+func (o *Origin) forRequest(r *Request) *Origin {
+	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) {
+		return o.http1
+	}
+	return o
 }
 
 func (c *originConn) close() {

@@ -81,7 +81,7 @@ type relaying struct {
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	t := &c.x.relaying
 	*t = relaying{} // cleared in place, without a copy on the stack
-	t.c, t.x, t.o, t.edit, t.minor, t.toHead, t.now = c, c.x, o, edit, r.Minor, r.Head, c.clock()
+	t.c, t.x, t.o, t.edit, t.minor, t.toHead, t.now = c, c.x, o.forRequest(r), edit, r.Minor, r.Head, c.clock()
 	c.now = time.Time{}
 	err := t.ask(r)
 	if err == nil {
@@ -98,7 +98,7 @@ func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 // rest.
 func (t *relaying) ask(r *Request) error {
 	c, b := t.c, &t.x.body
-	idempotent := repeatable(r)
+	idempotent := isRepeatable(string(r.Method()))
 	head := r.AppendHead(newBuffer(smallBuffer)[:0], t.edit)
 	c.used()
 	t.x.req.raw = nil
@@ -282,7 +282,7 @@ func (t *relaying) fill(waited bool) error {
 		oc.setReadDeadline(time.Now(), watchAfter)
 		err := oc.more(largeBuffer)
 		switch {
-		case err == nil || !errors.Is(err, os.ErrDeadlineExceeded): // a bridge returns the timeouts of its transport, too
+		case err == nil || !errors.Is(err, os.ErrDeadlineExceeded): // a bridge returns timeouts of its transport, too
 			return err
 		case t.gone.Load():
 			return errClosed

@@ -354,17 +354,24 @@ func (w *wire) open() bool {
 	if w.r < w.w {
 		return false
 	}
-	if w.raw == nil {
-		return true
+	if w.end == nil {
+		b, ok := w.conn.(*bridged)
+		return !ok || b.open()
 	}
 	if w.probes == nil {
 		w.probes = w.probe
 	}
-	return w.raw.Control(w.probes) == nil && w.err == syscall.EAGAIN
+	return w.end.Control(w.probes) == nil && w.err == syscall.EAGAIN
 }
 
-// probe reads a byte from the socket fd, and sets w.err.
+// probe reads a byte from the socket fd, and sets w.err. It does not take bytes from TLS.
 func (w *wire) probe(fd uintptr) {
+	if w.raw == nil {
+		if w.err = syscall.EAGAIN; hungUp(fd) != 0 {
+			w.err = io.EOF
+		}
+		return
+	}
 	var b [1]byte
 	_, w.err = readSocket(fd, b[:])
 }

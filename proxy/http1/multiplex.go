@@ -1,0 +1,288 @@
+// Connections to origins that speak HTTP/2.
+
+//lint:file-ignore SA1019 net/http has no replacement that sends a ping on demand
+
+package http1
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// OriginWindow is how much of an HTTP/2 origin's answer is buffered for a slow client, in bytes. Go's default is 4 MB.
+const OriginWindow = 256 << 10
+
+// silence is how long an HTTP/2 connection may be silent while a request waits for its answer, and how long an
+// answer to a ping may take.
+const silence = 2 * time.Second
+
+// Protocols, as TLS names them.
+const (
+	protoHTTP1 = "http/1.1"
+	protoHTTP2 = "h2"
+)
+
+var (
+	errSilent = errors.New("the origin answers neither requests nor pings")
+	errNoMore = errors.New("the origin no longer speaks HTTP/2")
+	errUnfit  = errors.New("the origin accepts no requests on a new HTTP/2 connection")
+)
+
+// NewHTTP2Origin is like NewOrigin for origins that speak HTTP/2, or HTTP/1.1 if they choose that in the TLS handshake.
+// connect returns a connection for one of protocols, in the order of preference: a *tls.Conn if scheme is https.
+func NewHTTP2Origin(scheme string, connect func(protocols ...string) (net.Conn, error), timeout time.Duration) *Origin {
+	p := &pool{connect: connect}
+	if scheme != "https" {
+		p.speaks = protoHTTP2
+	}
+	t := &http.Transport{DisableCompression: true, IdleConnTimeout: IdleTimeout, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: OriginWindow}}
+	p.t, _ = http2.ConfigureTransports(t) // fails only if t was used before
+	p.t.AllowHTTP, p.t.ConnPool = true, p
+	p.bridge = Bridge(p, scheme, "")
+	o := NewOrigin(p.dial, timeout)
+	o.http2 = p
+	if scheme == "https" {
+		o.http1 = NewOrigin(p.dialHTTP1, timeout)
+	}
+	return o
+}
+
+// A pool holds the HTTP/2 connections to an origin.
+type pool struct {
+	connect func(protocols ...string) (net.Conn, error)
+	bridge  func() (net.Conn, error)
+	t       *http2.Transport
+
+	mu      sync.Mutex // guards the fields below
+	conns   []*multiplexed
+	speaks  string   // the protocol of the newest connection; "" if there was none
+	dialing *dialing // nil unless a connection is being made to an origin that speaks HTTP/2
+}
+
+// A dialing is an attempt to connect that others wait for.
+type dialing struct {
+	done chan struct{}
+	err  error
+}
+
+// A multiplexed is an HTTP/2 connection.
+type multiplexed struct {
+	net.Conn
+	cc     *http2.ClientConn
+	heard  atomic.Int64 // when anything arrived, in Unix nanoseconds
+	probed atomic.Bool
+	dead   atomic.Bool
+}
+
+func (c *multiplexed) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+// probe closes c unless its peer answers a ping. c gets no more requests, so it is never pinged again: gRPC servers close
+// connections with several pings during a silence, and with them streams that are silent for good reason.
+func (c *multiplexed) probe() {
+	if c.probed.Swap(true) {
+		return
+	}
+	c.cc.SetDoNotReuse()
+	ctx, cancel := context.WithTimeout(context.Background(), silence)
+	defer cancel()
+	if c.cc.Ping(ctx) != nil {
+		c.dead.Store(true)
+		_ = c.cc.Close()
+	}
+}
+
+// dial returns a bridge, or a connection to an origin that speaks HTTP/1.1.
+func (p *pool) dial() (net.Conn, error) {
+	c, conn, err := p.get((*http2.ClientConn).CanTakeNewRequest)
+	if c == nil {
+		return conn, err
+	}
+	return p.bridge()
+}
+
+// dialHTTP1 returns a connection for requests that HTTP/2 cannot represent, unless the origin speaks only HTTP/2.
+func (p *pool) dialHTTP1() (net.Conn, error) {
+	conn, err := p.connect(protoHTTP1)
+	refused, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case ok && refused.Op == "remote error":
+		return p.dial()
+	case err != nil || protocolOf(conn) == protoHTTP1 || p.last() == protoHTTP1:
+		return conn, err
+	}
+	_ = conn.Close() // Go's servers that speak only HTTP/2 accept it, and do not answer
+	return p.dial()
+}
+
+// last returns the protocol of the newest connection.
+func (p *pool) last() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.speaks
+}
+
+// protocolOf returns the protocol that was chosen in the TLS handshake, or "".
+func protocolOf(conn net.Conn) string {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.ConnectionState().NegotiatedProtocol
+	}
+	return protoHTTP2
+}
+
+// get returns an HTTP/2 connection that take accepts. If there is none, it makes one, or returns a connection that speaks
+// HTTP/1.1. Requests to an origin that speaks HTTP/2 wait for the same new connection.
+func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, error) {
+	for {
+		p.mu.Lock()
+		for _, c := range p.conns {
+			if take(c.cc) {
+				p.mu.Unlock()
+				return c, nil, nil
+			}
+		}
+		d := p.dialing
+		if d == nil {
+			break
+		}
+		p.mu.Unlock()
+		if <-d.done; d.err != nil {
+			return nil, nil, d.err
+		}
+	}
+	d := &dialing{done: make(chan struct{})}
+	if p.speaks == protoHTTP2 {
+		p.dialing = d
+	}
+	p.mu.Unlock()
+	conn, err := p.connect(protoHTTP2, protoHTTP1)
+	c := &multiplexed{Conn: conn}
+	if err == nil && protocolOf(conn) == protoHTTP2 {
+		c.cc, err = p.t.NewClientConn(c)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d.err = err; p.dialing == d {
+		p.dialing = nil
+	}
+	close(d.done)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case c.cc == nil:
+		p.speaks = protoHTTP1
+		return nil, conn, nil
+	}
+	p.speaks = protoHTTP2
+	p.conns = append(p.conns, c)
+	if !take(c.cc) {
+		return nil, nil, errUnfit
+	}
+	return c, nil, nil
+}
+
+// GetClientConn returns a connection for r. It is called by the transport.
+func (p *pool) GetClientConn(r *http.Request, _ string) (*http2.ClientConn, error) {
+	c, conn, err := p.get((*http2.ClientConn).ReserveNewRequest)
+	switch {
+	case err != nil:
+		return nil, err
+	case c == nil:
+		_ = conn.Close()
+		return nil, errNoMore
+	}
+	w := r.Context().Value(waiting{}).(*wait)
+	w.since.Store(time.Now().UnixNano())
+	w.conn.Store(c)
+	return c.cc, nil
+}
+
+// MarkDead removes a connection that has ended. It is called by the transport.
+func (p *pool) MarkDead(cc *http2.ClientConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = slices.DeleteFunc(p.conns, func(c *multiplexed) bool { return c.cc == cc })
+}
+
+// close closes the idle connections. Those in use are closed when they become idle.
+func (p *pool) close() {
+	p.mu.Lock()
+	conns := slices.Clone(p.conns)
+	p.mu.Unlock()
+	for _, c := range conns {
+		if c.cc.SetDoNotReuse(); c.cc.State().StreamsActive == 0 {
+			_ = c.cc.Close()
+		}
+	}
+}
+
+// waiting is the key of a request's *wait in its context.
+type waiting struct{}
+
+// A wait is a request that waits for the head of its answer.
+type wait struct {
+	conn  atomic.Pointer[multiplexed]
+	since atomic.Int64 // when the request was given to conn, in Unix nanoseconds
+	timer *time.Timer  // runs check
+	ended atomic.Bool
+}
+
+// check probes a connection that has been silent.
+func (w *wait) check() {
+	left := silence
+	c := w.conn.Load()
+	if c != nil {
+		left -= time.Since(time.Unix(0, max(w.since.Load(), c.heard.Load())))
+	}
+	switch {
+	case w.ended.Load():
+	case left > 0:
+		w.timer.Reset(left)
+	default:
+		c.probe()
+	}
+}
+
+// RoundTrip sends r. If the connection is lost before the answer, it sends an idempotent request once more, on another
+// connection.
+func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
+	for again := false; ; again = true {
+		w := new(wait)
+		w.timer = time.AfterFunc(time.Hour, w.check)
+		w.timer.Reset(silence) // after w.timer is set
+		resp, err := p.t.RoundTrip(r.WithContext(context.WithValue(r.Context(), waiting{}, w)))
+		w.ended.Store(true)
+		w.timer.Stop()
+		c := w.conn.Load()
+		if err == nil || c == nil || !c.cc.State().Closed {
+			return resp, err
+		}
+		if c.dead.Load() {
+			err = errSilent
+		}
+		if again || r.GetBody == nil && r.Body != http.NoBody || !isRepeatable(r.Method) || r.Context().Err() != nil {
+			return nil, err
+		}
+		if r.GetBody != nil {
+			body, tooLate := r.GetBody()
+			if tooLate != nil {
+				return nil, err
+			}
+			r.Body = body
+		}
+	}
+}
