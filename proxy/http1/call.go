@@ -2,7 +2,6 @@ package http1
 
 import (
 	"errors"
-	"io"
 	"strconv"
 	"sync"
 	"time"
@@ -71,7 +70,7 @@ func (c *Call) Send(p []byte) error {
 	}
 	c.mu.Unlock()
 	_, err := c.oc.conn.Write(p)
-	return err
+	return c.oc.noteReset(err)
 }
 
 // Sent must be called by the goroutine that calls Send, after the whole request has been sent or Send has failed.
@@ -166,7 +165,7 @@ func (c *Call) Data() (data []byte, ended bool, err error) {
 	return data, c.body.ended, err
 }
 
-// Wait reads more of the body. It has no timeout.
+// Wait reads more of the body. It has no timeout. If the body ends with the connection, it returns io.EOF.
 func (c *Call) Wait() error {
 	oc := c.oc
 	c.mu.Lock()
@@ -176,11 +175,16 @@ func (c *Call) Wait() error {
 	}
 	c.mu.Unlock()
 	err := c.fill(largeBuffer)
-	if err == io.EOF && c.body.kind == UntilClose {
-		c.body.ended = true
-		return nil
+	if c.body.kind == UntilClose {
+		return err
 	}
 	return tooEarly(err)
+}
+
+// Closed ends the body after Wait has returned io.EOF, unless the origin has reset the connection. No Send may run.
+func (c *Call) Closed() error {
+	c.body.ended = !c.oc.reset
+	return c.oc.closed()
 }
 
 // Trailers returns the fields after the body, as lines that end in CRLF.

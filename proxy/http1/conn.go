@@ -2,6 +2,7 @@ package http1
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -74,6 +75,18 @@ func (c *Conn) Drop() { c.closing, c.dropped = true, true }
 func (c *Conn) Refuse(last bool) {
 	c.refused = true
 	c.closing = c.closing || last
+}
+
+// abort makes the connection end with a reset, where the end of the connection would end the answer.
+func (c *Conn) abort() {
+	socket := c.conn
+	if secure, ok := socket.(interface{ NetConn() net.Conn }); ok {
+		socket = secure.NetConn()
+	}
+	if s, ok := socket.(interface{ SetLinger(int) error }); ok {
+		_ = s.SetLinger(0)
+	}
+	c.Drop()
 }
 
 // Gone closes the connection of a client that has disconnected. status is for the access log.

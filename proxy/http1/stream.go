@@ -32,6 +32,9 @@ func (t *relaying) answer(r *Request) error {
 		t.c.closing = true // a part of the answer was sent
 		_ = t.c.flush()
 		t.c.out = t.c.out[:0]
+		if t.minor == 0 && a.Length < 0 {
+			t.c.abort() // or the answer would seem whole
+		}
 	}
 	return nil
 }
@@ -136,6 +139,10 @@ func (t *relaying) stream(b *bodyReader, chunked bool) error {
 			return err
 		}
 		if err := t.fill(false); err == io.EOF && b.kind == UntilClose {
+			t.endUpload()
+			if err := oc.closed(); err != nil {
+				return err
+			}
 			b.ended = true
 		} else if err != nil {
 			return err

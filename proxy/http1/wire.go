@@ -64,6 +64,7 @@ type wire struct {
 	writes, probes func(fd uintptr)
 	size           int    // of the buffer to read into
 	data           []byte // not written yet
+	reset          bool   // a write has found that the peer has reset the connection
 	err            error  // of reading
 	reports        bool   // the kernel reports whether a read has emptied the socket
 	empty          bool   // the last read has emptied the socket, which has not ended
@@ -272,14 +273,32 @@ func (w *wire) write(data []byte) (n int, err error) {
 	}
 	more, err := w.conn.Write(data[n:])
 	w.now = time.Time{}
-	return n + more, err
+	return n + more, w.noteReset(err)
+}
+
+// noteReset returns err, the result of a write. The kernel reports a reset once: if that is to a write, later reads
+// return io.EOF, as if the peer had ended its side.
+func (w *wire) noteReset(err error) error {
+	w.reset = w.reset || errors.Is(err, syscall.ECONNRESET)
+	return err
+}
+
+// closed returns an error if a read returns io.EOF although the peer has not ended its side. No write may run.
+func (w *wire) closed() error {
+	if w.reset {
+		return syscall.ECONNRESET
+	}
+	return nil
 }
 
 // writeReady writes as much of w.data as the socket fd accepts.
 func (w *wire) writeReady(fd uintptr) {
 	n, err := writeSocket(fd, w.data)
-	if err == 0 { // else the next write returns the error
+	switch err {
+	case 0:
 		w.data = w.data[n:]
+	case syscall.ECONNRESET:
+		w.reset = true // the next write returns another error
 	}
 }
 

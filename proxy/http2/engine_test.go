@@ -107,6 +107,12 @@ func start(t testing.TB, origin http.HandlerFunc, set func(*http2.Options)) *eng
 // connect returns a connection to e.
 func (e *engine) connect(t testing.TB) net.Conn {
 	t.Helper()
+	return connect(t, e.ServeConn)
+}
+
+// connect returns a connection that serve serves.
+func connect(t testing.TB, serve func(net.Conn, http1.Start)) net.Conn {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +126,7 @@ func (e *engine) connect(t testing.TB) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.ServeConn(far, http1.Start{Since: time.Now()})
+	serve(far, http1.Start{Since: time.Now()})
 	_ = near.SetDeadline(time.Now().Add(patience))
 	t.Cleanup(func() { _ = near.Close() })
 	return near

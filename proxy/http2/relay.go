@@ -2,6 +2,7 @@ package http2
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"time"
@@ -255,7 +256,11 @@ func (t *relaying) stream() {
 		c.mu.Lock()
 		c.kick()
 		c.mu.Unlock()
-		if s.call.Wait() != nil {
+		if err = s.call.Wait(); err == io.EOF {
+			t.endUpload()
+			err = s.call.Closed()
+		}
+		if err != nil {
 			return
 		}
 	}
