@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Bridge returns a dial function for origins that use HTTP/2 and so need t. Relays do not notice: a connection is a
-// pipe to a goroutine that reads requests and writes answers in HTTP/1.1. scheme and host are the origin's.
+// Bridge returns a dial function for origins that need t, such as those that use HTTP/2. Relays do not notice: a connection
+// is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1. scheme and host are the origin's.
 func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -114,8 +114,6 @@ func (b *bridge) exchange() (again bool, failure error) {
 			r.Trailer = http.Header{} // for unannounced trailers
 		}
 	}
-	r.Header.Del("Upgrade") // HTTP/2 has no upgrades, and a server may ignore the field
-	r.Header.Del("Connection")
 	r.URL.Scheme, r.URL.Host = b.scheme, b.host
 	if path, _, _ := strings.Cut(r.RequestURI, "?"); path != r.URL.EscapedPath() { // or the transport would encode it again, from the decoded path
 		if r.URL.Opaque = path; strings.HasPrefix(path, "//") {
@@ -133,6 +131,10 @@ func (b *bridge) exchange() (again bool, failure error) {
 		return false, err
 	}
 	defer resp.Body.Close()
+	if stream, ok := resp.Body.(io.ReadWriter); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		b.tunnel(resp, stream)
+		return false, nil
+	}
 	if err := b.answer(resp); err != nil {
 		return false, err
 	}
@@ -143,7 +145,7 @@ func (b *bridge) exchange() (again bool, failure error) {
 	return sent.whole.Load(), nil
 }
 
-// writeHead writes the head of an interim answer.
+// writeHead writes the head of an interim answer, or of a switch to another protocol.
 func writeHead(w io.Writer, status int, header http.Header) error {
 	var head bytes.Buffer
 	head.Write(appendStatus(nil, status))
@@ -226,6 +228,21 @@ func (b *bridge) answer(resp *http.Response) error {
 		return err
 	}
 	return b.out.Flush()
+}
+
+// tunnel copies in both directions until one ends.
+func (b *bridge) tunnel(resp *http.Response, stream io.ReadWriter) {
+	if writeHead(b.far, resp.StatusCode, resp.Header) != nil {
+		return
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		_, _ = io.Copy(stream, b.in)
+		_ = resp.Body.Close()
+	})
+	_, _ = io.Copy(b.far, stream)
+	_ = b.far.Close()
 }
 
 // A flushing is an answer's body that flushes out before each read from the origin.

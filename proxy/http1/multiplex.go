@@ -260,6 +260,8 @@ func (w *wait) check() {
 // RoundTrip sends r. If the connection is lost before the answer, it sends an idempotent request once more, on another
 // connection.
 func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Del("Upgrade") // HTTP/2 has no upgrades, and a server may ignore the field
+	r.Header.Del("Connection")
 	for again := false; ; again = true {
 		w := new(wait)
 		w.timer = time.AfterFunc(time.Hour, w.check)

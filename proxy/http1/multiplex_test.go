@@ -235,7 +235,7 @@ func ask(s *http1.Server, request string) (status int, took time.Duration) {
 	return resp.StatusCode, time.Since(start)
 }
 
-// requestTo returns a request with method for an answer that takes so long.
+// requestTo returns a request with method for an answer that takes this long.
 func requestTo(method string, takes time.Duration) string {
 	r := method + " /" + takes.String() + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
 	if method == "PUT" || method == "POST" {

@@ -144,7 +144,7 @@ func TestAbortedAnswers(t *testing.T) {
 					}
 					name := fmt.Sprintf("%s, %s, %s, to an HTTP/%d client", protocol, framing, how, version)
 					for _, size := range []int{1, 30_000} {
-						for range 20 {
+						for range 10 {
 							body := endless{make(chan struct{}), size}
 							r, err := http.NewRequestWithContext(t.Context(), "POST", "http://a.example"+how, body)
 							if err != nil {
@@ -175,7 +175,7 @@ func TestAbortedAnswers(t *testing.T) {
 // An answer that ends with the origin's connection is whole if the origin has shut down its side, even if it resets the
 // connection later because it does not read the upload.
 func TestWholeAnswersDuringUploads(t *testing.T) {
-	for range 20 {
+	for range 10 {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
