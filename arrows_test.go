@@ -78,8 +78,8 @@ var layers = []struct {
 	{"load/mix", []string{"internal/prose", "internal/strictyaml"}},
 	{"load", []string{"analysis/accesslog", "internal/chart", "load/judge", "load/mix"}},
 
-	{"internal/harness", []string{"counter", "counter/memcached"}}, // for tests
-	{"internal/trace", []string{"analysis/accesslog"}},             // for tests
+	{"internal/harness", []string{"counter", "counter/memcached", "counter/shard"}}, // for tests
+	{"internal/trace", []string{"analysis/accesslog"}},                              // for tests
 
 	{"cmd/edge", []string{"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "counter", "counter/shard", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "load", "load/judge", "load/mix", "operate", "pop", "pop/setting", "rule", "rule/describe", "rule/file", "rule/translate"}},
 }
