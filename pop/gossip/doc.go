@@ -23,7 +23,7 @@
 // accepted only once. Without keys, nodes listen on the loopback interface only.
 //
 // Strangers cannot use up a node's memory: Options.MaxNodes bounds the TCP connections and what is read from each.
-// If there are too many, the oldest that has not proved to know a key makes room.
+// If there are too many, the oldest of the address that has most makes room.
 // edge_gossip_connections_refused_total counts what is refused. A packet has at most 64 KB.
 //
 // # Status and clocks

@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		Name: "edge_gossip_connections_refused_total",
 		Help: "TCP connections to and from other nodes that were closed because of their number or what they carried.",
 	}, []string{"cause"})
-	for err, cause := range map[error]string{errTooMany: "too_many", errTooLarge: "too_large", errStranger: stranger, errUnusable: malformed} {
+	for err, cause := range map[error]string{errTooMany: "too_many", errTooLarge: "too_large"} {
 		m.closed[err] = closed.WithLabelValues(cause)
 	}
 	for _, cause := range []string{malformed, stranger, replayed, late} {
