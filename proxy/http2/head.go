@@ -133,8 +133,8 @@ func (c *Conn) decode(p []byte) error {
 		return c.request(id, b, true)
 	}
 	for sizes, rest := 0, p; len(rest) > 0 && rest[0]>>5 == 1; sizes++ {
-		if sizes == 2 { // RFC 7541, 4.2
-			return http2.ConnectionError(http2.ErrCodeCompression)
+		if sizes == 2 { // no encoder needs more (RFC 7541, 4.2)
+			return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 		}
 		_, rest = integer(rest, 5)
 	}

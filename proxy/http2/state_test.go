@@ -87,6 +87,7 @@ func TestStates(t *testing.T) {
 		{"a header for a stream that the client has ended", []func(*writer){open(true, held), sums(1)}, "STREAM_CLOSED", 0},
 		{"padding of more than the frame", []func(*writer){open(false, held), func(w *writer) { _ = w.WriteRawFrame(xhttp2.FrameData, 8, 1, []byte{2, 0}) }}, "PROTOCOL_ERROR", 0},
 		{"padding of a whole frame", []func(*writer){open(false, held), func(w *writer) { _ = w.WriteRawFrame(xhttp2.FrameData, 8, 1, []byte{1, 0}) }}, "", 0},
+		{"a request after the final GOAWAY", []func(*writer){leave, each(open(false, held), data(5, 1, 1), sums(5))}, "", 0},
 		{"an even stream", []func(*writer){func(w *writer) { w.headers(2, true, refused) }}, "PROTOCOL_ERROR", 0},
 		{"a window that overflows", []func(*writer){open(true, held), widen(1, 1<<31-65536), widen(1, 1)}, "1 FLOW_CONTROL_ERROR", 0},
 		{"a connection's window that overflows", []func(*writer){widen(0, 1<<31-65536), widen(0, 1)}, "FLOW_CONTROL_ERROR", 0},
