@@ -158,63 +158,21 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 }
 
 // simulate adds a simulated PoP, which writes the ith decision. A request goes to the same node in all
-// simulated PoPs. Two goroutines share the work: the first one finds the keys, and defers requests if it can.
+// simulated PoPs.
 func (p *player) simulate(s *Simulation, i int) {
 	p.spread = s.spread
-	taken, done := make(chan *coldResults, maxPlaying), make(chan *coldResults, maxPlaying)
-	for range maxPlaying {
-		done <- new(coldResults)
-	}
 	p.players = append(p.players, func(b *batch) {
-		t := <-done
-		t.keys, t.all = t.keys[:0], t.all[:0]
-		for j := range b.requests {
-			r := &b.requests[j]
-			req := coldResult{from: len(t.keys)}
-			var path string
-			if t.keys, path, req.hot = s.cold.find(t.keys, &r.entry, r.addr); i == 0 {
-				r.path = path
-			}
-			req.to = len(t.keys)
-			t.all = append(t.all, req)
-		}
-		for j := range b.requests {
-			if next := j + fetchedAhead; next < len(b.requests) {
-				s.cold.fetch(t.keysOf(next))
-			}
-			r := &b.requests[j]
-			t.all[j].counted = s.cold.take(t.keysOf(j), t.all[j].hot, r.now, r.node)
-		}
-		taken <- t
-	}, func(b *batch) {
-		t := <-taken
 		for j := range b.requests {
 			r := &b.requests[j]
 			var d limit.Decision
-			s.decide(&d, &r.entry, r.addr, t.keysOf(j), t.all[j].counted, r.node)
+			path := s.decide(&d, &r.entry, r.addr, r.node)
 			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
+			if i == 0 {
+				r.path = path
+			}
 		}
-		done <- t
 	})
 }
-
-// coldResults are the results of coldKeys for a batch's requests.
-type coldResults struct {
-	keys []simulatedKey
-	all  []coldResult
-}
-
-type coldResult struct {
-	from, to int // indices of its keys
-	hot      bool
-	counted  int // see coldKeys.take
-}
-
-// keysOf returns the keys of the ith request.
-func (t *coldResults) keysOf(i int) []simulatedKey { return t.keys[t.all[i].from:t.all[i].to] }
-
-// fetchedAhead is how many requests ahead the table entries of keys are fetched from memory.
-const fetchedAhead = 8
 
 // add adds the next request of the log.
 func (p *player) add(e *accesslog.Entry) {

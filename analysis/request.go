@@ -16,10 +16,7 @@ type requests struct {
 	values []string
 }
 
-// of returns the request of e as a node would see it.
-func (r *requests) of(e *accesslog.Entry) rule.Request { return r.at(e, e.Address()) }
-
-// at is like of for an entry whose address is known.
+// at returns the request of e as a node would see it. addr is the address of its client.
 func (r *requests) at(e *accesslog.Entry, addr netip.Addr) rule.Request {
 	req := rule.Request{Addr: addr, Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
 	if !r.fields || len(e.Header) == 0 {

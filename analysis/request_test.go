@@ -14,7 +14,7 @@ func TestClientsWithoutAddress(t *testing.T) {
 	for _, prefix := range []rule.ClientPrefix{{}, {IPv6: 48}, {IPv6: 128}} {
 		seen := map[string]string{}
 		for _, client := range clients {
-			req := new(requests).of(&accesslog.Entry{Client: client})
+			req := new(requests).at(&accesslog.Entry{Client: client}, (&accesslog.Entry{Client: client}).Address())
 			req.Canonicalize(prefix)
 			if !req.Addr.IsPrivate() {
 				t.Errorf("client %s has %v, want a private address", client, req.Addr)
@@ -35,12 +35,12 @@ func TestClientsWithoutAddress(t *testing.T) {
 func TestHeadersOfAnEntry(t *testing.T) {
 	r := requests{fields: true}
 	for range 2 {
-		req := r.of(&accesslog.Entry{Header: []accesslog.Field{{Name: "Cookie", Value: "a=1"}, {Name: "X-Key", Value: "k"}, {Name: "Cookie", Value: "b=2"}}})
+		req := r.at(&accesslog.Entry{Header: []accesslog.Field{{Name: "Cookie", Value: "a=1"}, {Name: "X-Key", Value: "k"}, {Name: "Cookie", Value: "b=2"}}}, (&accesslog.Entry{Header: []accesslog.Field{{Name: "Cookie", Value: "a=1"}, {Name: "X-Key", Value: "k"}, {Name: "Cookie", Value: "b=2"}}}).Address())
 		if got := fmt.Sprint(req.Header); got != "map[Cookie:[a=1 b=2] X-Key:[k]]" {
 			t.Errorf("header %s", got)
 		}
 	}
-	if req := r.of(&accesslog.Entry{}); req.Header != nil {
+	if req := r.at(&accesslog.Entry{}, (&accesslog.Entry{}).Address()); req.Header != nil {
 		t.Errorf("header %v of an entry without header fields", req.Header)
 	}
 }

@@ -96,11 +96,7 @@ func (o PoPOptions) report() PoPReport {
 type Simulation struct {
 	o        PoPOptions
 	requests requests
-	cold     *coldKeys
-	keys     []simulatedKey // for Decide
-	counted  []uint64       // requests that a rule counted without deferring, by its index
-	decided  uint32         // number of requests so far; it may wrap around
-	flushes  int64          // flushes of all nodes so far
+	counted  []uint64 // requests that a rule counted, by its index
 	begun    bool
 	start    int64 // first time of the log, in microseconds since the Unix epoch
 	now      int64 // the virtual time
@@ -123,7 +119,6 @@ type simulatedNode struct {
 	waiting int   // number of pending counts
 	offered bool  // the limiter has pending counts
 	due     int64 // time of its limiter's next step
-	flushed flushes
 }
 
 // A message is a record in flight to all nodes but its sender.
@@ -146,8 +141,7 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		return nil, err
 	}
 	s := &Simulation{
-		o: o, spread: newSpread(o), requests: requests{fields: rules.ReadsFields()},
-		cold: newColdKeys(o, rules), counted: make([]uint64, len(rules.Rules())),
+		o: o, spread: newSpread(o), requests: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules())),
 	}
 	var shards []async.Shard
 	for i := range o.Shards {
@@ -210,42 +204,34 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := e.Address()
 	s.begin(e.Time)
-	now := max(s.now, e.Time)
-	node := uint16(s.spread.node(addr, now))
-	var hot bool
-	s.keys, _, hot = s.cold.find(s.keys[:0], e, addr)
-	s.decide(&d, e, addr, s.keys, s.cold.take(s.keys, hot, now, node), node)
+	s.decide(&d, e, addr, uint16(s.spread.node(addr, max(s.now, e.Time))))
 	return d
 }
 
-// decide is Decide for a given node and a request whose keys have been taken. d must be zero.
-func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, keys []simulatedKey, counted int, node uint16) {
+// decide is Decide for a given node. It returns the request's canonical path. d must be zero.
+func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Addr, node uint16) (path string) {
 	s.begin(e.Time)
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
-	if counted == mustDecide {
-		s.catchUp(keys)
-		req, now := s.requests.at(e, addr), n.clock(s.now)
-		n.limiter.DecideTo(d, &req, now)
-		n.limiter.Answered(d, e.Status, nil, now) // logs contain no headers of answers
-		counted = 0
-		var last *rule.Rule // the keys of a rule are adjacent
-		for r := range d.Counts {
-			if !counts(r, e.Status) {
-				continue
-			}
-			counted++
-			if r = r.Base(); r != last {
-				s.counted[r.Index]++
-				last = r
-			}
+	req, now := s.requests.at(e, addr), n.clock(s.now)
+	n.limiter.DecideTo(d, &req, now)
+	n.limiter.Answered(d, e.Status, nil, now) // logs contain no headers of answers
+	counted := 0
+	var last *rule.Rule // the keys of a rule are adjacent
+	for r := range d.Counts {
+		if !counts(r, e.Status) {
+			continue
 		}
-		if counted > 0 {
-			n.offered = true
-			s.step(n) // publishes the mitigation that the request may have started
+		counted++
+		if r = r.Base(); r != last {
+			s.counted[r.Index]++
+			last = r
 		}
 	}
-	s.decided++
+	if counted > 0 {
+		n.offered = true
+		s.step(n) // publishes the mitigation that the request may have started
+	}
 	n.waiting += counted
 	switch {
 	case counted == 0:
@@ -255,12 +241,11 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	case n.flush == never:
 		n.flush = s.now + s.o.Lag.Microseconds()
 	}
+	return req.Path
 }
 
 // countedBy returns the number of requests that a rule counted.
-func (s *Simulation) countedBy(r *rule.Rule) uint64 {
-	return s.counted[r.Index] + s.cold.counted[r.Index]
-}
+func (s *Simulation) countedBy(r *rule.Rule) uint64 { return s.counted[r.Index] }
 
 // begin sets the clock to at, the time of the log's first request, unless it is already running.
 func (s *Simulation) begin(at int64) {
@@ -311,8 +296,6 @@ func (s *Simulation) advance(to int64) {
 // count sends n's counts and handles the answers.
 func (s *Simulation) count(n *simulatedNode) {
 	n.flush, n.waiting = never, 0
-	s.flushes++
-	n.flushed.add(flush{s.now, s.flushes, s.decided}, s.now-s.cold.span)
 	if n.offered {
 		n.offered = false
 		n.limiter.Flush()

@@ -201,23 +201,6 @@ func (c *Loop) Flush() {
 	c.turn()
 }
 
-// Count counts a request at each of the times in arrived, in order, n times each, as if it had been offered then
-// and were flushed now. Simulations call it for deferred requests, which must not exceed a limit. See Flush.
-func (c *Loop) Count(r *rule.Rule, key counter.Key, n uint64, arrived []time.Time) {
-	c.inline()
-	var items []Item[arrival, offered]
-	for _, at := range arrived {
-		what := arrival{key: key, tick: tickOf(r, at)}
-		if last := len(items) - 1; last >= 0 && items[last].Key == what {
-			items[last].Value.n += n
-			continue
-		}
-		items = append(items, Item[arrival, offered]{Key: what, Value: offered{rule: r, n: n, at: at.UnixMicro()}})
-	}
-	c.flush(items)
-	c.turn()
-}
-
 // Step does the reads that are due and retries operations that shards did not accept: see Flush. It
 // returns when to call it next, or the zero time if no work is scheduled.
 func (c *Loop) Step() (next time.Time) {
