@@ -11,11 +11,14 @@ func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(add
 // client returns the first address of forwarded, read from the right, that is not a trusted proxy. The
 // lines of X-Forwarded-For are read as one list. An element that is not an address ends the search: the
 // client is then the last trusted proxy, since only it vouches for the elements to the left. If there
-// is no element, the client is peer.
+// is no element, the client is peer. At most maxHops elements are read.
 func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
-	client := peer
+	client, hops := peer, 0
 	for i := len(forwarded) - 1; i >= 0; i-- {
-		for rest, more := forwarded[i], true; more; {
+		for rest, more := forwarded[i], true; more; hops++ {
+			if hops == maxHops {
+				return client
+			}
 			var last string
 			if at := strings.LastIndexByte(rest, ','); at >= 0 {
 				rest, last = rest[:at], rest[at+1:]
@@ -34,6 +37,9 @@ func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	}
 	return client
 }
+
+// maxHops is the maximum number of trusted proxies that a request comes through. A longer list is invented.
+const maxHops = 64
 
 // forwardedAddr parses an element of X-Forwarded-For. Some proxies add the port.
 func forwardedAddr(s string) (netip.Addr, bool) {

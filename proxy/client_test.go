@@ -30,6 +30,7 @@ func TestClientAddress(t *testing.T) {
 		{"what the client wrote itself", "10.0.0.1", []string{"192.0.2.66, 203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
 		{"several lines are one list", "10.0.0.1", []string{"192.0.2.66", "203.0.113.9", "10.0.0.2, 10.0.0.3"}, "203.0.113.9"},
 		{"only trusted ones", "10.0.0.1", []string{"10.0.0.3,10.0.0.2"}, "10.0.0.3"},
+		{"more proxies than there can be", "10.0.0.1", []string{"203.0.113.9", "10.0.0.9" + strings.Repeat(",10.0.0.8", 63)}, "10.0.0.9"},
 		{"junk from the client", "10.0.0.1", []string{"<script>, 10.0.0.2"}, "10.0.0.2"},
 		{"junk alone", "10.0.0.1", []string{"unknown"}, "10.0.0.1"},
 		{"an empty line", "10.0.0.1", []string{""}, "10.0.0.1"},

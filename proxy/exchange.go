@@ -339,7 +339,7 @@ func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
 	default:
 		return true
 	}
-	return !odd(name) || !x.p.shadows(string(name), []string{string(x.r.AppendOptions(nil))})
+	return !odd(name) || !x.p.confuses(name)
 }
 
 // AppendRequest appends the fields that describe the client to the origin. Those of a trusted peer are

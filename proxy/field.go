@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"net/textproto"
 	"slices"
 	"strings"
 
@@ -13,22 +12,37 @@ func odd(name []byte) bool {
 	return slices.ContainsFunc(name, func(c byte) bool { return c != '-' && !isAlphanumeric(c) })
 }
 
-// shadows reports whether CGI confuses the field called name with one that the node sets, strips,
-// trusts or counts by. connection has the lines of Connection.
-func (p *Proxy) shadows(name string, connection []string) bool {
+// confuses reports whether CGI confuses the field called name with one that the node sets, strips, trusts or counts by.
+func (p *Proxy) confuses(name []byte) bool {
+	var first, second [64]byte
+	means := canonical(first[:0], name, true)
 	rules := p.o.Limiter.Rules()
-	means := meaning(name)
-	return http1.IsSpecial([]byte(means)) || means == "Http2-Settings" || named(connection, means) || rules.CountsHeader(means) && !rules.CountsHeader(textproto.CanonicalMIMEHeaderKey(name))
+	return http1.IsSpecial(means) || string(means) == "Http2-Settings" ||
+		rules.CountsHeader(borrow(means)) && !rules.CountsHeader(borrow(canonical(second[:0], name, false)))
 }
 
-// meaning returns the name with hyphens that CGI cannot tell from name, in Go's canonical form.
-func meaning(name string) string {
-	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(c rune) rune {
-		if c < 0x80 && isAlphanumeric(byte(c)) {
-			return c
+// shadows is confuses for net/http. connection has the lines of Connection.
+func (p *Proxy) shadows(name string, connection []string) bool {
+	return p.confuses([]byte(name)) || named(connection, string(canonical(nil, []byte(name), true)))
+}
+
+// canonical appends name in Go's canonical form. If cgi is set, it appends the name with hyphens that CGI cannot tell
+// from name.
+func canonical(dst, name []byte, cgi bool) []byte {
+	first := true // of a word
+	for _, c := range name {
+		switch {
+		case cgi && !isAlphanumeric(c):
+			c = '-'
+		case first && 'a' <= c && c <= 'z':
+			c -= 'a' - 'A'
+		case !first && 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
 		}
-		return '-'
-	}, name))
+		dst = append(dst, c)
+		first = c == '-'
+	}
+	return dst
 }
 
 // named reports whether the lines of a Connection field name a field.

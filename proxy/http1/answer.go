@@ -11,9 +11,9 @@ type Answer struct {
 }
 
 func (a *Answer) reset() {
-	fields := a.fields[:0]
+	fields, options := a.fields[:0], a.options[:0]
 	*a = Answer{} // cleared in place, without a copy on the stack
-	a.fields = fields
+	a.fields, a.options = fields, options
 }
 
 // Values returns the values of the fields called name.
@@ -30,23 +30,21 @@ func (a *Answer) Values(name string) (values []string) {
 // end lines in LF; clients get CRLF.
 func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
 	if !a.begun {
-		if from, to, ok, _ := a.nextLine(buf, true); ok { // a lenient nextLine returns no errors
+		from, to, ok, _ := a.nextLine(buf) // the start line may end in LF
+		switch {
+		case ok:
 			if err := a.statusLine(buf[from:to]); err != nil {
 				return false, err
 			}
-			a.begun = true
+			a.begun, a.bare = true, true
+		case len(buf) > maxAnswerHead:
+			return false, errHeadSize
+		default:
+			return false, nil
 		}
 	}
-	if a.begun {
-		if done, err = a.scanFields(buf, true); err != nil {
-			return false, err
-		}
-	}
-	if a.seek > maxAnswerHead {
-		return false, errHeadSize
-	}
-	if !done {
-		return false, nil
+	if done, err = a.scanFields(buf, maxAnswerHead, maxAnswerHead); err != nil || !done {
+		return false, err
 	}
 	return true, a.finish(toHead)
 }
@@ -79,7 +77,7 @@ func (a *Answer) finish(toHead bool) error {
 		return err
 	}
 	for i := range a.fields {
-		if f := &a.fields[i]; f.Name == Upgrade && a.Status == 101 {
+		if f := &a.fields[i]; f.Name == Upgrade && (a.upgrade || a.Status == 101) {
 			f.dropped = false
 		}
 	}

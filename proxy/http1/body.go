@@ -15,6 +15,8 @@ type bodyReader struct {
 
 	// Trailers are the fields after the last chunk, as lines.
 	trailers []byte
+
+	read int // bytes of trailers, including those that are not forwarded
 }
 
 type part uint8
@@ -111,8 +113,9 @@ func (b *bodyReader) line(line []byte) error {
 			b.ended = true
 			return nil
 		}
+		b.read += len(line) + fieldSize
 		f, err := scanField(line)
-		if err != nil || len(b.trailers)+len(line) > maxTrailers {
+		if err != nil || b.read > maxTrailers {
 			return errTrailers
 		}
 		if !IsSpecial(line[:f.colon]) {

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"errors"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -257,10 +258,10 @@ func AppendLastChunk(dst, trailers []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// Parse reads a complete head.
+// Parse reads a complete head, whose size was checked.
 func (r *Request) Parse(raw []byte) error {
 	r.reset()
-	done, err := r.scan(raw, len(raw))
+	done, err := r.scan(raw, math.MaxInt)
 	if err == nil && !done {
 		return errRequestLine
 	}

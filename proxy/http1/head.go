@@ -3,6 +3,8 @@ package http1
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
+	"slices"
 )
 
 // An Error says why a message is refused.
@@ -22,6 +24,7 @@ var (
 	errStatusLine    = &Error{502, "malformed status line"}
 	errField         = &Error{400, "malformed header field"}
 	errFold          = &Error{400, "a header field is folded"}
+	errOptions       = &Error{400, "too many elements in Connection or Upgrade"}
 	errHost          = &Error{400, "a request needs exactly one Host"}
 	errLength        = &Error{400, "invalid Content-Length"}
 	errLengthTwice   = &Error{400, "several Content-Length fields"}
@@ -111,28 +114,30 @@ const (
 // A head is what the heads of requests and answers have in common. Its bytes are in the buffer of a
 // connection.
 type head struct {
-	raw    []byte // from the start line to the empty line
-	fields []Field
+	raw     []byte // from the start line to the empty line
+	fields  []Field
+	options []uint64 // hashes of the names in Connection
 
 	Minor  int // of the version: 1.Minor
 	Body   Body
 	Length int64 // of a Sized body
 	Close  bool  // the peer closes the connection after this message
 
-	upgrade bool // Connection names Upgrade
-	keep    bool // Connection names keep-alive
+	upgrade  bool // Connection names Upgrade
+	keep     bool // Connection names keep-alive
+	elements int  // of Connection and Upgrade
 
 	// Position of the scan, as offsets in the buffer.
 	start, line, seek int
 	begun             bool // the start line has been read
-	bare              bool // the start line ends in LF without CR
+	bare              bool // lines may end in LF without CR
 }
 
 // nextLine returns the start and end of the next line in buf, without CRLF. ok is false if the line is
 // incomplete. Lines end in CRLF. If the start line ends in LF alone, others may, too: people and scripts
-// write such requests (RFC 9112, 2.2). If it ends in CRLF, all others must, unless lenient: a proxy in
-// front may have forwarded a bare LF as part of a value.
-func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err error) {
+// write such requests (RFC 9112, 2.2). If it ends in CRLF, all others must: a proxy in front may have
+// forwarded a bare LF as part of a value.
+func (h *head) nextLine(buf []byte) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {
 		h.seek = len(buf)
@@ -144,7 +149,7 @@ func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err er
 	switch {
 	case !h.begun:
 		h.bare = bare
-	case bare && !h.bare && !lenient:
+	case bare && !h.bare:
 		return 0, 0, false, errLineEnd
 	}
 	if !bare {
@@ -153,12 +158,25 @@ func (h *head) nextLine(buf []byte, lenient bool) (from, to int, ok bool, err er
 	return from, to, true, nil
 }
 
+// Bounds of a head.
+const (
+	fieldSize   = 32  // bytes that a field counts in addition to its line, as in HTTP/2 (RFC 9113, 6.5.2)
+	maxFields   = 256 // of a request
+	maxElements = 16  // of Connection and Upgrade together
+)
+
 // scanFields reads the fields in buf, and reports whether it has reached the end of the head.
-func (h *head) scanFields(buf []byte, lenient bool) (done bool, err error) {
+func (h *head) scanFields(buf []byte, maxBytes, maxFields int) (done bool, err error) {
 	for {
-		from, to, ok, err := h.nextLine(buf, lenient)
-		if !ok {
+		from, to, ok, err := h.nextLine(buf)
+		if err != nil {
 			return false, err
+		}
+		if h.seek-h.start+fieldSize*len(h.fields) > maxBytes || len(h.fields) > maxFields {
+			return false, errHeadSize
+		}
+		if !ok {
+			return false, nil
 		}
 		if from == to {
 			h.raw = buf[h.start:h.line]
@@ -207,16 +225,6 @@ func (h *head) NameOf(f *Field) []byte { return h.raw[f.start:f.colon] }
 // ValueOf returns f's value, trimmed.
 func (h *head) ValueOf(f *Field) []byte { return h.raw[f.valueAt:f.valueEnds] }
 
-// AppendOptions appends the options of all Connection fields, as a list.
-func (h *head) AppendOptions(dst []byte) []byte {
-	for i := range h.fields {
-		if f := &h.fields[i]; f.Name == Connection {
-			dst = append(append(dst, h.ValueOf(f)...), ',')
-		}
-	}
-	return dst
-}
-
 // Fields yields the fields that are forwarded, in order.
 func (h *head) Fields(yield func(*Field) bool) {
 	for i := range h.fields {
@@ -259,9 +267,14 @@ func (h *head) frame() error {
 		case TE:
 			// Trailers are forwarded, codings are not.
 			f.dropped = !equalFold(h.ValueOf(f), "trailers")
-		case Connection:
+		case Connection, Upgrade:
 			f.dropped = true
-			h.options(h.ValueOf(f))
+			if h.elements += 1 + bytes.Count(h.ValueOf(f), []byte(",")); h.elements > maxElements {
+				return errOptions
+			}
+			if f.Name == Connection {
+				h.readOptions(h.ValueOf(f))
+			}
 		}
 	}
 	if h.Minor == 0 && coded {
@@ -275,16 +288,14 @@ func (h *head) frame() error {
 	case h.Length > 0:
 		h.Body = Sized
 	}
-	for i := range h.fields {
-		if f := &h.fields[i]; f.Name == Upgrade && !h.upgrade {
-			f.dropped = true
-		}
+	if len(h.options) > 0 {
+		h.dropNamed()
 	}
 	return nil
 }
 
-// options reads a Connection field (RFC 9110, 7.6.1).
-func (h *head) options(value []byte) {
+// readOptions reads a Connection field (RFC 9110, 7.6.1).
+func (h *head) readOptions(value []byte) {
 	for option := range elements(value) {
 		switch {
 		case equalFold(option, "close"):
@@ -294,23 +305,43 @@ func (h *head) options(value []byte) {
 		case equalFold(option, "upgrade"):
 			h.upgrade = true
 		default:
-			h.drop(option)
+			exact, _ := hashes(option)
+			h.options = append(h.options, exact)
 		}
 	}
 }
 
-// drop marks the fields called name as dropped, except those that the meaning of the message
-// depends on.
-func (h *head) drop(name []byte) {
-	switch nameOf(name) {
-	case Host, ContentLength, TransferEncoding, Expect, XForwardedFor, XForwardedHost, XForwardedProto, Forwarded, Date:
-		return
-	}
+// dropNamed drops the fields that Connection names, and those that CGI cannot distinguish from them. It keeps fields
+// that the meaning of the message depends on.
+func (h *head) dropNamed() {
 	for i := range h.fields {
-		if f := &h.fields[i]; bytes.EqualFold(h.NameOf(f), name) {
-			f.dropped = true
+		f := &h.fields[i]
+		switch f.Name {
+		case Host, ContentLength, TransferEncoding, Expect, XForwardedFor, XForwardedHost, XForwardedProto, Forwarded, Date:
+			continue
 		}
+		exact, cgi := hashes(h.NameOf(f))
+		f.dropped = f.dropped || slices.Contains(h.options, exact) || cgi != exact && slices.Contains(h.options, cgi)
 	}
+}
+
+var hashSeed = rand.Uint64()
+
+// hashes returns the hash of name, ignoring case, and that of the name with hyphens that CGI cannot distinguish from it.
+// It is FNV-1a from a secret start: comparing each field with each option would cost their product.
+func hashes(name []byte) (exact, cgi uint64) {
+	exact, cgi = hashSeed, hashSeed
+	for _, b := range name {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		exact = (exact ^ uint64(b)) * 1099511628211
+		if class[b]&alphanumeric == 0 {
+			b = '-'
+		}
+		cgi = (cgi ^ uint64(b)) * 1099511628211
+	}
+	return exact, cgi
 }
 
 // decimal parses a Content-Length: only digits (RFC 9110, 8.6).

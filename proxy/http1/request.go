@@ -18,9 +18,9 @@ type Request struct {
 }
 
 func (r *Request) reset() {
-	fields := r.fields[:0]
+	fields, options := r.fields[:0], r.options[:0]
 	*r = Request{} // cleared in place, without a copy on the stack
-	r.fields = fields
+	r.fields, r.options = fields, options
 }
 
 // Method returns the method as it was sent.
@@ -48,43 +48,35 @@ const maxEmptyLines = 2
 
 // scan reads the head from buf, and reports whether it is complete. It continues where the last call
 // ended. buf may be another buffer that begins with the same bytes. maxBytes is the maximum size of the
-// head.
+// head, in which each field counts fieldSize bytes more than its line.
 func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 	for !r.begun {
-		from, to, ok, _ := r.nextLine(buf, false) // the start line may end in LF
+		from, to, ok, _ := r.nextLine(buf) // the start line may end in LF
 		if !ok {
 			if r.line < len(buf) && buf[r.line] != '\r' && class[buf[r.line]]&tchar == 0 {
 				return false, errRequestLine // another protocol, such as TLS, may never end a line
 			}
-			return false, r.tooLong(buf, maxBytes)
+			if len(buf)-r.start > maxBytes {
+				return false, errTargetSize
+			}
+			return false, nil
 		}
 		if from == to && r.line <= 2*maxEmptyLines {
 			r.start = r.line
 			continue
+		}
+		if r.line-r.start > maxBytes {
+			return false, errTargetSize
 		}
 		if err := r.requestLine(buf[from:to]); err != nil {
 			return false, err
 		}
 		r.begun = true
 	}
-	if done, err = r.scanFields(buf, false); err != nil {
-		return false, err
-	}
-	if err := r.tooLong(buf[:r.seek], maxBytes); err != nil || !done {
+	if done, err = r.scanFields(buf, maxBytes, maxFields); err != nil || !done {
 		return false, err
 	}
 	return true, r.finish()
-}
-
-// tooLong returns an error if a head with at least the bytes of buf is too long.
-func (r *Request) tooLong(buf []byte, maxBytes int) error {
-	switch {
-	case len(buf)-r.start <= maxBytes:
-		return nil
-	case !r.begun || int(r.target[1])-r.start > maxBytes:
-		return errTargetSize
-	}
-	return errHeadSize
 }
 
 // requestLine reads the method, target and version (RFC 9112, 3).
@@ -178,9 +170,8 @@ func (r *Request) finish() error {
 		r.host = r.authority
 	}
 	for i := range r.fields {
-		if f := &r.fields[i]; f.Name == Upgrade && !f.dropped {
-			r.Upgrade = r.Minor > 0 && !IsHTTP(r.ValueOf(f))
-			f.dropped = !r.Upgrade
+		if f := &r.fields[i]; f.Name == Upgrade && r.upgrade && r.Minor > 0 && !IsHTTP(r.ValueOf(f)) {
+			r.Upgrade, f.dropped = true, false
 		}
 	}
 	// CONNECT is refused. The bytes after it may be meant for the tunnel.

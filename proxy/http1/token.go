@@ -12,6 +12,7 @@ const (
 	target             // of a request target: visible except '#', and non-ASCII bytes, as in nginx
 	digit
 	hex
+	alphanumeric
 )
 
 var class = func() (c [256]uint8) {
@@ -26,9 +27,9 @@ var class = func() (c [256]uint8) {
 		}
 		switch {
 		case '0' <= b && b <= '9':
-			c[b] |= tchar | digit | hex
+			c[b] |= tchar | digit | hex | alphanumeric
 		case 'a' <= b|0x20 && b|0x20 <= 'z':
-			c[b] |= tchar
+			c[b] |= tchar | alphanumeric
 			if b|0x20 <= 'f' {
 				c[b] |= hex
 			}
