@@ -246,6 +246,16 @@ func TestOtherProtocols(t *testing.T) {
 	}
 }
 
+// A malformed request line of HTTP gets an answer, however many words it has.
+func TestMalformedFirstLines(t *testing.T) {
+	w := startWired(t, "rules: []", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
+	for _, line := range []string{"GET /", "GET / ", "GET  /", "GET  / ", " GET /", "GET /a b", "GET / HTTP/1.1 ", "GET  / HTTP/1.1", "GET", " ", "  ", "* ", "GET / HTTP"} {
+		if resp, _ := w.ask(line + "\r\nHost: a\r\n\r\n"); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%q: %s, want 400", line, resp.Status)
+		}
+	}
+}
+
 // A client that does not speak HTTP/2 after its preface is limited.
 func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
 	w := startWired(t, fivePerClient, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })

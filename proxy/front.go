@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,12 +198,13 @@ func (p *Proxy) malformedAnswer(peer netip.Addr, answer []byte) []byte {
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or
-// with a broken HTTP/2 preface: three words, of which the last is not a version of HTTP. Such a client
-// would not understand an HTTP/1 answer.
+// with a broken HTTP/2 preface: three words, of which the second is not a path and the last is not a version of HTTP.
+// Such a client would not understand an HTTP/1 answer.
 func isForeign(first []byte) bool {
-	line, _, whole := bytes.Cut(first, []byte("\r\n"))
-	last := bytes.LastIndexByte(line, ' ')
-	return whole && bytes.Count(line, []byte(" ")) == 2 && !bytes.HasPrefix(bytes.ToUpper(line[last+1:]), []byte("HTTP/"))
+	line, _, whole := strings.Cut(string(first), "\r\n")
+	words := strings.Split(line, " ")
+	return whole && len(words) == 3 && words[0] != "" && words[1] != "" && words[1][0] != '/' && words[2] != "" &&
+		!strings.HasPrefix(strings.ToUpper(words[2]), "HTTP/")
 }
 
 // preface begins every HTTP/2 connection, and no HTTP/1 connection.
