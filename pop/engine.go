@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/spop"
 )
@@ -28,7 +29,7 @@ func (n *Node) serveClientsLocked(ln net.Listener) {
 
 // serveTLSLocked starts a server for clients that connect to ln with TLS. mu is held.
 func (n *Node) serveTLSLocked(ln net.Listener) {
-	n.serveLocked(tls.NewListener(n.withProxyProtocol(ln), n.files.tls()), nil)
+	n.serveLocked(tls.NewListener(conns.Greetings(n.withProxyProtocol(ln)), n.files.tls()), nil)
 }
 
 // serveAskedLocked starts a server for other proxies that connect to ln. mu is held.

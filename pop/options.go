@@ -133,6 +133,10 @@ type Options struct {
 	// proxy.Options. If zero, 65536 and 32768; if negative, there is no limit.
 	Connections, ClientConnections int
 
+	// HeaderMemory is the maximum memory of incomplete headers, handshakes and frames, in bytes, ClientHeaderMemory
+	// that of each client; see proxy.Options. If zero, 128 MiB and 8 MiB; if negative, there is no limit.
+	HeaderMemory, ClientHeaderMemory int
+
 	// DrainTimeout is the maximum time that Stop waits for requests to end. If zero, 30 s.
 	DrainTimeout time.Duration
 
@@ -205,6 +209,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.BodyTimeout, o.BodyRate = max(o.BodyTimeout, 0), max(o.BodyRate, 0) // off
 	o.Connections, o.ClientConnections = max(o.Connections, 0), max(o.ClientConnections, 0)
+	o.HeaderMemory, o.ClientHeaderMemory = max(o.HeaderMemory, 0), max(o.ClientHeaderMemory, 0)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

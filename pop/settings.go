@@ -85,6 +85,8 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "client-connections", Value: setting.Int(&o.ClientConnections, 1<<15, 0, 1<<24, "connections"), Help: "maximum number of `connections` per client, except trusted proxies; 0: no maximum"},
 		{Name: "read-header-timeout", Value: setting.Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "maximum time to read a request's header"},
 		{Name: "max-header-bytes", Value: setting.Int(&o.MaxHeaderBytes, 64<<10, 1, 16<<20, "bytes"), Help: "maximum size of a request's header, in `bytes`"},
+		{Name: "header-memory", Value: setting.Int(&o.HeaderMemory, 128<<20, 0, 1<<40, "bytes"), Help: "maximum memory of incomplete headers, handshakes and frames from all clients together, in `bytes`; 0: no maximum"},
+		{Name: "client-header-memory", Value: setting.Int(&o.ClientHeaderMemory, 8<<20, 0, 1<<40, "bytes"), Help: "the same for each client, except trusted proxies; 0: no maximum"},
 		{Name: "body-timeout", Value: setting.Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, or while the client does not read the response; 0: no limit"},
 		{Name: "body-rate", Value: setting.Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
 		{Name: "abandoned-requests", Value: setting.Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` of disconnected clients that still wait for a response that a rule counts"},

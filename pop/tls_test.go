@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // startTLS makes w serve TLS, and returns the address.
@@ -20,7 +22,7 @@ func (w *wired) startTLS() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.Serve(tls.NewListener(ln, &tls.Config{Certificates: certificates, NextProtos: []string{"h2", "http/1.1"}})); err != nil {
+	if err := w.Serve(tls.NewListener(conns.Greetings(ln), &tls.Config{Certificates: certificates, NextProtos: []string{"h2", "http/1.1"}})); err != nil {
 		w.t.Fatal(err)
 	}
 	return ln.Addr().String()

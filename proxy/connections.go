@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"math"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -25,6 +27,8 @@ type connections struct {
 
 	full, greedy prometheus.Counter // connections closed when they were accepted
 	idle         prometheus.Counter // connections closed while idle
+
+	memory *conns.Budget // for what is not yet a request
 
 	mu       sync.Mutex // guards the fields below
 	all      int
@@ -59,35 +63,52 @@ func newConnections(o *Options) *connections {
 	})
 	closed := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_connections_closed_total",
-		Help: "Client connections closed because the node (full) or the client (client) had too many, or while idle to make room (idle).",
+		Help: "Client connections closed because the node (full) or the client (client) had too many, while idle to make room (idle), or because those of the node (memory) or the client (client_memory) held too many bytes of incomplete headers.",
 	}, []string{"reason"})
+	memory := [...]prometheus.Counter{closed.WithLabelValues("memory"), closed.WithLabelValues("client_memory")}
+	c.memory = conns.NewBudget(o.HeaderMemory, o.ClientHeaderMemory, func(client bool) {
+		if client {
+			memory[1].Inc()
+		} else {
+			memory[0].Inc()
+		}
+	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edge_header_memory_bytes",
+		Help: "Memory of incomplete headers, handshakes and frames of clients.",
+	}, func() float64 { return float64(c.memory.Bytes()) })
 	c.full, c.greedy, c.idle = closed.WithLabelValues("full"), closed.WithLabelValues("client"), closed.WithLabelValues("idle")
 	return c
 }
 
-// add counts a connection of peer. bounded is false for a trusted proxy. It returns a function to
-// call once when the connection has ended, or nil if the connection must be closed now.
-func (c *connections) add(peer netip.Addr, bounded bool) (ended func()) {
-	client := c.prefix.Client(peer)
+// add counts conn, a connection of peer. bounded is false for a trusted proxy. It returns what holds the connection's
+// memory, and a function to call once when the connection has ended, or nil if the connection must be closed now.
+func (c *connections) add(conn net.Conn, peer netip.Addr, bounded bool) (held *conns.Holder, ended func()) {
+	var client netip.Addr
+	if bounded {
+		client = c.prefix.Client(peer)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if bounded && c.byClient[client] >= c.maxPerClient {
 		c.greedy.Inc()
-		return nil
+		return nil, nil
 	}
 	if c.all > c.max/4*3 {
 		c.makeRoom()
 	}
 	if c.all >= c.max {
 		c.full.Inc()
-		return nil
+		return nil, nil
 	}
 	c.all++
 	if bounded {
 		c.byClient[client]++
 	}
 	c.scarce.Store(c.all > c.max/4*3)
-	return func() {
+	held = c.memory.Holder(conn, client)
+	return held, func() {
+		held.Hold(0)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.all--

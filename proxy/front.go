@@ -114,7 +114,7 @@ func (f *Front) greet(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header
 	// On a Unix socket, all peers are trusted, and peer is invalid.
-	start.Ended = f.p.connections.add(peer, peer.IsValid() && !f.p.trusted.Contains(peer))
+	start.Held, start.Ended = f.p.connections.add(c, peer, peer.IsValid() && !f.p.trusted.Contains(peer))
 	var to engine
 	if start.Ended != nil {
 		to = f.open(c, peer, &start)
@@ -135,7 +135,11 @@ func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
 	var isHTTP2 bool
 	if secure, ok := c.(*tls.Conn); ok {
 		_ = c.SetDeadline(start.Since.Add(f.timeout))
-		if !f.handshake(secure, peer) {
+		greeting, _ := secure.NetConn().(*conns.Greeting)
+		greeting.Charge(start.Held)
+		ok := f.handshake(secure, peer)
+		greeting.Charge(nil)
+		if !ok {
 			return nil
 		}
 		start.Since, start.Secure = time.Now(), true

@@ -51,6 +51,11 @@ type Options struct {
 	Connections, ClientConnections int
 	Client                         rule.ClientPrefix
 
+	// HeaderMemory bounds the memory of incomplete headers, handshakes and frames of all connections, in bytes, and
+	// ClientHeaderMemory that of one client. Beyond that, the connections that hold most are closed. Those of
+	// trusted proxies count only toward the former. If zero, there is no limit.
+	HeaderMemory, ClientHeaderMemory int
+
 	// Now returns the time for the Limiter. If nil, time.Now.
 	Now func() time.Time
 

@@ -196,6 +196,9 @@ func Peer(conn net.Conn) netip.AddrPort {
 // for headers sends, which may repeat the target twice: if its question fails, the request passes.
 const maxLinger = 4 << 20
 
+// LingerSize is the memory that Linger uses, in bytes.
+const LingerSize = 8 << 10
+
 // Linger shuts down the node's side of conn and reads until the client closes its own, for at most
 // timeout. Closing a connection with unread bytes would reset it, and the client could lose the last
 // answer (RFC 9112, 9.6).

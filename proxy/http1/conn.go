@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/edgelimit/edge/proxy/conns"
 )
@@ -21,6 +22,7 @@ type Conn struct {
 	peer   netip.AddrPort
 	since  time.Time // start of ReadHeaderTimeout for the first head; zero after that
 	secure bool      // uses TLS
+	held   *conns.Holder
 
 	closing bool // close after the current answer
 	dropped bool // close without an answer
@@ -60,6 +62,22 @@ type exchange struct {
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// memory returns the size of x with its heads.
+func (x *exchange) memory() int {
+	return int(unsafe.Sizeof(*x)) + cap(x.req.fields)*int(unsafe.Sizeof(Field{})) + cap(x.answer.fields)*int(unsafe.Sizeof(Field{}))
+}
+
+// keptExchange is the maximum size of an exchange that is used again, in bytes.
+const keptExchange = 16 << 10
+
+// endExchange ends the current exchange.
+func (c *Conn) endExchange() {
+	if c.x != nil && c.x.memory() <= keptExchange {
+		exchanges.Put(c.x)
+	}
+	c.x = nil
+}
 
 // RemoteAddr returns the address of the client, or that of a PROXY protocol header.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.peer }
@@ -199,10 +217,7 @@ func (c *Conn) rest() bool {
 	} else {
 		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 	}
-	if c.x != nil {
-		exchanges.Put(c.x)
-		c.x = nil
-	}
+	c.endExchange()
 	waits := idle
 	switch {
 	case !c.since.IsZero():
@@ -272,7 +287,7 @@ func (c *Conn) idleTimeout() time.Duration {
 	return c.server.o.IdleTimeout
 }
 
-// readHead reads a request's head.
+// readHead reads a request's head. While it waits for more, the connection's memory counts as held.
 func (c *Conn) readHead(x *exchange) error {
 	if x.scanned || x.malformed != nil {
 		return x.malformed
@@ -280,11 +295,14 @@ func (c *Conn) readHead(x *exchange) error {
 	for {
 		done, err := x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
 		if done || err != nil {
+			c.held.Hold(0)
 			return err
 		}
 		if err := c.flush(); err != nil {
 			return err
 		}
+		c.grow(smallBuffer)
+		c.held.Hold(len(c.in) + cap(c.out) + x.memory())
 		c.setReadDeadline(x.began, c.server.o.ReadHeaderTimeout)
 		if err := c.fill(smallBuffer); err != nil {
 			return err
@@ -410,6 +428,9 @@ const lingerTime = 2 * time.Second
 // linger flushes, and waits until the client closes its side of the connection.
 func (c *Conn) linger() {
 	if c.flush() == nil {
+		c.r, c.w = 0, 0
+		c.release()
+		c.held.Hold(conns.LingerSize)
 		conns.Linger(c.conn, lingerTime)
 	}
 }
@@ -417,10 +438,7 @@ func (c *Conn) linger() {
 // end closes c and releases its buffers.
 func (c *Conn) end() {
 	_ = c.conn.Close()
-	if c.x != nil {
-		exchanges.Put(c.x)
-		c.x = nil
-	}
+	c.endExchange()
 	c.r, c.w, c.out = 0, 0, c.out[:0]
 	c.release()
 }

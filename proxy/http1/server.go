@@ -75,15 +75,16 @@ func NewServer(o Options) *Server {
 
 // A Start describes a connection for ServeConn.
 type Start struct {
-	Since  time.Time // start of ReadHeaderTimeout for the first head
-	Read   []byte    // bytes that were already read
-	Secure bool      // the client uses TLS
-	Ended  func()    // called when the connection has ended; may be nil
+	Since  time.Time     // start of ReadHeaderTimeout for the first head
+	Read   []byte        // bytes that were already read
+	Secure bool          // the client uses TLS
+	Held   *conns.Holder // counts the memory of incomplete heads; may be nil
+	Ended  func()        // called when the connection has ended; may be nil
 }
 
 // ServeConn serves a connection in a new goroutine.
 func (s *Server) ServeConn(conn net.Conn, start Start) {
-	c := &Conn{server: s, wire: newWire(conn, s.o.BodyTimeout), since: start.Since, secure: start.Secure}
+	c := &Conn{server: s, wire: newWire(conn, s.o.BodyTimeout), since: start.Since, secure: start.Secure, held: start.Held}
 	if len(start.Read) > 0 {
 		c.in = newBuffer(max(len(start.Read), smallBuffer))
 		c.w = copy(c.in, start.Read)

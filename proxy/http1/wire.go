@@ -183,9 +183,8 @@ func (w *wire) askReady(fd uintptr) bool {
 	return len(w.data) > 0
 }
 
-// fill reads more and appends it to the buffered bytes. The buffer has at least size bytes, and grows only
-// if it is full of unused bytes.
-func (w *wire) fill(size int) error {
+// grow makes room in the buffer, which has at least size bytes afterwards, and grows only if it is full of unused bytes.
+func (w *wire) grow(size int) {
 	switch {
 	case w.r == w.w && len(w.in) < size:
 		freeBuffer(w.in)
@@ -200,6 +199,11 @@ func (w *wire) fill(size int) error {
 		freeBuffer(w.in)
 		w.in = more
 	}
+}
+
+// fill reads more and appends it to the buffered bytes.
+func (w *wire) fill(size int) error {
+	w.grow(size)
 	n, err := w.conn.Read(w.in[w.w:])
 	w.w += n
 	if n > 0 {

@@ -37,6 +37,7 @@ type Conn struct {
 	conn   net.Conn
 	peer   netip.AddrPort
 	secure bool
+	held   *conns.Holder
 
 	// Used by the reader:
 	fr       *http2.Framer // writes only while mu is held
@@ -50,6 +51,7 @@ type Conn struct {
 	readBy   time.Time
 	now      time.Time // of the last read
 	opened   bool      // the client has sent its settings
+	framed   int       // size of the Framer's buffer
 	block    block
 	parts    *buffer // of the block, if it comes in several frames
 	next     *Stream // of the next request
@@ -161,6 +163,9 @@ func (c *Conn) fail(err error) {
 		}
 	}
 	c.mu.Unlock()
+	c.freeInput()
+	c.parts, c.next = nil, nil
+	c.held.Hold(conns.LingerSize)
 	conns.Linger(c.conn, lingerTime)
 }
 
@@ -179,6 +184,10 @@ func (c *Conn) end() {
 	for _, s := range c.streams {
 		c.lose(s)
 	}
+	c.freeInput()
+}
+
+func (c *Conn) freeInput() {
 	if c.in != nil {
 		inputs.Put(c.in)
 		c.in = nil
@@ -225,8 +234,7 @@ func (c *Conn) fill() error {
 	}
 	if idle && c.w == 0 {
 		// A connection that waits for a request reads into a small buffer of its own.
-		inputs.Put(c.in)
-		c.in = nil
+		c.freeInput()
 		if c.next != nil && cap(c.next.head) > kept {
 			c.next = nil
 		}
@@ -252,6 +260,7 @@ func (c *Conn) rest() (idle bool, err error) {
 	c.kick()
 	c.relieve()
 	idle = c.working == 0
+	c.held.Hold(c.memory(idle))
 	switch {
 	case c.err != nil:
 		return false, c.err
@@ -284,6 +293,25 @@ func (c *Conn) rest() (idle bool, err error) {
 		_ = c.conn.SetReadDeadline(by)
 	}
 	return idle && !c.within, nil
+}
+
+// memory returns the number of bytes that the connection holds for what is not yet a request. DATA belongs to a request
+// unless there is none.
+func (c *Conn) memory(idle bool) (n int) {
+	if c.framed > tiny {
+		n = c.framed
+	}
+	if !c.within || c.data && !idle {
+		return n
+	}
+	n += len(input{}) + cap(c.block.cookies)
+	if c.parts != nil {
+		n += cap(c.parts.b)
+	}
+	if c.next != nil {
+		n += cap(c.next.head)
+	}
+	return n
 }
 
 // begin is called after a read of n bytes.

@@ -24,6 +24,7 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 	case http2.FramePushPromise:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
+	c.framed = max(c.framed, int(fh.Length))
 	f, err := c.fr.ReadFrameForHeader(fh)
 	c.mu.Lock()
 	defer c.mu.Unlock()

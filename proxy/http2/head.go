@@ -111,6 +111,7 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 		return nil
 	}
 	err := c.decode(p)
+	b.pseudo = [pseudos]string{} // may be long
 	if c.parts != nil {
 		// The decoder refers to a block until it gets another one. GET does not change the table.
 		c.hp.SetEmitEnabled(false)

@@ -73,7 +73,7 @@ func NewServer(o Options) *Server {
 // ServeConn serves a connection in a new goroutine.
 func (s *Server) ServeConn(conn net.Conn, start http1.Start) {
 	c := newConn(s, conn, start.Secure)
-	c.in = inputs.Get().(*input)
+	c.in, c.held = inputs.Get().(*input), start.Held
 	c.w, c.since = copy(c.in[:], start.Read), start.Since
 	s.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
 		c.peer = peer

@@ -28,6 +28,7 @@ const (
 	lengthSize = 4 // of a frame's length, which does not include itself
 	minFrame   = 256
 	maxFrame   = 64 << 10
+	maxHello   = 4 << 10 // maximum of the first frame, which any peer may send
 )
 
 // A code is why a connection ends (section 3.5).

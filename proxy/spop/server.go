@@ -61,7 +61,7 @@ func (s *Server) Run() {
 		if err != nil {
 			return
 		}
-		c := &conn{Conn: nc, s: s, most: maxFrame}
+		c := &conn{Conn: nc, s: s, most: maxHello}
 		s.Serve(c, nc, nil, func(netip.AddrPort) {
 			defer c.Close()
 			c.serve()

@@ -1,0 +1,160 @@
+package conns
+
+import (
+	"container/heap"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// A Budget bounds the memory that connections hold for what is not yet a request. When those of a client hold too much,
+// it closes the one that holds most, and of equal ones the oldest. When all together hold too much, it does so with the
+// client that holds most. It is safe for concurrent use.
+type Budget struct {
+	most, mostPerClient int
+	closed              func(ofClient bool) // called with mu held
+
+	mu       sync.Mutex // guards the fields below, and those of clients and holders
+	bytes    int
+	clients  map[netip.Addr]*client // those that hold something
+	heaviest heaviest[*client]
+	started  uint64 // number of times that a connection began to hold something
+}
+
+// A client has the connections of a client that hold something.
+type client struct {
+	weight
+	holders heaviest[*Holder]
+}
+
+// NewBudget returns a budget of most bytes for all connections, and of mostPerClient bytes for those of a client; 0 means
+// no maximum. It calls closed for each connection that it closes, with whether the client's budget was exceeded.
+func NewBudget(most, mostPerClient int, closed func(ofClient bool)) *Budget {
+	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, clients: map[netip.Addr]*client{}}
+}
+
+// Bytes returns the number of bytes that connections hold.
+func (b *Budget) Bytes() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes
+}
+
+// A Holder is a connection that holds bytes of a Budget.
+type Holder struct {
+	weight
+	b      *Budget
+	conn   net.Conn
+	client netip.Addr
+	held   int // as the owner of the connection has said
+	closed bool
+}
+
+// Holder returns a holder for conn. All connections without a valid client, such as those of trusted proxies, are one
+// client without a budget of its own.
+func (b *Budget) Holder(conn net.Conn, client netip.Addr) *Holder {
+	return &Holder{b: b, conn: conn, client: client}
+}
+
+// Hold records that h holds bytes, instead of what it held before. It must not be called concurrently. If h is nil, it
+// does nothing.
+func (h *Holder) Hold(bytes int) {
+	if h == nil || h.held == bytes {
+		return
+	}
+	h.held = bytes
+	b := h.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.closed {
+		return
+	}
+	b.change(h, bytes)
+	c := b.clients[h.client]
+	for b.mostPerClient > 0 && h.client.IsValid() && c != nil && c.bytes > b.mostPerClient {
+		b.close(c.holders[0], true)
+	}
+	for b.most > 0 && b.bytes > b.most {
+		b.close(b.heaviest[0].holders[0], false)
+	}
+}
+
+// close closes the connection of h. mu is held.
+func (b *Budget) close(h *Holder, ofClient bool) {
+	h.closed = true
+	b.change(h, 0)
+	b.closed(ofClient)
+	go h.conn.Close() // TLS may have to wait
+}
+
+// change records that h holds bytes. mu is held.
+func (b *Budget) change(h *Holder, bytes int) {
+	c := b.clients[h.client]
+	if h.bytes == 0 {
+		b.started++
+		h.since = b.started
+	}
+	if c == nil {
+		c = &client{weight: weight{since: h.since}}
+		b.clients[h.client] = c
+	}
+	more := bytes - h.bytes
+	b.bytes += more
+	c.holders.set(h, bytes)
+	b.heaviest.set(c, c.bytes+more)
+	if c.bytes == 0 {
+		delete(b.clients, h.client)
+	}
+}
+
+// A weight is how much an element of a heap holds.
+type weight struct {
+	bytes int
+	since uint64 // order in which elements began to hold something
+	at    int    // position
+}
+
+func (w *weight) self() *weight { return w }
+
+// heaviest is a heap of elements that hold something. The first one holds most.
+type heaviest[T interface{ self() *weight }] []T
+
+// set changes what e holds.
+func (h *heaviest[T]) set(e T, bytes int) {
+	w := e.self()
+	before := w.bytes
+	w.bytes = bytes
+	switch {
+	case before == 0:
+		heap.Push(h, e)
+	case bytes == 0:
+		heap.Remove(h, w.at)
+	default:
+		heap.Fix(h, w.at)
+	}
+}
+
+func (h heaviest[T]) Len() int { return len(h) }
+
+func (h heaviest[T]) Less(i, j int) bool {
+	a, b := h[i].self(), h[j].self()
+	return a.bytes > b.bytes || a.bytes == b.bytes && a.since < b.since
+}
+
+func (h heaviest[T]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].self().at, h[j].self().at = i, j
+}
+
+func (h *heaviest[T]) Push(e any) {
+	e.(T).self().at = len(*h)
+	*h = append(*h, e.(T))
+}
+
+func (h *heaviest[T]) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	clear((*h)[last:])
+	*h = (*h)[:last]
+	return e
+}

@@ -1,0 +1,58 @@
+package conns
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// Greetings makes the connections of ln count what a TLS handshake reads: a client may send 64 KB before it ends.
+func Greetings(ln net.Listener) net.Listener { return greetings{ln} }
+
+type greetings struct{ net.Listener }
+
+func (g greetings) Accept() (net.Conn, error) {
+	c, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &Greeting{Conn: c}, nil
+}
+
+// A Greeting is a connection that may begin with a TLS handshake.
+type Greeting struct {
+	net.Conn
+	holder *Holder // nil after the handshake
+	read   int
+}
+
+// freeGreeting is the size of handshakes that do not count, in bytes. Ordinary ones are smaller.
+const freeGreeting = 8 << 10
+
+// Charge makes h hold what is read until Charge is called with nil. If g is nil, it does nothing.
+func (g *Greeting) Charge(h *Holder) {
+	if g != nil {
+		g.holder.Hold(0)
+		g.holder = h
+	}
+}
+
+// Read reads into a buffer of crypto/tls, which copies messages into another buffer that grows to twice their size.
+func (g *Greeting) Read(p []byte) (n int, err error) {
+	if size := len(p) + 2*g.read; g.holder != nil && size > freeGreeting {
+		g.holder.Hold(size)
+	}
+	n, err = g.Conn.Read(p)
+	if g.holder != nil {
+		g.read += n
+	}
+	return n, err
+}
+
+// SyscallConn returns the socket, if the connection has one.
+func (g *Greeting) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := g.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
