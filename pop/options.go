@@ -134,7 +134,7 @@ type Options struct {
 	Connections, ClientConnections int
 
 	// HeaderMemory is the maximum memory of incomplete headers, handshakes and frames, in bytes, ClientHeaderMemory
-	// that of each client; see proxy.Options. If zero, 128 MiB and 8 MiB; if negative, there is no limit.
+	// that of each client; see proxy.Options. If zero, 64 MiB and 4 MiB; if negative, there is no limit.
 	HeaderMemory, ClientHeaderMemory int
 
 	// DrainTimeout is the maximum time that Stop waits for requests to end. If zero, 30 s.
