@@ -51,7 +51,7 @@ func TestMemoryOfUnfinishedRequests(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		for _, attack := range unfinished {
 			w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
-				o.HeaderMemory, o.ClientHeaderMemory = most, mostPerClient
+				o.HeaderMemory, o.ClientHeaderMemory, o.ReadHeaderTimeout = most, mostPerClient, time.Hour
 				if trusted {
 					o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 				}
@@ -91,7 +91,9 @@ func TestMemoryOfUnfinishedRequests(t *testing.T) {
 
 // The connection that holds most ends first, even if it was not the last one to ask for memory.
 func TestLargestHolderEndsFirst(t *testing.T) {
-	w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) { o.ClientHeaderMemory = 200 << 10 })
+	w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
+		o.ClientHeaderMemory, o.ReadHeaderTimeout = 200<<10, time.Hour
+	})
 	begin := "GET / HTTP/1.1\r\nHost: a\r\nX: "
 	largest, answer := w.dial(begin + strings.Repeat("x", 40_000)) // 64 KiB
 	await(t, "it holds memory", func() bool { return w.metric("edge_header_memory_bytes") > 64<<10 })
@@ -123,11 +125,10 @@ func TestOrdinaryRequestsHoldNothing(t *testing.T) {
 			t.Errorf("HTTP/1.1: %v, %v; want 200", resp, err)
 		}
 	}
-	conn, r := w.dial(preface)
+	conn, _ := w.dial(preface)
 	for n := range uint32(3) {
 		_, _ = io.WriteString(conn, frame(headers, endStream|endHeaders, 2*n+1, request))
 	}
-	_ = r
 	await(t, "HTTP/2 is served", func() bool { return w.metric("edge_requests_total") == 6 })
 	if n := w.metric("edge_connections_closed_total"); n != 0 {
 		t.Errorf("%v connections were closed, want none", n)
