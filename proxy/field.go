@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/edgelimit/edge/proxy/http1"
 )
@@ -19,11 +18,6 @@ func (p *Proxy) confuses(name []byte) bool {
 	rules := p.o.Limiter.Rules()
 	return http1.IsSpecial(means) || string(means) == "Http2-Settings" ||
 		rules.CountsHeader(borrow(means)) && !rules.CountsHeader(borrow(canonical(second[:0], name, false)))
-}
-
-// shadows is confuses for net/http. connection has the lines of Connection.
-func (p *Proxy) shadows(name string, connection []string) bool {
-	return p.confuses([]byte(name)) || named(connection, string(canonical(nil, []byte(name), true)))
 }
 
 // canonical appends name in Go's canonical form. If cgi is set, it appends the name with hyphens that CGI cannot tell
@@ -43,16 +37,4 @@ func canonical(dst, name []byte, cgi bool) []byte {
 		first = c == '-'
 	}
 	return dst
-}
-
-// named reports whether the lines of a Connection field name a field.
-func named(connection []string, field string) bool {
-	for _, line := range connection {
-		for name := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.Trim(name, " \t"), field) {
-				return true
-			}
-		}
-	}
-	return false
 }

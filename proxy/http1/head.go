@@ -158,11 +158,13 @@ func (h *head) nextLine(buf []byte) (from, to int, ok bool, err error) {
 	return from, to, true, nil
 }
 
+// MaxFields is the maximum number of fields of a request.
+const MaxFields = 256
+
 // Bounds of a head.
 const (
-	fieldSize   = 32  // bytes that a field counts in addition to its line, as in HTTP/2 (RFC 9113, 6.5.2)
-	maxFields   = 256 // of a request
-	maxElements = 16  // of Connection and Upgrade together
+	fieldSize   = 32 // bytes that a field counts in addition to its line, as in HTTP/2 (RFC 9113, 6.5.2)
+	maxElements = 16 // of Connection and Upgrade together
 )
 
 // scanFields reads the fields in buf, and reports whether it has reached the end of the head.

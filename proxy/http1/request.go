@@ -73,7 +73,7 @@ func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 		}
 		r.begun = true
 	}
-	if done, err = r.scanFields(buf, maxBytes, maxFields); err != nil || !done {
+	if done, err = r.scanFields(buf, maxBytes, MaxFields); err != nil || !done {
 		return false, err
 	}
 	return true, r.finish()

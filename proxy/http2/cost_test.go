@@ -212,28 +212,28 @@ var costs = []input{
 	{name: "Huffman, names", each: func(w *writer, n int) {
 		w.open(true, refused+"\x00"+huffman(fmt.Sprint(n, strings.Repeat("a0-", 1000)))+"\x00")
 	}},
-	{name: "cookie crumbs, indexed", most: 60, first: func(w *writer) { w.open(true, refused+indexed("cookie", "a")) }, each: func(w *writer, n int) {
+	{name: "cookie crumbs, indexed", most: 299, first: func(w *writer) { w.open(true, refused+indexed("cookie", "a")) }, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 1500))
 	}},
-	{name: "cookie crumbs, literal", most: 60, each: func(w *writer, n int) {
+	{name: "cookie crumbs, literal", most: 299, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat("\x0f\x11\x01a", 1500))
 	}},
-	{name: "cookie crumbs, empty", most: 60, each: func(w *writer, n int) {
+	{name: "cookie crumbs, empty", most: 299, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat("\xa0", 1500))
 	}},
-	{name: "short fields, indexed", most: 60, first: func(w *writer) { w.open(true, refused+indexed("a", "b")) }, each: func(w *writer, n int) {
+	{name: "short fields, indexed", most: 299, first: func(w *writer) { w.open(true, refused+indexed("a", "b")) }, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 1500))
 	}},
-	{name: "short fields, literal", most: 60, each: func(w *writer, n int) {
+	{name: "short fields, literal", most: 299, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(literal("a", "b"), 1500))
 	}},
-	{name: "short fields, added to the table", most: 60, each: func(w *writer, n int) {
+	{name: "short fields, added to the table", most: 299, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(indexed("a", "b"), 1500))
 	}},
-	{name: "te", most: 60, first: func(w *writer) { w.open(true, refused+indexed("te", "trailers")) }, each: func(w *writer, n int) {
+	{name: "te", most: 299, first: func(w *writer) { w.open(true, refused+indexed("te", "trailers")) }, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 1400))
 	}},
-	{name: "host", most: 60, first: func(w *writer) { w.open(true, refused+indexed("host", "a")) }, each: func(w *writer, n int) {
+	{name: "host", most: 299, first: func(w *writer) { w.open(true, refused+indexed("host", "a")) }, each: func(w *writer, n int) {
 		w.open(true, "\x82\x86\x84"+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 1400))
 	}},
 	{name: "padding and priority", each: func(w *writer, n int) {

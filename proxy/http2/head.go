@@ -201,8 +201,9 @@ func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
 	b.fields++
 	b.size += int(f.Size())
-	b.tooLarge = b.size > c.server.o.MaxHeaderBytes
-	c.hp.SetEmitEnabled(!b.bomb(c.server.o.MaxHeaderBytes))
+	many := b.fields > http1.MaxFields+pseudos
+	b.tooLarge = b.size > c.server.o.MaxHeaderBytes || many
+	c.hp.SetEmitEnabled(!many && !b.bomb(c.server.o.MaxHeaderBytes))
 	if b.bad != 0 || b.tooLarge || b.ignored {
 		return
 	}
