@@ -64,7 +64,7 @@ func (o *Operator) Explain(values map[string]string) (Explanation, error) {
 		if !r.HasClient(client) {
 			continue // the rule is for other networks
 		}
-		if byAddress(r) {
+		if r.ByAddress() {
 			of, key, err := o.keyOfRequest(r, rule.Request{Addr: client})
 			if err == nil {
 				state := o.keyState(of, key, now)
@@ -104,13 +104,6 @@ func (o *Operator) explainID(e *Explanation, text string, now time.Time) error {
 	}
 	return Unknown(fmt.Sprintf("pop: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
 		"or give the client's address to see its state", id, id))
-}
-
-// byAddress reports whether an address suffices to find a key of r.
-func byAddress(r *rule.Rule) bool {
-	return !slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool {
-		return c.Kind != rule.IP && c.Kind != rule.Network && c.Kind != rule.Label
-	})
 }
 
 // keyOf returns a rule's key for the values of its characteristics, and the rule with the limits that its

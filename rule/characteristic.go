@@ -124,6 +124,24 @@ func (r *Rule) Parent() bool {
 	return 0 < width && width < widest
 }
 
+// ByAddress reports whether the address of a request suffices to find its key under r.
+func (r *Rule) ByAddress() bool { return byAddress(r.Characteristics) }
+
+func byAddress(characteristics []Characteristic) bool {
+	for i := range characteristics {
+		switch c := &characteristics[i]; c.Kind {
+		case IP, Network, Label:
+		case First:
+			if !byAddress(c.First) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // Leaves yields the characteristics of r, with alternatives in place of those of the kind First.
 func (r *Rule) Leaves() iter.Seq[*Characteristic] {
 	return func(yield func(*Characteristic) bool) {
@@ -153,19 +171,3 @@ func (c *Characteristic) network(addr netip.Addr) netip.Prefix {
 
 // Bits returns the lengths of c's networks, or 0 if c is of another kind.
 func (c *Characteristic) Bits() (ipv4, ipv6 int) { return int(c.ipv4), int(c.ipv6) }
-
-// choose returns the index of the alternative of c by which req is counted. It uses the memory after b.
-func (r *Rule) choose(b []byte, c *Characteristic, req *Request) int {
-	last := len(c.First) - 1
-	for i := range c.First[:last] {
-		each := &c.First[i]
-		if each.Kind.several() {
-			if r.collect(values{b, len(b), 0}, each, req).n > 0 {
-				return i
-			}
-		} else if _, any := each.appendValue(b, req); any {
-			return i
-		}
-	}
-	return last
-}

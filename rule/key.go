@@ -3,6 +3,7 @@ package rule
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 )
 
@@ -65,22 +66,74 @@ func (k *Keys) end(i int) uint32 {
 // The values of path are the forms in which origins may read the path and which r matches. req must be
 // canonical. Keys allocates only to grow buf, and if origins read the path in several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
-	b, combinations := r.appendCombination(buf, req, 0)
-	if combinations > MaxKeys {
-		b, _ = r.appendCombination(buf, req, several)
+	b, combinations := appendString(append(buf, keyVersion), r.ID), 1
+	var room [4]choice
+	choices := room[:0]
+	for i := range r.Characteristics {
+		c := &r.Characteristics[i]
+		var number int
+		b = appendString(append(b, byte(c.Kind)), c.Name)
+		if c.Kind == First {
+			b, number, c = r.appendFirst(b, c, req)
+		} else {
+			b, number = r.appendValues(b, c, req)
+		}
+		n := int(binary.BigEndian.Uint32(b[number:]))
+		if n == 0 && c.Skip {
+			return Keys{}
+		}
+		if n > 1 {
+			choices = append(choices, choice{number, len(b), n})
+			combinations = min(combinations*n, MaxKeys+1)
+		}
+	}
+	if len(choices) == 0 {
+		return Keys{b[len(buf):len(b):len(b)], 1}
+	}
+	several := combinations > MaxKeys
+	if several {
 		combinations = 1
 	}
-	if combinations > 1 {
-		ends := [MaxKeys]int{len(b) - len(buf)}
-		for i := 1; i < combinations; i++ {
-			b, _ = r.appendCombination(b, req, i)
-			ends[i] = len(b) - len(buf)
+	from := len(b) // of the keys; what is before them has all values
+	var ends [MaxKeys]uint32
+	for i := range combinations {
+		at, rest := len(buf), i
+		for _, c := range choices {
+			b = append(b, b[at:c.number]...)
+			if at = c.end; several {
+				b = binary.BigEndian.AppendUint32(b, severalValues)
+			} else {
+				b = append(append(b, 0, 0, 0, 1), nthValue(b[c.number+4:], rest%c.n)...)
+				rest /= c.n
+			}
 		}
+		b = append(b, b[at:from]...)
+		ends[i] = uint32(len(b) - from)
+	}
+	if combinations > 1 {
 		for _, end := range ends[:combinations] {
-			b = binary.BigEndian.AppendUint32(b, uint32(end))
+			b = binary.BigEndian.AppendUint32(b, end)
 		}
 	}
-	return Keys{b[len(buf):len(b):len(b)], combinations}
+	return Keys{b[from:len(b):len(b)], combinations}
+}
+
+// A choice is where a request has several values of a characteristic.
+type choice struct {
+	number int // where their number is
+	end    int // where they end
+	n      int // how many there are, at most MaxKeys+1
+}
+
+// nthValue returns the value with the index i in values, with its length.
+func nthValue(values []byte, i int) []byte {
+	for ; ; i-- {
+		n := 4 + int(binary.BigEndian.Uint32(values))
+		if i == 0 {
+			return values[:n]
+		}
+		values = values[n:]
+	}
 }
 
 // AppendKey appends the first of r's keys for req to dst, and reports whether there is one. It is the only
@@ -93,45 +146,28 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
 	return append(dst, keys.At(0)...), true
 }
 
-// several, in place of the index of a combination, means the single key for all of them.
-const several = -1
-
-// appendCombination appends the key of the ith combination of values to b, and returns the number of
-// combinations: 0 if r does not count req, and any number above MaxKeys if there are more.
-func (r *Rule) appendCombination(b []byte, req *Request, i int) (_ []byte, combinations int) {
-	b = appendString(append(b, keyVersion), r.ID)
-	combinations = 1
-	for at := range r.Characteristics {
-		c := &r.Characteristics[at]
-		b = appendString(append(b, byte(c.Kind)), c.Name)
-		if c.Kind == First {
-			alternative := r.choose(b, c, req)
-			b, c = append(b, byte(alternative)), &c.First[alternative]
+// appendFirst appends the index of the alternative of c by which req is counted, and its values. It returns the
+// alternative, and where the number of values is.
+func (r *Rule) appendFirst(b []byte, c *Characteristic, req *Request) (_ []byte, number int, _ *Characteristic) {
+	for i := range c.First {
+		with, number := r.appendValues(append(b, byte(i)), &c.First[i], req)
+		if i+1 == len(c.First) || binary.BigEndian.Uint32(with[number:]) > 0 {
+			return with, number, &c.First[i]
 		}
-		if !c.Kind.several() {
-			var any bool
-			if b, any = c.appendValue(b, req); !any && c.Skip {
-				return b, 0
-			}
-			continue
-		}
-		number := len(b)
-		v := r.collect(values{append(b, 0, 0, 0, 0), number + 4, 0}, c, req)
-		b = v.bytes
-		n := uint32(v.n)
-		switch {
-		case v.n == 0 && c.Skip:
-			return b, 0
-		case v.n > 1 && i == several:
-			b, n = b[:v.from], severalValues
-		case v.n > 1:
-			b, n = v.only(i%v.n), 1
-			i /= v.n
-		}
-		binary.BigEndian.PutUint32(b[number:], n)
-		combinations = min(combinations*max(1, v.n), MaxKeys+1)
+		b = with[:len(b)] // in case it has grown
 	}
-	return b, combinations
+	panic("rule: a characteristic has no alternatives")
+}
+
+// appendValues appends the number of req's values of c, and the values. It returns where the number is.
+func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, number int) {
+	number = len(b)
+	if !c.Kind.several() {
+		return c.appendValue(b, req), number
+	}
+	v := r.collect(values{append(b, 0, 0, 0, 0), number + 4, 0}, c, req)
+	binary.BigEndian.PutUint32(v.bytes[number:], uint32(v.n))
+	return v.bytes, number
 }
 
 func appendString(dst []byte, s string) []byte {
@@ -152,14 +188,9 @@ func (v values) begin() values {
 	return v
 }
 
-// end ends the value whose length is at from. It removes the value if it is a duplicate, or if there are
-// too many already.
+// end ends the value whose length is at from. It removes the value if it is a duplicate.
 func (v values) end(from int) values {
 	binary.BigEndian.PutUint32(v.bytes[from:], uint32(len(v.bytes)-from-4))
-	if v.n > MaxKeys {
-		v.bytes = v.bytes[:from]
-		return v
-	}
 	for at := v.from; at < from; {
 		next := at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:]))
 		if bytes.Equal(v.bytes[at:next], v.bytes[from:]) {
@@ -172,15 +203,8 @@ func (v values) end(from int) values {
 	return v
 }
 
-// only returns bytes with only the ith value.
-func (v values) only(i int) []byte {
-	next := func(at int) int { return at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:])) }
-	at := v.from
-	for range i {
-		at = next(at)
-	}
-	return append(v.bytes[:v.from], v.bytes[at:next(at)]...)
-}
+// full reports whether there are so many values that others make no difference.
+func (v *values) full() bool { return v.n > MaxKeys }
 
 func (v values) add(s string) values {
 	from := len(v.bytes)
@@ -188,26 +212,25 @@ func (v values) add(s string) values {
 	return v.end(from)
 }
 
-// appendValue appends the number of req's values of c, which can have at most one, and the value. It
-// reports whether there is one.
-func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, any bool) {
+// appendValue appends the number of req's values of c, which can have at most one, and the value.
+func (c *Characteristic) appendValue(b []byte, req *Request) []byte {
 	switch c.Kind {
 	case Host:
-		return appendString(append(b, 0, 0, 0, 1), req.Host), true
+		return appendString(append(b, 0, 0, 0, 1), req.Host)
 	case Method:
-		return appendString(append(b, 0, 0, 0, 1), req.Method), true
+		return appendString(append(b, 0, 0, 0, 1), req.Method)
 	case Label:
 		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
-			return appendString(append(b, 0, 0, 0, 1), label), true
+			return appendString(append(b, 0, 0, 0, 1), label)
 		}
-		return append(b, 0, 0, 0, 0), false
+		return append(b, 0, 0, 0, 0)
 	}
 	addr, bits := req.client, req.bits
 	if c.Kind == Network {
 		addr, bits = c.network(req.Addr).Addr(), 0
 	}
 	if !addr.IsValid() {
-		return append(b, 0, 0, 0, 0), false
+		return append(b, 0, 0, 0, 0)
 	}
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0)
 	from := len(b)
@@ -222,7 +245,7 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, any bool
 		b = append(b, bits)
 	}
 	b[from-1] = byte(len(b) - from)
-	return b, true
+	return b
 }
 
 // collect adds req's values of c, which can have several, to v.
@@ -231,20 +254,27 @@ func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
 	case Path:
 		return r.collectPaths(v, req)
 	case Header:
-		for _, value := range req.Header[c.canonical] {
+		for _, value := range req.fields()[c.canonical] {
+			if v.full() {
+				break
+			}
 			v = v.add(value)
 		}
 		return v
 	case Cookie:
-		return collectCookies(v, req.Header["Cookie"], c.Name)
+		for _, line := range req.fields()["Cookie"] {
+			v = v.collectPairs(line, c.Name, true)
+		}
+		return v
 	default:
-		return collectParameters(v, req.Query, c.Name)
+		return v.collectPairs(req.Query, c.Name, false)
 	}
 }
 
 // collectPaths adds the forms of req's path that r matches.
 func (r *Rule) collectPaths(v values, req *Request) values {
-	for _, form := range req.target.read(r.PathSyntax) {
+	forms, n := req.target.read(r.PathSyntax)
+	for _, form := range forms[:n] {
 		if !r.matchForm(req, form) {
 			continue
 		}
@@ -255,24 +285,6 @@ func (r *Rule) collectPaths(v values, req *Request) values {
 			v.bytes = appendFolded(v.bytes, form)
 		}
 		v = v.end(from)
-	}
-	return v
-}
-
-// collectCookies adds the values of cookies, decoded as origins may decode them.
-func collectCookies(v values, lines []string, name string) values {
-	for _, line := range lines {
-		for line != "" {
-			var pair string
-			pair, line, _ = strings.Cut(line, ";")
-			key, value, _ := strings.Cut(pair, "=")
-			if trimBlanks(key) != name {
-				continue
-			}
-			from := len(v.bytes)
-			v.bytes = appendCookie(v.begin().bytes, trimBlanks(value))
-			v = v.end(from)
-		}
 	}
 	return v
 }
@@ -308,10 +320,11 @@ func isOctal(s string) bool {
 	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
 }
 
-// trimBlanks returns s without the surrounding characters that Python and JavaScript treat as blanks in
-// Latin-1.
+// isBlank reports whether Python and JavaScript treat c as a blank in Latin-1.
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\x85' || c == '\xa0' }
+
+// trimBlanks returns s without the surrounding blanks.
 func trimBlanks(s string) string {
-	isBlank := func(c byte) bool { return c == ' ' || c == '\t' || c == '\x85' || c == '\xa0' }
 	for s != "" && isBlank(s[0]) {
 		s = s[1:]
 	}
@@ -321,33 +334,59 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// collectParameters adds the decoded values of the query parameters whose decoded name is name.
-func collectParameters(v values, query, name string) values {
-	for query != "" {
-		var pair string
-		pair, query, _ = strings.Cut(query, "&")
-		key, value, _ := strings.Cut(pair, "=")
-		if !decodesTo(key, name) {
+// collectPairs adds the decoded values of the cookies in a header, or else the parameters in a query, with a name.
+func (v values) collectPairs(text, name string, cookies bool) values {
+	var room [MaxKeys]string
+	seen, separator := room[:0], "&" // telling that a value is repeated is cheaper than decoding it
+	if cookies {
+		separator = ";"
+	}
+	for text != "" && !v.full() {
+		if text[0] == separator[0] || cookies && isBlank(text[0]) {
+			text = text[1:]
 			continue
 		}
+		value, ok := cutName(text, name, separator[0], cookies)
+		if !ok {
+			_, text, _ = strings.Cut(text, separator)
+			continue
+		}
+		value, text, _ = strings.Cut(strings.TrimPrefix(value, "="), separator)
+		if slices.Contains(seen, value) {
+			continue
+		}
+		if len(seen) < cap(seen) {
+			seen = append(seen, value)
+		}
 		from := len(v.bytes)
-		v.bytes = decode(v.begin().bytes, value, true)
+		if v = v.begin(); cookies {
+			v.bytes = appendCookie(v.bytes, trimBlanks(value))
+		} else {
+			v.bytes = decode(v.bytes, value, true)
+		}
 		v = v.end(from)
 	}
 	return v
 }
 
-// decodesTo reports whether the query-encoded s decodes to want.
-func decodesTo(s, want string) bool {
-	if len(s) < len(want) || len(s) > 3*len(want) {
-		return false
-	}
-	i := 0
-	for ; i < len(want) && s != ""; i++ {
-		var c byte
-		if c, s = decodeByte(s, true); c != want[i] {
-			return false
+// cutName returns what follows the name of the first pair in text, and reports whether that is name.
+func cutName(text, name string, separator byte, cookies bool) (rest string, ok bool) {
+	for i := range len(name) {
+		if text == "" || text[0] == '=' || text[0] == separator {
+			return "", false
+		}
+		c := text[0]
+		if cookies {
+			text = text[1:]
+		} else {
+			c, text = decodeByte(text, true)
+		}
+		if c != name[i] {
+			return "", false
 		}
 	}
-	return i == len(want) && s == ""
+	for cookies && text != "" && isBlank(text[0]) {
+		text = text[1:]
+	}
+	return text, text == "" || text[0] == '=' || text[0] == separator
 }

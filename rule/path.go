@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"unicode"
@@ -34,84 +33,78 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
+// MaxSegments is the maximum number of slashes and backslashes in the path of a request, encoded ones included. A
+// request with more is malformed.
+const MaxSegments = 256
+
 // A target is the path of a request, with the forms in which origins read it.
 type target struct {
 	sent    string // percent-encoded, as received
-	decoded string // decoded once, dot segments and doubled slashes resolved
+	decoded string // decoded once, dot segments and doubled slashes resolved; "" until it is needed
 
 	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
 	odd bool
 
-	forms  [len(ways)]string // for syntax, if n > 0
-	syntax PathSyntax
-	n      int // number of forms
+	forms [2]*forms // made when needed, without and with parameters
 }
 
-func (t *target) set(path string) {
-	t.sent, t.decoded, t.odd, t.n = path, path, false, 0
-	if isPlainPath(path) || path == "*" { // OPTIONS *
-		return
-	}
-	var decoded, cleaned [256]byte
-	d := decode(decoded[:0], path, false)
-	b := clean(cleaned[:0], d, false)
-	if string(b) != path {
-		t.decoded = string(b)
-	}
-	t.odd = !bytes.Equal(b, d) || bytes.ContainsAny(b, `;\`)
-}
+// forms are the forms of an odd path, by way.
+type forms [len(ways)]string
 
-// isPlainPath reports whether all origins read path as it is, except for case and a trailing slash. It may
-// report false for a path with a percent sign that stands for itself.
-func isPlainPath(path string) bool {
-	if path == "" || path[0] != '/' {
-		return false
+var special = [256]bool{'/': true, '\\': true, '%': true, ';': true, '.': true}
+
+// set visits each byte of path once. It returns false if the path has too many segments.
+func (t *target) set(path string) bool {
+	*t = target{sent: path, decoded: path}
+	if path == "*" { // OPTIONS *
+		return true
 	}
-	for i := 1; i < len(path); i++ {
-		switch path[i] {
-		case '%', ';', '\\':
-			return false
-		case '/':
-			if path[i-1] == '/' {
-				return false
-			}
-		case '.':
-			if segment, _, _ := strings.Cut(path[i:], "/"); path[i-1] == '/' && (segment == "." || segment == "..") {
-				return false
+	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
+	for i := 0; i < len(path); length++ {
+		c := path[i]
+		if i++; !special[c] {
+			continue
+		}
+		if c == '%' {
+			var rest string
+			if c, rest = decodeByte(path[i-1:], false); len(path)-len(rest) > i {
+				i, t.decoded = len(path)-len(rest), ""
 			}
 		}
+		switch c {
+		case '/', '\\':
+			if segments++; segments > MaxSegments {
+				*t = target{sent: path, decoded: path}
+				return false
+			}
+			root := segments == 1 && length == 0
+			t.odd = t.odd || c == '\\' || !root && (segments == 1 || isDots(length, dots))
+			length, dots = -1, 0
+		case ';':
+			t.odd = true
+		case '.':
+			dots++
+		}
+	}
+	if t.odd = t.odd || segments == 0 || length > 0 && isDots(length, dots); t.odd {
+		t.decoded = ""
 	}
 	return true
 }
 
-// clean appends path to dst without dot segments and, unless url is set, without empty segments. If the
-// last segment is one of these, the result ends in a slash. If url is set, path is not decoded yet, dots
-// may be percent-encoded, and the first slash is missing.
-func clean(dst, path []byte, url bool) []byte {
-	slash := true
-	for len(path) > 0 {
-		var segment []byte
-		segment, path, slash = bytes.Cut(path, []byte("/"))
-		dots := segment
-		if url && len(segment) <= len("%2e%2e") {
-			var buf [8]byte
-			dots = decode(buf[:0], string(segment), false)
-		}
-		switch {
-		case string(dots) == "..":
-			dst = dst[:max(0, bytes.LastIndexByte(dst, '/'))]
-			slash = true
-		case string(dots) == ".":
-			slash = true
-		case len(segment) > 0 || url:
-			dst = append(append(dst, '/'), segment...)
-		}
+// isDots reports whether a segment with this many bytes, and this many dots, is empty or a dot segment.
+func isDots(length, dots int) bool { return length <= 2 && dots == length }
+
+// path returns the path, decoded once, without dot segments and doubled slashes.
+func (t *target) path() string {
+	if t.decoded == "" && t.odd {
+		t.decoded = t.formsFor(PathSyntax{ExactParameters: true})[0]
+	} else if t.decoded == "" {
+		var buf [256]byte
+		t.decoded = string(decode(buf[:0], t.sent, false))
 	}
-	if slash {
-		dst = append(dst, '/')
-	}
-	return dst
+	return t.decoded
 }
 
 // A way is how some origins split a path into segments.
@@ -129,86 +122,179 @@ var ways = [...]way{
 	{reading: ReadURL},
 }
 
-// read returns the forms in which origins with the syntax s may read the path. There is only one unless the
-// path is odd. Letters keep their case if the path is not odd. It allocates only for odd paths. The result is
-// valid until the next call.
-func (t *target) read(s PathSyntax) []string {
-	if t.n > 0 && t.syntax == s {
-		return t.forms[:t.n]
-	}
-	t.syntax, t.n = s, 0
+// read returns the n forms in which origins with the syntax s may read the path, one unless the path is odd. Letters
+// keep their case.
+func (t *target) read(s PathSyntax) (read forms, n int) {
 	if !t.odd {
-		t.forms[0], t.n = trimSlash(t.decoded, s), 1
-		return t.forms[:1]
+		read[0] = trimSlash(t.path(), s)
+		return read, 1
 	}
-	for _, w := range ways {
+	forms := t.formsFor(s)
+	for i, w := range ways {
 		if s.Reading != ReadAny && s.Reading != w.reading {
 			continue
 		}
-		if form := w.form(t.sent, s); !slices.Contains(t.forms[:t.n], form) {
-			t.forms[t.n] = form
-			t.n++
+		if form := trimSlash(forms[i], s); !slices.Contains(read[:n], form) {
+			read[n] = form
+			n++
 		}
 	}
-	return t.forms[:t.n]
+	return read, n
 }
 
-// form returns the form of a path, as sent, for origins that read it in this way, in lower case if s
-// ignores case.
-func (w way) form(path string, s PathSyntax) string {
-	var buf, cleaned, decoded [256]byte
+// formsFor returns the forms of an odd path, with their trailing slashes.
+func (t *target) formsFor(s PathSyntax) *forms {
+	i := 0
+	if s.ExactParameters {
+		i = 1
+	}
+	if t.forms[i] == nil {
+		t.forms[i] = formsOf(t.sent, s.ExactParameters)
+	}
+	return t.forms[i]
+}
+
+// A piece is what a path has between two slashes or backslashes.
+type piece struct {
+	from, to  int  // in the decoded path
+	unescaped int  // its first semicolon that was not escaped, or at least to
+	semicolon int  // its first semicolon, or at least to
+	mark      byte // what precedes it: a slash, a backslash, or 0 at the beginning of the path
+	escaped   bool // mark was
+}
+
+// formsOf reads a path in all ways. It decodes and splits the path once.
+func formsOf(path string, keep bool) *forms {
+	var room [MaxSegments + 1]piece
+	pieces, decoded := room[:0], make([]byte, 0, len(path)+1)
+	p := piece{unescaped: len(path), semicolon: len(path)}
+	for i, done := 0, false; !done; {
+		begin := i
+		for i < len(path) && !special[path[i]] {
+			i++
+		}
+		decoded = append(decoded, path[begin:i]...)
+		c, escaped, n := byte('/'), false, len(decoded) // as if a slash followed the path
+		if done = i == len(path); !done {
+			var rest string
+			c, rest = decodeByte(path[i:], false)
+			escaped, i = len(path)-len(rest) > i+1, len(path)-len(rest)
+		}
+		switch c {
+		case '/', '\\':
+			p.to = n
+			pieces = append(pieces, p)
+			p = piece{from: n + 1, unescaped: len(path), semicolon: len(path), mark: c, escaped: escaped}
+		case ';':
+			if p.semicolon = min(p.semicolon, n); !escaped {
+				p.unescaped = min(p.unescaped, n)
+			}
+		}
+		decoded = append(decoded, c)
+	}
+	all, form := new(forms), make([]byte, 0, len(decoded)+1)
+	for i := range ways {
+		form = ways[i].form(form[:0], decoded, pieces, keep)
+		for _, other := range all[:i] {
+			if string(form) == other {
+				all[i] = other
+			}
+		}
+		if all[i] == "" {
+			all[i] = string(form)
+		}
+	}
+	return all
+}
+
+// splits reports whether a segment ends before p.
+func (w *way) splits(p *piece) bool {
 	if w.reading == ReadURL {
-		// Like the path of new URL(path, base), according to the WHATWG's URL standard.
-		b := append(buf[:0], path...)
-		replaceBackslashes(b)
-		if bytes.HasPrefix(b, []byte("//")) { // a host follows
-			_, b, _ = bytes.Cut(bytes.TrimLeft(b, "/"), []byte("/"))
-		} else {
-			b = bytes.TrimPrefix(b, []byte("/"))
-		}
-		path = string(clean(cleaned[:0], b, true))
+		return !p.escaped
 	}
-	if w.strip && !s.ExactParameters {
-		path = string(stripParameters(append(buf[:0], path...)))
-	}
-	b := decode(decoded[:0], path, false)
-	if w.backslash {
-		replaceBackslashes(b)
-	}
-	if w.reading == ReadResolved {
-		b = clean(cleaned[:0], b, false)
-	}
-	if !s.ExactParameters {
-		b = stripParameters(b)
-	}
-	// Remove empty segments, except for the last one.
-	if len(b) == 0 || b[0] != '/' {
-		b = slices.Insert(b, 0, '/')
-	}
-	b = slices.CompactFunc(b, func(c, next byte) bool { return c == '/' && next == '/' })
-	if !s.ExactCase {
-		b = appendFolded(buf[:0], b)
-	}
-	return trimSlash(string(b), s)
+	return p.mark == '/' || w.backslash
 }
 
-func replaceBackslashes(b []byte) {
-	for i := range b {
-		if b[i] == '\\' {
-			b[i] = '/'
+// first returns the index of the first piece of a path. new URL(path, base) skips what it reads as a host.
+func (w *way) first(pieces []piece) (n int) {
+	if w.reading != ReadURL {
+		return 0
+	}
+	for n+1 < len(pieces) && pieces[n].from == pieces[n].to && !pieces[n+1].escaped {
+		n++
+	}
+	if n > 1 { // as many slashes, then a host
+		for n++; n < len(pieces) && pieces[n].escaped; {
+			n++
 		}
 	}
+	return n
 }
 
-// stripParameters removes from b, in place, each semicolon and the rest of its segment.
-func stripParameters(b []byte) []byte {
-	kept, skip := b[:0], false
-	for _, c := range b {
-		if skip = c == ';' || skip && c != '/'; !skip {
-			kept = append(kept, c)
+// form appends the form of a path to dst for origins that read it in this way, and keep parameters. It merges slashes.
+func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
+	var room [MaxSegments + 1]int
+	begins := room[:0]            // of segments in dst
+	slash := false                // after the last segment
+	var stripped, parameters bool // skip text until a slash in the request, or in dst
+	first := w.first(pieces)
+	for i := first; i < len(pieces); i++ {
+		p := &pieces[i]
+		if stripped = stripped && (p.mark != '/' || p.escaped); stripped {
+			continue
 		}
+		text := decoded[p.from:p.to]
+		if w.strip && !keep && p.unescaped < p.to {
+			text, stripped = decoded[p.from:p.unescaped], true
+		}
+		switch whole := i+1 == len(pieces) || w.splits(&pieces[i+1]); {
+		case i > first && !w.splits(p):
+			if p.mark == '/' {
+				dst, parameters = appendSlash(dst), false
+			} else if !parameters {
+				dst = append(dst, p.mark)
+			}
+		case whole && w.drops(text):
+			if last := len(begins) - 1; len(text) == 2 && last >= 0 {
+				dst, begins = dst[:begins[last]], begins[:last]
+			}
+			slash = true
+			continue
+		default:
+			begins = append(begins, len(dst))
+			dst, parameters, slash = appendSlash(dst), false, false
+		}
+		if parameters {
+			continue
+		}
+		if semicolon := p.semicolon - p.from; semicolon < len(text) && !keep {
+			text, parameters = text[:semicolon], true
+		}
+		dst = append(dst, text...)
 	}
-	return kept
+	if slash || len(dst) == 0 {
+		dst = appendSlash(dst)
+	}
+	return dst
+}
+
+// drops reports whether a segment is not part of the form.
+func (w *way) drops(segment []byte) bool {
+	switch string(segment) {
+	case ".", "..":
+		return w.reading != ReadLiteral
+	case "":
+		return w.reading == ReadResolved
+	}
+	return false
+}
+
+// appendSlash appends a slash, unless path ends in one.
+func appendSlash(path []byte) []byte {
+	if len(path) > 0 && path[len(path)-1] == '/' {
+		return path
+	}
+	return append(path, '/')
 }
 
 // trimSlash returns path without its trailing slash, if s ignores it and path is not the root.
@@ -247,6 +333,13 @@ func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 		return rest, ok
 	}
 	for prefix != "" && path != "" {
+		if c := path[0]; c < utf8.RuneSelf {
+			if lowerByte(c) != prefix[0] {
+				return "", false
+			}
+			prefix, path = prefix[1:], path[1:]
+			continue
+		}
 		_, n := utf8.DecodeRuneInString(path)
 		var buf [utf8.UTFMax]byte
 		folded := appendFolded(buf[:0], path[:n])

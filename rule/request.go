@@ -17,6 +17,9 @@ type Request struct {
 	Query  string              // without the question mark
 	Header map[string][]string // keys as net/http spells them; may be nil
 
+	// Fields, unless it is nil, returns the Header when a rule first needs it.
+	Fields interface{ RuleFields() map[string][]string }
+
 	// Malformed says that only Addr is known. The only rules that apply to such a request are those
 	// without a match that count by ip alone.
 	Malformed bool
@@ -36,22 +39,41 @@ type ClientPrefix struct {
 	IPv6 int // 1 to 128; if zero, 64
 }
 
-// Canonicalize brings r into the form in which requests are matched and counted. Host becomes lower
-// case, without port and trailing dots. An IPv6 address in brackets gets its shortest form. A method that
-// differs from a registered one only in case becomes that one. Path is percent-decoded once, then dot
-// segments and doubled slashes are removed; rules read the path as received, according to their
-// [PathSyntax]. Addr is unmapped, and the client is its network according to p. Canonicalize allocates only if Host
-// or Path changes. A second call changes only the client.
+// Canonicalize brings r into the form in which requests are matched and counted: see [Request.Identify] and
+// [Request.ReadPath]. A second call changes only the client.
 func (r *Request) Canonicalize(p ClientPrefix) {
+	r.Identify(p)
+	r.ReadPath()
+}
+
+// Identify is Canonicalize without the path, which it only classifies. Host becomes lower case, without port
+// and trailing dots. An IPv6 address in brackets gets its shortest form. A method that differs from a registered one
+// only in case becomes that one. Addr is unmapped, and the client is its network according to p. A request with
+// more than [MaxSegments] in its path becomes malformed. Identify allocates only if Host changes.
+func (r *Request) Identify(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client, r.bits = p.client(r.Addr)
 	r.Host = canonicalHost(r.Host)
 	r.Method = canonicalMethod(r.Method)
-	if r.target.decoded == "" || r.target.decoded != r.Path {
-		r.target.set(r.Path)
-		r.Path = r.target.decoded
+	if t := &r.target; t.sent == "" && t.decoded == "" || r.Path != t.sent && r.Path != t.decoded {
+		r.Malformed = !t.set(r.Path) || r.Malformed
 	}
 }
+
+// ReadPath decodes Path once, then removes dot segments and doubled slashes. Rules read the path as received,
+// according to their [PathSyntax]. It allocates only if Path changes.
+func (r *Request) ReadPath() { r.Path = r.target.path() }
+
+// fields returns the header.
+func (r *Request) fields() map[string][]string {
+	if r.Fields != nil {
+		r.Header, r.Fields = r.Fields.RuleFields(), nil
+	}
+	return r.Header
+}
+
+// Unusual reports whether reading the path of r costs more than looking up a few mitigations.
+func (r *Request) Unusual() bool { return r.target.odd || r.target.decoded == "" }
 
 // Client returns the address that identifies the client of a canonical request: the first one of its
 // network.

@@ -155,7 +155,10 @@ func (s *Set) ReadsFields() bool { return len(s.headers) > 0 }
 
 // Match appends to dst the rules that apply to req, each once, in no particular order. req must be
 // canonical. Match allocates only to grow dst.
-func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
+func (s *Set) Match(req *Request, dst []*Rule) []*Rule { return s.MatchOf(nil, req, dst) }
+
+// MatchOf is Match for the rules for which of, unless it is nil, returns true. It reads the path for no others.
+func (s *Set) MatchOf(of func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)
 	}
@@ -164,13 +167,13 @@ func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
 		for i := s.first[host]; i != 0; i = s.byHost[i].next {
 			r := s.byHost[i].rule
 			again := len(r.Hosts) > 1 && slices.Contains(dst[before:], r)
-			if !again && r.matches(req) {
+			if !again && r.matches(req, of) {
 				dst = append(dst, r)
 			}
 		}
 	}
 	for _, r := range s.everywhere {
-		if r.matches(req) {
+		if r.matches(req, of) {
 			dst = append(dst, r)
 		}
 	}
@@ -178,19 +181,23 @@ func (s *Set) Match(req *Request, dst []*Rule) []*Rule {
 }
 
 // matches reports whether r, which has the host of req, applies to req.
-func (r *Rule) matches(req *Request) bool {
-	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && r.matchPath(req)
+func (r *Rule) matches(req *Request, of func(*Rule) bool) bool {
+	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && (of == nil || of(r)) && r.matchPath(req)
 }
+
+// MatchesByPath reports whether the path of a request decides whether r applies to it.
+func (r *Rule) MatchesByPath() bool { return len(r.Paths) > 0 || len(r.Except) > 0 }
 
 // matchPath reports whether r matches a form in which an origin may read the path of req.
 func (r *Rule) matchPath(req *Request) bool {
-	if len(r.Paths) == 0 && len(r.Except) == 0 {
+	if !r.MatchesByPath() {
 		return true
 	}
 	if !req.target.odd {
-		return r.matchForm(req, trimSlash(req.target.decoded, r.PathSyntax))
+		return r.matchForm(req, trimSlash(req.target.path(), r.PathSyntax))
 	}
-	for _, form := range req.target.read(r.PathSyntax) {
+	forms, n := req.target.read(r.PathSyntax)
+	for _, form := range forms[:n] {
 		if r.matchForm(req, form) {
 			return true
 		}

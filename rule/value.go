@@ -49,7 +49,7 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 	for _, c := range r.Characteristics {
 		if canonical := req; c.Kind == Path {
 			canonical.Canonicalize(ClientPrefix{})
-			if !r.matchPath(&canonical) { // no form of it would be counted
+			if canonical.Malformed || !r.matchPath(&canonical) { // no form of it would be counted
 				return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)
 			}
 		}

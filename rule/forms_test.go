@@ -1,0 +1,115 @@
+package rule_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+// resolved splits p at slashes and resolves dot segments; empty segments are dropped.
+func resolved(p string) string {
+	var kept []string
+	last := ""
+	for last = range strings.SplitSeq(p, "/") {
+		switch last {
+		case "", ".":
+		case "..":
+			kept = kept[:max(0, len(kept)-1)]
+		default:
+			kept = append(kept, last)
+		}
+	}
+	p = "/" + strings.Join(kept, "/")
+	if len(kept) > 0 && (last == "" || last == "." || last == "..") {
+		p += "/"
+	}
+	return p
+}
+
+// documentedForms returns the forms of a path by the steps in docs/rules.md, in upper and lower case.
+func documentedForms(path string, s rule.PathSyntax) (forms []string) {
+	strip := withoutParameters
+	if s.ExactParameters {
+		strip = func(p string) string { return p }
+	}
+	slashes := func(p string) string { return strings.ReplaceAll(p, `\`, "/") }
+	all := map[rule.PathReading][]string{
+		rule.ReadResolved: {resolved(unescape(path)), resolved(slashes(unescape(path))), resolved(slashes(unescape(strip(path))))},
+		rule.ReadLiteral:  {unescape(strip(path))},
+		rule.ReadURL:      {unescape(whatwg("/" + strings.TrimPrefix(slashes(path), "/")))},
+	}
+	for _, reading := range []rule.PathReading{rule.ReadResolved, rule.ReadLiteral, rule.ReadURL} {
+		if s.Reading != rule.ReadAny && s.Reading != reading {
+			continue
+		}
+		for _, form := range all[reading] {
+			form = merged("/" + strip(form))
+			if !s.ExactSlash {
+				form = ignoringSlash(form)
+			}
+			if !slices.Contains(forms, form) {
+				forms = append(forms, form)
+			}
+		}
+	}
+	return forms
+}
+
+// A rule reads paths as the documentation says.
+func TestDocumentedForms(t *testing.T) {
+	parts := append([]string{";", ";x", "..;", "%", "%3", "a", "B", "..%2f", "%5c..", "..", ".", "é", "%zz"}, pieces...)
+	rapid.Check(t, func(t *rapid.T) {
+		path := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 12).Draw(t, "path"), "")
+		if path == "*" {
+			return
+		}
+		s := rule.PathSyntax{Reading: rule.PathReading(rapid.IntRange(0, 3).Draw(t, "reading")), ExactCase: true,
+			ExactSlash: rapid.Bool().Draw(t, "exact slash"), ExactParameters: rapid.Bool().Draw(t, "exact parameters")}
+		req := rule.Request{Path: path}
+		req.Identify(rule.ClientPrefix{})
+		for range 2 { // the second time from memory
+			if got, want := req.Forms(s), documentedForms(path, s); !slices.Equal(got, want) {
+				t.Fatalf("%q has the forms %q with %+v, want %q", path, got, s, want)
+			}
+			req.Forms(rule.PathSyntax{ExactParameters: !s.ExactParameters})
+		}
+	})
+}
+
+// A path with more than 256 slashes and backslashes, however they are written, is malformed.
+func TestTooManySegments(t *testing.T) {
+	r := keyed(t, "[path]")
+	for _, part := range []string{"/", `\`, "%2f", "%5C", "/a", "/.", "/a;b", `a\..`, "%2E%2F"} {
+		for n, want := range map[int]bool{rule.MaxSegments: false, rule.MaxSegments + 1: true, 3000: true} {
+			req := rule.Request{Path: strings.Repeat(part, n)}
+			req.Canonicalize(rule.ClientPrefix{})
+			if req.Malformed != want {
+				t.Errorf("%d times %q is malformed: %t, want %t", n, part, req.Malformed, want)
+			}
+			if _, err := r.RequestOf(strings.Repeat(part, n)); (err != nil) != want {
+				t.Errorf("%d times %q is the value of a request: %v", n, part, err)
+			}
+		}
+	}
+}
+
+// However many rules read a path in different ways, it is split only once for each set of parameters.
+func TestRulesShareReadings(t *testing.T) {
+	req := rule.Request{Path: strings.Repeat("/a;b/../c", 80)}
+	readings := func(rules int) float64 {
+		return testing.AllocsPerRun(10, func() {
+			r := req
+			r.Identify(rule.ClientPrefix{})
+			for i := range rules {
+				r.Forms(rule.PathSyntax{Reading: rule.PathReading(i % 4), ExactCase: i%3 == 0, ExactSlash: i%5 == 0})
+			}
+		}) - float64(rules) // the slices that Forms returns
+	}
+	if one, many := readings(1), readings(60); many > one {
+		t.Errorf("60 rules allocate %v times for a path, one rule %v times", many, one)
+	}
+}
