@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -105,7 +106,8 @@ func (d *Decision) at(i int) counted {
 // Decide decides a request that arrived at now, and counts it if it passes. A request that any
 // rule refuses, under any key, is counted by no rule, unless it is under a mitigated key of a rule
 // with CountWhileMitigated. A malformed request is counted by the rules
-// that match it, and always refused. Decide canonicalizes req.
+// that match it, and always refused. Decide canonicalizes req, except for the path of a request that it
+// refuses and does not count.
 //
 // Rules that count by the origin's answer count nothing yet: the caller passes the
 // decision to Answered when the origin has answered.
@@ -200,13 +202,59 @@ func (d *Decision) counted(r *rule.Rule, mitigated bool) bool {
 // refused reports whether the request is kept from the origin, by this decision or another.
 func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() }
 
-// look decides req by the access lists and the rules that match it.
+// look decides req by the access lists and the rules that match it. It leaves the path of a refused request that
+// does not count as it was received.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
-	req.Canonicalize(l.o.Client)
+	req.Identify(l.o.Client)
 	if !d.listed(set, req) {
-		l.lookUp(d, set, set.Match(req, matched[:0]), req, now)
+		l.lookUp(d, set, l.match(d, set, req, matched[:0], now), req, now)
 	}
+	if d.still || !d.Verdict.Refused() {
+		req.ReadPath()
+	}
+}
+
+// match appends the rules that match req to dst. If the path of req is costly to read, and the address suffices to
+// refuse req, match leaves out rules for certain paths whose keys it knows and for which req makes no difference.
+func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
+	if !req.Unusual() {
+		return set.Match(req, dst)
+	}
+	by := noWidth // of the narrowest rule that is known to refuse req
+	everyPath := func(r *rule.Rule) bool { return !r.MatchesByPath() && r.Action != rule.Log && r.ByAddress() }
+	for _, r := range set.MatchOf(everyPath, req, dst) {
+		if _, mitigated := l.byAddress(set, r, req, now); mitigated {
+			by = min(by, r.Width())
+		}
+	}
+	if by == noWidth {
+		return set.Match(req, dst)
+	}
+	return set.MatchOf(func(r *rule.Rule) bool {
+		if !r.MatchesByPath() || !r.ByAddress() || r.Action == rule.Shed && r.Width() <= by {
+			return true
+		}
+		key, mitigated := l.byAddress(set, r, req, now)
+		return mitigated || d.decided != 0 && l.decisions.Samples(key)
+	}, req, dst)
+}
+
+const noWidth = math.MaxInt
+
+// byAddress returns the key of req under r, a rule whose keys need only the address, and whether it is mitigated.
+// The record does not count that as a request on which it has acted.
+func (l *Limiter) byAddress(set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (key counter.Key, mitigated bool) {
+	var buffer [256]byte
+	keys := r.Keys(buffer[:0], req)
+	if keys.Len() == 0 {
+		return key, false
+	}
+	if key = l.o.Secret.Tag(keys.At(0)); !l.o.Table.May(key) {
+		return key, false
+	}
+	record, ok := l.o.Table.Held(key, now)
+	return key, ok && !record.Lifted && l.mitigates(set.Override(r, keys.At(0)), &record, req, now)
 }
 
 // listed reports whether the access lists decide req.
@@ -263,9 +311,12 @@ func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now t
 	if !l.o.Table.May(key) {
 		return nil
 	}
-	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool {
-		return async.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, key, req.Client(), now))
-	})
+	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool { return l.mitigates(r, record, req, now) })
+}
+
+// mitigates reports whether record, of a key of r, refuses req or, if r only logs, would.
+func (l *Limiter) mitigates(r *rule.Rule, record *mitigation.Record, req *rule.Request, now time.Time) bool {
+	return async.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, record.Key, req.Client(), now))
 }
 
 // consider lets the active record of r decide if it takes precedence over the current one.

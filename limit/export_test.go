@@ -1,6 +1,22 @@
 package limit
 
-import "github.com/edgelimit/edge/limit/decision"
+import (
+	"time"
+
+	"github.com/edgelimit/edge/limit/decision"
+	"github.com/edgelimit/edge/rule"
+)
 
 // LogTo has l log its decisions, as if New had been given decisions.
 func (l *Limiter) LogTo(decisions *decision.Log) { l.decisions = decisions }
+
+// Logged returns the keys of a request that the decision log would get.
+func (l *Limiter) Logged(req *rule.Request, now time.Time) []decision.Key {
+	var d Decision
+	l.begin(&d, now)
+	l.look(&d, l.Rules(), req, now)
+	if d.logged == nil {
+		return nil
+	}
+	return d.logged.Keys
+}

@@ -93,8 +93,8 @@ func (k *Check) serve(c client, r *http1.Request) {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
 		return
 	}
-	if p.o.Limiter.Rules().ReadsFields() {
-		x.req.Header = headerOf(r)
+	if set := p.o.Limiter.Rules(); set.ReadsFields() {
+		x.req.Header = headerOf(r, set)
 	}
 	p.settle(&x.question, "check", now, func() (status int, bytes int64) {
 		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""

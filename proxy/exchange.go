@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"net/textproto"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,7 +130,7 @@ func (x *exchange) ask() {
 	q.Path, q.Query, _ = strings.Cut(borrow(r.Path()), "?")
 	q.Malformed = !validHost(q.Host) || !validEscapes(q.Path)
 	if x.p.o.Limiter.Rules().ReadsFields() {
-		q.Header = headerOf(r)
+		q.Fields = x
 	}
 	x.method = q.Method
 }
@@ -265,14 +264,32 @@ func (p *Proxy) malformed(peer netip.Addr, now time.Time) arrival {
 	return x
 }
 
-// headerOf returns r's fields for rules.
-func headerOf(r *http1.Request) map[string][]string {
+// RuleFields returns the fields that rules count by, in memory of their own.
+func (x *exchange) RuleFields() map[string][]string { return headerOf(x.r, x.p.o.Limiter.Rules()) }
+
+// headerOf returns the fields of r that rules of set count by.
+func headerOf(r *http1.Request, set *rule.Set) map[string][]string {
 	header := map[string][]string{}
+	var buf [64]byte
 	for f := range r.Fields {
-		name := textproto.CanonicalMIMEHeaderKey(string(r.NameOf(f)))
-		header[name] = append(header[name], string(r.ValueOf(f)))
+		name := append(buf[:0], r.NameOf(f)...)
+		canonicalize(name)
+		if set.CountsHeader(borrow(name)) {
+			header[string(name)] = append(header[string(name)], string(r.ValueOf(f)))
+		}
 	}
 	return header
+}
+
+// canonicalize spells the name of a field as net/http does.
+func canonicalize(name []byte) {
+	upper := true
+	for i, c := range name {
+		if upper && 'a' <= c && c <= 'z' || !upper && 'A' <= c && c <= 'Z' {
+			name[i] ^= 0x20
+		}
+		upper = c == '-'
+	}
 }
 
 // validEscapes reports whether every percent sign begins an escape. Origins read others in different ways.
