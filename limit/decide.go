@@ -208,7 +208,13 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
 	req.Identify(l.o.Client)
 	if !d.listed(set, req) {
-		l.lookUp(d, set, l.match(d, set, req, matched[:0], now), req, now)
+		rules := matched[:0]
+		if req.Unusual() {
+			rules = l.match(d, set, req, rules, now)
+		} else {
+			rules = set.Match(req, rules)
+		}
+		l.lookUp(d, set, rules, req, now)
 	}
 	if d.still || !d.Verdict.Refused() {
 		req.ReadPath()
@@ -218,9 +224,6 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 // match appends the rules that match req to dst. If the path of req is costly to read, and the address suffices to
 // refuse req, match leaves out rules for certain paths whose keys it knows and for which req makes no difference.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
-	if !req.Unusual() {
-		return set.Match(req, dst)
-	}
 	by := noWidth // of the narrowest rule that is known to refuse req
 	everyPath := func(r *rule.Rule) bool { return !r.MatchesByPath() && r.Action != rule.Log && r.ByAddress() }
 	for _, r := range set.MatchOf(everyPath, req, dst) {

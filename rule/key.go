@@ -67,48 +67,65 @@ func (k *Keys) end(i int) uint32 {
 // canonical. Keys allocates only to grow buf, and if origins read the path in several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := appendString(append(buf, keyVersion), r.ID), 1
-	var room [4]choice
-	choices := room[:0]
 	for i := range r.Characteristics {
 		c := &r.Characteristics[i]
-		var number int
+		var n int
 		b = appendString(append(b, byte(c.Kind)), c.Name)
 		if c.Kind == First {
-			b, number, c = r.appendFirst(b, c, req)
+			b, n, c = r.appendFirst(b, c, req)
 		} else {
-			b, number = r.appendValues(b, c, req)
+			b, n = r.appendValues(b, c, req)
 		}
-		n := int(binary.BigEndian.Uint32(b[number:]))
 		if n == 0 && c.Skip {
 			return Keys{}
 		}
 		if n > 1 {
-			choices = append(choices, choice{number, len(b), n})
 			combinations = min(combinations*n, MaxKeys+1)
 		}
 	}
-	if len(choices) == 0 {
-		return Keys{b[len(buf):len(b):len(b)], 1}
+	if combinations > 1 {
+		return r.combine(b, len(buf), combinations)
 	}
+	return Keys{b[len(buf):len(b):len(b)], 1}
+}
+
+// combine appends to b a key for each combination of values, or one key if there are too many. What b has from
+// start on is like a key with all values.
+func (r *Rule) combine(b []byte, start, combinations int) Keys {
 	several := combinations > MaxKeys
 	if several {
 		combinations = 1
 	}
-	from := len(b) // of the keys; what is before them has all values
+	from := len(b)
 	var ends [MaxKeys]uint32
-	for i := range combinations {
-		at, rest := len(buf), i
-		for _, c := range choices {
-			b = append(b, b[at:c.number]...)
-			if at = c.end; several {
+	for key := range combinations {
+		i, copied, at := key, start, start+1+4+len(r.ID)
+		for j := range r.Characteristics {
+			c := &r.Characteristics[j]
+			if at += 1 + 4 + len(c.Name); c.Kind == First {
+				at++
+			}
+			number, n, chosen := at, int(binary.BigEndian.Uint32(b[at:])), []byte(nil)
+			at += 4
+			for k := range n {
+				begin := at
+				if at += 4 + int(binary.BigEndian.Uint32(b[at:])); k == i%n {
+					chosen = b[begin:at]
+				}
+			}
+			if n < 2 {
+				continue
+			}
+			b = append(b, b[copied:number]...)
+			if copied = at; several {
 				b = binary.BigEndian.AppendUint32(b, severalValues)
 			} else {
-				b = append(append(b, 0, 0, 0, 1), nthValue(b[c.number+4:], rest%c.n)...)
-				rest /= c.n
+				b = append(append(b, 0, 0, 0, 1), chosen...)
+				i /= n
 			}
 		}
-		b = append(b, b[at:from]...)
-		ends[i] = uint32(len(b) - from)
+		b = append(b, b[copied:from]...)
+		ends[key] = uint32(len(b) - from)
 	}
 	if combinations > 1 {
 		for _, end := range ends[:combinations] {
@@ -116,24 +133,6 @@ func (r *Rule) Keys(buf []byte, req *Request) Keys {
 		}
 	}
 	return Keys{b[from:len(b):len(b)], combinations}
-}
-
-// A choice is where a request has several values of a characteristic.
-type choice struct {
-	number int // where their number is
-	end    int // where they end
-	n      int // how many there are, at most MaxKeys+1
-}
-
-// nthValue returns the value with the index i in values, with its length.
-func nthValue(values []byte, i int) []byte {
-	for ; ; i-- {
-		n := 4 + int(binary.BigEndian.Uint32(values))
-		if i == 0 {
-			return values[:n]
-		}
-		values = values[n:]
-	}
 }
 
 // AppendKey appends the first of r's keys for req to dst, and reports whether there is one. It is the only
@@ -146,91 +145,66 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, counted bool) {
 	return append(dst, keys.At(0)...), true
 }
 
-// appendFirst appends the index of the alternative of c by which req is counted, and its values. It returns the
-// alternative, and where the number of values is.
-func (r *Rule) appendFirst(b []byte, c *Characteristic, req *Request) (_ []byte, number int, _ *Characteristic) {
+// appendFirst appends the index of the alternative of c by which req is counted, and its values. It returns their
+// number, and the alternative.
+func (r *Rule) appendFirst(b []byte, c *Characteristic, req *Request) (_ []byte, n int, _ *Characteristic) {
+	before := len(b)
 	for i := range c.First {
-		with, number := r.appendValues(append(b, byte(i)), &c.First[i], req)
-		if i+1 == len(c.First) || binary.BigEndian.Uint32(with[number:]) > 0 {
-			return with, number, &c.First[i]
+		if b, n = r.appendValues(append(b[:before], byte(i)), &c.First[i], req); n > 0 || i+1 == len(c.First) {
+			return b, n, &c.First[i]
 		}
-		b = with[:len(b)] // in case it has grown
 	}
 	panic("rule: a characteristic has no alternatives")
 }
 
-// appendValues appends the number of req's values of c, and the values. It returns where the number is.
-func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, number int) {
-	number = len(b)
+// appendValues appends the number of req's values of c, and the values.
+func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
 	if !c.Kind.several() {
-		return c.appendValue(b, req), number
+		return c.appendValue(b, req)
 	}
-	v := r.collect(values{append(b, 0, 0, 0, 0), number + 4, 0}, c, req)
-	binary.BigEndian.PutUint32(v.bytes[number:], uint32(v.n))
-	return v.bytes, number
+	number := len(b)
+	b, n = r.collect(append(b, 0, 0, 0, 0), c, req)
+	binary.BigEndian.PutUint32(b[number:], uint32(n))
+	return b, n
 }
 
 func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
 
-// values are distinct values at the end of bytes, each preceded by its length. Their methods return the
-// result, so that bytes can stay on the stack.
-type values struct {
-	bytes []byte
-	from  int // start of the first value
-	n     int // at most MaxKeys+1
-}
-
-// begin begins a value. The caller appends it to bytes, then calls end.
-func (v values) begin() values {
-	v.bytes = append(v.bytes, 0, 0, 0, 0)
-	return v
-}
-
-// end ends the value whose length is at from. It removes the value if it is a duplicate.
-func (v values) end(from int) values {
-	binary.BigEndian.PutUint32(v.bytes[from:], uint32(len(v.bytes)-from-4))
-	for at := v.from; at < from; {
-		next := at + 4 + int(binary.BigEndian.Uint32(v.bytes[at:]))
-		if bytes.Equal(v.bytes[at:next], v.bytes[from:]) {
-			v.bytes = v.bytes[:from]
-			return v
+// addValue ends a value that begins at begin, with room for its length, in a list of n distinct values that begins at
+// from. It removes a duplicate. Once n exceeds MaxKeys, other values make no difference.
+func addValue(b []byte, from, begin, n int) ([]byte, int) {
+	binary.BigEndian.PutUint32(b[begin:], uint32(len(b)-begin-4))
+	for at := from; at < begin; {
+		next := at + 4 + int(binary.BigEndian.Uint32(b[at:]))
+		if bytes.Equal(b[at:next], b[begin:]) {
+			return b[:begin], n
 		}
 		at = next
 	}
-	v.n++
-	return v
-}
-
-// full reports whether there are so many values that others make no difference.
-func (v *values) full() bool { return v.n > MaxKeys }
-
-func (v values) add(s string) values {
-	from := len(v.bytes)
-	v.bytes = append(v.begin().bytes, s...)
-	return v.end(from)
+	return b, n + 1
 }
 
 // appendValue appends the number of req's values of c, which can have at most one, and the value.
-func (c *Characteristic) appendValue(b []byte, req *Request) []byte {
+func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
 	switch c.Kind {
 	case Host:
-		return appendString(append(b, 0, 0, 0, 1), req.Host)
+		return appendString(append(b, 0, 0, 0, 1), req.Host), 1
 	case Method:
-		return appendString(append(b, 0, 0, 0, 1), req.Method)
+		return appendString(append(b, 0, 0, 0, 1), req.Method), 1
 	case Label:
 		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
-			return appendString(append(b, 0, 0, 0, 1), label)
+			return appendString(append(b, 0, 0, 0, 1), label), 1
 		}
-		return append(b, 0, 0, 0, 0)
+		return append(b, 0, 0, 0, 0), 0
 	}
 	addr, bits := req.client, req.bits
 	if c.Kind == Network {
 		addr, bits = c.network(req.Addr).Addr(), 0
 	}
 	if !addr.IsValid() {
-		return append(b, 0, 0, 0, 0)
+		return append(b, 0, 0, 0, 0), 0
 	}
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0)
 	from := len(b)
@@ -245,48 +219,49 @@ func (c *Characteristic) appendValue(b []byte, req *Request) []byte {
 		b = append(b, bits)
 	}
 	b[from-1] = byte(len(b) - from)
-	return b
+	return b, 1
 }
 
-// collect adds req's values of c, which can have several, to v.
-func (r *Rule) collect(v values, c *Characteristic, req *Request) values {
+// collect appends req's distinct values of c, which can have several, and returns their number.
+func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
+	from := len(b)
 	switch c.Kind {
 	case Path:
-		return r.collectPaths(v, req)
+		return r.collectPaths(b, req)
 	case Header:
 		for _, value := range req.fields()[c.canonical] {
-			if v.full() {
-				break
+			if n <= MaxKeys {
+				begin := len(b)
+				b, n = addValue(appendString(b, value), from, begin, n)
 			}
-			v = v.add(value)
 		}
-		return v
 	case Cookie:
 		for _, line := range req.fields()["Cookie"] {
-			v = v.collectPairs(line, c.Name, true)
+			b, n = collectPairs(b, from, n, line, c.Name, true)
 		}
-		return v
 	default:
-		return v.collectPairs(req.Query, c.Name, false)
+		b, n = collectPairs(b, from, n, req.Query, c.Name, false)
 	}
+	return b, n
 }
 
-// collectPaths adds the forms of req's path that r matches.
-func (r *Rule) collectPaths(v values, req *Request) values {
-	forms, n := req.target.read(r.PathSyntax)
-	for _, form := range forms[:n] {
+// collectPaths appends the forms of req's path that r matches.
+func (r *Rule) collectPaths(b []byte, req *Request) (_ []byte, n int) {
+	from := len(b)
+	forms, several := req.target.read(r.PathSyntax)
+	for _, form := range forms[:several] {
 		if !r.matchForm(req, form) {
 			continue
 		}
-		from := len(v.bytes)
-		if v = v.begin(); r.PathSyntax.ExactCase {
-			v.bytes = append(v.bytes, form...)
+		begin := len(b)
+		if b = append(b, 0, 0, 0, 0); r.PathSyntax.ExactCase {
+			b = append(b, form...)
 		} else {
-			v.bytes = appendFolded(v.bytes, form)
+			b = appendFolded(b, form)
 		}
-		v = v.end(from)
+		b, n = addValue(b, from, begin, n)
 	}
-	return v
+	return b, n
 }
 
 // appendCookie appends the decoded value of a cookie to dst. PHP, Express, Rack and ASP.NET decode percent
@@ -334,14 +309,15 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// collectPairs adds the decoded values of the cookies in a header, or else the parameters in a query, with a name.
-func (v values) collectPairs(text, name string, cookies bool) values {
+// collectPairs adds the decoded values of the cookies in a header, or else the parameters in a query, with a name to
+// the n values that begin at from.
+func collectPairs(b []byte, from, n int, text, name string, cookies bool) ([]byte, int) {
 	var room [MaxKeys]string
 	seen, separator := room[:0], "&" // telling that a value is repeated is cheaper than decoding it
 	if cookies {
 		separator = ";"
 	}
-	for text != "" && !v.full() {
+	for text != "" && n <= MaxKeys {
 		if text[0] == separator[0] || cookies && isBlank(text[0]) {
 			text = text[1:]
 			continue
@@ -358,15 +334,15 @@ func (v values) collectPairs(text, name string, cookies bool) values {
 		if len(seen) < cap(seen) {
 			seen = append(seen, value)
 		}
-		from := len(v.bytes)
-		if v = v.begin(); cookies {
-			v.bytes = appendCookie(v.bytes, trimBlanks(value))
+		begin := len(b)
+		if b = append(b, 0, 0, 0, 0); cookies {
+			b = appendCookie(b, trimBlanks(value))
 		} else {
-			v.bytes = decode(v.bytes, value, true)
+			b = decode(b, value, true)
 		}
-		v = v.end(from)
+		b, n = addValue(b, from, begin, n)
 	}
-	return v
+	return b, n
 }
 
 // cutName returns what follows the name of the first pair in text, and reports whether that is name.
@@ -375,15 +351,16 @@ func cutName(text, name string, separator byte, cookies bool) (rest string, ok b
 		if text == "" || text[0] == '=' || text[0] == separator {
 			return "", false
 		}
-		c := text[0]
-		if cookies {
-			text = text[1:]
-		} else {
-			c, text = decodeByte(text, true)
+		c, after := text[0], text[1:]
+		if c != name[i] || c == '%' || c == '+' {
+			if !cookies {
+				c, after = decodeByte(text, true)
+			}
+			if c != name[i] {
+				return "", false
+			}
 		}
-		if c != name[i] {
-			return "", false
-		}
+		text = after
 	}
 	for cookies && text != "" && isBlank(text[0]) {
 		text = text[1:]

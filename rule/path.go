@@ -56,38 +56,41 @@ var special = [256]bool{'/': true, '\\': true, '%': true, ';': true, '.': true}
 
 // set visits each byte of path once. It returns false if the path has too many segments.
 func (t *target) set(path string) bool {
-	*t = target{sent: path, decoded: path}
-	if path == "*" { // OPTIONS *
-		return true
-	}
 	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
-	for i := 0; i < len(path); length++ {
-		c := path[i]
-		if i++; !special[c] {
-			continue
+	odd, escaped := false, false
+	for i := 0; ; {
+		begin := i
+		for i < len(path) && !special[path[i]] {
+			i++
 		}
-		if c == '%' {
+		if length += i - begin; i == len(path) {
+			break
+		}
+		c := path[i]
+		if i++; c == '%' {
 			var rest string
 			if c, rest = decodeByte(path[i-1:], false); len(path)-len(rest) > i {
-				i, t.decoded = len(path)-len(rest), ""
+				i, escaped = len(path)-len(rest), true
 			}
 		}
+		length++
 		switch c {
 		case '/', '\\':
-			if segments++; segments > MaxSegments {
-				*t = target{sent: path, decoded: path}
-				return false
-			}
-			root := segments == 1 && length == 0
-			t.odd = t.odd || c == '\\' || !root && (segments == 1 || isDots(length, dots))
-			length, dots = -1, 0
+			segments++
+			odd = odd || c == '\\' || segments == 1 && length > 1 || segments > 1 && isDots(length-1, dots)
+			length, dots = 0, 0
 		case ';':
-			t.odd = true
+			odd = true
 		case '.':
 			dots++
 		}
+		if segments > MaxSegments {
+			*t = target{sent: path, decoded: path}
+			return false
+		}
 	}
-	if t.odd = t.odd || segments == 0 || length > 0 && isDots(length, dots); t.odd {
+	odd = (odd || segments == 0 || length > 0 && isDots(length, dots)) && path != "*" // OPTIONS *
+	if *t = (target{sent: path, decoded: path, odd: odd}); odd || escaped {
 		t.decoded = ""
 	}
 	return true
@@ -99,7 +102,9 @@ func isDots(length, dots int) bool { return length <= 2 && dots == length }
 // path returns the path, decoded once, without dot segments and doubled slashes.
 func (t *target) path() string {
 	if t.decoded == "" && t.odd {
-		t.decoded = t.formsFor(PathSyntax{ExactParameters: true})[0]
+		var room [16]piece
+		decoded, pieces := split(t.sent, room[:0])
+		t.decoded = string(ways[0].form(nil, decoded, pieces, true))
 	} else if t.decoded == "" {
 		var buf [256]byte
 		t.decoded = string(decode(buf[:0], t.sent, false))
@@ -163,10 +168,9 @@ type piece struct {
 	escaped   bool // mark was
 }
 
-// formsOf reads a path in all ways. It decodes and splits the path once.
-func formsOf(path string, keep bool) *forms {
-	var room [MaxSegments + 1]piece
-	pieces, decoded := room[:0], make([]byte, 0, len(path)+1)
+// split decodes and splits a path. It appends the pieces to room.
+func split(path string, room []piece) (decoded []byte, pieces []piece) {
+	pieces, decoded = room, make([]byte, 0, len(path)+1)
 	p := piece{unescaped: len(path), semicolon: len(path)}
 	for i, done := 0, false; !done; {
 		begin := i
@@ -192,6 +196,13 @@ func formsOf(path string, keep bool) *forms {
 		}
 		decoded = append(decoded, c)
 	}
+	return decoded, pieces
+}
+
+// formsOf reads a path in all ways.
+func formsOf(path string, keep bool) *forms {
+	var room [16]piece
+	decoded, pieces := split(path, room[:0])
 	all, form := new(forms), make([]byte, 0, len(decoded)+1)
 	for i := range ways {
 		form = ways[i].form(form[:0], decoded, pieces, keep)
@@ -233,7 +244,7 @@ func (w *way) first(pieces []piece) (n int) {
 
 // form appends the form of a path to dst for origins that read it in this way, and keep parameters. It merges slashes.
 func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
-	var room [MaxSegments + 1]int
+	var room [16]int
 	begins := room[:0]            // of segments in dst
 	slash := false                // after the last segment
 	var stripped, parameters bool // skip text until a slash in the request, or in dst
@@ -332,6 +343,11 @@ func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 	if rest, ok = strings.CutPrefix(path, prefix); ok || s.ExactCase {
 		return rest, ok
 	}
+	return cutFolded(path, prefix)
+}
+
+// cutFolded is cut for a path whose letters may have another case.
+func cutFolded(path, prefix string) (rest string, ok bool) {
 	for prefix != "" && path != "" {
 		if c := path[0]; c < utf8.RuneSelf {
 			if lowerByte(c) != prefix[0] {

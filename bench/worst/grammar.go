@@ -35,6 +35,7 @@ type frame struct {
 // An input is a request that is sent again and again over one connection.
 type input struct {
 	http2    bool
+	numbered bool    // each request has a number in a field, as ordinary requests differ
 	path     [2]piece
 	query    piece
 	lines    []line
@@ -153,7 +154,7 @@ func (in *input) target() string {
 
 // size returns the size of the input in bytes, as HTTP/1.1 or decompressed, with its frames.
 func (in *input) size() int {
-	n := len("GET  HTTP/1.1\r\nHost: www.example.com\r\n\r\n") + 1 + len(in.path[0].text)*in.path[0].times + len(in.path[1].text)*in.path[1].times + len(in.query.text)*in.query.times
+	n := len("GET  HTTP/1.1\r\nHost: www.example.com\r\n\r\n") + 1 + in.numberSize() + len(in.path[0].text)*in.path[0].times + len(in.path[1].text)*in.path[1].times + len(in.query.text)*in.query.times
 	for _, l := range in.lines {
 		n += l.times * (len(l.name) + len(l.value.text)*l.value.times + len(": \r\n"))
 	}
@@ -170,6 +171,13 @@ func (in *input) size() int {
 		n += in.chunks.times*(len(in.chunks.text)+6) + in.trailers.times*(len(in.trailers.name)+len(in.trailers.value.text)*in.trailers.value.times+4)
 	}
 	return n + 2*in.blank
+}
+
+func (in *input) numberSize() int {
+	if in.numbered {
+		return len("X-Request-Id: 1000\r\n")
+	}
+	return 0
 }
 
 func (in input) String() string {
@@ -190,30 +198,31 @@ func (in input) String() string {
 	return text + fmt.Sprintf(", empty lines %d, PROXY header %d", in.blank, in.proxied)
 }
 
-// http1 returns the request in HTTP/1.1.
-func (in *input) http1() []byte {
-	var b bytes.Buffer
+// appendHTTP1 appends the nth request in HTTP/1.1.
+func (in *input) appendHTTP1(b *bytes.Buffer, n int) {
 	b.WriteString(strings.Repeat("\r\n", in.blank))
 	method := "GET"
 	if in.chunks.times > 0 {
 		method = "POST"
 	}
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: www.example.com\r\n", method, in.target())
-	in.fields(func(name, value string) { fmt.Fprintf(&b, "%s: %s\r\n", name, value) })
+	fmt.Fprintf(b, "%s %s HTTP/1.1\r\nHost: www.example.com\r\n", method, in.target())
+	if in.numbered {
+		fmt.Fprintf(b, "X-Request-Id: %d\r\n", n)
+	}
+	in.fields(func(name, value string) { fmt.Fprintf(b, "%s: %s\r\n", name, value) })
 	if in.chunks.times == 0 {
 		b.WriteString("\r\n")
-		return b.Bytes()
+		return
 	}
 	b.WriteString("Transfer-Encoding: chunked\r\n\r\n")
 	for range in.chunks.times {
-		fmt.Fprintf(&b, "%x;%s\r\na\r\n", 1, in.chunks.text)
+		fmt.Fprintf(b, "%x;%s\r\na\r\n", 1, in.chunks.text)
 	}
 	b.WriteString("0\r\n")
 	for range in.trailers.times {
-		fmt.Fprintf(&b, "%s: %s\r\n", in.trailers.name, in.trailers.value)
+		fmt.Fprintf(b, "%s: %s\r\n", in.trailers.name, in.trailers.value)
 	}
 	b.WriteString("\r\n")
-	return b.Bytes()
 }
 
 // A frames writes the requests of one HTTP/2 connection.
@@ -268,6 +277,9 @@ func (f *frames) add(in *input) {
 	write(":scheme", "http")
 	write(":authority", "www.example.com")
 	write(":path", in.target())
+	if in.numbered {
+		write("x-request-id", fmt.Sprint(f.stream))
+	}
 	in.fields(write)
 	size := in.split
 	if size == 0 {

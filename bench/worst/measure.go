@@ -30,7 +30,7 @@ var sizes = []int{60, 250, 1000, 4000, 16000, 60000}
 
 // plainOf returns a plain request of about this size.
 func plainOf(size int, isHTTP2 bool) input {
-	in := input{http2: isHTTP2, path: [2]piece{{"login", 1}}}
+	in := input{http2: isHTTP2, numbered: true, path: [2]piece{{"login", 1}}}
 	// Fields of 500 bytes, as cookies and tokens have.
 	for left := size - in.size(); left > 20; left -= 500 {
 		in.lines = append(in.lines, line{fmt.Sprintf("x-%d", left%97), piece{"a", min(left, 500) - 10}, 1, false})
@@ -130,13 +130,13 @@ func (m *meter) connect(in input, n int) (read int, ok bool) {
 			f.add(&in)
 		}
 		text.Write(f.out.Bytes())
-		_ = f.framer
 	} else {
-		one := in.http1()
 		if in.proxied > 0 {
 			text.WriteString("PROXY TCP6 " + strings.Repeat("f", in.proxied) + "::1 ::1 1 2\r\n")
 		}
-		text.Write(bytes.Repeat(one, n))
+		for i := range n {
+			in.appendHTTP1(&text, i)
+		}
 	}
 	answered := make(chan int64, 1)
 	go func() {
