@@ -221,13 +221,13 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 	}
 }
 
-// match appends the rules that match req to dst. If the path of req is costly to read, and the address suffices to
-// refuse req, match leaves out rules for certain paths whose keys it knows and for which req makes no difference.
+// match appends the rules that match req to dst. If req is refused whatever its path is, match leaves out rules for certain
+// paths for which req makes no difference, because none of its keys is mitigated.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
 	by := noWidth // of the narrowest rule that is known to refuse req
-	everyPath := func(r *rule.Rule) bool { return !r.MatchesByPath() && r.Action != rule.Log && r.ByAddress() }
+	everyPath := func(r *rule.Rule) bool { return !r.MatchesByPath() && !r.CountsPaths() && r.Action != rule.Log }
 	for _, r := range set.MatchOf(everyPath, req, dst) {
-		if _, mitigated := l.byAddress(set, r, req, now); mitigated {
+		if mitigated, _ := l.knows(d, set, r, req, now); mitigated {
 			by = min(by, r.Width())
 		}
 	}
@@ -235,29 +235,30 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 		return set.Match(req, dst)
 	}
 	return set.MatchOf(func(r *rule.Rule) bool {
-		if !r.MatchesByPath() || !r.ByAddress() || r.Action == rule.Shed && r.Width() <= by {
+		if !r.MatchesByPath() || r.CountsPaths() || r.Action == rule.Shed && r.Width() <= by {
 			return true
 		}
-		key, mitigated := l.byAddress(set, r, req, now)
-		return mitigated || d.decided != 0 && l.decisions.Samples(key)
+		mitigated, logged := l.knows(d, set, r, req, now)
+		return mitigated || logged
 	}, req, dst)
 }
 
 const noWidth = math.MaxInt
 
-// byAddress returns the key of req under r, a rule whose keys need only the address, and whether it is mitigated.
-// The record does not count that as a request on which it has acted.
-func (l *Limiter) byAddress(set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (key counter.Key, mitigated bool) {
+// knows reports whether a key of req under r, which does not depend on the path, is mitigated, and whether the decision
+// log has one. The records do not count that as a request on which they have acted.
+func (l *Limiter) knows(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (mitigated, logged bool) {
 	var buffer [256]byte
 	keys := r.Keys(buffer[:0], req)
-	if keys.Len() == 0 {
-		return key, false
+	for i := range keys.Len() {
+		key := l.o.Secret.Tag(keys.At(i))
+		logged = logged || d.decided != 0 && l.decisions.Samples(key)
+		if l.o.Table.May(key) {
+			record, ok := l.o.Table.Held(key, now)
+			mitigated = mitigated || ok && !record.Lifted && l.mitigates(set.Override(r, keys.At(i)), &record, req, now)
+		}
 	}
-	if key = l.o.Secret.Tag(keys.At(0)); !l.o.Table.May(key) {
-		return key, false
-	}
-	record, ok := l.o.Table.Held(key, now)
-	return key, ok && !record.Lifted && l.mitigates(set.Override(r, keys.At(0)), &record, req, now)
+	return mitigated, logged
 }
 
 // listed reports whether the access lists decide req.

@@ -125,21 +125,21 @@ func (r *Rule) Parent() bool {
 }
 
 // ByAddress reports whether the address of a request suffices to find its key under r.
-func (r *Rule) ByAddress() bool { return byAddress(r.Characteristics) }
+func (r *Rule) ByAddress() bool { return kinds(r.Characteristics)&^(1<<IP|1<<Network|1<<Label) == 0 }
 
-func byAddress(characteristics []Characteristic) bool {
+// CountsPaths reports whether the keys of a request under r depend on its path.
+func (r *Rule) CountsPaths() bool { return kinds(r.Characteristics)&(1<<Path) != 0 }
+
+// kinds returns the kinds of characteristics, as a bit set, with those of alternatives in place of First.
+func kinds(characteristics []Characteristic) (set uint32) {
 	for i := range characteristics {
-		switch c := &characteristics[i]; c.Kind {
-		case IP, Network, Label:
-		case First:
-			if !byAddress(c.First) {
-				return false
-			}
-		default:
-			return false
+		if c := &characteristics[i]; c.Kind == First {
+			set |= kinds(c.First)
+		} else {
+			set |= 1 << c.Kind
 		}
 	}
-	return true
+	return set
 }
 
 // Leaves yields the characteristics of r, with alternatives in place of those of the kind First.
