@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -271,12 +272,25 @@ func (x *exchange) RuleFields() map[string][]string { return headerOf(x.r, x.p.o
 func headerOf(r *http1.Request, set *rule.Set) map[string][]string {
 	header := map[string][]string{}
 	var buf [64]byte
+	name, last := buf[:0], []byte(nil) // last is name as it was sent
+	counts, values := false, []string(nil)
 	for f := range r.Fields {
-		name := append(buf[:0], r.NameOf(f)...)
-		canonicalize(name)
-		if set.CountsHeader(borrow(name)) {
-			header[string(name)] = append(header[string(name)], string(r.ValueOf(f)))
+		if sent := r.NameOf(f); !bytes.Equal(sent, last) {
+			if counts {
+				header[string(name)] = values
+			}
+			name, last = append(name[:0], sent...), sent
+			canonicalize(name)
+			if counts = set.CountsHeader(borrow(name)); counts {
+				values = header[borrow(name)]
+			}
 		}
+		if counts {
+			values = append(values, string(r.ValueOf(f)))
+		}
+	}
+	if counts {
+		header[string(name)] = values
 	}
 	return header
 }

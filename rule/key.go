@@ -322,9 +322,13 @@ func collectPairs(b []byte, from, n int, text, name string, cookies bool) ([]byt
 			text = text[1:]
 			continue
 		}
+		if c := text[0]; c != name[0] && c != '%' && c != '+' {
+			text = afterNext(text, separator[0])
+			continue
+		}
 		value, ok := cutName(text, name, separator[0], cookies)
 		if !ok {
-			_, text, _ = strings.Cut(text, separator)
+			text = afterNext(text, separator[0])
 			continue
 		}
 		value, text, _ = strings.Cut(strings.TrimPrefix(value, "="), separator)
@@ -343,6 +347,23 @@ func collectPairs(b []byte, from, n int, text, name string, cookies bool) ([]byt
 		b, n = addValue(b, from, begin, n)
 	}
 	return b, n
+}
+
+// afterNext returns what follows the first separator in text. Most pairs are so short that a loop finds it faster than
+// IndexByte.
+func afterNext(text string, separator byte) string {
+	for i := range len(text) {
+		if text[i] == separator {
+			return text[i+1:]
+		}
+		if i == 16 {
+			if next := strings.IndexByte(text[i:], separator); next >= 0 {
+				return text[i+next+1:]
+			}
+			return ""
+		}
+	}
+	return ""
 }
 
 // cutName returns what follows the name of the first pair in text, and reports whether that is name.
