@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net"
+	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -44,5 +45,15 @@ func TestConnectionsAreBoundedByFiles(t *testing.T) {
 	}
 	if c.max != 700 || c.maxPerClient != 350 {
 		t.Errorf("%d connections, %d per client, want 700 and 350", c.max, c.maxPerClient)
+	}
+}
+
+// Rules find fields under the names of net/http.
+func TestFieldNamesAreThoseOfNetHTTP(t *testing.T) {
+	for _, name := range []string{"x-api-key", "X-API-KEY", "cOOKIE", "a-1b-", "--x", "_a-b_c", "!z"} {
+		got := []byte(name)
+		if canonicalize(got); string(got) != http.CanonicalHeaderKey(name) {
+			t.Errorf("%s is %s, want %s", name, got, http.CanonicalHeaderKey(name))
+		}
 	}
 }
