@@ -65,7 +65,7 @@ func hostileRequest(i int) rule.Request {
 	return req
 }
 
-// BenchmarkHostile decides requests of 3,900 bytes. x-plain is how many times as much CPU time as a plain path takes.
+// BenchmarkHostile decides hostile requests of refused clients. x-plain is how many times as much CPU time as a plain path takes.
 func BenchmarkHostile(b *testing.B) {
 	for _, set := range []struct{ name, rules string }{
 		{"refused by address", `

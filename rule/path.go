@@ -58,22 +58,16 @@ var special = [256]bool{'/': true, '\\': true, '%': true, ';': true, '.': true}
 func (t *target) set(path string) bool {
 	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
 	odd, escaped := false, false
-	for i := 0; ; {
-		begin := i
-		for i < len(path) && !special[path[i]] {
-			i++
-		}
-		if length += i - begin; i == len(path) {
-			break
-		}
+	for i := 0; i < len(path); i++ {
 		c := path[i]
-		if i++; c == '%' {
-			var rest string
-			if c, rest = decodeByte(path[i-1:], false); len(path)-len(rest) > i {
-				i, escaped = len(path)-len(rest), true
-			}
-		}
 		length++
+		if !special[c] {
+			continue
+		}
+		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
+			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
+			i += 2
+		}
 		switch c {
 		case '/', '\\':
 			segments++

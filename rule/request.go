@@ -55,7 +55,7 @@ func (r *Request) Identify(p ClientPrefix) {
 	r.client, r.bits = p.client(r.Addr)
 	r.Host = canonicalHost(r.Host)
 	r.Method = canonicalMethod(r.Method)
-	if t := &r.target; t.sent == "" && t.decoded == "" || r.Path != t.sent && r.Path != t.decoded {
+	if t := &r.target; t.sent == "" || r.Path != t.sent && r.Path != t.decoded {
 		r.Malformed = !t.set(r.Path) || r.Malformed
 	}
 }
