@@ -35,7 +35,7 @@ type frame struct {
 // An input is a request that is sent again and again over one connection.
 type input struct {
 	http2    bool
-	numbered bool    // each request has a number in a field, as ordinary requests differ
+	numbered bool // each request has a number in a field, as ordinary requests differ
 	path     [2]piece
 	query    piece
 	lines    []line
