@@ -19,7 +19,7 @@ import (
 const module = "github.com/edgelimit/edge"
 
 // layers lists the packages of the module, and what each may import from it, in an order in which each
-// package imports only packages above it. Adding an arrow is a decision: it is made here.
+// package imports only packages above it. Adding an import is a decision: it is made here.
 var layers = []struct {
 	name    string
 	imports []string
@@ -84,10 +84,10 @@ var layers = []struct {
 	{"cmd/edge", []string{"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "counter", "counter/shard", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "load", "load/judge", "load/mix", "operate", "pop", "pop/setting", "rule", "rule/describe", "rule/file", "rule/translate"}},
 }
 
-// tools are the rooms that only cmd imports. A tool may read logs with analysis/accesslog.
+// tools are the packages that, with those below them, only cmd imports. A tool may read logs with analysis/accesslog.
 var tools = []string{"rule/translate", "analysis", "load"}
 
-// toolOf returns the room of tools that a package belongs to, or "".
+// toolOf returns the tool that a package belongs to, or "".
 func toolOf(name string) string {
 	for _, tool := range tools {
 		if name == tool || strings.HasPrefix(name, tool+"/") {

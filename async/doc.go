@@ -22,8 +22,8 @@
 //
 // # Accounting
 //
-// For each limit, each request is in a counter, in the metric edge_increments_dropped_total by cause,
-// or in an increment whose outcome is unknown. An increment is retried only if it was provably
+// For each limit, each request is counted in a counter or as a drop in edge_increments_dropped_total, or
+// its increment has an unknown outcome. An increment is retried only if it was provably
 // not made. A node's count of a key never exceeds the requests that were made: unknown outcomes
 // and lost counters lower it, nothing raises it. So no client is refused for requests that it did
 // not make.
@@ -44,7 +44,7 @@
 // The counts of former layouts are added to the others in each of the layouts, and the limit is
 // exceeded if one of these estimates exceeds it. Requests from another layout count in the field
 // in which their own sub-window begins, so they never weigh more than if they had been counted
-// there: no innocent client is refused, and no guilty one slips through.
+// there: no innocent client is refused, and none is missed because of the change.
 //
 // A node whose shards are all down or out counts alone. A bounded number of keys waits to be sent;
 // a shard that is down is probed until it answers. Until then, keys of a rule with on_failure:

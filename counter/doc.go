@@ -1,4 +1,5 @@
-// Package counter counts requests in windows that all nodes of a PoP share.
+// Package counter has the windows, estimates, layouts and keys by which the nodes of a PoP count together.
+// Package memcached sends the counts.
 //
 // # Windows and the estimate
 //

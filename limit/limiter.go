@@ -4,7 +4,7 @@
 //
 // [Limiter.Decide] matches a request against the rules, makes the key of each matching rule and
 // looks it up in the table of mitigations. It reads memory only: it never waits, never allocates
-// for ordinary requests and never returns an error. Infrastructure failures are counted, and the
+// for ordinary requests and never returns an error. Metrics count infrastructure failures, and the
 // request passes: the limiter fails open, except for rules with on_failure: closed. While the
 // shard that owns the key of such a rule is unavailable, a request that no mitigation refuses has
 // the verdict [Unavailable] and is not counted. That check reads the ring's table and a flag of

@@ -31,7 +31,8 @@ type Characteristic struct {
 	ipv4, ipv6 uint8  // lengths of networks
 }
 
-// A Kind is the kind of a characteristic. Its number is part of every key.
+// A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list. It
+// needs a name, its values in key.go, and a form in package file; see Named and Chosen.
 type Kind uint8
 
 const (

@@ -1,6 +1,7 @@
 // Package rule finds the rules that apply to a request, and the keys under which they count it. A rule says
 // which requests it applies to, which of them are counted together, how many are too many, and what happens
-// then: its [Action], which package proxy carries out. Package file reads rules from YAML.
+// then: its [Action]. Package file reads rules from YAML, package limit turns an action into a verdict, and package
+// proxy carries it out.
 //
 // A [Set] is built once, by [NewSet], and never changes. Its methods and those of its rules are safe for
 // concurrent use. Looking up a request neither allocates nor locks.
@@ -127,6 +128,9 @@ func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 
 // An Action is what happens to the requests of a mitigated key. Greater actions are more severe. If
 // several rules mitigate a request, the most severe action is taken.
+//
+// A new action is a constant and a name here, a DefaultResponse, a value in package file's schema, a verdict in
+// package limit, and what the client gets in proxy/refuse.go.
 type Action uint8
 
 const (

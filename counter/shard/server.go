@@ -22,7 +22,7 @@
 // # Bounds
 //
 // Items and their index take at most [Options.MaxBytes]. At the bound, approximately the least recently used
-// items are evicted: see log. Memory grows as the store fills, and only
+// items are evicted: see log.go. Memory grows as the store fills, and only
 // flush_all releases it. A connection takes up to about 50 KiB more, and twice the size of a long
 // value while that is received. No lock is held while waiting for a client.
 package shard

@@ -23,8 +23,8 @@
 // accepted only once. Without keys, nodes listen on the loopback interface only.
 //
 // Strangers cannot use up a node's memory: Options.MaxNodes bounds the TCP connections and what is read from each.
-// If there are too many, the oldest of the address that has most makes room.
-// edge_gossip_connections_refused_total counts what is refused. A packet has at most 64 KB.
+// If there are too many connections, the oldest one from the address with the most is closed.
+// edge_gossip_connections_refused_total counts those that were closed. A received packet may have up to 64 KB.
 //
 // # Status and clocks
 //

@@ -1,5 +1,5 @@
 // Package setting declares the settings of a command as rows of a table. A row sets a field, and has its
-// default, its bounds and its help.
+// default, its bounds and its help. The command edge reads their values.
 package setting
 
 import (

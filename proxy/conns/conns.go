@@ -1,5 +1,5 @@
-// Package conns tracks what a node waits for before it stops: connections, which it can also end, and other
-// work.
+// Package conns tracks connections and other work that a node finishes, or ends, before it stops, and bounds the
+// memory of connections whose requests are incomplete.
 package conns
 
 import (
