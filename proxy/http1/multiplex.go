@@ -144,8 +144,8 @@ func protocolOf(conn net.Conn) string {
 	return protoHTTP2
 }
 
-// get returns an HTTP/2 connection that take accepts. If there is none, it makes one, or returns a connection that speaks
-// HTTP/1.1. Requests to an origin that speaks HTTP/2 wait for the same new connection.
+// get returns an HTTP/2 connection that take accepts. If it finds no such connection, it dials: the new connection may
+// speak HTTP/1.1 instead. Requests to an origin that speaks HTTP/2 wait for the same new connection.
 func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, error) {
 	for {
 		p.mu.Lock()

@@ -295,8 +295,8 @@ func (c *Conn) rest() (idle bool, err error) {
 	return idle && !c.within, nil
 }
 
-// memory returns the number of bytes that the connection holds for what is not yet a request. DATA belongs to a request
-// unless there is none.
+// memory returns the number of bytes that the connection holds for what is not yet a request. DATA counts only
+// while the connection has no request.
 func (c *Conn) memory(idle bool) (n int) {
 	if c.framed > tiny {
 		n = c.framed
