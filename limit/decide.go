@@ -155,7 +155,9 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 		d := &decisions[i]
 		ask.Request.Canonicalize(l.o.Client)
 		l.begin(d, now)
-		if !ask.Listed || !d.listed(rules.set, ask.Request) {
+		if ask.Request.Malformed {
+			d.Verdict = Malformed
+		} else if !ask.Listed || !d.listed(rules.set, ask.Request) {
 			l.lookUp(d, rules.set, []*rule.Rule{ask.Rule}, ask.Request, now)
 		}
 		refused = refused || d.Verdict.Refused()

@@ -30,10 +30,18 @@ func (p *Proxy) Admit(r *http.Request) *Admission {
 	if a.trusted {
 		a.client = p.client(a.peer, r.Header["X-Forwarded-For"])
 	}
-	p.o.Limiter.DecideTo(&a.decision, &rule.Request{
-		Addr: a.client, Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, Header: r.Header,
-		Malformed: r.URL.Opaque != "" || !validHost(r.Host),
-	}, a.now)
+	req := rule.Request{Addr: a.client}
+	req.Admit(r.Method, r.Host, r.RequestURI)
+	req.Path, req.Query = r.URL.EscapedPath(), r.URL.RawQuery // other handlers may have changed them
+	if set := p.o.Limiter.Rules(); set.ReadsFields() {
+		req.Header = map[string][]string{}
+		for name, values := range r.Header {
+			for _, value := range values {
+				set.AddField(req.Header, []byte(name), []byte(value))
+			}
+		}
+	}
+	p.o.Limiter.DecideTo(&a.decision, &req, a.now)
 	p.timed(a.now)
 	return a
 }

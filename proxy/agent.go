@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net"
 	"net/http"
-	"net/textproto"
 	"strings"
 
 	"github.com/edgelimit/edge/proxy/spop"
@@ -47,7 +46,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "src":
 			q.req.Addr = v.Addr().Unmap()
 		case "headers":
-			q.req.Header = a.headers(v.Bytes)
+			a.readFields(&q, v.Bytes)
 		case "status":
 			q.status = int(min(v.Int, 1000))
 		case "cost":
@@ -58,7 +57,6 @@ func (a *Agent) read(m *spop.Message) (q question) {
 			q.reportedVerdict = borrow(v.Bytes)
 		}
 	}
-	q.split()
 	q.report = string(m.Name) == "edge-report"
 	return q
 }
@@ -69,7 +67,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	p.note()
 	q := a.read(m)
 	if p.trusted.Contains(q.req.Addr) { // HAProxy is behind another proxy
-		q.req.Addr = p.client(q.req.Addr, q.req.Header["X-Forwarded-For"])
+		q.req.Addr = p.client(q.req.Addr, q.chain)
 	}
 	q.client = q.req.Addr
 	switch {
@@ -85,17 +83,19 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	}
 }
 
-// headers returns the fields that rules may read, or nil if they read no fields.
-func (a *Agent) headers(bin []byte) map[string][]string {
-	if !a.p.o.Limiter.Rules().ReadsFields() && a.p.trusted.Size() == 0 {
-		return nil
+// readFields reads the fields that rules count by, and X-Forwarded-For.
+func (a *Agent) readFields(q *question, bin []byte) {
+	set := a.p.o.Limiter.Rules()
+	if !set.ReadsFields() && a.p.trusted.Size() == 0 {
+		return
 	}
-	header := map[string][]string{}
+	q.req.Header = map[string][]string{}
 	spop.Headers(bin, func(name, value []byte) {
-		canonical := textproto.CanonicalMIMEHeaderKey(string(name))
-		header[canonical] = append(header[canonical], string(value))
+		set.AddField(q.req.Header, name, value)
+		if strings.EqualFold(borrow(name), "X-Forwarded-For") {
+			q.chain = append(q.chain, borrow(value))
+		}
 	})
-	return header
 }
 
 // setVariables sets the variables of a decision, the most important first. It returns the status of a refusal, or 200.

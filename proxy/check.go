@@ -56,8 +56,7 @@ const (
 type httpQuestion struct {
 	question
 	in    description
-	chain []string // X-Forwarded-For
-	twice string   // the name of a field that was repeated
+	twice string // the name of a field that was repeated
 }
 
 // ServeHTTP1 answers r.
@@ -233,16 +232,6 @@ func (x *httpQuestion) readFields(r *http1.Request, rest string) {
 		x.req.Method, x.target, x.req.Host = borrow(r.Method()), rest, borrow(r.Host())
 	}
 	x.status, _ = strconv.Atoi(status)
-	if _, after, ok := strings.Cut(x.target, "://"); ok && x.target[0] != '/' {
-		x.req.Host, x.target = after, "/"
-		if at := strings.IndexAny(after, "/?"); at >= 0 {
-			x.req.Host, x.target = after[:at], after[at:]
-		}
-	}
-	x.split()
-	if x.req.Path == "" {
-		x.req.Path = "/"
-	}
 }
 
 // problem returns what is wrong with the description, or "".

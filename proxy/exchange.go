@@ -1,12 +1,10 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,9 +125,8 @@ func (x *exchange) forwardedFor() (values []string) {
 // ask sets x.asked, which is valid as long as the received request.
 func (x *exchange) ask() {
 	q, r := &x.asked, x.r
-	*q = rule.Request{Addr: x.client, Borrowed: true, Method: borrow(r.Method()), Host: borrow(r.Host())}
-	q.Path, q.Query, _ = strings.Cut(borrow(r.Path()), "?")
-	q.Malformed = !validHost(q.Host) || !validEscapes(q.Path)
+	*q = rule.Request{Addr: x.client, Borrowed: true}
+	q.Admit(borrow(r.Method()), borrow(r.Host()), borrow(r.Path()))
 	if x.p.o.Limiter.Rules().ReadsFields() {
 		q.Fields = x
 	}
@@ -155,8 +152,6 @@ func (x *exchange) findOrigin() (status int, why string) {
 	p, req := x.p, &x.asked
 	x.origin = p.o.Origins.of(req.Host)
 	switch {
-	case req.Method == http.MethodConnect || req.Method == http.MethodTrace:
-		return http.StatusMethodNotAllowed, "method not allowed"
 	case p.o.StrictMethods && req.Method != x.method:
 		return http.StatusNotImplemented, "methods are case-sensitive"
 	case p.o.StrictHosts && p.o.Origins.ByHost[req.Host] == nil && !p.o.Limiter.Rules().Names(req.Host):
@@ -215,8 +210,12 @@ func (x *exchange) waits() bool {
 
 // refuse answers a refused request.
 func (x *exchange) refuse() {
-	if x.drops() {
+	switch {
+	case x.drops():
 		x.c.Drop()
+		return
+	case x.decision.Verdict == limit.Malformed && rule.IsTunnel(x.asked.Method):
+		x.answer(http.StatusMethodNotAllowed, "method not allowed")
 		return
 	}
 	x.c.Refuse(x.p.connections.scarce.Load() && !x.trusted)
@@ -271,52 +270,11 @@ func (x *exchange) RuleFields() map[string][]string { return headerOf(x.r, x.p.o
 // headerOf returns the fields of r that rules of set count by.
 func headerOf(r *http1.Request, set *rule.Set) map[string][]string {
 	header := map[string][]string{}
-	var buf [64]byte
-	name, last := buf[:0], []byte(nil) // last is name as it was sent
-	counts, values := false, []string(nil)
 	for f := range r.Fields {
-		if sent := r.NameOf(f); !bytes.Equal(sent, last) {
-			if counts {
-				header[string(name)] = values
-			}
-			name, last = append(name[:0], sent...), sent
-			canonicalize(name)
-			if counts = set.CountsHeader(borrow(name)); counts {
-				values = header[borrow(name)]
-			}
-		}
-		if counts {
-			values = append(values, string(r.ValueOf(f)))
-		}
-	}
-	if counts {
-		header[string(name)] = values
+		set.AddField(header, r.NameOf(f), r.ValueOf(f))
 	}
 	return header
 }
-
-// canonicalize spells the name of a field as net/http does.
-func canonicalize(name []byte) {
-	upper := true
-	for i, c := range name {
-		if upper && 'a' <= c && c <= 'z' || !upper && 'A' <= c && c <= 'Z' {
-			name[i] ^= 0x20
-		}
-		upper = c == '-'
-	}
-}
-
-// validEscapes reports whether every percent sign begins an escape. Origins read others in different ways.
-func validEscapes(path string) bool {
-	for i := 0; i < len(path); i++ {
-		if path[i] == '%' && (i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2])) {
-			return false
-		}
-	}
-	return true
-}
-
-func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 // appendNode appends the field that names the node.
 func (p *Proxy) appendNode(dst []byte) []byte {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/rule"
 )
 
 // RelayBy makes the engine connect to o with dial.
@@ -51,8 +52,7 @@ func TestConnectionsAreBoundedByFiles(t *testing.T) {
 // Rules find fields under the names of net/http.
 func TestFieldNamesAreThoseOfNetHTTP(t *testing.T) {
 	for _, name := range []string{"x-api-key", "X-API-KEY", "cOOKIE", "a-1b-", "--x", "_a-b_c", "!z"} {
-		got := []byte(name)
-		if canonicalize(got); string(got) != http.CanonicalHeaderKey(name) {
+		if got := rule.AppendCanonical(nil, []byte(name), false); string(got) != http.CanonicalHeaderKey(name) {
 			t.Errorf("%s is %s, want %s", name, got, http.CanonicalHeaderKey(name))
 		}
 	}

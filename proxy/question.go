@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/limit"
@@ -14,24 +13,20 @@ import (
 type question struct {
 	arrival
 	req             rule.Request
-	target          string // path and query
+	chain           []string // X-Forwarded-For
+	target          string   // path and query, possibly in absolute form
 	report          bool
 	status          int      // of the reported answer; 0 if it is missing or invalid
 	cost            reported // of the reported answer
 	reportedVerdict string   // the verdict of the reported request, if the proxy sends it
 }
 
-// split sets the path and query of q.req.
-func (q *question) split() {
-	q.req.Path, q.req.Query, _ = strings.Cut(q.target, "?")
-	q.req.Borrowed = true
-}
-
 // settle decides q, calls answer, and logs the request. If q is a report, settle counts the reported answer and calls
 // answer.
 func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (status int, bytes int64)) {
 	req := &q.req
-	req.Malformed = !validHost(req.Host) || !validEscapes(req.Path) || !strings.HasPrefix(req.Path, "/") && req.Path != "*"
+	req.Borrowed = true
+	req.Admit(req.Method, req.Host, q.target)
 	if q.report {
 		if !limit.Refused(q.reportedVerdict) {
 			p.o.Limiter.Report(req, q.status, q.cost, now)

@@ -83,9 +83,9 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 		ok = name == ""
 	case Header: // the host is a separate characteristic
 		c.Name, c.canonical = strings.ToLower(name), textproto.CanonicalMIMEHeaderKey(name)
-		ok = isToken(name) && c.Name != "host"
+		ok = name != "" && isToken(name) && c.Name != "host"
 	case Cookie:
-		ok = isToken(name)
+		ok = name != "" && isToken(name)
 	case Query:
 		ok = name != ""
 	case Network:
@@ -93,11 +93,6 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 		ok = 1 <= c.ipv4 && c.ipv4 <= 31 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
 	}
 	return c, ok
-}
-
-// isToken reports whether s is an HTTP token, as the names of headers and cookies are.
-func isToken(s string) bool {
-	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") == ""
 }
 
 // Width orders rules by how many clients share a key. It is 0 if each client has its own keys, greater for

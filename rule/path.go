@@ -42,6 +42,8 @@ type target struct {
 	sent    string // percent-encoded, as received
 	decoded string // decoded once, dot segments and doubled slashes resolved; "" until it is needed
 
+	bad bool // sent has a byte that is in no path, or an incomplete escape, which origins read in different ways
+
 	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
 	odd bool
@@ -52,21 +54,40 @@ type target struct {
 // forms are the forms of an odd path, by way.
 type forms [len(ways)]string
 
-var special = [256]bool{'/': true, '\\': true, '%': true, ';': true, '.': true}
+// Bytes of paths that are not ordinary.
+const (
+	structural = 1 + iota // may separate segments, or change how they are read
+	invalid               // in no path and no query: blanks, controls, and # since some origins end the path there
+)
+
+var special = func() (s [256]uint8) {
+	for _, c := range `/\%;.` {
+		s[c] = structural
+	}
+	for c := range s {
+		if c <= ' ' || c == '#' || c == 0x7f {
+			s[c] = invalid
+		}
+	}
+	return s
+}()
 
 // set visits each byte of path once. It returns false if the path has too many segments.
 func (t *target) set(path string) bool {
 	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
-	odd, escaped := false, false
+	odd, escaped, bad := false, false, false
 	for i := 0; i < len(path); i++ {
 		c := path[i]
 		length++
-		if !special[c] {
+		if special[c] == 0 {
 			continue
 		}
+		bad = bad || special[c] == invalid
 		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
 			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
 			i += 2
+		} else if c == '%' {
+			bad = true
 		}
 		switch c {
 		case '/', '\\':
@@ -84,7 +105,7 @@ func (t *target) set(path string) bool {
 		}
 	}
 	odd = (odd || segments == 0 || length > 0 && isDots(length, dots)) && path != "*" // OPTIONS *
-	if *t = (target{sent: path, decoded: path, odd: odd}); odd || escaped {
+	if *t = (target{sent: path, decoded: path, bad: bad, odd: odd}); odd || escaped {
 		t.decoded = ""
 	}
 	return true
@@ -168,7 +189,7 @@ func split(path string, room []piece) (decoded []byte, pieces []piece) {
 	p := piece{unescaped: len(path), semicolon: len(path)}
 	for i, done := 0, false; !done; {
 		begin := i
-		for i < len(path) && !special[path[i]] {
+		for i < len(path) && special[path[i]] == 0 {
 			i++
 		}
 		decoded = append(decoded, path[begin:i]...)

@@ -53,8 +53,13 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 func (r *Request) Identify(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client, r.bits = p.client(r.Addr)
-	r.Host = canonicalHost(r.Host)
 	r.Method = canonicalMethod(r.Method)
+	r.Host = canonicalHost(r.Host)
+	r.classify()
+}
+
+// classify sets r.target, unless it was set for Path.
+func (r *Request) classify() {
 	if t := &r.target; t.sent == "" || r.Path != t.sent && r.Path != t.decoded {
 		r.Malformed = !t.set(r.Path) || r.Malformed
 	}

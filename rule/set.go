@@ -22,7 +22,8 @@ type Set struct {
 	everywhere []*Rule // those without hosts
 	malformed  []*Rule // those that apply to malformed requests
 
-	headers map[string]bool // those that rules count by, as net/http spells them
+	headers      map[string]bool // those that rules count by, as net/http spells them
+	fieldLengths []bool          // whether one of headers has this length
 
 	access    bart.Table[Access]
 	overrides map[*Rule]*Overrides
@@ -82,6 +83,10 @@ func NewSet(p Parts) *Set {
 				s.headers["Cookie"] = true
 			}
 		}
+	}
+	for name := range s.headers {
+		s.fieldLengths = append(s.fieldLengths, make([]bool, max(0, len(name)+1-len(s.fieldLengths)))...)
+		s.fieldLengths[len(name)] = true
 	}
 	s.byHost = make([]link, 1, hosts+1)
 	for _, r := range slices.Backward(s.rules) {

@@ -18,12 +18,17 @@ func (r *Rule) RequestOf(value string) (Request, error) {
 		}
 		return Request{}, fmt.Errorf("rule %s counts by %s, not by a single value", r.ID, strings.Join(names, ", "))
 	}
-	return r.RequestFrom(func(*Characteristic) (string, bool) { return value, true })
+	req, err := r.RequestFrom(func(*Characteristic) (string, bool) { return value, true })
+	if req.Check(); err == nil && req.Malformed {
+		err = fmt.Errorf("rule %s counts by %s, and no request has %q", r.ID, &r.Characteristics[0], value)
+	}
+	return req, err
 }
 
 // RequestFrom returns a request in which each characteristic of r has the value that valueOf returns, so
 // that its key is that of HTTP requests with these values. It returns an error for a missing value, unless
-// r skips requests without it, and for a value that no request counted by r can have.
+// r skips requests without it, and for a value that no request counted by r can have. [Request.Check] finds values that
+// no request can have.
 func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)) (Request, error) {
 	req := Request{Method: "GET", Path: "/"}
 	for i := range r.Characteristics {
@@ -49,7 +54,7 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 	for _, c := range r.Characteristics {
 		if canonical := req; c.Kind == Path {
 			canonical.Canonicalize(ClientPrefix{})
-			if canonical.Malformed || !r.matchPath(&canonical) { // no form of it would be counted
+			if !canonical.Malformed && !r.matchPath(&canonical) { // no form of it would be counted
 				return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)
 			}
 		}

@@ -71,6 +71,7 @@ func decodeDescriptor(rules *rule.Set, all entries) (r *rule.Rule, req *rule.Req
 	if why != nil {
 		return nil, nil, causeCharacteristic, why
 	}
+	request.Check()
 	if !request.Addr.IsValid() { // for the access lists
 		text, _ := valueOf(all, &rule.Characteristic{Kind: rule.IP})
 		request.Addr, _ = netip.ParseAddr(text)

@@ -158,7 +158,7 @@ func keyOf(r *rule.Rule, values []string) ([]byte, error) {
 	}
 	req.Canonicalize(bits)
 	keys := r.Keys(nil, &req)
-	if keys.Len() != 1 {
+	if keys.Len() != 1 || req.Malformed {
 		return nil, errors.New("no request has this key")
 	}
 	return keys.At(0), nil
