@@ -37,7 +37,7 @@ func (p *Proxy) Admit(r *http.Request) *Admission {
 		req.Header = map[string][]string{}
 		for name, values := range r.Header {
 			for _, value := range values {
-				set.AddField(req.Header, []byte(name), []byte(value))
+				set.AddField(req.Header, name, value)
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func (a *Agent) readFields(q *question, bin []byte) {
 	}
 	q.req.Header = map[string][]string{}
 	spop.Headers(bin, func(name, value []byte) {
-		set.AddField(q.req.Header, name, value)
+		set.AddField(q.req.Header, borrow(name), borrow(value))
 		if strings.EqualFold(borrow(name), "X-Forwarded-For") {
 			q.chain = append(q.chain, borrow(value))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -264,14 +265,14 @@ func (p *Proxy) malformed(peer netip.Addr, now time.Time) arrival {
 	return x
 }
 
-// RuleFields returns the fields that rules count by, in memory of their own.
+// RuleFields returns the fields that rules count by.
 func (x *exchange) RuleFields() map[string][]string { return headerOf(x.r, x.p.o.Limiter.Rules()) }
 
-// headerOf returns the fields of r that rules of set count by.
+// headerOf returns the fields of r that rules of set count by. They are valid as long as r.
 func headerOf(r *http1.Request, set *rule.Set) map[string][]string {
 	header := map[string][]string{}
 	for f := range r.Fields {
-		set.AddField(header, r.NameOf(f), r.ValueOf(f))
+		set.AddField(header, borrow(r.NameOf(f)), borrow(r.ValueOf(f)))
 	}
 	return header
 }
@@ -328,7 +329,7 @@ func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
 	default:
 		return true
 	}
-	return !odd(name) || !x.p.confuses(name)
+	return !slices.ContainsFunc(name, odd) || !x.p.confuses(name)
 }
 
 // AppendRequest appends the fields that describe the client to the origin. Those of a trusted peer are

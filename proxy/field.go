@@ -1,24 +1,23 @@
 package proxy
 
 import (
-	"slices"
+	"bytes"
 
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/rule"
 )
 
-// odd reports whether a field's name has bytes other than letters, digits and hyphens.
-func odd(name []byte) bool {
-	return slices.ContainsFunc(name, func(c byte) bool {
-		return c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z')
-	})
-}
+// odd reports whether c is neither a letter nor a digit nor a hyphen.
+func odd(c byte) bool { return c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') }
 
-// confuses reports whether CGI confuses the field called name with one that the node sets, strips, trusts or counts by.
+// confuses reports whether CGI does not tell the field called name, which has odd bytes, from one that the node sets,
+// strips, trusts or counts by.
 func (p *Proxy) confuses(name []byte) bool {
-	var first, second [64]byte
-	means := rule.AppendCanonical(first[:0], name, true)
-	rules := p.o.Limiter.Rules()
-	return http1.IsSpecial(means) || string(means) == "Http2-Settings" ||
-		rules.CountsHeader(borrow(means)) && !rules.CountsHeader(borrow(rule.AppendCanonical(second[:0], name, false)))
+	var buf [64]byte
+	hyphened := append(buf[:0], name...)
+	for i, c := range hyphened {
+		if odd(c) {
+			hyphened[i] = '-'
+		}
+	}
+	return http1.IsSpecial(hyphened) || bytes.EqualFold(hyphened, []byte("HTTP2-Settings")) || p.o.Limiter.Rules().Confuses(borrow(name))
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net"
-	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/rule"
 )
 
 // RelayBy makes the engine connect to o with dial.
@@ -46,14 +44,5 @@ func TestConnectionsAreBoundedByFiles(t *testing.T) {
 	}
 	if c.max != 700 || c.maxPerClient != 350 {
 		t.Errorf("%d connections, %d per client, want 700 and 350", c.max, c.maxPerClient)
-	}
-}
-
-// Rules find fields under the names of net/http.
-func TestFieldNamesAreThoseOfNetHTTP(t *testing.T) {
-	for _, name := range []string{"x-api-key", "X-API-KEY", "cOOKIE", "a-1b-", "--x", "_a-b_c", "!z"} {
-		if got := rule.AppendCanonical(nil, []byte(name), false); string(got) != http.CanonicalHeaderKey(name) {
-			t.Errorf("%s is %s, want %s", name, got, http.CanonicalHeaderKey(name))
-		}
 	}
 }

@@ -118,36 +118,39 @@ func isAlphanumeric(c byte) bool {
 
 // AddField adds a field of a request to header, as net/http spells it, if a rule of s counts by it. A name that CGI
 // does not tell from that of a counted field, such as X_Api_Key, counts as that: PHP, WSGI and Rack read both.
-func (s *Set) AddField(header map[string][]string, name, value []byte) {
-	if len(name) >= len(s.fieldLengths) || !s.fieldLengths[len(name)] {
+func (s *Set) AddField(header map[string][]string, name, value string) {
+	if len(name) >= len(s.fields) {
 		return
 	}
-	var buf [64]byte
-	key := AppendCanonical(buf[:0], name, false)
-	if !s.headers[string(key)] {
-		if key = AppendCanonical(key[:0], name, true); !s.headers[string(key)] {
-			return
+	for _, counted := range s.fields[len(name)] {
+		if cgiConfuses(counted, name) {
+			header[counted] = append(header[counted], value)
 		}
 	}
-	canonical := string(key)
-	header[canonical] = append(header[canonical], string(value))
 }
 
-// AppendCanonical appends the name of a field to dst as net/http spells it. If cgi is set, it appends the name with
-// hyphens that CGI does not tell from name.
-func AppendCanonical(dst, name []byte, cgi bool) []byte {
-	first := true // of a word
-	for _, c := range name {
-		switch {
-		case cgi && !isAlphanumeric(c):
-			c = '-'
-		case first && 'a' <= c && c <= 'z':
-			c -= 'a' - 'A'
-		case !first && 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		}
-		dst = append(dst, c)
-		first = c == '-'
+// Confuses reports whether CGI does not tell a field called name, by which no rule of s counts, from one by which a
+// rule does.
+func (s *Set) Confuses(name string) (confuses bool) {
+	if len(name) >= len(s.fields) {
+		return false
 	}
-	return dst
+	for _, counted := range s.fields[len(name)] {
+		if strings.EqualFold(counted, name) {
+			return false
+		}
+		confuses = confuses || cgiConfuses(counted, name)
+	}
+	return confuses
+}
+
+// cgiConfuses reports whether CGI does not tell names of the same length apart: case makes no difference to it, nor
+// does any byte but letters and digits.
+func cgiConfuses(a, b string) bool {
+	for i := range len(a) {
+		if a[i]|0x20 != b[i]|0x20 && (isAlphanumeric(a[i]) || isAlphanumeric(b[i])) {
+			return false
+		}
+	}
+	return true
 }

@@ -22,8 +22,7 @@ type Set struct {
 	everywhere []*Rule // those without hosts
 	malformed  []*Rule // those that apply to malformed requests
 
-	headers      map[string]bool // those that rules count by, as net/http spells them
-	fieldLengths []bool          // whether one of headers has this length
+	fields [][]string // names of those that rules count by, as net/http spells them, by length
 
 	access    bart.Table[Access]
 	overrides map[*Rule]*Overrides
@@ -55,7 +54,7 @@ type Parts struct {
 func NewSet(p Parts) *Set {
 	s := &Set{
 		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash,
-		headers: map[string]bool{}, first: map[string]uint32{},
+		first:         map[string]uint32{},
 		byID:          index(p.Rules, func(r *Rule) string { return r.ID }),
 		byFingerprint: index(p.Rules, (*Rule).Fingerprint),
 	}
@@ -78,15 +77,11 @@ func NewSet(p Parts) *Set {
 		for c := range r.Leaves() {
 			switch c.Kind {
 			case Header:
-				s.headers[c.canonical] = true
+				s.countBy(c.canonical)
 			case Cookie:
-				s.headers["Cookie"] = true
+				s.countBy("Cookie")
 			}
 		}
-	}
-	for name := range s.headers {
-		s.fieldLengths = append(s.fieldLengths, make([]bool, max(0, len(name)+1-len(s.fieldLengths)))...)
-		s.fieldLengths[len(name)] = true
 	}
 	s.byHost = make([]link, 1, hosts+1)
 	for _, r := range slices.Backward(s.rules) {
@@ -125,8 +120,13 @@ func (s *Set) Hash() uint64 { return s.hash }
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// CountsHeader reports whether a rule counts by a header, named as net/http spells it.
-func (s *Set) CountsHeader(name string) bool { return s.headers[name] }
+// countBy notes that a rule counts by a field.
+func (s *Set) countBy(name string) {
+	s.fields = append(s.fields, make([][]string, max(0, len(name)+1-len(s.fields)))...)
+	if same := s.fields[len(name)]; !slices.Contains(same, name) {
+		s.fields[len(name)] = append(same, name)
+	}
+}
 
 // NamesHosts reports whether a rule of s names a host.
 func (s *Set) NamesHosts() bool { return len(s.first) > 0 }
@@ -156,7 +156,7 @@ func (s *Set) parent(host string) string {
 }
 
 // ReadsFields reports whether a rule looks at the header of requests.
-func (s *Set) ReadsFields() bool { return len(s.headers) > 0 }
+func (s *Set) ReadsFields() bool { return len(s.fields) > 0 }
 
 // Match appends to dst the rules that apply to req, each once, in no particular order. req must be
 // canonical. Match allocates only to grow dst.

@@ -11,9 +11,9 @@ type Answer struct {
 }
 
 func (a *Answer) reset() {
-	fields, options := a.fields[:0], a.options[:0]
+	fields, known, options := a.fields[:0], a.known[:0], a.options[:0]
 	*a = Answer{} // cleared in place, without a copy on the stack
-	a.fields, a.options = fields, options
+	a.fields, a.known, a.options = fields, known, options
 }
 
 // Values returns the values of the fields called name.
@@ -76,7 +76,7 @@ func (a *Answer) finish(toHead bool) error {
 	if err := a.frame(); err != nil {
 		return err
 	}
-	for i := range a.fields {
+	for _, i := range a.known {
 		if f := &a.fields[i]; f.Name == Upgrade && (a.upgrade || a.Status == 101) {
 			f.dropped = false
 		}

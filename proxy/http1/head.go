@@ -116,6 +116,7 @@ const (
 type head struct {
 	raw     []byte // from the start line to the empty line
 	fields  []Field
+	known   []uint32 // indexes of the fields whose Name is not Other
 	options []uint64 // hashes of the names in Connection
 
 	Minor  int // of the version: 1.Minor
@@ -158,8 +159,8 @@ func (h *head) nextLine(buf []byte) (from, to int, ok bool, err error) {
 	return from, to, true, nil
 }
 
-// MaxFields is the maximum number of fields of a request.
-const MaxFields = 256
+// MaxFields is the maximum number of fields of a request, as in Apache and Envoy.
+const MaxFields = 100
 
 // Bounds of a head.
 const (
@@ -190,6 +191,9 @@ func (h *head) scanFields(buf []byte, maxBytes, maxFields int) (done bool, err e
 		}
 		at := uint32(from - h.start)
 		f.start, f.colon, f.valueAt, f.valueEnds = f.start+at, f.colon+at, f.valueAt+at, f.valueEnds+at
+		if f.Name != Other {
+			h.known = append(h.known, uint32(len(h.fields)))
+		}
 		h.fields = append(h.fields, f)
 	}
 }
@@ -240,7 +244,7 @@ func (h *head) Fields(yield func(*Field) bool) {
 func (h *head) frame() error {
 	h.Length = -1
 	coded := false
-	for i := range h.fields {
+	for _, i := range h.known {
 		f := &h.fields[i]
 		switch f.Name {
 		case ContentLength:

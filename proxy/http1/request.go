@@ -18,9 +18,9 @@ type Request struct {
 }
 
 func (r *Request) reset() {
-	fields, options := r.fields[:0], r.options[:0]
+	fields, known, options := r.fields[:0], r.known[:0], r.options[:0]
 	*r = Request{} // cleared in place, without a copy on the stack
-	r.fields, r.options = fields, options
+	r.fields, r.known, r.options = fields, known, options
 }
 
 // Method returns the method as it was sent.
@@ -148,7 +148,7 @@ func (r *Request) splitTarget(method, t []byte) error {
 // finish checks the complete head.
 func (r *Request) finish() error {
 	hosts := 0
-	for i := range r.fields {
+	for _, i := range r.known {
 		switch f := &r.fields[i]; f.Name {
 		case Host:
 			hosts++
@@ -169,7 +169,7 @@ func (r *Request) finish() error {
 	if r.authority[1] > 0 {
 		r.host = r.authority
 	}
-	for i := range r.fields {
+	for _, i := range r.known {
 		if f := &r.fields[i]; f.Name == Upgrade && r.upgrade && r.Minor > 0 && !IsHTTP(r.ValueOf(f)) {
 			r.Upgrade, f.dropped = true, false
 		}

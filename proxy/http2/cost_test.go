@@ -185,13 +185,13 @@ var costs = []input{
 	}},
 	{name: "a full table", first: func(w *writer) {
 		var b strings.Builder
-		for n := range 100 {
+		for n := range 90 {
 			b.WriteString(indexed(fmt.Sprint(n), ""))
 		}
 		w.open(true, refused+b.String())
 	}, each: func(w *writer, n int) {
 		var b strings.Builder
-		for n := range 100 {
+		for n := range 90 {
 			b.WriteString(integer(0x80, 7, 62+n))
 		}
 		w.open(true, refused+b.String())

@@ -43,6 +43,10 @@ const (
 
 var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 
+// maxFields is the maximum number of fields in a block. Clients split cookies, of which browsers keep 180 for a site, so
+// it exceeds that of a request.
+const maxFields = 256
+
 // bomb reports whether b exceeds its maximum size by so much that the connection must be closed.
 func (b *block) bomb(most int) bool { return b.size > 2*most || b.encoded > 2*most+maxFrame }
 
@@ -201,7 +205,7 @@ func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
 	b.fields++
 	b.size += int(f.Size())
-	many := b.fields > http1.MaxFields+pseudos
+	many := b.fields > maxFields
 	b.tooLarge = b.size > c.server.o.MaxHeaderBytes || many
 	c.hp.SetEmitEnabled(!many && !b.bomb(c.server.o.MaxHeaderBytes))
 	if b.bad != 0 || b.tooLarge || b.ignored {
