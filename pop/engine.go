@@ -63,6 +63,7 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	server := spop.NewServer(ln, spop.Options{
 		Handle:       agent.Handle,
 		Refuse:       agent.RefusePeer,
+		Add:          agent.Add,
 		HelloTimeout: n.o.ReadHeaderTimeout,
 		Logger:       n.o.Logger,
 	})

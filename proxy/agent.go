@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/spop"
 )
 
@@ -22,6 +23,11 @@ type Agent struct{ p *Proxy }
 
 // NewAgent returns an Agent that decides as p does.
 func (p *Proxy) NewAgent() *Agent { return &Agent{p} }
+
+// Add counts a connection among those of clients: see [spop.Options].
+func (a *Agent) Add(conn net.Conn) (held *conns.Holder, ended func()) {
+	return a.p.addConnection(conn, addrOf(conns.Peer(conn)))
+}
 
 // RefusePeer returns why peer may not ask, or "": trusted proxies and Unix sockets may.
 func (a *Agent) RefusePeer(peer net.Addr) string {

@@ -1,7 +1,9 @@
 package proxy_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/spop"
 )
@@ -118,4 +121,31 @@ deny: [203.0.113.0/24]`, "http://127.0.0.1:1", func(o *proxy.Options) {
 	if !strings.Contains(log.String(), "no method, path or src") {
 		t.Errorf("log: %s", log)
 	}
+}
+
+// Connections over SPOP count among those of clients, and so do frames that are incomplete.
+func TestSPOPConnectionsAreBounded(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	p, _ := newProxy(t, noRules, "http://127.0.0.1:1", func(o *proxy.Options) {
+		o.Registerer, o.Connections, o.ClientConnections, o.ClientHeaderMemory = reg, 100, 10, 30<<10
+	})
+	agent := p.NewAgent()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := spop.NewServer(ln, spop.Options{Handle: agent.Handle, Refuse: agent.RefusePeer, Add: agent.Add, HelloTimeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	go server.Run()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = server.Shutdown(ctx)
+	})
+	for range 20 {
+		conn := dialRaw(t, "http://"+ln.Addr().String())
+		_, _ = conn.Write([]byte("\x00\x00\x01\x00\x01")) // the beginning of a hello; the connection may be closed
+	}
+	harness.Until(t, "7 connections with a buffer of 4 KiB each, of 20", patience, time.Millisecond, func() bool {
+		return sum(t, reg, "edge_header_memory_bytes") == 7*4096 && sum(t, reg, "edge_connections_closed_total") == 13
+	})
 }

@@ -81,6 +81,11 @@ func newConnections(o *Options) *connections {
 	return c
 }
 
+// addConnection counts a connection, as connections.add does. On a Unix socket, all peers are trusted, and peer is invalid.
+func (p *Proxy) addConnection(conn net.Conn, peer netip.Addr) (held *conns.Holder, ended func()) {
+	return p.connections.add(conn, peer, peer.IsValid() && !p.trusted.Contains(peer))
+}
+
 // add counts conn, a connection of peer. bounded is false for a trusted proxy. It returns what holds the connection's
 // memory, and a function to call once when the connection has ended, or nil if the connection must be closed now.
 func (c *connections) add(conn net.Conn, peer netip.Addr, bounded bool) (held *conns.Holder, ended func()) {

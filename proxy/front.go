@@ -113,8 +113,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 func (f *Front) greet(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header
-	// On a Unix socket, all peers are trusted, and peer is invalid.
-	start.Held, start.Ended = f.p.connections.add(c, peer, peer.IsValid() && !f.p.trusted.Contains(peer))
+	start.Held, start.Ended = f.p.addConnection(c, peer)
 	var to engine
 	if start.Ended != nil {
 		to = f.open(c, peer, &start)

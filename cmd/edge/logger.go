@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -37,10 +38,10 @@ func (l *logging) settings() []setting.Setting {
 
 // start sets o's logger, which writes to w without waiting for it. stop must be called when the node has stopped.
 func (l *logging) start(w io.Writer, o *pop.Options) (stop func()) {
-	b := newBacklog(w)
-	o.Logger, o.AddMetrics = l.logger(b), func(to prometheus.Registerer) { to.MustRegister(b.dropped) }
-	go b.run(o.Logger)
-	return b.stop
+	b := lograte.NewBacklog(w)
+	o.Logger, o.AddMetrics = l.logger(b), func(to prometheus.Registerer) { to.MustRegister(b.Dropped) }
+	go b.Run(o.Logger)
+	return b.Stop
 }
 
 // logger returns a logger that writes to w.

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
@@ -37,10 +38,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	reported := newBacklog(stderr) // a log that nobody reads must not keep the process
+	reported := lograte.NewBacklog(stderr) // a log that nobody reads must not keep the process
 	report(reported, err)
-	go reported.run(slog.New(slog.DiscardHandler))
-	reported.stop()
+	go reported.Run(slog.New(slog.DiscardHandler))
+	reported.Stop()
 	if usage := new(usageError); errors.As(err, usage) {
 		return 2
 	}

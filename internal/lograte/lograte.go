@@ -1,4 +1,5 @@
-// Package lograte limits how often a line that outsiders can trigger is logged.
+// Package lograte limits what logging costs: how often a line that outsiders can trigger is logged, and how many lines
+// wait to be written.
 package lograte
 
 import (

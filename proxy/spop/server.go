@@ -29,6 +29,10 @@ type Options struct {
 	// Refuse returns why a peer must not be served, or "".
 	Refuse func(net.Addr) string
 
+	// Add counts a connection. It returns what holds the memory of incomplete frames, and a function to call once when
+	// the connection has ended, or nil if the connection must be closed now.
+	Add func(net.Conn) (held *conns.Holder, ended func())
+
 	// HelloTimeout is how long a connection may take to send its first frame.
 	HelloTimeout time.Duration
 
@@ -61,8 +65,13 @@ func (s *Server) Run() {
 		if err != nil {
 			return
 		}
-		c := &conn{Conn: nc, s: s, most: maxHello}
-		s.Serve(c, nc, nil, func(netip.AddrPort) {
+		held, ended := s.o.Add(nc)
+		if ended == nil {
+			_ = nc.Close()
+			continue
+		}
+		c := &conn{Conn: nc, s: s, most: maxHello, held: held}
+		s.Serve(c, nc, ended, func(netip.AddrPort) {
 			defer c.Close()
 			c.serve()
 		})
@@ -86,6 +95,7 @@ type conn struct {
 	r, w  int
 	out   []byte
 	most  int  // maximum size of a frame, in either direction
+	held  *conns.Holder
 	hello bool // was exchanged
 	m     Message
 }
@@ -158,10 +168,14 @@ func (c *conn) read() error {
 	if c.w == len(c.in) { // the buffer is full, and holds only a part of a frame
 		c.in = append(c.in, make([]byte, min(len(c.in), lengthSize+c.most-len(c.in)))...)
 	}
-	wait := idleTimeout
+	wait, holds := idleTimeout, 0
 	if !c.hello {
 		wait = c.s.o.HelloTimeout
 	}
+	if !c.hello || c.w > 0 {
+		holds = len(c.in)
+	}
+	c.held.Hold(holds)
 	_ = c.SetReadDeadline(time.Now().Add(wait))
 	if c.s.IsEnding() { // Shutdown may have set its deadline before
 		_ = c.SetReadDeadline(past)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // hello returns a HAPROXY-HELLO frame.
@@ -88,7 +89,7 @@ func (w *wire) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 // newServer returns a server that refuses all peers for the reason refused, unless it is empty.
 func newServer(ln net.Listener, handle func(*Message, *Actions), refused string) *Server {
 	return NewServer(ln, Options{
-		Handle: handle, Refuse: func(net.Addr) string { return refused }, HelloTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		Handle: handle, Refuse: func(net.Addr) string { return refused }, Add: func(net.Conn) (*conns.Holder, func()) { return nil, func() {} }, HelloTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 

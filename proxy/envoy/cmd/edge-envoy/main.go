@@ -15,9 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/proxy/envoy"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func main() {
@@ -97,8 +99,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	logger := slog.New(slog.NewTextHandler(stderr, nil))
-	o.node.Logger = logger
+	log := lograte.NewBacklog(stderr) // a log that nobody reads must not stop the node
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	go log.Run(logger)
+	defer log.Stop()
+	o.node.Logger, o.node.AddMetrics = logger, func(to prometheus.Registerer) { to.MustRegister(log.Dropped) }
 	node, err := pop.New(o.node)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package lograte
 
 import (
 	"bytes"
@@ -22,13 +22,13 @@ const (
 	lastWords = time.Second
 )
 
-// A backlog holds the lines of a log that wait to be written, so that a log that nobody reads stops nothing. If it is
+// A Backlog holds the lines of a log that wait to be written, so that a log that nobody reads stops nothing. If it is
 // full, lines are dropped and counted. Each Write is one or more whole lines.
-type backlog struct {
+type Backlog struct {
 	to      io.Writer
-	dropped prometheus.Counter
-	wake    chan struct{} // holds at most one
-	written chan struct{} // closed when run has returned
+	Dropped prometheus.Counter // the metric of dropped lines
+	wake    chan struct{}      // holds at most one
+	written chan struct{}      // closed when Run has returned
 
 	mu      sync.Mutex
 	lines   []byte
@@ -37,19 +37,21 @@ type backlog struct {
 	stopped bool
 }
 
-func newBacklog(to io.Writer) *backlog {
-	return &backlog{to: to, wake: make(chan struct{}, 1), written: make(chan struct{}), dropped: prometheus.NewCounter(prometheus.CounterOpts{
+// NewBacklog returns an empty backlog of lines for to. They are written while Run runs.
+func NewBacklog(to io.Writer) *Backlog {
+	return &Backlog{to: to, wake: make(chan struct{}, 1), written: make(chan struct{}), Dropped: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "edge_log_lines_dropped_total",
 		Help: "Lines of the log that were dropped because too many waited to be written.",
 	})}
 }
 
-func (b *backlog) Write(lines []byte) (int, error) {
+// Write keeps lines, or drops and counts them. It never fails.
+func (b *Backlog) Write(lines []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.lines)+b.writing+len(lines) > maxBacklog {
 		b.missing++
-		b.dropped.Inc()
+		b.Dropped.Inc()
 		return len(lines), nil
 	}
 	b.lines = append(b.lines, lines...)
@@ -62,8 +64,8 @@ func (b *backlog) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// run writes lines until stop was called and all are written. It reports dropped ones to logger, which writes to b.
-func (b *backlog) run(logger *slog.Logger) {
+// Run writes lines until Stop was called and all are written. It reports dropped ones to logger, which writes to b.
+func (b *Backlog) Run(logger *slog.Logger) {
 	defer close(b.written)
 	var lines []byte
 	for range b.wake {
@@ -97,8 +99,8 @@ func wholeLines(text []byte) int {
 	return cmp.Or(bytes.LastIndexByte(text[:atomicWrite], '\n')+1, bytes.IndexByte(text, '\n')+1, len(text))
 }
 
-// stop waits until all lines are written, for at most lastWords. It must be called once.
-func (b *backlog) stop() {
+// Stop waits until all lines are written, for at most lastWords. It must be called once.
+func (b *Backlog) Stop() {
 	b.mu.Lock()
 	b.stopped = true
 	close(b.wake)
