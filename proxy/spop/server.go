@@ -94,7 +94,7 @@ type conn struct {
 	in    []byte // in[r:w] has been read but not consumed
 	r, w  int
 	out   []byte
-	most  int  // maximum size of a frame, in either direction
+	most  int // maximum size of a frame, in either direction
 	held  *conns.Holder
 	hello bool // was exchanged
 	m     Message
