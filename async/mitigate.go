@@ -37,12 +37,12 @@ const minProlonged = 100 * time.Millisecond
 // mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
 // mitigation ends at the later of its start + the rule's timeout and the moment when every limit
 // is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
-// if maxWaiting changes are already waiting. The request path may call it.
-func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) {
+// if maxWaiting changes are already waiting, and reports whether it has started a mitigation. The request path may call it.
+func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) (started bool) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= maxWaiting {
-		return // lifted in the meantime, or no room
+		return false // lifted in the meantime, or no room
 	}
 	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}
 	last, known := c.o.Table.Last(key)
@@ -52,7 +52,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 		// The start may be from another node's clock, so add a duration rather than set an end.
 		more := (f.back.Sub(last.Deadline) + time.Microsecond - 1).Truncate(time.Microsecond)
 		if more <= 0 || r.CountsMitigated() && more < MinProlonged(r, last.Deadline.Sub(now)) {
-			return
+			return false
 		}
 		record.Start, record.ByHand, record.Client = last.Start, last.ByHand, last.Client
 		record.Lifetime = min(last.Lifetime+more, mitigation.MaxLifetime)
@@ -74,6 +74,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 		c.changes = append(c.changes, change{record, r})
 		c.wakeUp()
 	}
+	return record.Sample != nil
 }
 
 // replace moves r's start so that r takes precedence over last, the previous mitigation of its key, which may

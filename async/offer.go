@@ -52,7 +52,7 @@ type offered struct {
 // Unix epoch. Several keys share an element, so it may be wrong. After a false positive, Offer checks the known counts
 // in vain, and the flush is early. After a false negative, the flush is late, and the loop, not Offer, starts the
 // mitigation. This is rare: only a key that was itself near clears its element, and every near key sets it again
-// whenever it is evaluated. Only the loop changes a nearSet; any goroutine may read it.
+// whenever it is evaluated, and its requests do while many of them wait. Only the loop clears elements.
 type nearSet [1 << 16]atomic.Uint32
 
 func (s *nearSet) of(k counter.Key) *atomic.Uint32 { return &s[binary.LittleEndian.Uint16(k[8:])] }
@@ -77,8 +77,8 @@ type Source struct {
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
 // itself, so for a key near its threshold, at most one more request passes than the node knows to be allowed.
 // generation is how often the key's mitigation had been lifted when the request was decided.
-// Requests from before a lift are not counted.
-func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
+// Requests from before a lift are not counted. Offer reports whether it has started a mitigation.
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) (started bool) {
 	var known []view
 	near := c.near.has(key, now)
 	if near {
@@ -96,18 +96,28 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	waiting, before, ok := c.queue.Offer(what, more, near)
 	if !ok {
 		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
-		return
+		return false
 	}
 	if !near {
+		c.expect(r, key, waiting, now)
 		waiting += before // the loop may be evaluating them: a burst must not pass because a flush cuts it in two
 	}
 	alone := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
 	if !near && !alone || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
-		return // nothing is exceeded, or the loop decides
+		return false // nothing is exceeded, or the loop decides
 	}
-	if f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now); over {
-		f.generation = generation
-		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
+	f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now)
+	if near && !over && before > 0 { // the known counts may lack what is being flushed
+		f, over = exceeds(nil, r, waiting+before, time.UnixMilli(what.tick), now)
+	}
+	f.generation = generation
+	return over && c.mitigate(key, r, f, &from.Sample, maxChanges, now)
+}
+
+// expect makes further requests of a key read its known counts if the loop may evaluate those that wait too late.
+func (c *Loop) expect(r *rule.Rule, key counter.Key, waiting uint64, now time.Time) {
+	if slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > max(l.Threshold/nearFraction, 1) }) {
+		c.near.set(key, now.Add(time.Second))
 	}
 }
 

@@ -93,9 +93,10 @@ func (f *finding) add(v *view, elapsed int64, now time.Time) {
 }
 
 const (
-	// nearFraction: a key is near its threshold if at most an eighth of it is left. Its
+	// nearFraction: a key is near its threshold if at most an eighth of it is left, or nearLeft. Its
 	// requests are counted immediately.
 	nearFraction = 8
+	nearLeft     = 2
 
 	// nearFlushes: a key is also near its threshold if this many flushes like the last one
 	// would exceed it.
@@ -128,7 +129,7 @@ func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding
 			t.readRecord.Store(true)
 		}
 		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
-		t.near = t.near || left <= max(v.limit.Threshold/nearFraction, nearFlushes*(uint64(max(t.burst, 1))-1))
+		t.near = t.near || left <= max(v.limit.Threshold/nearFraction, nearLeft, nearFlushes*(uint64(max(t.burst, 1))-1))
 	}
 	for i := range t.plan.rule.Limits {
 		w := &t.windows()[i]
