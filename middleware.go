@@ -24,8 +24,11 @@ func (d Decision) Refuse(w http.ResponseWriter, r *http.Request) { d.a.Refuse(w,
 func (d Decision) Header(header http.Header) { d.a.Sign(header) }
 
 // Answered counts a request that passed, for the rules that count by the answer. It must be called
-// at most once. Only rules with a cost_header use header, which may be nil.
-func (d Decision) Answered(status int, header http.Header) { d.a.Answered(status, header) }
+// at most once. Only rules with a cost_header use header, which may be nil. If it returns true, the client must not get
+// the answer, since a rule refuses the request now: answer it with Refuse.
+func (d Decision) Answered(status int, header http.Header) (withheld bool) {
+	return d.a.Answered(status, header)
+}
 
 // Middleware returns a handler that answers requests that the rules refuse and passes the others to
 // next. Rules that count by the answer see what next writes.
@@ -41,41 +44,54 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		watched := &statusWriter{ResponseWriter: w, answered: d.Answered}
+		watched := &statusWriter{ResponseWriter: w, answered: func(status int) (withheld bool) {
+			if withheld = d.Answered(status, w.Header()); withheld {
+				clear(w.Header())
+				d.Refuse(w, r)
+			}
+			return withheld
+		}}
 		next.ServeHTTP(watched, r)
 		watched.answer(http.StatusOK)
 	})
 }
 
-// A statusWriter calls answered once, with the answer's status and header.
+// A statusWriter calls answered once, with the answer's status. If that returns true, it discards the answer.
 type statusWriter struct {
 	http.ResponseWriter
-	answered func(status int, header http.Header)
+	answered func(status int) (withheld bool)
+	withheld bool
 }
 
-func (w *statusWriter) answer(status int) {
+// answer reports whether the answer reaches the client.
+func (w *statusWriter) answer(status int) bool {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		if w.answered != nil {
-			w.answered(status, w.Header())
+		if answered := w.answered; answered != nil {
+			w.answered = nil
+			w.withheld = answered(status)
 		}
-		w.answered = nil
 	}
+	return !w.withheld
 }
 
 func (w *statusWriter) WriteHeader(status int) {
-	w.answer(status)
-	w.ResponseWriter.WriteHeader(status)
+	if w.answer(status) {
+		w.ResponseWriter.WriteHeader(status)
+	}
 }
 
 func (w *statusWriter) Write(p []byte) (int, error) {
-	w.answer(http.StatusOK)
+	if !w.answer(http.StatusOK) {
+		return len(p), nil
+	}
 	return w.ResponseWriter.Write(p)
 }
 
 // Flush implements http.Flusher, so that next can stream.
 func (w *statusWriter) Flush() {
-	w.answer(http.StatusOK)
-	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	if w.answer(http.StatusOK) {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+	}
 }
 
 // Unwrap gives http.ResponseController access to the underlying writer.

@@ -81,9 +81,14 @@ func (a *Admission) Sign(header http.Header) {
 func (a *Admission) CountsAnswer() bool { return a.decision.CountsAnswer() }
 
 // Answered counts a request that passed, for the rules that count by the answer. It must be called
-// at most once.
-func (a *Admission) Answered(status int, header http.Header) {
-	a.p.o.Limiter.Answered(&a.decision, status, header, a.p.o.Now())
+// at most once. It reports whether the answer must be withheld: then the request is refused.
+func (a *Admission) Answered(status int, header http.Header) (withheld bool) {
+	a.now = a.p.o.Now()
+	a.p.o.Limiter.Answered(&a.decision, status, header, a.now)
+	if withheld = a.CountsAnswer() && a.p.o.Limiter.Withholds(&a.decision, a.client, a.now); withheld {
+		a.p.metrics.withheld.Inc()
+	}
+	return withheld
 }
 
 // setLines sets the fields of lines that end in CRLF.

@@ -288,7 +288,12 @@ func (p *Proxy) appendNode(dst []byte) []byte {
 
 // relay relays the request to its origin.
 func (x *exchange) relay() {
-	if err := x.c.Relay(x.r, x.origin.relayed, x); err != nil {
+	err := x.c.Relay(x.r, x.origin.relayed, x)
+	switch {
+	case errors.Is(err, http1.ErrWithheld):
+		x.lines = x.lines[:0]
+		x.refuse()
+	case err != nil:
 		x.failed(err)
 	}
 	if x.abandoned.Load() && !x.answered {
@@ -369,8 +374,9 @@ func (x *exchange) AppendRequest(dst []byte) []byte {
 	return dst
 }
 
-// Answered counts the request by the origin's answer, and appends the client's quota fields.
-func (x *exchange) Answered(dst []byte, a *http1.Answer) []byte {
+// Answered counts the request by the origin's answer, and appends the client's quota fields. It withholds the answer if
+// the request would be refused now.
+func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver bool) {
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.now).Seconds())
 	x.mu.Lock()
@@ -378,10 +384,15 @@ func (x *exchange) Answered(dst []byte, a *http1.Answer) []byte {
 	x.answered = true
 	if x.abandoned.Load() {
 		x.resolve(a.Status, a)
-	} else {
-		p.o.Limiter.Answered(&x.decision, a.Status, a, now)
+		return dst, true // to nobody
 	}
-	return p.appendNode(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now))
+	p.o.Limiter.Answered(&x.decision, a.Status, a, now)
+	if x.decision.CountsAnswer() && p.o.Limiter.Withholds(&x.decision, x.client, now) {
+		p.metrics.withheld.Inc()
+		x.now = now
+		return dst, false
+	}
+	return p.appendNode(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now)), true
 }
 
 // failed answers for an origin that did not answer. Such answers are not counted.

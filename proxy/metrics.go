@@ -10,6 +10,7 @@ type metrics struct {
 	origin    prometheus.Histogram
 	failed    map[string]prometheus.Counter
 	undecided map[string]prometheus.Counter
+	withheld  prometheus.Counter
 }
 
 // Reasons why a question from another proxy gets no decision.
@@ -42,6 +43,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "edge_check_undecided_total",
 			Help: "Queries from other proxies that got no decision, because their address is not trusted or they do not describe a request.",
 		}, []string{"reason"}), undecidedPeer, undecidedField),
+		withheld: f.NewCounter(prometheus.CounterOpts{
+			Name: "edge_responses_withheld_total",
+			Help: "Responses of the origin that clients did not get because a rule that counts responses mitigated their key meanwhile.",
+		}),
 		failed: by(f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_origin_failures_total",
 			Help: "Requests that passed but got no response from their origin, by reason.",

@@ -38,11 +38,13 @@ func (relay) Malformed(c *http1.Conn, err *http1.Error) {
 
 type plain struct{}
 
-func (plain) Keeps(*http1.Field, []byte) bool             { return true }
-func (plain) Hasty() bool                                 { return false }
-func (plain) Gone(func()) bool                            { return false }
-func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
-func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
+func (plain) Keeps(*http1.Field, []byte) bool { return true }
+func (plain) Hasty() bool                     { return false }
+func (plain) Gone(func()) bool                { return false }
+func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Answered(dst []byte, _ *http1.Answer) ([]byte, bool) {
+	return append(dst, "X-Node: n1\r\n"...), true
+}
 
 // patience is how long a test waits for something that must happen. No test depends on its length.
 const patience = 2 * time.Minute

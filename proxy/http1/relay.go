@@ -28,9 +28,13 @@ type Relay interface {
 	Gone(end func()) bool
 
 	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
-	// lines that end in CRLF.
-	Answered(dst []byte, a *Answer) []byte
+	// lines that end in CRLF. If deliver is false, the client must not get the answer: the relay closes the connection
+	// to the origin and returns ErrWithheld.
+	Answered(dst []byte, a *Answer) (fields []byte, deliver bool)
 }
+
+// ErrWithheld is the cause of a RelayError if an answer was withheld from the client.
+var ErrWithheld = errors.New("http1: the answer was withheld")
 
 // A RelayError says why a request got no answer from its origin.
 type RelayError struct {

@@ -23,12 +23,15 @@ func (t *relaying) answer(r *Request) error {
 			if !r.Upgrade {
 				return t.failed(ErrSwitched)
 			}
-			t.switchProtocols(a)
-			return nil
+			return t.switchProtocols(a)
 		}
 		t.interim(a)
 	}
-	if err := t.final(r, a); err != nil {
+	err := t.final(r, a)
+	if err == ErrWithheld {
+		return t.failed(err)
+	}
+	if err != nil {
 		t.c.closing = true // a part of the answer was sent
 		_ = t.c.flush()
 		t.c.out = t.c.out[:0]
@@ -86,7 +89,6 @@ func (t *relaying) appendHead(dst []byte, a *Answer) []byte {
 // final sends the last answer.
 func (t *relaying) final(r *Request, a *Answer) error {
 	c, oc := t.c, t.oc
-	c.sentStatus = a.Status
 	t.begun.Store(true)
 	t.until = time.Time{}
 	t.joinUpload()
@@ -96,7 +98,11 @@ func (t *relaying) final(r *Request, a *Answer) error {
 	b := newBodyReader(a.Body, a.Length)
 	chunked := (b.kind == Chunked || b.kind == UntilClose) && t.minor > 0
 	out := t.appendHead(c.room(), a)
-	out = t.edit.Answered(out, a)
+	out, deliver := t.edit.Answered(out, a)
+	if !deliver {
+		return ErrWithheld
+	}
+	c.sentStatus = a.Status
 	if chunked {
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	}
@@ -223,24 +229,27 @@ func (t *relaying) end() {
 
 // switchProtocols forwards the 101 answer, then bytes in both directions until both sides have
 // ended.
-func (t *relaying) switchProtocols(a *Answer) {
+func (t *relaying) switchProtocols(a *Answer) error {
 	c, oc := t.c, t.oc
 	t.endUpload()
 	c.closing = true
-	c.sentStatus = a.Status
 	out := t.appendHead(c.room(), a)
-	out = t.edit.Answered(out, a)
+	out, deliver := t.edit.Answered(out, a)
+	if !deliver {
+		return t.failed(ErrWithheld)
+	}
+	c.sentStatus = a.Status
 	out = append(out, "Connection: upgrade\r\n\r\n"...)
 	oc.use(len(a.raw))
 	c.out = append(out, oc.buffered()...)
 	if c.flush() != nil {
-		return
+		return nil
 	}
 	for _, conn := range []net.Conn{c.conn, oc.conn} {
 		_ = conn.SetDeadline(time.Time{})
 	}
 	if _, err := oc.conn.Write(c.buffered()); err != nil {
-		return
+		return nil
 	}
 	c.r, c.w, oc.r, oc.w = 0, 0, 0, 0
 	c.release()
@@ -257,6 +266,7 @@ func (t *relaying) switchProtocols(a *Answer) {
 	}()
 	tunnel(c.conn, oc.conn)
 	<-done
+	return nil
 }
 
 // tunnel copies from one connection to the other until from ends.

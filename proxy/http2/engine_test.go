@@ -70,11 +70,13 @@ func (h *relay) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) {
 
 type plain struct{}
 
-func (plain) Keeps(*http1.Field, []byte) bool             { return true }
-func (plain) Hasty() bool                                 { return false }
-func (plain) Gone(func()) bool                            { return false }
-func (plain) AppendRequest(dst []byte) []byte             { return append(dst, "X-Via: edge\r\n"...) }
-func (plain) Answered(dst []byte, _ *http1.Answer) []byte { return append(dst, "X-Node: n1\r\n"...) }
+func (plain) Keeps(*http1.Field, []byte) bool { return true }
+func (plain) Hasty() bool                     { return false }
+func (plain) Gone(func()) bool                { return false }
+func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Answered(dst []byte, _ *http1.Answer) ([]byte, bool) {
+	return append(dst, "X-Node: n1\r\n"...), true
+}
 
 // An engine is a server in front of an origin.
 type engine struct {

@@ -194,13 +194,15 @@ func (t *relaying) answer(r *http1.Request) error {
 		}
 		c.mu.Unlock()
 	}
-	c.mu.Lock()
-	s.answering, s.sentStatus = true, a.Status
-	c.mu.Unlock()
-	var lines [512]byte
-	out := appendLines(t.block(a), t.edit.Answered(lines[:0], a))
+	var buf [512]byte
+	lines, deliver := t.edit.Answered(buf[:0], a)
+	if !deliver {
+		return http1.ErrWithheld
+	}
+	out := appendLines(t.block(a), lines)
 	s.out = out
 	c.mu.Lock()
+	s.answering, s.sentStatus = true, a.Status
 	if s.dead {
 		c.mu.Unlock()
 		return nil // the rules have seen the answer
