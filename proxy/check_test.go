@@ -326,6 +326,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Reports about clients on the access lists count for nobody, so no other client is refused because of them.
+func TestReportAboutListedClient(t *testing.T) {
+	a := newAsker(t, `rules: [{id: login, count: {statuses: [401]}, characteristics: [path], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}]
+allow: [192.0.2.1]
+deny: [192.0.2.2]`, "/login")
+	for range 20 {
+		a.report("192.0.2.1", "401")
+		a.report("192.0.2.2", "401")
+	}
+	a.path = "/other"
+	for range 20 {
+		a.report("192.0.2.3", "401")
+	}
+	a.await("192.0.2.4") // the earlier reports have been counted, too
+	a.path = "/login"
+	if a.refused("192.0.2.4") {
+		t.Error("a client is refused because of reports about others, which are on the access lists")
+	}
+}
+
 // A report tells the cost of a request, for rules that read it from the answer.
 func TestReportedCost(t *testing.T) {
 	a := newAsker(t, "rules: [{id: all, count: {cost: 2, cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 168h}]}]", "/")
