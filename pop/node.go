@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -354,4 +355,7 @@ func (n *Node) SetRules(set *rule.Set) error {
 func (n *Node) setRules(set *rule.Set) {
 	n.limiter.SetRules(set)
 	n.noteNodes()
+	if !slices.ContainsFunc(set.Rules(), (*rule.Rule).CountsAnswer) {
+		n.notices.note(proxy.ProblemReports, "") // nothing needs to be reported
+	}
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +61,77 @@ func TestEnvironment(t *testing.T) {
 				t.Errorf("%d warnings, want one with %q:\n%s", got, tt.want, &log)
 			}
 		})
+	}
+}
+
+// A node that is asked by a proxy which does not report the origin's responses says so until reports come, or until no
+// rule needs them.
+func TestMissingReports(t *testing.T) {
+	const (
+		logins  = "rules: [{id: login, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"
+		problem = "so these rules count nothing"
+		warning = `level=WARN msg="rules count the origin's responses`
+	)
+	var mu sync.Mutex
+	var log bytes.Buffer
+	var passed atomic.Int64 // in nanoseconds, of the node's clock
+	start := time.Now()
+	n := startNode(t, logins, func(o *pop.Options) {
+		o.Origin, o.CheckListen, o.MetricsListen = "", "127.0.0.1:0", "127.0.0.1:0"
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		o.Now = func() time.Time { return start.Add(time.Duration(passed.Load())) }
+		o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
+	})
+	ask := func(method, path string) {
+		t.Helper()
+		r, err := http.NewRequest(method, "http://"+n.Addr("check").String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/login", "X-Origin-Status": "200"} {
+			r.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	expect := func(name string, want bool) {
+		t.Helper()
+		if ready := page(t, n, "metrics", "/readyz"); strings.Contains(ready, problem) != want {
+			t.Errorf("%s: /readyz says %q", name, ready)
+		}
+		if metric := fmt.Sprintf(`edge_environment_problem{problem="missing_reports"} %d`, map[bool]int{true: 1}[want]); !strings.Contains(page(t, n, "metrics", "/metrics"), metric+"\n") {
+			t.Errorf("%s: /metrics lacks %s", name, metric)
+		}
+	}
+	askFor := func(d time.Duration) {
+		t.Helper()
+		for range 30 {
+			ask("GET", "/check")
+			passed.Add(int64(d / 30))
+		}
+	}
+	expect("at first", false)
+	askFor(50 * time.Second)
+	expect("after 50 s", false)
+	askFor(time.Minute)
+	expect("after a minute", true)
+	ask("POST", "/report")
+	expect("after a report", false)
+	askFor(5 * time.Minute)
+	expect("five minutes later", false)
+	askFor(10 * time.Minute)
+	expect("ten minutes later", true)
+	if err := n.SetRules(parse(t, "rules: []")); err != nil {
+		t.Fatal(err)
+	}
+	expect("without the rule", false)
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Count(log.String(), warning); got != 2 {
+		t.Errorf("%d warnings, want one for each time:\n%s", got, &log)
 	}
 }
 

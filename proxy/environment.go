@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,10 +18,13 @@ const (
 	problemUntrusted  = "untrusted_proxy"         // a proxy in front is not trusted, so its clients count as one
 	problemSilent     = "proxy_without_forwarded" // a trusted proxy does not send its clients' addresses
 	problemUnexpected = "unexpected_proxy_header" // connections begin with a PROXY header, which is not expected
+	ProblemReports    = "missing_reports"         // rules count answers, but the proxy that asks does not report them
 )
 
 // Problems returns the names of the problems that a Proxy notices.
-func Problems() []string { return []string{problemUntrusted, problemSilent, problemUnexpected} }
+func Problems() []string {
+	return []string{problemUntrusted, problemSilent, problemUnexpected, ProblemReports}
+}
 
 const (
 	// lookPause is the minimum time between two requests that are examined. Other requests cost one
@@ -36,9 +40,15 @@ const (
 
 	// openings is how many connections are judged together.
 	openings = 10
+
+	// unreported is how many requests must pass without a report, for at least neverReported or, after an earlier report,
+	// notReported, before reports are missing.
+	unreported    = 20
+	neverReported = time.Minute
+	notReported   = 10 * time.Minute
 )
 
-// environment detects misconfigured proxies in front, whose clients the node does not know.
+// environment detects misconfigured proxies: those in front, whose clients the node does not know, and those that ask.
 type environment struct {
 	note func(problem, text string) // may be nil
 	next atomic.Int64               // when the next request may be examined, in Unix nanoseconds
@@ -47,6 +57,10 @@ type environment struct {
 	seen   []look
 	opened int // connections
 	headed int // of these, the ones that began with a PROXY header
+
+	passed  int           // examined questions since the last report, about requests that a rule counts by the answer
+	since   time.Time     // when the first of them came
+	silence time.Duration // how long there may be no report; neverReported if zero
 }
 
 // A look is what one request shows.
@@ -101,6 +115,32 @@ func silent(seen []look) string {
 		return ""
 	}
 	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so its clients are counted as one: make it add the client's address", peer)
+}
+
+// ask examines a question about a request that passed and that a rule counts by the origin's answer.
+func (s *environment) ask(now time.Time) {
+	s.mu.Lock()
+	if s.passed == 0 {
+		s.since = now
+	}
+	s.passed++
+	missing := s.passed >= unreported && now.Sub(s.since) >= cmp.Or(s.silence, neverReported)
+	s.mu.Unlock()
+	if missing {
+		s.note(ProblemReports, "rules count the origin's responses, but the proxy that asks about requests does not report them, "+
+			"so these rules count nothing: configure its reports, see docs/beside.md")
+	}
+}
+
+// report records that a proxy has reported an answer.
+func (s *environment) report() {
+	s.mu.Lock()
+	resolved := s.passed >= unreported
+	s.passed, s.silence = 0, notReported
+	s.mu.Unlock()
+	if resolved && s.note != nil {
+		s.note(ProblemReports, "")
+	}
 }
 
 // commonest returns how many of seen match, from how many peers, and the most frequent one.

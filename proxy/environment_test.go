@@ -83,3 +83,39 @@ func TestFewRequestsAreExamined(t *testing.T) {
 		t.Errorf("%d requests are looked at in a second, want 100", due)
 	}
 }
+
+// Reports are missing after 20 requests in a minute without one, or in ten minutes if there has been one. A proxy
+// with few requests is not accused.
+func TestMissingReports(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	for _, tt := range []struct {
+		name    string
+		n       int           // requests
+		every   time.Duration // between two of them
+		first   bool          // a report comes before
+		missing bool
+	}{
+		{"many in a short time", 1000, 59 * time.Millisecond, false, false},
+		{"many in a minute", 1000, 61 * time.Millisecond, false, true},
+		{"few in a long time", 19, time.Hour, false, false},
+		{"twenty in a long time", 20, time.Hour, false, true},
+		{"nine minutes after a report", 10_000, 54 * time.Millisecond, true, false},
+		{"more than ten minutes after a report", 10_000, 61 * time.Millisecond, true, true},
+	} {
+		problem := ""
+		s := &environment{note: func(_, text string) { problem = text }}
+		if tt.first {
+			s.ask(start)
+			s.report()
+		}
+		for i := range tt.n {
+			s.ask(start.Add(time.Duration(i) * tt.every))
+		}
+		if missing := problem != ""; missing != tt.missing {
+			t.Errorf("%s: %q", tt.name, problem)
+		}
+		if s.report(); problem != "" {
+			t.Errorf("%s: %q after a report", tt.name, problem)
+		}
+	}
+}

@@ -28,6 +28,7 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	req.Borrowed = true
 	req.Admit(req.Method, req.Host, q.target)
 	if q.report {
+		p.environment.report()
 		if !limit.Refused(q.reportedVerdict) {
 			p.o.Limiter.Report(req, q.status, q.cost, now)
 		}
@@ -39,6 +40,9 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 		line = requestLine{req.Method, req.Host, q.target, proto}.clone() // q is not valid after the answer
 	}
 	q.decision = p.o.Limiter.Decide(req, now)
+	if q.decision.CountsAnswer() && p.environment.due(now) {
+		p.environment.ask(now)
+	}
 	status, bytes := answer()
 	if p.o.AccessLog != nil {
 		p.logRequest(&q.arrival, now, line, status, bytes)

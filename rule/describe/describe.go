@@ -212,6 +212,7 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	for _, l := range r.Limits {
 		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
+	note(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing.")
 	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases assume that each request counts %d. Requests that it does not answer do not count.", cost)
 	return notes
 }

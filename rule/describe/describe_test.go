@@ -57,6 +57,7 @@ func Example() {
 	// Output:
 	// login: POST requests to example.com or *.example.com for /login or /api/* that the origin answers with 401 or 403 are counted for each client address; once one has more than 5 in 1m or 50 in 1h, its further requests, whatever the origin would answer, are refused with 429 Too Many Requests for at least 10m and until the estimate is back at every threshold. Paths are read in every way that origins read them, without regard to letter case, a trailing slash and ;parameters.
 	//   note: Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.
+	//   note: If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing.
 	//   5 in 1m: at most 17 in any 1m, with 3 that are late
 	//   50 in 1h: at most 107 in any 1h, with 3 that are late
 	// keys: All requests are counted for each combination of host and header x-api-key; once one has more than 600 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
@@ -126,6 +127,7 @@ func TestNotes(t *testing.T) {
 		hosts    = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
 		anyHost  = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
 		exact    = "An origin that ignores %s of a path answers requests that escape this rule."
+		reports  = "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing."
 		other    = "An origin that reads paths differently from %s answers requests that escape this rule."
 		excepted = "Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host."
 	)
@@ -148,6 +150,7 @@ func TestNotes(t *testing.T) {
 			[]string{fmt.Sprintf(exact, "a trailing slash")}},
 		{"header that is skipped", withCharacteristics("[{header: X-Api-Key, missing: skip}]"),
 			[]string{fmt.Sprintf(escape, "header x-api-key"), fmt.Sprintf(makeUp, "header x-api-key")}},
+		{"responses", withKeys("count: {statuses: [401]}"), []string{reports}},
 		{"header and ip", withCharacteristics("[ip, header:a]"),
 			[]string{fmt.Sprintf(share, "header a"), fmt.Sprintf(makeUp, "header a")}},
 		{"several names", withCharacteristics("[header:a, {cookie: b, missing: skip}, query:c]"),
