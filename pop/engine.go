@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -71,12 +72,20 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	n.running.Go(server.Run)
 }
 
-// ListenAt listens at addr, HOST:PORT or unix:PATH. The permissions of a Unix socket's directory decide who may
-// connect. ListenAt replaces the socket of a process that was killed.
-func ListenAt(addr string) (net.Listener, error) {
+// ListenAt listens at addr, HOST:PORT or unix:PATH. To a Unix socket only this user and the members of a group may
+// connect: the process's own one if group is 0. ListenAt creates the socket's directory if only that is missing, and
+// replaces the socket of a process that was killed.
+func ListenAt(addr string, group int) (net.Listener, error) {
 	path, unix := strings.CutPrefix(addr, "unix:")
 	if !unix {
 		return net.Listen("tcp", addr)
+	}
+	if dir := filepath.Dir(path); os.Mkdir(dir, 0) == nil {
+		if err := share(dir, 0o750, group); err != nil {
+			return nil, err
+		}
+	} else if info, err := os.Stat(dir); err == nil && !canEnter(info, group) {
+		return nil, fmt.Errorf("the group of the socket cannot enter its directory: chgrp %d %s && chmod g+x %[2]s", group, dir)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
@@ -87,7 +96,25 @@ func ListenAt(addr string) (net.Listener, error) {
 	}
 	ln, err := net.Listen("unix", path)
 	if err == nil {
-		err = os.Chmod(path, 0o666)
+		err = share(path, 0o660, group)
 	}
 	return ln, err
+}
+
+// share sets the mode of a file, whatever the umask is, and gives it to a group, unless that is 0.
+func share(path string, mode os.FileMode, group int) error {
+	err := os.Chmod(path, mode)
+	if err == nil && group != 0 {
+		err = os.Chown(path, -1, group)
+	}
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w: the node's user must be a member of the group %d", err, group)
+	}
+	return err
+}
+
+// canEnter reports whether the members of a group may use files in a directory. If group is 0, it does not matter.
+func canEnter(dir os.FileInfo, group int) bool {
+	owner := int(dir.Sys().(*syscall.Stat_t).Gid)
+	return group == 0 || dir.Mode()&0o001 != 0 || owner == group && dir.Mode()&0o010 != 0
 }

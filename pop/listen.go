@@ -36,7 +36,7 @@ func (n *Node) listen() (open []listener, err error) {
 			continue
 		}
 		if ln == nil {
-			if ln, err = ListenAt(l.addr); err != nil {
+			if ln, err = ListenAt(l.addr, n.o.SocketGroup); err != nil {
 				closeAll(open)
 				return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
 			}

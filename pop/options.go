@@ -64,6 +64,10 @@ type Options struct {
 	// either, a node needs no origin: without one it does not open Listen.
 	CheckListen, SPOPListen string
 
+	// SocketGroup is the ID of the group whose members may connect to CheckListen and SPOPListen if they are Unix
+	// sockets. If zero, it is the node's own group.
+	SocketGroup int
+
 	// CheckDenyStatus is the status of all refusals at CheckListen; see proxy.CheckOptions. If zero, refusals
 	// have their own statuses.
 	CheckDenyStatus int

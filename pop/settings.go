@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"strconv"
 	"strings"
 	"time"
@@ -60,6 +61,7 @@ func Settings(o *Options) []setting.Setting {
 		{Group: "other proxies that ask", Name: "check-listen", Value: setting.Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/beside.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
 		{Name: "check-deny-status", Value: setting.Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals on --check-listen, such as 403; 0: that of each rule, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
 		{Name: "spop-listen", Value: setting.Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks in its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
+		{Name: "socket-group", Value: setting.Parsed("text", &o.SocketGroup, "", parseGroup), Help: "`group` whose processes may connect to Unix sockets, in addition to the node's user; by default the node's own group", Single: true, Sample: "#www-data"},
 
 		{Group: "the PoP", Name: "secret-file", Value: setting.Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
 		{Name: "secret", Value: setting.Text(&o.Secret, "", checkSecret), Help: "the secret itself, at least 16 bytes; prefer --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
@@ -107,6 +109,18 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "decision-log-share", Value: setting.Parsed("share", &o.DecisionLogShare, "0.01", parseShare), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
 		{Name: "decision-log-size", Value: setting.Int(&o.DecisionLogSize, 256<<20, 1<<20, 1<<40, "bytes"), Help: "maximum size of the file and its three predecessors together, in `bytes`"},
 	}
+}
+
+// parseGroup returns the ID of a group, given by its name or ID.
+func parseGroup(text string) (int, error) {
+	if group, err := user.LookupGroup(text); err == nil {
+		text = group.Gid
+	}
+	id, err := strconv.Atoi(text)
+	if err != nil {
+		err = errors.New("must be a group of this machine")
+	}
+	return id, err
 }
 
 func checkName(name string) error {

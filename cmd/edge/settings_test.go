@@ -58,7 +58,7 @@ var settables = map[string]settable{
 
 // others are values other than the default for settings that do not accept any text, list or number.
 var others = map[string]string{
-	"check-listen": "127.0.0.1:1122", "check-deny-status": "403", "decision-log-share": "0.5", "decision-log-size": "1048577", "spop-listen": "127.0.0.1:1123",
+	"check-listen": "127.0.0.1:1122", "check-deny-status": "403", "decision-log-share": "0.5", "decision-log-size": "1048577", "spop-listen": "127.0.0.1:1123", "socket-group": "65533",
 	"listen": "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "admin-listen": "127.0.0.1:1124", "shard-listen": "127.0.0.1:1114",
 	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
 	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",

@@ -28,7 +28,7 @@ import (
 func listen(t *testing.T, addr, name string, shards ...string) (*envoy.Server, *grpc.ClientConn) {
 	t.Helper()
 	n := startNode(t, "rules: [{id: client, characteristics: [ip], limits: [{threshold: 20, period: 1h}], action: block, mitigation_timeout: 1h}]", name, shards...)
-	ln, err := pop.ListenAt(addr)
+	ln, err := pop.ListenAt(addr, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ type options struct {
 
 // nodeSettings are the settings of edge node that edge-envoy accepts.
 var nodeSettings = []string{
-	"name", "rules", "metrics-listen", "admin-listen", "admin-tokens", "secret-file", "shard", "gossip-listen", "gossip-advertise", "gossip-key-file", "join", "max-nodes",
+	"name", "rules", "metrics-listen", "admin-listen", "admin-tokens", "socket-group", "secret-file", "shard", "gossip-listen", "gossip-advertise", "gossip-key-file", "join", "max-nodes",
 	"ipv4-prefix", "ipv6-prefix", "drain-timeout", "tracked-keys", "mitigation-records", "log-clients",
 }
 
@@ -108,7 +108,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ln, err := pop.ListenAt(o.listen)
+	ln, err := pop.ListenAt(o.listen, o.node.SocketGroup)
 	if err != nil {
 		return err
 	}
