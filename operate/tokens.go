@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -13,6 +14,8 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // minToken is the minimum length of a token, in bytes. Short tokens can be guessed.
@@ -32,15 +35,8 @@ type token struct {
 // Read replaces the tokens with those of a file, which has a line NAME TOKEN for each; # begins a comment.
 // After an error, the old tokens remain.
 func (t *Tokens) Read(file string) error {
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
-		return fmt.Errorf("%s can be read or written by all users of the machine: chmod o= %s", file, file)
-	}
 	text, err := os.ReadFile(file)
-	if err != nil {
+	if err = cmp.Or(err, setting.CheckSecret(file)); err != nil {
 		return err
 	}
 	var all []token

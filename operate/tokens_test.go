@@ -18,7 +18,7 @@ func TestTokensFile(t *testing.T) {
 		want       string // in the error; empty: none
 	}{
 		{"two", "# who may change things\n\nanna " + long + "\n  ben\t" + long + "y\n", 0o640, ""},
-		{"readable by all", "anna " + long, 0o644, "chmod o= "},
+		{"readable by all", "anna " + long, 0o644, "chmod g-wx,o= "},
 		{"no token", "# nobody\n", 0o600, "has no token: a line must be NAME TOKEN"},
 		{"no name", "anna " + long + "\n" + long, 0o600, ":2: a line must be NAME TOKEN"},
 		{"too much", "anna " + long + " # comment", 0o600, ":1: a line must be NAME TOKEN"},

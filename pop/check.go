@@ -76,7 +76,7 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 }
 
 // checkAsked returns the errors of the listeners for other proxies. Over TCP only trusted proxies may ask; Unix
-// sockets are restricted by their directory.
+// sockets are restricted by their group.
 func (o *Options) checkAsked(wrong func(name, problem, other string)) (errs []error) {
 	for _, l := range o.askedAt() {
 		path, unix := strings.CutPrefix(l.Addr, "unix:")
@@ -209,8 +209,8 @@ func (o *Options) secret() (string, error) {
 	if err == nil && secret == "" {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
-	if err = cmp.Or(err, checkSecret(secret)); err != nil {
-		return "", &setting.Error{Setting: "secret-file", Problem: err.Error(), Hint: "head -c 24 /dev/urandom | base64 > FILE"}
+	if err = cmp.Or(err, setting.CheckSecret(o.SecretFile), checkSecret(secret)); err != nil {
+		return "", &setting.Error{Setting: "secret-file", Problem: err.Error(), Hint: "to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"}
 	}
 	return secret, nil
 }

@@ -95,7 +95,7 @@ func (f *files) loadCertificate() error {
 		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(f.o.TLSCert, f.o.TLSKey)
-	if err != nil {
+	if err = cmp.Or(err, setting.CheckSecret(f.o.TLSKey)); err != nil {
 		return fmt.Errorf("pop: loading the certificate: %w", err)
 	}
 	f.certificate.Store(&pair)
@@ -109,7 +109,7 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 		return f.o.Gossip.Keys, nil
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
+	if err = cmp.Or(err, setting.CheckSecret(file)); err != nil {
 		return nil, fmt.Errorf("pop: reading the gossip keys: %w", err)
 	}
 	number := 0

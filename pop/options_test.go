@@ -58,6 +58,10 @@ func TestEveryOptionIsRead(t *testing.T) {
 
 // Invalid options are rejected for programs too, not only for the command.
 func TestOptionsAreChecked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("sixteen bytes or more"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		name string
 		set  func(*pop.Options)
@@ -73,7 +77,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"gossip", func(o *pop.Options) { o.Gossip.Listen = "here" }, `pop: invalid gossip-listen "here": must be IP:PORT, or :PORT for all addresses of the machine`},
 		{"status", func(o *pop.Options) { o.CheckListen, o.CheckDenyStatus = "unix:check.sock", 700 }, "pop: invalid check-deny-status 700: must be 0 or a status from 400 to 599"},
 		{"what another one needs", func(o *pop.Options) { o.TLSKey = "key.pem" }, "pop: tls-key needs tls-cert"},
-		{"contradiction", func(o *pop.Options) { o.SecretFile = "options_test.go" }, "pop: secret contradicts secret-file"},
+		{"contradiction", func(o *pop.Options) { o.SecretFile = file }, "pop: secret contradicts secret-file"},
 		{"secret", func(o *pop.Options) { o.Secret = "short" }, "pop: invalid secret: must have at least 16 bytes, not 5; make one with: head -c 24 /dev/urandom | base64"},
 		{"IPv4 in IPv6 and more", func(o *pop.Options) {
 			o.TrustedProxies = append(o.TrustedProxies, netip.MustParsePrefix("::ffff:0:0/90"))

@@ -63,7 +63,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "spop-listen", Value: setting.Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks in its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
 		{Name: "socket-group", Value: setting.Parsed("text", &o.SocketGroup, "", parseGroup), Help: "`group` whose processes may connect to Unix sockets, in addition to the node's user; by default the node's own group", Single: true, Sample: "#www-data"},
 
-		{Group: "the PoP", Name: "secret-file", Value: setting.Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: head -c 24 /dev/urandom | base64 > FILE", Sample: "secret"},
+		{Group: "the PoP", Name: "secret-file", Value: setting.Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: (umask 077; head -c 24 /dev/urandom | base64 > FILE)", Sample: "secret"},
 		{Name: "secret", Value: setting.Text(&o.Secret, "", checkSecret), Help: "the secret itself, at least 16 bytes; prefer --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
 		{Name: "shard", Value: setting.List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
 		{Name: "shard-listen", Value: setting.Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node that all nodes use, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},

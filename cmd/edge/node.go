@@ -38,7 +38,7 @@ reloads the rules and the certificate. Under systemd it reports its state, and u
 named http, https, metrics and admin instead of opening its own: see docs/install.md.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml
-  head -c 24 /dev/urandom | base64 > secret
+  (umask 077; head -c 24 /dev/urandom | base64 > secret)
   edge node --rules rules.d --origin http://127.0.0.1:3000 --secret-file secret \
       --shard 127.0.0.1:11211,127.0.0.1:11212 --trusted-proxy 10.0.0.0/8
   edge node --rules rules.d --origin http://127.0.0.1:3000 --secret-file secret \

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,6 +45,7 @@ func (o *operator) token(addr string) (string, error) {
 		return operate.LocalToken(addr), nil
 	}
 	text, err := os.ReadFile(o.tokenFile)
+	err = cmp.Or(err, setting.CheckSecret(o.tokenFile))
 	fields := strings.Fields(string(text))
 	if err == nil && len(fields) != 1 {
 		err = fmt.Errorf("%s must contain a token and nothing else", o.tokenFile)

@@ -208,6 +208,11 @@ func (s *settings) readFile(file string) error {
 	var fields []strictyaml.Field
 	for _, row := range s.rows {
 		fields = append(fields, strictyaml.Field{Name: key(row.Name), Read: func(n *yaml.Node) {
+			if row.Secret {
+				if err := setting.CheckSecret(file); err != nil {
+					doc.Fail(n, "", "%v", err)
+				}
+			}
 			if texts, ok := readTexts(doc, row, n); ok {
 				s.given[row.Name] = given{texts, key(row.Name), &strictyaml.Error{File: file, Line: n.Line, Column: n.Column, Source: source[n.Line-1]}}
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -148,6 +149,20 @@ func Conflict(rows []Setting, setting, problem, other string) error {
 	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
 	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
 	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
+}
+
+// CheckSecret returns an error if others than the owner and the group of a file with a secret can read it, or others than
+// its owner can write it. The group may read it, because secrets that systemd or Kubernetes mount belong to root.
+func CheckSecret(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o027 != 0 {
+		err = fmt.Errorf("%s holds a secret but has mode %04o: only its owner and its group may read it, and only its owner may write it: "+
+			"chmod g-wx,o= %[1]s (for a mounted secret, mode 0440)", file, mode.Perm())
+	}
+	return err
 }
 
 // Removed returns the Value of a setting that no longer exists: it cannot be set, and help does not show it. instead
