@@ -28,7 +28,7 @@ var layers = []struct {
 	{"internal/tick", nil},                              // for goroutines that repeat a task
 	{"internal/prose", nil},                             // for wording errors and descriptions
 	{"internal/strictyaml", []string{"internal/prose"}}, // for rules files and the files that go with them
-	{"internal/chart", nil},                             // for reports and the node's page
+	{"internal/chart", []string{"internal/prose"}},      // for reports and the node's page
 	{"internal/bubble", nil},                            // for tests
 	{"internal/golden", nil},                            // for tests
 
@@ -76,7 +76,7 @@ var layers = []struct {
 	{"analysis/decisions", []string{"analysis/exact", "analysis/figure", "counter", "internal/chart", "limit/decision", "rule", "rule/describe"}},
 	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
 	{"load/mix", []string{"internal/prose", "internal/strictyaml"}},
-	{"load", []string{"analysis/accesslog", "internal/chart", "load/judge", "load/mix"}},
+	{"load", []string{"analysis/accesslog", "internal/chart", "internal/prose", "load/judge", "load/mix"}},
 
 	{"internal/harness", []string{"counter", "counter/memcached", "counter/shard"}}, // for tests
 	{"internal/trace", []string{"analysis/accesslog"}},                              // for tests

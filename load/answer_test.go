@@ -140,7 +140,7 @@ func TestNodeNames(t *testing.T) {
 	if len(r.Nodes) > 1001 || r.Nodes[0].Requests != 500 {
 		t.Errorf("%d nodes, the target itself with %d requests; want 1000 and 500", len(r.Nodes), r.Nodes[0].Requests)
 	}
-	if name := r.Nodes[1].Name; !strings.HasPrefix(name, "edge\ufffd") || len(name) > 300 {
+	if name := r.Nodes[1].Name; !strings.HasPrefix(name, `edge\u0009`) || len(name) > 300 {
 		t.Errorf("node name %q", name)
 	}
 }

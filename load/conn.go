@@ -299,7 +299,7 @@ func (r *run) failed(f failure, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why[f] == "" {
-		r.why[f] = printable(strings.TrimPrefix(err.Error(), "load: "))
+		r.why[f] = shortened(strings.TrimPrefix(err.Error(), "load: "))
 	}
 }
 

@@ -10,12 +10,11 @@ import (
 	"net"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // Options configures Run. Targets and Source are required; the zero value of every other field is
@@ -181,7 +180,7 @@ const maxNodes = 1000
 
 // named returns the index of the named node, or fallback if there are too many nodes.
 func (n *nodes) named(name string, fallback uint16) uint16 {
-	name = printable(name)
+	name = shortened(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.Index(n.names[n.targets:], name)
@@ -194,19 +193,13 @@ func (n *nodes) named(name string, fallback uint16) uint16 {
 	return uint16(n.targets + i)
 }
 
-// printable makes text from a target fit for display: it replaces control characters and truncates
-// long text.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
-	if letters := []rune(s); len(letters) > 200 {
+// shortened makes text from a target fit for display.
+func shortened(text string) string {
+	text = prose.Printable(text)
+	if letters := []rune(text); len(letters) > 200 {
 		return string(letters[:200]) + "…"
 	}
-	return s
+	return text
 }
 
 // Run sends the requests of o.Source, waits for the answers, and returns a log of the outcomes. If

@@ -217,7 +217,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		if c.OK {
 			continue
 		}
-		fmt.Fprintf(&b, "  FAILED: %s (line %d)\n", chart.Printable(c.Name), c.Line)
+		fmt.Fprintf(&b, "  FAILED: %s (line %d)\n", prose.Printable(c.Name), c.Line)
 		for _, f := range c.Failures {
 			f.write(&b, r.File)
 		}
@@ -230,7 +230,7 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 func (f *Failure) write(b *strings.Builder, file string) {
-	fmt.Fprintf(b, "    %s:%d:%d: %s of %s", file, f.Line, f.Column, chart.Printable(f.Request), f.Client)
+	fmt.Fprintf(b, "    %s:%d:%d: %s of %s", file, f.Line, f.Column, prose.Printable(f.Request), f.Client)
 	switch {
 	case f.Number == 0:
 		fmt.Fprintf(b, ", from %v on\n", figure.Lasting(f.AtS))

@@ -247,7 +247,7 @@ func checkJSON(w io.Writer, rules rulefile.Contents, wrong error, late func(*rul
 			result.Rules = append(result.Rules, d)
 		}
 	}
-	return errors.Join(writeJSON(w, result), wrong)
+	return errors.Join(writeJSON(w, result, "  "), wrong)
 }
 
 // indent puts prefix before each line of text.

@@ -32,7 +32,7 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 	result.OK, result.Errors = failure == nil && mistake == nil, errorsIn(mistake)
 	err := errors.Join(mistake, failure)
 	if asJSON {
-		return errors.Join(writeJSON(w, result), err)
+		return errors.Join(writeJSON(w, result, "  "), err)
 	}
 	for _, report := range result.Files {
 		err = errors.Join(report.WriteText(w), err)

@@ -88,6 +88,5 @@ func explain(w io.Writer, r *load.Report) error {
 		fmt.Fprintf(&b, "  fault      %s: %s\n", f.Name, f.Text)
 	}
 	b.WriteString("\nThe lines \"mitigation started\" above show which clients the nodes refused, and why.\nedge load tests any PoP in this way; edge pop without --demo keeps one running.\n")
-	_, err := io.WriteString(w, b.String())
-	return err
+	return writePrintable(w, b.String())
 }

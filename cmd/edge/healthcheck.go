@@ -86,6 +86,5 @@ func askReady(ctx context.Context, out io.Writer, target string) error {
 		why, _, _ := strings.Cut(string(body), "\n")
 		return fmt.Errorf("%s answers %s: %s", target, resp.Status, why)
 	}
-	_, err = out.Write(body)
-	return err
+	return writePrintable(out, string(body))
 }

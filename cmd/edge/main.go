@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -214,13 +215,15 @@ type hintedError struct {
 // report writes the errors in err, each once. Every line begins with the command's name, and hints are
 // on separate lines.
 func report(w io.Writer, err error) {
+	var b strings.Builder
 	written := map[string]bool{}
 	for _, e := range pop.SingleErrors(err) {
 		if text := e.Error(); !written[text] {
 			written[text] = true
-			reportOne(w, e)
+			reportOne(&b, e)
 		}
 	}
+	_ = writePrintable(w, b.String()) // there is nobody to tell
 }
 
 // packages matches the package that an error begins with. Users do not need it.

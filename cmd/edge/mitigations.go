@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -86,7 +85,7 @@ func (o *operator) list(cmd *cobra.Command, values url.Values) error {
 		values.Set("cursor", page.Next)
 	}
 	if o.asJSON {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(all)
+		return writeJSON(cmd.OutOrStdout(), all, "")
 	}
 	return columns(cmd.OutOrStdout(), func(w io.Writer) {
 		fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tACTION\tCLIENT\tNODE\tWHY")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -45,9 +45,8 @@ func (o *operator) token(addr string) (string, error) {
 		return operate.LocalToken(addr), nil
 	}
 	text, err := os.ReadFile(o.tokenFile)
-	err = cmp.Or(err, setting.CheckSecret(o.tokenFile))
 	fields := strings.Fields(string(text))
-	if err == nil && len(fields) != 1 {
+	if err = cmp.Or(err, setting.CheckSecret(o.tokenFile)); err == nil && len(fields) != 1 {
 		err = fmt.Errorf("%s must contain a token and nothing else", o.tokenFile)
 	}
 	if err != nil {
@@ -103,8 +102,7 @@ func show[T any](cmd *cobra.Command, o *operator, method, path string, values ur
 		if err := o.ask(method, path, values, &text); err != nil {
 			return err
 		}
-		_, err := cmd.OutOrStdout().Write(append(text, '\n'))
-		return err
+		return writeJSON(cmd.OutOrStdout(), text, "")
 	}
 	result := new(T)
 	if err := o.ask(method, path, values, result); err != nil {
@@ -115,10 +113,15 @@ func show[T any](cmd *cobra.Command, o *operator, method, path string, values ur
 
 // columns aligns the cells that write prints, each of which ends with a tab, and copies them to out.
 func columns(out io.Writer, write func(io.Writer)) error {
-	var b bytes.Buffer
+	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	write(t)
 	_ = t.Flush() // writing to memory cannot fail
-	_, err := b.WriteTo(out)
+	return writePrintable(out, b.String())
+}
+
+// writePrintable writes lines, which may have text from clients, to a terminal, a file or a log.
+func writePrintable(w io.Writer, lines string) error {
+	_, err := io.WriteString(w, prose.Printable(lines, '\n', '\t'))
 	return err
 }

@@ -280,19 +280,21 @@ func (d destination) emit(input string, read any, report chart.Document) error {
 	err := writeFile(d.page, report.WriteHTML)
 	switch {
 	case d.asJSON:
-		return errors.Join(err, writeJSON(d.stdout, report))
+		return errors.Join(err, writeJSON(d.stdout, report, "  "))
 	case d.markdown:
 		return errors.Join(err, report.WriteMarkdown(d.stdout))
 	}
 	return errors.Join(err, report.WriteText(d.stdout))
 }
 
-// writeJSON writes v as JSON.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+// writeJSON writes v as JSON, on one line if indent is empty.
+func writeJSON(w io.Writer, v any, indent string) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return errors.Join(err, writePrintable(w, b.String()))
 }
 
 // A flagGroup holds flags that the help shows together.

@@ -86,7 +86,7 @@ func replayDecisions(files []string, stdin io.Reader, mode string, rules []strin
 		return err
 	}
 	for _, s := range found.Samples {
-		fmt.Fprintf(cmd.ErrOrStderr(), "edge: %s:%d: %s\n", s.File, s.Line, s.Reason)
+		report(cmd.ErrOrStderr(), fmt.Errorf("%s:%d: %s", s.File, s.Line, s.Reason))
 	}
 	d := found.Document()
 	if set == nil && mode != "accuracy" {

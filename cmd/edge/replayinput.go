@@ -175,7 +175,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 			if !in.anonymize {
 				text = fmt.Sprintf(": %q", s.Text)
 			}
-			fmt.Fprintf(in.stderr, "    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)
+			_ = writePrintable(in.stderr, fmt.Sprintf("    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)) // as report
 		}
 	}
 	for _, f := range stats.Files {

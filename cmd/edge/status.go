@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +40,7 @@ Active mitigations are not a problem.`,
 				return err
 			}
 			if o.asJSON {
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+				err = writeJSON(cmd.OutOrStdout(), s, "")
 			} else {
 				err = columns(cmd.OutOrStdout(), s.write)
 			}

@@ -3,9 +3,10 @@ package chart
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 const (
@@ -19,28 +20,28 @@ func (d Document) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range []string{d.Run.Input, d.Lead} {
 		if line != "" {
-			b.WriteString(Printable(line) + "\n")
+			b.WriteString(prose.Printable(line) + "\n")
 		}
 	}
 	for _, s := range d.Sections {
-		b.WriteString("\n" + Printable(s.Title) + "\n")
+		b.WriteString("\n" + prose.Printable(s.Title) + "\n")
 		table := false // whether the previous block is a table
 		for _, block := range s.Blocks {
 			v := listed(block)
-			prose := v.Paragraph != "" || v.Facts != nil || v.Outcome != nil
-			if v.Table != nil || v.Code != nil || table && prose {
+			words := v.Paragraph != "" || v.Facts != nil || v.Outcome != nil
+			if v.Table != nil || v.Code != nil || table && words {
 				b.WriteByte('\n')
 			}
-			if table = v.Table != nil || table && !prose; v.Table != nil && v.Table.Title != "" {
-				b.WriteString("  " + Printable(v.Table.Title) + "\n")
+			if table = v.Table != nil || table && !words; v.Table != nil && v.Table.Title != "" {
+				b.WriteString("  " + prose.Printable(v.Table.Title) + "\n")
 			}
 			switch {
 			case v.Paragraph != "":
-				for _, line := range Wrapped(Printable(string(v.Paragraph)), textWidth) {
+				for _, line := range Wrapped(prose.Printable(string(v.Paragraph)), textWidth) {
 					b.WriteString("  " + line + "\n")
 				}
 			case v.Outcome != nil:
-				b.WriteString("  " + Printable(v.Outcome.Text) + "\n")
+				b.WriteString("  " + prose.Printable(v.Outcome.Text) + "\n")
 			case v.Facts != nil:
 				v.Facts.table(false).text(&b)
 			case v.Code != nil:
@@ -97,7 +98,7 @@ func (t Table) text(b *strings.Builder) {
 	for _, r := range t.Rows {
 		cells := make([]string, len(r.Cells), len(r.Cells)+1)
 		for i, cell := range r.Cells {
-			cells[i] = Printable(cell)
+			cells[i] = prose.Printable(cell)
 			if letters := []rune(cells[i]); t.Columns[i].Sent && len(letters) > cellWidth {
 				cells[i] = string(letters[:cellWidth-1]) + "…"
 			}
@@ -205,13 +206,13 @@ func (t Table) markdown(b *strings.Builder) {
 // markdown escapes text for Markdown.
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`)
 
-func escaped(text string) string { return markdown.Replace(Printable(text)) }
+func escaped(text string) string { return markdown.Replace(prose.Printable(text)) }
 
 // codeSpan returns untrusted text as code in a cell of a table. A bar would end the cell, and a
 // backtick the code. A backslash before a bar would undo the one that escapes it, so backslashes
 // are doubled if there are bars.
 func codeSpan(text string) string {
-	text = Printable(text)
+	text = prose.Printable(text)
 	if strings.Contains(text, "|") {
 		text = strings.NewReplacer(`\`, `\\`, "|", `\|`).Replace(text)
 	}
@@ -219,14 +220,4 @@ func codeSpan(text string) string {
 		return ""
 	}
 	return "`" + strings.ReplaceAll(text, "`", "'") + "`"
-}
-
-// Printable returns untrusted text in a form that is safe to write to a terminal.
-func Printable(text string) string {
-	for _, r := range text {
-		if !strconv.IsPrint(r) || r == utf8.RuneError {
-			return strconv.QuoteToGraphic(text)
-		}
-	}
-	return text
 }

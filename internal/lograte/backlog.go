@@ -84,7 +84,7 @@ func (b *Backlog) Run(logger *slog.Logger) {
 			}
 			for rest := lines; len(rest) > 0; {
 				n := wholeLines(rest)
-				_, _ = b.to.Write(rest[:n]) // there is nobody to tell
+				_ = writePrintable(b.to, string(rest[:n])) // there is nobody to tell
 				rest = rest[n:]
 			}
 		}

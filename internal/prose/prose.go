@@ -1,10 +1,14 @@
-// Package prose puts lists, quotes and guesses into the sentences of errors and descriptions.
+// Package prose puts lists, quotes, guesses and text from outside into the sentences of errors and descriptions.
 package prose
 
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // Enumerate joins list as prose does: a, b or c. It shortens long lists: a, b and 7 more.
@@ -90,4 +94,31 @@ func distance(a, b string) int {
 		}
 	}
 	return rows[len(a)][len(b)]
+}
+
+// Printable returns text from outside with each character that would not be seen, or that a terminal would obey, as JSON
+// writes it: \u202e. These are control characters, format characters such as those that change the writing direction, and
+// spaces other than the ordinary one. A byte that is not UTF-8 becomes \xff. Characters in kept stay, such as the
+// newlines between lines.
+func Printable(text string, kept ...rune) string {
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) && !slices.Contains(kept, r) }
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, hidden) {
+		return text
+	}
+	var b []byte
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			b = fmt.Appendf(b, `\x%02x`, text[0])
+		case hidden(r):
+			for _, unit := range utf16.Encode([]rune{r}) {
+				b = fmt.Appendf(b, `\u%04x`, unit)
+			}
+		default:
+			b = append(b, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return string(b)
 }

@@ -1,7 +1,12 @@
 package prose_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
+	"unicode"
+
+	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/internal/prose"
 )
@@ -29,4 +34,37 @@ func TestSuggest(t *testing.T) {
 	if got, want := prose.Suggest("zzz", many), "choose from a1, a2, a3, a4, a5, a6, a7 and 4 more"; got != want {
 		t.Errorf("Suggest of %d words = %q, want %q", len(many), got, want)
 	}
+}
+
+// Text from outside cannot move the cursor, change the writing direction or hide characters, and a JSON text keeps its
+// meaning.
+func TestPrintable(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"ordinary text", "Grüße, 世界: é 🦊 \ufffd", "Grüße, 世界: é 🦊 \ufffd"},
+		{"a terminal's escape sequence", "\x1b[2J\x07", `\u001b[2J\u0007`},
+		{"C1 controls and DEL", "\u009b31m\x7f", `\u009b31m\u007f`},
+		{"writing direction", "a\u202eb\u2066c\u200fd\u061c", `a\u202eb\u2066c\u200fd\u061c`},
+		{"invisible characters", "\u200b\u00ad\ufeff\u2060\U000e0041", `\u200b\u00ad\ufeff\u2060\udb40\udc41`},
+		{"other spaces and lines", "a\u00a0b\u3000c\u2028\r\n\t", `a\u00a0b\u3000c\u2028\u000d` + "\n" + `\u0009`},
+		{"not UTF-8", "a\xff\xc3(\xed\xa0\x80", `a\xff\xc3(\xed\xa0\x80`},
+	} {
+		if got := prose.Printable(tt.text, '\n'); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.String().Draw(rt, "text")
+		document, err := json.Marshal(text)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		shown := prose.Printable(string(document))
+		var again string
+		if err := json.Unmarshal([]byte(shown), &again); err != nil || again != text {
+			rt.Fatalf("%s is shown as %s: %q, %v", document, shown, again, err)
+		}
+		if strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			rt.Fatalf("%q is shown as %q", text, shown)
+		}
+	})
 }

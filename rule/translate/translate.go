@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -261,7 +262,7 @@ func comment(b *bytes.Buffer, indent, mark, text string) {
 	line := indent + "# " + mark
 	empty := true
 	for word := range strings.FieldsSeq(text) {
-		word = strings.Map(printable, word)
+		word = prose.Printable(word)
 		if !empty && len(line)+1+len(word) > width {
 			b.WriteString(line + "\n")
 			line, empty = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), true
@@ -272,14 +273,6 @@ func comment(b *bytes.Buffer, indent, mark, text string) {
 		line, empty = line+word, false
 	}
 	b.WriteString(line + "\n")
-}
-
-// printable replaces characters that a YAML file cannot contain.
-func printable(r rune) rune {
-	if r < ' ' || 0x7f <= r && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0xfffe && r <= 0xffff {
-		return '?'
-	}
-	return r
 }
 
 var (
