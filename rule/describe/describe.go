@@ -204,6 +204,10 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
 	note(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
 		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
+	matches := func(method string) bool { return slices.Contains(r.Methods, method) }
+	note(matches("GET") && !matches("HEAD"), "HEAD requests escape this rule, although origins usually do the same work for them as for GET: add HEAD.")
+	note(len(r.Methods) > 0 && !matches("POST"), "If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there escapes this rule: "+
+		"turn that off in the origin, or add POST.")
 	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
 	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
 	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)

@@ -127,6 +127,9 @@ func TestNotes(t *testing.T) {
 		hosts    = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
 		anyHost  = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
 		exact    = "An origin that ignores %s of a path answers requests that escape this rule."
+		head     = "HEAD requests escape this rule, although origins usually do the same work for them as for GET: add HEAD."
+		override = "If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there escapes this rule: " +
+			"turn that off in the origin, or add POST."
 		reports  = "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing."
 		other    = "An origin that reads paths differently from %s answers requests that escape this rule."
 		excepted = "Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host."
@@ -150,6 +153,11 @@ func TestNotes(t *testing.T) {
 			[]string{fmt.Sprintf(exact, "a trailing slash")}},
 		{"header that is skipped", withCharacteristics("[{header: X-Api-Key, missing: skip}]"),
 			[]string{fmt.Sprintf(escape, "header x-api-key"), fmt.Sprintf(makeUp, "header x-api-key")}},
+		{"GET alone", withKeys("match: {methods: [GET]}"), []string{head, override}},
+		{"GET and HEAD", withKeys("match: {methods: [HEAD, GET]}"), []string{override}},
+		{"DELETE", withKeys("match: {methods: [DELETE]}"), []string{override}},
+		{"POST", withKeys("match: {methods: [POST]}"), nil},
+		{"POST and GET", withKeys("match: {methods: [POST, GET]}"), []string{head}},
 		{"responses", withKeys("count: {statuses: [401]}"), []string{reports}},
 		{"header and ip", withCharacteristics("[ip, header:a]"),
 			[]string{fmt.Sprintf(share, "header a"), fmt.Sprintf(makeUp, "header a")}},
