@@ -24,9 +24,9 @@ var layers = []struct {
 	name    string
 	imports []string
 }{
-	{"internal/lograte", nil},                           // for logs
 	{"internal/tick", nil},                              // for goroutines that repeat a task
 	{"internal/prose", nil},                             // for wording errors and descriptions
+	{"internal/lograte", []string{"internal/prose"}},    // for logs
 	{"internal/strictyaml", []string{"internal/prose"}}, // for rules files and the files that go with them
 	{"internal/chart", []string{"internal/prose"}},      // for reports and the node's page
 	{"internal/bubble", nil},                            // for tests

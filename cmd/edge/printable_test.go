@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/operate"
 )
 
@@ -63,10 +64,10 @@ func TestCommandsShowPrintableText(t *testing.T) {
 func TestLogsHavePrintableText(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		var out bytes.Buffer
-		b := newBacklog(&out)
+		b := lograte.NewBacklog(&out)
 		(&logging{json: asJSON}).logger(b).Info("request", "uri", "/"+hostile, slog.Group(hostile, "a", 1))
-		go b.run(slog.New(slog.DiscardHandler))
-		b.stop()
+		go b.Run(slog.New(slog.DiscardHandler))
+		b.Stop()
 		if hidden(out.String()) || !strings.Contains(out.String(), `\u009b2J\u202e\u200b`) || asJSON && !json.Valid(out.Bytes()) {
 			t.Errorf("JSON %t: %q", asJSON, out.String())
 		}

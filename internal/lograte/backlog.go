@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 const (
@@ -84,7 +86,7 @@ func (b *Backlog) Run(logger *slog.Logger) {
 			}
 			for rest := lines; len(rest) > 0; {
 				n := wholeLines(rest)
-				_ = writePrintable(b.to, string(rest[:n])) // there is nobody to tell
+				_, _ = io.WriteString(b.to, prose.Printable(string(rest[:n]), '\n', '\t')) // there is nobody to tell
 				rest = rest[n:]
 			}
 		}
