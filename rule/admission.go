@@ -43,12 +43,14 @@ func IsTunnel(method string) bool { return method == http.MethodConnect || metho
 // isToken reports whether each byte of s may be in a token (RFC 9110, 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && strings.IndexByte("!#$%&'*+-.^_`|~", s[i]) < 0 {
+		if !isAlphanumeric(s[i]) && strings.IndexByte(tokenBytes, s[i]) < 0 {
 			return false
 		}
 	}
 	return true
 }
+
+const tokenBytes = "!#$%&'*+-.^_`|~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 // validQuery reports whether query has no byte that ends it, or a request line.
 func validQuery(query string) bool {

@@ -3,8 +3,9 @@ package rule
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // keyVersion is the first byte of every key. Every encoding has its own version.
@@ -172,18 +173,26 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
 
-// addValue ends a value that begins at begin, with room for its length, in a list of n distinct values that begins at
-// from. It removes a duplicate. Once n exceeds MaxKeys, other values make no difference.
-func addValue(b []byte, from, begin, n int) ([]byte, int) {
+// A list counts the distinct values of a characteristic that are appended to a key. Once it has more than MaxKeys, other
+// values make no difference.
+type list struct {
+	from  int // where the values begin, each after its length
+	n     int
+	pairs int // cookies or parameters with the name
+}
+
+// end ends a value that begins at begin, with room for its length. It removes a duplicate.
+func (l *list) end(b []byte, begin int) []byte {
 	binary.BigEndian.PutUint32(b[begin:], uint32(len(b)-begin-4))
-	for at := from; at < begin; {
+	for at := l.from; at < begin; {
 		next := at + 4 + int(binary.BigEndian.Uint32(b[at:]))
 		if bytes.Equal(b[at:next], b[begin:]) {
-			return b[:begin], n
+			return b[:begin]
 		}
 		at = next
 	}
-	return b, n + 1
+	l.n++
+	return b
 }
 
 // appendValue appends the number of req's values of c, which can have at most one, and the value.
@@ -224,30 +233,29 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
 
 // collect appends req's distinct values of c, which can have several, and returns their number.
 func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
-	from := len(b)
+	l := list{from: len(b)}
 	switch c.Kind {
 	case Path:
-		return r.collectPaths(b, req)
+		b = r.appendPaths(b, &l, req)
 	case Header:
 		for _, value := range req.fields()[c.canonical] {
-			if n <= MaxKeys {
+			if l.n <= MaxKeys {
 				begin := len(b)
-				b, n = addValue(appendString(b, value), from, begin, n)
+				b = l.end(appendString(b, trimBlanks(value)), begin)
 			}
 		}
 	case Cookie:
 		for _, line := range req.fields()["Cookie"] {
-			b, n = collectPairs(b, from, n, line, c.Name, true)
+			b = l.appendPairs(b, line, c.Name, true)
 		}
 	default:
-		b, n = collectPairs(b, from, n, req.Query, c.Name, false)
+		b = l.appendPairs(b, req.Query, c.Name, false)
 	}
-	return b, n
+	return b, l.n
 }
 
-// collectPaths appends the forms of req's path that r matches.
-func (r *Rule) collectPaths(b []byte, req *Request) (_ []byte, n int) {
-	from := len(b)
+// appendPaths appends the forms of req's path that r matches.
+func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 	forms, several := req.target.read(r.PathSyntax)
 	for _, form := range forms[:several] {
 		if !r.matchForm(req, form) {
@@ -259,9 +267,183 @@ func (r *Rule) collectPaths(b []byte, req *Request) (_ []byte, n int) {
 		} else {
 			b = appendFolded(b, form)
 		}
-		b, n = addValue(b, from, begin, n)
+		b = l.end(b, begin)
 	}
-	return b, n
+	return b
+}
+
+// maxPairs is how many cookies or parameters with a name are read. A request with more counts as one with many values.
+const maxPairs = 64
+
+// appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name. Semicolons
+// separate cookies, in aiohttp also blanks; ampersands separate parameters, in Rack also semicolons.
+func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
+	separator, other := byte('&'), byte(';')
+	if cookies {
+		text, separator, other = strings.ReplaceAll(text, "\t", " "), ';', ' '
+	}
+	first := true      // since the last separator
+	end, cut := -1, -1 // the next separators
+	for i := 0; i < len(text) && l.n <= MaxKeys; {
+		c := text[i]
+		if c == separator || c == other && cookies {
+			i, first = i+1, first || c == separator
+			continue
+		}
+		end, cut = next(text, separator, i, end), next(text, other, i, cut)
+		if c == name[0] || c|0x20 < 'a' || 'z' < c|0x20 { // other letters begin other names
+			b = l.appendPair(b, text[i:end], name, first, cut < end, cookies)
+		}
+		first = end < cut || first && c >= utf8.RuneSelf && trimBlanks(text[i:cut]) == ""
+		i = min(end, cut) + 1
+	}
+	return b
+}
+
+// next returns the index of the first c in text that is at least i, or the length of text. known is the result for a
+// smaller i, or -1.
+func next(text string, c byte, i, known int) int {
+	if known >= i {
+		return known
+	}
+	if n := strings.IndexByte(text[i:], c); n >= 0 {
+		return i + n
+	}
+	return len(text)
+}
+
+// appendPair appends the value of pair if it has the name: one that follows a separator, or only the other one. If pair is
+// divided, it contains the other separator.
+func (l *list) appendPair(b []byte, pair, name string, first, divided, cookies bool) []byte {
+	value, ok := cutName(pair, name, cookies)
+	if !ok || !first && len(pair) == len(name) { // Rack and aiohttp need an equals sign
+		return b
+	}
+	if l.pairs++; l.pairs > maxPairs {
+		for ; l.n <= MaxKeys; l.n++ {
+			b = append(b, 0, 0, 0, 0)
+		}
+		return b
+	}
+	part, rest := value, ""
+	if divided && cookies {
+		part, rest, divided = cutBlank(strings.TrimLeft(value, " "))
+	} else if divided {
+		part, _, divided = strings.Cut(value, ";")
+	}
+	if cookies {
+		value = trimBlanks(value)
+	}
+	if first {
+		b = l.appendEncoded(b, value, cookies)
+	}
+	if !first || divided && (!cookies || continues(rest)) {
+		b = l.appendEncoded(b, part, cookies)
+	}
+	if cookies && strings.HasPrefix(value, `"`) && (len(value) == 1 || !strings.HasSuffix(value, `"`)) {
+		b = l.appendEncoded(b, value[1:max(1, len(value)-1)], true) // Express removes the last character, whatever it is
+	}
+	if len(pair) > len(name)+1+len(value) && strings.Contains(value, "]=") {
+		b = l.appendEncoded(b, value[strings.Index(value, "]=")+2:], cookies) // user[]=x]=value in Express
+	}
+	return b
+}
+
+// cutBlank cuts s at the first blank after the quoted string that s may begin with.
+func cutBlank(s string) (before, after string, found bool) {
+	quoted := 0
+	if strings.HasPrefix(s, `"`) {
+		quoted = strings.IndexByte(s[1:], '"') + 1
+	}
+	before, after, found = strings.Cut(s[quoted:], " ")
+	return s[:quoted+len(before)], after, found
+}
+
+// continues reports whether aiohttp reads a cookie that a blank and text follow. It does so unless text begins with a
+// legal name without a value.
+func continues(text string) bool {
+	word, rest, _ := strings.Cut(strings.TrimLeft(text, " "), " ")
+	illegal := strings.Trim(word, tokenBytes+"><@,:/)(?}{") != ""
+	isFlag := strings.EqualFold(word, "secure") || strings.EqualFold(word, "httponly")
+	return illegal || isFlag || strings.HasPrefix(word, "$") || strings.HasPrefix(strings.TrimLeft(rest, " "), "=")
+}
+
+// appendEncoded appends an encoded value.
+func (l *list) appendEncoded(b []byte, value string, cookies bool) []byte {
+	begin, n := len(b), l.n
+	if b = append(b, 0, 0, 0, 0); cookies {
+		b = appendCookie(b, value)
+		return l.end(b, begin)
+	}
+	b = decode(b, value, true)
+	decoded := b[begin+4:]
+	b = l.end(b, begin)
+	if l.n == n || len(decoded) == len(value) && (value == "" || isVisible(decoded[0]) && isVisible(decoded[len(decoded)-1])) {
+		return b
+	}
+	begin = len(b)
+	b = append(b, 0, 0, 0, 0)
+	for _, c := range bytes.TrimFunc(decoded, isBlank) { // as Tornado does
+		if c < '\t' || '\r' < c && c < ' ' {
+			c = ' '
+		}
+		b = append(b, c)
+	}
+	return l.end(b, begin)
+}
+
+// cutName returns the value of the cookie or parameter at the beginning of text, and reports whether PHP, Express, Rack or
+// Django reads its name as name.
+func cutName(text, name string, cookies bool) (value string, ok bool) {
+	matched := 0
+	for text != "" {
+		c, rest := text[0], text[1:]
+		if c == '=' {
+			return rest, matched == len(name)
+		}
+		if !cookies && (c == '%' || c == '+') {
+			c, rest = decodeByte(text, true)
+		}
+		switch {
+		case matched < len(name) && (c == name[matched] || name[matched] == '_' && (c == '.' || c == ' ' || c == '[')):
+			matched++
+		case matched == len(name) && (c == '[' || !cookies && (c == ']' || c == 0)):
+			_, value, _ = strings.Cut(rest, "=")
+			return value, true
+		case cookies && (matched == 0 && c >= utf8.RuneSelf || matched == len(name)):
+			r, n := utf8.DecodeRuneInString(text)
+			if rest = text[n:]; !isBlank(r) && (n > 1 || !isBlank(rune(c))) {
+				return "", false
+			}
+		case cookies || matched > 0 || strings.IndexByte(" ?[]", c) < 0:
+			return "", false
+		}
+		text = rest
+	}
+	return "", matched == len(name)
+}
+
+// isVisible reports whether c is ASCII, and not a blank or a control character.
+func isVisible(c byte) bool { return ' ' < c && c < utf8.RuneSelf }
+
+// isBlank reports whether r is a blank or a control character.
+func isBlank(r rune) bool { return r < ' ' || unicode.IsSpace(r) }
+
+// trimBlanks returns s without the blanks at both ends, in UTF-8 or Latin-1.
+func trimBlanks(s string) string {
+	for s != "" && !(isVisible(s[0]) && isVisible(s[len(s)-1])) {
+		first, n := utf8.DecodeRuneInString(s)
+		last, m := utf8.DecodeLastRuneInString(s)
+		switch {
+		case isBlank(first) || n == 1 && isBlank(rune(s[0])):
+			s = s[n:]
+		case isBlank(last) || m == 1 && isBlank(rune(s[len(s)-1])):
+			s = s[:len(s)-m]
+		default:
+			return s
+		}
+	}
+	return s
 }
 
 // appendCookie appends the decoded value of a cookie to dst. PHP, Express, Rack and ASP.NET decode percent
@@ -271,6 +453,8 @@ func appendCookie(dst []byte, value string) []byte {
 	quoted := len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"'
 	if quoted {
 		value = value[1 : len(value)-1]
+	} else if strings.IndexByte(value, '%') < 0 && strings.IndexByte(value, '+') < 0 {
+		return append(dst, value...)
 	}
 	for value != "" {
 		var c byte
@@ -293,98 +477,4 @@ func appendCookie(dst []byte, value string) []byte {
 // isOctal reports whether s is a byte in three octal digits.
 func isOctal(s string) bool {
 	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
-}
-
-// isBlank reports whether Python and JavaScript treat c as a blank in Latin-1.
-func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\x85' || c == '\xa0' }
-
-// trimBlanks returns s without the surrounding blanks.
-func trimBlanks(s string) string {
-	for s != "" && isBlank(s[0]) {
-		s = s[1:]
-	}
-	for s != "" && isBlank(s[len(s)-1]) {
-		s = s[:len(s)-1]
-	}
-	return s
-}
-
-// collectPairs adds the decoded values of the cookies in a header, or else the parameters in a query, with a name to
-// the n values that begin at from.
-func collectPairs(b []byte, from, n int, text, name string, cookies bool) ([]byte, int) {
-	var room [MaxKeys]string
-	seen, separator := room[:0], "&" // telling that a value is repeated is cheaper than decoding it
-	if cookies {
-		separator = ";"
-	}
-	for text != "" && n <= MaxKeys {
-		if text[0] == separator[0] || cookies && isBlank(text[0]) {
-			text = text[1:]
-			continue
-		}
-		if c := text[0]; c != name[0] && c != '%' && c != '+' {
-			text = afterNext(text, separator[0])
-			continue
-		}
-		value, ok := cutName(text, name, separator[0], cookies)
-		if !ok {
-			text = afterNext(text, separator[0])
-			continue
-		}
-		value, text, _ = strings.Cut(strings.TrimPrefix(value, "="), separator)
-		if slices.Contains(seen, value) {
-			continue
-		}
-		if len(seen) < cap(seen) {
-			seen = append(seen, value)
-		}
-		begin := len(b)
-		if b = append(b, 0, 0, 0, 0); cookies {
-			b = appendCookie(b, trimBlanks(value))
-		} else {
-			b = decode(b, value, true)
-		}
-		b, n = addValue(b, from, begin, n)
-	}
-	return b, n
-}
-
-// afterNext returns what follows the first separator in text. Most pairs are so short that a loop finds it faster than
-// IndexByte.
-func afterNext(text string, separator byte) string {
-	for i := range len(text) {
-		if text[i] == separator {
-			return text[i+1:]
-		}
-		if i == 16 {
-			if next := strings.IndexByte(text[i:], separator); next >= 0 {
-				return text[i+next+1:]
-			}
-			return ""
-		}
-	}
-	return ""
-}
-
-// cutName returns what follows the name of the first pair in text, and reports whether that is name.
-func cutName(text, name string, separator byte, cookies bool) (rest string, ok bool) {
-	for i := range len(name) {
-		if text == "" || text[0] == '=' || text[0] == separator {
-			return "", false
-		}
-		c, after := text[0], text[1:]
-		if c != name[i] || c == '%' || c == '+' {
-			if !cookies {
-				c, after = decodeByte(text, true)
-			}
-			if c != name[i] {
-				return "", false
-			}
-		}
-		text = after
-	}
-	for cookies && text != "" && isBlank(text[0]) {
-		text = text[1:]
-	}
-	return text, text == "" || text[0] == '=' || text[0] == separator
 }

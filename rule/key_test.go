@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -147,7 +148,7 @@ func TestAppendKeyValues(t *testing.T) {
 			{cookie(), cookie(""), cookie("SID=a"), cookie("xsid=a"), cookie("x=sid=a"), {}, header("cookie: sid=a")},
 		}},
 		{"query", "[query:q]", [][]rule.Request{
-			{query("q=a"), query("&q=a&"), query("x=y&q=a"), query("%71=%61"), query("q=a&Q=b"), query("q=a&q=%61")},
+			{query("q=a"), query("&q=a&"), query("?q=a"), query("?+q=a"), query("q[]=a"), query("[q]=a"), query("q%00x=a"), query("x;q=a"), query("x=y&q=a"), query("%71=%61"), query("q=a&Q=b"), query("q=a&q=%61")},
 			{query("q=a b"), query("q=a+b"), query("q=a%20b")},
 			{query("q=a%2Bb"), query("q=a%2bb")},
 			{query("q=a,b"), query("q=a%2Cb")},
@@ -158,8 +159,8 @@ func TestAppendKeyValues(t *testing.T) {
 			{query("q=%zz"), query("q=%25zz")},
 			{query("q=%2541"), query("q=%25%34%31")},
 			{query("q=%41"), query("q=A")},
-			{query("q="), query("q"), query("q&q="), query("x&q"), query("%71")},
-			{query(""), query("q%3Da"), query("x=q"), query("qq=a"), query("=q"), query("q[]=a"), query("x;q=a"), query("%7=a"), query("q+=a")},
+			{query("q="), query("q"), query("q&q="), query("x&q"), query("%71"), query("q[]")},
+			{query(""), query("q%3Da"), query("x=q"), query("qq=a"), query("=q"), query("q%7=a"), query("x;q"), query("%7=a"), query("q+=a"), query("Q=a")},
 		}},
 		{"query whose name has a space", `["query:a b"]`, [][]rule.Request{
 			{query("a+b=1"), query("a%20b=1"), query("a b=1"), query("%61+%62=1")},
@@ -198,6 +199,8 @@ func TestKeysOfSeveralValues(t *testing.T) {
 	header := func(values ...string) rule.Request {
 		return rule.Request{Header: map[string][]string{"A": values}}
 	}
+	query := func(q string) rule.Request { return rule.Request{Query: q} }
+	cookie := func(line string) rule.Request { return rule.Request{Header: map[string][]string{"Cookie": {line}}} }
 	both := func(a, b []string) rule.Request { return rule.Request{Header: map[string][]string{"A": a, "B": b}} }
 	one := func(a, b string) rule.Request { return both([]string{a}, []string{b}) }
 	path := func(p string) rule.Request { return rule.Request{Path: p} }
@@ -217,6 +220,18 @@ func TestKeysOfSeveralValues(t *testing.T) {
 		{"two, and one of another header", "[header:b, header:a]", both([]string{"x", "y"}, []string{"z"}), []rule.Request{one("x", "z"), one("y", "z")}},
 		{"two of two", "[header:a, header:b]", both([]string{"1", "2"}, []string{"3", "4"}),
 			[]rule.Request{one("1", "3"), one("2", "3"), one("1", "4"), one("2", "4")}},
+		{"a semicolon after a parameter", "[query:user]", query("user=a;x&y"), []rule.Request{query("user=a%3Bx"), query("user=a")}},
+		{"parameters separated by semicolons", "[query:user]", query("x=1;user=a;user=b"), []rule.Request{query("user=a"), query("user=b")}},
+		{"blanks around a parameter", "[query:user]", query("user=+a%E2%80%83&x"), []rule.Request{query("user=+a%E2%80%83"), query("user=a")}},
+		{"control characters in a parameter", "[query:user]", query("user=a%01b%0A"), []rule.Request{query("user=a%01b%0A"), query("user=a+b")}},
+		{"an index with an equals sign", "[query:user]", query("user[]=x]=a"), []rule.Request{query("user=x]=a"), query("user=a")}},
+		{"a name as PHP writes it", "[query:a_b]", query("a.b=1&a+b=2&a[b=3"), []rule.Request{query("a_b=1"), query("a_b=2"), query("a_b=3")}},
+		{"a cookie's name as PHP writes it", "[cookie:a_b]", cookie("a.b=1; a b=2; a[b=3; a_b[]=4"), []rule.Request{cookie("a_b=1"), cookie("a_b=2"), cookie("a_b=3"), cookie("a_b=4")}},
+		{"a cookie after a blank", "[cookie:a]", cookie("x=1 a=2\ta = 3"), []rule.Request{cookie("a=2"), cookie("a=3")}},
+		{"a cookie before a cookie", "[cookie:a]", cookie("a=1 x=2"), []rule.Request{cookie("a=1 x=2"), cookie("a=1")}},
+		{"a cookie before an attribute", "[cookie:a]", cookie("a=1 Secure"), []rule.Request{cookie("a=1 Secure"), cookie("a=1")}},
+		{"a cookie before an invalid one", "[cookie:a]", cookie(`a="1 2" "`), []rule.Request{cookie(`a="1 2" "`), cookie(`a="1 2"`)}},
+		{"an unclosed quote", "[cookie:a]", cookie(`a="1x; b`), []rule.Request{cookie(`a="1x`), cookie("a=1")}},
 		{"path after a host", "[path]", path("//localhost/Login/"), []rule.Request{path("/localhost/login"), path("/login")}},
 		{"path with dot segments", "[path]", path("/a/..;/b"), []rule.Request{path("/b"), path("/a/%2e./b")}},
 	} {
@@ -253,6 +268,43 @@ func TestKeysOfSeveralValues(t *testing.T) {
 		than := keysOf(r, both(append([]string{"6"}, many...), test.than))
 		if len(got) != 1 || !slices.Equal(got, like) || slices.Equal(got, than) {
 			t.Errorf("%s: keys are %q, want one, %q, not %q", test.name, got, like, than)
+		}
+	}
+}
+
+// An ordinary value, even one that some frameworks do not expect, has no keys of other values.
+func TestOrdinaryValuesHaveOneKey(t *testing.T) {
+	for _, value := range []string{"a", "a,b", "John Smith", "New York, NY", `{"a":1,"b":"c"}`, `"John Smith"`, "s%3Aa.b%2Bc", "a=b==", "voilà", "caf\xe9", "日本語", "%E6%97%A5", "a:b"} {
+		header := map[string][]string{"Cookie": {"x=1; a=" + value + "; y=2"}, "A": {value}}
+		for _, req := range []rule.Request{{Header: header}, {Query: "x=1&a=" + url.QueryEscape(value) + "&y"}} {
+			for _, characteristic := range []string{"[header:a]", "[cookie:a]", "[query:a]"} {
+				if keys := keysOf(keyed(t, characteristic), req); len(keys) != 1 {
+					t.Errorf("%s of %q has the keys %q, want one", characteristic, value, keys)
+				}
+			}
+		}
+	}
+}
+
+// Only a bounded number of the cookies or parameters with the same name are read.
+func TestRepeatedPairs(t *testing.T) {
+	for _, repeated := range []string{"user=x&", "user=&", "user&", "%75ser=x;", "user=x;", "[user]=x&", "user = x; ", "user ", "user=x ", `user="x`, "user=x\t"} {
+		for _, cookies := range []bool{false, true} {
+			const more = 5000
+			if n := rule.Pairs(strings.Repeat(repeated, more), "user", cookies); n > 65 {
+				t.Errorf("of %d times %q, %d are read as cookies: %t", more, repeated, n, cookies)
+			}
+		}
+	}
+	r := keyed(t, "[ip, query:user]")
+	repeated := func(n int) []string { return keysOf(r, rule.Request{Query: strings.Repeat("user=x&", n)}) }
+	if got, want := repeated(64), repeated(1); !slices.Equal(got, want) {
+		t.Errorf("the keys of 64 parameters are %q, want %q", got, want)
+	}
+	many := keysOf(r, rule.Request{Query: "user=1&user=2&user=3&user=4&user=5"})
+	for _, n := range []int{65, 66, 1000} {
+		if got := repeated(n); !slices.Equal(got, many) {
+			t.Errorf("the keys of %d parameters are %q, want %q, of several values", n, got, many)
 		}
 	}
 }
