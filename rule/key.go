@@ -286,13 +286,22 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	end, cut := -1, -1 // the next separators
 	for i := 0; i < len(text) && l.n <= MaxKeys; {
 		c := text[i]
-		if c == separator || c == other && cookies {
-			i, first = i+1, first || c == separator
+		if c == separator || c == other {
+			i, first = i+1, c == separator || first && cookies
 			continue
 		}
-		end, cut = next(text, separator, i, end), next(text, other, i, cut)
-		if c == name[0] || c|0x20 < 'a' || 'z' < c|0x20 { // other letters begin other names
-			b = l.appendPair(b, text[i:end], name, first, cut < end, cookies)
+		if end < i {
+			end = next(text, separator, i)
+		}
+		if cut < i {
+			cut = next(text, other, i)
+		}
+		if end-i >= len(name) && (c == name[0] || c|0x20 < 'a' || 'z' < c|0x20) { // other letters begin other names
+			value, ok := cutName(text[i:end], name, cookies)
+			if ok && (first || end-i > len(name)) { // Rack and aiohttp need an equals sign
+				plain := end-i == len(name)+1+len(value)
+				b = l.appendPair(b, value, first, cut < end, plain, cookies)
+			}
 		}
 		first = end < cut || first && c >= utf8.RuneSelf && trimBlanks(text[i:cut]) == ""
 		i = min(end, cut) + 1
@@ -300,11 +309,12 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	return b
 }
 
-// next returns the index of the first c in text that is at least i, or the length of text. known is the result for a
-// smaller i, or -1.
-func next(text string, c byte, i, known int) int {
-	if known >= i {
-		return known
+// next returns the index of the first c in text that is at least i, or the length of text.
+func next(text string, c byte, i int) int {
+	for near := min(i+8, len(text)); i < near; i++ { // most pairs are so short that this is faster than IndexByte
+		if text[i] == c {
+			return i
+		}
 	}
 	if n := strings.IndexByte(text[i:], c); n >= 0 {
 		return i + n
@@ -312,13 +322,9 @@ func next(text string, c byte, i, known int) int {
 	return len(text)
 }
 
-// appendPair appends the value of pair if it has the name: one that follows a separator, or only the other one. If pair is
-// divided, it contains the other separator.
-func (l *list) appendPair(b []byte, pair, name string, first, divided, cookies bool) []byte {
-	value, ok := cutName(pair, name, cookies)
-	if !ok || !first && len(pair) == len(name) { // Rack and aiohttp need an equals sign
-		return b
-	}
+// appendPair appends the value of a cookie or parameter: the first since the last separator or not, divided by the other
+// separator or not, after a plain name or another spelling.
+func (l *list) appendPair(b []byte, value string, first, divided, plain, cookies bool) []byte {
 	if l.pairs++; l.pairs > maxPairs {
 		for ; l.n <= MaxKeys; l.n++ {
 			b = append(b, 0, 0, 0, 0)
@@ -343,7 +349,7 @@ func (l *list) appendPair(b []byte, pair, name string, first, divided, cookies b
 	if cookies && strings.HasPrefix(value, `"`) && (len(value) == 1 || !strings.HasSuffix(value, `"`)) {
 		b = l.appendEncoded(b, value[1:max(1, len(value)-1)], true) // Express removes the last character, whatever it is
 	}
-	if len(pair) > len(name)+1+len(value) && strings.Contains(value, "]=") {
+	if !plain && strings.Contains(value, "]=") {
 		b = l.appendEncoded(b, value[strings.Index(value, "]=")+2:], cookies) // user[]=x]=value in Express
 	}
 	return b
@@ -395,7 +401,16 @@ func (l *list) appendEncoded(b []byte, value string, cookies bool) []byte {
 // cutName returns the value of the cookie or parameter at the beginning of text, and reports whether PHP, Express, Rack or
 // Django reads its name as name.
 func cutName(text, name string, cookies bool) (value string, ok bool) {
+	for !cookies && text != "" && text[0] != name[0] && (text[0] == '+' || text[0] == '?' || text[0] == '[' || text[0] == ']') {
+		text = text[1:]
+	}
 	matched := 0
+	for matched < len(name) && matched < len(text) && text[matched] == name[matched] && isAlphanumeric(name[matched]) {
+		matched++
+	}
+	if text = text[matched:]; text != "" && matched < len(name) && isAlphanumeric(text[0]) {
+		return "", false
+	}
 	for text != "" {
 		c, rest := text[0], text[1:]
 		if c == '=' {
@@ -415,7 +430,7 @@ func cutName(text, name string, cookies bool) (value string, ok bool) {
 			if rest = text[n:]; !isBlank(r) && (n > 1 || !isBlank(rune(c))) {
 				return "", false
 			}
-		case cookies || matched > 0 || strings.IndexByte(" ?[]", c) < 0:
+		case cookies || matched > 0 || c != ' ' && c != '?' && c != '[' && c != ']':
 			return "", false
 		}
 		text = rest
@@ -478,3 +493,6 @@ func appendCookie(dst []byte, value string) []byte {
 func isOctal(s string) bool {
 	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
 }
+
+// isAlphanumeric reports whether c is an ASCII letter or digit.
+func isAlphanumeric(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' }
