@@ -81,6 +81,15 @@ func (d *Decision) Deadline() time.Time {
 	return d.Record.Deadline
 }
 
+// RefusesClient reports whether all requests of the client are refused until end, unless an operator changes that, and
+// the request is not counted.
+func (d *Decision) RefusesClient(end time.Time) bool {
+	for range d.Counts {
+		return false
+	}
+	return d.Verdict == Denied || d.Verdict == Blocked && d.Rule.RefusesClient() && d.Deadline().After(end)
+}
+
 // A counted describes a request that a rule counts under a key.
 type counted struct {
 	rule       *rule.Rule

@@ -17,8 +17,8 @@ import (
 //	edge-report  the same, status, the verdict of edge-check, and the answer's cost header, if any
 //
 // The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
-// retry_after and refusal_id; and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its
-// var-prefix.
+// retry_after and refusal_id; remember (true) if HAProxy may refuse all requests of src for two seconds without asking;
+// and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its var-prefix.
 type Agent struct{ p *Proxy }
 
 // NewAgent returns an Agent that decides as p does.
@@ -72,6 +72,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	p, now := a.p, a.p.o.Now()
 	p.note()
 	q := a.read(m)
+	src := q.req.Addr
 	if p.trusted.Contains(q.req.Addr) { // HAProxy is behind another proxy
 		q.req.Addr = p.client(q.req.Addr, q.chain)
 	}
@@ -83,6 +84,9 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 		p.settle(&q, "spop", now, func() (status int, bytes int64) {
 			if q.report {
 				return 0, 0
+			}
+			if src == q.client && q.decision.RefusesClient(now.Add(remembered)) {
+				actions.SetTrue("remember")
 			}
 			return p.setVariables(actions, &q.arrival), 0
 		})

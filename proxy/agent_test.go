@@ -96,11 +96,12 @@ deny: [203.0.113.0/24]`, "http://127.0.0.1:1", func(o *proxy.Options) {
 		want string
 	}{
 		{"another key", message("edge-check", keys...), `verdict="passed"`},
-		{"denied", message("edge-check", "method", "GET", "path", "/", "src", "203.0.113.1"), `verdict="denied" refused=true status=403 refusal_id="`},
+		{"denied", message("edge-check", "method", "GET", "path", "/", "src", "203.0.113.1"), `remember=true verdict="denied" refused=true status=403 refusal_id="`},
 		{"denied behind a trusted proxy", message("edge-check", "method", "GET", "path", "/", "src", "127.0.0.1", "headers", "\x0fx-forwarded-for\x0b203.0.113.2\x00\x00"), `verdict="denied" refused=true status=403`},
 		{"malformed", message("edge-check", "method", "GET", "path", "/%zz", "src", "192.0.2.1"), `verdict="malformed" refused=true status=400`},
+		{"CONNECT", message("edge-check", "method", "CONNECT", "path", "", "src", "192.0.2.1"), `verdict="malformed" refused=true status=400`},
 		{"without src", message("edge-check", "method", "GET", "path", "/"), ""},
-		{"a target without a path", message("edge-check", "method", "GET", "path", "", "src", "203.0.113.1"), `verdict="denied" refused=true status=403`},
+		{"a target without a path", message("edge-check", "method", "GET", "path", "", "src", "203.0.113.1"), `remember=true verdict="denied" refused=true status=403`},
 		{"without a path", message("edge-check", "method", "GET", "src", "192.0.2.1"), ""},
 		{"another message", message("other", "method", "GET", "path", "/", "src", "192.0.2.1"), ""},
 	} {

@@ -85,13 +85,13 @@ func (k *Check) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { retur
 // serve answers a question.
 func (k *Check) serve(c client, r *http1.Request) {
 	p, now := k.p, k.p.o.Now()
-	p.note()
 	var buf [512]byte
 	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
 		return
 	}
+	p.note()
 	if set := p.o.Limiter.Rules(); set.ReadsFields() {
 		x.req.Header = headerOf(r, set)
 	}
@@ -146,6 +146,9 @@ func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []by
 	dst, status, body = k.p.refusal(dst, &text, &x.arrival, now)
 	if x.in == original {
 		body = "" // nginx keeps the connection of a subrequest open only after an answer without a body
+		if d.RefusesClient(now.Add(remembered)) {
+			dst = append(dst, "X-Accel-Expires: 1\r\n"...) // nginx keeps it until the end of the next second
+		}
 	}
 	dst = append(strconv.AppendInt(append(dst, "X-Edge-Status: "...), int64(status), 10), "\r\n"...)
 	switch {

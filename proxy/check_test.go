@@ -20,6 +20,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/spop"
 )
 
 // serveCheck serves a Check of p to clients of ln.
@@ -134,6 +135,57 @@ func TestCheckAnswers(t *testing.T) {
 			}
 			if limited := resp.Header.Get("Ratelimit") != ""; limited != (test.want[2] != "") {
 				t.Errorf("has RateLimit: %t", limited)
+			}
+		})
+	}
+}
+
+// Another proxy may remember a refusal only if it applies to all requests of the client.
+func TestRemembered(t *testing.T) {
+	for _, test := range []struct {
+		name, rule string // with an ID and a limit
+		want       bool
+	}{
+		{"block", "characteristics: [ip]", true},
+		{"another action", "characteristics: [ip], action: shadow_ban", false},
+		{"some paths", "characteristics: [ip], match: {paths: [/]}", false},
+		{"all but some paths", "characteristics: [ip], except: [{paths: [/other]}]", false},
+		{"also by host", "characteristics: [ip, host]", false},
+		{"by network", "characteristics: [network:24/48]", false},
+		{"refused requests count", "characteristics: [ip], count_while_mitigated: true", false},
+		{"almost over", "characteristics: [ip], mitigation_timeout: 1s", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if !strings.Contains(test.rule, "mitigation_timeout") {
+				test.rule += ", mitigation_timeout: 1h"
+			}
+			rules := "rules: [{id: r, limits: [{threshold: 1, period: 1s}], " + test.rule + "}]"
+			p, _ := newProxy(t, rules, "http://127.0.0.1:1", trustLocal)
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			serveCheck(t, p, ln, proxy.CheckOptions{})
+			ask := func(path string) *http.Response {
+				resp, _ := do(t, client(t), newRequest(t, "GET", "http://"+ln.Addr().String()+path, nil, "X-Forwarded-For", "192.0.2.1",
+					"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Original-Method", "GET", "X-Original-URL", "/"))
+				return resp
+			}
+			var resp *http.Response
+			harness.Until(t, "a refusal", time.Minute, time.Millisecond, func() bool {
+				resp = ask("/check/original")
+				return resp.StatusCode == http.StatusForbidden
+			})
+			if got := resp.Header.Get("X-Accel-Expires"); got == "1" != test.want {
+				t.Errorf("X-Accel-Expires: %q", got)
+			}
+			if got := ask("/check").Header.Get("X-Accel-Expires"); got != "" {
+				t.Errorf("X-Accel-Expires for another proxy than nginx: %q", got)
+			}
+			actions := spop.NewActions(1 << 14)
+			p.NewAgent().Handle(message("edge-check", "method", "GET", "path", "/", "src", "192.0.2.1"), actions)
+			if got := actions.String(); strings.Contains(got, "remember=true") != test.want {
+				t.Error(got)
 			}
 		})
 	}

@@ -21,6 +21,9 @@ type question struct {
 	reportedVerdict string   // the verdict of the reported request, if the proxy sends it
 }
 
+// remembered is how long another proxy may refuse all requests of a client without asking, after a refusal that says so.
+const remembered = 2 * time.Second
+
 // settle decides q, calls answer, and logs the request. If q is a report, settle counts the reported answer and calls
 // answer.
 func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (status int, bytes int64)) {

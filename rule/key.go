@@ -493,6 +493,3 @@ func appendCookie(dst []byte, value string) []byte {
 func isOctal(s string) bool {
 	return '0' <= s[0] && s[0] <= '3' && '0' <= s[1] && s[1] <= '7' && '0' <= s[2] && s[2] <= '7'
 }
-
-// isAlphanumeric reports whether c is an ASCII letter or digit.
-func isAlphanumeric(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' }

@@ -105,6 +105,11 @@ func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action
 // CountsMitigated reports whether requests of a mitigated key count even though they are refused.
 func (r *Rule) CountsMitigated() bool { return r.CountWhileMitigated || r.Action == Shed }
 
+// RefusesClient reports whether a mitigation by r refuses every request of a client.
+func (r *Rule) RefusesClient() bool {
+	return r.Action == Block && r.Empty() && len(r.Except) == 0 && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP
+}
+
 // CountsAnswer reports whether requests are counted after the origin has answered, because the answer
 // determines how much they count.
 func (r *Rule) CountsAnswer() bool { return r.Statuses != nil || r.CostHeader != "" }
