@@ -23,10 +23,17 @@ func newNginx(t *testing.T, changes ...string) *sidecar {
 	s.proxy = harness.ReservePort(t)
 	s.flags = append(s.flags, "--check-listen", "unix:"+filepath.Join(s.dir, "check.sock"))
 	s.ship("nginx/edge.conf", changes...)
-	s.ship("nginx/edge-http.conf", "/run/edge/", s.dir+"/")
+	s.shipNginx()
 	s.startNode()
 	s.startNginx("include edge-http.conf;", "include edge.conf;")
 	return s
+}
+
+// shipNginx writes the files for nginx that need no changes but addresses.
+func (s *sidecar) shipNginx() {
+	s.t.Helper()
+	s.ship("nginx/edge-http.conf", "/run/edge/", s.dir+"/", "/run/nginx-edge", s.dir+"/nginx-edge")
+	s.ship("nginx/edge-report.conf")
 }
 
 // startNginx starts nginx with lines in the block http and in its server block.
@@ -47,8 +54,17 @@ http {
 		%[6]s
 		location / { proxy_pass http://%[4]s; }
 		location = /login {
-			post_action /-/edge/report;
-			keepalive_timeout 0;
+			include edge-report.conf;
+			proxy_pass http://%[4]s;
+		}
+		location = /upgrade {
+			proxy_http_version 1.1;
+			proxy_set_header Upgrade $http_upgrade;
+			proxy_set_header Connection upgrade;
+			proxy_pass http://%[4]s;
+		}
+		location = /host {
+			proxy_set_header Host $http_host;
 			proxy_pass http://%[4]s;
 		}
 		location = /redirected {
@@ -63,10 +79,15 @@ http {
 // nginx runs with its shipped configuration.
 func TestNginx(t *testing.T) {
 	t.Parallel()
-	s := newNginx(t, "50ms", "2m") // nginx waits for the node even on a busy machine
+	s := newNginx(t, "250ms", "2m") // nginx waits for the node even on a busy machine
 	s.testRefused()
 	s.testReported()
+	s.testEarly()
+	s.testAmbiguous()
+	s.testUpgrades()
 	s.testRedirected()
+	s.testRemembered()
+	newNginx(t, "edge_clients 512", "edge_clients 2").testCrowd()
 	s = newNginx(t)
 	s.testUnchanged()
 	s.testFaults()
@@ -123,7 +144,7 @@ func TestFiveLines(t *testing.T) {
 	}
 	s.write("rules.yaml", rules)
 	s.ship("nginx/edge.conf")
-	s.ship("nginx/edge-http.conf", "/run/edge/", s.dir+"/")
+	s.shipNginx()
 	s.flags = []string{"node", "--config", s.write("node.yaml", here.Replace(strings.Replace(node, "#"+setting, setting, 1)))}
 	s.startNode()
 	s.startNginx(here.Replace(includes[0]), here.Replace(includes[1]))
@@ -135,15 +156,16 @@ func TestFiveLines(t *testing.T) {
 }
 
 // newHAProxy starts a node, and HAProxy with its shipped configuration. If patient, HAProxy
-// waits for the node even on a busy machine, and reports what the origin answers to logins.
-func newHAProxy(t *testing.T, patient bool) *sidecar {
+// waits for the node even on a busy machine, and reports what the origin answers to logins. Its configuration is changed
+// as ship does.
+func newHAProxy(t *testing.T, patient bool, changes ...string) *sidecar {
 	s := newSidecar(t)
 	s.proxy = harness.ReservePort(t)
 	agent := harness.ReservePort(t)
 	s.flags = append(s.flags, "--spop-listen", agent, "--trusted-proxy", "127.0.0.1")
-	changes := []string{"bind :8080", "bind " + s.proxy, "127.0.0.1:3000", s.origin, "server node 127.0.0.1:9171", "server node " + agent, "/etc/haproxy/", s.dir + "/"}
+	changes = append(changes, "bind :8080", "bind "+s.proxy, "127.0.0.1:3000", s.origin, "server node 127.0.0.1:9171", "server node "+agent, "/etc/haproxy/", s.dir+"/")
 	if patient {
-		s.ship("haproxy/edge-spoe.conf", "timeout hello 100ms", "timeout hello 2m", "timeout processing 5ms", "timeout processing 2m")
+		s.ship("haproxy/edge-spoe.conf", "timeout hello 100ms", "timeout hello 2m", "timeout processing 250ms", "timeout processing 2m")
 		changes = append(changes, "#acl", "acl", "#http-request", "http-request")
 	} else {
 		s.ship("haproxy/edge-spoe.conf")
@@ -160,6 +182,11 @@ func TestHAProxy(t *testing.T) {
 	s := newHAProxy(t, true)
 	s.testRefused()
 	s.testReported()
+	s.testEarly()
+	s.testAmbiguous()
+	s.testUpgrades()
+	s.testRemembered()
+	newHAProxy(t, true, "sc0_conn_cur gt 1024", "sc0_conn_cur gt 2").testCrowd()
 	s = newHAProxy(t, false)
 	s.testUnchanged()
 	s.testFaults()
@@ -173,7 +200,8 @@ func newCaddy(t *testing.T, changes ...string) *sidecar {
 	s.cuts = true
 	s.proxy = harness.ReservePort(t)
 	s.flags = append(s.flags, "--check-listen", "unix:"+filepath.Join(s.dir, "check.sock"))
-	site := s.ship("caddy/Caddyfile", append(changes, ":8080 {", "http://"+s.proxy+" {", "/run/edge/", s.dir+"/", "127.0.0.1:3000", s.origin)...)
+	_, port, _ := net.SplitHostPort(s.proxy)
+	site := s.ship("caddy/Caddyfile", append(changes, ":8080 {", "http://:"+port+" {", "/run/edge/", s.dir+"/", "127.0.0.1:3000", s.origin)...)
 	s.startNode()
 	s.startProxy("caddy", "run", "--adapter", "caddyfile", "--config", s.write("caddy.conf", fmt.Sprintf("{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\nimport %s\n", site)))
 	return s
@@ -182,8 +210,11 @@ func newCaddy(t *testing.T, changes ...string) *sidecar {
 // Caddy runs with its shipped configuration, which cannot report the origin's answers.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	newCaddy(t, "50ms", "2m").testRefused() // Caddy waits for the node even on a busy machine
-	s := newCaddy(t)
+	s := newCaddy(t, "250ms", "2m", "health_timeout 1s", "health_timeout 2m") // Caddy waits for the node even on a busy machine
+	s.testRefused()
+	s.testAmbiguous()
+	s.testUpgrades()
+	s = newCaddy(t)
 	s.testUnchanged()
 	s.testFaults()
 }

@@ -3,6 +3,7 @@
 package deploy_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -35,13 +36,14 @@ type sidecar struct {
 	cuts   bool // the proxy truncates long responses to requests with a body, even without a node
 }
 
-// sidecarRules limit /limited, /banned, /closed and /redirected, and failed logins.
+// sidecarRules limit /limited, /banned, /closed, /redirected and example.com/host, and failed logins.
 const sidecarRules = `rules:
   - {id: limited, match: {paths: [/limited]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
   - {id: banned, match: {paths: [/banned]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: shadow_ban}
   - {id: closed, match: {paths: [/closed]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: close}
   - {id: guesses, match: {paths: [/login], methods: [POST]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
   - {id: keys, match: {paths: [/keys]}, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
+  - {id: site, match: {hosts: [example.com], paths: [/host]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
   - {id: redirected, match: {paths: [/redirected]}, characteristics: [ip], limits: [{threshold: 10, period: 1h}], mitigation_timeout: 1h}
   - {id: plenty, characteristics: [ip], limits: [{threshold: 100000000, period: 1m}]}
 deny: [127.0.0.66]
@@ -71,22 +73,46 @@ func newSidecar(t *testing.T) *sidecar {
 	return s
 }
 
-// echo describes the request in its answer, and answers /403 and /login with these statuses.
+// echo describes the request in its answer, and answers /403 and /login with statuses of their own. It is slow to answer
+// /login?slow, and accepts every Upgrade.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if protocol := r.Header.Get("Upgrade"); protocol != "" {
+		tunnel(w, protocol)
+		return
+	}
 	size, _ := strconv.Atoi(r.URL.Query().Get("size"))
 	w.Header().Set("X-Saw", fmt.Sprintf("%s %s %s %x", r.Method, r.RequestURI, r.Header.Get("X-Sent"), sha256.Sum256(body)))
+	w.Header().Set("X-Host", r.Host)
 	switch r.URL.Path {
 	case "/403":
 		w.WriteHeader(http.StatusForbidden)
 	case "/login":
-		w.WriteHeader(http.StatusUnauthorized)
+		switch r.URL.RawQuery {
+		case "right":
+		case "slow":
+			time.Sleep(50 * time.Millisecond)
+			fallthrough
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+		}
 	}
 	_, _ = w.Write(bytes.Repeat([]byte("x"), size))
+}
+
+// tunnel switches to a protocol that echoes everything.
+func tunnel(w http.ResponseWriter, protocol string) {
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nUpgrade: %s\r\n\r\n", protocol)
+	_, _ = io.Copy(conn, buf)
 }
 
 func (s *sidecar) write(name, text string) string {
@@ -147,6 +173,32 @@ func (s *sidecar) by(n int) *http.Client {
 	tr := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true}
 	s.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: patience(s.t)}
+}
+
+// dial connects to the proxy from 127.0.0.n, and sends text, in which a new line is CRLF.
+func (s *sidecar) dial(n int, text string) net.Conn {
+	s.t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(n))}}
+	conn, err := dialer.Dial("tcp", s.proxy)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience(s.t)))
+	_, _ = io.WriteString(conn, strings.ReplaceAll(text, "\n", "\r\n"))
+	return conn
+}
+
+// send returns the answer to text, a request, and the connection after the head of the answer.
+func (s *sidecar) send(n int, text string) (*http.Response, *bufio.ReadWriter) {
+	s.t.Helper()
+	conn := s.dial(n, text)
+	buf := bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
+	resp, err := http.ReadResponse(buf.Reader, nil)
+	if err != nil {
+		s.t.Fatalf("%q: %v", text, err)
+	}
+	return resp, buf
 }
 
 // get returns the answer to a request with these headers, without the body.

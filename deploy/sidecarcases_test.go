@@ -141,6 +141,98 @@ func (s *sidecar) testRefused() {
 	}
 }
 
+// testAmbiguous checks that nothing reaches the origin that the node would see in another way, or not at all.
+func (s *sidecar) testAmbiguous() {
+	s.t.Helper()
+	for _, text := range []string{
+		"CONNECT example.com:80 HTTP/1.1\nHost: example.com:80\n\n",
+		"TRACE / HTTP/1.1\nHost: example.com\n\n",
+		"GET /host HTTP/1.1\nHost: example.com,x\n\n",
+	} {
+		if resp, _ := s.send(25, text); resp.StatusCode < 400 || resp.Header.Get("X-Saw") != "" {
+			s.t.Errorf("%q: %v", text, resp)
+		}
+	}
+	if resp, _ := s.send(25, "GET / HTTP/1.0\n\n"); resp.StatusCode != http.StatusOK {
+		s.t.Errorf("without a host: %v", resp)
+	}
+	for _, target := range []string{"/host HTTP/1.1\nHost: example.com", "/host HTTP/1.1\nHost: EXAMPLE.com.:80", "http://example.com/host HTTP/1.1\nHost: example.com"} {
+		eventually(s.t, target+" is limited", func() bool {
+			resp, _ := s.send(26, "GET "+target+"\n\n")
+			return resp.StatusCode == http.StatusTooManyRequests
+		})
+	}
+	// The application could read either host. It gets the request only if the node saw the same one.
+	for _, hosts := range [2][2]string{{"other.example", "example.com"}, {"example.com", "other.example"}} {
+		text := fmt.Sprintf("GET http://%s/host HTTP/1.1\nHost: %s\n\n", hosts[0], hosts[1])
+		if resp, _ := s.send(26, text); resp.Header.Get("X-Saw") != "" && resp.Header.Get("X-Host") != "other.example" {
+			s.t.Errorf("%q passes to %s", text, resp.Header.Get("X-Host"))
+		}
+	}
+}
+
+// testUpgrades checks that clients can upgrade to WebSocket, but not to HTTP/2.
+func (s *sidecar) testUpgrades() {
+	s.t.Helper()
+	const upgrade = "GET /upgrade HTTP/1.1\nHost: a\nConnection: Upgrade, HTTP2-Settings\nHTTP2-Settings: AAMAAABk\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nSec-WebSocket-Version: 13\nUpgrade: %s\n\n"
+	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c"} {
+		if resp, _ := s.send(27, fmt.Sprintf(upgrade, protocol)); resp.StatusCode == http.StatusSwitchingProtocols {
+			s.t.Errorf("the client upgrades to %s", protocol)
+		}
+	}
+	resp, buf := s.send(27, strings.Replace(fmt.Sprintf(upgrade, "websocket"), ", HTTP2-Settings", "", 1))
+	_, _ = buf.WriteString("hello")
+	_ = buf.Flush()
+	echo := make([]byte, len("hello"))
+	if _, err := io.ReadFull(buf, echo); resp.StatusCode != http.StatusSwitchingProtocols || err != nil || string(echo) != "hello" {
+		s.t.Errorf("WebSocket: %v, %q, %v", resp, echo, err)
+	}
+}
+
+// testRemembered checks that the proxy remembers a refusal that applies to all requests of a client, but not for long.
+func (s *sidecar) testRemembered() {
+	s.t.Helper()
+	refused := func() bool {
+		resp, err := s.get(s.by(66), "GET", "/")
+		return err == nil && resp.StatusCode == http.StatusForbidden && resp.Header.Get("X-Saw") == ""
+	}
+	eventually(s.t, "a refusal without the node", func() bool { // on a busy machine, 2 s are short
+		eventually(s.t, "a refusal", refused)
+		s.node.Signal(syscall.SIGSTOP)
+		defer s.node.Signal(syscall.SIGCONT)
+		return refused()
+	})
+	s.node.Kill()
+	eventually(s.t, "the refusal is forgotten", func() bool { return !refused() })
+	s.startNode()
+}
+
+// testEarly checks that failed logins of clients that do not wait for the answer count.
+func (s *sidecar) testEarly() {
+	s.t.Helper()
+	c := s.by(32)
+	eventually(s.t, "a refusal", func() bool {
+		_ = s.dial(32, "POST /login?slow HTTP/1.1\nHost: a\nContent-Length: 0\n\n").Close()
+		resp, err := s.get(c, "POST", "/login?right")
+		return err == nil && resp.StatusCode == http.StatusTooManyRequests
+	})
+}
+
+// testCrowd checks that the proxy, which allows two at a time, refuses the third request or connection of a client.
+func (s *sidecar) testCrowd() {
+	s.t.Helper()
+	for range 2 {
+		s.dial(28, "POST /crowd HTTP/1.1\nHost: a\nContent-Length: 5\nExpect: 100-continue\n\n")
+	}
+	eventually(s.t, "a refusal", func() bool {
+		resp, err := s.get(s.by(28), "GET", "/")
+		return err != nil || resp.StatusCode == http.StatusTooManyRequests
+	})
+	if resp, err := s.get(s.by(29), "GET", "/"); err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Errorf("another client: %v, %v", resp, err)
+	}
+}
+
 func (s *sidecar) check429(resp *http.Response, rule string) {
 	s.t.Helper()
 	retry, err := strconv.Atoi(resp.Header.Get("Retry-After"))
