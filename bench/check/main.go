@@ -5,6 +5,9 @@
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./check -edge /tmp/edge
 //
+// With -attack 8s it counts instead what passes of a client with 1,000 connections that exceeds a rule at once, while
+// proxy and node are saturated.
+//
 // It needs nginx, haproxy, caddy, wrk, taskset, and two cores: the proxy and its node share the first one; load
 // and origin run on the others.
 package main
@@ -18,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +35,7 @@ var (
 	rounds = flag.Int("rounds", 7, "pairs of rounds; the report has medians of the pairs")
 	length = flag.Duration("length", 3*time.Second, "length of a round, whole seconds")
 	rate   = flag.Int("rate", 1000, "requests per second while latency is measured")
+	attack = flag.Duration("attack", 0, "only count what passes of an attack of this length, whole seconds")
 	only   = flag.String("only", "", "measure the proxies that match this `regexp`")
 )
 
@@ -49,16 +54,24 @@ func main() {
 	runtime.LockOSThread() // processes end with the thread that started them
 	harness.Run(exec.Command("taskset", "-acp", loadCores, strconv.Itoa(os.Getpid())))
 	harness.Main(func() {
-		fmt.Printf("%s\n\nMedians of %d pairs of rounds of %v; CPU in µs per request over 16 connections, latency in ms at %d requests/s.\n\n",
-			harness.Machine("nginx", "haproxy", "caddy", "wrk"), *rounds, *length, *rate)
-		fmt.Println("| | CPU alone | added to the proxy | of the node | added in total | refused: proxy, node | p50 alone | added | p99 alone | added | late |")
-		fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+		fmt.Printf("%s\n\n", harness.Machine("nginx", "haproxy", "caddy", "wrk"))
+		row := measure
+		if *attack == 0 {
+			fmt.Printf("Medians of %d pairs of rounds of %v; CPU in µs per request over 16 connections, latency in ms at %d requests/s.\n\n", *rounds, *length, *rate)
+			fmt.Println("| | CPU alone | added to the proxy | of the node | added in total | refused: proxy, node | p50 alone | added | p99 alone | added | late |")
+			fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+		} else {
+			row = resist
+			fmt.Printf("A client with %d connections sends requests for %v; the rule's threshold is %d. Medians and worst of %d.\n\n", crowd, *attack, threshold, *rounds)
+			fmt.Println("| | requests each second | passed in all | worst |")
+			fmt.Println("|---|--:|--:|--:|")
+		}
 		for _, p := range []struct {
 			name  string
 			start func(b *bench) (alone, asking proxy)
 		}{{"nginx, `auth_request`", nginx}, {"HAProxy, SPOP", haproxy}, {"Caddy, `forward_auth`", caddy}} {
 			if wanted.MatchString(p.name) {
-				measure(p.name, p.start)
+				row(p.name, p.start)
 			}
 		}
 	})
@@ -78,6 +91,16 @@ type proxy struct {
 	addr string
 }
 
+// An attack: the client's connections, and the threshold that it exceeds at once.
+const (
+	crowd     = 1000
+	threshold = 100
+)
+
+var attackRules = fmt.Sprintf(`rules:
+  - {id: everything, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1h}
+`, threshold)
+
 const rules = `rules:
   - {id: passes, match: {paths: [/passes]}, characteristics: [ip], limits: [{threshold: 1000000000, period: 1h}]}
   - {id: refused, match: {paths: [/refused]}, characteristics: [ip], limits: [{threshold: 1, period: 1m}], mitigation_timeout: 24h}
@@ -89,6 +112,10 @@ func newBench() *bench {
 	addrs := harness.FreeAddrs(2)
 	b := &bench{dir: dir, origin: addrs[0], spop: addrs[1], check: filepath.Join(dir, "check.sock"), end: []func(){remove}}
 	origin := harness.Nginx(loadCores, dir, b.origin, "server { listen "+b.origin+` backlog=4096; default_type text/plain; location / { return 200 "`+strings.Repeat("x", 128)+`"; } }`)
+	rules := rules
+	if *attack > 0 {
+		rules = attackRules
+	}
 	b.node = harness.Start(core, *edge, "node", "--name", "bench", "--rules", b.write("rules.yaml", rules), "--check-listen", "unix:"+b.check,
 		"--spop-listen", b.spop, "--trusted-proxy", "127.0.0.1", "--metrics-listen", "", "--admin-listen", "", "--log-level", "error")
 	b.end = append(b.end, origin.End, b.node.End)
@@ -123,7 +150,7 @@ func (b *bench) proxy(addr, name string, args ...string) proxy {
 
 func nginx(b *bench) (alone, asking proxy) {
 	server := b.write("edge.conf", shipped("nginx/edge.conf"))
-	http := b.write("edge-http.conf", shipped("nginx/edge-http.conf", "/run/edge/", b.dir+"/"))
+	http := b.write("edge-http.conf", shipped("nginx/edge-http.conf", "/run/edge/", b.dir+"/", "/run/nginx-edge", b.dir+"/nginx-edge"))
 	start := func(http, server string) proxy {
 		addr := harness.FreeAddr()
 		p := harness.Nginx(core, b.dir, addr, fmt.Sprintf(`%s upstream origin { server %s; keepalive 64; keepalive_requests 1000000000; }
@@ -137,7 +164,7 @@ func nginx(b *bench) (alone, asking proxy) {
 func haproxy(b *bench) (alone, asking proxy) {
 	spoe := b.write("edge-spoe.conf", shipped("haproxy/edge-spoe.conf"))
 	config := func(addr string) string {
-		return shipped("haproxy/haproxy.cfg", "bind :8080", "bind "+addr, "127.0.0.1:3000", b.origin, "127.0.0.1:9191", b.spop, "/etc/haproxy/edge-spoe.conf", spoe)
+		return shipped("haproxy/haproxy.cfg", "bind :8080", "bind "+addr, "127.0.0.1:3000", b.origin, "127.0.0.1:9171", b.spop, "/etc/haproxy/edge-spoe.conf", spoe)
 	}
 	addrs := harness.FreeAddrs(2)
 	without := regexp.MustCompile(`(?m)^.*(filter spoe|txn\.edge).*\n`).ReplaceAllString(config(addrs[0]), "")
@@ -155,15 +182,33 @@ func caddy(b *bench) (alone, asking proxy) {
 		start(1, shipped("caddy/Caddyfile", ":8080 {", "http://"+addrs[1]+" {", "/run/edge/", b.dir+"/", "127.0.0.1:3000", b.origin))
 }
 
-// measure prints a row of the table.
+// close ends the processes.
+func (b *bench) close() {
+	for _, end := range b.end[1:] {
+		end()
+	}
+	b.end[0]()
+}
+
+// resist prints a row of the table of attacks. Each round has a node of its own.
+func resist(name string, start func(*bench) (alone, asking proxy)) {
+	var rates, passed []float64
+	for range *rounds {
+		b := newBench()
+		_, asking := start(b)
+		report := harness.Output("taskset", "-c", loadCores, "wrk", "-t1", fmt.Sprintf("-c%d", crowd), fmt.Sprintf("-d%.0fs", attack.Seconds()), "http://"+asking.addr+"/")
+		n := number(report, `(\d+) requests in`)
+		rates = append(rates, n/attack.Seconds())
+		passed = append(passed, n-number(report, `Non-2xx or 3xx responses: (\d+)`))
+		b.close()
+	}
+	fmt.Printf("| %s | %.0f | %.0f | %.0f |\n", name, harness.Median(rates), harness.Median(passed), slices.Max(passed))
+}
+
+// measure prints a row of the table of costs.
 func measure(name string, start func(*bench) (alone, asking proxy)) {
 	b := newBench()
-	defer func() {
-		for _, end := range b.end[1:] {
-			end()
-		}
-		b.end[0]()
-	}()
+	defer b.close()
 	alone, asking := start(b)
 	var cpu, more, node, all, refusing, refusingNode, p50, more50, p99, more99 []float64
 	var requests, late float64
