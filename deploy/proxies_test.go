@@ -86,9 +86,9 @@ func TestNginx(t *testing.T) {
 	s.testAmbiguous()
 	s.testUpgrades()
 	s.testRedirected()
-	s.testRemembered()
 	newNginx(t, "edge_clients 512", "edge_clients 2").testCrowd()
 	s = newNginx(t)
+	s.testRemembered()
 	s.testUnchanged()
 	s.testFaults()
 	if resp, err := s.get(s.by(60), "GET", "/-/edge/check"); err != nil || resp.StatusCode != http.StatusNotFound {
@@ -185,9 +185,9 @@ func TestHAProxy(t *testing.T) {
 	s.testEarly()
 	s.testAmbiguous()
 	s.testUpgrades()
-	s.testRemembered()
 	newHAProxy(t, true, "sc0_conn_cur gt 1024", "sc0_conn_cur gt 2").testCrowd()
 	s = newHAProxy(t, false)
+	s.testRemembered()
 	s.testUnchanged()
 	s.testFaults()
 }

@@ -256,6 +256,16 @@ func (s *sidecar) testReported() {
 	}
 }
 
+// awaitChecks waits until the proxy asks the node, which it does not at once after the node was down.
+func (s *sidecar) awaitChecks() {
+	s.t.Helper()
+	c := s.by(51)
+	eventually(s.t, "the proxy asks the node", func() bool {
+		resp, err := s.get(c, "GET", "/")
+		return err == nil && resp.Header.Get("Ratelimit-Policy") != ""
+	})
+}
+
 // testFaults sends requests while the node is stopped, started, stalled and killed. None may fail. It logs
 // the slowest request of each state.
 func (s *sidecar) testFaults() {
@@ -296,10 +306,12 @@ func (s *sidecar) testFaults() {
 	}
 	more("stopped")
 	s.startNode()
+	s.awaitChecks()
 	more("started")
 	s.node.Signal(syscall.SIGSTOP)
 	more("stalled")
 	s.node.Signal(syscall.SIGCONT)
+	s.awaitChecks()
 	more("resumed")
 	s.node.Kill()
 	more("killed")
