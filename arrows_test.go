@@ -43,7 +43,8 @@ var layers = []struct {
 	{"mitigation", []string{"counter"}},
 	{"async", []string{"counter", "counter/memcached", "mitigation", "ring", "rule"}},
 	{"limit/decision", []string{"counter", "rule", "rule/describe"}},
-	{"limit", []string{"async", "counter", "limit/decision", "mitigation", "rule"}},
+	{"limit/exact", nil},
+	{"limit", []string{"async", "counter", "limit/decision", "limit/exact", "mitigation", "rule"}},
 
 	// Clients and origins.
 	{"proxy/conns", nil},
@@ -68,12 +69,11 @@ var layers = []struct {
 	{"rule/translate", []string{"internal/prose", "internal/strictyaml", "rule", "rule/file"}},
 	{"analysis/accesslog", nil},
 	{"analysis/client", []string{"analysis/accesslog"}},
-	{"analysis/exact", nil},
 	{"analysis/figure", []string{"internal/chart", "rule"}},
-	{"analysis", []string{"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "async", "counter", "counter/memcached", "internal/chart", "limit", "mitigation", "pop/vote", "rule", "rule/describe", "rule/file"}},
-	{"analysis/accuracy", []string{"analysis/accesslog", "analysis/client", "analysis/exact", "analysis/figure", "counter", "internal/chart", "rule"}},
+	{"analysis", []string{"analysis/accesslog", "analysis/client", "analysis/figure", "async", "counter", "counter/memcached", "internal/chart", "limit", "mitigation", "pop/vote", "rule", "rule/describe", "rule/file"}},
+	{"analysis/accuracy", []string{"analysis/accesslog", "analysis/client", "analysis/figure", "counter", "internal/chart", "limit/exact", "rule"}},
 	{"analysis/cases", []string{"analysis", "analysis/accesslog", "analysis/figure", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "rule"}},
-	{"analysis/decisions", []string{"analysis/exact", "analysis/figure", "counter", "internal/chart", "limit/decision", "rule", "rule/describe"}},
+	{"analysis/decisions", []string{"analysis/figure", "counter", "internal/chart", "limit", "limit/decision", "rule", "rule/describe"}},
 	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
 	{"load/mix", []string{"internal/prose", "internal/strictyaml"}},
 	{"load", []string{"analysis/accesslog", "internal/chart", "internal/prose", "load/judge", "load/mix"}},

@@ -10,7 +10,7 @@ import (
 // A table keeps the values of keys that are used at least once per life, and forgets others within twice that
 // time.
 func TestAging(t *testing.T) {
-	a := newAgingTable[int](10)
+	a := agingTable[int]{life: 10, each: 1}
 	for _, step := range []struct {
 		now  int64
 		key  string
@@ -21,7 +21,7 @@ func TestAging(t *testing.T) {
 	} {
 		key := accesslog.Client{step.key[0]}
 		a.age(step.now, step.now)
-		v := a.get(&key, client.Hash(&key))
+		v := &a.get(&key, client.Hash(&key))[0]
 		if *v != step.want {
 			t.Errorf("at %d: %s is %d, want %d", step.now, step.key, *v, step.want)
 		}

@@ -121,14 +121,14 @@ func (f *Enforcer) Report() *Enforcement {
 	f.player.finish()
 	var exceeded []map[netip.Addr]struct{}
 	for i, x := range f.instant {
-		for r := range x.sums {
+		for r := range x.matches {
 			rule := &f.rules[r]
-			rule.sums.Matched += x.sums[r].matched
+			rule.sums.Matched += x.matches[r]
 			if x.demand != nil {
 				rule.demand = append(rule.demand, x.demand[r])
 			}
 			if f.simulated == nil {
-				rule.sums.Counted += x.sums[r].counted
+				rule.sums.Counted += x.counted[r]
 			}
 		}
 		exceeded = append(exceeded, x.exceeded)

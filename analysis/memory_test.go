@@ -56,7 +56,7 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	// 2.5 keys a second, for 20 to 40 s, plus those of a batch.
 	n := uint32(0) // number of keys
 	for _, x := range all {
-		n += x.of[0].group.young.Len()
+		n += x.members[0].table.young.Len()
 	}
 	if n == 0 || n > 3*40 {
 		t.Errorf("%d keys, want those of 40 s", n)

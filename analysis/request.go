@@ -11,14 +11,16 @@ import (
 
 // requests converts entries to requests. Results are valid until the next call.
 type requests struct {
+	next   rule.Request
 	fields bool // rules read header fields
 	header map[string][]string
 	values []string
 }
 
 // at returns the request of e as a node would see it. addr is the address of its client.
-func (r *requests) at(e *accesslog.Entry, addr netip.Addr) rule.Request {
-	req := rule.Request{Addr: addr, Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
+func (r *requests) at(e *accesslog.Entry, addr netip.Addr) *rule.Request {
+	req := &r.next
+	*req = rule.Request{Addr: addr, Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}
 	if !r.fields || len(e.Header) == 0 {
 		return req
 	}

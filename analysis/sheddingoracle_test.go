@@ -199,7 +199,7 @@ func TestShedClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		decide := instantly(set)
-		var oracles [ways]*shedOracle
+		var oracles [byAllSent]*shedOracle
 		for way := range oracles {
 			oracles[way] = &shedOracle{rules: rules, exact: way == byExactCounts, seen: map[string][]seen{}, until: map[string]int64{}}
 		}

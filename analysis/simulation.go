@@ -214,7 +214,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	s.advance(max(s.now, e.Time))
 	n := s.nodes[node]
 	req, now := s.requests.at(e, addr), n.clock(s.now)
-	n.limiter.DecideTo(d, &req, now)
+	n.limiter.DecideTo(d, req, now)
 	n.limiter.Answered(d, e.Status, nil, now) // logs contain no headers of answers
 	counted := 0
 	var last *rule.Rule // the keys of a rule are adjacent

@@ -58,7 +58,7 @@ func newSpread(o PoPOptions) spread {
 	return spread{
 		by: o.Spread, nodes: o.Nodes,
 		random:      rand.New(rand.NewPCG(o.seed, 0)),
-		connections: newAgingTable[connection](silence.Microseconds()),
+		connections: agingTable[connection]{life: silence.Microseconds(), each: 1},
 	}
 }
 
@@ -72,7 +72,7 @@ func (s *spread) node(addr netip.Addr, now int64) int {
 	}
 	key := accesslog.Client(addr.As16())
 	s.connections.age(now, now)
-	c := s.connections.get(&key, client.Hash(&key))
+	c := &s.connections.get(&key, client.Hash(&key))[0]
 	if !c.open || now-c.used > silence.Microseconds() {
 		c.node, c.open = s.random.IntN(s.nodes), true
 	}

@@ -233,7 +233,7 @@ func (p *sweepPart) add(r *replayed, own bool) error {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.o.Client)
 	for _, g := range p.grids {
-		if err := g.add(r, &req, p, part); err != nil {
+		if err := g.add(r, req, p, part); err != nil {
 			return err
 		}
 	}

@@ -22,16 +22,25 @@ type change struct {
 // The loop starts further ones itself.
 const maxChanges = 1024
 
-// MinProlonged returns by how much a mitigation with this much time left must be prolonged for its record to
-// change. If refused requests count, each of them would otherwise change the record, on all nodes. Many keys
-// of rules that shed are mitigated for a long time.
-func MinProlonged(r *rule.Rule, left time.Duration) time.Duration {
-	if r.Action == rule.Shed {
-		return max(minProlonged, left/2)
+// Lasts returns how long the mitigation of a key lasts from now on whose counts exceed a limit of r: until r's
+// timeout is over and every limit is back at its threshold, which takes back. A mitigation that still lasts for left is
+// only prolonged. changes is false if its record stays as it is: if refused requests count, each of them would
+// otherwise change the record, on all nodes. Many keys of rules that shed are mitigated for a long time.
+func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes bool) {
+	if left <= 0 {
+		return min(max(r.MitigationTimeout, back), mitigation.MaxLifetime), true
 	}
-	return minProlonged
+	least := time.Duration(1)
+	switch {
+	case r.Action == rule.Shed:
+		least = max(minProlonged, left/2)
+	case r.CountsMitigated():
+		least = minProlonged
+	}
+	return min(back, mitigation.MaxLifetime), back-left >= least
 }
 
+// minProlonged is the minimum time by which a mitigation is prolonged if refused requests count.
 const minProlonged = 100 * time.Millisecond
 
 // mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
@@ -47,13 +56,18 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}
 	last, known := c.o.Table.Last(key)
 	known = known && !last.Lifted
+	left := time.Duration(0)
+	if known && Acts(r, &last) {
+		left = last.Deadline.Sub(now)
+	}
+	lasts, changes := Lasts(r, left, f.back.Sub(now))
+	if !changes {
+		return false
+	}
 	record.Generation = max(last.Generation, f.generation)
-	if known && now.Before(last.Deadline) && Acts(r, &last) {
+	if left > 0 {
 		// The start may be from another node's clock, so add a duration rather than set an end.
-		more := (f.back.Sub(last.Deadline) + time.Microsecond - 1).Truncate(time.Microsecond)
-		if more <= 0 || r.CountsMitigated() && more < MinProlonged(r, last.Deadline.Sub(now)) {
-			return false
-		}
+		more := (lasts - last.Deadline.Sub(now) + time.Microsecond - 1).Truncate(time.Microsecond)
 		record.Start, record.ByHand, record.Client = last.Start, last.ByHand, last.Client
 		record.Lifetime = min(last.Lifetime+more, mitigation.MaxLifetime)
 		record.Deadline = last.Deadline.Add(record.Lifetime - last.Lifetime)
@@ -64,7 +78,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 		if c.o.LogClients {
 			record.Client = kept.Client
 		}
-		record.Lifetime = min(max(r.MitigationTimeout, f.back.Sub(now).Truncate(time.Microsecond)), mitigation.MaxLifetime)
+		record.Lifetime = lasts.Truncate(time.Microsecond)
 		record.Deadline = now.Add(record.Lifetime)
 		if known {
 			replace(&record, &last)

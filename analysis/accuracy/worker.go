@@ -3,9 +3,9 @@ package accuracy
 import (
 	"math"
 
-	"github.com/edgelimit/edge/analysis/exact"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/limit/exact"
 )
 
 // An event is a request of a worker's client.

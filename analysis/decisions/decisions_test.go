@@ -231,6 +231,7 @@ func TestMalformed(t *testing.T) {
 		`{"event":"rule","t":1,"ref":2,"rule":"b","definition":{"limits":[{"threshold":1,"period_s":0.5,"estimate":"fixed"}]}}`,
 		`{"event":"rule","t":1,"ref":2,"rule":"b","definition":{"limits":[{"threshold":1,"period_s":1,"sub_windows":99,"estimate":"fixed"}]}}`,
 		`{"event":"rule","t":1,"ref":2,"rule":"b","definition":{"limits":[{"threshold":1,"period_s":1,"estimate":"guess"}]}}`,
+		`{"event":"rule","t":1,"ref":2,"rule":"b","definition":{"limits":[{"threshold":1,"period_s":1,"estimate":"fixed"},{"threshold":2,"period_s":1,"estimate":"fixed"}]}}`,
 		strings.Repeat("long", 1<<19),
 	}
 	lines := append([]string{at(1, passes), begins, defines}, malformed...)
@@ -248,7 +249,7 @@ func TestMalformed(t *testing.T) {
 	}
 	var text bytes.Buffer
 	d := report.Document()
-	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored as malformed: 19 lines.") {
+	if err := d.WriteText(&text); err != nil || !strings.Contains(text.String(), "Ignored as malformed: 20 lines.") {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	if !decisions.IsLog([]byte("\n"+begins)) || decisions.IsLog([]byte(`{"event":"request","t":1}`)) || decisions.IsLog(nil) {

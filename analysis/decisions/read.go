@@ -293,6 +293,9 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 			return nil, errors.New("the rule has an invalid limit")
 		}
 		limit.Period = seconds(l.PeriodS)
+		if slices.ContainsFunc(d.Limits, func(other rule.Limit) bool { return other.Period == limit.Period }) {
+			return nil, errors.New("the rule has two limits with the same period")
+		}
 		d.Limits = append(d.Limits, limit)
 	}
 	if len(d.Limits) == 0 {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/limit/exact"
 	"github.com/edgelimit/edge/bench/harness"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )

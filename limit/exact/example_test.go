@@ -3,7 +3,7 @@ package exact_test
 import (
 	"fmt"
 
-	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/limit/exact"
 )
 
 // Four requests, at 0, 10, 20 and 65 s, counted over a minute.

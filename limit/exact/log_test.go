@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/edgelimit/edge/analysis/exact"
+	"github.com/edgelimit/edge/limit/exact"
 )
 
 // The log counts like a list of all times, whatever is added and forgotten in between.

@@ -1,0 +1,92 @@
+package analysis
+
+import (
+	"math"
+
+	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A keyTable has the states of keys for one or more rules. Its life is at least twice their longest period, and their
+// longest timeout.
+type keyTable = agingTable[keyStates]
+
+// keyStates are the states of a key under a rule, one for each way of deciding. They contain only the times of the key's
+// requests, as long as these are too few to exceed a limit: most keys of most logs never have more.
+// Their size is that of a cache line.
+type keyStates struct {
+	base  int64
+	all   *[ways]wayState // replaces the times; nil while they are few
+	after [11]uint32      // microseconds since base
+	n     uint8
+}
+
+// A wayState is the state of a key in one way of deciding.
+type wayState struct {
+	limit.KeyState
+	clients *counter.Windows[int64, async.ClientSet] // of the first limit; nil without MinClients
+}
+
+// add adds a request, and reports whether there is room for it.
+func (k *keyStates) add(now int64, m *member) bool {
+	if k.n >= m.few || now-k.base > math.MaxUint32 {
+		k.forget(now - m.counts)
+	}
+	if k.n == 0 {
+		k.base = now
+	}
+	if k.n >= m.few || now-k.base > math.MaxUint32 {
+		return false
+	}
+	k.after[k.n] = uint32(now - k.base)
+	k.n++
+	return true
+}
+
+// forget removes the requests at or before a time.
+func (k *keyStates) forget(until int64) {
+	old := uint8(0)
+	for old < k.n && k.base+int64(k.after[old]) <= until {
+		old++
+	}
+	if old == 0 || old == k.n {
+		k.n -= old
+		return
+	}
+	begin := k.after[old]
+	k.n -= old
+	for i := range k.n {
+		k.after[i] = k.after[i+old] - begin
+	}
+	k.base += int64(begin)
+}
+
+// expand replaces the times by states in these ways, in which the requests are counted. They exceed no limit.
+func (k *keyStates) expand(m *member, from int) {
+	k.all = new([ways]wayState)
+	for way := from; way < m.ways; way++ {
+		s := limit.NewKeyState(m.Rule, way == byExactCounts)
+		for i := range k.n {
+			s.Add(k.base+int64(k.after[i]), m.CostOf(1))
+		}
+		k.all[way].KeyState = s
+	}
+}
+
+// hasFewClients reports whether a key has too few clients to be mitigated, and records that of a request.
+func (k *wayState) hasFewClients(r *rule.Rule, q *prepared) bool {
+	if r.MinClients < 2 {
+		return false
+	}
+	if k.clients == nil {
+		k.clients = new(counter.Windows[int64, async.ClientSet])
+	}
+	index, _ := counter.WindowAt(q.now, r.Limits[0].Period.Microseconds())
+	k.clients.Roll(index)
+	k.clients.Cur.Add(async.ClientSetOf(secret, q.network))
+	both := k.clients.Cur
+	both.Add(k.clients.Prev)
+	return both.Len() < r.MinClients
+}
