@@ -106,13 +106,9 @@ func (w *watch) report(name func(string) string) *Clients {
 	r := &Clients{From: time.Unix(w.all.first*w.all.tick, 0).UTC(), StepS: w.all.tick}
 	all := w.sorted()
 	for _, c := range all[:min(len(all), namedClients)] {
-		for c.line.tick < w.all.tick {
-			c.line.fold()
-		}
 		n := len(w.all.ticks)
 		t := ClientTimeline{Client: name(c.name), Requests: c.requests, Refused: c.refused, Partial: c.late, Passed: make([]uint64, n), Stopped: make([]uint64, n), Held: make([]bool, n)}
-		for i, tick := range c.line.ticks {
-			at := c.line.first + int64(i) - w.all.first
+		for at, tick := range c.line.in(&w.all) {
 			t.Passed[at], t.Stopped[at] = tick.Requests-tick.Refused, tick.Refused
 		}
 		for _, span := range c.held {

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
 )
@@ -28,14 +30,15 @@ type grid struct {
 
 // A column is the rules of a grid with the same period.
 type column struct {
-	over  []overKey // keys that have exceeded the smallest threshold
-	cells []cell    // one for each threshold
+	over  []*overKey // keys that have exceeded the smallest threshold
+	cells []cell     // one for each threshold
 }
 
 // A cell is one rule.
 type cell struct {
+	limit    counter.Limit
 	refused  uint64
-	refusals perPart // refusals over time
+	refusals []TimelineCollector // one of each part
 }
 
 // A keyWindow holds the counts of a key for a period, independently of thresholds: those of the window of its
@@ -49,28 +52,33 @@ type keyWindow struct {
 type overKey struct {
 	since  uint64 // number of requests in the log at that time
 	name   string // set at the first refusal
-	states []keyState
+	states []cellKey
 }
 
-// A keyState is the state of a key for one threshold: the requests in its windows that were refused and
+// A cellKey is the state of a key for one threshold, beside its windows: the requests in them that were refused and
 // therefore not counted, and the end of its mitigation. A key that has not exceeded the threshold has no state.
 // Since all thresholds have the same counts until then, a key exceeds smaller ones first.
-type keyState struct {
+type cellKey struct {
 	refused           uint64
 	until             int64
 	lessPrev, lessCur uint32
 }
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
-	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list}, windows: client.NewValues[keyWindow](len(o.Periods)), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
-	for range o.Periods {
-		g.columns = append(g.columns, column{cells: make([]cell, len(o.Thresholds))})
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list, MitigationTimeout: o.MitigationTimeout}, windows: client.NewValues[keyWindow](len(o.Periods)), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
+	for _, period := range o.Periods {
+		var c column
+		for _, threshold := range o.Thresholds {
+			limit := counter.Limit{Threshold: threshold, Period: period.Microseconds(), Layout: counter.Plain}
+			c.cells = append(c.cells, cell{limit: limit, refusals: []TimelineCollector{{max: ticksOfSweep}}})
+		}
+		g.columns = append(g.columns, c)
 	}
 	return g
 }
 
-// add adds the last request of a sweepPart. part is the index of its tick in the timeline.
-func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart, part int) error {
+// add adds the last request of a sweepPart.
+func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart) error {
 	var counted [rule.MaxKeys][]keyWindow // each with a window per period
 	n := 1
 	if g.byIP {
@@ -99,7 +107,7 @@ func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart, part int) erro
 		if quiet {
 			continue
 		}
-		for i, refused := range g.columns[p].decide(windows[:n], &sp.moments[p], sp, part) {
+		for i, refused := range g.decide(&g.columns[p], windows[:n], &sp.moments[p], sp) {
 			if refused != nil && refused.name == "" {
 				keys := g.rule.Keys(g.bytes[:0], req)
 				refused.name = g.name(keys.At(i), &r.entry, req)
@@ -146,75 +154,68 @@ func (c *column) roll(w *keyWindow, index uint32) {
 // decide decides the last request of a sweepPart for each threshold, and counts it in the windows of its keys.
 // A threshold refuses the request if one of the keys is mitigated, and then counts it under none. decide
 // returns the mitigated keys, at their indexes.
-func (c *column) decide(windows []*keyWindow, m *gridMoment, sp *sweepPart, part int) (refused [rule.MaxKeys]*overKey) {
-	t, o := sp.last, sp.o
-	for i := range o.Thresholds {
+func (g *grid) decide(c *column, windows []*keyWindow, m *gridMoment, sp *sweepPart) (refused [rule.MaxKeys]*overKey) {
+	t := sp.last
+	for i := range c.cells {
+		cell := &c.cells[i]
 		mitigated, more := false, false
 		for k, w := range windows {
-			if known := c.statesOf(w); i < len(known) {
-				more = true
-				if t < known[i].until {
-					known[i].refused++
-					refused[k] = &c.over[w.over-1]
-					mitigated = true
-				}
+			s := c.state(w, i)
+			more = more || s != nil
+			if s != nil && t < s.until {
+				s.refused++
+				refused[k] = c.over[w.over-1]
+				mitigated = true
 			}
 		}
 		if mitigated {
-			c.cells[i].refused++
-			c.cells[i].refusals.add(part, 1)
+			cell.refused++
+			cell.refusals[0].Add(t, true)
 		}
 		for _, w := range windows {
 			if mitigated {
-				c.state(w, i, sp.events).lessCur++
+				c.newState(w, i, sp.events).lessCur++
 				continue
 			}
-			var k keyState
-			if known := c.statesOf(w); i < len(known) {
-				k = known[i]
+			prev, cur := uint64(w.Prev), uint64(w.Cur)
+			if s := c.state(w, i); s != nil {
+				prev, cur = prev-uint64(s.lessPrev), cur-uint64(s.lessCur)
 			}
-			if k.mitigate(o, i, uint64(w.Prev-k.lessPrev), uint64(w.Cur-k.lessCur), m, t) {
-				*c.state(w, i, sp.events) = k
-				more = true
+			if prev+cur <= cell.limit.Threshold || !cell.limit.Over(prev, cur, m.elapsed) {
+				continue // the estimate is at most the sum of both windows
 			}
+			back := time.Duration(cell.limit.Back(prev, cur, m.elapsed)-m.elapsed) * time.Microsecond
+			lasts, _ := async.Lasts(&g.rule, 0, back)
+			c.newState(w, i, sp.events).until = t + lasts.Microseconds()
+			more = true
 		}
 		if !more {
 			break // greater thresholds have no states and are not exceeded
 		}
 	}
-	// c.over may have moved.
-	for k, w := range windows {
-		if refused[k] != nil {
-			refused[k] = &c.over[w.over-1]
-		}
-	}
 	return refused
 }
 
-func (c *column) statesOf(w *keyWindow) []keyState {
-	if w.over == 0 {
+// state returns the state of a key for the ith threshold, or nil if it has none.
+func (c *column) state(w *keyWindow, i int) *cellKey {
+	if w.over == 0 || i >= len(c.over[w.over-1].states) {
 		return nil
 	}
-	return c.over[w.over-1].states
+	return &c.over[w.over-1].states[i]
 }
 
-// state returns the state of a key for the ith threshold. It creates missing states of this and smaller
+// newState returns the state of a key for the ith threshold. It creates missing states of this and smaller
 // thresholds.
-func (c *column) state(w *keyWindow, i int, since uint64) *keyState {
-	over := c.remember(w, since)
-	for len(over.states) <= i {
-		over.states = append(over.states, keyState{})
-	}
-	return &over.states[i]
-}
-
-// remember returns the key of w among those that have exceeded the smallest threshold.
-func (c *column) remember(w *keyWindow, since uint64) *overKey {
+func (c *column) newState(w *keyWindow, i int, since uint64) *cellKey {
 	if w.over == 0 {
-		c.over = append(c.over, overKey{since: since})
+		c.over = append(c.over, &overKey{since: since})
 		w.over = uint32(len(c.over))
 	}
-	return &c.over[w.over-1]
+	over := c.over[w.over-1]
+	for len(over.states) <= i {
+		over.states = append(over.states, cellKey{})
+	}
+	return &over.states[i]
 }
 
 func (g *grid) seen() int { return int(g.windows.Len()) + g.joined }
@@ -225,33 +226,10 @@ func (g *grid) join(o *grid) {
 	for i := range g.columns {
 		c, other := &g.columns[i], &o.columns[i]
 		c.over = append(c.over, other.over...)
-		slices.SortStableFunc(c.over, func(a, b overKey) int { return cmp.Compare(a.since, b.since) })
+		slices.SortStableFunc(c.over, func(a, b *overKey) int { return cmp.Compare(a.since, b.since) })
 		for j := range c.cells {
 			c.cells[j].refused += other.cells[j].refused
-			for part, n := range other.cells[j].refusals {
-				c.cells[j].refusals.add(part, n)
-			}
-		}
-	}
-}
-
-// mitigate starts a mitigation if the estimate exceeds the ith threshold, and reports whether it does. The
-// mitigation ends when its timeout is over and the estimate is back at the threshold, as in limit.
-func (k *keyState) mitigate(o *SweepOptions, i int, prev, cur uint64, m *gridMoment, t int64) (started bool) {
-	estimate := counter.Estimate{Whole: cur, Part: prev, Left: m.period - m.elapsed, Of: m.period}
-	if !estimate.Over(o.Thresholds[i]) {
-		return false
-	}
-	limit := counter.Limit{Threshold: o.Thresholds[i], Period: m.period, Layout: counter.Plain}
-	k.until = t + max(o.MitigationTimeout.Microseconds(), limit.Back(prev, cur, m.elapsed)-m.elapsed)
-	return true
-}
-
-// fold makes ticks longer, as the timeline does.
-func (g *grid) fold(offset, factor int64) {
-	for i := range g.columns {
-		for j := range g.columns[i].cells {
-			g.columns[i].cells[j].refusals.fold(offset, factor)
+			c.cells[j].refusals = append(c.cells[j].refusals, other.cells[j].refusals...)
 		}
 	}
 }
@@ -317,23 +295,4 @@ func join(list []rule.Characteristic) string {
 		words[i] = c.String()
 	}
 	return strings.Join(words, "+")
-}
-
-// A perPart has a count for each tick of a timeline. Missing counts are 0.
-type perPart []uint64
-
-func (p *perPart) add(part int, n uint64) {
-	for len(*p) <= part {
-		*p = append(*p, 0)
-	}
-	(*p)[part] += n
-}
-
-// fold adds up the counts of ticks that are merged.
-func (p *perPart) fold(offset, factor int64) {
-	old := *p
-	*p = nil
-	for i, n := range old {
-		p.add(int((int64(i)+offset)/factor), n)
-	}
 }

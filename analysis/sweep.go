@@ -131,14 +131,18 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 // 16 bytes per period, two counters that all thresholds share. For each threshold that it exceeds, it has the
 // differences from these counters.
 type Sweep struct {
-	o      SweepOptions
-	player *player
-	parts  []*sweepPart
-	failed atomic.Pointer[error]
-	events uint64
-	origin int64 // time of the first request
-	last   int64
+	o        SweepOptions
+	player   *player
+	parts    []*sweepPart
+	failed   atomic.Pointer[error]
+	events   uint64
+	origin   int64 // time of the first request
+	last     int64
+	timeline TimelineCollector
 }
+
+// ticksOfSweep is the maximum number of ticks of a Sweep's timelines.
+const ticksOfSweep = 1 << 11
 
 // A sweepPart has a part of a Sweep's keys.
 type sweepPart struct {
@@ -146,7 +150,6 @@ type sweepPart struct {
 	requests requests
 	grids    []*grid
 	moments  []gridMoment // one per period
-	timeline TimelineCollector
 	events   uint64
 	last     int64
 }
@@ -165,10 +168,10 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sweep{o: o, last: math.MinInt64, player: newPlayer(o.Client, true, o.Characteristics)}
-	s.player.done = func(*replayed) {}
+	s := &Sweep{o: o, last: math.MinInt64, timeline: TimelineCollector{max: ticksOfSweep}, player: newPlayer(o.Client, true, o.Characteristics)}
+	s.player.done = func(r *replayed) { s.timeline.Add(r.now, false) }
 	for owner := range s.player.owners {
-		p := &sweepPart{o: &s.o, requests: requests{fields: true}, timeline: TimelineCollector{max: 1 << 11}}
+		p := &sweepPart{o: &s.o, requests: requests{fields: true}}
 		for _, period := range o.Periods {
 			p.moments = append(p.moments, gridMoment{period: period.Microseconds()})
 		}
@@ -226,39 +229,26 @@ func (p *sweepPart) add(r *replayed, own bool) error {
 	}
 	p.last = r.now
 	p.events++
-	part := p.part()
 	if !own {
 		return nil
 	}
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.o.Client)
 	for _, g := range p.grids {
-		if err := g.add(r, req, p, part); err != nil {
+		if err := g.add(r, req, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// part adds the current request to the timeline and returns its tick.
-func (p *sweepPart) part() int {
-	for p.timeline.full(p.last) {
-		offset, factor := p.timeline.fold()
-		for _, g := range p.grids {
-			g.fold(offset, factor)
-		}
-	}
-	p.timeline.Add(p.last, false)
-	return len(p.timeline.ticks) - 1
-}
-
-// whole waits for the parts and joins them.
-func (s *Sweep) whole() *sweepPart {
+// whole waits for the parts and joins their grids.
+func (s *Sweep) whole() []*grid {
 	s.player.finish()
-	all := s.parts[0]
+	all := s.parts[0].grids
 	for _, p := range s.parts[1:] {
 		for i, g := range p.grids {
-			all.grids[i].join(g)
+			all[i].join(g)
 		}
 	}
 	return all

@@ -73,14 +73,14 @@ func (s *Sweep) Report() *SweepReport {
 	all := s.whole()
 	r := &SweepReport{
 		Requests: s.events, MaxClientsPct: s.o.MaxClientsPct, MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
-		Timeline: all.timeline.Timeline(),
+		Timeline: s.timeline.Timeline(),
 	}
 	if s.events > 0 {
 		r.From, r.To = time.UnixMicro(s.origin).UTC(), time.UnixMicro(s.last).UTC()
 	}
-	for _, g := range all.grids {
+	for _, g := range all {
 		for i := range g.columns {
-			r.Curves = append(r.Curves, s.curve(all, g, i))
+			r.Curves = append(r.Curves, s.curve(g, i))
 		}
 		best := -1
 		for i := range r.Curves[len(r.Curves)-len(g.columns):] {
@@ -97,7 +97,7 @@ func (s *Sweep) Report() *SweepReport {
 }
 
 // curve returns the effect of thresholds for the ith period of g.
-func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
+func (s *Sweep) curve(g *grid, i int) Curve {
 	c := Curve{PeriodS: int64(s.o.Periods[i] / time.Second), Clients: g.seen()}
 	for _, characteristic := range g.rule.Characteristics {
 		c.Characteristics = append(c.Characteristics, characteristic.String())
@@ -107,7 +107,7 @@ func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
 		cell := Cell{Threshold: threshold, Refused: column.cells[j].refused}
 		var top top
 		for k := range column.over {
-			if over := &column.over[k]; j < len(over.states) && over.states[j].refused > 0 {
+			if over := column.over[k]; j < len(over.states) && over.states[j].refused > 0 {
 				cell.Clients++
 				top.add(Source{over.name, over.states[j].refused}, max(10, s.o.Top))
 			}
@@ -119,12 +119,14 @@ func (s *Sweep) curve(all *sweepPart, g *grid, i int) Curve {
 		cell.Top = top[:min(len(top), s.o.Top)]
 		if c.Cells = append(c.Cells, cell); c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
 			c.Recommended = threshold
-			refusals := all.timeline
-			refusals.ticks = slices.Clone(refusals.ticks)
-			for k, n := range column.cells[j].refusals {
-				refusals.ticks[k].Refused = n
+			all := s.timeline
+			all.ticks = slices.Clone(all.ticks)
+			for _, refusals := range column.cells[j].refusals {
+				for k, tick := range refusals.in(&all) {
+					all.ticks[k].Refused += tick.Refused
+				}
 			}
-			l := refusals.Timeline()
+			l := all.Timeline()
 			c.Timeline = &l
 		}
 	}

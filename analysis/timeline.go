@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"iter"
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
@@ -49,7 +50,7 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 			l.max = maxTicks
 		}
 	}
-	for l.full(t) {
+	for floor(second, l.tick)-l.first >= int64(l.max) {
 		l.fold()
 	}
 	at := floor(second, l.tick) - l.first
@@ -63,17 +64,12 @@ func (l *TimelineCollector) Add(t int64, refused bool) {
 	}
 }
 
-// full reports whether ticks must become longer before a request at t.
-func (l *TimelineCollector) full(t int64) bool {
-	return l.ticks != nil && floor(second(t), l.tick)-l.first >= int64(l.max)
-}
-
-// fold makes ticks longer. The former tick i becomes part of tick (i+offset)/factor.
-func (l *TimelineCollector) fold() (offset, factor int64) {
+// fold makes ticks longer.
+func (l *TimelineCollector) fold() {
 	next := after(tickLengths, l.tick)
-	factor = next / l.tick
+	factor := next / l.tick
 	first := floor(l.first, factor)
-	offset = l.first - first*factor
+	offset := l.first - first*factor
 	folded := make([]Tick, (int64(len(l.ticks))-1+offset)/factor+1)
 	for i, t := range l.ticks {
 		f := &folded[(int64(i)+offset)/factor]
@@ -81,7 +77,20 @@ func (l *TimelineCollector) fold() (offset, factor int64) {
 		f.Refused += t.Refused
 	}
 	l.first, l.tick, l.ticks = first, next, folded
-	return offset, factor
+}
+
+// in returns the ticks of l as those of all at the same indexes. All requests of l are in all as well.
+func (l *TimelineCollector) in(all *TimelineCollector) iter.Seq2[int64, Tick] {
+	for len(l.ticks) > 0 && l.tick < all.tick {
+		l.fold()
+	}
+	return func(yield func(int64, Tick) bool) {
+		for i, t := range l.ticks {
+			if !yield(l.first+int64(i)-all.first, t) {
+				return
+			}
+		}
+	}
 }
 
 // floor returns t divided by length, rounded down.
