@@ -31,13 +31,12 @@ type ComparisonOptions struct {
 // A Comparer determines which decisions differ between new and old rules: it plays a log through two equal
 // PoPs. Its methods must not be called concurrently.
 type Comparer struct {
-	o        ComparisonOptions
-	player   *player
-	sums     Comparison
-	from, to int64
-	clients  map[netip.Addr]clientHistory
-	refused  change
-	allowed  change
+	o       ComparisonOptions
+	player  *player
+	sums    Comparison
+	clients map[netip.Addr]clientHistory
+	refused change
+	allowed change
 }
 
 // clientHistory records the decisions about a client.
@@ -100,10 +99,6 @@ func (c *Comparer) Add(e *accesslog.Entry) { c.player.add(e) }
 
 func (c *Comparer) add(r *replayed) {
 	before, after := &r.decided[0], &r.decided[1]
-	if c.sums.Requests++; c.sums.Requests == 1 {
-		c.from = r.now
-	}
-	c.to = r.now
 	history := c.clients[r.network]
 	if before.level() == refused {
 		c.sums.BaseRefused++
@@ -168,8 +163,8 @@ type RuleChange struct {
 func (c *Comparer) Report() *Comparison {
 	c.player.finish()
 	r := &c.sums
-	r.Clients = len(c.clients)
-	r.From, r.To, r.PoP = figure.TimeOf(c.from), figure.TimeOf(c.to), c.o.PoP.report()
+	r.Requests, r.Clients, r.PoP = c.player.n, len(c.clients), c.o.PoP.report()
+	r.From, r.To = figure.TimeOf(c.player.first), figure.TimeOf(c.player.last)
 	r.NewlyRefused, r.NewlyAllowed = c.refused.report(c.o), c.allowed.report(c.o)
 	for _, h := range c.clients {
 		if h.newlyRefused && !h.byBase {

@@ -59,7 +59,6 @@ type Enforcer struct {
 	simulated   *Simulation // Options.PoP; nil if the instant PoPs suffice
 	causes      []cause     // causes by which a decision may differ from that of the previous PoP
 	sums        Enforcement // counts of the report
-	from, to    int64
 	truth       truthCount
 	refused     truthCount
 	rules       []ruleTally // by the index of the rule
@@ -142,7 +141,7 @@ func (f *Enforcer) Report() *Enforcement {
 	f.mitigations.join(&mitigations{spans: f.mitigations.spans})
 	e := &f.sums
 	e.Clients = int(f.instant[0].clients.young.Len())
-	e.From, e.To = figure.TimeOf(f.from), figure.TimeOf(f.to)
+	e.Requests, e.From, e.To = f.player.n, figure.TimeOf(f.player.first), figure.TimeOf(f.player.last)
 	e.PoP = f.o.PoP.report()
 	e.WronglyRefused, e.WronglyAllowed = f.wrong[wronglyRefused].report(), f.wrong[wronglyAllowed].report()
 	e.Timeline = f.timeline.Timeline()

@@ -46,10 +46,6 @@ func (d *disagreements) report() Disagreement {
 // add adds a request with the decisions about it: first by exact counts, then by each PoP.
 func (f *Enforcer) add(r *replayed) {
 	exact, last := &r.decided[0], &r.decided[len(f.causes)]
-	if f.sums.Requests++; f.sums.Requests == 1 {
-		f.from = r.now
-	}
-	f.to = r.now
 	f.truth.add(r.entry.Attack)
 	if last.level() == refused {
 		f.refused.add(r.entry.Attack)

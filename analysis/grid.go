@@ -65,7 +65,7 @@ type cellKey struct {
 }
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
-	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list, MitigationTimeout: o.MitigationTimeout}, windows: client.NewValues[keyWindow](len(o.Periods)), byIP: len(list) == 1 && list[0].Kind == rule.IP, bytes: make([]byte, 0, 512)}
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list, MitigationTimeout: o.MitigationTimeout}, windows: client.NewValues[keyWindow](len(o.Periods)), byIP: isByClient(list), bytes: make([]byte, 0, 512)}
 	for _, period := range o.Periods {
 		var c column
 		for _, threshold := range o.Thresholds {

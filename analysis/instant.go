@@ -97,7 +97,7 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact b
 	p.tables = append(p.tables, p.clients)
 	for i, r := range all {
 		t := p.clients
-		if !isByClient(r) {
+		if !isByClient(r.Characteristics) || r.Overrides != "" {
 			t = new(keyTable)
 			p.tables = append(p.tables, t)
 		}
@@ -131,10 +131,8 @@ func (p *instantPoP) newMember(r *rule.Rule, t *keyTable) member {
 	return m
 }
 
-// isByClient reports whether the client alone determines the key of r.
-func isByClient(r *rule.Rule) bool {
-	return len(r.Characteristics) == 1 && r.Characteristics[0].Kind == rule.IP && r.Overrides == ""
-}
+// isByClient reports whether the client alone determines keys with these characteristics.
+func isByClient(list []rule.Characteristic) bool { return len(list) == 1 && list[0].Kind == rule.IP }
 
 // decideAll decides up to decidedAtOnce requests of the log in order, and counts those that pass.
 func (p *instantPoP) decideAll(requests []*replayed) {

@@ -11,7 +11,7 @@ import (
 
 // mitigations collect the number and duration of each rule's mitigations.
 type mitigations struct {
-	byID  map[string]int
+	set   *rule.Set
 	rules []ruleMitigations     // by the index of the rule
 	spans map[counter.Key]*span // mitigations that may still be extended
 }
@@ -30,9 +30,8 @@ type span struct {
 }
 
 func newMitigations(rules *rule.Set) mitigations {
-	m := mitigations{byID: map[string]int{}, spans: map[counter.Key]*span{}}
-	for i, r := range rules.Rules() {
-		m.byID[r.ID] = i
+	m := mitigations{set: rules, spans: map[counter.Key]*span{}}
+	for range rules.Rules() {
 		m.rules = append(m.rules, ruleMitigations{lasted: map[int64]int{}})
 	}
 	return m
@@ -43,7 +42,7 @@ func (m *mitigations) add(r mitigation.Record, start, end int64) {
 	if s := m.spans[r.Key]; s != nil {
 		m.extend(r.Key, s.rule, start, end)
 	} else if r.Sample != nil {
-		m.extend(r.Key, m.byID[r.Sample.Rule], start, end)
+		m.extend(r.Key, m.set.Rule(r.Sample.Rule).Index, start, end)
 	}
 }
 

@@ -3,7 +3,6 @@ package analysis
 import (
 	"cmp"
 	"hash/maphash"
-	"math"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -70,10 +69,11 @@ type player struct {
 	players []func(*batch)
 	done    func(*replayed)
 
-	next    *batch
-	playing []*batch // in the order of the log
-	queues  []chan *batch
-	last    int64 // of the last request
+	next        *batch
+	playing     []*batch // in the order of the log
+	queues      []chan *batch
+	n           uint64 // number of requests
+	first, last int64  // times of requests; 0 if there is none
 }
 
 // A batch is a list of requests in the order of the log.
@@ -91,7 +91,7 @@ const (
 // newPlayer returns a player for rules that count by these lists of characteristics. fields is set if rules
 // read header fields.
 func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteristic) *player {
-	p := &player{client: client, fields: fields, owners: 1, last: math.MinInt64}
+	p := &player{client: client, fields: fields, owners: 1}
 	isHost := func(c rule.Characteristic) bool { return c.Kind == rule.Host } // a request has a single one
 	widest, ok := widestNetworks(client, lists)
 	if p.widest = widest; !ok {
@@ -187,6 +187,9 @@ func (p *player) add(e *accesslog.Entry) {
 		from := len(b.fields)
 		b.fields = append(b.fields, e.Header...)
 		r.entry.Header = b.fields[from:len(b.fields):len(b.fields)]
+	}
+	if p.n++; p.n == 1 {
+		p.first, p.last = e.Time, e.Time
 	}
 	p.last = max(p.last, e.Time)
 	r.now = p.last

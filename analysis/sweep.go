@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -135,9 +134,6 @@ type Sweep struct {
 	player   *player
 	parts    []*sweepPart
 	failed   atomic.Pointer[error]
-	events   uint64
-	origin   int64 // time of the first request
-	last     int64
 	timeline TimelineCollector
 }
 
@@ -168,7 +164,7 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sweep{o: o, last: math.MinInt64, timeline: TimelineCollector{max: ticksOfSweep}, player: newPlayer(o.Client, true, o.Characteristics)}
+	s := &Sweep{o: o, timeline: TimelineCollector{max: ticksOfSweep}, player: newPlayer(o.Client, true, o.Characteristics)}
 	s.player.done = func(r *replayed) { s.timeline.Add(r.now, false) }
 	for owner := range s.player.owners {
 		p := &sweepPart{o: &s.o, requests: requests{fields: true}}
@@ -196,22 +192,19 @@ const maxSpan = 100 * 365 * 24 * 3600 * 1e6 // microseconds
 // Add adds the next request of the log. Times must not decrease. Add does not retain e, but may retain its
 // strings. The error may be that of an earlier request.
 func (s *Sweep) Add(e *accesslog.Entry) error {
-	if s.events == 0 {
-		s.origin = e.Time
-	}
+	p := s.player
 	switch {
-	case e.Time < s.last:
-		return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", e.Time, s.last)
-	case uint64(e.Time-s.origin) > maxSpan:
+	case p.n == 0:
+	case e.Time < p.last:
+		return fmt.Errorf("analysis: a request at %d µs comes after one at %d µs", e.Time, p.last)
+	case uint64(e.Time-p.first) > maxSpan:
 		return fmt.Errorf("analysis: a request at %v comes more than a century after the first one, at %v",
-			time.UnixMicro(e.Time).UTC(), time.UnixMicro(s.origin).UTC())
+			time.UnixMicro(e.Time).UTC(), time.UnixMicro(p.first).UTC())
 	}
 	if err := s.failed.Load(); err != nil {
 		return *err
 	}
-	s.last = e.Time
-	s.events++
-	s.player.add(e)
+	p.add(e)
 	return nil
 }
 

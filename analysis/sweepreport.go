@@ -72,11 +72,11 @@ type Source struct {
 func (s *Sweep) Report() *SweepReport {
 	all := s.whole()
 	r := &SweepReport{
-		Requests: s.events, MaxClientsPct: s.o.MaxClientsPct, MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
+		Requests: s.player.n, MaxClientsPct: s.o.MaxClientsPct, MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
 		Timeline: s.timeline.Timeline(),
 	}
-	if s.events > 0 {
-		r.From, r.To = time.UnixMicro(s.origin).UTC(), time.UnixMicro(s.last).UTC()
+	if s.player.n > 0 {
+		r.From, r.To = figure.TimeOf(s.player.first), figure.TimeOf(s.player.last)
 	}
 	for _, g := range all {
 		for i := range g.columns {
@@ -113,7 +113,7 @@ func (s *Sweep) curve(g *grid, i int) Curve {
 			}
 		}
 		cell.ClientsPct = figure.Percent(uint64(cell.Clients), uint64(c.Clients))
-		cell.RefusedPct = figure.Percent(cell.Refused, s.events)
+		cell.RefusedPct = figure.Percent(cell.Refused, s.player.n)
 		cell.Top1Pct = figure.Percent(top.sum(1), cell.Refused)
 		cell.Top10Pct = figure.Percent(top.sum(10), cell.Refused)
 		cell.Top = top[:min(len(top), s.o.Top)]
