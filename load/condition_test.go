@@ -18,7 +18,7 @@ func write(t *testing.T, file, text string) {
 func TestConditions(t *testing.T) {
 	r := &load.Report{
 		Latency: load.Latency{P99MS: 12}, Statuses: map[string]uint64{"429": 3}, Failures: map[string]uint64{"timeout": 1},
-		Score: &judge.Score{InnocentRefused: 2, Faults: []judge.Fault{{Name: judge.DeafNode}}},
+		Score: &judge.Score{InnocentRefused: 2, Faults: []judge.Fault{{Name: "node_ignores_mitigations"}}},
 	}
 	for text, want := range map[string]bool{
 		"innocent_refused > 0": true, "score.innocent_refused == 2": true, "latency.p99_ms > 12": false, `statuses["429"] == 3`: true,

@@ -14,7 +14,6 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load"
-	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/rule"
 )
@@ -44,31 +43,31 @@ func TestOracleNamesFaults(t *testing.T) {
 		want []string
 	}{
 		{"no mistake", &limiter{quotas: []*quota{ten(0)}}, nil},
-		{"a node that ignores mitigations", &limiter{quotas: []*quota{ten(5 * time.Second)}, deaf: 2}, []string{judge.DeafNode}},
+		{"a node that ignores mitigations", &limiter{quotas: []*quota{ten(5 * time.Second)}, deaf: 2}, []string{"node_ignores_mitigations"}},
 		{"Retry-After is too short", &limiter{quotas: []*quota{ten(5 * time.Second)}, alter: refusals(func(h http.Header, seconds int) {
 			for _, name := range []string{"Retry-After", "X-RateLimit-Reset"} {
 				h.Set(name, strconv.Itoa(max(1, seconds-3)))
 			}
 			h.Set("RateLimit", fmt.Sprintf(`"all";r=0;t=%d`, max(1, seconds-3)))
-		})}, []string{judge.RetryTooShort}},
-		{"no Retry-After", &limiter{quotas: []*quota{ten(0)}, alter: refusals(func(h http.Header, _ int) { h.Del("Retry-After") })}, []string{judge.HeadersDiffer}},
+		})}, []string{"retry_after_too_short"}},
+		{"no Retry-After", &limiter{quotas: []*quota{ten(0)}, alter: refusals(func(h http.Header, _ int) { h.Del("Retry-After") })}, []string{"headers_disagree"}},
 		{"RateLimit contradicts Retry-After", &limiter{quotas: []*quota{ten(0)}, alter: refusals(func(h http.Header, seconds int) {
 			h.Set("RateLimit", fmt.Sprintf(`"never,;r=0";r=7;t=100, "all";r=0;t=%d`, seconds+1))
-		})}, []string{judge.HeadersDiffer}},
+		})}, []string{"headers_disagree"}},
 		{"reports nothing remaining", &limiter{quotas: []*quota{ten(0)}, alter: func(h http.Header, seconds int) {
 			if seconds == 0 {
 				h.Set("RateLimit", `"never,;r=0"; r=7; t=1, "all";r=0;t=10`)
 			}
-		}}, []string{judge.HeadersDiffer}},
+		}}, []string{"headers_disagree"}},
 		{"reports too much remaining", &limiter{quotas: []*quota{ten(0)}, alter: func(h http.Header, seconds int) {
 			if seconds == 0 {
 				h.Set("RateLimit", `"all";r=11;t=10`)
 			}
-		}}, []string{judge.HeadersDiffer}},
+		}}, []string{"headers_disagree"}},
 		{"two rules that mitigate", &limiter{quotas: []*quota{ten(4 * time.Second), {threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}}, nil},
-		{"Retry-After is that of the first rule", &limiter{first: true, quotas: []*quota{ten(4 * time.Second), ten(9 * time.Second)}}, []string{judge.RetryTooShort}},
-		{"all clients are one", &limiter{quotas: []*quota{ten(0)}, blind: true}, []string{judge.ClientsAsOne}},
-		{"one innocent client is refused", &limiter{quotas: []*quota{ten(0)}, refuses: "10.0.0.3"}, []string{judge.RefusesSome}},
+		{"Retry-After is that of the first rule", &limiter{first: true, quotas: []*quota{ten(4 * time.Second), ten(9 * time.Second)}}, []string{"retry_after_too_short"}},
+		{"all clients are one", &limiter{quotas: []*quota{ten(0)}, blind: true}, []string{"clients_not_told_apart"}},
+		{"one innocent client is refused", &limiter{quotas: []*quota{ten(0)}, refuses: "10.0.0.3"}, []string{"refuses_innocent"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			lasts := 16 * time.Second
@@ -89,15 +88,15 @@ func TestOracleNamesFaults(t *testing.T) {
 			}
 			for _, f := range s.Faults {
 				switch f.Name {
-				case judge.DeafNode:
+				case "node_ignores_mitigations":
 					if f.Node != "node-2" {
 						t.Errorf("node = %s, want node-2", f.Node)
 					}
-				case judge.ClientsAsOne:
+				case "clients_not_told_apart":
 					if !strings.HasSuffix(f.Text, ": does the PoP trust this machine's X-Forwarded-For? (--trusted-proxy 127.0.0.1/32)") {
 						t.Errorf("text = %q, want advice about X-Forwarded-For", f.Text)
 					}
-				case judge.RefusesSome:
+				case "refuses_innocent":
 					if !slices.Equal(f.Clients, []string{"10.0.0.3"}) {
 						t.Errorf("clients = %v, want 10.0.0.3", f.Clients)
 					}

@@ -24,7 +24,7 @@ func TestFailIfNotJudged(t *testing.T) {
 		{"one is not judged", []*load.Condition{condition}, judge.Score{NotJudged: []string{"login: characteristic 9"}}, "--fail-if: cannot judge login: characteristic 9"},
 		{"one is not judged, without conditions", nil, judge.Score{NotJudged: []string{"login: characteristic 9"}}, ""},
 		{"the condition is true", []*load.Condition{condition}, judge.Score{InnocentRefused: 3}, "--fail-if: innocent_refused > 0"},
-		{"no rule applies", nil, judge.Score{Faults: []judge.Fault{{Name: judge.NoRuleApplies, Text: "no request was sent"}}}, "no request was sent"},
+		{"no rule applies", nil, judge.Score{Faults: []judge.Fault{{Name: "no_rule_applies", Text: "no request was sent"}}}, "no request was sent"},
 	} {
 		r := &load.Report{Statuses: map[string]uint64{}, Score: &test.score}
 		err := (&oracleFlags{conditions: test.conditions}).judge(r)

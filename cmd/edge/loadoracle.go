@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
-	"github.com/edgelimit/edge/load/judge"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -91,7 +90,7 @@ func (f *oracleFlags) judge(r *load.Report) error {
 			errs = append(errs, fmt.Errorf("--fail-if: cannot judge %s", strings.Join(s.NotJudged, "; ")))
 		}
 		for _, fault := range s.Faults {
-			if fault.Name == judge.NoRuleApplies {
+			if fault.Name == "no_rule_applies" {
 				errs = append(errs, errors.New(fault.Text))
 			}
 		}

@@ -1,10 +1,8 @@
 package judge
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -24,8 +22,8 @@ const (
 )
 
 // outcomeOf returns the outcome of a request.
-func (c *court) outcomeOf(q *request) outcome {
-	a, s := &q.Answer, c.book.of(q)
+func (j *judgment) outcomeOf(q *request) outcome {
+	a, s := &q.Answer, j.keys.senderOf(q)
 	some := func(is func(r *rule.Rule) bool) bool {
 		return slices.ContainsFunc(s.keys, func(k *key) bool { return is(k.rule) })
 	}
@@ -35,7 +33,7 @@ func (c *court) outcomeOf(q *request) outcome {
 		return unsent
 	case a.Failure == Closed && refusing:
 		return refused
-	case a.Failure != Answered, slices.ContainsFunc(c.others, func(r *rule.Rule) bool { return refuses(r, a) }):
+	case a.Failure != Answered, slices.ContainsFunc(j.others, func(r *rule.Rule) bool { return refuses(r, a) }):
 		return uncertain
 	case s.list == rule.Denied && a.Status == http.StatusForbidden:
 		return denied
@@ -81,18 +79,17 @@ type Headers struct {
 	NoRetryAfter uint64 `json:"refused_without_retry_after"`
 	Remaining    uint64 `json:"refused_with_remaining"` // they claim that more requests are allowed
 
-	// OtherTime counts refusals in which RateLimit or X-RateLimit-Reset disagrees with
-	// Retry-After about when all exhausted limits are available again.
+	// OtherTime counts refusals in which RateLimit or X-RateLimit-Reset disagrees with Retry-After about when all
+	// exhausted limits are available again.
 	OtherTime uint64 `json:"refused_with_other_time"`
 
 	PassedRetryAfter uint64 `json:"passed_with_retry_after"`
 
-	// TooLittle counts passed responses that report fewer remaining requests than would be left
-	// if every request sent had been counted.
+	// TooLittle counts passed responses that report fewer remaining requests than would be left if every request sent
+	// had been counted.
 	TooLittle uint64 `json:"passed_with_too_little_remaining"`
 
-	// TooMuch counts passed responses that report more remaining requests than their node's
-	// counts allow.
+	// TooMuch counts passed responses that report more remaining requests than their node's counts allow.
 	TooMuch uint64 `json:"passed_with_too_much_remaining"`
 
 	// ShadowShown counts answers that reveal a shadow ban to the client.
@@ -101,13 +98,13 @@ type Headers struct {
 
 // RetryAfter describes how accurate Retry-After is.
 type RetryAfter struct {
-	// Checked is the number of clients that came back after Retry-After. Untrue is the number
-	// of those that were refused again.
+	// Checked is the number of clients that came back after Retry-After. Untrue is the number of those that were
+	// refused again.
 	Checked uint64 `json:"checked"`
 	Untrue  uint64 `json:"untrue"`
 
-	// Compared is the number of refusals whose Retry-After was compared with the earliest and
-	// latest possible end of the mitigation.
+	// Compared is the number of refusals whose Retry-After was compared with the earliest and latest possible end of
+	// the mitigation.
 	Compared uint64 `json:"compared"`
 	TooShort uint64 `json:"too_short"`
 	TooLong  uint64 `json:"too_long"`
@@ -116,7 +113,7 @@ type RetryAfter struct {
 }
 
 // alone reports whether q was sent so late that traffic from before the trace no longer matters.
-func (c *court) alone(q *request) bool { return q.Sent-c.requests[0].Sent > 2*c.memory+c.lag }
+func (j *judgment) alone(q *request) bool { return q.Sent-j.requests[0].Sent > 2*j.memory+j.lag }
 
 // seen reports whether the client can recognize the refusal of its request by one of these keys.
 func seen(keys []*key, q *request) bool {
@@ -126,10 +123,10 @@ func seen(keys []*key, q *request) bool {
 }
 
 // headers counts answers whose headers contradict their status.
-func (c *court) headers(b *book, h *Headers, r *RetryAfter) {
-	for i := range c.requests {
-		q := &c.requests[i]
-		a, keys := &q.Answer, b.keysOf(q)
+func (j *judgment) headers(k *keying, h *Headers, r *RetryAfter) {
+	for i := range j.requests {
+		q := &j.requests[i]
+		a, keys := &q.Answer, k.of(q)
 		visible := q.outcome == refused && seen(keys, q)
 		hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != rule.ShadowBan })
 		if (q.outcome == refused && !visible || q.outcome == passed && hidden) && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
@@ -166,22 +163,20 @@ type promise struct {
 // returnMargin is how long after Retry-After requests are first checked, in microseconds.
 const returnMargin = 50_000
 
-// returned checks requests that were sent after Retry-After, unless a request with one of their
-// keys passed since the refusal, or so shortly before it that it was not counted yet. wrong holds
-// requests that were refused without a reason, and shed the keys of shedding rules that exceeded
-// a threshold.
+// returned checks requests that were sent after Retry-After, unless a request with one of their keys passed since the
+// refusal, or so shortly before it that it was not counted yet. wrong holds requests that were refused without a
+// reason, and shed the keys of shedding rules that exceeded a threshold.
 //
-// If several rules with the same action refuse, Retry-After is that of the longest mitigation. It
-// therefore applies to each key of the request, and a request must pass once the Retry-After of
-// all its keys has elapsed. If the actions of the rules differ, the most severe one answers, and
-// the others are unknown.
-func (c *court) returned(b *book, wrong map[*request]bool, shed map[*key]bool, r *RetryAfter) {
-	promises := make([]promise, len(b.keys))
+// If several rules with the same action refuse, Retry-After is that of the longest mitigation. It therefore applies to
+// each key of the request, and a request must pass once the Retry-After of all its keys has elapsed. If the actions of
+// the rules differ, the most severe one answers, and the others are unknown.
+func (j *judgment) returned(k *keying, wrong map[*request]bool, shed map[*key]bool, r *RetryAfter) {
+	promises := make([]promise, len(k.keys))
 	for n := range promises {
-		promises[n].lastPass = -c.lag
+		promises[n].lastPass = -j.lag
 	}
-	for _, q := range c.sent {
-		keys := b.keysOf(q)
+	for _, q := range j.sent {
+		keys := k.of(q)
 		// A shedding rule counts the refused request itself, so Retry-After promises nothing.
 		if slices.ContainsFunc(keys, func(k *key) bool { return shed[k] }) {
 			continue
@@ -189,9 +184,9 @@ func (c *court) returned(b *book, wrong map[*request]bool, shed map[*key]bool, r
 		keys = without(keys, (*key).sheds)
 		due := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool {
 			p := &promises[k.n]
-			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+c.lag
+			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+j.lag
 		})
-		visible := q.outcome == refused && seen(b.keysOf(q), q)
+		visible := q.outcome == refused && seen(k.of(q), q)
 		switch {
 		case due && q.outcome == passed:
 			r.Checked++
@@ -209,36 +204,4 @@ func (c *court) returned(b *book, wrong map[*request]bool, shed map[*key]bool, r
 			}
 		}
 	}
-}
-
-// without returns list without the entries for which some is true. It returns list itself if there are none.
-func without[T any](list []T, some func(T) bool) []T {
-	if slices.ContainsFunc(list, some) {
-		list = slices.DeleteFunc(slices.Clone(list), some)
-	}
-	return list
-}
-
-// contradictions returns the number of contradictions, except those of shadow bans, and describes them. bad is the
-// number of refusals with an invalid Retry-After.
-func (h *Headers) contradictions(bad uint64) (n uint64, text string) {
-	var parts []string
-	for _, c := range []struct {
-		answers uint64
-		what    string
-	}{
-		{h.NoRetryAfter, "refusals have no Retry-After"},
-		{bad, "refusals have a Retry-After that is not a number of seconds"},
-		{h.Remaining, "refusals report that more requests are allowed"},
-		{h.OtherTime, "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
-		{h.PassedRetryAfter, "passed responses have a Retry-After"},
-		{h.TooLittle, "passed responses report fewer remaining requests than the requests sent leave"},
-		{h.TooMuch, "passed responses report more remaining requests than their node's counts leave"},
-	} {
-		if c.answers > 0 {
-			n += c.answers
-			parts = append(parts, fmt.Sprint(c.answers)+" "+c.what)
-		}
-	}
-	return n, strings.Join(parts, "; ")
 }

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/edgelimit/edge/rule"
@@ -15,8 +16,6 @@ type model struct {
 	timeout  int64 // of mitigations, in microseconds, if replaced is set
 	replaced bool
 
-	apart    bool // nodes count separately
-	alone    bool // nodes mitigate separately
 	refused  bool // refused requests are counted
 	passed   bool // refused requests are not counted, even if the rule counts them
 	statuses bool // all statuses are counted
@@ -25,30 +24,53 @@ type model struct {
 	wider    bool // shedding rules count requests that narrower rules refuse
 }
 
-// A bound holds the greatest and least possible count of a key for one limit, at one node if
-// nodes count separately. A request may arrive at any time between being sent and being answered.
-type bound struct{ most, least *counter }
+// Bounds are the least and the greatest counts of each key that are possible with a model: a request may arrive at any
+// time between being sent and being answered, and may be counted until the lag has passed.
+type bounds struct {
+	j      *judgment
+	k      *keying
+	m      model
+	lag    int64
+	states []*state // by key; nil if it cannot exceed a threshold
+	sent   []*request
+	done   []*request // the same requests, in the order in which they were answered
 
-// A state is what a trial knows about a key.
+	brief bool // do not check the remaining requests in answers
+
+	found    []violation
+	leaked   map[*request]bool // requests that passed but had to be refused: they may not have been counted
+	retry    RetryAfter
+	reported uint64 // passed responses that report the remaining requests
+	tooFew   uint64 // those that report too few
+	tooMany  uint64 // those that report too many
+
+	pending map[*request][]pending // by key, of requests with keys of shedding rules; those of passed requests are removed once answered
+	shed    map[*request]bool      // requests that a shedding rule may have refused
+}
+
+// A state is what is known about a key.
 type state struct {
-	limits [][]bound // by node
-	spans  []span    // by node
+	limits []limitBounds
+	span   span
 
 	counted []*request // certainly, in the order in which they were answered
 	views   []view     // by node; nil if no request is counted
 
-	crowd  crowd   // of all requests that may have been counted, if the rule has min_clients
-	crowds []crowd // by node: of those that must have been
-	tally  *tally  // nil unless the rule sheds
+	clients clients   // of all requests that may have been counted, if the rule has min_clients
+	atNodes []clients // by node: of those that must have been counted
+	tally   *tally    // nil unless the rule sheds
 }
+
+// LimitBounds hold the greatest and the least possible count for one limit.
+type limitBounds struct{ most, least *counter }
 
 // A span holds the times until which requests of a key may be refused, and must be.
 type span struct {
 	may, must           int64
 	maySince, mustSince int64 // when the requests that caused them were sent
 
-	// Used only if the rule sheds; must then stays 0. The times until which the estimate may exceed
-	// a threshold, and until which all nodes shed.
+	// Used only if the rule sheds; must then stays 0. The times until which the estimate may exceed a threshold, and
+	// until which all nodes shed.
 	over, sheds int64
 }
 
@@ -68,31 +90,8 @@ type violation struct {
 	since, until int64 // if leak, when it had to be refused; otherwise, when it could last have been; 0 if never
 }
 
-// A trial compares a trace with a model.
-type trial struct {
-	c        *court
-	b        *book
-	m        model
-	lag      int64
-	states   []*state // by key; nil if it cannot exceed a threshold
-	nodes    int
-	sent     []*request    // the requests of the trial, in the order in which they were sent
-	done     []*request    // the same, in the order in which they were answered
-	one      map[*key]bool // if not nil, only these keys, treated as one
-	brief    bool          // do not check the remaining requests in answers
-	found    []violation
-	leaked   map[*request]bool // requests that passed but had to be refused: they may not have been counted
-	retry    RetryAfter
-	reported uint64     // passed responses that report the remaining requests
-	tooFew   []*request // those that report too few
-	tooMany  []*request // those that report too many
-
-	claims map[*request][]claim // by key, of requests with keys of shedding rules; those of passed requests are removed once answered
-	shed   map[*request]bool    // requests that a shedding rule may have refused
-}
-
-func (c *court) trial(b *book, m model) *trial {
-	return &trial{c: c, b: b, m: m, lag: c.lag, nodes: max(1, len(c.trace.Nodes())), sent: c.sent, done: c.done}
+func (j *judgment) bounds(k *keying, m model) *bounds {
+	return &bounds{j: j, k: k, m: m, lag: j.lag, sent: j.sent, done: j.done}
 }
 
 // counter returns a new counter for limit l of r.
@@ -107,106 +106,80 @@ func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
 	return c
 }
 
-// busy reports whether a key has enough requests to exceed a threshold. Other keys need no state,
-// and there may be a million of them.
-func (t *trial) busy(k *key) bool {
-	n := k.most()
-	if t.m.twice {
-		n *= 2
-	}
-	return slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return n > t.threshold(l.Threshold) })
-}
-
 // threshold returns the threshold of a limit according to the model.
-func (t *trial) threshold(of uint64) int64 {
-	return max(0, int64(min(of, 1<<62))+t.m.more)
+func (m *model) threshold(l rule.Limit) int64 {
+	return max(0, int64(min(l.Threshold, 1<<62))+m.more)
 }
 
-// prepare creates the state of each busy key.
-func (t *trial) prepare() {
-	t.states, t.leaked, t.claims, t.shed = make([]*state, len(t.b.keys)), map[*request]bool{}, map[*request][]claim{}, map[*request]bool{}
-	one := t.newState()
-	for n, k := range t.b.keys {
-		if t.one[k] {
-			t.states[n] = one
-		} else if t.one == nil && t.busy(k) {
-			t.states[n] = t.newState()
+// prepare creates the state of each key with enough requests to exceed a threshold. Other keys need no state, and there
+// may be a million of them.
+func (b *bounds) prepare() {
+	b.states, b.leaked, b.pending, b.shed = make([]*state, len(b.k.keys)), map[*request]bool{}, map[*request][]pending{}, map[*request]bool{}
+	for n, k := range b.k.keys {
+		most := k.most()
+		if b.m.twice {
+			most *= 2
+		}
+		if slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return most > b.m.threshold(l) }) {
+			b.states[n] = &state{}
 		}
 	}
 }
 
-func (t *trial) newState() *state {
-	return &state{limits: make([][]bound, t.slots(t.m.apart)), spans: make([]span, t.slots(t.m.alone))}
-}
-
-func (t *trial) slots(each bool) int {
-	if each {
-		return t.nodes
-	}
-	return 1
-}
-
-func slot(each bool, q *request) int {
-	if each {
-		return q.Node
-	}
-	return 0
-}
-
-// limitsAt returns the bounds of a key at the node that answered q.
-func (t *trial) limitsAt(k *key, q *request) []bound {
-	at := &t.states[k.n].limits[slot(t.m.apart, q)]
-	if *at == nil {
+// limits returns the bounds of a key's counts.
+func (b *bounds) limits(k *key) []limitBounds {
+	s := b.states[k.n]
+	if s.limits == nil {
 		for _, l := range k.rule.Limits {
-			*at = append(*at, bound{t.m.counter(k.rule, l), t.m.counter(k.rule, l)})
+			s.limits = append(s.limits, limitBounds{b.m.counter(k.rule, l), b.m.counter(k.rule, l)})
 		}
 	}
-	return *at
+	return s.limits
 }
 
-// spanOf returns the span of a key at the node that answered q, or nil if the key cannot exceed a threshold.
-func (t *trial) spanOf(k *key, q *request) *span {
-	if t.states[k.n] == nil {
+// span returns the span of a key, or nil if the key cannot exceed a threshold.
+func (b *bounds) span(k *key) *span {
+	if b.states[k.n] == nil {
 		return nil
 	}
-	return &t.states[k.n].spans[slot(t.m.alone, q)]
+	return &b.states[k.n].span
 }
 
-// run processes the events of all requests in order: sent, answered, and settled, that is, the
-// lag has passed since the answer. It returns the violations found.
-func (t *trial) run() []violation {
-	t.prepare()
+// run processes the events of all requests in order: sent, answered, and settled, that is, the lag has passed since the
+// answer. It returns the violations found.
+func (b *bounds) run() []violation {
+	b.prepare()
 	sent, settled := 0, 0
-	for done := 0; done < len(t.done); {
-		next := t.done[done].Done
-		asks := sent < len(t.sent) && t.sent[sent].Sent <= next
+	for done := 0; done < len(b.done); {
+		next := b.done[done].Done
+		asks := sent < len(b.sent) && b.sent[sent].Sent <= next
 		if asks {
-			next = t.sent[sent].Sent
+			next = b.sent[sent].Sent
 		}
-		for ; settled < done && t.done[settled].Done+t.c.skew+t.lag <= next; settled++ {
-			t.settled(t.done[settled])
+		for ; settled < done && b.done[settled].Done+b.j.skew+b.lag <= next; settled++ {
+			b.settled(b.done[settled])
 		}
 		if asks {
-			t.asked(t.sent[sent])
+			b.asked(b.sent[sent])
 			sent++
 		} else {
-			t.answered(t.done[done])
+			b.answered(b.done[done])
 			done++
 		}
 	}
-	return t.found
+	return b.found
 }
 
 // blurred returns the earliest and latest time at which a request may have been counted.
-func (t *trial) blurred(q *request) (from, to int64) { return q.Sent - t.c.skew, q.Done + t.c.skew }
+func (b *bounds) blurred(q *request) (from, to int64) { return q.Sent - b.j.skew, q.Done + b.j.skew }
 
 // counts reports whether a request may and must be counted under a key, given what is known so far.
-func (t *trial) counts(k *key, q *request) (may, must bool) {
+func (b *bounds) counts(k *key, q *request) (may, must bool) {
 	status := q.Answer.Status
 	if q.outcome == refused || q.outcome == uncertain {
 		status = q.Answer.Expected
 	}
-	fits := t.m.statuses || countsStatus(k.rule, status)
+	fits := b.m.statuses || countsStatus(k.rule, status)
 	switch q.outcome {
 	case passed:
 		return fits, fits
@@ -214,109 +187,104 @@ func (t *trial) counts(k *key, q *request) (may, must bool) {
 		return fits, false
 	case refused:
 		if k.sheds() {
-			return t.reaches(k, q)
+			return b.reaches(k, q)
 		}
 		// It certainly counts only if no other rule can have refused it.
-		prolongs := k.rule.CountWhileMitigated && !t.m.passed
-		return fits && (t.m.refused || prolongs), fits && (t.m.refused || prolongs && len(t.b.keysOf(q)) == 1)
+		prolongs := k.rule.CountWhileMitigated && !b.m.passed
+		return fits && (b.m.refused || prolongs), fits && (b.m.refused || prolongs && len(b.k.of(q)) == 1)
 	}
 	return false, false
 }
 
 // asked handles the sending of a request.
-func (t *trial) asked(q *request) {
-	keys := t.b.keysOf(q)
-	if q.outcome == passed && q.Answer.Remaining >= 0 && !t.brief && int64(q.Answer.Remaining) > t.maxRemaining(keys, q) {
-		t.tooMany = append(t.tooMany, q)
+func (b *bounds) asked(q *request) {
+	keys := b.k.of(q)
+	if q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && int64(q.Answer.Remaining) > b.maxRemaining(keys, q) {
+		b.tooMany++
 	}
 	for n, k := range keys {
-		s := t.spanOf(k, q)
+		s := b.span(k)
 		if s == nil {
 			continue
 		}
-		if q.outcome == passed && q.Done <= s.must && !t.leaked[q] {
-			t.found = append(t.found, violation{q, k, true, s.mustSince, s.must})
-			t.leaked[q] = true
+		if q.outcome == passed && q.Done <= s.must && !b.leaked[q] {
+			b.found = append(b.found, violation{q, k, true, s.mustSince, s.must})
+			b.leaked[q] = true
 		}
-		may, _ := t.counts(k, q)
+		may, _ := b.counts(k, q)
 		if may {
-			t.mayCount(k, q)
+			b.mayCount(k, q)
 		}
 		if k.sheds() && (q.outcome == passed || q.outcome == refused) {
-			t.claim(k, n, q, may)
-		}
-	}
-}
-
-// mayCount records that a request may have been counted under a key.
-func (t *trial) mayCount(k *key, q *request) {
-	from, to := t.blurred(q)
-	s := t.spanOf(k, q)
-	enough := t.states[k.n].crowd.enough(k.rule, t.b.of(q).client, from, to, k.rule.MinClients)
-	for l, b := range t.limitsAt(k, q) {
-		latest := to
-		if t.m.kind == slidingLog {
-			latest += t.lag // it may use the time of counting
-		}
-		b.most.add(from, latest)
-		if t.m.twice && !k.sheds() {
-			b.most.add(from, latest)
-		}
-		if enough || s.may >= from {
-			t.mayExceed(b.most, s, q, t.threshold(k.rule.Limits[l].Threshold), t.timeout(k))
-		}
-	}
-}
-
-// mayExceed extends s if a request that may have been counted can begin a mitigation: immediately, or
-// at the start of each sub-window in which it may have been counted.
-func (t *trial) mayExceed(most *counter, s *span, q *request, threshold, timeout int64) {
-	from, to := t.blurred(q)
-	for at, next := from, from; ; at = next {
-		if most.over(at, threshold) {
-			if s.may < at {
-				s.maySince = q.Sent
+			if b.pending[q] == nil {
+				b.pending[q] = make([]pending, len(keys))
 			}
-			back := most.back(at, threshold) + t.lag + t.c.skew
-			s.may, s.over = max(s.may, back, to+timeout+t.lag), max(s.over, back)
+			b.pending[q][n] = pending{may: may, passes: b.passes(k, keys, q)}
 		}
-		if at == to {
-			return
-		}
-		next = min(to, most.begin(most.index(at)+1))
 	}
 }
 
-func (t *trial) timeout(k *key) int64 {
-	if t.m.replaced {
-		return t.m.timeout
+// mayCount records that a request may have been counted under a key, and extends the key's span if the request can
+// begin a mitigation: immediately, or at the start of each sub-window in which it may have been counted.
+func (b *bounds) mayCount(k *key, q *request) {
+	from, to := b.blurred(q)
+	s, state := b.span(k), b.states[k.n]
+	enough := state.clients.enough(k.rule, b.k.senderOf(q).client, from, to, k.rule.MinClients)
+	for n, l := range b.limits(k) {
+		latest := to
+		if b.m.kind == slidingLog {
+			latest += b.lag // it may use the time of counting
+		}
+		l.most.add(from, latest)
+		if b.m.twice && !k.sheds() {
+			l.most.add(from, latest)
+		}
+		threshold := b.m.threshold(k.rule.Limits[n])
+		for at := from; enough || s.may >= from; at = min(to, l.most.begin(l.most.index(at)+1)) {
+			if l.most.over(at, threshold) {
+				if s.may < at {
+					s.maySince = q.Sent
+				}
+				back := l.most.back(at, threshold) + b.lag + b.j.skew
+				s.may, s.over = max(s.may, back, to+b.timeout(k)+b.lag), max(s.over, back)
+			}
+			if at == to {
+				break
+			}
+		}
+	}
+}
+
+func (b *bounds) timeout(k *key) int64 {
+	if b.m.replaced {
+		return b.m.timeout
 	}
 	return k.rule.MitigationTimeout.Microseconds()
 }
 
 // answered handles the answer to a request.
-func (t *trial) answered(q *request) {
-	keys := t.b.keysOf(q)
-	t.settle(keys, q)
+func (b *bounds) answered(q *request) {
+	keys := b.k.of(q)
+	b.answeredShared(keys, q)
 	switch {
-	case q.outcome == passed && q.Answer.Remaining >= 0 && !t.brief && t.c.alone(q):
-		t.remaining(keys, q)
+	case q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && b.j.alone(q):
+		b.remaining(keys, q)
 		return
-	case q.outcome != refused && q.outcome != foreign || t.one != nil && !slices.ContainsFunc(keys, func(k *key) bool { return t.states[k.n] != nil }):
+	case q.outcome != refused && q.outcome != foreign:
 		return
 	}
 	wrong := violation{request: q}
 	may, must, ends, alike := int64(0), int64(0), int64(0), true
 	var action *rule.Action
 	for _, k := range keys {
-		if !k.sheds() || t.canRefuse(k, q) {
+		if !k.sheds() || b.canRefuse(k, q) {
 			alike = alike && (action == nil || *action == k.rule.Action)
 			action = &k.rule.Action
 		}
 		if wrong.key == nil && refuses(k.rule, &q.Answer) {
 			wrong.key = k
 		}
-		s := t.spanOf(k, q)
+		s := b.span(k)
 		if s == nil {
 			continue
 		}
@@ -331,70 +299,68 @@ func (t *trial) answered(q *request) {
 		may, ends = max(may, until), max(ends, s.may)
 	}
 	if may < q.Sent {
-		wrong.key = t.nearest(wrong.key, keys, q)
-		t.found = append(t.found, wrong)
+		wrong.key = b.nearest(wrong.key, keys, q)
+		b.found = append(b.found, wrong)
 	} else if q.Answer.Retry > 0 && seen(keys, q) {
-		t.promised(q, ends, must, alike)
+		b.promised(q, ends, must, alike)
 	}
 }
 
-// promised compares Retry-After, which is the time left on the node, rounded up to whole seconds, with
-// the latest and earliest end of the mitigation. If rules with different actions refuse,
-// Retry-After covers only some of them.
-func (t *trial) promised(q *request, may, must int64, alike bool) {
-	t.retry.Compared++
+// promised compares Retry-After, which is the time left on the node, rounded up to whole seconds, with the latest and
+// earliest end of the mitigation. If rules with different actions refuse, Retry-After covers only some of them.
+func (b *bounds) promised(q *request, may, must int64, alike bool) {
+	b.retry.Compared++
 	switch seconds := int64(q.Answer.Retry) * 1e6; {
 	case seconds-1e6 > max(0, may-q.Sent):
-		t.retry.TooLong++
+		b.retry.TooLong++
 	case alike && seconds < must-q.Done:
-		t.retry.TooShort++
+		b.retry.TooShort++
 	}
 }
 
-// prolonged is the least extension of a mitigation by refused requests that nodes act on, in
-// microseconds.
+// prolonged is the least extension of a mitigation by refused requests that nodes act on, in microseconds.
 const prolonged = 100_000
 
 // settled handles the end of a request's lag: by now it has been counted.
-func (t *trial) settled(q *request) {
-	for n, k := range t.b.keysOf(q) {
-		if t.states[k.n] == nil || t.leaked[q] {
+func (b *bounds) settled(q *request) {
+	for n, k := range b.k.of(q) {
+		if b.states[k.n] == nil || b.leaked[q] {
 			continue
 		}
-		_, must := t.counts(k, q)
-		if claims := t.claims[q]; claims != nil && k.sheds() {
-			must = claims[n].sure
+		_, must := b.counts(k, q)
+		if p := b.pending[q]; p != nil && k.sheds() {
+			must = p[n].sure
 		}
 		if must {
-			t.mustCount(k, q)
+			b.mustCount(k, q)
 		}
 	}
 }
 
 // mustCount records that a request must have been counted under a key.
-func (t *trial) mustCount(k *key, q *request) {
-	if !t.m.apart && !t.brief {
-		t.see(k, q)
+func (b *bounds) mustCount(k *key, q *request) {
+	if !b.brief {
+		b.see(k, q)
 	}
-	from, to := t.blurred(q)
-	late := to + t.lag
-	s := t.spanOf(k, q)
+	from, to := b.blurred(q)
+	late := to + b.lag
+	s := b.span(k)
 	until, back := int64(0), int64(0)
-	timeout, grace := t.timeout(k), int64(0)
+	timeout, grace := b.timeout(k), int64(0)
 	if q.outcome == refused && k.rule.CountWhileMitigated {
 		timeout, grace = 0, prolonged
 	}
-	for l, b := range t.limitsAt(k, q) {
-		threshold := t.threshold(k.rule.Limits[l].Threshold)
-		b.least.addLeast(from, to)
+	for n, l := range b.limits(k) {
+		threshold := b.m.threshold(k.rule.Limits[n])
+		l.least.addLeast(from, to)
 		// Some mistakes keep the estimate from falling in the meantime.
-		if b.least.over(late, threshold) && b.least.back(from, threshold) >= late {
-			back = max(back, b.least.back(late, threshold)-t.lag-grace)
-			until = max(until, back, q.Sent+timeout-t.lag)
+		if l.least.over(late, threshold) && l.least.back(from, threshold) >= late {
+			back = max(back, l.least.back(late, threshold)-b.lag-grace)
+			until = max(until, back, q.Sent+timeout-b.lag)
 		}
 	}
 	switch {
-	case !t.states[k.n].crowded(k.rule, t.b.of(q).client, q.Node, t.nodes, from, late):
+	case !b.manyClients(k, q, from, late):
 	case k.sheds():
 		s.sheds = max(s.sheds, back)
 	case until > s.must:
@@ -405,14 +371,85 @@ func (t *trial) mustCount(k *key, q *request) {
 	}
 }
 
-// split returns the requests that passed and those that were refused.
-func split(found []violation) (leaks, wrong []*request) {
-	for _, v := range found {
-		if v.leak {
-			leaks = append(leaks, v.request)
-		} else {
-			wrong = append(wrong, v.request)
+// A view is the least that a node must know about a key: the counts from before the node itself last counted a request
+// of the key.
+type view struct {
+	limits []*counter
+	n      int   // how many entries of state.counted it has
+	last   int64 // when the node's last request was sent
+}
+
+// count returns the nth limit's count that the node must know for a request that arrived between from and to. It is 0
+// unless the node has counts of the window in which the request is counted, and that window is unambiguous.
+func (v *view) count(n int, from, to, period int64) int64 {
+	if v.limits == nil || floor(v.last, period) != floor(from, period) || floor(from, period) != floor(to, period) {
+		return 0
+	}
+	return min(v.limits[n].count(from), v.limits[n].count(to))
+}
+
+// known returns the nth limit's count of a key that the node that answers q must know.
+func (b *bounds) known(k *key, n int, q *request) int64 {
+	s := b.states[k.n]
+	if s == nil || s.views == nil {
+		return 0
+	}
+	from, to := b.blurred(q)
+	return s.views[q.Node].count(n, from, to, k.rule.Limits[n].Period.Microseconds())
+}
+
+// remaining checks that an answer reports at least as many remaining requests as the greatest possible count leaves.
+func (b *bounds) remaining(keys []*key, q *request) {
+	least := int64(math.MaxInt64)
+	for _, k := range keys {
+		for n, l := range k.rule.Limits {
+			count := k.most()
+			if b.states[k.n] != nil {
+				from, to := b.blurred(q)
+				c := b.limits(k)[n].most
+				count = 1 + max(c.count(from), c.count(to)) // count rounds down
+			}
+			least = min(least, b.m.threshold(l)-count)
 		}
 	}
-	return leaks, wrong
+	b.reported++
+	if int64(q.Answer.Remaining) < least {
+		b.tooFew++
+	}
+}
+
+// maxRemaining returns the maximum number of remaining requests that a node may report for any limit. A node need not
+// know about a window in which it has counted no request of the key.
+func (b *bounds) maxRemaining(keys []*key, q *request) int64 {
+	if len(keys) == 0 {
+		return math.MaxInt64
+	}
+	most := int64(0)
+	for _, k := range keys {
+		for n, l := range k.rule.Limits {
+			most = max(most, b.m.threshold(l)-b.known(k, n, q))
+		}
+	}
+	return most
+}
+
+// see records that the node that answered q has counted it.
+func (b *bounds) see(k *key, q *request) {
+	s := b.states[k.n]
+	s.counted = append(s.counted, q)
+	if s.views == nil {
+		s.views = make([]view, max(1, len(b.j.trace.Nodes())))
+	}
+	v := &s.views[q.Node]
+	if v.limits == nil {
+		for _, l := range k.rule.Limits {
+			v.limits = append(v.limits, b.m.counter(k.rule, l))
+		}
+	}
+	for ; v.n < len(s.counted) && s.counted[v.n].Done+b.j.skew+b.lag <= q.Sent-b.j.skew; v.n++ {
+		for _, l := range v.limits {
+			l.addLeast(b.blurred(s.counted[v.n]))
+		}
+	}
+	v.last = q.Sent
 }

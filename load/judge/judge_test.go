@@ -102,61 +102,60 @@ func TestPlantedMistakes(t *testing.T) {
 		*limiter
 		want string
 	}{
-		{"fixed windows", throttle, &limiter{weigh: func(_, _, _ int64) int64 { return 0 }}, judge.FixedWindow},
-		{"IPv6 by /128, not by /64", throttle, &limiter{key: func(r *sent) string { return r.Addr.String() }}, judge.ClientPrefix},
-		{"threshold +1", throttle, &limiter{more: 1}, judge.ThresholdHigh},
-		{"threshold +2", throttle, &limiter{more: 2}, judge.ThresholdHigh},
-		{"threshold −1", throttle, &limiter{more: -1}, judge.ThresholdLow},
-		{"threshold −2", throttle, &limiter{more: -2}, judge.ThresholdLow},
-		{"exact, threshold +1", ban, &limiter{exact: true, more: 1}, judge.ThresholdHigh},
-		{"exact, threshold −1", throttle, &limiter{exact: true, more: -1}, judge.ThresholdLow},
-		{"weight reversed", throttle, &limiter{weigh: func(prev, _, elapsed int64) int64 { return prev * elapsed }}, judge.WeightWrong},
-		{"previous window whole", throttle, &limiter{weigh: func(prev, _, _ int64) int64 { return prev * 10_000_000 }}, judge.PrevWhole},
-		{"the window before the previous", throttle, &limiter{weigh: func(_, older, elapsed int64) int64 { return older * (10_000_000 - elapsed) }}, judge.WindowWrong},
-		{"windows off by a second", throttle, &limiter{shift: 1e6}, judge.WindowWrong},
-		{"nodes count separately", throttle, &limiter{apart: true}, judge.CountsSeparately},
-		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, judge.CountsTwice},
-		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, judge.CountsRefused},
-		{"mitigated requests are not counted", prolonged, &limiter{}, judge.CountsPassed},
-		{"the cost is ignored", costly, &limiter{}, judge.CostIgnored},
-		{"nodes count separately, with a cost", costly, &limiter{apart: true, counts: countThrice}, judge.CountsSeparately},
-		{"counts double", throttle, &limiter{before: after(35, doubles)}, judge.CountsTwice},
-		{"a lifted mitigation returns", ban, &limiter{lift: 31_000_000}, judge.MitigationReturns},
-		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, judge.TimeoutIgnored},
-		{"mitigations too long", ban, &limiter{timeout: 6_000_000}, judge.MitigationLong},
-		{"mitigations too short", ban, &limiter{timeout: -2_500_000}, judge.MitigationShort},
-		{"mitigations a second too short", ban, &limiter{timeout: -1_000_000}, judge.MitigationShort},
-		{"a node without mitigations", ban, &limiter{passes: func(r *sent) bool { return r.Node == 1 }}, judge.DeafNode},
-		{"Retry-After 30 s too long", ban, &limiter{answer: retry(func(n int) int { return n + 30 })}, judge.RetryTooLong},
-		{"Retry-After 2 s too short", ban, &limiter{answer: retry(func(n int) int { return max(1, n-2) })}, judge.RetryTooShort},
-		{"Retry-After 0", ban, &limiter{answer: retry(func(int) int { return 0 })}, judge.RetryZero},
-		{"no Retry-After", ban, &limiter{answer: retry(func(int) int { return judge.NoRetry })}, judge.HeadersDiffer},
-		{"Retry-After is not a number", ban, &limiter{answer: retry(func(int) int { return judge.BadRetry })}, judge.HeadersDiffer},
-		{"reports less remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining /= 3 }}, judge.HeadersDiffer},
-		{"reports more remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = min(10, a.Remaining+3) }}, judge.HeadersDiffer},
-		{"reports more than the threshold remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining += 10 }}, judge.HeadersDiffer},
-		{"statuses ignored", guesses, &limiter{}, judge.AllStatuses},
-		{"a missing header is shared", apiKeys, &limiter{key: apiKey}, judge.SharesMissing},
-		{"X-Forwarded-For from the left", throttle, &limiter{key: func(r *sent) string { return r.left.String() }}, judge.Leftmost},
-		{"all clients are one", throttle, &limiter{key: func(r *sent) string { return "one" }}, judge.ClientsAsOne},
-		{"two clients mixed up", throttle, &limiter{key: pair(2, 44)}, judge.ClientsMixed},
-		{"1% refused at random", throttle, &limiter{refuses: func(*sent) bool { return some() }}, judge.RefusesAtWill},
-		{"every hundredth innocent", throttle, &limiter{refuses: func(r *sent) bool { return !r.Attack && others() }}, judge.RefusesAtWill},
-		{"an innocent client", throttle, &limiter{refuses: func(r *sent) bool { return r.Client == 2 }}, judge.RefusesSome},
+		{"fixed windows", throttle, &limiter{weigh: func(_, _, _ int64) int64 { return 0 }}, "fixed_window"},
+		{"IPv6 by /128, not by /64", throttle, &limiter{key: func(r *sent) string { return r.Addr.String() }}, "client_prefix"},
+		{"threshold +1", throttle, &limiter{more: 1}, "threshold_high"},
+		{"threshold +2", throttle, &limiter{more: 2}, "threshold_high"},
+		{"threshold −1", throttle, &limiter{more: -1}, "threshold_low"},
+		{"threshold −2", throttle, &limiter{more: -2}, "threshold_low"},
+		{"exact, threshold +1", ban, &limiter{exact: true, more: 1}, "threshold_high"},
+		{"exact, threshold −1", throttle, &limiter{exact: true, more: -1}, "threshold_low"},
+		{"weight reversed", throttle, &limiter{weigh: func(prev, _, elapsed int64) int64 { return prev * elapsed }}, "weight_reversed"},
+		{"previous window whole", throttle, &limiter{weigh: func(prev, _, _ int64) int64 { return prev * 10_000_000 }}, "previous_window_whole"},
+		{"the window before the previous", throttle, &limiter{weigh: func(_, older, elapsed int64) int64 { return older * (10_000_000 - elapsed) }}, "window_wrong"},
+		{"windows off by a second", throttle, &limiter{shift: 1e6}, "window_wrong"},
+		{"nodes count separately", throttle, &limiter{apart: true}, "nodes_count_separately"},
+		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, "counts_twice"},
+		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, "counts_refused_requests"},
+		{"mitigated requests are not counted", prolonged, &limiter{}, "counts_only_what_passes"},
+		{"the cost is ignored", costly, &limiter{}, "ignores_cost"},
+		{"nodes count separately, with a cost", costly, &limiter{apart: true, counts: countThrice}, "nodes_count_separately"},
+		{"counts double", throttle, &limiter{before: after(35, doubles)}, "counts_twice"},
+		{"a lifted mitigation returns", ban, &limiter{lift: 31_000_000}, "mitigation_returns"},
+		{"timeout ignored", ban, &limiter{timeout: -6_000_000}, "mitigation_timeout_ignored"},
+		{"mitigations too long", ban, &limiter{timeout: 6_000_000}, "mitigation_too_long"},
+		{"mitigations too short", ban, &limiter{timeout: -2_500_000}, "mitigation_too_short"},
+		{"mitigations a second too short", ban, &limiter{timeout: -1_000_000}, "mitigation_too_short"},
+		{"a node without mitigations", ban, &limiter{passes: func(r *sent) bool { return r.Node == 1 }}, "node_ignores_mitigations"},
+		{"Retry-After 30 s too long", ban, &limiter{answer: retry(func(n int) int { return n + 30 })}, "retry_after_too_long"},
+		{"Retry-After 2 s too short", ban, &limiter{answer: retry(func(n int) int { return max(1, n-2) })}, "retry_after_too_short"},
+		{"Retry-After 0", ban, &limiter{answer: retry(func(int) int { return 0 })}, "retry_after_zero"},
+		{"no Retry-After", ban, &limiter{answer: retry(func(int) int { return judge.NoRetry })}, "headers_disagree"},
+		{"Retry-After is not a number", ban, &limiter{answer: retry(func(int) int { return judge.BadRetry })}, "headers_disagree"},
+		{"reports less remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining /= 3 }}, "headers_disagree"},
+		{"reports more remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining = min(10, a.Remaining+3) }}, "headers_disagree"},
+		{"reports more than the threshold remaining", ban, &limiter{answer: func(a *judge.Answer) { a.Remaining += 10 }}, "headers_disagree"},
+		{"statuses ignored", guesses, &limiter{}, "ignores_statuses"},
+		{"a missing header is shared", apiKeys, &limiter{key: apiKey}, "shares_missing_value"},
+		{"X-Forwarded-For from the left", throttle, &limiter{key: func(r *sent) string { return r.left.String() }}, "forwarded_from_left"},
+		{"all clients are one", throttle, &limiter{key: func(r *sent) string { return "one" }}, "clients_not_told_apart"},
+		{"1% refused at random", throttle, &limiter{refuses: func(*sent) bool { return some() }}, "refuses_at_random"},
+		{"every hundredth innocent", throttle, &limiter{refuses: func(r *sent) bool { return !r.Attack && others() }}, "refuses_at_random"},
+		{"an innocent client", throttle, &limiter{refuses: func(r *sent) bool { return r.Client == 2 }}, "refuses_innocent"},
 		{"a shadow ban with Retry-After", shadow, &limiter{unseen: true, answer: func(a *judge.Answer) {
 			if a.Remaining = -1; a.Prepared {
 				a.Retry = 3
 			}
-		}}, judge.ShadowBanShows},
-		{"a shadow ban that reports remaining requests", shadow, &limiter{unseen: true}, judge.ShadowBanShows},
-		{"a client that is never refused", throttle, &limiter{passes: func(r *sent) bool { return r.Client == 44 }}, judge.NeverRefused},
-		{"a token bucket", throttle, &limiter{bucket: 10}, judge.TokenBucket},
-		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, judge.TokenBucket},
+		}}, "shadow_ban_shows"},
+		{"a shadow ban that reports remaining requests", shadow, &limiter{unseen: true}, "shadow_ban_shows"},
+		{"a client that is never refused", throttle, &limiter{passes: func(r *sent) bool { return r.Client == 44 }}, "client_never_refused"},
+		{"a token bucket", throttle, &limiter{bucket: 10}, "token_bucket"},
+		{"a token bucket with a burst of 5", throttle, &limiter{bucket: 5}, "token_bucket"},
 		// The bound on the lag hides these in each individual request.
-		{"threshold +1, hidden by the lag", ban, &limiter{more: 1, traffic: hurry}, judge.ThresholdHigh},
-		{"threshold +2, hidden by the lag", throttle, &limiter{more: 2, traffic: hurry}, judge.ThresholdHigh},
-		{"threshold −1, hidden by the lag", ban, &limiter{more: -1, traffic: hurry}, judge.ThresholdLow},
-		{"threshold +1, 20 ms late", ban, &limiter{more: 1, traffic: hurry, lag: func() int64 { return 20_000 }}, judge.ThresholdHigh},
+		{"threshold +1, hidden by the lag", ban, &limiter{more: 1, traffic: hurry}, "threshold_high"},
+		{"threshold +2, hidden by the lag", throttle, &limiter{more: 2, traffic: hurry}, "threshold_high"},
+		{"threshold −1, hidden by the lag", ban, &limiter{more: -1, traffic: hurry}, "threshold_low"},
+		{"threshold +1, 20 ms late", ban, &limiter{more: 1, traffic: hurry, lag: func() int64 { return 20_000 }}, "threshold_high"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +166,7 @@ func TestPlantedMistakes(t *testing.T) {
 			s := test.score(t, test.rules, o)
 			got := names(s)
 			if test.lift > 0 { // some clients were not refused before the lift, and others are not refused after it
-				got = slices.DeleteFunc(got, func(name string) bool { return name == judge.Leaks || name == judge.MitigationShort })
+				got = slices.DeleteFunc(got, func(name string) bool { return name == "leaks" || name == "mitigation_too_short" })
 			}
 			if !slices.Equal(got, []string{test.want}) {
 				t.Errorf("faults %v, want %s\n%s", got, test.want, describe(s))
@@ -182,7 +181,7 @@ func TestDeafNodeNearWindowEdge(t *testing.T) {
 	const traffic = "{duration: 14s, start: 2026-01-01T00:00:05Z, components: [{name: all, steady: {clients: 20, rate: 16/10s, poisson: false}, attack: true}]}"
 	l := limiter{passes: func(r *sent) bool { return r.Node == 1 }, traffic: traffic}
 	s := l.score(t, strings.Replace(ban, "6s", "60s", 1), judge.Options{Lag: 5 * time.Second})
-	if !slices.Equal(names(s), []string{judge.DeafNode}) {
+	if !slices.Equal(names(s), []string{"node_ignores_mitigations"}) {
 		t.Errorf("faults %v\n%s", names(s), describe(s))
 	}
 }
@@ -220,33 +219,34 @@ func TestUnknownMistakes(t *testing.T) {
 				l.spans[key][1] = l.spans[key][0] + 2e6
 				clear(l.windows[key])
 			}
-		}}, []string{judge.MitigationShort}},
+		}}, []string{"mitigation_too_short"}},
 		{"refused requests prolong the mitigation", ban, &limiter{before: func(l *limiter, r *sent) {
 			if s := l.spans[network(r.Addr)]; s != nil && s[0] <= r.Sent && r.Sent < s[1] {
 				s[1] = max(s[1], r.Sent+6e6)
 			}
-		}}, []string{judge.MitigationLong, judge.CountsRefused}},
-		{"every tenth request passes while the others are refused", ban, &limiter{passes: func(r *sent) bool { refusals++; return refusals%10 == 0 }}, []string{judge.MitigationReturns}},
-		{"one in ten requests is counted, as ten", throttle, &limiter{counts: once(oneOf(10), 10)}, []string{judge.Leaks, judge.RefusesWrongly, judge.RefusesSome, judge.CountsTwice}},
-		{"the threshold is doubled halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = 10 })}, []string{judge.Leaks}},
-		{"the threshold is halved halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = -5 })}, []string{judge.RefusesSome, judge.RefusesWrongly, judge.CountsTwice}},
-		{"all counts are lost halfway", throttle, &limiter{before: after(25, func(l *limiter) { clear(l.windows) })}, []string{judge.Leaks}},
-		{"API keys are truncated to one character", apiKeys, &limiter{key: func(r *sent) string { return onlyKeyed(r)[:min(1, len(onlyKeyed(r)))] }}, []string{judge.RefusesSome, judge.ClientsMixed, judge.ClientsAsOne}},
+		}}, []string{"mitigation_too_long", "counts_refused_requests"}},
+		{"every tenth request passes while the others are refused", ban, &limiter{passes: func(r *sent) bool { refusals++; return refusals%10 == 0 }}, []string{"mitigation_returns"}},
+		{"one in ten requests is counted, as ten", throttle, &limiter{counts: once(oneOf(10), 10)}, []string{"leaks", "refuses_wrongly", "refuses_innocent", "counts_twice"}},
+		{"the threshold is doubled halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = 10 })}, []string{"leaks"}},
+		{"the threshold is halved halfway", throttle, &limiter{before: after(25, func(l *limiter) { l.more = -5 })}, []string{"refuses_innocent", "refuses_wrongly", "counts_twice"}},
+		{"all counts are lost halfway", throttle, &limiter{before: after(25, func(l *limiter) { clear(l.windows) })}, []string{"leaks"}},
+		{"API keys are truncated to one character", apiKeys, &limiter{key: func(r *sent) string { return onlyKeyed(r)[:min(1, len(onlyKeyed(r)))] }}, []string{"refuses_innocent", "refuses_innocent", "clients_not_told_apart"}},
 		{"failed requests are not counted", throttle, &limiter{counts: func(r *sent, refused bool) int {
 			if refused || r.Answer.Expected != 200 {
 				return 0
 			}
 			return 1
-		}}, []string{judge.Leaks}},
-		{"a period of 20 s", throttle, &limiter{before: func(l *limiter, _ *sent) { l.period = 20e6 }}, []string{judge.RefusesWrongly, judge.MitigationLong, judge.RefusesSome}},
-		{"nodes refuse 700 ms late", ban, &limiter{lag: func() int64 { return 700_000 }, traffic: hurry}, []string{judge.Leaks}},
+		}}, []string{"leaks"}},
+		{"a period of 20 s", throttle, &limiter{before: func(l *limiter, _ *sent) { l.period = 20e6 }}, []string{"refuses_wrongly", "mitigation_too_long", "refuses_innocent"}},
+		{"nodes refuse 700 ms late", ban, &limiter{lag: func() int64 { return 700_000 }, traffic: hurry}, []string{"leaks"}},
 		{"two rules share counts", throttle + ", {id: more, characteristics: [ip], limits: [{threshold: 16, period: 10s}]}", &limiter{counts: func(_ *sent, refused bool) int {
 			if refused {
 				return 0
 			}
 			return 2
-		}}, []string{judge.CountsTwice}},
-		{"Retry-After is always 1", ban, &limiter{answer: retry(func(int) int { return 1 })}, []string{judge.RetryTooShort}},
+		}}, []string{"counts_twice"}},
+		{"two clients mixed up", throttle, &limiter{key: pair(2, 44)}, []string{"refuses_innocent"}},
+		{"Retry-After is always 1", ban, &limiter{answer: retry(func(int) int { return 1 })}, []string{"retry_after_too_short"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -299,7 +299,7 @@ func TestOverridesAreJudged(t *testing.T) {
 		name    string
 		ignores bool
 		want    []string
-	}{{"correct", false, nil}, {"overrides are ignored", true, []string{judge.PlansIgnored}}} {
+	}{{"correct", false, nil}, {"overrides are ignored", true, []string{"ignores_overrides"}}} {
 		requests := attack(t, "")
 		l := &limiter{threshold: 10, period: 10_000_000, answer: func(a *judge.Answer) { a.Remaining = -1 }}
 		if !test.ignores {

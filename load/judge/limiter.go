@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // A limiter decides requests as if each were counted without delay.
 type limiter struct {
-	b    *book
+	b    *keying
 	m    model
 	keys []limited
 }
@@ -21,20 +19,19 @@ type limited struct {
 	until    int64 // of its mitigation
 }
 
-func newLimiter(b *book, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
+func newLimiter(b *keying, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
 
-// decide returns the key because of which a request is refused, or nil if it passes.
-// status is that of the origin's answer. The limiter does not know which clients are shed: shed
-// must be true if a shedding rule of the target may have refused the request, which then counts
-// only for mitigated keys that count refused requests.
+// decide returns the key because of which a request is refused, or nil if it passes. status is that of the origin's
+// answer. The limiter does not know which clients are shed: shed must be true if a shedding rule of the target may have
+// refused the request, which then counts only for mitigated keys that count refused requests.
 func (l *limiter) decide(q *request, status int, shed bool) *key {
 	var by *key
-	for _, k := range l.b.keysOf(q) {
+	for _, k := range l.b.of(q) {
 		if q.Sent < l.keys[k.n].until && (by == nil || l.prevails(k, by)) {
 			by = k
 		}
 	}
-	for _, k := range l.b.keysOf(q) {
+	for _, k := range l.b.of(q) {
 		known, timeout := &l.keys[k.n], k.rule.MitigationTimeout.Microseconds()
 		mitigated := q.Sent < known.until
 		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !(mitigated && k.rule.CountWhileMitigated) {
@@ -68,20 +65,20 @@ func (l *limiter) counter(k *key, n int) *counter {
 	return (*list)[n]
 }
 
-// prevails reports whether the mitigation of a takes precedence over that of b: the more severe
-// action, then the later end, then the first rule.
+// prevails reports whether the mitigation of a takes precedence over that of b: the more severe action, then the later
+// end, then the first rule.
 func (l *limiter) prevails(a, b *key) bool {
 	return cmp.Or(cmp.Compare(a.rule.Action, b.rule.Action), cmp.Compare(l.keys[a.n].until, l.keys[b.n].until), cmp.Compare(b.rule.Index, a.rule.Index)) > 0
 }
 
-// compare compares each answer with that of an exact limiter, which logs every request of each
-// client, and measures how soon clients that exceed a threshold are refused.
-func (c *court) compare(s *Score, v *investigation) {
+// compare compares each answer with that of an exact limiter, which logs every request of each client, and measures how
+// soon clients that exceed a threshold are refused.
+func (j *judgment) compare(s *Score, v *investigation) {
 	unexplained := requestsOf(v.found)
-	exact, estimate := newLimiter(c.book, model{kind: slidingLog}), newLimiter(c.book, model{})
+	exact, estimate := newLimiter(j.keys, model{kind: slidingLog}), newLimiter(j.keys, model{})
 	clients := map[uint64]*crossing{}
-	for _, q := range c.sent {
-		if len(c.book.keysOf(q)) == 0 {
+	for _, q := range j.sent {
+		if len(j.keys.of(q)) == 0 {
 			continue
 		}
 		status := q.Answer.Status
@@ -134,17 +131,13 @@ func (c *court) compare(s *Score, v *investigation) {
 			d.Lag++
 		}
 	}
-	first, all := hdrhistogram.New(1, 3600_000_000, 3), hdrhistogram.New(1, 3600_000_000, 3)
-	record := func(h *hdrhistogram.Histogram, micros int64) {
-		_ = h.RecordValue(min(max(micros, 1), h.HighestTrackableValue())) // within its bounds
-	}
+	var first, all []int64
 	for _, x := range clients {
 		switch {
 		case !x.over:
 			continue
 		case x.refused >= 0:
-			record(first, x.refused-x.at)
-			record(all, max(x.refused, x.lastPass)-x.at)
+			first, all = append(first, x.refused-x.at), append(all, max(x.refused, x.lastPass)-x.at)
 		case x.attack:
 			s.AttackNotRefused++
 		}
@@ -192,18 +185,27 @@ func cross(s *Score, clients map[uint64]*crossing, q *request, over bool) {
 	}
 }
 
-func timesOf(h *hdrhistogram.Histogram) Times {
-	if h.TotalCount() == 0 {
-		return Times{}
+func timesOf(micros []int64) Times {
+	at := quantiles(micros)
+	return Times{uint64(len(micros)), float64(at(50)) / 1e3, float64(at(99)) / 1e3, float64(at(100)) / 1e3}
+}
+
+// quantiles returns a function for the percentiles of values, which it sorts.
+func quantiles(values []int64) func(pct int) int64 {
+	slices.Sort(values)
+	return func(pct int) int64 {
+		if len(values) == 0 {
+			return 0
+		}
+		return values[(len(values)*pct+99)/100-1]
 	}
-	return Times{uint64(h.TotalCount()), float64(h.ValueAtQuantile(50)) / 1e3, float64(h.ValueAtQuantile(99)) / 1e3, float64(h.Max()) / 1e3}
 }
 
 // overshoot measures how far keys exceeded their thresholds within a period.
-func (c *court) overshoot() (o Overshoot) {
-	logs, peaks := newLimiter(c.book, model{kind: slidingLog}), map[*key]int64{}
-	for _, q := range c.done {
-		for _, k := range c.book.keysOf(q) {
+func (j *judgment) overshoot() Overshoot {
+	logs, peaks := newLimiter(j.keys, model{kind: slidingLog}), map[*key]int64{}
+	for _, q := range j.done {
+		for _, k := range j.keys.of(q) {
 			if q.outcome != passed || !countsStatus(k.rule, q.Answer.Status) {
 				continue
 			}
@@ -219,11 +221,6 @@ func (c *court) overshoot() (o Overshoot) {
 			}
 		}
 	}
-	beyond := slices.Sorted(maps.Values(peaks))
-	n := len(beyond)
-	if n == 0 {
-		return o
-	}
-	at := func(pct int) int64 { return beyond[(n*pct+99)/100-1] }
-	return Overshoot{uint64(n), at(50), at(90), at(99), beyond[n-1]}
+	at := quantiles(slices.Collect(maps.Values(peaks)))
+	return Overshoot{uint64(len(peaks)), at(50), at(90), at(99), at(100)}
 }

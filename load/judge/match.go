@@ -154,24 +154,19 @@ func forms(sent string, syntax rule.PathSyntax) (list []string) {
 	if sent == "*" {
 		return []string{sent}
 	}
-	if sent == "" {
-		sent = "/"
+	sent = cmp.Or(sent, "/")
+	plain, ignore := sent, !syntax.ExactParameters
+	if ignore {
+		plain = strip(sent)
 	}
-	any, ignore := syntax.Reading == rule.ReadAny, !syntax.ExactParameters
-	if any || syntax.Reading == rule.ReadResolved {
-		list = append(list, resolve(unescape(sent)), resolve(backslashes(unescape(sent))))
-		if ignore {
-			list = append(list, resolve(backslashes(unescape(strip(sent)))))
-		}
+	reads := func(reading rule.PathReading) bool { return syntax.Reading == rule.ReadAny || syntax.Reading == reading }
+	if reads(rule.ReadResolved) {
+		list = append(list, resolve(unescape(sent)), resolve(backslashes(unescape(sent))), resolve(backslashes(unescape(plain))))
 	}
-	if any || syntax.Reading == rule.ReadLiteral {
-		if ignore {
-			list = append(list, unescape(strip(sent)))
-		} else {
-			list = append(list, unescape(sent))
-		}
+	if reads(rule.ReadLiteral) {
+		list = append(list, unescape(plain))
 	}
-	if any || syntax.Reading == rule.ReadURL {
+	if reads(rule.ReadURL) {
 		list = append(list, asURL(sent))
 	}
 	for i, p := range list {
@@ -233,10 +228,10 @@ func among[T any](list []T, holds func(T) bool) bool {
 // maxKeys is the maximum number of keys per rule and request.
 const maxKeys = 4
 
-// keys returns the keys under which a rule counts a request: one for each combination of the
-// values of its characteristics. If there are more than maxKeys, it returns a single key, shared
-// by all requests with several values. If a required value is missing, it returns nil, unless
-// share is set: then the value is treated like any other missing value.
+// keys returns the keys under which a rule counts a request: one for each combination of the values of its
+// characteristics. If there are more than maxKeys, it returns a single key, shared by all requests with several values.
+// If a required value is missing, it returns nil, unless share is set: then the value is treated like any other missing
+// value.
 func keys(r *rule.Rule, f *form, share bool) []string {
 	several := r.ID
 	list := []string{r.ID}
@@ -272,8 +267,8 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 	return list
 }
 
-// counts returns the effective characteristic and the request's values of it. If c has
-// alternatives, it is the first one with a value, or else the last.
+// counts returns the effective characteristic and the request's values of it. If c has alternatives, it is the first
+// one with a value, or else the last.
 func counts(r *rule.Rule, c rule.Characteristic, f *form) (rule.Characteristic, []string) {
 	for i, alternative := range c.First {
 		if values := valuesOf(r, alternative, f); len(values) > 0 || i == len(c.First)-1 {

@@ -11,8 +11,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// overrides reads the overrides file of a rule. It returns, for each key in the file, the rule
-// with the key's limits.
+// overrides reads the overrides file of a rule. It returns, for each key in the file, the rule with the key's limits.
 func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 	f, err := os.Open(r.Overrides)
 	if err != nil {

@@ -2,10 +2,9 @@ package judge
 
 import "slices"
 
-// A Score compares the answers of a run with those of an exact limiter, which logs every request
-// of each client. A difference is attributed to the estimate if a limiter that estimates, but
-// counts every request without delay, decides the same way; to the lag if its bound allows for
-// the difference; otherwise, it is unexplained.
+// A Score compares the answers of a run with those of an exact limiter, which logs every request of each client. A
+// difference is attributed to the estimate if a limiter that estimates, but counts every request without delay, decides
+// the same way; to the lag if its bound allows for the difference; otherwise, it is unexplained.
 type Score struct {
 	Requests    uint64 `json:"requests"` // matched by a rule
 	Refused     uint64 `json:"refused"`
@@ -16,37 +15,35 @@ type Score struct {
 	WronglyRefused Disagreement `json:"wrongly_refused"`
 	WronglyAllowed Disagreement `json:"wrongly_allowed"`
 
-	// InnocentRefused counts refused requests of clients that never exceed a threshold, neither
-	// by the estimate nor by an exact log, with every request counted, even refused ones.
-	// InnocentByEstimate counts those of clients that exceed one only by the estimate.
+	// InnocentRefused counts refused requests of clients that never exceed a threshold, neither by the estimate nor by
+	// an exact log, with every request counted, even refused ones. InnocentByEstimate counts those of clients that
+	// exceed one only by the estimate.
 	InnocentRefused    uint64 `json:"innocent_refused"`
 	InnocentByEstimate uint64 `json:"innocent_refused_by_estimate"`
 
-	// Bystanders are clients that were refused because of a key that they share with others, such as
-	// their network, and that never exceed a threshold of their own. Legitimate bystanders are those
-	// that are not attackers: see Request.Attack.
+	// Bystanders are clients that were refused because of a key that they share with others, such as their network, and
+	// that never exceed a threshold of their own. Legitimate bystanders are those that are not attackers: see
+	// Request.Attack.
 	BystandersRefused  uint64 `json:"bystanders_refused"` // requests
 	Bystanders         uint64 `json:"bystanders"`
 	LegitimateRefused  uint64 `json:"legitimate_bystanders_refused"` // requests
 	Legitimate         uint64 `json:"legitimate_bystanders"`
 	LegitimateRequests uint64 `json:"legitimate_requests"` // of all legitimate clients, matched by a rule
 
-	// LetThroughBefore counts attack requests that passed before an exact limiter would first
-	// have refused their client, LetThroughAfter those that passed although it would have
-	// refused them.
+	// LetThroughBefore counts attack requests that passed before an exact limiter would first have refused their
+	// client, LetThroughAfter those that passed although it would have refused them.
 	AttackRequests   uint64 `json:"attack_requests"`
 	LetThroughBefore uint64 `json:"attack_passed_before"`
 	LetThroughAfter  uint64 `json:"attack_passed_after"`
 	AttackNotRefused uint64 `json:"attack_never_refused"` // attackers that should have been refused and never were
 	ClientsOver      uint64 `json:"clients_over"`         // clients that an exact limiter refuses at least once
 
-	// Time from the request that crosses a threshold, in milliseconds, to the first refusal
-	// and to the last request that passed but should have been refused.
+	// Time from the request that crosses a threshold, in milliseconds, to the first refusal and to the last request
+	// that passed but should have been refused.
 	FirstRefusal Times `json:"first_refusal_ms"`
 	AllRefuse    Times `json:"all_refuse_ms"`
 
-	// Overshoot is the number of requests beyond the threshold that passed in a period, for
-	// keys that exceeded it.
+	// Overshoot is the number of requests beyond the threshold that passed in a period, for keys that exceeded it.
 	Overshoot Overshoot `json:"overshoot"`
 
 	// Shed describes what each shedding rule let through.
@@ -102,25 +99,25 @@ func (s *Score) rule(k *key) *RuleScore {
 }
 
 // score computes the Score.
-func (c *court) score() *Score {
-	s := &Score{Faults: []Fault{}, NotJudged: append([]string{}, c.why...), Rules: []RuleScore{}, Shed: []Shed{}}
-	for _, r := range c.rules {
+func (j *judgment) score() *Score {
+	s := &Score{Faults: []Fault{}, NotJudged: append([]string{}, j.why...), Rules: []RuleScore{}, Shed: []Shed{}}
+	for _, r := range j.rules {
 		s.Rules = append(s.Rules, RuleScore{Rule: r.ID})
 	}
-	i := c.investigate(s)
-	c.compare(s, i)
-	c.innocents(s, i)
-	s.Overshoot = c.overshoot()
+	i := j.investigate()
+	j.compare(s, i)
+	j.innocents(s, i)
+	s.Overshoot = j.overshoot()
 	i.report(s)
 	return s
 }
 
 // innocents counts refused requests by rule, and those of clients that exceed no threshold. It looks first at the
 // client's own keys, such as its address, and then at the keys that it shares with others.
-func (c *court) innocents(s *Score, v *investigation) {
+func (j *judgment) innocents(s *Score, v *investigation) {
 	bystanders, legitimate := map[int32]bool{}, map[int32]bool{}
-	for _, q := range c.sent {
-		keys := c.book.keysOf(q)
+	for _, q := range j.sent {
+		keys := j.keys.of(q)
 		if len(keys) > 0 && !q.Attack {
 			s.LegitimateRequests++
 		}
@@ -147,7 +144,7 @@ func (c *court) innocents(s *Score, v *investigation) {
 			s.InnocentByEstimate++
 			r.InnocentByEst++
 		case overShared:
-			client := c.book.of(q).client
+			client := j.keys.senderOf(q).client
 			s.BystandersRefused++
 			r.Bystanders++
 			bystanders[client] = true

@@ -216,18 +216,18 @@ func TestSheddingMistakes(t *testing.T) {
 		*shedder
 		want string
 	}{
-		{"below the threshold, by three rules", levels, &shedder{part: map[string]float64{"block": 0.2}}, judge.ShedsEarly},
-		{"refusals of narrower rules count for wider ones", levels, &shedder{wider: true}, judge.CountsNarrower},
-		{"never", levels, &shedder{never: "block"}, judge.ShedsTooLittle},
-		{"never the wider networks", narrow, &shedder{never: "wide"}, judge.ShedsTooLittle},
-		{"not at one node", block, &shedder{deaf: true}, judge.ShedsTooLittle},
-		{"never, despite enough clients", many, &shedder{never: "block"}, judge.ShedsTooLittle},
-		{"too few clients", levels, &shedder{part: map[string]float64{"block": 1.5}}, judge.ShedsTooLittle},
-		{"despite too few clients", many, &shedder{alone: true}, judge.ShedsEarly},
-		{"some requests of each client", block, &shedder{epoch: 1}, judge.ShedsByRequest},
-		{"some requests of each client, by three rules", levels, &shedder{epoch: 1}, judge.ShedsByRequest},
-		{"other clients every ten seconds", block, &shedder{epoch: 10_000_000}, judge.ShedsByRequest},
-		{"all clients", levels, &shedder{whole: true}, judge.ShedsTooMuch},
+		{"below the threshold, by three rules", levels, &shedder{part: map[string]float64{"block": 0.2}}, "sheds_below_threshold"},
+		{"refusals of narrower rules count for wider ones", levels, &shedder{wider: true}, "counts_for_wider_networks"},
+		{"never", levels, &shedder{never: "block"}, "sheds_too_little"},
+		{"never the wider networks", narrow, &shedder{never: "wide"}, "sheds_too_little"},
+		{"not at one node", block, &shedder{deaf: true}, "sheds_too_little"},
+		{"never, despite enough clients", many, &shedder{never: "block"}, "sheds_too_little"},
+		{"too few clients", levels, &shedder{part: map[string]float64{"block": 1.5}}, "sheds_too_little"},
+		{"despite too few clients", many, &shedder{alone: true}, "sheds_below_threshold"},
+		{"some requests of each client", block, &shedder{epoch: 1}, "sheds_by_request"},
+		{"some requests of each client, by three rules", levels, &shedder{epoch: 1}, "sheds_by_request"},
+		{"other clients every ten seconds", block, &shedder{epoch: 10_000_000}, "sheds_by_request"},
+		{"all clients", levels, &shedder{whole: true}, "sheds_too_much"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

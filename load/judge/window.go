@@ -20,9 +20,8 @@ const (
 // kinds holds the estimates that a rule may use, by name.
 var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
 
-// A counter counts requests, weighted by the cost of their rule. It keeps the time of every request. An estimate
-// uses the sub-windows of one period and the oldest one that it overlaps. Times are in microseconds since the Unix
-// epoch.
+// A counter counts requests, weighted by the cost of their rule. It keeps the time of every request. An estimate uses
+// the sub-windows of one period and the oldest one that it overlaps. Times are in microseconds since the Unix epoch.
 type counter struct {
 	period, n int64 // n sub-windows in a period
 	shift     int64 // delay of windows from the epoch
@@ -106,8 +105,8 @@ func (c *counter) over(t, threshold int64) bool {
 	return part*left > c.room(whole, threshold)
 }
 
-// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold; it is negative
-// if whole alone exceeds it. Products stay below 2^63 with ten million requests and a period of seven days.
+// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold; it is
+// negative if whole alone exceeds it. Products stay below 2^63 with ten million requests and a period of seven days.
 func (c *counter) room(whole, threshold int64) int64 {
 	return (threshold/c.cost-whole)*c.period + threshold%c.cost*c.period/c.cost
 }

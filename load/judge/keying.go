@@ -1,0 +1,131 @@
+package judge
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+// A variant is a way to derive the keys of requests. The zero value is the correct one.
+type variant struct {
+	as     As
+	client rule.ClientPrefix // if zero, that of the options
+	share  bool              // requests without a value share a count even if the rule skips them
+	plain  bool              // all keys have the rule's own limits
+	apart  bool              // each node has its own keys
+}
+
+// A keying holds the keys of all requests.
+type keying struct {
+	senders []*sender // by request
+	keys    []*key
+}
+
+// A sender is what requests with the same client and look have in common.
+type sender struct {
+	keys   []*key // none if the client is listed
+	list   rule.Access
+	client int32 // number of the client
+}
+
+// A key identifies requests that a rule counts together.
+type key struct {
+	n     int // in keying.keys
+	rule  *rule.Rule
+	sent  int64 // number of requests
+	width int
+}
+
+// most returns the maximum count of k's requests.
+func (k *key) most() int64 { return k.sent * costOf(k.rule) }
+
+// mayExceed reports whether k has enough requests to exceed a limit.
+func (k *key) mayExceed(l rule.Limit) bool { return k.most() > int64(min(l.Threshold, 1<<62)) }
+
+func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
+
+// countsStatus reports whether r counts requests that the origin answers with status.
+func countsStatus(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }
+
+// costOf returns how much each request counts.
+func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
+
+// of returns the keys of a request.
+func (k *keying) of(q *request) []*key { return k.senders[q.i].keys }
+
+func (k *keying) senderOf(q *request) *sender { return k.senders[q.i] }
+
+// keying determines the keys of all requests, once for each variant.
+func (j *judgment) keying(v variant) *keying {
+	if known := j.keyings[v]; known != nil {
+		return known
+	}
+	bits := v.client
+	if bits == (rule.ClientPrefix{}) {
+		bits = j.o.Client
+	}
+	type alike struct {
+		client, look uint64
+		node         int
+	}
+	type target struct {
+		method, host, path string
+		addr               netip.Addr
+	}
+	all := &keying{senders: make([]*sender, len(j.requests))}
+	j.keyings[v] = all
+	senders, known, rules, clients := map[alike]*sender{}, map[string]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
+	for i := range j.requests {
+		q := &j.requests[i]
+		from, node := alike{client: q.Client, look: q.Look}, ""
+		if v.apart {
+			from.node, node = q.Node, strconv.Itoa(q.Node)+" "
+		}
+		s := senders[from]
+		if s == nil {
+			p := j.trace.Properties(i, v.as)
+			f := formOf(&p, bits)
+			f.labels = j.labels
+			to := target{method: p.Method, host: p.Host, path: p.Target}
+			if len(j.o.Rules.NetworkSets()) > 0 {
+				to.addr = f.addr
+			}
+			list, found := rules[to]
+			if !found {
+				list = without(j.rules, func(r *rule.Rule) bool { return r.Action == rule.Log || len(paths(r, &f)) == 0 })
+				rules[to] = list
+			}
+			if _, known := clients[f.client]; !known {
+				clients[f.client] = int32(len(clients))
+			}
+			access, _ := longest(j.lists, f.addr)
+			s = &sender{list: access, client: clients[f.client]}
+			if access != rule.Unlisted {
+				list = nil
+			}
+			for _, r := range list {
+				for _, name := range keys(r, &f, v.share) {
+					by, found := j.plans[r][name]
+					if !found || v.plain {
+						by = r
+					}
+					k := known[node+name]
+					if k == nil {
+						k = &key{n: len(all.keys), rule: by, width: width(by)}
+						known[node+name], all.keys = k, append(all.keys, k)
+					}
+					s.keys = append(s.keys, k)
+				}
+			}
+			senders[from] = s
+		}
+		all.senders[i] = s
+		if q.Answer.Failure != NotSent {
+			for _, k := range s.keys {
+				k.sent++
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,159 @@
+package judge
+
+// Keys that many clients share: which rules count requests that others refuse, and how many clients a key has.
+
+import (
+	"slices"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+// width ranks rules by how many clients share a key. It returns 0 if clients do not share keys.
+func width(r *rule.Rule) int {
+	const label, all = 33, 34
+	width := all
+	for _, c := range r.Characteristics {
+		switch c.Kind {
+		case rule.IP, rule.Header, rule.Cookie, rule.Query, rule.First:
+			return 0
+		case rule.Network:
+			bits, _ := sizesOf(c.Name)
+			width = min(width, label-bits)
+		case rule.Label:
+			width = min(width, label)
+		}
+	}
+	return width
+}
+
+// A pending is what is known about a request and a key of a shedding rule. Whether the request counts under the key may
+// not be known until it is answered.
+type pending struct {
+	may, sure bool    // it may count, and must count
+	passes    float64 // the greatest probability that it passes the rule
+}
+
+// canRefuse reports whether q may have been refused because of a key, given what is known so far.
+func (b *bounds) canRefuse(k *key, q *request) bool {
+	s := b.span(k)
+	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
+}
+
+// reaches reports whether a refused request may, and must, count under a key of a shedding rule: it does unless a
+// narrower rule refuses it.
+func (b *bounds) reaches(k *key, q *request) (may, must bool) {
+	narrower := false
+	for _, by := range b.k.of(q) {
+		if !b.canRefuse(by, q) {
+			continue
+		}
+		if by.width < k.width {
+			narrower = true
+		} else {
+			may = true
+		}
+	}
+	return may || b.m.wider, may && !narrower || b.m.wider
+}
+
+// passes returns the greatest probability that a request passes the rule of a key. It is 1 if the node that answers may
+// not know that the key is over its threshold, or if another rule must refuse the request.
+func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
+	if b.span(k).sheds < q.Done || slices.ContainsFunc(keys, func(by *key) bool { s := b.span(by); return s != nil && s.must >= q.Done }) {
+		return 1
+	}
+	p := 1.0
+	for n, l := range k.rule.Limits {
+		p = min(p, float64(b.m.threshold(l))/float64(max(1, b.known(k, n, q))))
+	}
+	return p
+}
+
+// answeredShared handles the answer to a request, for its keys of shedding rules.
+func (b *bounds) answeredShared(keys []*key, q *request) {
+	list := b.pending[q]
+	if list == nil {
+		return
+	}
+	if q.outcome == passed {
+		delete(b.pending, q)
+	}
+	known := slices.ContainsFunc(keys, func(k *key) bool { return b.canRefuse(k, q) })
+	for n, k := range keys {
+		if b.states[k.n] == nil || !k.sheds() {
+			continue
+		}
+		p := &list[n]
+		counted := p.may
+		p.may, p.sure = b.counts(k, q)
+		if q.outcome == refused && !known { // for an unknown reason
+			p.may = true
+		}
+		if q.outcome == refused && b.canRefuse(k, q) {
+			b.shed[q] = true
+		}
+		if !b.brief {
+			b.tally(k, q, p.passes)
+		}
+		if p.may && !counted {
+			b.mayCount(k, q)
+		}
+	}
+}
+
+// nearest returns the key to blame for a refusal that no key justifies. If a rule of the request sheds, it is the key
+// that is nearest to its threshold; otherwise, it is blamed.
+func (b *bounds) nearest(blamed *key, keys []*key, q *request) *key {
+	if !slices.ContainsFunc(keys, (*key).sheds) {
+		return blamed
+	}
+	most := 0.0
+	for _, k := range keys {
+		if b.states[k.n] == nil || !refuses(k.rule, &q.Answer) {
+			continue
+		}
+		for n, l := range b.limits(k) {
+			if part := float64(l.most.count(q.Done)) / float64(b.m.threshold(k.rule.Limits[n])); part > most {
+				blamed, most = k, part
+			}
+		}
+	}
+	return blamed
+}
+
+// Clients are when distinct clients were last seen, in this order.
+type clients []seenClient
+
+type seenClient struct {
+	client int32
+	at     int64
+}
+
+// enough adds a client of a key and reports whether at least n distinct clients were seen in the window of r's
+// first limit that contains from, or in the previous one.
+func (c *clients) enough(r *rule.Rule, client int32, from, at int64, n int) bool {
+	if n <= 1 {
+		return true
+	}
+	list := slices.DeleteFunc(*c, func(s seenClient) bool { return s.client == client })
+	*c = append(list[max(0, len(list)-n+1):], seenClient{client, at})
+	period := r.Limits[0].Period.Microseconds()
+	return len(*c) == n && !slices.ContainsFunc(*c, func(s seenClient) bool { return s.at < (floor(from, period)-1)*period })
+}
+
+// clientsFactor is the multiple of min_clients that a node may have seen without knowing that they are enough: its
+// count of distinct clients is a lower bound.
+const clientsFactor = 4
+
+// manyClients adds a client that a node must have counted, and reports whether the node must know by late that the key
+// has enough clients.
+func (b *bounds) manyClients(k *key, q *request, from, late int64) bool {
+	s := b.states[k.n]
+	if k.rule.MinClients <= 1 {
+		return true
+	}
+	if s.atNodes == nil {
+		s.atNodes = make([]clients, max(1, len(b.j.trace.Nodes())))
+	}
+	return s.atNodes[q.Node].enough(k.rule, b.k.senderOf(q).client, late, from, clientsFactor*k.rule.MinClients)
+}
