@@ -39,8 +39,6 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/expr-lang/expr v1.17.8
-
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/google/btree v1.1.3 // indirect

@@ -1,90 +1,121 @@
 package load
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/expr-lang/expr"
-	"github.com/expr-lang/expr/vm"
-
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// A Condition is a boolean expression about a report, such as innocent_refused > 0, latency.p99_ms > 20 ||
-// len(faults) > 0, or statuses["500"] > 0. Its names are those of the report's JSON; the prefix score. may be
-// omitted.
+// A Condition compares a number of a report with a constant: innocent_refused > 0, latency.p99_ms > 20 or statuses.500 >= 3.
+// Fields are named as in the report's JSON; the prefix score. may be omitted. A list is its number of entries, and true is 1.
 type Condition struct {
-	text    string
-	program *vm.Program
+	text, field, operator string
+	value                 float64
 }
+
+var (
+	condition = regexp.MustCompile(`^\s*([\w.]+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*$`)
+	status    = regexp.MustCompile(`^statuses\.[1-5]\d\d$`)
+)
 
 // ParseCondition parses a condition. scored says whether reports have scores.
 func ParseCondition(text string, scored bool) (*Condition, error) {
-	empty := &Report{Statuses: map[string]uint64{}, Failures: map[string]uint64{}, Nodes: []NodeCount{}, Components: []ComponentCount{}}
+	parts := condition.FindStringSubmatch(text)
+	if parts == nil {
+		return nil, fmt.Errorf("load: invalid condition %q: write a field, one of <, <=, >, >=, == and !=, and a number", text)
+	}
+	value, err := strconv.ParseFloat(parts[3], 64)
+	if err != nil {
+		return nil, fmt.Errorf("load: invalid condition %q: %s is not a number", text, parts[3])
+	}
+	empty := &Report{Statuses: map[string]uint64{}}
 	if scored {
-		empty.Score = &judge.Score{Faults: []judge.Fault{}, Rules: []judge.RuleScore{}, NotJudged: []string{}, Shed: []judge.Shed{}}
+		empty.Score = &judge.Score{}
 	}
-	names, err := namesOf(empty)
+	fields, err := fieldsOf(empty)
 	if err != nil {
 		return nil, err
 	}
-	program, err := expr.Compile(text, expr.Env(names), expr.AsBool())
-	if err != nil {
-		return nil, firstLine(err)
-	}
-	c := &Condition{text: text, program: program}
-	if _, err := c.Holds(empty); err != nil { // a nested name may be wrong
-		return nil, err
+	c := &Condition{text, parts[1], parts[2], value}
+	if _, known := fields[c.field]; !known && !status.MatchString(c.field) {
+		maps.DeleteFunc(fields, func(name string, _ float64) bool { return strings.HasPrefix(name, "score.") })
+		names := slices.Sorted(maps.Keys(fields))
+		return nil, fmt.Errorf("load: unknown field %s: %s", c.field, cmp.Or(prose.Meant(c.field, names), "the fields are "+prose.EnumerateAll(names, "and")))
 	}
 	return c, nil
 }
 
-// Holds reports whether the condition is true for r.
-func (c *Condition) Holds(r *Report) (bool, error) {
-	names, err := namesOf(r)
-	if err != nil {
-		return false, err
+// Holds reports whether the condition is true for r, and the value of its field.
+func (c *Condition) Holds(r *Report) (holds bool, value float64, err error) {
+	fields, err := fieldsOf(r)
+	value = fields[c.field]
+	switch c.operator {
+	case "<":
+		holds = value < c.value
+	case "<=":
+		holds = value <= c.value
+	case ">":
+		holds = value > c.value
+	case ">=":
+		holds = value >= c.value
+	case "==":
+		holds = value == c.value
+	case "!=":
+		holds = value != c.value
 	}
-	result, err := expr.Run(c.program, names)
-	if err != nil {
-		return false, firstLine(err)
-	}
-	return result == true, nil
-}
-
-// firstLine removes the snippet that shows the position of an error.
-func firstLine(err error) error {
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New("load: " + text)
+	return holds, value, err
 }
 
 // String returns the condition as it was written.
 func (c *Condition) String() string { return c.text }
 
-// namesOf returns the values of the names that a condition may use.
-func namesOf(r *Report) (names map[string]any, err error) {
+// fieldsOf returns the numbers of a report by name.
+func fieldsOf(r *Report) (map[string]float64, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(text, &names); err != nil {
+	var document map[string]any
+	if err := json.Unmarshal(text, &document); err != nil {
 		return nil, err
 	}
-	// Statuses and failures that did not occur have the count 0. Other names are mistakes.
-	statuses, failures := map[string]any{}, map[string]any{}
-	for status := 100; status < 600; status++ {
-		name := strconv.Itoa(status)
-		statuses[name] = r.Statuses[name]
-	}
+	fields := map[string]float64{}
 	for _, name := range failureNames[1:] {
-		failures[name] = r.Failures[name]
+		fields["failures."+name] = 0
 	}
-	names["statuses"], names["failures"] = statuses, failures
-	if score, ok := names["score"].(map[string]any); ok {
-		maps.Copy(names, score)
+	addFields(fields, "", document)
+	if score, ok := document["score"].(map[string]any); ok {
+		addFields(fields, "", score)
 	}
-	return names, nil
+	return fields, nil
+}
+
+// addFields adds the numbers in an object, whose fields begin with prefix.
+func addFields(fields map[string]float64, prefix string, object map[string]any) {
+	for name, value := range object {
+		name = prefix + name
+		switch v := value.(type) {
+		case float64:
+			fields[name] = v
+		case bool:
+			fields[name] = 0
+			if v {
+				fields[name] = 1
+			}
+		case nil: // an empty list
+			fields[name] = 0
+		case []any:
+			fields[name] = float64(len(v))
+		case map[string]any:
+			addFields(fields, name+".", v)
+		}
+	}
 }

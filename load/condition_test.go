@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/edgelimit/edge/load"
@@ -21,22 +22,25 @@ func TestConditions(t *testing.T) {
 		Score: &judge.Score{InnocentRefused: 2, Faults: []judge.Fault{{Name: "node_ignores_mitigations"}}},
 	}
 	for text, want := range map[string]bool{
-		"innocent_refused > 0": true, "score.innocent_refused == 2": true, "latency.p99_ms > 12": false, `statuses["429"] == 3`: true,
-		`statuses["500"] > 0`: false, "failures.timeout + failures.closed == 1": true, "any(faults, .name == 'node_ignores_mitigations')": true,
-		"retry_after.untrue > 0 or wrongly_allowed.unexplained > 0": false,
+		"innocent_refused > 0": true, "score.innocent_refused == 2": true, "latency.p99_ms > 12": false, "latency.p99_ms>=12": true, "statuses.429 == 3": true,
+		"statuses.500 > 0": false, "failures.timeout >= 1": true, "failures.closed != 0": false, "faults > 0": true, "nodes > 0": false, "sending.kept_rate == 0": true,
+		"retry_after.untrue <= 1e3": true, "wrongly_allowed.unexplained < 0": false,
 	} {
 		c, err := load.ParseCondition(text, true)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got, err := c.Holds(r); got != want || err != nil {
+		if got, _, err := c.Holds(r); got != want || err != nil {
 			t.Errorf("%s is %t, %v; want %t", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "innocent_refused", "innocent > 0", "latency.p98_ms > 1", "failures.bad_luck > 0", "1 +"} {
-		if _, err := load.ParseCondition(text, true); err == nil {
-			t.Errorf("ParseCondition(%q) succeeded, want an error", text)
+	for text, want := range map[string]string{
+		"": "write a field", "innocent_refused": "write a field", "innocent_refused > none": "none is not a number", "innocent_refused > 0 || faults > 0": "write a field",
+		"inocent_refused > 0": "did you mean innocent_refused?", "latency.p98_ms > 1": "did you mean latency.p9", "bad_luck > 0": "the fields are all_refuse_ms.clients, ", "statuses.20x > 0": "unknown field statuses.20x",
+	} {
+		if _, err := load.ParseCondition(text, true); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseCondition(%q) = %v, want %s", text, err, want)
 		}
 	}
 	if _, err := load.ParseCondition("innocent_refused > 0", false); err == nil {

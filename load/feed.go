@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -35,6 +36,7 @@ func (d *sharedSource) next(_ *conn, r *Request) bool {
 	}
 	d.made++
 	if r.Look.number == 0 {
+		r.Look.Host = cmp.Or(d.run.o.host, r.Look.Host)
 		d.run.looks = append(d.run.looks, r.Look)
 		r.Look.number = uint32(len(d.run.looks))
 	}

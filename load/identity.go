@@ -49,10 +49,12 @@ func ParseHeader(line string) (header [2]string, err error) {
 	if !ok || !httpguts.ValidHeaderFieldName(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
 		return header, fmt.Errorf("load: invalid header line %q: write it as Name: value", line)
 	}
-	if isOwn(name) {
+	if strings.EqualFold(name, "Host") {
+		err = (&Look{Method: "GET", Host: strings.TrimSpace(value)}).Check()
+	} else if isOwn(name) {
 		return header, fmt.Errorf("load: cannot set the header %s: it depends on the request", name)
 	}
-	return [2]string{name, strings.TrimSpace(value)}, nil
+	return [2]string{name, strings.TrimSpace(value)}, err
 }
 
 // isOwn reports whether the generator itself writes the named header.

@@ -20,7 +20,7 @@ import (
 
 func trafficSource(t *testing.T) load.Source {
 	t.Helper()
-	m, err := mix.Load("judge/testdata/traffic.yaml")
+	m, err := mix.Load("judge/testdata/traffic.yaml", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

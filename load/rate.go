@@ -61,6 +61,9 @@ type Steady struct {
 	// for each client, or IPv6 networks with a /64 for each. If empty, 10.0.0.0/8.
 	Networks []netip.Prefix
 
+	// Offset is the position of the first client's address in its network. Addresses wrap around.
+	Offset uint64
+
 	// Look describes the requests.
 	Look Look
 
@@ -119,13 +122,22 @@ func (s *Steady) due() (time.Duration, bool) {
 
 var ownNetworks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 
+// room returns how many bits distinguish the clients of a network.
+func room(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 32 - p.Bits()
+	}
+	return 64 - p.Bits()
+}
+
 // Addr returns the address of a client.
 func (s *Steady) Addr(client uint64) netip.Addr {
 	networks := s.Networks
 	if len(networks) == 0 {
 		networks = ownNetworks
 	}
-	p, n := networks[client%uint64(len(networks))], client/uint64(len(networks))
+	p := networks[client%uint64(len(networks))]
+	n := (client/uint64(len(networks)) + s.Offset) & (1<<room(p) - 1)
 	if p.Addr().Is4() {
 		a := p.Addr().As4()
 		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(n))
@@ -151,14 +163,10 @@ func (s *Steady) Check() error {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
 			return fmt.Errorf("load: %v overlaps another network", p)
 		}
-		room := 64 - p.Bits()
-		if p.Addr().Is4() {
-			room = 32 - p.Bits()
-		}
 		if p.Addr().Is4In6() {
 			return fmt.Errorf("load: %v is an IPv4-mapped network: write it as IPv4", p)
 		}
-		if room < 0 || room < 63 && each > 1<<room {
+		if n := room(p); n < 0 || n < 63 && each > 1<<n {
 			return fmt.Errorf("load: %v is too small for %d clients", p, each)
 		}
 	}

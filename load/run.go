@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -36,7 +37,8 @@ type Options struct {
 	// Duration is the maximum duration of the run. If zero, 10 s.
 	Duration time.Duration
 
-	// Requests is the maximum number of requests sent. If zero, a million.
+	// Requests is the maximum number of requests sent. If zero, there is no limit. The log of a
+	// run takes 64 bytes of memory for each request.
 	Requests uint64
 
 	// Connections is the maximum number of open connections across all targets. If zero,
@@ -65,8 +67,9 @@ type Options struct {
 	// without it, the target's name is used.
 	NodeHeader string
 
-	// Header holds additional header lines for each request.
+	// Header holds additional header lines for each request. A Host replaces that of the requests.
 	Header [][2]string
+	host   string // from Header
 
 	// Body is the body of requests whose method allows one: see CarriesBody.
 	Body []byte
@@ -98,7 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("load: the PROXY protocol works with HTTP/1.1 only")
 	}
 	o.Duration = cmp.Or(o.Duration, 10*time.Second)
-	o.Requests = cmp.Or(o.Requests, 1_000_000)
+	o.Requests = cmp.Or(o.Requests, math.MaxUint64)
 	o.Connections = cmp.Or(o.Connections, 64)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.Streams = cmp.Or(o.Streams, 1)
@@ -114,6 +117,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if !o.HTTP2 {
 		o.Streams = 1
+	}
+	if i := slices.IndexFunc(o.Header, func(h [2]string) bool { return strings.EqualFold(h[0], "Host") }); i >= 0 {
+		o.host, o.Header = o.Header[i][1], slices.Delete(slices.Clone(o.Header), i, i+1)
 	}
 	return o, nil
 }

@@ -363,7 +363,7 @@ func TestUnsendable(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, line := range []string{"", ":", ": x", "a b: c", "a", "a: b\r\nc: d", "a: b\x00", "Host: x", "content-length: 5", "Transfer-Encoding: chunked", "Connection: close"} {
+	for _, line := range []string{"", ":", ": x", "a b: c", "a", "a: b\r\nc: d", "a: b\x00", "Host: x y", "content-length: 5", "Transfer-Encoding: chunked", "Connection: close"} {
 		if h, err := load.ParseHeader(line); err == nil {
 			t.Errorf("ParseHeader(%q) = %q, want an error", line, h)
 		}

@@ -47,10 +47,12 @@ the requests behind it. The report shows whether the rate was reached.
 Given the rules of the PoP, an oracle computes the correct response to each request. It keeps the
 exact log of each client, and reports how many requests of innocent clients were refused, how
 much of an attack passed, how soon all nodes refused it, whether Retry-After was correct, and how
-much of this the estimate and the lag explain. Anything that they do not explain is a fault.
+much of this the estimate and the lag explain. Anything that they do not explain is a fault, and
+the exit status is 1.
 
 Clients are distinguished by X-Forwarded-For, unless --identity is set. Nodes trust it
-if --trusted-proxy names this machine; otherwise they see all clients as one.
+if --trusted-proxy names this machine; otherwise they see all clients as one. A PoP remembers
+clients, so their addresses differ from run to run, unless --seed or --networks selects them.
 
 If no target accepts a connection within 3s, nothing is sent. If no request is answered within
 --timeout, the run ends. In both cases the exit status is 1. Ctrl-C ends a run early; the
@@ -65,7 +67,7 @@ report is still printed.`,
   # A PoP, and every kind of traffic that its rules distinguish:
   edge load --mix web --print-rules > web.yaml
   edge pop --rules web.yaml --trusted-proxy 127.0.0.1 &
-  edge load --mix web -d 10s --rules web.yaml --fail-if 'innocent_refused > 0' http://127.0.0.1:8080`,
+  edge load --mix web -d 10s --rules web.yaml --fail-if 'latency.p99_ms > 20' http://127.0.0.1:8080`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, targets []string) error {
 			if traffic.printRules {
@@ -102,6 +104,7 @@ report is still printed.`,
 		},
 	}
 	groupFlags(cmd, groups...)
+	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
 }
 

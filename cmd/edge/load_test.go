@@ -189,6 +189,44 @@ func TestLoadBody(t *testing.T) {
 	}
 }
 
+// -H Host sets the Host of every kind of traffic. Clients have other addresses in each run, unless --seed or --networks
+// selects them.
+func TestLoadHostAndAddresses(t *testing.T) {
+	got := make(chan [2]string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got <- [2]string{r.Host, r.Header.Get("X-Forwarded-For")}
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	write(t, dir+"/one.yaml", "duration: 1s\ncomponents: [{name: all, steady: {clients: 1, rate: 10/1s}, request: {hosts: [mixed.example.com]}}]\n")
+	for _, test := range []struct {
+		args []string
+		same bool // two runs have the same address
+	}{
+		{[]string{"-c", "1"}, false},
+		{[]string{"--mix", "one.yaml"}, false},
+		{[]string{"-c", "1", "--seed", "7"}, true},
+		{[]string{"--mix", "one.yaml", "--seed", "7"}, true},
+		{[]string{"-c", "1", "--networks", "192.0.2.0/24"}, true},
+	} {
+		var addresses []string
+		for range 2 {
+			p := start(t, dir, append(append([]string{"load", "-n", "1", "-H", "host: www.example.com"}, test.args...), server.URL)...)
+			if code := p.End(); code != 0 {
+				t.Fatalf("%q: exit code %d: %s", test.args, code, p.Stderr)
+			}
+			request := <-got
+			if request[0] != "www.example.com" {
+				t.Errorf("%q: Host %q", test.args, request[0])
+			}
+			addresses = append(addresses, request[1])
+		}
+		if addresses[0] == addresses[1] != test.same {
+			t.Errorf("%q: addresses %v", test.args, addresses)
+		}
+	}
+}
+
 // A file keeps its contents until something is written, which replaces all of them.
 func TestWriteFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report")

@@ -34,7 +34,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
 		{Name: "ipv6-prefix", Value: setting.Int(&f.o.Client.IPv6, 64, 1, 128, "bits"), Help: "the same for IPv6 addresses", Needs: []string{rules}},
 		{Name: "come-back", Value: setting.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
-		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `expression` over fields of the JSON report is true: 'innocent_refused > 0'"},
+		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `condition` on a number of the JSON report is true: 'latency.p99_ms > 20', 'statuses.500 > 0'"},
 		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
 	})
 }
@@ -81,8 +81,8 @@ func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
 	return r, err
 }
 
-// judge returns an error for each condition that holds, for conditions about rules that were not judged,
-// and for a run to which no rule applies.
+// judge returns an error for each fault and for each condition that holds, and for conditions about rules that were not
+// judged.
 func (f *oracleFlags) judge(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {
@@ -90,18 +90,15 @@ func (f *oracleFlags) judge(r *load.Report) error {
 			errs = append(errs, fmt.Errorf("--fail-if: cannot judge %s", strings.Join(s.NotJudged, "; ")))
 		}
 		for _, fault := range s.Faults {
-			if fault.Name == "no_rule_applies" {
-				errs = append(errs, errors.New(fault.Text))
-			}
+			errs = append(errs, fmt.Errorf("fault %s: %s", fault.Name, fault.Text))
 		}
 	}
 	for _, c := range f.conditions {
-		switch holds, err := c.Holds(r); {
-		case err != nil:
-			errs = append(errs, err)
-		case holds:
-			errs = append(errs, fmt.Errorf("--fail-if: %s", c))
+		holds, value, err := c.Holds(r)
+		if holds {
+			err = fmt.Errorf("--fail-if: %s (was %v)", c, value)
 		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

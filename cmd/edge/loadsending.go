@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,7 +12,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/load"
@@ -31,8 +34,8 @@ type sendingFlags struct {
 func (f *sendingFlags) flags() *pflag.FlagSet {
 	f.o.TLS = &f.tls
 	f.set = flagSet([]setting.Setting{
-		{Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", setting.Span(1, unbounded)), Help: "stop after this time (default: the whole mix or log; otherwise 10s, or until --requests are sent)"},
-		{Name: "requests", Short: "n", Value: setting.Parsed("number", &f.o.Requests, "1000000", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this many requests"},
+		{Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", parseLength), Help: "stop after this time (default: the whole mix or log; otherwise 10s, or until --requests are sent)"},
+		{Name: "requests", Short: "n", Value: setting.Parsed("number", &f.o.Requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this many requests (default: no limit)"},
 		{Name: "connections", Short: "c", Value: setting.Int(&f.o.Connections, 64, 1, math.MaxInt, "number"), Help: "maximum number of concurrent connections, to all targets together"},
 		{Name: "keep-alive", Value: setting.Parsed("number", &f.o.KeepAlive, "0", setting.Whole(0, math.MaxInt)), Help: "maximum number of requests per connection (default: as many as the target allows)"},
 		{Name: "spread", Value: setting.Text(&f.spread, "random", oneOf("random", "hash")), Help: "random: each connection goes to any target; hash: each client always goes to the same one"},
@@ -48,6 +51,44 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 		{Name: "i-own-this-target", Value: setting.Bool(&f.own, false), Help: "send even if a target is neither this machine nor on a private network"},
 	})
 	return f.set
+}
+
+// parseLength parses the duration of a run. -d has other meanings in other load generators.
+func parseLength(text string) (time.Duration, error) {
+	d, err := setting.Span(1, unbounded)(text)
+	if err != nil && strings.ContainsAny(text, "={[@") {
+		err = fmt.Errorf("%w; --body is the body of requests", err)
+	}
+	return d, err
+}
+
+// counterparts are hints for flags of hey, wrk, vegeta and k6.
+var counterparts = map[string]string{
+	"z": "-d is the duration", "q": "--rate is the rate of all connections together", "R": "--rate is the rate", "rate": "write --rate", "rps": "--rate is the rate",
+	"t": "-c is the number of connections, --timeout the timeout", "threads": "-c is the number of connections", "workers": "-c is the number of connections",
+	"T": "-H 'Content-Type: …' sets the type of the body", "A": "-H 'Accept: …' sets the header", "a": "-H 'Authorization: Basic …' sets the header", "D": "--body @FILE sends a file",
+	"vus": "-c is the number of connections, --clients of clients", "u": "-c is the number of connections, --clients of clients",
+	"iterations": "-n is the number of requests", "i": "-n is the number of requests", "stage": "--rate 10/s,500/s@10s rises linearly",
+	"L": "--latency prints the distribution", "o": "--json writes the report as JSON, --csv the requests", "keepalive": "--keep-alive 1 closes connections after each request",
+	"s": "--mix describes traffic, --replay sends a log", "targets": "--mix describes traffic, --replay sends a log",
+}
+
+// loadFlagError names the counterpart of a flag of another load generator.
+func loadFlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return flagError(cmd, err)
+	}
+	name := unknown.GetSpecifiedName()
+	word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "=")
+	hint := cmp.Or(counterparts[word], counterparts[name])
+	if hint == "" {
+		return flagError(cmd, err)
+	}
+	if word != "" {
+		return usageError{fmt.Errorf("unknown flag -%s", word), hint}
+	}
+	return usageError{fmt.Errorf("unknown flag --%s", name), hint}
 }
 
 func readCertificates(file string) (*x509.CertPool, error) {

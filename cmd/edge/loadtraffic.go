@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -45,9 +47,9 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay"},
 		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", parseSpeed), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1"},
-		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
+		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed of a mix, and of the clients' addresses with --mix and --rate (default: the mix's own, and other addresses in each run)"},
 		{Name: "clients", Value: setting.Parsed("number", &s.Clients, "1", setting.Whole[uint64](1, math.MaxUint64)), Help: "number of clients that send in turn, with --rate"},
-		{Name: "networks", Value: setting.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs` (default 10.0.0.0/8)"},
+		{Name: "networks", Value: setting.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs`, from the first one on (default: addresses in 10.0.0.0/8 that differ from run to run)"},
 		{Name: "method", Short: "m", Value: setting.Text(&s.Look.Method, "", nil), Help: "method of requests with --rate (default: GET, or POST with a body)"},
 		{Name: "path", Value: setting.Text(&s.Look.Target, "", nil), Help: "path of requests with --rate (default: that of the target)"},
 		{Name: "host", Value: setting.Text(&s.Look.Host, "", nil), Help: "Host of requests with --rate (default: that of the target)"},
@@ -91,7 +93,7 @@ func (f *trafficFlags) kind() (name string, err error) {
 	}
 	no := map[string][]string{"mix": steadyFlags, "replay": append(steadyFlags, "seed")}[name]
 	if name == "" || name == "rate" {
-		name, no = "rate", []string{"speed", "seed"}
+		name, no = "rate", []string{"speed"}
 	}
 	var errs []error
 	for _, flag := range no {
@@ -126,12 +128,28 @@ func (f *trafficFlags) rules() ([]byte, error) {
 
 func noop() error { return nil }
 
+// addresses returns a number that selects the addresses of clients. A PoP remembers those of earlier runs.
+func (f *trafficFlags) addresses() uint64 {
+	if f.set.Changed("seed") {
+		return f.seed
+	}
+	return rand.Uint64()
+}
+
 // unbounded is the duration of a run that ends when its requests do.
 const unbounded = 10 * 365 * 24 * time.Hour
 
 func (f *trafficFlags) applyRate(o *load.Options) error {
 	s := &f.steady
-	s.Look.Method = cmp.Or(s.Look.Method, map[bool]string{false: "GET", true: "POST"}[len(o.Body) > 0])
+	if s.Look.Method == "" {
+		s.Look.Method = http.MethodGet
+		if len(o.Body) > 0 {
+			s.Look.Method = http.MethodPost
+		}
+	}
+	if len(s.Networks) == 0 {
+		s.Offset = f.addresses()
+	}
 	o.Source, o.ClosedLoop = s, f.fastest
 	if len(o.Body) > 0 && !load.CarriesBody(s.Look.Method) {
 		return fail("body", "-m POST", "%s requests have no body", s.Look.Method)
@@ -143,7 +161,7 @@ func (f *trafficFlags) applyRate(o *load.Options) error {
 }
 
 func (f *trafficFlags) applyMix(o *load.Options) error {
-	m, err := mix.Load(f.mix)
+	m, err := mix.Load(f.mix, f.addresses())
 	if err != nil {
 		return err
 	}
@@ -157,7 +175,7 @@ func (f *trafficFlags) applyMix(o *load.Options) error {
 
 func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {
 	if o.Duration == 0 {
-		if o.Duration, err = f.span(ctx, o.Requests); err != nil {
+		if o.Duration, err = f.span(ctx, cmp.Or(o.Requests, math.MaxUint64)); err != nil {
 			return nil, err
 		}
 	}

@@ -47,7 +47,7 @@ func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlag
 	if len(files) > 0 {
 		return usageError{fmt.Errorf("--generate reads no log, but %q was given", files[0]), "edge replay --generate " + f.mix + " > access.log; to add an attack to a log: --over"}
 	}
-	m, err := mix.Load(f.mix)
+	m, err := mix.Load(f.mix, 0)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (l ledger) Properties(i int, as judge.As) judge.Properties {
 // each /64.
 func attack(t testing.TB, traffic string) ledger {
 	t.Helper()
-	m, err := mix.Load("testdata/traffic.yaml")
+	m, err := mix.Load("testdata/traffic.yaml", 0)
 	if traffic != "" {
 		m, err = mix.Parse("traffic.yaml", []byte(traffic))
 	}

@@ -159,7 +159,9 @@ func forms(sent string, syntax rule.PathSyntax) (list []string) {
 	if ignore {
 		plain = strip(sent)
 	}
-	reads := func(reading rule.PathReading) bool { return syntax.Reading == rule.ReadAny || syntax.Reading == reading }
+	reads := func(reading rule.PathReading) bool {
+		return syntax.Reading == rule.ReadAny || syntax.Reading == reading
+	}
 	if reads(rule.ReadResolved) {
 		list = append(list, resolve(unescape(sent)), resolve(backslashes(unescape(sent))), resolve(backslashes(unescape(plain))))
 	}

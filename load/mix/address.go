@@ -89,9 +89,9 @@ func anywhere(prefix int, v4, v6 netip.Prefix) []netip.Prefix {
 // A pool hands out networks that do not overlap.
 type pool struct{ taken []netip.Prefix }
 
-// take takes the first network in whole that has addresses for n clients and does not overlap a
-// taken one.
-func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
+// take takes a network in whole that has addresses for n clients and does not overlap a taken one: the first one after
+// the place that addresses selects.
+func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, error) {
 	last := 32
 	if whole.Addr().Is6() {
 		last = 64
@@ -100,17 +100,20 @@ func (p *pool) take(whole netip.Prefix, n uint64) (netip.Prefix, error) {
 	if width > last-whole.Bits() {
 		return netip.Prefix{}, fmt.Errorf("%v has no room for %d clients", whole, n)
 	}
-	next := netip.PrefixFrom(whole.Addr(), last-width)
-	for whole.Contains(next.Addr()) {
-		other, free := p.overlapping(next)
-		if free {
-			p.taken = append(p.taken, next)
-			return next, nil
+	place := within(whole, permute(addresses, indexBits(whole), addresses), 0)
+	for _, start := range []netip.Addr{place, whole.Addr()} {
+		next := netip.PrefixFrom(start, last-width).Masked()
+		for whole.Contains(next.Addr()) {
+			other, free := p.overlapping(next)
+			if free {
+				p.taken = append(p.taken, next)
+				return next, nil
+			}
+			if other.Bits() > next.Bits() {
+				other = next
+			}
+			next = netip.PrefixFrom(following(other), last-width).Masked()
 		}
-		if other.Bits() > next.Bits() {
-			other = next
-		}
-		next = netip.PrefixFrom(following(other), last-width)
 	}
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }

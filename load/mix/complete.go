@@ -82,7 +82,7 @@ func (r *reader) assign() {
 		if d.networks == nil {
 			d.networks = r.free(d, &taken)
 		}
-		d.block = &block{networks: d.networks, key: hash(d.Name)}
+		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses}
 		if n := d.block.capacity(); d.networks != nil && n < d.Clients {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n, d.Clients)
 		}
@@ -113,7 +113,7 @@ func (r *reader) draw(taken pool) {
 		if d.Kind != spread {
 			continue
 		}
-		d.block = &block{networks: d.networks, key: hash(d.Name), spread: d.params, anywhere: d.addresses == nil}
+		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses, spread: d.params, anywhere: d.addresses == nil}
 		if err := from.draw(d.block, stream(d.block.key)); err != nil {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
 		} else if !d.Attack {
@@ -141,7 +141,7 @@ func (r *reader) free(d *draft, taken *pool) []netip.Prefix {
 	if d.params.clients == 0 {
 		whole = pool6
 	}
-	p, err := taken.take(whole, d.Clients)
+	p, err := taken.take(whole, d.Clients, r.addresses)
 	if err != nil {
 		r.Fail(d.place, "write addresses: [2001:db8::/32], or another network", "%v", err)
 		return nil

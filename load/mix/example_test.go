@@ -37,7 +37,7 @@ func ExampleParse() {
 }
 
 func ExampleWrite() {
-	m, err := mix.Load("web")
+	m, err := mix.Load("web", 0)
 	if err != nil {
 		fmt.Println(err)
 		return

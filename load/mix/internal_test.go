@@ -57,7 +57,7 @@ func TestPool(t *testing.T) {
 			whole := rapid.SampledFrom([]netip.Prefix{pool4, pool6}).Draw(t, "pool")
 			n := rapid.Uint64Range(0, 1<<21).Draw(t, "clients")
 			before := len(p.taken)
-			got, err := p.take(whole, n)
+			got, err := p.take(whole, n, 0)
 			if err != nil {
 				if whole == pool6 {
 					t.Fatalf("take %d of %v: %v", n, whole, err)

@@ -84,14 +84,14 @@ func Rules(name string) ([]byte, bool) {
 }
 
 // Load reads the bundled mix called spec or, if there is none, the file spec. Its error for an
-// invalid file is a [strictyaml.Errors].
-func Load(spec string) (*Mix, error) {
+// invalid file is a [strictyaml.Errors]. addresses selects the addresses of clients; 0 selects those of Parse.
+func Load(spec string, addresses uint64) (*Mix, error) {
 	if slices.Contains(Names(), spec) {
 		text, err := mixes.ReadFile("mixes/" + spec + ".yaml")
 		if err != nil {
 			return nil, fmt.Errorf("mix: %w", err)
 		}
-		return Parse(spec+".yaml", text)
+		return parse(spec+".yaml", text, addresses)
 	}
 	text, err := os.ReadFile(spec)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +99,7 @@ func Load(spec string) (*Mix, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("mix: %w", err)
 	}
-	return Parse(spec, text)
+	return parse(spec, text, addresses)
 }
 
 // Start returns when the traffic begins.

@@ -38,7 +38,7 @@ func requests(m *mix.Mix) (list []mix.Request) {
 
 func load(t testing.TB, spec string) *mix.Mix {
 	t.Helper()
-	m, err := mix.Load(spec)
+	m, err := mix.Load(spec, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,11 +140,11 @@ func TestMaxRequests(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	if _, err := mix.Load("testdata/none.yaml"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := mix.Load("testdata/none.yaml", 0); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Load of a missing file = %v", err)
 	}
 	const want = "mix: open attac: no such file or directory, and no bundled mix has that name: did you mean attack?"
-	if _, err := mix.Load("attac"); err == nil || err.Error() != want {
+	if _, err := mix.Load("attac", 0); err == nil || err.Error() != want {
 		t.Errorf("Load(attac) = %v, want %s", err, want)
 	}
 	for _, name := range mix.Names() {

@@ -23,8 +23,9 @@ const (
 // A reader reads the file of a mix.
 type reader struct {
 	*strictyaml.Document
-	mix    *Mix
-	drafts []*draft
+	mix       *Mix
+	addresses uint64 // selects the addresses of clients
+	drafts    []*draft
 }
 
 // A draft is a component as written in its file. The nodes are nil for missing keys.
@@ -43,9 +44,11 @@ type draft struct {
 }
 
 // Parse parses the file of a mix. Its error for an invalid file is a [strictyaml.Errors].
-func Parse(file string, text []byte) (*Mix, error) {
+func Parse(file string, text []byte) (*Mix, error) { return parse(file, text, 0) }
+
+func parse(file string, text []byte, addresses uint64) (*Mix, error) {
 	const start = 1767225600e6 // 2026-01-01T00:00:00Z
-	r := &reader{Document: strictyaml.New(file, text), mix: &Mix{Seed: 1, start: start}}
+	r := &reader{Document: strictyaml.New(file, text), mix: &Mix{Seed: 1, start: start}, addresses: addresses}
 	r.Read("", `begin it with the lines "duration: 10m" and "components:"`, r.fileFields())
 	if len(r.Errs) == 0 {
 		r.complete()
