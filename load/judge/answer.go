@@ -205,3 +205,25 @@ func (j *judgment) returned(k *keying, wrong map[*request]bool, shed map[*key]bo
 		}
 	}
 }
+
+// overstated counts refusals that are followed by a request with the same keys that passes, although by Retry-After, which
+// is rounded up to a second, its node still had to refuse it.
+func (j *judgment) overstated(k *keying, r *RetryAfter) {
+	least := func(q *request) int64 { return q.Sent + int64(q.Answer.Retry-1)*1e6 }
+	refusals := map[*sender]*request{} // the one that promises the latest end
+	named := len(j.trace.Nodes()) > 1  // else there may be several nodes behind one name
+	for _, q := range j.sent {
+		s := k.senderOf(q)
+		before := refusals[s]
+		switch {
+		case q.outcome == refused && q.Answer.Retry > 0 && seen(s.keys, q) && !slices.ContainsFunc(s.keys, (*key).sheds):
+			if before == nil || least(q) > least(before) {
+				refusals[s] = q
+			}
+		case q.outcome == passed && before != nil && q.Done+2*j.skew < least(before) && q.Sent > before.Done &&
+			(named && q.Node == before.Node || q.Sent > before.Done+j.lag):
+			r.TooLong++
+			delete(refusals, s)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,10 +11,11 @@ import (
 
 // A model describes how a target counts and mitigates. The zero value is the correct one.
 type model struct {
-	kind     kind  // of estimate, unless weighted
-	more     int64 // added to thresholds
-	shift    int64 // delay of windows, in microseconds
-	timeout  int64 // of mitigations, in microseconds, if replaced is set
+	kind     kind    // of estimate, unless weighted
+	more     int64   // added to thresholds
+	scale    float64 // of thresholds, unless 0
+	shift    int64   // delay of windows, in microseconds
+	timeout  int64   // of mitigations, in microseconds, if replaced is set
 	replaced bool
 
 	refused  bool // refused requests are counted
@@ -108,7 +110,8 @@ func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
 
 // threshold returns the threshold of a limit according to the model.
 func (m *model) threshold(l rule.Limit) int64 {
-	return max(0, int64(min(l.Threshold, 1<<62))+m.more)
+	scaled := math.Round(float64(min(l.Threshold, 1<<53)) * cmp.Or(m.scale, 1))
+	return max(0, int64(scaled)+m.more)
 }
 
 // prepare creates the state of each key with enough requests to exceed a threshold. Other keys need no state, and there
@@ -347,7 +350,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	s := b.span(k)
 	until, back := int64(0), int64(0)
 	timeout, grace := b.timeout(k), int64(0)
-	if q.outcome == refused && k.rule.CountWhileMitigated {
+	if q.outcome == refused && (k.rule.CountWhileMitigated || b.m.refused) {
 		timeout, grace = 0, prolonged
 	}
 	for n, l := range b.limits(k) {

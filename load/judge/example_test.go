@@ -41,5 +41,5 @@ func ExampleJudge() {
 	}
 	// Output:
 	// 0 19
-	// leaks
+	// refuses_nothing
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -39,6 +40,7 @@ func (j *judgment) investigate() *investigation {
 		v.found = v.last.run()
 		v.left = slices.Clone(v.found)
 		if len(v.found) == 0 {
+			v.sharpen()
 			return v
 		}
 		both = append(both, v)
@@ -64,12 +66,81 @@ func (v *investigation) contradictions() uint64 { return v.last.retry.TooShort +
 
 // explain reports known mistakes, and classifies the remaining violations by when and where they happened.
 func (v *investigation) explain() {
+	if !v.j.refuses {
+		list := v.take(func(w violation) bool { return w.leak })
+		if len(list) > 0 {
+			v.add("refuses_nothing", list, "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules")
+		}
+	}
+	v.earlierRun()
 	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
 	v.sample()
-	list := v.j.mistakes(v.found)
+	v.sharpen()
+	list := v.mistakes()
 	for v.assume(list, 0.9) {
 	}
+	v.sharpen()
 	v.situations()
+}
+
+// earlierRun recognizes a target that remembers an earlier run: it refuses clients from their first request on, for no
+// longer than it says, and so early that the requests before do not exceed a threshold.
+func (v *investigation) earlierRun() {
+	first, ended, wait := map[*key]*request{}, map[*key]bool{}, int64(0)
+	clients := map[*key]bool{} // those refused too early for another reason
+	for rank, q := range v.j.sent {
+		for _, k := range v.j.keys.of(q) {
+			begin := first[k]
+			switch {
+			case ended[k] || k.sheds():
+			case q.outcome != refused:
+				ended[k] = true
+			case begin == nil:
+				first[k] = q
+				clients[k] = !slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return uint64(rank) >= l.Threshold })
+				wait = max(wait, int64(q.Answer.Retry)*1e6, v.j.memory)
+			case q.Sent > begin.Done+int64(begin.Answer.Retry)*1e6+v.j.lag && !k.rule.CountWhileMitigated:
+				ended[k], clients[k] = true, false
+				delete(first, k)
+			}
+		}
+	}
+	maps.DeleteFunc(clients, func(_ *key, plain bool) bool { return !plain })
+	if len(clients) == 0 {
+		return
+	}
+	until := v.j.sent[0].Sent + v.j.memory
+	list := v.take(func(w violation) bool { return !w.leak && (first[w.key] != nil || w.request.Sent < until) })
+	if len(list) > 0 {
+		v.add("remembers_earlier_run", list, "the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or let clients have other addresses",
+			(time.Duration(wait) * time.Microsecond).Round(time.Second))
+	}
+}
+
+// test computes bounds of the sample, which the caller runs.
+func (v *investigation) test(by variant, m model) *bounds {
+	if m.kind == weighted {
+		m.kind = v.last.m.kind // weighted or slidingLog
+	}
+	b := v.j.bounds(v.j.keying(by), m)
+	b.sent, b.done, b.brief, b.lag = v.sent, v.done, true, v.last.lag
+	return b
+}
+
+// fit returns the highest scale of thresholds with which hardly any request is refused too early, but not more are than
+// pass too late.
+func (v *investigation) fit() float64 {
+	low, high := 0.6, 1.6
+	for range 9 {
+		scale := (low + high) / 2
+		passed, wrong := split(v.test(variant{}, model{scale: scale}).run())
+		if len(wrong) > len(passed) {
+			high = scale
+		} else {
+			low = scale
+		}
+	}
+	return low
 }
 
 // sampleSize is the number of requests that mistakes are tested on: the first ones, and as many again from clients with
@@ -118,9 +189,6 @@ func (v *investigation) report(s *Score) {
 	v.faults = nil
 	v.basics(s)
 	v.faults = append(v.faults, explained...)
-	if passed, _ := split(v.found); len(passed) == 0 {
-		v.sharpen()
-	}
 	for _, r := range v.j.rules {
 		if r.Action == rule.Shed {
 			s.Shed = append(s.Shed, v.shed(r))
@@ -219,12 +287,6 @@ func lasted(found []violation) (short, long int64) {
 	return short, long
 }
 
-// test finds the requests that contradict a mistake.
-func (m *mistake) test(b *bounds, lag int64) {
-	b.lag, m.bounds = lag, b
-	m.violated = requestsOf(b.run())
-}
-
 // requestsOf returns the requests of violations.
 func requestsOf(found []violation) map[*request]bool {
 	requests := map[*request]bool{}
@@ -253,13 +315,12 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 	most := 0
 	for i := range mistakes {
 		m := &mistakes[i]
+		if m.loose && best != nil {
+			continue
+		}
 		if m.violated == nil { // once, on the sample
-			if m.m.kind == weighted {
-				m.m.kind = v.last.m.kind // weighted or slidingLog
-			}
-			b := v.j.bounds(v.j.keying(m.v), m.m)
-			b.sent, b.done, b.brief = v.sent, v.done, true
-			m.test(b, v.last.lag)
+			m.bounds = v.test(m.v, m.m)
+			m.violated = requestsOf(m.bounds.run())
 		}
 		explains := func(list []*request) int { return len(without(list, func(q *request) bool { return m.violated[q] })) }
 		more := 0
@@ -282,8 +343,9 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 		return false
 	}
 	if best.bounds != nil { // test it on all requests
-		best.test(v.j.bounds(best.bounds.k, best.m), best.bounds.lag)
-		v.last = best.bounds
+		v.last = v.j.bounds(best.bounds.k, best.bounds.m)
+		v.last.lag = best.bounds.lag
+		best.violated = requestsOf(v.last.run())
 	}
 	v.rough = v.rough || best.rough
 	v.add(best.name, v.take(func(w violation) bool { return !best.violated[w.request] }), "%s", best.text)
@@ -370,7 +432,8 @@ const (
 // a much shorter lag, they pass because of it, not because of lag: during a lag, clients with different rates get
 // different numbers of requests through.
 func (v *investigation) sharpen() {
-	if v.j.lag <= 2*sharpLag {
+	passed, _ := split(v.found)
+	if _, wrong := split(v.left); len(wrong) > 0 || v.j.lag <= 2*sharpLag {
 		return
 	}
 	sharp := v.j.bounds(v.last.k, v.last.m)
@@ -393,16 +456,18 @@ func (v *investigation) sharpen() {
 		}
 	}
 	const enough = 10
-	if len(crossings) < enough || needed < longLag && needed < fastest {
+	if len(crossings) < enough || 10*len(passed) > len(found) || needed < longLag && needed < fastest {
 		return
 	}
-	known := requestsOf(v.found)
-	found = without(found, func(w violation) bool { return !w.leak || known[w.request] })
+	found = without(found, func(w violation) bool { return !w.leak })
 	look := &investigation{j: v.j, found: found, left: slices.Clone(found), last: sharp}
 	look.sample()
-	list := without(v.j.mistakes(found), func(m mistake) bool { return m.violated != nil })
+	list := without(look.mistakes(), func(m mistake) bool { return m.violated != nil })
 	if look.assume(list, 0.98) {
 		v.faults = append(v.faults, look.faults...)
+		v.last = v.j.bounds(look.last.k, look.last.m)
+		explained := requestsOf(v.last.run())
+		v.take(func(w violation) bool { return w.leak && !explained[w.request] })
 	}
 }
 
@@ -529,6 +594,9 @@ func (v *investigation) answers(s *Score) {
 		*r = last.retry
 	}
 	j.headers(last.k, &s.Headers, r)
+	if r.TooLong == 0 && len(v.faults) == 0 { // it is plainly wrong only if mitigations are right
+		j.overstated(last.k, r)
+	}
 	if !last.m.refused && !j.some(func(r *rule.Rule) bool { return r.CountWhileMitigated }) { // else the refused request itself may extend the mitigation
 		shed := map[*key]bool{}
 		for n, s := range last.states {

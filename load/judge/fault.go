@@ -31,27 +31,27 @@ type mistake struct {
 	m      model
 	v      variant
 	rough  bool // it does not predict when mitigations end
+	loose  bool // its bounds explain nearly anything, so it comes last
 
 	bounds   *bounds
 	violated map[*request]bool // requests that contradict it
 }
 
 // mistakes returns the known mistakes that are possible with these rules, simplest first.
-func (j *judgment) mistakes(found []violation) []mistake {
+func (v *investigation) mistakes() []mistake {
+	j := v.j
 	alone := len(j.trace.Nodes()) < 2
 	own := rule.ClientPrefix{IPv4: cmp.Or(j.o.Client.IPv4, 32), IPv6: cmp.Or(j.o.Client.IPv6, 64)}
 	none := func(is func(r *rule.Rule) bool) bool { return !j.some(is) }
-	short, long := lasted(found)
-	bucket := j.bucket()
+	short, long := lasted(v.found)
+	bucket, scale := j.bucket(), v.fit()
 	rows := []mistake{
+		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{more: 1}},
+		{name: "threshold_low", text: "it refuses as if each threshold were lower by one", m: model{more: -1}},
+		{name: "threshold_high", text: fmt.Sprintf("it refuses as if each threshold were about %.0f%% higher", 100*(scale-1)), m: model{scale: scale}, rough: true, unless: scale < 1.005},
+		{name: "threshold_low", text: fmt.Sprintf("it refuses as if each threshold were about %.0f%% lower", 100*(1-scale)), m: model{scale: scale}, rough: true, unless: scale > 0.995},
 		{name: "clients_not_told_apart", text: "it counts the requests of all clients together: " + cmp.Or(j.o.Distrust, "it does not learn their addresses"), v: variant{as: AsOne}},
 		{name: "forwarded_from_left", text: "it uses the leftmost address of X-Forwarded-For, which clients can choose", v: variant{as: AsLeftmost}},
-	}
-	for n, word := range []string{"one", "two", "three"} {
-		rows = append(rows, mistake{name: "threshold_high", text: "it refuses as if each threshold were higher by " + word, m: model{more: int64(n + 1)}},
-			mistake{name: "threshold_low", text: "it refuses as if each threshold were lower by " + word, m: model{more: int64(-n - 1)}})
-	}
-	rows = append(rows, []mistake{
 		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
@@ -74,7 +74,7 @@ func (j *judgment) mistakes(found []violation) []mistake {
 			})},
 		{name: "counts_for_wider_networks", text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true},
 			unless: len(j.rules) < 2 || none(func(r *rule.Rule) bool { return r.Action == rule.Shed })},
-	}...)
+	}
 	prefix := func(family string, bits, own int, client rule.ClientPrefix) {
 		rows = append(rows, mistake{name: "client_prefix", text: fmt.Sprintf("it counts %s clients by /%d, not by /%d", family, bits, own), v: variant{client: client}, unless: bits == own})
 	}
@@ -90,7 +90,7 @@ func (j *judgment) mistakes(found []violation) []mistake {
 		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true, unless: short == 0},
 		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true, unless: long == 0},
 		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", violated: bucket, rough: true, unless: bucket == nil},
-		{name: "counts_twice", text: "it counts some requests twice", m: model{twice: true}},
+		{name: "counts_twice", text: "it counts some requests twice", m: model{twice: true}, loose: true},
 	}...)
 	return slices.DeleteFunc(rows, func(m mistake) bool { return m.unless })
 }

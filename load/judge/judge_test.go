@@ -341,3 +341,97 @@ func TestCorrectLimiterHasNoFaults(t *testing.T) {
 		}
 	}
 }
+
+// Traffic near a threshold of 50 requests in 10 s, and far above it.
+var paces = map[string]string{
+	"slow": `
+duration: 60s
+start: 2026-01-01T00:00:00Z
+components:
+- name: modest
+  steady: {clients: 5, rate: 46/10s, poisson: false}
+- name: slow
+  steady: {clients: 5, rate: 54/10s, poisson: false}
+  attack: true
+- name: slower
+  steady: {clients: 5, rate: 65/10s, poisson: true}
+  attack: true
+`,
+	"fast": `
+duration: 60s
+start: 2026-01-01T00:00:00Z
+components:
+- name: modest
+  steady: {clients: 5, rate: 20/10s, poisson: true}
+- name: fast
+  steady: {clients: 5, rate: 20/1s, poisson: true}
+  attack: true
+- name: faster
+  on_off: {clients: 8, rate: 60/1s, on: 6s, off: 16s}
+  attack: true
+`,
+	"slow alone": `
+duration: 60s
+start: 2026-01-01T00:00:00Z
+components: [{name: slow, steady: {clients: 10, rate: 60/10s, poisson: false}, attack: true}]
+`,
+	"fast alone": `
+duration: 60s
+start: 2026-01-01T00:00:00Z
+components: [{name: fast, steady: {clients: 12, rate: 30/1s, poisson: false}, attack: true}]
+`,
+}
+
+// A limiter that is 15% too strict or too lenient is noticed, with slow and with fast attackers, and so are one that counts
+// refusals and a Retry-After that is a second too long.
+func TestStrictAndLenient(t *testing.T) {
+	lag := func() int64 { return 20_000 }
+	for pace, traffic := range paces {
+		for _, timeout := range []string{"0s", "10s"} {
+			for _, exact := range []bool{false, true} {
+				for _, test := range []struct {
+					name string
+					*limiter
+					want []string
+				}{
+					{"15% too strict", &limiter{more: -7}, []string{"threshold_low"}},
+					{"15% too lenient", &limiter{more: 7}, []string{"threshold_high"}},
+					{"counts refusals", &limiter{counts: countAll}, []string{"counts_refused_requests"}},
+					{"Retry-After is a second too long", &limiter{answer: retry(func(n int) int { return n + 1 })}, []string{"retry_after_too_long"}},
+					{"right", &limiter{lag: lag}, nil},
+				} {
+					t.Run(fmt.Sprint(pace, ", ", timeout, ", exact: ", exact, ", ", test.name), func(t *testing.T) {
+						t.Parallel()
+						test.traffic, test.exact = traffic, exact
+						rules := "{id: all, characteristics: [ip], limits: [{threshold: 50, period: 10s}], mitigation_timeout: " + timeout + "}"
+						if s := test.score(t, rules, judge.Options{}); !slices.Equal(names(s), test.want) {
+							t.Errorf("faults %v, want %v\n%s", names(s), test.want, describe(s))
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// A PoP that remembers an earlier run is recognized, and the report says how long to wait.
+func TestEarlierRun(t *testing.T) {
+	l := &limiter{period: 10e6, threshold: 10, timeout: 20e6}
+	first := attack(t, "")
+	l.run(first)
+	memory := l.spans
+	second := attack(t, "")
+	for i := range second {
+		second[i].Sent, second[i].Done = second[i].Sent+41e6, second[i].Done+41e6
+	}
+	l.before = func(l *limiter, _ *sent) {
+		if memory != nil {
+			l.spans, memory = memory, nil
+		}
+	}
+	l.run(second)
+	s := judged(t, second, "rules: ["+strings.Replace(ban, "6s", "20s", 1)+"]", judge.Options{})
+	if !slices.Equal(names(s), []string{"remembers_earlier_run"}) || !strings.Contains(s.Faults[0].Text, "; wait ") {
+		t.Errorf("faults:\n%s", describe(s))
+	}
+}
