@@ -84,6 +84,7 @@ func TestNginx(t *testing.T) {
 	s.testReported()
 	s.testEarly()
 	s.testAmbiguous()
+	s.testOdd()
 	s.testUpgrades()
 	s.testRedirected()
 	newNginx(t, "edge_clients 512", "edge_clients 2").testCrowd()
@@ -184,6 +185,7 @@ func TestHAProxy(t *testing.T) {
 	s.testReported()
 	s.testEarly()
 	s.testAmbiguous()
+	s.testOdd()
 	s.testUpgrades()
 	newHAProxy(t, true, "sc0_conn_cur gt 1024", "sc0_conn_cur gt 2").testCrowd()
 	s = newHAProxy(t, false)
@@ -213,6 +215,7 @@ func TestCaddy(t *testing.T) {
 	s := newCaddy(t, "250ms", "2m", "health_timeout 1s", "health_timeout 2m") // Caddy waits for the node even on a busy machine
 	s.testRefused()
 	s.testAmbiguous()
+	s.testOdd()
 	s.testUpgrades()
 	s = newCaddy(t)
 	s.testUnchanged()

@@ -21,8 +21,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/limit/exact"
 	"github.com/edgelimit/edge/bench/harness"
+	"github.com/edgelimit/edge/limit/exact"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
