@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -138,7 +140,11 @@ func TestFiveLines(t *testing.T) {
 	if lines := strings.Count(rules+setting+blocks[2][1], "\n"); lines > 5 || strings.Count(commands, "\n") != 2 {
 		t.Errorf("got %d lines and the commands %q, want at most 5 lines and 2 commands", lines, commands)
 	}
-	here := strings.NewReplacer("/etc/edge/", s.dir+"/", "/run/edge/", s.dir+"/", "/usr/share/edge/nginx/", s.dir+"/", "127.0.0.1:9180", `""`)
+	group, err := user.LookupGroupId(strconv.Itoa(os.Getgid())) // the package creates the group edge-proxy
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer("edge-proxy", group.Name, "/etc/edge/", s.dir+"/", "/run/edge/", s.dir+"/", "/usr/share/edge/nginx/", s.dir+"/", "127.0.0.1:9180", `""`)
 	node := read(t, "package/node.yaml")
 	if !strings.Contains(node, "#"+setting) {
 		t.Errorf("the package's node.yaml does not have %q", setting)
