@@ -178,7 +178,8 @@ func appendString(dst []byte, s string) []byte {
 type list struct {
 	from  int // where the values begin, each after its length
 	n     int
-	pairs int // cookies or parameters with the name
+	read  int // cookies or parameters
+	pairs int // those with the name
 }
 
 // end ends a value that begins at begin, with room for its length. It removes a duplicate.
@@ -272,8 +273,11 @@ func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 	return b
 }
 
-// maxPairs is how many cookies or parameters with a name are read. A request with more counts as one with many values.
-const maxPairs = 64
+// Bounds of what is read. A request with more counts as one with many values.
+const (
+	maxPairs = 64   // cookies or parameters with a name
+	maxRead  = 1000 // cookies or parameters, as in PHP and ASP.NET
+)
 
 // appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name. Semicolons
 // separate cookies, in aiohttp also blanks; ampersands separate parameters, in Rack also semicolons.
@@ -290,6 +294,9 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 			i, first = i+1, c == separator || first && cookies
 			continue
 		}
+		if l.read++; l.read > maxRead {
+			return l.overflow(b)
+		}
 		if end < i {
 			end = next(text, separator, i)
 		}
@@ -305,6 +312,14 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 		}
 		first = end < cut || first && c >= utf8.RuneSelf && trimBlanks(text[i:cut]) == ""
 		i = min(end, cut) + 1
+	}
+	return b
+}
+
+// overflow appends values until there are more than MaxKeys.
+func (l *list) overflow(b []byte) []byte {
+	for ; l.n <= MaxKeys; l.n++ {
+		b = append(b, 0, 0, 0, 0)
 	}
 	return b
 }
@@ -326,10 +341,7 @@ func next(text string, c byte, i int) int {
 // separator or not, after a plain name or another spelling.
 func (l *list) appendPair(b []byte, value string, first, divided, plain, cookies bool) []byte {
 	if l.pairs++; l.pairs > maxPairs {
-		for ; l.n <= MaxKeys; l.n++ {
-			b = append(b, 0, 0, 0, 0)
-		}
-		return b
+		return l.overflow(b)
 	}
 	part, rest := value, ""
 	if divided && cookies {

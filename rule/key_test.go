@@ -307,6 +307,11 @@ func TestRepeatedPairs(t *testing.T) {
 			t.Errorf("the keys of %d parameters are %q, want %q, of several values", n, got, many)
 		}
 	}
+	for n, want := range map[int][]string{999: repeated(1), 1000: many} {
+		if got := keysOf(r, rule.Request{Query: strings.Repeat("&+", n) + "&user=x"}); !slices.Equal(got, want) {
+			t.Errorf("the keys of a parameter after %d others are %q, want %q", n, got, want)
+		}
+	}
 }
 
 // keysOf returns r's keys for req.

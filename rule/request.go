@@ -198,12 +198,18 @@ func lowerByte(c byte) byte {
 
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
-	for s != "" {
+	for {
+		n := 0
+		for n < len(s) && s[n] != '%' && s[n] != '+' {
+			n++
+		}
+		if dst = append(dst, s[:n]...); n == len(s) {
+			return dst
+		}
 		var c byte
-		c, s = decodeByte(s, query)
+		c, s = decodeByte(s[n:], query)
 		dst = append(dst, c)
 	}
-	return dst
 }
 
 // decodeByte decodes the first byte of s, which must not be empty, and returns the rest of s.

@@ -31,9 +31,9 @@ var sizes = []int{60, 250, 1000, 4000, 16000, 60000}
 // plainOf returns a plain request of about this size.
 func plainOf(size int, isHTTP2 bool) input {
 	in := input{http2: isHTTP2, numbered: true, path: [2]piece{{"login", 1}}}
-	// Fields of 500 bytes, as cookies and tokens have.
-	for left := size - in.size(); left > 20; left -= 500 {
-		in.lines = append(in.lines, line{fmt.Sprintf("x-%d", left%97), piece{"a", min(left, 500) - 10}, 1, false})
+	// Fields of 1000 bytes, as cookies and tokens have.
+	for left := size - in.size(); left > 20; left -= 1000 {
+		in.lines = append(in.lines, line{fmt.Sprintf("x-%d", left%97), piece{"a", min(left, 1000) - 10}, 1, false})
 	}
 	return in
 }
