@@ -275,8 +275,8 @@ func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 
 // Bounds of what is read. A request with more counts as one with many values.
 const (
-	maxPairs = 64   // cookies or parameters with a name
-	maxRead  = 1000 // cookies or parameters, as in PHP and ASP.NET
+	maxPairs = 64  // cookies or parameters with a name
+	maxRead  = 256 // cookies or parameters
 )
 
 // appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name. Semicolons

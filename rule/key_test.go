@@ -302,12 +302,12 @@ func TestRepeatedPairs(t *testing.T) {
 		t.Errorf("the keys of 64 parameters are %q, want %q", got, want)
 	}
 	many := keysOf(r, rule.Request{Query: "user=1&user=2&user=3&user=4&user=5"})
-	for _, n := range []int{65, 66, 1000} {
+	for _, n := range []int{65, 66, 200} {
 		if got := repeated(n); !slices.Equal(got, many) {
 			t.Errorf("the keys of %d parameters are %q, want %q, of several values", n, got, many)
 		}
 	}
-	for n, want := range map[int][]string{999: repeated(1), 1000: many} {
+	for n, want := range map[int][]string{255: repeated(1), 256: many} {
 		if got := keysOf(r, rule.Request{Query: strings.Repeat("&+", n) + "&user=x"}); !slices.Equal(got, want) {
 			t.Errorf("the keys of a parameter after %d others are %q, want %q", n, got, want)
 		}
