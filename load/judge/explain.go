@@ -224,16 +224,12 @@ func (v *investigation) note(name string, requests uint64, format string, args .
 
 // basics reports faults that can be found without bounds on counts.
 func (v *investigation) basics(s *Score) {
-	by := map[outcome][]*request{}
-	var failed []*request
-	for _, q := range v.j.sent {
-		by[q.outcome] = append(by[q.outcome], q)
-		if q.outcome == uncertain && q.originFailed() {
-			failed = append(failed, q)
-		}
+	those := func(is func(*request) bool) []*request {
+		return without(v.j.sent, func(q *request) bool { return !is(q) })
 	}
-	ignored := by[denyIgnored]
-	if s.Requests == 0 && len(by[denied])+len(ignored) == 0 {
+	ignored := those(func(q *request) bool { return q.outcome == denyIgnored })
+	failed := those(func(q *request) bool { return q.outcome == uncertain && q.originFailed() })
+	if s.Requests == 0 && len(ignored) == 0 && !slices.ContainsFunc(v.j.sent, func(q *request) bool { return q.outcome == denied }) {
 		v.add("no_rule_applies", nil, "no request matches a rule that refuses: %s", v.j.whyNoRule())
 	}
 	if len(ignored) > 0 {
@@ -246,19 +242,14 @@ func (v *investigation) basics(s *Score) {
 
 // whyNoRule suggests why no rule matches the requests.
 func (j *judgment) whyNoRule() string {
-	if !j.some(func(r *rule.Rule) bool { return r.Action != rule.Log }) {
+	switch {
+	case !j.some(func(r *rule.Rule) bool { return r.Action != rule.Log }):
 		return "every rule only logs, or is not judged"
-	}
-	if len(j.requests) == 0 {
+	case len(j.requests) == 0:
 		return "no request was sent"
 	}
-	p, host := j.trace.Properties(0, AsSent), ""
-	for _, r := range j.rules {
-		if len(r.Hosts) > 0 && host == "" {
-			host = fmt.Sprintf(", and rule %s is for host %s", r.ID, r.Hosts[0])
-		}
-	}
-	return fmt.Sprintf("the first one is %s %s at host %s%s; check the host, path, method and headers of the traffic", p.Method, p.Target, p.Host, host)
+	p := j.trace.Properties(0, AsSent)
+	return fmt.Sprintf("the first one is %s %s at host %s; compare the host, path, method and headers of the traffic with the rules", p.Method, p.Target, p.Host)
 }
 
 // split returns the requests that passed and those that were refused.
@@ -364,59 +355,53 @@ func (v *investigation) take(explained func(violation) bool) (requests []*reques
 	return requests
 }
 
-// bucket returns the requests that contradict a token bucket with the rate of a rule and the largest burst seen. It
-// returns nil if nothing suggests a bucket, because no request passed after others of its key were refused.
+// bucket returns the requests that contradict a token bucket with the rate of a rule and the largest burst seen. It returns
+// nil if nothing suggests a bucket, because no request passed after others of its key were refused.
 func (j *judgment) bucket() map[*request]bool {
 	const tick = 2000 // the assumed resolution of its clock, in microseconds
-	type level struct {
+	type bucket struct {
 		at    int64
 		full  float64
 		waits bool
 	}
-	levels, burst := map[*key]*level{}, map[string]float64{}
-	resumed := map[string]bool{}     // rules with requests that pass after others were refused
-	waited := map[*request]float64{} // level of the bucket, by refusal
-	violated := map[*request]bool{}
+	buckets, burst, resumed := map[*key]*bucket{}, map[*rule.Rule]float64{}, map[*rule.Rule]bool{}
+	waited, violated := map[*request]float64{}, map[*request]bool{} // by refusal: how full its bucket was
 	leak := func(r *rule.Rule, micros int64) float64 {
 		return float64(micros) * float64(r.Limits[0].Threshold) / float64(r.Limits[0].Period.Microseconds())
 	}
-	for i := range j.requests {
-		q := &j.requests[i]
+	for _, q := range j.sent {
+		keys := j.keys.of(q)
 		if q.outcome == refused || q.outcome == foreign {
 			violated[q] = true
 		}
-		keys := j.keys.of(q)
 		if q.outcome != passed && q.outcome != refused || len(keys) != 1 || keys[0].sheds() || len(keys[0].rule.Limits) != 1 {
 			continue
 		}
 		now, r := q.Sent+(q.Done-q.Sent)/2, keys[0].rule
-		l := levels[keys[0]]
-		if l == nil {
-			l = &level{at: now}
-			levels[keys[0]] = l
+		b := buckets[keys[0]]
+		if b == nil {
+			b = &bucket{at: now}
+			buckets[keys[0]] = b
 		}
-		l.full = max(0, l.full-leak(r, now-l.at))
-		l.at = now
+		b.full = max(0, b.full-leak(r, now-b.at))
+		b.at = now
 		if q.outcome == refused {
-			waited[q], l.waits = l.full, true
+			waited[q], b.waits = b.full, true
 			continue
 		}
-		if l.waits {
-			resumed[r.ID] = true
-		}
-		l.full += float64(costOf(r))
-		burst[r.ID] = max(burst[r.ID], l.full)
+		resumed[r] = resumed[r] || b.waits
+		b.full += float64(costOf(r))
+		burst[r] = max(burst[r], b.full)
 	}
 	for q, full := range waited {
-		// The bucket may have leaked this much between sending and answer.
 		r := j.keys.of(q)[0].rule
 		cost := float64(costOf(r))
-		blur := min(cost, full, leak(r, q.Done-q.Sent+tick))
-		if full+cost > burst[r.ID]-blur && resumed[r.ID] {
+		leaked := min(cost, full, leak(r, q.Done-q.Sent+tick)) // perhaps, between sending and answer
+		if full+cost > burst[r]-leaked && resumed[r] {
 			delete(violated, q)
 		}
 	}
-	if len(resumed) == 0 {
+	if !slices.Contains(slices.Collect(maps.Values(resumed)), true) {
 		return nil
 	}
 	return violated
@@ -481,11 +466,12 @@ func (v *investigation) situations() {
 	lines, refusals := map[*key][]*request{}, map[*key][]*request{} // in the order in which they were sent
 	for _, q := range v.j.sent {
 		for _, k := range v.j.keys.of(q) {
-			if keys[k] && (q.outcome == passed || q.outcome == refused) {
-				lines[k] = append(lines[k], q)
-			}
-			if keys[k] && q.outcome == refused {
+			switch {
+			case keys[k] && q.outcome == refused:
 				refusals[k] = append(refusals[k], q)
+				fallthrough
+			case keys[k] && q.outcome == passed:
+				lines[k] = append(lines[k], q)
 			}
 		}
 	}
@@ -525,21 +511,16 @@ func (v *investigation) surroundings(w *violation, line, refusals []*request) su
 	return s
 }
 
-// atRandom treats refusals as random if most are individual requests of several clients: a few random refusals follow
-// one another, or a mitigation.
+// atRandom treats refusals as random if most are individual requests of several clients: a few random
+// refusals follow one another, or a mitigation.
 func (v *investigation) atRandom(by map[string][]*request) {
-	random := by[refusesAtWill]
-	delete(by, refusesAtWill)
-	clients := map[uint64]bool{}
+	random, clients := by[refusesAtWill], map[uint64]bool{}
 	for _, q := range random {
 		clients[q.Client] = true
 	}
-	others := slices.Concat(by[refusesSome], by[mitigationLong], by[refusesWrongly])
-	if len(clients) >= 3 && len(random) > 2*len(others) {
-		maps.DeleteFunc(by, func(name string, _ []*request) bool {
-			return slices.Contains([]string{refusesSome, mitigationLong, refusesWrongly}, name)
-		})
-		by[refusesAtWill] = append(random, others...)
+	delete(by, refusesAtWill)
+	if others := slices.Concat(by[refusesSome], by[mitigationLong], by[refusesWrongly]); len(clients) >= 3 && len(random) > 2*len(others) {
+		by[refusesAtWill], by[refusesSome], by[mitigationLong], by[refusesWrongly] = append(random, others...), nil, nil, nil
 		return
 	}
 	for _, q := range random {
@@ -559,14 +540,13 @@ const plainlyDeaf = 20
 // numbers of refusals of the same keys by that node and by the others.
 func (v *investigation) deafNode(deaf func(own, others int) bool) {
 	leaks, _ := split(v.left)
-	byNode, refusals, keys := map[int]int{}, map[int]int{}, map[*key]bool{}
+	byNode, refusals, keys, total := map[int]int{}, map[int]int{}, map[*key]bool{}, 0
 	for _, q := range leaks {
 		byNode[q.Node]++
 		for _, k := range v.j.keys.of(q) {
 			keys[k] = true
 		}
 	}
-	total := 0
 	for _, q := range v.j.sent {
 		if q.outcome == refused && slices.ContainsFunc(v.j.keys.of(q), func(k *key) bool { return keys[k] }) {
 			refusals[q.Node]++

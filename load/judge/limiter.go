@@ -8,7 +8,7 @@ import (
 
 // A limiter decides requests as if each were counted without delay.
 type limiter struct {
-	b    *keying
+	k    *keying
 	m    model
 	keys []limited
 }
@@ -19,19 +19,19 @@ type limited struct {
 	until    int64 // of its mitigation
 }
 
-func newLimiter(b *keying, m model) *limiter { return &limiter{b, m, make([]limited, len(b.keys))} }
+func newLimiter(k *keying, m model) *limiter { return &limiter{k, m, make([]limited, len(k.keys))} }
 
 // decide returns the key because of which a request is refused, or nil if it passes. status is that of the origin's
 // answer. The limiter does not know which clients are shed: shed must be true if a shedding rule of the target may have
 // refused the request, which then counts only for mitigated keys that count refused requests.
 func (l *limiter) decide(q *request, status int, shed bool) *key {
 	var by *key
-	for _, k := range l.b.of(q) {
+	for _, k := range l.k.of(q) {
 		if q.Sent < l.keys[k.n].until && (by == nil || l.prevails(k, by)) {
 			by = k
 		}
 	}
-	for _, k := range l.b.of(q) {
+	for _, k := range l.k.of(q) {
 		known, timeout := &l.keys[k.n], k.rule.MitigationTimeout.Microseconds()
 		mitigated := q.Sent < known.until
 		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !(mitigated && k.rule.CountWhileMitigated) {
@@ -40,29 +40,31 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 		if mitigated {
 			timeout = 0 // it is only prolonged
 		}
-		for n, limit := range k.rule.Limits {
-			if !k.mayExceed(limit) {
-				continue // there may be a million such keys
+		l.count(k, q.Sent, func(c *counter, threshold int64) {
+			if c.over(q.Sent, threshold) {
+				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent, threshold))
 			}
-			c := l.counter(k, n)
-			c.add(q.Sent, q.Sent)
-			if c.over(q.Sent, int64(limit.Threshold)) {
-				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent, int64(limit.Threshold)))
-			}
-		}
+		})
 	}
 	return by
 }
 
-// counter returns the counter of a key for the nth limit.
-func (l *limiter) counter(k *key, n int) *counter {
-	list := &l.keys[k.n].counters
-	if *list == nil {
-		for _, limit := range k.rule.Limits {
-			*list = append(*list, l.m.counter(k.rule, limit))
+// count counts a request under a key and calls see for each limit that the key may exceed. Few of a million keys may.
+func (l *limiter) count(k *key, at int64, see func(c *counter, threshold int64)) {
+	known := &l.keys[k.n]
+	for n, limit := range k.rule.Limits {
+		if !k.mayExceed(limit) {
+			continue
 		}
+		if known.counters == nil {
+			known.counters = make([]*counter, len(k.rule.Limits))
+		}
+		if known.counters[n] == nil {
+			known.counters[n] = l.m.counter(k.rule, limit)
+		}
+		known.counters[n].add(at, at)
+		see(known.counters[n], int64(limit.Threshold))
 	}
-	return (*list)[n]
 }
 
 // prevails reports whether the mitigation of a takes precedence over that of b: the more severe action, then the later
@@ -209,16 +211,11 @@ func (j *judgment) overshoot() Overshoot {
 			if q.outcome != passed || !countsStatus(k.rule, q.Answer.Status) {
 				continue
 			}
-			for n, limit := range k.rule.Limits {
-				if !k.mayExceed(limit) {
-					continue // there may be a million such keys
-				}
-				l := logs.counter(k, n)
-				l.add(q.Done, q.Done)
-				if more := l.count(q.Done) - int64(limit.Threshold); more > 0 {
+			logs.count(k, q.Done, func(c *counter, threshold int64) {
+				if more := c.count(q.Done) - threshold; more > 0 {
 					peaks[k] = max(peaks[k], more)
 				}
-			}
+			})
 		}
 	}
 	at := quantiles(slices.Collect(maps.Values(peaks)))

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -38,7 +37,6 @@ type form struct {
 // labels maps the names of label files in the rules to the labels of networks.
 type labels map[string]map[netip.Prefix]string
 
-// labelsOf returns the labels that rules use.
 func labelsOf(rules *rule.Set) labels {
 	all := labels{}
 	for _, s := range rules.LabelSets() {
@@ -90,11 +88,8 @@ var port = regexp.MustCompile(`^([^:]*|\[.*\]):[^:\]]*$`)
 // plainHost returns host in lower case, without port and trailing dots. It shortens IPv6 addresses.
 func plainHost(host string) string {
 	host = strings.ToLower(port.ReplaceAllString(host, "$1"))
-	if inner, ok := strings.CutPrefix(host, "["); ok {
-		if a, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil && a.Zone() == "" {
-			return "[" + a.String() + "]"
-		}
-		return host
+	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil && a.Zone() == "" && strings.HasPrefix(host, "[") {
+		return "[" + a.String() + "]"
 	}
 	return strings.TrimRight(host, ".")
 }
@@ -188,17 +183,13 @@ func forms(sent string, syntax rule.PathSyntax) (list []string) {
 	return slices.Compact(list)
 }
 
+var character = regexp.MustCompile(`[^\x{FFFD}]+`)
+
 // folded maps each character to upper and then to lower case. It leaves invalid UTF-8 as it is.
 func folded(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		if _, size := utf8.DecodeRuneInString(s[i:]); r == utf8.RuneError && size == 1 {
-			b.WriteByte(s[i])
-		} else {
-			b.WriteRune(unicode.ToLower(unicode.ToUpper(r)))
-		}
-	}
-	return b.String()
+	return character.ReplaceAllStringFunc(s, func(valid string) string {
+		return strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, valid)
+	})
 }
 
 // paths returns the forms of the path to which r applies. If there are none, r does not apply to the request.
@@ -238,7 +229,12 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 	several := r.ID
 	list := []string{r.ID}
 	for _, c := range r.Characteristics {
-		c, values := counts(r, c, f)
+		values := valuesOf(r, c, f)
+		for _, alternative := range c.First { // the first one with a value, or else the last
+			if c, values = alternative, valuesOf(r, alternative, f); len(values) > 0 {
+				break
+			}
+		}
 		slices.Sort(values)
 		values = slices.Compact(values)
 		for i, v := range values {
@@ -269,27 +265,6 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 	return list
 }
 
-// counts returns the effective characteristic and the request's values of it. If c has alternatives, it is the first
-// one with a value, or else the last.
-func counts(r *rule.Rule, c rule.Characteristic, f *form) (rule.Characteristic, []string) {
-	for i, alternative := range c.First {
-		if values := valuesOf(r, alternative, f); len(values) > 0 || i == len(c.First)-1 {
-			return alternative, values
-		}
-	}
-	return c, valuesOf(r, c, f)
-}
-
-// networkOf returns the network that contains a. sizes gives the prefix lengths for IPv4 and IPv6: 24/48.
-func networkOf(a netip.Addr, sizes string) netip.Prefix {
-	bits, ipv6 := sizesOf(sizes)
-	if a.Is6() {
-		bits = ipv6
-	}
-	network, _ := a.Prefix(bits)
-	return network
-}
-
 // sizesOf parses the prefix lengths for IPv4 and IPv6: 24/48.
 func sizesOf(sizes string) (ipv4, ipv6 int) {
 	a, b, _ := strings.Cut(sizes, "/")
@@ -311,7 +286,12 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	case rule.IP:
 		return []string{f.client.String()}
 	case rule.Network:
-		return []string{networkOf(f.addr, c.Name).String()}
+		bits, ipv6 := sizesOf(c.Name)
+		if f.addr.Is6() {
+			bits = ipv6
+		}
+		network, _ := f.addr.Prefix(bits)
+		return []string{network.String()}
 	case rule.Label:
 		if label, ok := longest(f.labels[c.Name], f.addr); ok {
 			return []string{label}
@@ -343,13 +323,13 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	return values
 }
 
-// unblank trims blanks from s.
+// unblank trims blanks from s, byte by byte.
 func unblank(s string) string {
-	blank := func(c byte) bool { return strings.IndexByte(" \t\x85\xa0", c) >= 0 }
-	for s != "" && blank(s[0]) {
+	blank := func(at int) bool { return s != "" && strings.IndexByte(" \t\x85\xa0", s[at]) >= 0 }
+	for blank(0) {
 		s = s[1:]
 	}
-	for s != "" && blank(s[len(s)-1]) {
+	for blank(len(s) - 1) {
 		s = s[:len(s)-1]
 	}
 	return s
