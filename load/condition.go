@@ -57,21 +57,12 @@ func ParseCondition(text string, scored bool) (*Condition, error) {
 func (c *Condition) Holds(r *Report) (holds bool, value float64, err error) {
 	fields, err := fieldsOf(r)
 	value = fields[c.field]
-	switch c.operator {
-	case "<":
-		holds = value < c.value
-	case "<=":
-		holds = value <= c.value
-	case ">":
-		holds = value > c.value
-	case ">=":
-		holds = value >= c.value
-	case "==":
-		holds = value == c.value
-	case "!=":
-		holds = value != c.value
-	}
-	return holds, value, err
+	return operators[c.operator](value, c.value), value, err
+}
+
+var operators = map[string]func(a, b float64) bool{
+	"<": func(a, b float64) bool { return a < b }, "<=": func(a, b float64) bool { return a <= b }, "==": func(a, b float64) bool { return a == b },
+	">": func(a, b float64) bool { return a > b }, ">=": func(a, b float64) bool { return a >= b }, "!=": func(a, b float64) bool { return a != b },
 }
 
 // String returns the condition as it was written.

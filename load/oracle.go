@@ -76,12 +76,12 @@ func (t *trace) At(i int) judge.Request {
 	return r
 }
 
-// Properties returns the properties of the ith request, including its client's address.
-func (t *trace) Properties(i int, as judge.As) judge.Properties {
+// Properties returns the properties of the ith request, including its client's address unless alike.
+func (t *trace) Properties(i int, alike bool) judge.Properties {
 	q, id := &t.records[i], &t.o.Identity
 	look, to := t.looks[q.look-1], &t.o.Targets[q.target]
 	p := judge.Properties{Addr: t.sources[q.target], Method: look.Method, Host: cmp.Or(look.Host, to.Name), Target: cmp.Or(look.Target, to.Path)}
-	if id.sendsAddr() && as != judge.AsOne {
+	if id.sendsAddr() && !alike {
 		p.Addr = t.o.Source.Addr(q.client)
 	}
 	if look.Agent != "" {
@@ -95,23 +95,7 @@ func (t *trace) Properties(i int, as judge.As) judge.Properties {
 	if id.Cookie != "" {
 		p.Header = append(p.Header, [2]string{"Cookie", id.Cookie + "=" + key})
 	}
-	if as == judge.AsLeftmost {
-		p.Addr = leftmost(t.o.Header, p.Addr)
-	}
 	return p
-}
-
-// leftmost returns the leftmost address of X-Forwarded-For, where own comes last.
-func leftmost(header [][2]string, own netip.Addr) netip.Addr {
-	for _, line := range header {
-		if strings.EqualFold(line[0], "X-Forwarded-For") {
-			first, _, _ := strings.Cut(line[1], ",")
-			if a, err := netip.ParseAddr(strings.TrimSpace(first)); err == nil {
-				return a
-			}
-		}
-	}
-	return own
 }
 
 // distrust returns advice for a target that does not trust the clients' addresses.

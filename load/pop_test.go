@@ -145,7 +145,7 @@ func (t *loggedTrace) At(i int) judge.Request {
 	return r
 }
 
-func (t *loggedTrace) Properties(i int, _ judge.As) judge.Properties {
+func (t *loggedTrace) Properties(i int, _ bool) judge.Properties {
 	return judge.Properties{Addr: t.decisions[i].Client, Method: "GET", Host: "127.0.0.1", Target: "/"}
 }
 

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/textproto"
-
-	"github.com/edgelimit/edge/load/judge"
 )
 
 // Write writes the requests that reached the target as an access log of JSON lines, ordered by the
@@ -44,7 +42,7 @@ type line struct {
 
 // write writes the ith request.
 func (t *trace) write(w io.Writer, i int) error {
-	q, r, p := &t.records[i], t.At(i), t.Properties(i, judge.AsSent)
+	q, r, p := &t.records[i], t.At(i), t.Properties(i, false)
 	var l line
 	l.Time = json.Number(fmt.Sprintf("%d.%06d", r.Sent/1e6, r.Sent%1e6))
 	l.Request.IP, l.Request.Method, l.Request.Host, l.Request.URI = p.Addr.String(), p.Method, p.Host, p.Target

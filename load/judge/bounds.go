@@ -14,7 +14,6 @@ type model struct {
 	kind     kind    // of estimate, unless weighted
 	more     int64   // added to thresholds
 	scale    float64 // of thresholds, unless 0
-	shift    int64   // delay of windows, in microseconds
 	timeout  int64   // of mitigations, in microseconds, if replaced is set
 	replaced bool
 
@@ -98,7 +97,7 @@ func (j *judgment) bounds(k *keying, m model) *bounds {
 
 // counter returns a new counter for limit l of r.
 func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
-	c := &counter{period: l.Period.Microseconds(), n: int64(max(1, l.SubWindows)), shift: m.shift, kind: m.kind, cost: costOf(r)}
+	c := &counter{period: l.Period.Microseconds(), n: int64(max(1, l.SubWindows)), kind: m.kind, cost: costOf(r)}
 	if m.kind == weighted {
 		c.kind = kinds[fmt.Sprint(l.Estimate)]
 	}
@@ -355,7 +354,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	}
 	for n, l := range b.limits(k) {
 		threshold := b.m.threshold(k.rule.Limits[n])
-		l.least.addLeast(from, to)
+		l.least.add(from, from)
 		// Some mistakes keep the estimate from falling in the meantime.
 		if l.least.over(late, threshold) && l.least.back(from, threshold) >= late {
 			back = max(back, l.least.back(late, threshold)-b.lag-grace)
@@ -450,8 +449,9 @@ func (b *bounds) see(k *key, q *request) {
 		}
 	}
 	for ; v.n < len(s.counted) && s.counted[v.n].Done+b.j.skew+b.lag <= q.Sent-b.j.skew; v.n++ {
+		from, _ := b.blurred(s.counted[v.n])
 		for _, l := range v.limits {
-			l.addLeast(b.blurred(s.counted[v.n]))
+			l.add(from, from)
 		}
 	}
 	v.last = q.Sent

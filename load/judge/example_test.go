@@ -15,7 +15,7 @@ func (c careless) Len() int               { return len(c) }
 func (c careless) At(i int) judge.Request { return c[i] }
 func (c careless) Nodes() []string        { return []string{"node-1"} }
 func (c careless) Name(int) string        { return "192.0.2.1" }
-func (c careless) Properties(int, judge.As) judge.Properties {
+func (c careless) Properties(int, bool) judge.Properties {
 	return judge.Properties{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.com", Target: "/"}
 }
 

@@ -248,7 +248,7 @@ func (j *judgment) whyNoRule() string {
 	case len(j.requests) == 0:
 		return "no request was sent"
 	}
-	p := j.trace.Properties(0, AsSent)
+	p := j.trace.Properties(0, false)
 	return fmt.Sprintf("the first one is %s %s at host %s; compare the host, path, method and headers of the traffic with the rules", p.Method, p.Target, p.Host)
 }
 

@@ -44,8 +44,9 @@ type Trace interface {
 	// At returns the ith request, in the order in which they were sent. It is called once for each.
 	At(i int) Request
 
-	// Properties returns the properties of the ith request that rules examine.
-	Properties(i int, as As) Properties
+	// Properties returns the properties of the ith request that rules examine. If alike, the target sees the generator's
+	// address instead of the clients'.
+	Properties(i int, alike bool) Properties
 
 	// Nodes returns the names of the nodes.
 	Nodes() []string
@@ -53,15 +54,6 @@ type Trace interface {
 	// Name returns the name of the ith request's client.
 	Name(i int) string
 }
-
-// As selects the address under which a target counts a client.
-type As int
-
-const (
-	AsSent     As = iota // the client's
-	AsOne                // the generator's: clients are not distinguished
-	AsLeftmost           // the leftmost address of X-Forwarded-For
-)
 
 // A Request is a request of a trace. Times are in microseconds since the Unix epoch.
 type Request struct {

@@ -9,7 +9,7 @@ import (
 
 // A variant is a way to derive the keys of requests. The zero value is the correct one.
 type variant struct {
-	as     As
+	alike  bool              // all clients have the generator's address
 	client rule.ClientPrefix // if zero, that of the options
 	share  bool              // requests without a value share a count even if the rule skips them
 	plain  bool              // all keys have the rule's own limits
@@ -84,7 +84,7 @@ func (j *judgment) keying(v variant) *keying {
 		}
 		s := senders[from]
 		if s == nil {
-			p := j.trace.Properties(i, v.as)
+			p := j.trace.Properties(i, v.alike)
 			f := formOf(&p, bits)
 			f.labels = j.labels
 			to := target{method: p.Method, host: p.Host, path: p.Target}

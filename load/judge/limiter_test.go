@@ -34,7 +34,6 @@ components:
 type sent struct {
 	judge.Request
 	judge.Properties
-	left netip.Addr // an address that the client puts before its own
 }
 
 // A ledger holds requests and their answers.
@@ -45,13 +44,10 @@ func (l ledger) At(i int) judge.Request { return l[i].Request }
 func (l ledger) Nodes() []string        { return []string{"node-1", "node-2", "node-3"} }
 func (l ledger) Name(i int) string      { return fmt.Sprint("client-", l[i].Client) }
 
-func (l ledger) Properties(i int, as judge.As) judge.Properties {
+func (l ledger) Properties(i int, alike bool) judge.Properties {
 	p := l[i].Properties
-	switch as {
-	case judge.AsOne:
+	if alike {
 		p.Addr = netip.MustParseAddr("127.0.0.1")
-	case judge.AsLeftmost:
-		p.Addr = l[i].left
 	}
 	return p
 }
@@ -77,7 +73,6 @@ func attack(t testing.TB, traffic string) ledger {
 				Answer: judge.Answer{Status: 200, Expected: 200, Retry: judge.NoRetry, Remaining: -1},
 			},
 			Properties: judge.Properties{Addr: m.Addr(q.Client), Method: "GET", Host: "example.com", Target: "/"},
-			left:       netip.AddrFrom4([4]byte{192, 0, 2, byte(q.Client % 3)}),
 		}
 		if q.Client%2 == 0 {
 			r.Header = [][2]string{{"X-Api-Key", fmt.Sprint(q.Client)}}

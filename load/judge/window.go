@@ -13,7 +13,6 @@ const (
 
 	// Known mistakes.
 	reversed   // the oldest sub-window in proportion to its part outside the period
-	outOfDate  // the window before the previous one instead of it
 	neverFalls // the whole previous window
 )
 
@@ -24,7 +23,6 @@ var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "
 // the sub-windows of one period and the oldest one that it overlaps. Times are in microseconds since the Unix epoch.
 type counter struct {
 	period, n int64 // n sub-windows in a period
-	shift     int64 // delay of windows from the epoch
 	kind      kind
 	cost      int64   // of a request
 	from, to  []int64 // the earliest and the latest times of requests, each sorted
@@ -34,13 +32,6 @@ type counter struct {
 func (c *counter) add(from, to int64) {
 	c.from = slices.Insert(c.from, before(c.from, from), from)
 	c.to = slices.Insert(c.to, before(c.to, to), to)
-}
-
-// addLeast counts a request that arrived between from and to where it adds the least to later estimates.
-func (c *counter) addLeast(from, to int64) {
-	if c.kind != outOfDate || c.index(from) == c.index(to) { // else neither sub-window is certain
-		c.add(from, from)
-	}
 }
 
 // before returns how many of the sorted times are before t.
@@ -53,9 +44,9 @@ func before(times []int64, t int64) int {
 }
 
 // index returns the index of the sub-window at t.
-func (c *counter) index(t int64) int64 { return floor((t-c.shift)*c.n, c.period) }
+func (c *counter) index(t int64) int64 { return floor(t*c.n, c.period) }
 
-func (c *counter) begin(index int64) int64 { return -floor(-index*c.period, c.n) + c.shift }
+func (c *counter) begin(index int64) int64 { return -floor(-index*c.period, c.n) }
 
 func floor(a, b int64) int64 {
 	if a < 0 && a%b != 0 {
@@ -75,7 +66,7 @@ func (c *counter) estimate(t int64) (whole, part, left int64) {
 		return int64(len(c.to) - before(c.to, t-c.period+1)), 0, 0
 	}
 	i := c.index(t)
-	end, left := c.begin(i+1), (i+1)*c.period-c.n*(t-c.shift)
+	end, left := c.begin(i+1), (i+1)*c.period-c.n*t
 	switch c.kind {
 	case fixed:
 		return c.between(c.begin(floor(i, c.n)*c.n), end), 0, 0
@@ -87,11 +78,8 @@ func (c *counter) estimate(t int64) (whole, part, left int64) {
 	// Sub-windows that begin a multiple of the period apart are equally long.
 	first, oldest := end-c.period, c.begin(i-c.n)
 	whole, part = c.between(first, end), c.between(oldest, first)
-	switch c.kind {
-	case reversed:
+	if c.kind == reversed {
 		left = c.period - left
-	case outOfDate:
-		part = c.between(oldest-c.period, first-c.period)
 	}
 	return whole, part, left
 }
