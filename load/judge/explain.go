@@ -86,8 +86,8 @@ func (v *investigation) explain() {
 // earlierRun recognizes a target that remembers an earlier run: it refuses clients from their first request on, for no
 // longer than it says, and so early that the requests before do not exceed a threshold.
 func (v *investigation) earlierRun() {
-	first, ended, wait := map[*key]*request{}, map[*key]bool{}, int64(0)
-	clients := map[*key]bool{} // those refused too early for another reason
+	first, ended, wait := map[*key]*request{}, map[*key]bool{}, time.Duration(0)
+	plain := map[*key]bool{} // those refused too early for another reason
 	for rank, q := range v.j.sent {
 		for _, k := range v.j.keys.of(q) {
 			begin := first[k]
@@ -97,23 +97,25 @@ func (v *investigation) earlierRun() {
 				ended[k] = true
 			case begin == nil:
 				first[k] = q
-				clients[k] = !slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return uint64(rank) >= l.Threshold })
-				wait = max(wait, int64(q.Answer.Retry)*1e6, v.j.memory)
+				plain[k] = !slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return uint64(rank) >= l.Threshold })
+				for _, l := range k.rule.Limits {
+					wait = max(wait, 2*l.Period+k.rule.MitigationTimeout, time.Duration(q.Answer.Retry)*time.Second)
+				}
 			case q.Sent > begin.Done+int64(begin.Answer.Retry)*1e6+v.j.lag && !k.rule.CountWhileMitigated:
-				ended[k], clients[k] = true, false
+				ended[k], plain[k] = true, false
 				delete(first, k)
 			}
 		}
 	}
-	maps.DeleteFunc(clients, func(_ *key, plain bool) bool { return !plain })
-	if len(clients) == 0 {
+	maps.DeleteFunc(plain, func(_ *key, is bool) bool { return !is })
+	if len(plain) == 0 {
 		return
 	}
 	until := v.j.sent[0].Sent + v.j.memory
 	list := v.take(func(w violation) bool { return !w.leak && (first[w.key] != nil || w.request.Sent < until) })
 	if len(list) > 0 {
 		v.add("remembers_earlier_run", list, "the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or let clients have other addresses",
-			(time.Duration(wait) * time.Microsecond).Round(time.Second))
+			wait)
 	}
 }
 

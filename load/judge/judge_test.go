@@ -430,7 +430,7 @@ func TestEarlierRun(t *testing.T) {
 	}
 	l.run(second)
 	s := judged(t, second, "rules: ["+strings.Replace(ban, "6s", "20s", 1)+"]", judge.Options{})
-	if !slices.Equal(names(s), []string{"remembers_earlier_run"}) || !strings.Contains(s.Faults[0].Text, "; wait ") {
+	if !slices.Equal(names(s), []string{"remembers_earlier_run"}) || !strings.Contains(s.Faults[0].Text, "; wait 40s ") {
 		t.Errorf("faults:\n%s", describe(s))
 	}
 }
