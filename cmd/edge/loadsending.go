@@ -56,7 +56,9 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 // parseLength parses the duration of a run. -d has other meanings in other load generators.
 func parseLength(text string) (time.Duration, error) {
 	d, err := setting.Span(1, unbounded)(text)
-	if err != nil && strings.ContainsAny(text, "={[@") {
+	if length, long := strings.CutPrefix(text, "uration="); long {
+		err = fmt.Errorf("write --duration=%s", length)
+	} else if err != nil && strings.ContainsAny(text, "={[@") {
 		err = fmt.Errorf("%w; --body is the body of requests", err)
 	}
 	return d, err
