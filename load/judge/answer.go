@@ -206,9 +206,9 @@ func (j *judgment) returned(k *keying, wrong map[*request]bool, shed map[*key]bo
 	}
 }
 
-// overstated counts refusals that are followed by a request with the same keys that passes, although by Retry-After, which
-// is rounded up to a second, its node still had to refuse it.
-func (j *judgment) overstated(k *keying, r *RetryAfter) {
+// overstated returns the number of refusals that are followed by a request with the same keys that passes, although by
+// Retry-After, which is rounded up to a second, its node still had to refuse it.
+func (j *judgment) overstated(k *keying) (n uint64) {
 	least := func(q *request) int64 { return q.Sent + int64(q.Answer.Retry-1)*1e6 }
 	refusals := map[*sender]*request{} // the one that promises the latest end
 	named := len(j.trace.Nodes()) > 1  // else there may be several nodes behind one name
@@ -222,8 +222,9 @@ func (j *judgment) overstated(k *keying, r *RetryAfter) {
 			}
 		case q.outcome == passed && before != nil && q.Done+2*j.skew < least(before) && q.Sent > before.Done &&
 			(named && q.Node == before.Node || q.Sent > before.Done+j.lag):
-			r.TooLong++
+			n++
 			delete(refusals, s)
 		}
 	}
+	return n
 }

@@ -357,8 +357,8 @@ func (v *investigation) take(explained func(violation) bool) (requests []*reques
 	return requests
 }
 
-// bucket returns the requests that contradict a token bucket with the rate of a rule and the largest burst seen. It returns
-// nil if nothing suggests a bucket, because no request passed after others of its key were refused.
+// bucket returns the requests that contradict a token bucket with the rate of a rule and the largest burst seen. It
+// returns nil if nothing suggests a bucket, because no request passed after others of its key were refused.
 func (j *judgment) bucket() map[*request]bool {
 	const tick = 2000 // the assumed resolution of its clock, in microseconds
 	type bucket struct {
@@ -513,8 +513,8 @@ func (v *investigation) surroundings(w *violation, line, refusals []*request) su
 	return s
 }
 
-// atRandom treats refusals as random if most are individual requests of several clients: a few random
-// refusals follow one another, or a mitigation.
+// atRandom treats refusals as random if most are individual requests of several clients: a few random refusals follow
+// one another, or a mitigation.
 func (v *investigation) atRandom(by map[string][]*request) {
 	random, clients := by[refusesAtWill], map[uint64]bool{}
 	for _, q := range random {
@@ -577,7 +577,9 @@ func (v *investigation) answers(s *Score) {
 	}
 	j.headers(last.k, &s.Headers, r)
 	if r.TooLong == 0 && len(v.faults) == 0 { // it is plainly wrong only if mitigations are right
-		j.overstated(last.k, r)
+		if n := j.overstated(last.k); n >= minEvidence {
+			r.TooLong = n
+		}
 	}
 	if !last.m.refused && !j.some(func(r *rule.Rule) bool { return r.CountWhileMitigated }) { // else the refused request itself may extend the mitigation
 		shed := map[*key]bool{}

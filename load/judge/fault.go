@@ -1,7 +1,7 @@
 package judge
 
-// The faults. A model tells a mistake apart, what happened before and after a violation tells a situation apart, and the
-// responses themselves show the symptoms.
+// The faults. A model tells a mistake apart, what happened before and after a violation tells a situation apart, and
+// the responses themselves show the symptoms.
 
 import (
 	"cmp"

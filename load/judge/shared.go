@@ -129,8 +129,8 @@ type seenClient struct {
 	at     int64
 }
 
-// enough adds a client of a key and reports whether at least n distinct clients were seen in the window of r's
-// first limit that contains from, or in the previous one.
+// enough adds a client of a key and reports whether at least n distinct clients were seen in the window of r's first
+// limit that contains from, or in the previous one.
 func (c *clients) enough(r *rule.Rule, client int32, from, at int64, n int) bool {
 	if n <= 1 {
 		return true

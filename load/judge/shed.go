@@ -32,8 +32,8 @@ type level struct {
 	at       int64
 }
 
-// A change is a pair of a client's requests, one passed and one refused, that no threshold of the client explains, so an
-// epoch must have ended between them.
+// A change is a pair of a client's requests, one passed and one refused, that no threshold of the client explains, so
+// an epoch must have ended between them.
 type change struct {
 	client   int32
 	from, to int64
