@@ -141,7 +141,7 @@ func overlay(file, dir string, from int, share float64) (attacked string) {
 	harness.Check(os.WriteFile(mix, fmt.Appendf(nil, attack, from+lasts, from, share), 0o600))
 	out, err := os.Create(attacked)
 	harness.Check(err)
-	generate := exec.Command(*edge, "replay", "--generate", mix, "--over", file)
+	generate := exec.Command(*edge, "replay", "generate", mix, "--over", file)
 	generate.Stdout, generate.Stderr = out, os.Stderr
 	harness.Check(generate.Run())
 	harness.Check(out.Close())
@@ -164,7 +164,7 @@ type report struct {
 func replay(dir, file, rules string) (r report) {
 	path := filepath.Join(dir, "rules.yaml")
 	harness.Check(os.WriteFile(path, []byte(rules), 0o600))
-	harness.Check(json.Unmarshal([]byte(harness.Output(*edge, "replay", "--rules", path, "--json", file)), &r))
+	harness.Check(json.Unmarshal([]byte(harness.Output(*edge, "replay", "rules", path, "--json", file)), &r))
 	return r
 }
 

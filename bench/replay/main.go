@@ -52,7 +52,7 @@ func main() {
 
 	itself, err := os.Executable()
 	harness.Check(err)
-	accuracy := []string{*edge, "replay", "--accuracy", "--limit", "50/1m", "--estimators", "weighted,fixed,exact", "--phases", "1"}
+	accuracy := []string{*edge, "replay", "accuracy", "--limit", "50/1m", "--estimators", "weighted,fixed,exact", "--phases", "1"}
 	programs := []*program{
 		{name: "wc -l", args: []string{"wc", "-l", log}},
 		{name: "a bare parse with a map of clients, one goroutine", args: []string{itself, "-bare", log}},
@@ -60,10 +60,10 @@ func main() {
 		{name: "mawk, requests of each client", args: []string{"mawk", "{n[$1]++} END {print length(n)}", log}},
 		{name: "goaccess", args: []string{"goaccess", log, "--log-format=COMBINED", "--no-progress", "-o", filepath.Join(dir, "report.json")}},
 		{name: "edge, weighted, fixed and exact", args: append(slices.Clone(accuracy), log)},
-		{name: "edge, every estimator, 4 phases", args: []string{*edge, "replay", "--accuracy", log}},
-		{name: "edge, three rules", args: []string{*edge, "replay", "--rules", rules, log}},
-		{name: "edge, three rules, three nodes", args: []string{*edge, "replay", "--rules", rules, "--nodes", "3", "--lag", "20ms", log}},
-		{name: "edge, sweep", args: []string{*edge, "replay", "--sweep", log}},
+		{name: "edge, every estimator, 4 phases", args: []string{*edge, "replay", "accuracy", log}},
+		{name: "edge, three rules", args: []string{*edge, "replay", "rules", rules, log}},
+		{name: "edge, three rules, three nodes", args: []string{*edge, "replay", "rules", rules, "--nodes", "3", "--lag", "20ms", log}},
+		{name: "edge, sweep", args: []string{*edge, "replay", "sweep", log}},
 		{name: "gzip -dc", args: []string{"gzip", "-dc", log + ".gz"}},
 		{name: "edge, from gzip", args: append(slices.Clone(accuracy), log+".gz")},
 	}
@@ -88,7 +88,7 @@ func write(log, edge string, lines int) {
 	file, err := os.Create(log)
 	harness.Check(err)
 	defer file.Close()
-	cmd := exec.Command(edge, "replay", "--generate", "cloudflare", "--generate-format", "combined", "--requests", fmt.Sprint(lines))
+	cmd := exec.Command(edge, "replay", "generate", "cloudflare", "--output-format", "combined", "--requests", fmt.Sprint(lines))
 	cmd.Stdout, cmd.Stderr = file, os.Stderr
 	harness.Check(cmd.Run())
 }

@@ -16,15 +16,7 @@ import (
 
 func newExplain() *cobra.Command {
 	var o operator
-	cmd := newExplainFor(&o)
-	o.register(cmd)
-	return cmd
-}
-
-// newExplainFor returns the command explain. It is also a subcommand of 'edge mitigations', because a
-// list of mitigations raises the question why.
-func newExplainFor(o *operator) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "explain TARGET",
 		Short: "Explain why a client is refused, or how far it is from each limit",
 		Long: `Explain why a client is refused, for how long, and how to lift the mitigation, or how
@@ -47,11 +39,13 @@ of other rules if nodes run with --log-clients; otherwise these rules need the v
 			if err != nil {
 				return err
 			}
-			return show(cmd, o, "GET", "/api/v1/explain", values, func(w io.Writer, e *operate.Explanation) {
+			return show(cmd, &o, "GET", "/api/v1/explain", values, func(w io.Writer, e *operate.Explanation) {
 				writeExplanation(w, e, values.Get("ip"))
 			})
 		},
 	}
+	o.register(cmd)
+	return cmd
 }
 
 // oneTarget requires exactly one argument.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,15 +124,6 @@ func oneOf(words ...string) func(string) error {
 	}
 }
 
-// picked returns a set of the named flags of set.
-func picked(set *pflag.FlagSet, names ...string) *pflag.FlagSet {
-	some := pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, name := range names {
-		some.AddFlag(set.Lookup(name))
-	}
-	return some
-}
-
 // onlyOne returns the one of the named flags that is given, or "". It returns an error if several are.
 func onlyOne(flags *pflag.FlagSet, names ...string) (string, error) {
 	var given []string
@@ -146,12 +138,12 @@ func onlyOne(flags *pflag.FlagSet, names ...string) (string, error) {
 	return strings.TrimPrefix(strings.Join(given, ""), "--"), nil
 }
 
-// foreign returns an error for each given flag that is in none of the groups.
-func foreign(given *pflag.FlagSet, where string, groups ...*pflag.FlagSet) error {
+// onlyApply returns an error for each given flag that is not one of names.
+func onlyApply(flags *pflag.FlagSet, where string, names ...string) error {
 	var errs []error
-	given.Visit(func(f *pflag.Flag) {
-		if isSet(given, f.Name) && !slices.ContainsFunc(groups, func(g *pflag.FlagSet) bool { return g != nil && g.Lookup(f.Name) != nil }) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "--help shows which flags go together"})
+	flags.Visit(func(f *pflag.Flag) {
+		if isSet(flags, f.Name) && !slices.Contains(names, f.Name) {
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "leave it out"})
 		}
 	})
 	return errors.Join(errs...)
@@ -169,3 +161,29 @@ func asUsage(err error) error {
 	}
 	return usageError{err, "see 'edge replay --help'"}
 }
+
+// A flagGroup holds flags that the help shows together.
+type flagGroup struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+// groupFlags adds the flags of groups to cmd. Its help shows the groups in this order.
+func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
+	cmd.Flags().SortFlags = false
+	for _, g := range groups {
+		cmd.Flags().AddFlagSet(g.flags)
+	}
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		var b strings.Builder
+		fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+		for _, g := range groups {
+			fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+		}
+		_, err := io.WriteString(cmd.OutOrStderr(), b.String())
+		return err
+	})
+}
+
+const helpWidth = 100 // columns

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/edgelimit/edge/internal/harness"
 )
 
@@ -20,10 +22,14 @@ func TestExamples(t *testing.T) {
 	harness.Installed(t, "bash")
 	harness.Installed(t, "jq")
 	var examples strings.Builder
-	root := newRoot(io.Discard, io.Discard)
-	for _, cmd := range append(root.Commands(), root) {
+	var add func(cmd *cobra.Command)
+	add = func(cmd *cobra.Command) {
 		examples.WriteString(strings.ReplaceAll(cmd.Example, "\\\n", " ") + "\n")
+		for _, c := range cmd.Commands() {
+			add(c)
+		}
 	}
+	add(newRoot(io.Discard, io.Discard))
 	for line := range strings.Lines(strings.Join(blocks(t, "sh"), "")) {
 		if strings.HasPrefix(line, "edge ") {
 			examples.WriteString(line)
@@ -105,7 +111,7 @@ origin: http://127.0.0.1:3000
 	if args[1] == "healthcheck" {
 		env = []string{"EDGE_METRICS_LISTEN=" + asked.metrics}
 	}
-	example = strings.Replace(example, "--generate attack", "--generate attack --requests 1000", 1)
+	example = strings.Replace(example, "generate attack --over", "generate attack --requests 1000 --over", 1)
 	demonstrates := strings.Contains(example, "--demo")
 	example = strings.Replace(example, "--demo", "--demo=1s", 1) // another test runs it in full
 	serves := !demonstrates && args[0] == "edge" && (args[1] == "node" || args[1] == "pop" || args[1] == "shard")

@@ -151,7 +151,14 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return noArgs(cmd, args)
 	}
-	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), prose.Suggest(args[0], names)}
+	hint := cmp.Or(replaced[cmd.CommandPath()+" "+args[0]], prose.Suggest(args[0], names))
+	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), hint}
+}
+
+// replaced has hints for commands of earlier versions.
+var replaced = map[string]string{
+	"edge mitigations list":    "edge mitigations lists them",
+	"edge mitigations explain": "use edge explain",
 }
 
 // noArgs returns an error if there are arguments.
@@ -172,12 +179,29 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		name := "--" + unknown.GetSpecifiedName()
-		return usageError{fmt.Errorf("unknown flag %s", name), cmp.Or(prose.Meant(name, names), seeHelp(cmd))}
+		name := unknown.GetSpecifiedName()
+		return usageError{fmt.Errorf("unknown flag --%s", name), cmp.Or(elsewhere(cmd, name), prose.Meant("--"+name, names), seeHelp(cmd))}
 	case errors.As(err, &missing):
 		return usageError{fmt.Errorf("--%s needs a value", missing.GetFlag().Name), seeHelp(cmd)}
 	}
 	return usageError{err, seeHelp(cmd)}
+}
+
+// elsewhere returns a hint if the commands below cmd have a name or a flag that cmd has not, or "".
+func elsewhere(cmd *cobra.Command, flag string) string {
+	var paths []string
+	for _, c := range cmd.Commands() {
+		if c.Name() == flag {
+			return "use the command " + c.UseLine()
+		}
+		if c.Flags().Lookup(flag) != nil {
+			paths = append(paths, c.CommandPath())
+		}
+	}
+	if len(paths) == 0 {
+		return ""
+	}
+	return "it is a flag of " + prose.Enumerate(paths, "and")
 }
 
 // untilSignal returns a context that is done at the first SIGINT or SIGTERM. Once it is done,

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,42 +21,27 @@ import (
 func newMitigations() *cobra.Command {
 	var o operator
 	var rule, client, state string
-	selection := []setting.Setting{
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`"},
-		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations of clients at this `address` or network; needs nodes with --log-clients"},
-		{Name: "state", Value: setting.Text(&state, "", nil), Help: "only mitigations in this `state`: active, ineffective or lifted"},
-	}
-	show := func(cmd *cobra.Command, _ []string) error {
-		return o.list(cmd, nonEmpty(url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}))
-	}
 	cmd := &cobra.Command{
 		Use:   "mitigations",
 		Short: "List, lift or start mitigations",
 		Long: `List which clients are mitigated, by which rule and why, as known to a running node. All
 nodes of a PoP know the same mitigations. Clients are shown if the nodes run with --log-clients.`,
 		Example: `  edge mitigations
-  edge mitigations list --rule login --state active --node 127.0.0.1:9191 --json
-  edge mitigations explain 192.0.2.1
+  edge mitigations --rule login --state active --node 127.0.0.1:9191 --json
   edge mitigations lift --rule login --ip 192.0.2.1
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: noCommand,
-		RunE: show,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.list(cmd, nonEmpty(url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}))
+		},
 	}
 	o.register(cmd)
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List mitigations",
-		Long:  "List mitigations, with their rules and reasons, as 'edge mitigations' without a command does.",
-		Example: `  edge mitigations list --client 203.0.113.0/24
-  edge mitigations list --state lifted --json`,
-		Args: noArgs,
-		RunE: show,
-	}
-	define(cmd.Flags(), selection)
-	define(list.Flags(), selection)
-	explain := newExplainFor(&o)
-	explain.Example = strings.ReplaceAll(explain.Example, "edge explain", "edge mitigations explain")
-	cmd.AddCommand(list, explain, newLift(&o), newAdd(&o))
+	define(cmd.Flags(), []setting.Setting{
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`"},
+		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations of clients at this `address` or network; needs nodes with --log-clients"},
+		{Name: "state", Value: setting.Text(&state, "", nil), Help: "only mitigations in this `state`: active, ineffective or lifted"},
+	})
+	cmd.AddCommand(newLift(&o), newAdd(&o))
 	return cmd
 }
 

@@ -88,7 +88,7 @@ deny: [203.0.113.0/24]
 			"rule api: counts by ip and header:x-api-key, so an address is not enough\n  edge explain rule=api,ip=127.0.0.1,header:x-api-key=…\n",
 			"rule session: counts by first:cookie:sid,ip, so an address is not enough\n  edge explain rule=session,cookie:sid=…\n",
 		}},
-		{"mitigations explain " + id, 0, []string{"rule once: mitigated, action block\n"}},
+		{"explain " + id, 0, []string{"rule once: mitigated, action block\n"}},
 		{"explain " + key, 0, []string{"rule once: mitigated, action block\n  key " + key + "\n"}},
 		{"explain 192.0.2.1", 0, []string{"rule once: not mitigated\n", "  now: 0 in 7d (0 in the week before, 0 in this one); the limit is 1; 1 more allowed\n"}},
 		{"explain rule=api,ip=127.0.0.1,header:x-api-key=a,b", 0, []string{"rule api: not mitigated\n", "; the limit is 5; 5 more allowed\n"}},
@@ -99,7 +99,7 @@ deny: [203.0.113.0/24]
 		{"explain login", 2, []string{`"login" is not an address, an ID such as 7kq2-m9xd, or a key`}},
 		{"explain", 2, []string{"takes an address, an ID, a key, or a rule and its values"}},
 		{"mitigations", 0, []string{"KEY", key, "  once  block   ", "; the limit is 1\n"}},
-		{"mitigations list --json", 0, []string{`"rule":"once"`, `"total":1`}},
+		{"mitigations --json", 0, []string{`"rule":"once"`, `"total":1`}},
 		{"status", 0, []string{"node       n3, ready\n", ": up\n", "mitigated  1: once 1\n"}},
 		{"mitigations lift --all --rule all --dry-run", 0, []string{"would be lifted: 0\n"}},
 		{"mitigations lift --all --rule once --dry-run", 0, []string{"would be lifted: 1\n"}},
@@ -110,7 +110,7 @@ deny: [203.0.113.0/24]
 	operation{"mitigations lift --rule once --ip 127.0.0.1 --reason called", 0, []string{"lifted\n"}}.check(t, other)
 	other.Wait(other.Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason=called .*rule=once .*key=[0-9a-f]{32}\n`)
 	for _, n := range p.nodes {
-		n.shows(t, "  lifted\n", "mitigations list --state lifted")
+		n.shows(t, "  lifted\n", "mitigations --state lifted")
 	}
 	operation{"explain " + key, 0, []string{"rule once: not mitigated: lifted at node "}}.check(t, first)
 	if got := last.status(t, "/once"); got != http.StatusOK {
@@ -119,7 +119,7 @@ deny: [203.0.113.0/24]
 	operation{"mitigations add rule=all,ip=127.0.0.1 --for 15m --reason test", 0, []string{"mitigated for 15m0s, action block, key "}}.check(t, first)
 	for _, n := range p.nodes {
 		eventually(t, "all nodes refuse after a mitigation by hand", func() bool { return n.status(t, "/") == http.StatusTooManyRequests })
-		n.shows(t, "  by hand\n", "mitigations list --rule all")
+		n.shows(t, "  by hand\n", "mitigations --rule all")
 	}
 	operation{"mitigations lift --all", 0, []string{"lifted: "}}.check(t, last)
 	for _, n := range p.nodes {
@@ -151,8 +151,8 @@ deny: [203.0.113.0/24]
 		{"mitigations add 192.0.2.1 --for 1m --reason r", 2, []string{"missing rule of the mitigation"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --reason r", 2, []string{"missing --for"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --for 1m", 2, []string{"missing --reason"}},
-		{"mitigations list --token-file none", 1, []string{"--token-file: open none: no such file"}},
-		{"mitigations list --token-file " + p.rules, 1, []string{"must contain a token and nothing else"}},
+		{"mitigations --token-file none", 1, []string{"--token-file: open none: no such file"}},
+		{"mitigations --token-file " + p.rules, 1, []string{"must contain a token and nothing else"}},
 		{"mitigations lift --all --token-file " + p.dir + "/wrong", 1, []string{"hint: run this as the node's user or as root, or give a token that it knows"}},
 	} {
 		o.check(t, first)

@@ -10,15 +10,47 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
+	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 )
+
+func newReplayAccuracy() *cobra.Command {
+	var r replay
+	m := accuracyMode{in: &r.in}
+	cmd := &cobra.Command{
+		Use:   "accuracy LOG…",
+		Short: "Report how often estimates of the rate are wrong",
+		Long: `Compare estimates of the rate with the exact sliding log, at every request, and report how
+many decisions would have been wrong, for each estimator, and how much memory a client takes.
+Every request is counted: none is refused.
+
+From the decision logs of all nodes of a PoP, report how often the nodes decided differently
+from an exact limiter.
+
+Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `;
+any number of sub-windows is possible.`,
+		Example: `  edge replay accuracy access.log
+  edge replay accuracy --html accuracy.html access.log
+  edge replay accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
+  edge replay accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
+  edge replay accuracy node-1.decisions node-2.decisions node-3.decisions`,
+		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
+	}
+	r.addFlags(cmd, flagSet([]setting.Setting{
+		{Name: "limit", Value: defaultsTo("50/1m", setting.ListOf(&m.o.Limits, quotingOnce(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
+		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
+		{Name: "phases", Value: setting.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
+		{Name: "spread-seconds", Value: setting.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
+	}))
+	return cmd
+}
 
 // accuracyMode compares estimators with the exact sliding log.
 type accuracyMode struct {
@@ -26,21 +58,15 @@ type accuracyMode struct {
 	in *inputFlags
 }
 
-func (m *accuracyMode) flags() *pflag.FlagSet {
-	return flagSet([]setting.Setting{
-		{Name: "accuracy", Value: setting.Bool(new(bool), false), Help: "compare estimates with the exact sliding log"},
-		{Name: "limit", Value: defaultsTo("50/1m", setting.ListOf(&m.o.Limits, quotingOnce(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
-		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
-		{Name: "phases", Value: setting.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
-		{Name: "spread-seconds", Value: setting.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
-	})
-}
-
 func (m *accuracyMode) check() error {
 	m.o.Workers = m.in.workers
 	_, err := accuracy.New(m.o)
 	return asUsage(err)
 }
+
+func (m *accuracyMode) needs() accesslog.Fields { return 0 }
+
+func (m *accuracyMode) decided(log *decisions.Log) (*decisions.Report, error) { return log.Accuracy() }
 
 // parseLimit parses a limit such as 50/1m.
 func parseLimit(text string) (l accuracy.Limit, err error) {
@@ -76,7 +102,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	return p, err
 }
 
-func (m *accuracyMode) run(ctx context.Context, in *input, to destination) error {
+func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	moved := false // the moved requests had finer times

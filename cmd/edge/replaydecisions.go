@@ -13,8 +13,6 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
-	"github.com/edgelimit/edge/rule"
-	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // areDecisionLogs reports whether files are decision logs, judging by the beginning of the first one that is not
@@ -43,16 +41,12 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 	return false, stdin
 }
 
-// replayDecisions evaluates the decision logs of nodes: with the rules of the files, with an exact limiter if
-// mode is accuracy, or else as an overview.
-func replayDecisions(files []string, stdin io.Reader, mode string, rules []string, out outputFlags, cmd *cobra.Command) (err error) {
-	var set *rule.Set
-	if len(rules) > 0 {
-		if set, err = rulefile.Load(rules...); err != nil {
-			return err
-		}
+// replayDecisions answers q from the decision logs of nodes.
+func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Reader, q question) error {
+	if err := onlyApply(cmd.Flags(), "decision logs", "json", "markdown", "html", "progress"); err != nil {
+		return err
 	}
-	to, err := out.open(cmd.OutOrStdout())
+	to, err := r.out.open(cmd.OutOrStdout())
 	if err != nil {
 		return err
 	}
@@ -68,15 +62,7 @@ func replayDecisions(files []string, stdin io.Reader, mode string, rules []strin
 			return err
 		}
 	}
-	var found *decisions.Report
-	switch {
-	case set != nil:
-		found, err = log.Enforce(set)
-	case mode == "accuracy":
-		found, err = log.Accuracy()
-	default:
-		found, err = log.Overview()
-	}
+	found, err := q.decided(log)
 	switch {
 	case errors.As(err, new(*decisions.RuleError)):
 		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs"}
@@ -89,11 +75,11 @@ func replayDecisions(files []string, stdin io.Reader, mode string, rules []strin
 		report(cmd.ErrOrStderr(), fmt.Errorf("%s:%d: %s", s.File, s.Line, s.Reason))
 	}
 	d := found.Document()
-	if set == nil && mode != "accuracy" {
+	if _, ok := q.(summary); ok {
 		named := shellQuoteAll(files)
 		d.Sections = append(d.Sections, whatNext([]suggestedNext{
-			{"edge replay --accuracy" + named, "how often these decisions differ from an exact limiter's"},
-			{"edge replay --rules rules.yaml" + named, "what other limits would have decided"},
+			{"edge replay accuracy" + named, "how often these decisions differ from an exact limiter's"},
+			{"edge replay rules rules.yaml" + named, "what other limits would have decided"},
 		}))
 	}
 	return to.emit(strings.Join(files[:min(3, len(files))], ", "), nil, d)

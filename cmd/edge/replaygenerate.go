@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -20,47 +21,65 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// generateFlags configures the log to write.
-type generateFlags struct {
+func newReplayGenerate() *cobra.Command {
+	var g generator
+	names := mix.FormatNames()
+	cmd := &cobra.Command{
+		Use:   "generate MIX",
+		Short: "Write a generated log, or add attacks to a log",
+		Long: `Write the log of a mix: a file, or one of ` + strings.Join(mix.Names(), ", ") + `. It is the same each time.
+
+With --over, write the requests of a log as JSON, add the attacks of the mix, and mark them with
+the field attack: see docs/attacks.md.`,
+		Example: `  edge replay generate attack --requests 1000 > access.log
+  edge replay generate web --requests 10000 | edge replay accuracy -
+  edge replay generate attack --over access.log > attacked.log`,
+		RunE: g.run,
+	}
+	g.set = flagSet([]setting.Setting{
+		{Name: "seed", Value: setting.Parsed("number", &g.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
+		{Name: "requests", Value: setting.Parsed("number", &g.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
+		{Name: "output-format", Value: setting.Parsed("format", &g.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", "), Contradicts: "over"},
+		{Name: "over", Value: setting.List(&g.over, nil), Help: "`files` of a log to which the attacks are added", Sample: "access.log"},
+	})
+	reading := g.in.settings()
+	for i := range reading {
+		reading[i].Needs = []string{"over"}
+	}
+	groupFlags(cmd, flagGroup{"Flags", g.set}, flagGroup{"Flags for reading the log of --over", flagSet(reading)})
+	return cmd
+}
+
+// A generator writes the log of a mix, or adds its attacks to other logs.
+type generator struct {
 	set      *pflag.FlagSet
-	mix      string
+	in       inputFlags
 	seed     uint64
 	requests uint64
 	format   mix.Format
 	over     []string
 }
 
-func (f *generateFlags) flags() *pflag.FlagSet {
-	names := mix.FormatNames()
-	f.set = flagSet([]setting.Setting{
-		{Name: "generate", Value: setting.Text(&f.mix, "", nil), Help: "write the log of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
-		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
-		{Name: "requests", Value: setting.Parsed("number", &f.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
-		{Name: "generate-format", Value: setting.Parsed("format", &f.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", ")},
-		{Name: "over", Value: setting.List(&f.over, nil), Help: "`files` of a log: write it as JSON, with the attacks of the mix added and marked"},
-	})
-	return f.set
-}
-
-// write writes the log of a mix, or lays its attacks over other logs. in configures how those are read.
-func (f *generateFlags) write(ctx context.Context, files []string, in *inputFlags, stdout, stderr io.Writer) error {
-	if len(files) > 0 {
-		return usageError{fmt.Errorf("--generate reads no log, but %q was given", files[0]), "edge replay --generate " + f.mix + " > access.log; to add an attack to a log: --over"}
+func (g *generator) run(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{errors.New("edge replay generate takes one mix"), firstExample(cmd) + "; --over adds attacks to a log"}
 	}
-	m, err := mix.Load(f.mix, 0)
+	m, err := mix.Load(args[0], 0)
 	if err != nil {
 		return err
 	}
-	if f.set.Changed("seed") {
-		m.Seed = f.seed
+	if g.set.Changed("seed") {
+		m.Seed = g.seed
 	}
-	if f.set.Changed("requests") {
-		m.Requests = f.requests
+	if g.set.Changed("requests") {
+		m.Requests = g.requests
 	}
-	if len(f.over) > 0 {
-		return f.lay(ctx, m, in, stdout, stderr)
+	if len(g.over) > 0 {
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		return g.lay(ctx, m, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
-	_, err = mix.Write(stdout, m, f.format)
+	_, err = mix.Write(cmd.OutOrStdout(), m, g.format)
 	return err
 }
 
@@ -109,18 +128,15 @@ var overlaidProperties = [...]struct {
 	{"header:User-Agent", func(l *overlaid, r *mix.Request) { l.set("User-Agent", r.Agent) }},
 }
 
-// lay writes the logs that f names, with the attacks of m inserted.
-func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, stdout, stderr io.Writer) error {
-	if f.set.Changed("generate-format") {
-		return usageError{errors.New("--over writes JSON"), "leave out --generate-format"}
-	}
-	for _, name := range f.over {
+// lay writes the logs of --over, with the attacks of m inserted.
+func (g *generator) lay(ctx context.Context, m *mix.Mix, stdout, stderr io.Writer) error {
+	for _, name := range g.over {
 		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {
 			return fail("over", "write it to a file first", "%s can be read only once", name)
 		}
 	}
 	var o *overlay
-	err := in.read(f.over, accesslog.All, nil, io.Discard, func(log *input) (err error) { // malformed lines are reported later
+	err := g.in.read(g.over, accesslog.All, nil, io.Discard, func(log *input) (err error) { // malformed lines are reported later
 		o, err = survey(ctx, log)
 		return err
 	})
@@ -138,7 +154,7 @@ func (f *generateFlags) lay(ctx context.Context, m *mix.Mix, in *inputFlags, std
 	w := bufio.NewWriterSize(stdout, 64<<10)
 	o.out = json.NewEncoder(w)
 	o.out.SetEscapeHTML(false)
-	log, err := in.open(f.over, accesslog.All, nil, stderr)
+	log, err := g.in.open(g.over, accesslog.All, nil, stderr)
 	if err != nil {
 		return err
 	}

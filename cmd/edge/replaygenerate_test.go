@@ -42,7 +42,7 @@ func TestOverlay(t *testing.T) {
 	}
 	enforced := func(log string) (e analysis.Enforcement) {
 		t.Helper()
-		if err := json.Unmarshal(command("--rules", rules, "--json", log), &e); err != nil {
+		if err := json.Unmarshal(command("rules", rules, "--json", log), &e); err != nil {
 			t.Fatal(err)
 		}
 		return e
@@ -50,7 +50,7 @@ func TestOverlay(t *testing.T) {
 	alone := enforced(log)
 	for share, want := range map[float64]int{0: 0, 0.5: 20} {
 		mix := file("mix.yaml", fmt.Sprintf("duration: 30d\ncomponents:\n- name: bots\n  from: 1d\n  spread: {clients: 3000, networks: 40, shared: %v, requests: 2, rate: 100/s}\n", share))
-		laid := file("laid.json", string(command("--generate", mix, "--over", log)))
+		laid := file("laid.json", string(command("generate", mix, "--over", log)))
 		l, err := accesslog.Open([]string{laid}, accesslog.Options{Need: accesslog.Addr | accesslog.Path})
 		if err != nil {
 			t.Fatal(err)

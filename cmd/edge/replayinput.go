@@ -26,6 +26,7 @@ import (
 
 // inputFlags configures how logs are read.
 type inputFlags struct {
+	set      *pflag.FlagSet
 	format   string
 	pattern  string
 	fields   string
@@ -38,7 +39,12 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) flags() *pflag.FlagSet {
-	return flagSet([]setting.Setting{
+	f.set = flagSet(f.settings())
+	return f.set
+}
+
+func (f *inputFlags) settings() []setting.Setting {
+	return []setting.Setting{
 		{Name: "format", Value: setting.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
 		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat", Contradicts: "format"},
 		{Name: "fields", Value: setting.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields", Contradicts: "pattern"},
@@ -47,7 +53,7 @@ func (f *inputFlags) flags() *pflag.FlagSet {
 		{Name: "temp-dir", Value: setting.Text(&f.tempDir, "", nil), Help: "`directory` to sort in (default: the system's)"},
 		{Name: "workers", Value: setting.Parsed("number", &f.workers, "0", setting.Whole(0, 1<<10)), Help: "`number` of goroutines that read and count (default: one per core)"},
 		{Name: "progress", Value: setting.Bool(&f.progress, true), Help: "show progress, if standard error is a terminal"},
-	})
+	}
 }
 
 func parseZone(name string) (*time.Location, error) {

@@ -12,10 +12,11 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/internal/chart"
 )
 
-// An overview summarizes a log. It is the answer if no mode is selected.
+// An overview summarizes a log. It is the answer to a [summary].
 type overview struct {
 	Requests int64           `json:"requests"`
 	Clients  int             `json:"clients"`
@@ -39,17 +40,23 @@ type suggestedNext struct {
 	Says    string `json:"says"`
 }
 
-// overviewOf returns a function that writes an overview of a log. reading has the flags with which logs are read.
-func overviewOf(reading *pflag.FlagSet) func(context.Context, *input, destination) error {
-	return func(ctx context.Context, in *input, to destination) error {
-		o, err := newOverview(ctx, in, to.name)
-		if err != nil {
-			return err
-		}
-		o.suggest(in.files, reading)
-		return to.write(in, o.document())
+// A summary is the question of edge replay without a command. reading has the flags with which logs are read.
+type summary struct{ reading *pflag.FlagSet }
+
+func (s summary) check() error { return nil }
+
+func (s summary) needs() accesslog.Fields { return accesslog.Addr }
+
+func (s summary) answer(ctx context.Context, in *input, to destination) error {
+	o, err := newOverview(ctx, in, to.name)
+	if err != nil {
+		return err
 	}
+	o.suggest(in.files, s.reading)
+	return to.write(in, o.document())
 }
+
+func (s summary) decided(log *decisions.Log) (*decisions.Report, error) { return log.Overview() }
 
 func newOverview(ctx context.Context, in *input, name analysis.Namer) (*overview, error) {
 	type tally struct{ requests, minute, inMinute, most int64 }
@@ -96,7 +103,7 @@ func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
 			how += fmt.Sprintf(" --%s %s", f.Name, shellQuote(strings.Join(f.Value.(*flagValue).texts, ",")))
 		}
 	})
-	how += shellQuoteAll(files)
+	named := shellQuoteAll(files)
 	limit := 1
 	for _, n := range []int{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
 		if int64(n) < o.Busiest[0].Most {
@@ -104,10 +111,10 @@ func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
 		}
 	}
 	o.Next = []suggestedNext{
-		{"edge replay --sweep" + how, "which limits would affect almost no clients"},
-		{fmt.Sprintf("edge replay --accuracy --limit %d/1m%s", limit, how), "how often the estimate would decide differently from an exact count"},
+		{"edge replay sweep" + how + named, "which limits would affect almost no clients"},
+		{fmt.Sprintf("edge replay accuracy --limit %d/1m%s%s", limit, how, named), "how often the estimate would decide differently from an exact count"},
 		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}]}]' > rules.yaml", limit), "a rule to start with"},
-		{"edge replay --rules rules.yaml" + how, "which clients it would have refused"},
+		{"edge replay rules" + how + " rules.yaml" + named, "which clients it would have refused"},
 	}
 }
 

@@ -11,45 +11,51 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// rulesMode enforces rules, and may compare them with others.
-type rulesMode struct {
-	set             *pflag.FlagSet
-	shared          *sharedFlags
-	files           []string
-	base            []string
-	maxNewlyRefused uint64
-	pop             analysis.PoPOptions
+func newReplayRules() *cobra.Command {
+	var r replay
+	var m rulesMode
+	cmd := &cobra.Command{
+		Use:   "rules RULES LOG…",
+		Short: "Report what rules would have refused",
+		Long: `Report what rules would have refused: which clients and paths, from when, for how long, and
+where an exact count would have decided differently. RULES is a file or directory of rules, or
+several, separated by commas.
 
-	rules, before *rule.Set
-}
+The nodes' own code enforces the rules, with the times of the log as its clock: as one node
+that knows everything immediately, or as a PoP with lag, clock differences and failing shards.
+For a PoP, the report shows the effect of each of these. With --base it shows which clients a
+change of rules would newly refuse or newly allow; --max-newly-refused makes that a check for CI.
 
-// sharedFlags are the flags of --rules and --sweep.
-type sharedFlags struct {
-	client rule.ClientPrefix
-	top    int
-}
+If attacks are marked in the log, the report shows how much of them, and of everything else,
+would have been refused: see docs/attacks.md.
 
-func (f *sharedFlags) flags() *pflag.FlagSet {
-	return flagSet([]setting.Setting{
-		{Name: "ipv4-prefix", Value: setting.Int(&f.client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client"},
-		{Name: "ipv6-prefix", Value: setting.Int(&f.client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client"},
-		{Name: "top", Value: setting.Int(&f.top, 10, 1, math.MaxInt, "number"), Help: "number of clients and paths to list"},
-	})
-}
-
-func (m *rulesMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
-	m.set = flagSet([]setting.Setting{
-		{Name: "rules", Value: setting.List(&m.files, nil), Help: "`files` or directories of rules: report what they would have refused"},
+From the decision logs of all nodes of a PoP, report what other limits would have decided.`,
+		Example: `  edge replay rules rules.yaml access.log
+  edge replay rules rules.yaml --nodes 3 --lag 20ms --lose-shard 10m+30s access.log
+  edge replay rules new.yaml --base rules.yaml --max-newly-refused 100 access.log`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(args) == 0 {
+				return usageError{errors.New("no rules given"), firstExample(cmd)}
+			}
+			if m.files, err = splitList(args[0]); err != nil {
+				return usageError{fmt.Errorf("rules: %w", err), ""}
+			}
+			return r.run(cmd, args[1:], &m)
+		},
+	}
+	m.set = flagSet(append([]setting.Setting{
 		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
 		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.maxNewlyRefused, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more than this many `requests` are newly refused", Needs: []string{"base"}},
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
@@ -58,9 +64,30 @@ func (m *rulesMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
 		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
 		{Name: "skew", Value: setting.Parsed("duration", &m.pop.Skew, "", setting.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
 		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
-	})
-	m.set.AddFlagSet(shared)
-	return m.set
+	}, clientFlags(&m.pop.Client, &m.top)...))
+	r.addFlags(cmd, m.set)
+	return cmd
+}
+
+// rulesMode enforces rules, and may compare them with others.
+type rulesMode struct {
+	set             *pflag.FlagSet
+	files           []string
+	base            []string
+	maxNewlyRefused uint64
+	pop             analysis.PoPOptions
+	top             int
+
+	rules, before *rule.Set
+}
+
+// clientFlags are the flags that say which addresses identify a client, and how many clients to list.
+func clientFlags(client *rule.ClientPrefix, top *int) []setting.Setting {
+	return []setting.Setting{
+		{Name: "ipv4-prefix", Value: setting.Int(&client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client"},
+		{Name: "ipv6-prefix", Value: setting.Int(&client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client"},
+		{Name: "top", Value: setting.Int(top, 10, 1, math.MaxInt, "number"), Help: "number of clients and paths to list"},
+	}
 }
 
 func (m *rulesMode) needs() accesslog.Fields {
@@ -71,7 +98,6 @@ func (m *rulesMode) needs() accesslog.Fields {
 }
 
 func (m *rulesMode) check() (err error) {
-	m.pop.Client = m.shared.client
 	var errs []error
 	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
 		errs = append(errs, fail("skew", "--nodes 3", "needs at least 2 nodes"))
@@ -91,12 +117,16 @@ func (m *rulesMode) check() (err error) {
 	return asUsage(err)
 }
 
-func (m *rulesMode) run(ctx context.Context, in *input, to destination) error {
+func (m *rulesMode) decided(log *decisions.Log) (*decisions.Report, error) {
+	return log.Enforce(m.rules)
+}
+
+func (m *rulesMode) answer(ctx context.Context, in *input, to destination) error {
 	defer m.collectGarbage()()
 	if m.before != nil {
 		return m.compare(ctx, in, to)
 	}
-	enforcer, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.rules, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}, Detail: to.page != nil})
+	enforcer, err := analysis.NewEnforcer(analysis.EnforcementOptions{Rules: m.rules, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.top, Name: to.name}, Detail: to.page != nil})
 	if err != nil {
 		return err
 	}
@@ -204,7 +234,7 @@ func hasProperty(e *accesslog.Entry, property string) bool {
 
 // compare reports what the rules would do differently from the previous ones.
 func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
-	o := analysis.ComparisonOptions{Rules: m.rules, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.shared.top, Name: to.name}}
+	o := analysis.ComparisonOptions{Rules: m.rules, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.top, Name: to.name}}
 	isCheck := m.set.Changed("max-newly-refused")
 	if isCheck {
 		o.MaxNewlyRefused = &m.maxNewlyRefused

@@ -6,32 +6,39 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 )
 
-// sweepMode looks for a threshold.
-type sweepMode struct {
-	o      analysis.SweepOptions
-	shared *sharedFlags
-}
-
-func (m *sweepMode) flags(shared *pflag.FlagSet) *pflag.FlagSet {
-	set := flagSet([]setting.Setting{
-		{Name: "sweep", Value: setting.Bool(new(bool), false), Help: "try many thresholds and periods, and recommend one"},
+func newReplaySweep() *cobra.Command {
+	var r replay
+	var m sweepMode
+	cmd := &cobra.Command{
+		Use:   "sweep LOG…",
+		Short: "Recommend a threshold",
+		Long: `Try many thresholds and periods in one pass, and recommend the smallest threshold that would
+have affected hardly any clients.`,
+		Example: `  edge replay sweep access.log
+  edge replay sweep --by ip --by ip+path access.log`,
+		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
+	}
+	r.addFlags(cmd, flagSet(append([]setting.Setting{
 		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
 		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
 		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
 		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
 		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(parseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
-	})
-	set.AddFlagSet(shared)
-	return set
+	}, clientFlags(&m.o.Client, &m.o.Top)...)))
+	return cmd
 }
+
+// sweepMode looks for a threshold.
+type sweepMode struct{ o analysis.SweepOptions }
 
 func parsePercent(text string) (float64, error) {
 	pct, err := strconv.ParseFloat(text, 64)
@@ -60,12 +67,11 @@ func (m *sweepMode) needs() accesslog.Fields {
 }
 
 func (m *sweepMode) check() error {
-	m.o.Client, m.o.Top = m.shared.client, m.shared.top
 	_, err := analysis.NewSweep(m.o)
 	return asUsage(err)
 }
 
-func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
+func (m *sweepMode) answer(ctx context.Context, in *input, to destination) error {
 	m.o.Name = to.name
 	sweep, err := analysis.NewSweep(m.o)
 	if err != nil {
@@ -77,4 +83,8 @@ func (m *sweepMode) run(ctx context.Context, in *input, to destination) error {
 		return err
 	}
 	return to.write(in, report.Document())
+}
+
+func (m *sweepMode) decided(*decisions.Log) (*decisions.Report, error) {
+	return nil, usageError{errors.New("a sweep needs access logs, but these are decision logs"), "edge replay rules shows what other limits would have decided"}
 }

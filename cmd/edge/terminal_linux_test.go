@@ -130,7 +130,7 @@ func TestReplayOnATerminal(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "access.log"), log.String())
 	write(t, filepath.Join(dir, "rules.yaml"), generous)
-	args := []string{"replay", "--rules=rules.yaml", "access.log"}
+	args := []string{"replay", "rules", "rules.yaml", "access.log"}
 	shown, report := onTerminal(t, 80, dir, "", args...)
 	if !regexp.MustCompile(`(?s)reading +\d+% \|.*\r *\r$`).MatchString(shown) {
 		t.Errorf("the terminal shows %q", shown)

@@ -175,7 +175,7 @@ func (t *Translation) nameRules() {
 func (t *Translation) Text() []byte {
 	var b bytes.Buffer
 	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its original. "+
-		"Before you enforce the rules, see what they would have refused: edge replay --rules FILE access.log", strings.Join(t.files, ", "), t.kind))
+		"Before you enforce the rules, see what they would have refused: edge replay rules FILE access.log", strings.Join(t.files, ", "), t.kind))
 	if len(t.general) > 0 {
 		b.WriteString("#\n# Differences that concern all rules:\n")
 		for _, text := range t.general {

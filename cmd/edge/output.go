@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/pop/setting"
+)
+
+// outputFlags configures how an answer is written.
+type outputFlags struct {
+	asJSON    bool
+	markdown  bool
+	anonymize bool
+	key       string
+	html      string
+}
+
+func (f *outputFlags) flags() *pflag.FlagSet {
+	return flagSet([]setting.Setting{
+		{Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
+		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
+		{Name: "html", Value: setting.Text(&f.html, "", pageName), Help: "also write a page with plots to this `file`"},
+		{Name: "anonymize", Value: setting.Bool(&f.anonymize, false), Help: "replace clients' names with pseudonyms"},
+		{Name: "anonymize-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymize"}},
+	})
+}
+
+// open returns the destination of answers, which is stdout and the page. It opens the page now, so
+// that errors show before a long log is read.
+func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
+	d = &destination{outputFlags: *f, stdout: stdout}
+	if f.anonymize {
+		d.name = analysis.Pseudonyms([]byte(f.key))
+	}
+	d.page, err = createFile(f.html)
+	return d, err
+}
+
+// createFile opens a file to write, unless name is empty. Its contents stay until writeFile.
+func createFile(name string) (*os.File, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+}
+
+// writeFile replaces the contents of file, unless it is nil.
+func writeFile(file *os.File, write func(io.Writer) error) error {
+	if file == nil {
+		return nil
+	}
+	if err := file.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) { // pipes cannot be truncated
+		return errors.Join(err, file.Close())
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// commandLine returns a command in shell syntax, without secrets.
+func commandLine(args []string) string {
+	words := []string{filepath.Base(args[0])}
+	secret := false
+	for _, word := range args[1:] {
+		name, _, assigned := strings.Cut(word, "=")
+		isSecret := slices.Contains([]string{"--anonymize-key", "--header", "-H", "--body"}, name)
+		switch {
+		case secret:
+			word = "…"
+		case isSecret && assigned:
+			word = name + "=…"
+		case strings.HasPrefix(word, "-H") && len(word) > 2:
+			word = "-H…"
+		default:
+			word = shellQuote(word)
+		}
+		secret = isSecret && !assigned && !secret
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// plainWord matches words that a shell does not interpret.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./…-]+$`)
+
+// shellQuoteAll returns words in shell syntax, each after a space.
+func shellQuoteAll(words []string) string {
+	var b strings.Builder
+	for _, word := range words {
+		b.WriteString(" " + shellQuote(word))
+	}
+	return b.String()
+}
+
+func shellQuote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// pageName checks the name of a page, so that a log given by mistake is not overwritten.
+func pageName(name string) error {
+	if strings.HasSuffix(name, ".html") {
+		return nil
+	}
+	return errors.New("must end in .html")
+}
+
+// A destination is where an answer is written.
+type destination struct {
+	outputFlags
+	stdout io.Writer
+	page   *os.File       // nil if none is wanted
+	name   analysis.Namer // nil if clients keep their names
+}
+
+// write writes a report about in.
+func (d destination) write(in *input, report chart.Document) error {
+	return d.emit(in.names(), in.stats(), report)
+}
+
+// emit writes a report about input. read describes what was read from it.
+func (d destination) emit(input string, read any, report chart.Document) error {
+	report.Run = chart.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
+	err := writeFile(d.page, report.WriteHTML)
+	switch {
+	case d.asJSON:
+		return errors.Join(err, writeJSON(d.stdout, report, "  "))
+	case d.markdown:
+		return errors.Join(err, report.WriteMarkdown(d.stdout))
+	}
+	return errors.Join(err, report.WriteText(d.stdout))
+}
+
+// writeJSON writes v as JSON, on one line if indent is empty.
+func writeJSON(w io.Writer, v any, indent string) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return errors.Join(err, writePrintable(w, b.String()))
+}
