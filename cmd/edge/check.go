@@ -27,7 +27,7 @@ func newCheck() *cobra.Command {
 	var asJSON, schema bool
 	var tests []string
 	var nodes int
-	flags := flagSet([]setting.Setting{
+	flags := []setting.Setting{
 		{Name: "json", Value: setting.Bool(&asJSON, false), Help: "write JSON, including errors"},
 		{Name: "test", Value: repeatable(setting.List(&tests, nil)), Help: "run the cases in this `file`; may be repeated"},
 		{Name: "schema", Value: setting.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
@@ -35,7 +35,7 @@ func newCheck() *cobra.Command {
 		{Name: "lag", Value: setting.Parsed("duration", &o.lag, "100ms", setting.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds even on saturated nodes, see edge_counting_lag_seconds", Contradicts: "test"},
 		{Name: "answer-time", Value: setting.Parsed("duration", &o.answer, "100ms", setting.Span(0, time.Hour)), Help: "time that the origin takes to respond, for the worst case", Contradicts: "test"},
 		{Name: "max-nodes", Value: setting.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at the same time, as in the nodes' settings; the counters of limits with sub_windows need room for all of them", Contradicts: "test"},
-	})
+	}
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
 		Short: "Check rules and explain what they mean",
@@ -73,7 +73,7 @@ else those named in the test file.`,
 			case schema && (len(files) > 0 || asJSON || tests != nil):
 				return usageError{errors.New("--schema takes no files"), "edge check --schema > rules.schema.json"}
 			case !schema && tests == nil && len(files) == 0:
-				return usageError{errors.New("no rules file given"), "edge check rules.yaml"}
+				return usageError{errors.New("no rules file given"), firstExample(cmd)}
 			}
 			out := cmd.OutOrStdout()
 			if schema {
@@ -97,8 +97,7 @@ else those named in the test file.`,
 			return nil
 		},
 	}
-	cmd.Flags().SortFlags = false
-	cmd.Flags().AddFlagSet(flags)
+	define(cmd.Flags(), flags)
 	return cmd
 }
 

@@ -33,7 +33,7 @@ of other rules if nodes run with --log-clients; otherwise these rules need the v
   edge explain 7kq2-m9xd
   edge explain rule=login,ip=192.0.2.1
   edge explain rule=api,header:x-api-key=abc,path=/v1/items --json`,
-		Args: oneTarget,
+		Args: takes("an address, an ID, a key, or a rule and its values"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			values, err := parseTarget(args[0])
 			if err != nil {
@@ -46,14 +46,6 @@ of other rules if nodes run with --log-clients; otherwise these rules need the v
 	}
 	o.register(cmd)
 	return cmd
-}
-
-// oneTarget requires exactly one argument.
-func oneTarget(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usageError{fmt.Errorf("%s takes an address, an ID, a key, or a rule and its values", cmd.CommandPath()), "edge explain rule=login,ip=192.0.2.1"}
-	}
-	return nil
 }
 
 // parseTarget parses the target to explain.

@@ -66,13 +66,6 @@ func define(set *pflag.FlagSet, rows []setting.Setting) {
 	}
 }
 
-// flagSet returns a set of flags.
-func flagSet(rows []setting.Setting) *pflag.FlagSet {
-	set := pflag.NewFlagSet("", pflag.ContinueOnError)
-	define(set, rows)
-	return set
-}
-
 // readFlags sets the fields of the flags of cmd. It returns all errors, joined.
 func readFlags(cmd *cobra.Command, _ []string) error {
 	s := &settings{flags: cmd.Flags(), given: map[string]given{}}
@@ -162,28 +155,40 @@ func asUsage(err error) error {
 	return usageError{err, "see 'edge replay --help'"}
 }
 
-// A flagGroup holds flags that the help shows together.
-type flagGroup struct {
-	title string
-	flags *pflag.FlagSet
-}
-
-// groupFlags adds the flags of groups to cmd. Its help shows the groups in this order.
-func groupFlags(cmd *cobra.Command, groups ...flagGroup) {
-	cmd.Flags().SortFlags = false
-	for _, g := range groups {
-		cmd.Flags().AddFlagSet(g.flags)
-	}
-	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
-		var b strings.Builder
-		fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
+// usage writes how to use cmd. Its flags are listed in the groups of their settings.
+func usage(cmd *cobra.Command) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasExample() {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
-		for _, g := range groups {
-			fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\nAvailable Commands:\n")
+	}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			fmt.Fprintf(&b, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
 		}
-		_, err := io.WriteString(cmd.OutOrStderr(), b.String())
-		return err
-	})
+	}
+	title, group := "Flags", new(pflag.FlagSet)
+	end := func() {
+		if group.HasAvailableFlags() {
+			fmt.Fprintf(&b, "\n%s:\n%s", title, group.FlagUsagesWrapped(100))
+		}
+	}
+	add := func(f *pflag.Flag) {
+		if f.Name == "help" {
+			return // it would be in the last group
+		}
+		if v, ok := f.Value.(*flagValue); ok && v.row.Group != "" {
+			end()
+			title, group = "Flags for "+v.row.Group, new(pflag.FlagSet)
+		}
+		group.AddFlag(f)
+	}
+	cmd.InheritedFlags().VisitAll(add)
+	cmd.LocalFlags().VisitAll(add)
+	end()
+	_, err := io.WriteString(cmd.OutOrStderr(), b.String())
+	return err
 }
-
-const helpWidth = 100 // columns

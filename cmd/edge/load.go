@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,18 +19,12 @@ func newLoad() *cobra.Command {
 	var oracle oracleFlags
 	var out loadOutput
 	var progress bool
-	general := flagSet([]setting.Setting{
-		{Name: "progress", Value: setting.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
+	general := []setting.Setting{
+		{Group: "progress and the report", Name: "progress", Value: setting.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
 		{Name: "json", Value: setting.Bool(&out.asJSON, false), Help: "write JSON"},
 		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
 		{Name: "csv", Value: setting.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
 		{Name: "html", Value: setting.Text(&out.html, "", pageName), Help: "also write a page with plots to this `file`"},
-	})
-	groups := []flagGroup{
-		{"Traffic flags", traffic.flags()},
-		{"Sending flags", sending.flags()},
-		{"Oracle flags", oracle.flags()},
-		{"Other flags", general},
 	}
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
@@ -89,7 +84,7 @@ report is still printed.`,
 			if err := errors.Join(err, oracle.check(&o)); err != nil {
 				return err
 			}
-			if o.Duration == 0 && sending.set.Changed("requests") {
+			if o.Duration == 0 && cmd.Flags().Changed("requests") {
 				o.Duration = unbounded
 			}
 			if err := sending.reach(cmd.Context(), targets, &o); err != nil {
@@ -103,7 +98,8 @@ report is still printed.`,
 			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), showLoad(progress, cmd.ErrOrStderr())), end())
 		},
 	}
-	groupFlags(cmd, groups...)
+	traffic.flags = cmd.Flags()
+	define(cmd.Flags(), slices.Concat(traffic.settings(), sending.settings(), oracle.settings(), general))
 	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
 }

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
@@ -25,10 +23,10 @@ type oracleFlags struct {
 	conditions []*load.Condition
 }
 
-func (f *oracleFlags) flags() *pflag.FlagSet {
+func (f *oracleFlags) settings() []setting.Setting {
 	const rules = "rules"
-	return flagSet([]setting.Setting{
-		{Name: rules, Value: setting.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
+	return []setting.Setting{
+		{Group: "the oracle", Name: rules, Value: setting.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
 		{Name: "lag", Value: setting.Parsed("duration", &f.o.Lag, "500ms", setting.Span(1, unbounded)), Help: "maximum time until all nodes act on a count; longer is a fault", Needs: []string{rules}},
 		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, "15ms", setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
 		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
@@ -36,7 +34,7 @@ func (f *oracleFlags) flags() *pflag.FlagSet {
 		{Name: "come-back", Value: setting.Bool(&f.comeBack, true), Help: "let some refused clients wait for their Retry-After, and then retry", Needs: []string{rules}},
 		{Name: "fail-if", Value: repeatable(setting.List(&f.failIf, nil)), Help: "exit with status 1 if this `condition` on a number of the JSON report is true: 'latency.p99_ms > 20', 'statuses.500 > 0'"},
 		{Name: "log", Value: setting.Text(&f.log, "", nil), Help: "write what was sent to this `file`, as a log for edge replay"},
-	})
+	}
 }
 
 // check reads rules and conditions.

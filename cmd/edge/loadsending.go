@@ -23,7 +23,6 @@ import (
 
 // sendingFlags configures how requests are sent.
 type sendingFlags struct {
-	set    *pflag.FlagSet
 	o      load.Options
 	spread string
 	body   string
@@ -31,10 +30,10 @@ type sendingFlags struct {
 	own    bool
 }
 
-func (f *sendingFlags) flags() *pflag.FlagSet {
+func (f *sendingFlags) settings() []setting.Setting {
 	f.o.TLS = &f.tls
-	f.set = flagSet([]setting.Setting{
-		{Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", parseLength), Help: "stop after this time (default: the whole mix or log; otherwise 10s, or until --requests are sent)"},
+	return []setting.Setting{
+		{Group: "sending", Name: "duration", Short: "d", Value: setting.Parsed("duration", &f.o.Duration, "", parseLength), Help: "stop after this time (default: the whole mix or log; otherwise 10s, or until --requests are sent)"},
 		{Name: "requests", Short: "n", Value: setting.Parsed("number", &f.o.Requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this many requests (default: no limit)"},
 		{Name: "connections", Short: "c", Value: setting.Int(&f.o.Connections, 64, 1, math.MaxInt, "number"), Help: "maximum number of concurrent connections, to all targets together"},
 		{Name: "keep-alive", Value: setting.Parsed("number", &f.o.KeepAlive, "0", setting.Whole(0, math.MaxInt)), Help: "maximum number of requests per connection (default: as many as the target allows)"},
@@ -49,8 +48,7 @@ func (f *sendingFlags) flags() *pflag.FlagSet {
 		{Name: "ca", Value: setting.Parsed("file", &f.tls.RootCAs, "", readCertificates), Help: "PEM `file` with certificates to trust"},
 		{Name: "insecure", Value: setting.Bool(&f.tls.InsecureSkipVerify, false), Help: "trust any certificate", Contradicts: "ca"},
 		{Name: "i-own-this-target", Value: setting.Bool(&f.own, false), Help: "send even if a target is neither this machine nor on a private network"},
-	})
-	return f.set
+	}
 }
 
 // parseLength parses the duration of a run. -d has other meanings in other load generators.

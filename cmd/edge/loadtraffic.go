@@ -25,7 +25,7 @@ import (
 
 // trafficFlags configures what is sent.
 type trafficFlags struct {
-	set     *pflag.FlagSet
+	flags   *pflag.FlagSet // of the command
 	mix     string
 	replay  []string
 	speed   float64
@@ -39,10 +39,10 @@ type trafficFlags struct {
 // steadyFlags describe requests at a rate.
 var steadyFlags = []string{"rate", "clients", "networks", "method", "path", "host", "attack"}
 
-func (f *trafficFlags) flags() *pflag.FlagSet {
+func (f *trafficFlags) settings() []setting.Setting {
 	s := &f.steady
-	f.set = flagSet([]setting.Setting{
-		{Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive"},
+	return []setting.Setting{
+		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive"},
 		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay"},
@@ -54,8 +54,7 @@ func (f *trafficFlags) flags() *pflag.FlagSet {
 		{Name: "path", Value: setting.Text(&s.Look.Target, "", nil), Help: "path of requests with --rate (default: that of the target)"},
 		{Name: "host", Value: setting.Text(&s.Look.Host, "", nil), Help: "Host of requests with --rate (default: that of the target)"},
 		{Name: "attack", Value: setting.Bool(&s.Attack, false), Help: "mark requests with --rate as an attack, which should be refused"},
-	})
-	return f.set
+	}
 }
 
 // parseRate parses the profile of a rate. It returns nil for max, the highest rate possible.
@@ -88,7 +87,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 // kind returns which of several mutually exclusive kinds of traffic is requested, by default requests as fast as
 // answers arrive. It returns an error if several are requested, or if flags are given that do not apply.
 func (f *trafficFlags) kind() (name string, err error) {
-	if name, err = onlyOne(f.set, "mix", "replay", "rate"); err != nil {
+	if name, err = onlyOne(f.flags, "mix", "replay", "rate"); err != nil {
 		return "", err
 	}
 	no := map[string][]string{"mix": steadyFlags, "replay": append(steadyFlags, "seed")}[name]
@@ -97,7 +96,7 @@ func (f *trafficFlags) kind() (name string, err error) {
 	}
 	var errs []error
 	for _, flag := range no {
-		if f.set.Changed(flag) {
+		if f.flags.Changed(flag) {
 			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to --%s", flag, name), "--help shows which flags go together"})
 		}
 	}
@@ -130,7 +129,7 @@ func noop() error { return nil }
 
 // addresses returns a number that selects the addresses of clients. A PoP remembers those of earlier runs.
 func (f *trafficFlags) addresses() uint64 {
-	if f.set.Changed("seed") {
+	if f.flags.Changed("seed") {
 		return f.seed
 	}
 	return rand.Uint64()
@@ -165,7 +164,7 @@ func (f *trafficFlags) applyMix(o *load.Options) error {
 	if err != nil {
 		return err
 	}
-	if f.set.Changed("seed") {
+	if f.flags.Changed("seed") {
 		m.Seed = f.seed
 	}
 	o.Source = load.NewMixed(m, f.speed)

@@ -70,6 +70,7 @@ memcached, without delaying any request, and refuse clients that exceed a rule, 
 	root.SetErr(stderr)
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
+	root.SetUsageFunc(usage)
 	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newExplain(), newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
 	return root
@@ -167,6 +168,22 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return usageError{fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), seeHelp(cmd)}
+}
+
+// takes returns a check for exactly one argument, which is what.
+func takes(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return usageError{fmt.Errorf("%s takes %s", cmd.CommandPath(), what), firstExample(cmd)}
+	}
+}
+
+// firstExample returns the first example of a command.
+func firstExample(cmd *cobra.Command) string {
+	line, _, _ := strings.Cut(cmd.Example, "\n")
+	return strings.TrimSpace(line)
 }
 
 func seeHelp(cmd *cobra.Command) string { return fmt.Sprintf("see '%s --help'", cmd.CommandPath()) }

@@ -103,7 +103,7 @@ func newAdd(o *operator) *cobra.Command {
 characteristics. All nodes apply the rule's action, whatever was counted, until the mitigation ends
 or is lifted. If the key has a mitigation that ends later, that one stays.`,
 		Example: `  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
-		Args:    oneTarget,
+		Args:    takes("a rule and its values"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			values, err := parseTarget(args[0])
 			switch {

@@ -140,7 +140,7 @@ deny: [203.0.113.0/24]
 
 	write(t, p.dir+"/wrong", strings.Repeat("x", 20))
 	for _, o := range []operation{
-		{"shards drain", 2, []string{"edge shards drain takes one shard"}},
+		{"shards drain", 2, []string{"edge shards drain takes one of the shards that edge shards lists"}},
 		{"shards drain nowhere:1", 1, []string{"there is no shard nowhere:1"}},
 		{"mitigations lift --rule none --ip ::1", 1, []string{": there is no rule none\n"}},
 		{"mitigations lift --rule all --ip here", 2, []string{`invalid --ip "here": must be an address`}},

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/pop/setting"
@@ -28,14 +26,14 @@ type outputFlags struct {
 	html      string
 }
 
-func (f *outputFlags) flags() *pflag.FlagSet {
-	return flagSet([]setting.Setting{
-		{Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
+func (f *outputFlags) settings() []setting.Setting {
+	return []setting.Setting{
+		{Group: "the report", Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
 		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
 		{Name: "html", Value: setting.Text(&f.html, "", pageName), Help: "also write a page with plots to this `file`"},
 		{Name: "anonymize", Value: setting.Bool(&f.anonymize, false), Help: "replace clients' names with pseudonyms"},
 		{Name: "anonymize-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymize"}},
-	})
+	}
 }
 
 // open returns the destination of answers, which is stdout and the page. It opens the page now, so

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 func newReplay() *cobra.Command {
@@ -31,11 +31,11 @@ without #Fields.`,
 		Example: `  edge replay access.log
   edge replay --pattern '%h %l %u %t "%r" %>s %b' access.log`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, summary{r.in.set}) },
+		RunE: func(cmd *cobra.Command, logs []string) error {
+			return r.run(cmd, logs, summary{cmd.Flags(), r.in.settings()})
+		},
 	}
-	cmd.Flags().SortFlags = false
-	cmd.Flags().AddFlagSet(r.in.flags())
-	cmd.Flags().AddFlagSet(r.out.flags())
+	r.define(cmd)
 	cmd.AddCommand(newReplayRules(), newReplaySweep(), newReplayAccuracy(), newReplayGenerate())
 	return cmd
 }
@@ -48,15 +48,16 @@ type replay struct {
 
 // A question is what a command asks of logs.
 type question interface {
-	check() error            // checks the flags before a log is opened
-	needs() accesslog.Fields // which fields of entries it uses; 0 if it only uses arrivals
+	// prepare checks the flags before a log is opened. It returns which fields of entries are used, 0 if only arrivals
+	// are.
+	prepare() (accesslog.Fields, error)
 	answer(ctx context.Context, in *input, to destination) error
 	decided(log *decisions.Log) (*decisions.Report, error) // the answer from decision logs
 }
 
-// addFlags adds own, the flags of a command, and those of all replays.
-func (r *replay) addFlags(cmd *cobra.Command, own *pflag.FlagSet) {
-	groupFlags(cmd, flagGroup{"Flags", own}, flagGroup{"Flags for the report", r.out.flags()}, flagGroup{"Flags for reading logs", r.in.flags()})
+// define adds the flags of all replays to cmd, after its own.
+func (r *replay) define(cmd *cobra.Command, own ...setting.Setting) {
+	define(cmd.Flags(), slices.Concat(own, r.out.settings(), r.in.settings()))
 }
 
 // run answers q from the logs.
@@ -64,7 +65,8 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	if len(logs) == 0 {
 		return usageError{errors.New("no log given"), firstExample(cmd) + "; - is standard input"}
 	}
-	if err := errors.Join(onlyOnce(logs), q.check()); err != nil {
+	need, err := q.prepare()
+	if err := errors.Join(onlyOnce(logs), err); err != nil {
 		return err
 	}
 	decided, stdin := areDecisionLogs(logs, cmd.InOrStdin())
@@ -74,7 +76,7 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
 	var to *destination
-	return r.in.read(logs, q.needs(), stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
+	return r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
 		in.anonymize = r.out.anonymize
 		if to == nil {
 			to, err = r.out.open(cmd.OutOrStdout())
@@ -84,10 +86,4 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 		}
 		return q.answer(ctx, in, *to)
 	})
-}
-
-// firstExample returns the first example of a command.
-func firstExample(cmd *cobra.Command) string {
-	line, _, _ := strings.Cut(cmd.Example, "\n")
-	return strings.TrimSpace(line)
 }

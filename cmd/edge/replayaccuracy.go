@@ -43,12 +43,12 @@ any number of sub-windows is possible.`,
   edge replay accuracy node-1.decisions node-2.decisions node-3.decisions`,
 		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
 	}
-	r.addFlags(cmd, flagSet([]setting.Setting{
+	r.define(cmd, []setting.Setting{
 		{Name: "limit", Value: defaultsTo("50/1m", setting.ListOf(&m.o.Limits, quotingOnce(parseLimit))), Help: "`threshold/period`, or several, separated by commas"},
 		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
 		{Name: "phases", Value: setting.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
 		{Name: "spread-seconds", Value: setting.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
-	}))
+	}...)
 	return cmd
 }
 
@@ -58,13 +58,11 @@ type accuracyMode struct {
 	in *inputFlags
 }
 
-func (m *accuracyMode) check() error {
+func (m *accuracyMode) prepare() (accesslog.Fields, error) {
 	m.o.Workers = m.in.workers
 	_, err := accuracy.New(m.o)
-	return asUsage(err)
+	return 0, asUsage(err)
 }
-
-func (m *accuracyMode) needs() accesslog.Fields { return 0 }
 
 func (m *accuracyMode) decided(log *decisions.Log) (*decisions.Report, error) { return log.Accuracy() }
 

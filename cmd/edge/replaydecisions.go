@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -82,5 +81,5 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 			{"edge replay rules rules.yaml" + named, "what other limits would have decided"},
 		}))
 	}
-	return to.emit(strings.Join(files[:min(3, len(files))], ", "), nil, d)
+	return to.emit(joined(files), nil, d)
 }

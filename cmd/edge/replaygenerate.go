@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/load/mix"
@@ -34,25 +33,25 @@ the field attack: see docs/attacks.md.`,
 		Example: `  edge replay generate attack --requests 1000 > access.log
   edge replay generate web --requests 10000 | edge replay accuracy -
   edge replay generate attack --over access.log > attacked.log`,
+		Args: takes("one mix; --over adds its attacks to a log"),
 		RunE: g.run,
 	}
-	g.set = flagSet([]setting.Setting{
+	own := []setting.Setting{
 		{Name: "seed", Value: setting.Parsed("number", &g.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
 		{Name: "requests", Value: setting.Parsed("number", &g.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
 		{Name: "output-format", Value: setting.Parsed("format", &g.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", "), Contradicts: "over"},
 		{Name: "over", Value: setting.List(&g.over, nil), Help: "`files` of a log to which the attacks are added", Sample: "access.log"},
-	})
+	}
 	reading := g.in.settings()
 	for i := range reading {
 		reading[i].Needs = []string{"over"}
 	}
-	groupFlags(cmd, flagGroup{"Flags", g.set}, flagGroup{"Flags for reading the log of --over", flagSet(reading)})
+	define(cmd.Flags(), append(own, reading...))
 	return cmd
 }
 
 // A generator writes the log of a mix, or adds its attacks to other logs.
 type generator struct {
-	set      *pflag.FlagSet
 	in       inputFlags
 	seed     uint64
 	requests uint64
@@ -61,17 +60,14 @@ type generator struct {
 }
 
 func (g *generator) run(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usageError{errors.New("edge replay generate takes one mix"), firstExample(cmd) + "; --over adds attacks to a log"}
-	}
 	m, err := mix.Load(args[0], 0)
 	if err != nil {
 		return err
 	}
-	if g.set.Changed("seed") {
+	if cmd.Flags().Changed("seed") {
 		m.Seed = g.seed
 	}
-	if g.set.Changed("requests") {
+	if cmd.Flags().Changed("requests") {
 		m.Requests = g.requests
 	}
 	if len(g.over) > 0 {

@@ -10,12 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 	_ "time/tzdata" // for --time-zone in an image that contains only the binary
 
 	"github.com/schollz/progressbar/v3"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -26,7 +24,6 @@ import (
 
 // inputFlags configures how logs are read.
 type inputFlags struct {
-	set      *pflag.FlagSet
 	format   string
 	pattern  string
 	fields   string
@@ -38,14 +35,9 @@ type inputFlags struct {
 	buffer   int // number of entries held back to sort them; 0: accesslog's default
 }
 
-func (f *inputFlags) flags() *pflag.FlagSet {
-	f.set = flagSet(f.settings())
-	return f.set
-}
-
 func (f *inputFlags) settings() []setting.Setting {
 	return []setting.Setting{
-		{Name: "format", Value: setting.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
+		{Group: "reading logs", Name: "format", Value: setting.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
 		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat", Contradicts: "format"},
 		{Name: "fields", Value: setting.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields", Contradicts: "pattern"},
 		{Name: "time-zone", Value: setting.Parsed("name", &f.zone, "UTC", parseZone), Help: "time zone of times that do not name one, such as Europe/Berlin"},
@@ -199,15 +191,11 @@ func (in *input) explain(ctx context.Context, err error) error {
 
 // names returns the names of the files, with their formats.
 func (in *input) names() string {
-	all := in.log.Stats().Files
 	var files []string
-	for _, f := range all {
+	for _, f := range in.log.Stats().Files {
 		files = append(files, fmt.Sprintf("%s (%s)", f.Name, f.Format))
 	}
-	if len(files) > 3 {
-		files = append(files[:3], fmt.Sprintf("and %d more", len(all)-3))
-	}
-	return strings.Join(files, ", ")
+	return joined(files)
 }
 
 // isTerminal reports whether w is a terminal.
@@ -256,10 +244,10 @@ func (in *input) show() (stop func()) {
 // formats lists the formats of logs, for the help.
 func formats() string {
 	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, f := range accesslog.Formats() {
-		fmt.Fprintf(t, "  %s\t%s\n", f.Name, f.About)
-	}
-	t.Flush()
+	_ = columns(&b, func(w io.Writer) {
+		for _, f := range accesslog.Formats() {
+			fmt.Fprintf(w, "  %s\t%s\n", f.Name, f.About)
+		}
+	})
 	return b.String()
 }

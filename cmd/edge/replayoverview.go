@@ -14,6 +14,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/pop/setting"
 )
 
 // An overview summarizes a log. It is the answer to a [summary].
@@ -40,19 +41,20 @@ type suggestedNext struct {
 	Says    string `json:"says"`
 }
 
-// A summary is the question of edge replay without a command. reading has the flags with which logs are read.
-type summary struct{ reading *pflag.FlagSet }
+// A summary is the question of edge replay without a command. reading are the settings with which logs are read.
+type summary struct {
+	flags   *pflag.FlagSet
+	reading []setting.Setting
+}
 
-func (s summary) check() error { return nil }
-
-func (s summary) needs() accesslog.Fields { return accesslog.Addr }
+func (s summary) prepare() (accesslog.Fields, error) { return accesslog.Addr, nil }
 
 func (s summary) answer(ctx context.Context, in *input, to destination) error {
 	o, err := newOverview(ctx, in, to.name)
 	if err != nil {
 		return err
 	}
-	o.suggest(in.files, s.reading)
+	o.suggest(in.files, s.how())
 	return to.write(in, o.document())
 }
 
@@ -95,14 +97,18 @@ func newOverview(ctx context.Context, in *input, name analysis.Namer) (*overview
 	return o, nil
 }
 
-// suggest adds commands that read the same logs in the same way.
-func (o *overview) suggest(files []string, reading *pflag.FlagSet) {
-	how := ""
-	reading.VisitAll(func(f *pflag.Flag) {
-		if f.Changed && f.Name != "workers" && f.Name != "progress" {
+// how returns the flags with which the logs are read.
+func (s summary) how() (how string) {
+	for _, row := range s.reading {
+		if f := s.flags.Lookup(row.Name); f.Changed && f.Name != "workers" && f.Name != "progress" {
 			how += fmt.Sprintf(" --%s %s", f.Name, shellQuote(strings.Join(f.Value.(*flagValue).texts, ",")))
 		}
-	})
+	}
+	return how
+}
+
+// suggest adds commands that read files with the flags how.
+func (o *overview) suggest(files []string, how string) {
 	named := shellQuoteAll(files)
 	limit := 1
 	for _, n := range []int{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {

@@ -55,7 +55,8 @@ From the decision logs of all nodes of a PoP, report what other limits would hav
 			return r.run(cmd, args[1:], &m)
 		},
 	}
-	m.set = flagSet(append([]setting.Setting{
+	m.flags = cmd.Flags()
+	r.define(cmd, append([]setting.Setting{
 		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
 		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.maxNewlyRefused, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more than this many `requests` are newly refused", Needs: []string{"base"}},
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
@@ -64,14 +65,13 @@ From the decision logs of all nodes of a PoP, report what other limits would hav
 		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
 		{Name: "skew", Value: setting.Parsed("duration", &m.pop.Skew, "", setting.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
 		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
-	}, clientFlags(&m.pop.Client, &m.top)...))
-	r.addFlags(cmd, m.set)
+	}, clientFlags(&m.pop.Client, &m.top)...)...)
 	return cmd
 }
 
 // rulesMode enforces rules, and may compare them with others.
 type rulesMode struct {
-	set             *pflag.FlagSet
+	flags           *pflag.FlagSet
 	files           []string
 	base            []string
 	maxNewlyRefused uint64
@@ -90,31 +90,24 @@ func clientFlags(client *rule.ClientPrefix, top *int) []setting.Setting {
 	}
 }
 
-func (m *rulesMode) needs() accesslog.Fields {
-	if m.rules.ReadsFields() || m.before != nil && m.before.ReadsFields() {
-		return accesslog.All
-	}
-	return accesslog.All &^ accesslog.Header
-}
-
-func (m *rulesMode) check() (err error) {
-	var errs []error
+func (m *rulesMode) prepare() (need accesslog.Fields, err error) {
+	var skewErr, baseErr error
 	if m.pop.Skew > 0 && m.pop.Nodes == 1 {
-		errs = append(errs, fail("skew", "--nodes 3", "needs at least 2 nodes"))
+		skewErr = fail("skew", "--nodes 3", "needs at least 2 nodes")
 	}
-	if m.rules, err = rulefile.Load(m.files...); err != nil {
-		errs = append(errs, err)
-	}
+	m.rules, err = rulefile.Load(m.files...)
 	if len(m.base) > 0 {
-		if m.before, err = rulefile.Load(m.base...); err != nil {
-			errs = append(errs, err)
-		}
+		m.before, baseErr = rulefile.Load(m.base...)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if err := errors.Join(skewErr, err, baseErr); err != nil {
+		return 0, err
+	}
+	need = accesslog.All
+	if !m.rules.ReadsFields() && (m.before == nil || !m.before.ReadsFields()) {
+		need &^= accesslog.Header
 	}
 	_, err = analysis.NewSimulation(m.pop, m.rules)
-	return asUsage(err)
+	return need, asUsage(err)
 }
 
 func (m *rulesMode) decided(log *decisions.Log) (*decisions.Report, error) {
@@ -177,7 +170,7 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond
 	for i, l := range m.pop.Losses {
 		if l.At > length {
-			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.set.Lookup("lose-shard").Value.(*flagValue).texts[i], length))
+			report(in.stderr, fmt.Errorf("--lose-shard %s changes nothing: the log ends %v after its first request", m.flags.Lookup("lose-shard").Value.(*flagValue).texts[i], length))
 		}
 	}
 	return nil
@@ -235,7 +228,7 @@ func hasProperty(e *accesslog.Entry, property string) bool {
 // compare reports what the rules would do differently from the previous ones.
 func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
 	o := analysis.ComparisonOptions{Rules: m.rules, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.top, Name: to.name}}
-	isCheck := m.set.Changed("max-newly-refused")
+	isCheck := m.flags.Changed("max-newly-refused")
 	if isCheck {
 		o.MaxNewlyRefused = &m.maxNewlyRefused
 	}

@@ -27,13 +27,13 @@ have affected hardly any clients.`,
   edge replay sweep --by ip --by ip+path access.log`,
 		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
 	}
-	r.addFlags(cmd, flagSet(append([]setting.Setting{
+	r.define(cmd, append([]setting.Setting{
 		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
 		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
 		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
 		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
 		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(parseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
-	}, clientFlags(&m.o.Client, &m.o.Top)...)))
+	}, clientFlags(&m.o.Client, &m.o.Top)...)...)
 	return cmd
 }
 
@@ -48,7 +48,7 @@ func parsePercent(text string) (float64, error) {
 	return pct, nil
 }
 
-func (m *sweepMode) needs() accesslog.Fields {
+func (m *sweepMode) prepare() (accesslog.Fields, error) {
 	needs := accesslog.Addr
 	for _, c := range slices.Concat(m.o.Characteristics...) {
 		switch c.Kind {
@@ -63,12 +63,8 @@ func (m *sweepMode) needs() accesslog.Fields {
 			needs |= accesslog.Header
 		}
 	}
-	return needs
-}
-
-func (m *sweepMode) check() error {
 	_, err := analysis.NewSweep(m.o)
-	return asUsage(err)
+	return needs, asUsage(err)
 }
 
 func (m *sweepMode) answer(ctx context.Context, in *input, to destination) error {

@@ -41,8 +41,8 @@ type given struct {
 // no error, run.
 func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
 	s := &settings{rows, cmd.Flags(), map[string]given{}}
-	define(s.flags, rows)
 	s.flags.String("config", "", "YAML `file` whose keys are these settings")
+	define(s.flags, rows)
 	cmd.Args = noArgs
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		file := os.Getenv(variable("config"))

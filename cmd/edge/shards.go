@@ -33,14 +33,10 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 	define(cmd.PersistentFlags(), []setting.Setting{{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "with drain and undrain: the reason, for the node's log"}})
 	for name, short := range map[string]string{"drain": "Take a shard out of the ring of all nodes", "undrain": "Let a shard own keys again"} {
 		cmd.AddCommand(&cobra.Command{
-			Use:   name + " HOST:PORT",
-			Short: short,
-			Args: func(cmd *cobra.Command, args []string) error {
-				if len(args) != 1 {
-					return usageError{fmt.Errorf("%s takes one shard", cmd.CommandPath()), "edge shards lists them"}
-				}
-				return nil
-			},
+			Use:     name + " HOST:PORT",
+			Short:   short,
+			Example: "  edge shards " + name + " 10.0.0.2:11211",
+			Args:    takes("one of the shards that edge shards lists"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *operate.Shards) {
 					fmt.Fprintf(w, "%sed\n", name)
