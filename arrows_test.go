@@ -81,7 +81,7 @@ var layers = []struct {
 	{"internal/harness", []string{"counter", "counter/memcached", "counter/shard"}}, // for tests
 	{"internal/trace", []string{"analysis/accesslog"}},                              // for tests
 
-	{"cmd/edge", []string{"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "counter", "counter/shard", "internal/chart", "internal/lograte", "internal/prose", "internal/strictyaml", "limit", "load", "load/mix", "operate", "pop", "pop/setting", "rule", "rule/describe", "rule/file", "rule/translate"}},
+	{"cmd/edge", []string{"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "counter", "counter/shard", "internal/chart", "internal/lograte", "internal/prose", "internal/strictyaml", "internal/tick", "limit", "load", "load/mix", "operate", "pop", "pop/setting", "rule", "rule/describe", "rule/file", "rule/translate"}},
 }
 
 // tools are the packages that, with those below them, only cmd imports. A tool may read logs with analysis/accesslog.

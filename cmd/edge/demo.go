@@ -41,7 +41,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	fmt.Fprintf(out, "Sending traffic for %v. X-Forwarded-For identifies the clients.\n\n", d.length)
 	o := load.Options{
 		Targets: []load.Target{t}, Source: load.NewMixed(m, 1), Duration: d.length, Connections: 24, KeepAlive: 100,
-		Identity: load.Identity{Forwarded: true}, Progress: d.show.update,
+		Identity: load.Identity{Forwarded: true}, Progress: d.show.ofLoad(),
 	}
 	log, err := load.Run(ctx, o)
 	d.show.end()

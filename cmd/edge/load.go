@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -95,43 +93,11 @@ report is still printed.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), showLoad(progress, cmd.ErrOrStderr())), end())
+			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), newProgressLine(progress, cmd.ErrOrStderr())), end())
 		},
 	}
 	traffic.flags = cmd.Flags()
 	define(cmd.Flags(), slices.Concat(traffic.settings(), sending.settings(), oracle.settings(), general))
 	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
-}
-
-// A progressLine shows the progress of a run in a line of a terminal.
-type progressLine struct {
-	update func(load.Progress) // nil if nothing is shown
-	end    func()
-}
-
-// showLoad returns a line that shows progress on w if wanted and w is a terminal.
-func showLoad(wanted bool, w io.Writer) progressLine {
-	if !wanted || !isTerminal(w) {
-		return progressLine{nil, func() {}}
-	}
-	const clear = "\r\x1b[K"
-	var before load.Progress
-	return progressLine{
-		update: func(p load.Progress) {
-			line := fmt.Sprintf("%s%d sent, %d/s, %d refused, %d failed, %d waiting, p50 %.1f, p99 %.1f ms", elapsed(p), p.Requests,
-				(p.Requests-before.Requests)*uint64(load.ProgressesPerSecond), p.Refused, p.Failed, p.Waiting, float64(p.P50)/1e3, float64(p.P99)/1e3)
-			before = p
-			fmt.Fprint(w, clear+line[:min(len(line), widthOf(w))])
-		},
-		end: func() { fmt.Fprint(w, clear) },
-	}
-}
-
-// elapsed describes how much of a run has elapsed.
-func elapsed(p load.Progress) string {
-	if p.Of >= unbounded {
-		return p.Elapsed.Round(time.Second).String() + ": "
-	}
-	return fmt.Sprintf("%v/%v: ", p.Elapsed.Round(time.Second), p.Of.Round(time.Second))
 }

@@ -34,7 +34,7 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 	if err := errors.Join(err, csvErr, outErr); err != nil {
 		return err
 	}
-	o.Progress = show.update
+	o.Progress = show.ofLoad()
 	restore := leaveCores(o)
 	log, err := load.Run(ctx, o)
 	restore()

@@ -90,7 +90,7 @@ memcached servers instead of the nodes' own shards.
 	}
 	cmd = withSettings(cmd, rows, check, func(cmd *cobra.Command) error {
 		defer log.start(cmd.ErrOrStderr(), &p.Node)()
-		p.Demo.show = showLoad(true, cmd.ErrOrStderr())
+		p.Demo.show = newProgressLine(true, cmd.ErrOrStderr())
 		return run(cmd.Context(), cmd.OutOrStdout(), p)
 	})
 	cmd.Flags().Lookup("demo").NoOptDefVal = "20s"

@@ -6,15 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	_ "time/tzdata" // for --time-zone in an image that contains only the binary
-
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/internal/chart"
@@ -127,13 +122,13 @@ type input struct {
 
 // arrivals passes all requests to f, in order of time.
 func (in *input) arrivals(ctx context.Context, f func([]accesslog.Arrival) error) error {
-	defer in.show()()
+	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
 	return in.explain(ctx, in.log.Arrivals(ctx, f))
 }
 
 // entries is like arrivals, for whole entries.
 func (in *input) entries(ctx context.Context, f func(*accesslog.Entry) error) error {
-	defer in.show()()
+	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
 	return in.explain(ctx, in.log.Entries(ctx, f))
 }
 
@@ -196,49 +191,6 @@ func (in *input) names() string {
 		files = append(files, fmt.Sprintf("%s (%s)", f.Name, f.Format))
 	}
 	return joined(files)
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// widthOf returns the maximum length of a line on a terminal that the next one can overwrite.
-func widthOf(terminal io.Writer) int {
-	if columns, _, err := term.GetSize(int(terminal.(*os.File).Fd())); err == nil && columns > 0 {
-		return columns - 1
-	}
-	return 79
-}
-
-// show shows progress until stop is called.
-func (in *input) show() (stop func()) {
-	if !in.progress || !isTerminal(in.stderr) {
-		return func() {}
-	}
-	_, total := in.log.Progress()
-	if total == 0 {
-		total = -1 // a pipe has no known length
-	}
-	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(in.stderr), progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(30),
-		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetDescription("reading"))
-	bar.RenderBlank() // its clock begins to run
-	end := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-end:
-				bar.Finish()
-				return
-			case <-time.After(200 * time.Millisecond):
-				read, _ := in.log.Progress()
-				bar.Set64(read)
-			}
-		}
-	})
-	return func() { close(end); wg.Wait() }
 }
 
 // formats lists the formats of logs, for the help.
