@@ -117,20 +117,6 @@ func oneOf(words ...string) func(string) error {
 	}
 }
 
-// onlyOne returns the one of the named flags that is given, or "". It returns an error if several are.
-func onlyOne(flags *pflag.FlagSet, names ...string) (string, error) {
-	var given []string
-	for _, name := range names {
-		if isSet(flags, name) {
-			given = append(given, "--"+name)
-		}
-	}
-	if len(given) > 1 {
-		return "", usageError{fmt.Errorf("%s cannot be combined", strings.Join(given, " and ")), "choose one"}
-	}
-	return strings.TrimPrefix(strings.Join(given, ""), "--"), nil
-}
-
 // onlyApply returns an error for each given flag that is not one of names.
 func onlyApply(flags *pflag.FlagSet, where string, names ...string) error {
 	var errs []error

@@ -74,12 +74,12 @@ report is still printed.`,
 				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}
 			}
 			o, err := sending.options()
-			if _, other := traffic.kind(); err != nil || other != nil {
-				return errors.Join(err, other, oracle.check(&o))
+			if err := errors.Join(err, oracle.check(&o)); err != nil {
+				return err
 			}
 			length := o.Duration > 0
 			end, err := traffic.apply(cmd.Context(), &o)
-			if err := errors.Join(err, oracle.check(&o)); err != nil {
+			if err != nil {
 				return err
 			}
 			if o.Duration == 0 && cmd.Flags().Changed("requests") {

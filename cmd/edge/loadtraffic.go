@@ -36,24 +36,22 @@ type trafficFlags struct {
 	printRules bool
 }
 
-// steadyFlags describe requests at a rate.
-var steadyFlags = []string{"rate", "clients", "networks", "method", "path", "host", "attack"}
-
 func (f *trafficFlags) settings() []setting.Setting {
+	const other = "mix|replay" // than requests at a rate
 	s := &f.steady
 	return []setting.Setting{
-		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive"},
-		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", ")},
+		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
+		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
-		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay"},
-		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", parseSpeed), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1"},
-		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed of a mix, and of the clients' addresses with --mix and --rate (default: the mix's own, and other addresses in each run)"},
-		{Name: "clients", Value: setting.Parsed("number", &s.Clients, "1", setting.Whole[uint64](1, math.MaxUint64)), Help: "number of clients that send in turn, with --rate"},
-		{Name: "networks", Value: setting.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs`, from the first one on (default: addresses in 10.0.0.0/8 that differ from run to run)"},
-		{Name: "method", Short: "m", Value: setting.Text(&s.Look.Method, "", nil), Help: "method of requests with --rate (default: GET, or POST with a body)"},
-		{Name: "path", Value: setting.Text(&s.Look.Target, "", nil), Help: "path of requests with --rate (default: that of the target)"},
-		{Name: "host", Value: setting.Text(&s.Look.Host, "", nil), Help: "Host of requests with --rate (default: that of the target)"},
-		{Name: "attack", Value: setting.Bool(&s.Attack, false), Help: "mark requests with --rate as an attack, which should be refused"},
+		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay", Contradicts: "mix"},
+		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", parseSpeed), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1", Needs: []string{other}},
+		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed of a mix, and of the clients' addresses with --mix and --rate (default: the mix's own, and other addresses in each run)", Contradicts: "replay"},
+		{Name: "clients", Value: setting.Parsed("number", &s.Clients, "1", setting.Whole[uint64](1, math.MaxUint64)), Help: "number of clients that send in turn, with --rate", Contradicts: other},
+		{Name: "networks", Value: setting.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs`, from the first one on (default: addresses in 10.0.0.0/8 that differ from run to run)", Contradicts: other},
+		{Name: "method", Short: "m", Value: setting.Text(&s.Look.Method, "", nil), Help: "method of requests with --rate (default: GET, or POST with a body)", Contradicts: other},
+		{Name: "path", Value: setting.Text(&s.Look.Target, "", nil), Help: "path of requests with --rate (default: that of the target)", Contradicts: other},
+		{Name: "host", Value: setting.Text(&s.Look.Host, "", nil), Help: "Host of requests with --rate (default: that of the target)", Contradicts: other},
+		{Name: "attack", Value: setting.Bool(&s.Attack, false), Help: "mark requests with --rate as an attack, which should be refused", Contradicts: other},
 	}
 }
 
@@ -84,33 +82,12 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// kind returns which of several mutually exclusive kinds of traffic is requested, by default requests as fast as
-// answers arrive. It returns an error if several are requested, or if flags are given that do not apply.
-func (f *trafficFlags) kind() (name string, err error) {
-	if name, err = onlyOne(f.flags, "mix", "replay", "rate"); err != nil {
-		return "", err
-	}
-	no := map[string][]string{"mix": steadyFlags, "replay": append(steadyFlags, "seed")}[name]
-	if name == "" || name == "rate" {
-		name, no = "rate", []string{"speed"}
-	}
-	var errs []error
-	for _, flag := range no {
-		if f.flags.Changed(flag) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to --%s", flag, name), "--help shows which flags go together"})
-		}
-	}
-	return name, errors.Join(errs...)
-}
-
 // apply sets the source and the duration. The caller must call end after the run.
 func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() error, err error) {
-	switch name, err := f.kind(); {
-	case err != nil:
-		return nil, err
-	case name == "mix":
+	switch {
+	case f.mix != "":
 		return noop, f.applyMix(o)
-	case name == "replay":
+	case len(f.replay) > 0:
 		return f.applyLog(ctx, o)
 	}
 	return noop, f.applyRate(o)

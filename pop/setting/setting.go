@@ -25,7 +25,7 @@ type Setting struct {
 	Help  string // a noun phrase; a text in backquotes stands for the value
 
 	Needs       []string // settings without which it has no effect; a|b means one of them
-	Contradicts string   // a setting that must not be set as well
+	Contradicts string   // a setting that must not be set as well; a|b means neither of them
 
 	// Sample is the value in a sample file, as YAML, if it is not the default. If it begins with #, the setting
 	// is commented out.
@@ -131,8 +131,10 @@ func CheckTogether(rows []Setting, given func(Setting) bool) error {
 		if !given(s) {
 			continue
 		}
-		if isGiven(s.Contradicts) {
-			errs = append(errs, Conflict(rows, s.Name, "contradicts", s.Contradicts))
+		for other := range strings.SplitSeq(s.Contradicts, "|") {
+			if isGiven(other) {
+				errs = append(errs, Conflict(rows, s.Name, "contradicts", other))
+			}
 		}
 		for _, need := range s.Needs {
 			if either := strings.Split(need, "|"); !slices.ContainsFunc(either, isGiven) {
