@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ func newCheck() *cobra.Command {
 		{Name: "json", Value: setting.Bool(&asJSON, false), Help: "write JSON, including errors"},
 		{Name: "test", Value: repeatable(setting.List(&tests, nil)), Help: "run the cases in this `file`; may be repeated"},
 		{Name: "schema", Value: setting.Bool(&schema, false), Help: "write only the JSON Schema of rules files, for editors"},
-		{Name: "rate", Value: setting.Parsed("rate", &o.rate, "500", parseKeyRate), Help: "requests per second of one key, for the worst case", Contradicts: "test"},
+		{Name: "rate", Value: setting.Parsed("rate", &o.rate, "500", setting.Number(0, 1e9)), Help: "requests per second of one key, for the worst case", Contradicts: "test"},
 		{Name: "lag", Value: setting.Parsed("duration", &o.lag, "100ms", setting.Span(0, time.Hour)), Help: "time until every node knows of a mitigation, for the worst case; the default holds even on saturated nodes, see edge_counting_lag_seconds", Contradicts: "test"},
 		{Name: "answer-time", Value: setting.Parsed("duration", &o.answer, "100ms", setting.Span(0, time.Hour)), Help: "time that the origin takes to respond, for the worst case", Contradicts: "test"},
 		{Name: "max-nodes", Value: setting.Int(&nodes, counter.MinNodes, 1, pop.MaxNodes, "nodes"), Help: "maximum number of nodes at the same time, as in the nodes' settings; the counters of limits with sub_windows need room for all of them", Contradicts: "test"},
@@ -99,16 +98,6 @@ else those named in the test file.`,
 	}
 	define(cmd.Flags(), flags)
 	return cmd
-}
-
-// parseKeyRate parses requests per second.
-func parseKeyRate(text string) (float64, error) {
-	const most = 1e9
-	rate, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(rate >= 0 && rate <= most) { // NaN is neither
-		return 0, fmt.Errorf("must be a number from 0 to %.0f", most)
-	}
-	return rate, nil
 }
 
 // worst holds the parameters of a worst case.

@@ -17,13 +17,11 @@ func newLoad() *cobra.Command {
 	var oracle oracleFlags
 	var out loadOutput
 	var progress bool
-	general := []setting.Setting{
-		{Group: "progress and the report", Name: "progress", Value: setting.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
-		{Name: "json", Value: setting.Bool(&out.asJSON, false), Help: "write JSON"},
+	general := append(out.settings(), []setting.Setting{
 		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
 		{Name: "csv", Value: setting.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
-		{Name: "html", Value: setting.Text(&out.html, "", pageName), Help: "also write a page with plots to this `file`"},
-	}
+		{Name: "progress", Value: setting.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
+	}...)
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
 		Short: "Send traffic from many clients to a PoP, and check its responses",
@@ -73,8 +71,8 @@ report is still printed.`,
 			if len(targets) == 0 {
 				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}
 			}
-			o, err := sending.options()
-			if err := errors.Join(err, oracle.check(&o)); err != nil {
+			o := sending.options()
+			if err := oracle.check(&o); err != nil {
 				return err
 			}
 			length := o.Duration > 0

@@ -75,7 +75,7 @@ func leaveCores(o load.Options) (restore func()) {
 }
 
 func (o *loadOutput) write(to destination, r *load.Report) error {
-	if err := to.emit("", nil, r.Document()); err != nil || !o.latency || o.asJSON {
+	if err := to.emit("", nil, r.Document()); err != nil || !o.latency || o.asJSON || o.markdown {
 		return err
 	}
 	return r.WriteLatency(to.stdout)

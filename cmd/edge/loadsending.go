@@ -25,7 +25,6 @@ import (
 type sendingFlags struct {
 	o      load.Options
 	spread string
-	body   string
 	tls    tls.Config
 	own    bool
 }
@@ -42,7 +41,7 @@ func (f *sendingFlags) settings() []setting.Setting {
 		{Name: "streams", Value: setting.Int(&f.o.Streams, 1, 1, math.MaxInt, "number"), Help: "concurrent requests on an HTTP/2 connection", Needs: []string{"http2"}},
 		{Name: "identity", Value: setting.Parsed("words", &f.o.Identity, "xff", quotingOnce(load.ParseIdentity)), Help: "how clients are distinguished: `words` from xff, proxy1, proxy2, header:NAME, cookie:NAME, none"},
 		{Name: "header", Short: "H", Value: repeatable(setting.ListOf(&f.o.Header, quotingOnce(load.ParseHeader))), Help: "header `line` of all requests, such as 'Accept: text/html'; may be repeated"},
-		{Name: "body", Value: setting.Text(&f.body, "", nil), Help: "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE"},
+		{Name: "body", Value: setting.Parsed("text", &f.o.Body, "", readBody), Help: "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE"},
 		{Name: "timeout", Value: setting.Parsed("duration", &f.o.Timeout, "5s", setting.Span(1, unbounded)), Help: "maximum time for a request, and for connecting"},
 		{Name: "node-header", Value: setting.Text(&f.o.NodeHeader, "X-Edge-Node", nil), Help: "response header that names the node"},
 		{Name: "ca", Value: setting.Parsed("file", &f.tls.RootCAs, "", readCertificates), Help: "PEM `file` with certificates to trust"},
@@ -103,32 +102,23 @@ func readCertificates(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// options returns the options that the flags specify, except for targets. It opens no socket.
-func (f *sendingFlags) options() (load.Options, error) {
+// readBody returns the body of requests: text, or the contents of @FILE.
+func readBody(text string) ([]byte, error) {
+	if file, ok := strings.CutPrefix(text, "@"); ok {
+		return os.ReadFile(file)
+	}
+	return []byte(text), nil
+}
+
+// options returns the options that the flags specify, except for targets.
+func (f *sendingFlags) options() load.Options {
 	o := f.o
 	o.Hashed = f.spread == "hash"
-	var err error
-	if o.Body, err = f.readBody(); err != nil {
-		return o, err
-	}
 	typed := slices.ContainsFunc(o.Header, func(h [2]string) bool { return strings.EqualFold(h[0], "Content-Type") })
 	if len(o.Body) > 0 && !typed { // as curl does
 		o.Header = append(o.Header, [2]string{"Content-Type", "application/x-www-form-urlencoded"})
 	}
-	return o, nil
-}
-
-// readBody reads the body of requests. It returns nil without a body.
-func (f *sendingFlags) readBody() ([]byte, error) {
-	file, at := strings.CutPrefix(f.body, "@")
-	if !at {
-		return []byte(f.body), nil
-	}
-	body, err := os.ReadFile(file)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("reading the body of requests: %w", err), ""}
-	}
-	return body, nil
+	return o
 }
 
 // reach resolves the targets.

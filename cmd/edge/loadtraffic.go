@@ -9,8 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
-	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +43,7 @@ func (f *trafficFlags) settings() []setting.Setting {
 		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay", Contradicts: "mix"},
-		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", parseSpeed), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1", Needs: []string{other}},
+		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", setting.Number(0.001, 1e6)), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1", Needs: []string{other}},
 		{Name: "seed", Value: setting.Parsed("number", &f.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed of a mix, and of the clients' addresses with --mix and --rate (default: the mix's own, and other addresses in each run)", Contradicts: "replay"},
 		{Name: "clients", Value: setting.Parsed("number", &s.Clients, "1", setting.Whole[uint64](1, math.MaxUint64)), Help: "number of clients that send in turn, with --rate", Contradicts: other},
 		{Name: "networks", Value: setting.ListOf(&s.Networks, parseNetwork), Help: "addresses of these clients, as `CIDRs`, from the first one on (default: addresses in 10.0.0.0/8 that differ from run to run)", Contradicts: other},
@@ -61,14 +60,6 @@ func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
 		return nil, nil
 	}
 	return load.ParseProfile(text)
-}
-
-func parseSpeed(text string) (float64, error) {
-	speed, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(speed > 0 && speed <= 1e6) {
-		return 0, errors.New("must be a number greater than 0 and at most 1,000,000")
-	}
-	return speed, nil
 }
 
 func parseNetwork(text string) (netip.Prefix, error) {
@@ -169,10 +160,8 @@ var errEnough = errors.New("enough")
 // span returns how long it takes to send the first n requests of the logs, or unbounded if they
 // can be read only once.
 func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error) {
-	for _, name := range f.replay {
-		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {
-			return unbounded, nil
-		}
+	if slices.ContainsFunc(f.replay, isPipe) {
+		return unbounded, nil
 	}
 	var first, last int64 // microseconds
 	var seen uint64

@@ -26,13 +26,12 @@ type outputFlags struct {
 	html      string
 }
 
+// settings are those of all reports.
 func (f *outputFlags) settings() []setting.Setting {
 	return []setting.Setting{
 		{Group: "the report", Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
 		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
 		{Name: "html", Value: setting.Text(&f.html, "", pageName), Help: "also write a page with plots to this `file`"},
-		{Name: "anonymize", Value: setting.Bool(&f.anonymize, false), Help: "replace clients' names with pseudonyms"},
-		{Name: "anonymize-key", Value: setting.Text(&f.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymize"}},
 	}
 }
 

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -30,7 +32,14 @@ logfmt with other field names, as in json:time=at,client=ip, and the columns of 
 without #Fields.`,
 		Example: `  edge replay access.log
   edge replay --pattern '%h %l %u %t "%r" %>s %b' access.log`,
-		Args: cobra.ArbitraryArgs,
+		Args: func(cmd *cobra.Command, logs []string) error {
+			if len(logs) > 0 && prose.Guess(logs[0], []string{"rules", "sweep", "accuracy", "generate"}) != "" {
+				if _, err := os.Stat(logs[0]); err != nil {
+					return noCommand(cmd, logs)
+				}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, logs []string) error {
 			return r.run(cmd, logs, summary{cmd.Flags(), r.in.settings()})
 		},
@@ -57,7 +66,10 @@ type question interface {
 
 // define adds the flags of all replays to cmd, after its own.
 func (r *replay) define(cmd *cobra.Command, own ...setting.Setting) {
-	define(cmd.Flags(), slices.Concat(own, r.out.settings(), r.in.settings()))
+	define(cmd.Flags(), slices.Concat(own, r.out.settings(), []setting.Setting{
+		{Name: "anonymize", Value: setting.Bool(&r.out.anonymize, false), Help: "replace clients' names with pseudonyms"},
+		{Name: "anonymize-key", Value: setting.Text(&r.out.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymize"}},
+	}, r.in.settings()))
 }
 
 // run answers q from the logs.

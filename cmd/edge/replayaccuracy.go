@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -73,20 +72,14 @@ func parseLimit(text string) (l accuracy.Limit, err error) {
 		return l, errors.New("a limit is a threshold, a slash and a period, such as 50/1m")
 	}
 	if l.Threshold, err = parseThreshold(threshold); err != nil {
-		return l, err
+		return l, fmt.Errorf("the threshold %w", err)
 	}
 	p, err := parsePeriod(period)
 	l.Period = p.Microseconds()
 	return l, err
 }
 
-func parseThreshold(text string) (uint64, error) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n < 1 || n > rule.MaxThreshold {
-		return 0, fmt.Errorf("the threshold %q is not a number from 1 to 2^53", text)
-	}
-	return n, nil
-}
+var parseThreshold = setting.Whole[uint64](1, rule.MaxThreshold)
 
 func parseDuration(text string) (time.Duration, error) {
 	return strictyaml.ParseDuration(text, time.Second)

@@ -9,7 +9,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +91,7 @@ type overlay struct {
 	began, ended int64
 	has          [len(overlaidProperties)]bool // whether at least one request has the property
 	clients      []netip.Addr                  // in the order of their first requests
-	addrs        map[string]netip.Addr
+	addrs        map[string]netip.Addr         // by client
 	population   mix.Population
 }
 
@@ -126,10 +126,8 @@ var overlaidProperties = [...]struct {
 
 // lay writes the logs of --over, with the attacks of m inserted.
 func (g *generator) lay(ctx context.Context, m *mix.Mix, stdout, stderr io.Writer) error {
-	for _, name := range g.over {
-		if info, err := os.Stat(name); name == "-" || err == nil && !info.Mode().IsRegular() {
-			return fail("over", "write it to a file first", "%s can be read only once", name)
-		}
+	if i := slices.IndexFunc(g.over, isPipe); i >= 0 {
+		return fail("over", "write it to a file first", "%s can be read only once", g.over[i])
 	}
 	var o *overlay
 	err := g.in.read(g.over, accesslog.All, nil, io.Discard, func(log *input) (err error) { // malformed lines are reported later
@@ -164,7 +162,6 @@ func (g *generator) lay(ctx context.Context, m *mix.Mix, stdout, stderr io.Write
 // survey reads the log for the first time.
 func survey(ctx context.Context, log *input) (*overlay, error) {
 	o := &overlay{addrs: map[string]netip.Addr{}}
-	known := map[netip.Addr]bool{}
 	return o, log.entries(ctx, func(e *accesslog.Entry) error {
 		if len(o.clients) == 0 {
 			o.began = e.Time
@@ -173,23 +170,20 @@ func survey(ctx context.Context, log *input) (*overlay, error) {
 		for i, p := range overlaidProperties {
 			o.has[i] = o.has[i] || hasProperty(e, p.name)
 		}
-		if a := o.addr(e); !known[a] {
-			known[a] = true
-			o.clients = append(o.clients, a)
-		}
+		o.addr(e)
 		return nil
 	})
 }
 
 // addr returns the address of a client. It is generated if the log does not identify clients by address.
 func (o *overlay) addr(e *accesslog.Entry) netip.Addr {
-	if e.Addr.IsValid() {
-		return e.Addr.Unmap().WithZone("")
-	}
 	a, known := o.addrs[e.Client]
 	if !known {
-		a = o.population.Next()
+		if a = e.Addr.Unmap().WithZone(""); !a.IsValid() {
+			a = o.population.Next()
+		}
 		o.addrs[strings.Clone(e.Client)] = a
+		o.clients = append(o.clients, a)
 	}
 	return a
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,12 @@ func onlyOnce(files []string) error {
 		}
 	}
 	return nil
+}
+
+// isPipe reports whether a log can be read only once.
+func isPipe(name string) bool {
+	info, err := os.Stat(name)
+	return name == "-" || err == nil && !info.Mode().IsRegular()
 }
 
 // An input holds the logs to read.

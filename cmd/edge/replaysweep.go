@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -28,10 +27,10 @@ have affected hardly any clients.`,
 		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
 	}
 	r.define(cmd, append([]setting.Setting{
-		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, quotingOnce(parseThreshold)), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
+		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, parseThreshold), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
 		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
 		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
-		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", parsePercent), Help: "`percent`age of clients that a recommended threshold may affect"},
+		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", setting.Number(0.0001, 100)), Help: "`percent`age of clients that a recommended threshold may affect"},
 		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(parseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
 	}, clientFlags(&m.o.Client, &m.o.Top)...)...)
 	return cmd
@@ -39,14 +38,6 @@ have affected hardly any clients.`,
 
 // sweepMode looks for a threshold.
 type sweepMode struct{ o analysis.SweepOptions }
-
-func parsePercent(text string) (float64, error) {
-	pct, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(pct > 0 && pct <= 100) { // NaN is neither
-		return 0, errors.New("must be a percentage of clients, greater than 0 and at most 100")
-	}
-	return pct, nil
-}
 
 func (m *sweepMode) prepare() (accesslog.Fields, error) {
 	needs := accesslog.Addr

@@ -309,6 +309,17 @@ func Whole[T int | int64 | uint64](low, high T) func(string) (T, error) {
 	}
 }
 
+// Number returns a parser of numbers from low to high.
+func Number(low, high float64) func(string) (float64, error) {
+	return func(text string) (float64, error) {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(low <= v && v <= high) { // NaN is neither
+			return low, fmt.Errorf("must be a number from %v to %.0f", low, high)
+		}
+		return v, nil
+	}
+}
+
 // Span returns a parser of durations from low to high.
 func Span(low, high time.Duration) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
