@@ -224,9 +224,18 @@ func elsewhere(cmd *cobra.Command, flag string) string {
 // untilSignal returns a context that is done at the first SIGINT or SIGTERM. Once it is done,
 // another signal ends the process.
 func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+		signal.Stop(signals) // before ctx is done
+		cancel()
+	}()
+	return ctx, cancel
 }
 
 // A usageError is a mistake in the command line or the settings.
