@@ -46,12 +46,12 @@ const minProlonged = 100 * time.Millisecond
 // mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
 // mitigation ends at the later of its start + the rule's timeout and the moment when every limit
 // is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
-// if maxWaiting changes are already waiting, and reports whether it has started a mitigation. The request path may call it.
-func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) (started bool) {
+// if maxWaiting changes are already waiting. The request path may call it.
+func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= maxWaiting {
-		return false // lifted in the meantime, or no room
+		return // lifted in the meantime, or no room
 	}
 	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}
 	last, known := c.o.Table.Last(key)
@@ -62,7 +62,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 	}
 	lasts, changes := Lasts(r, left, f.back.Sub(now))
 	if !changes {
-		return false
+		return
 	}
 	record.Generation = max(last.Generation, f.generation)
 	if left > 0 {
@@ -88,7 +88,6 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 		c.changes = append(c.changes, change{record, r})
 		c.wakeUp()
 	}
-	return record.Sample != nil
 }
 
 // replace moves r's start so that r takes precedence over last, the previous mitigation of its key, which may

@@ -77,8 +77,8 @@ type Source struct {
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
 // itself, so for a key near its threshold, at most one more request passes than the node knows to be allowed.
 // generation is how often the key's mitigation had been lifted when the request was decided.
-// Requests from before a lift are not counted. Offer reports whether it has started a mitigation.
-func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) (started bool) {
+// Requests from before a lift are not counted.
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
 	var known []view
 	near := c.near.has(key, now)
 	if near {
@@ -96,7 +96,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	waiting, before, ok := c.queue.Offer(what, more, near)
 	if !ok {
 		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
-		return false
+		return
 	}
 	if !near {
 		c.expect(r, key, waiting, now)
@@ -104,14 +104,16 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	}
 	alone := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
 	if !near && !alone || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
-		return false // nothing is exceeded, or the loop decides
+		return // nothing is exceeded, or the loop decides
 	}
 	f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now)
 	if near && !over && before > 0 { // the known counts may lack what is being flushed
 		f, over = exceeds(nil, r, waiting+before, time.UnixMilli(what.tick), now)
 	}
-	f.generation = generation
-	return over && c.mitigate(key, r, f, &from.Sample, maxChanges, now)
+	if over {
+		f.generation = generation
+		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
+	}
 }
 
 // expect makes further requests of a key read its known counts if the loop may evaluate those that wait too late.

@@ -66,7 +66,6 @@ type Decision struct {
 	still       bool // some may count though the request is refused: see Decision.counted
 	by          int8 // 1 + the Width of the narrowest rule that refuses; 0 if none does, or an access list does
 	refusedWith bool // refused because another request is: see Limiter.DecideBy
-	crossed     bool // the request has started a mitigation by its answer
 	source      async.Source
 
 	decided int64           // when, for the decision log; 0 if not logged
@@ -394,18 +393,16 @@ func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time
 }
 
 // Withholds reports whether the answer to a request of client, which passed and has been counted by Answered, must not
-// reach the client at now, because a rule that counts answers mitigates a key of the request, and not by this answer. Then
-// d becomes the decision that refuses the request. So of any number of requests that wait for the origin together, a client
-// learns no more outcomes than of requests that follow each other.
+// reach the client at now, because a rule that counts answers mitigates a key of the request. Then d becomes the decision
+// that refuses the request. One answer is delivered even so, because it may be the one that exceeds the threshold: of any
+// number of requests that wait for the origin together, a client learns as many outcomes as of requests that follow each
+// other.
 func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool {
-	if d.crossed {
-		return false
-	}
 	req := rule.Request{Addr: client}
 	req.Identify(l.o.Client)
 	for i := range d.n {
 		if c := d.at(i); c.rule.CountsAnswer() && c.rule.Action != rule.Log {
-			if record := l.record(c.rule, c.key, &req, now); record != nil {
+			if record := l.record(c.rule, c.key, &req, now); record != nil && !l.o.Table.Take(c.key) {
 				d.consider(c.rule, record)
 			}
 		}

@@ -37,7 +37,7 @@ func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 
 // countAnswer counts a request by its answer, or without it, at now.
 func (l *Limiter) countAnswer(d *Decision, c counted, cost uint64, now time.Time) {
-	d.crossed = l.Offer(c.rule, c.key, c.generation, &d.source, cost, now) || d.crossed
+	l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
 	if l.decisions.Samples(c.key) {
 		b := l.decisions.Add(nil, decision.Key{Rule: c.rule, Key: c.key, Generation: c.generation, Cost: cost})
 		b.Time, b.Counting, b.Decided, b.Client = now.UnixMicro(), true, d.decided, d.source.Client

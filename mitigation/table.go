@@ -64,6 +64,7 @@ type held struct {
 	Record
 	used  atomic.Int64  // second in which it was last made the most recently used of its part
 	acted atomic.Uint64 // see Record.Acted
+	taken atomic.Bool   // see Table.Take
 	over  bool          // past its deadline, and reported
 	at    int           // place in Table.due, or -1
 
@@ -159,6 +160,12 @@ func (t *Table) Held(k counter.Key, now time.Time) (Record, bool) {
 	return h.Record, true
 }
 
+// Take reports whether it is the first call for the current mitigation of k.
+func (t *Table) Take(k counter.Key) bool {
+	h, ok := t.of(k).Peek(k)
+	return ok && h.taken.CompareAndSwap(false, true)
+}
+
 // Last returns the record of k, even for some time after its end.
 func (t *Table) Last(k counter.Key) (Record, bool) {
 	h, ok := t.of(k).Peek(k)
@@ -235,6 +242,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 		}
 		if !old.over { // its end was not passed on, and may never be
 			h.acted.Store(old.acted.Load())
+			h.taken.Store(old.taken.Load())
 		}
 		t.forget(old)
 		if r.Sample == nil && now.Before(old.Deadline) {
