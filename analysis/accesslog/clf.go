@@ -30,9 +30,9 @@ func (clf) parse(s []byte, r *record) string {
 		if at = 2; rest[2] == '-' && rest[3] == ' ' && rest[4] == '[' {
 			at = 4
 		}
-	} else if host, client2, ok := virtualHost(client, rest); ok {
+	} else if name, client2, ok := virtualHost(client, rest); ok {
 		if r.need&Host != 0 {
-			r.host = host
+			r.texts[host] = name
 		}
 		client, rest = client2, rest[len(client2):]
 	}
@@ -51,22 +51,24 @@ func (clf) parse(s []byte, r *record) string {
 	}
 	if r.need&^Addr != 0 {
 		r.combined(rest)
+		r.read()
 	}
 	return ""
 }
 
 // combined parses what follows the time.
 func (r *record) combined(s []byte) {
-	request, s, ok := cutRequest(trimSpaces(s))
+	text, s, ok := cutRequest(trimSpaces(s))
 	if !ok {
 		return
 	}
-	r.request(request)
+	if r.need&needs[request] != 0 {
+		r.texts[request] = r.unescape(text)
+	}
 	if r.need&(Status|Header) == 0 {
 		return
 	}
-	status, s := cutWord(s)
-	r.code(status)
+	r.texts[status], s = cutWord(s)
 	if r.need&Header == 0 {
 		return
 	}

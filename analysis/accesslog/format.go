@@ -69,7 +69,7 @@ var formats = sync.OnceValue(func() []Format {
 			clf{},
 		}},
 		{"zeek", "Zeek's http.log", &columns{zeek: true, tabs: true}},
-		{"trace", "seconds since the Unix epoch, a tab, and the client", trace{}},
+		{"trace", "seconds since the Unix epoch, a tab, and the client", builtIn("$msec\t$client", "client")},
 	}
 })
 

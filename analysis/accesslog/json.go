@@ -182,7 +182,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	if !o.readTime(slots, r) && !(o.logfmt && r.leadingTime(s)) {
 		return "unreadable time"
 	}
-	if r.client = firstOf(r.plainOf(get(client))); len(r.client) == 0 {
+	if r.from(r.plainOf(get(client))) != "" {
 		if !slices.ContainsFunc(o.fields[client], func(i int) bool { return string(slots[i].text) == "-" }) {
 			return "no client"
 		}
@@ -191,16 +191,12 @@ func (o *objects) parse(s []byte, r *record) string {
 	if r.need&^Addr == 0 {
 		return ""
 	}
-	r.request(r.plainOf(get(request)))
-	r.method = either(r.plainOf(get(method)), r.method)
-	if v := get(target); v.text != nil {
-		r.target(r.plainOf(v))
+	for k := request; k <= attack; k++ {
+		if r.need&needs[k] != 0 {
+			r.texts[k] = r.plainOf(get(k))
+		}
 	}
-	r.query = either(r.query, bytes.TrimPrefix(r.plainOf(get(query)), []byte("?")))
-	r.host = either(r.plainOf(get(host)), r.host)
-	r.code(get(status).text)
-	marked := string(get(attack).text)
-	r.attack = marked == "true" || marked == "1"
+	r.read()
 	for _, h := range o.header {
 		r.set(h.name, r.plainOf(first(h.slots)))
 	}

@@ -24,9 +24,9 @@ type part struct {
 	shown  string   // as in the pattern
 	quoted bool     // between quotes
 	only   []string // allowed values; those that end in a dot are allowed prefixes
-	timed  bool     // the time, which may contain until
-	until  []byte   // text up to the next variable
-	get    func(r *record, text []byte) (reason string)
+	until  []byte   // text up to the next variable; the time may contain it
+	kind   kind
+	header string // name of a header field
 	reason string // why a line without this part is not an entry
 }
 
@@ -122,113 +122,81 @@ func splitNginx(text string) (lead string, parts []part, err error) {
 	return lead, parts, nil
 }
 
-// bind sets the function that stores each variable.
+// variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
+var variables = [kinds][]string{
+	client: clientVariables, request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
+	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
+}
+
+var timeVariables = []string{"time_local", "time_iso8601", "msec", "time"}
+
+// bind determines which variables are used.
 func (p *pattern) bind(text string) error {
-	has := func(name string) bool {
-		return slices.ContainsFunc(p.parts, func(p part) bool { return p.name == name })
-	}
-	i := slices.IndexFunc(clientVariables, has)
-	if i < 0 {
-		return fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
-	}
-	client, timed := clientVariables[i], false
+	at := func(name string) int { return slices.IndexFunc(p.parts, func(p part) bool { return p.name == name }) }
 	for i := range p.parts {
 		part := &p.parts[i]
-		switch part.name {
-		case client:
-			header := variable(part.name)
-			switch {
-			case client == "client_port":
-				part.get = patternPeer
-			case header == nil:
-				part.get = patternClient
-			default:
-				part.get = func(r *record, text []byte) string {
-					header(r, text)
-					return patternClient(r, text)
-				}
-			}
-		case "time_local", "time_iso8601", "msec", "time":
-			if !timed {
-				part.get, part.timed, timed = patternTime, true, true
-			}
-			if part.get != nil && part.name == "msec" {
-				part.get = patternUnix
-			}
-		default:
-			part.get = variable(part.name)
+		if sent, ok := strings.CutPrefix(part.name, "http_"); ok {
+			part.kind, part.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
 		}
 	}
-	if !timed {
+	for k, names := range variables {
+		if i := slices.IndexFunc(names, func(name string) bool { return at(name) >= 0 }); i >= 0 {
+			p.parts[at(names[i])].kind = kind(k)
+		}
+	}
+	timed := slices.IndexFunc(p.parts, func(p part) bool { return slices.Contains(timeVariables, p.name) })
+	switch {
+	case !p.has(client):
+		return fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
+	case timed < 0:
 		return fmt.Errorf("accesslog: the pattern %q has no variable for the time: use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
 	}
+	p.parts[timed].kind = epoch
 	return nil
 }
 
-func patternTime(r *record, text []byte) string {
-	var ok bool
-	if r.time, ok = r.clock.any(text); !ok {
-		return "unreadable time"
-	}
-	return ""
+// has reports whether the pattern has a part of this kind.
+func (p *pattern) has(k kind) bool {
+	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == k })
 }
 
-func patternUnix(r *record, text []byte) string {
-	var ok bool
-	if r.time, ok = unix(text); !ok {
-		return "no time in seconds since the epoch"
-	}
-	return ""
-}
-
-func patternClient(r *record, text []byte) string {
-	if r.client = firstOf(text); len(r.client) == 0 {
-		return "no client"
-	}
-	return ""
-}
-
-func patternPeer(r *record, text []byte) string {
-	r.client = withoutLastPort(text)
-	if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
-		return "no client address"
-	}
-	return ""
-}
-
-// variable returns the function that stores the named variable, or nil if it is not used.
-func variable(name string) func(r *record, text []byte) string {
-	set := func(need Fields, set func(r *record, text []byte)) func(*record, []byte) string {
-		return func(r *record, text []byte) string {
-			if r.need&need != 0 && !missing(text) {
-				set(r, text)
+// store stores the text of a part in r.
+func (p *part) store(r *record, text []byte) (reason string) {
+	switch p.kind {
+	case unused:
+	case epoch:
+		parse := r.clock.any
+		if p.name == "msec" {
+			parse = unix
+		}
+		ok := false
+		if r.time, ok = parse(text); !ok {
+			return "unreadable time"
+		}
+	case client:
+		if p.header != "" && !missing(text) {
+			r.set(p.header, r.unescape(text))
+		}
+		if p.name != "client_port" {
+			if bytes.IndexByte(text, '\t') >= 0 {
+				return "more columns than a client"
 			}
-			return ""
+			return r.from(text)
+		}
+		r.client = withoutLastPort(text)
+		if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
+			return "no client address"
+		}
+	case header:
+		if r.need&Header != 0 && !missing(text) {
+			r.set(p.header, r.unescape(text))
+		}
+	default:
+		if r.need&needs[p.kind] != 0 {
+			r.texts[p.kind] = r.unescape(text)
 		}
 	}
-	switch name {
-	case "request":
-		return set(Method|Host|Path, (*record).request)
-	case "request_method":
-		return set(Method|Host|Path, func(r *record, text []byte) { r.method = text })
-	case "request_uri", "uri", "document_uri":
-		return set(Host|Path, func(r *record, text []byte) {
-			if text[0] == '/' || text[0] == '*' || string(r.method) == "CONNECT" || bytes.Contains(text, []byte("://")) {
-				r.target(r.unescape(text))
-			}
-		})
-	case "args", "query_string":
-		return set(Path, func(r *record, text []byte) { r.query = bytes.TrimPrefix(r.unescape(text), []byte("?")) })
-	case "host", "http_host", "server_name":
-		return set(Host, func(r *record, text []byte) { r.host = r.unescape(text) })
-	case "status":
-		return set(Status, (*record).code)
-	}
-	if sent, ok := strings.CutPrefix(name, "http_"); ok {
-		header := headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
-		return set(Header, func(r *record, text []byte) { r.set(header, r.unescape(text)) })
-	}
-	return nil
+	return ""
 }
 
 func (p *pattern) parse(s []byte, r *record) string {
@@ -239,7 +207,7 @@ func (p *pattern) parse(s []byte, r *record) string {
 	for i := range p.parts {
 		part := &p.parts[i]
 		if i >= p.least && (len(s) == 0 || r.need&^Addr == 0) {
-			return ""
+			break
 		}
 		text, rest, ok := part.cut(s)
 		if !ok {
@@ -251,15 +219,14 @@ func (p *pattern) parse(s []byte, r *record) string {
 		if len(part.only) > 0 && !part.allows(text) {
 			return part.reason
 		}
-		if part.get != nil {
-			if reason := part.get(r, text); reason != "" {
-				return reason
-			}
+		if reason := part.store(r, text); reason != "" {
+			return reason
 		}
 		if s = rest; p.fold {
 			s = trimSpaces(s)
 		}
 	}
+	r.read()
 	return ""
 }
 
@@ -282,7 +249,7 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		at += i
 		rest = s[at+len(p.until):]
 		switch {
-		case p.timed && p.until[0] == ' ' && tries < 4 && at > 0 && isWithin(s, at):
+		case p.kind == epoch && p.until[0] == ' ' && tries < 4 && at > 0 && isWithin(s, at):
 			tries++ // a space within the time
 		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || bytes.HasPrefix(rest, []byte(": "))):
 			// A space within a list of upstreams or X-Forwarded-For.

@@ -188,7 +188,7 @@ func TestSeveralFiles(t *testing.T) {
 	wantStats := accesslog.Stats{
 		Lines: 6, Entries: 5, Malformed: 1,
 		First: 1767366244e6, Last: 1767366246e6,
-		Samples: []accesslog.Sample{{File: names[1], Line: 2, Reason: "no tab between time and client", Text: "bad"}},
+		Samples: []accesslog.Sample{{File: names[1], Line: 2, Reason: `no "\t" after $msec`, Text: "bad"}},
 		Files: []accesslog.FileStats{
 			{Name: names[0], Format: "trace", Lines: 2, Entries: 2},
 			{Name: names[1], Format: "trace", Compression: "gzip", Lines: 3, Entries: 2, Malformed: 1},

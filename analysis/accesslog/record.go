@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 )
@@ -25,6 +26,7 @@ type record struct {
 	need   Fields
 	time   int64
 	client []byte // name, without port and brackets
+	texts  [kinds][]byte
 	method []byte
 	host   []byte
 	path   []byte
@@ -34,7 +36,7 @@ type record struct {
 	header []line
 
 	clock clock
-	plain []byte  // unescaped text
+	plain []byte // unescaped text
 	slots []value // members of an object
 	pair  [2]value
 }
@@ -43,7 +45,8 @@ type record struct {
 type kind int
 
 const (
-	date kind = iota
+	unused kind = iota
+	date
 	clockTime
 	epoch // date and time
 	client
@@ -58,6 +61,11 @@ const (
 	kinds
 )
 
+// needs are the fields for which the text of each kind is needed.
+var needs = [kinds]Fields{
+	request: Method | Host | Path, method: Method | Host | Path, host: Host, target: Host | Path, query: Path, status: Status, attack: All, header: Header,
+}
+
 // A line is a field of a request's header.
 type line struct {
 	name  string
@@ -67,10 +75,50 @@ type line struct {
 // reset clears r for the next line, but keeps its buffers.
 func (r *record) reset() {
 	r.time, r.client = 0, nil
+	r.texts = [kinds][]byte{}
 	if r.need != 0 {
 		r.method, r.host, r.path, r.query, r.status, r.attack = nil, nil, nil, nil, 0, false
 		r.header, r.plain = r.header[:0], r.plain[:0]
 	}
+}
+
+// from sets the client.
+func (r *record) from(text []byte) (reason string) {
+	if r.client = firstOf(text); len(r.client) == 0 {
+		return "no client"
+	}
+	return ""
+}
+
+// read reads the texts of the request. A request line takes precedence over a path, which the server may have rewritten.
+func (r *record) read() {
+	t := &r.texts
+	if r.need&^Addr == 0 {
+		return
+	}
+	if !missing(t[method]) {
+		r.method = t[method]
+	}
+	r.request(t[request])
+	if len(r.path) == 0 && !missing(t[target]) {
+		r.target(t[target])
+	}
+	if !missing(t[query]) {
+		r.query = either(r.query, bytes.TrimPrefix(t[query], []byte("?")))
+	}
+	if !missing(t[host]) {
+		r.host = either(r.host, t[host])
+	}
+	r.code(t[status])
+	r.attack = string(t[attack]) == "true" || string(t[attack]) == "1"
+}
+
+// either returns a, or b if a is empty.
+func either(a, b []byte) []byte {
+	if len(a) > 0 {
+		return a
+	}
+	return b
 }
 
 // set adds a header field if header fields are needed and the value is not missing.

@@ -20,7 +20,7 @@ func (r *record) request(s []byte) {
 		return
 	}
 	r.method = method
-	r.target(r.unescape(target))
+	r.target(target)
 }
 
 // letters reports whether s begins with a letter and consists of letters, - and _, as every
@@ -53,6 +53,8 @@ func (r *record) target(s []byte) {
 		} else if string(r.method) == "CONNECT" {
 			r.host = s
 			return
+		} else if s[0] != '*' && bytes.IndexByte(s, ':') >= 0 {
+			return // an error's name, in Squid's log
 		}
 	}
 	if i := bytes.IndexByte(s, '?'); i >= 0 {

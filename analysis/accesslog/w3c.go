@@ -167,109 +167,74 @@ func (c *columns) parse(s []byte, r *record) string {
 	case !c.complete():
 		return "#Fields has no time"
 	}
-	var texts [kinds][]byte
 	wanted, n := c.fields, 0
 	for ; len(s) > 0; n++ {
-		var column []byte
-		var ok bool
-		if column, s, ok = c.cut(s); !ok {
+		column, rest, ok := c.cut(s)
+		if !ok {
 			break
 		}
-		if len(wanted) == 0 || wanted[0].column != n {
+		if s = rest; len(wanted) == 0 || wanted[0].column != n {
 			continue
 		}
 		f := wanted[0]
 		wanted = wanted[1:]
-		switch text := &texts[f.kind]; f.kind {
-		case header:
+		switch text := &r.texts[f.kind]; {
+		case f.kind == header:
 			if r.need&Header != 0 && !missing(column) {
 				r.set(f.header, c.header(r, column))
 			}
-		case client, epoch: // the first one present
-			if missing(*text) {
-				*text = column
-			}
-		case host:
-			if !missing(column) {
-				*text = column
-			}
-		default:
+		case missing(*text) || f.kind == host && !missing(column): // the first one present, or the last host
 			*text = column
 		}
 	}
+	r.from(r.texts[client])
+	switch {
+	case n < c.count:
+		return "fewer columns than #Fields"
+	case (n > c.count || c.bare) && !addressOf(r.client).IsValid():
+		return "columns do not match #Fields"
+	case len(r.client) == 0:
+		return "no client"
+	}
+	if reason := c.readTime(r); reason != "" {
+		return reason
+	}
+	if text := r.texts[target]; r.need&^Addr != 0 && !missing(text) {
+		if i := bytes.IndexByte(text, '/'); i > 0 && bytes.IndexByte(text[:i], ':') < 0 {
+			r.texts[host], r.texts[target] = either(r.texts[host], text[:i]), text[i:] // a URL without its scheme
+		}
+	}
+	r.read()
+	return ""
+}
+
+// readTime sets r.time.
+func (c *columns) readTime(r *record) (reason string) {
+	if r.texts[clockTime] == nil {
+		ok := false
+		if r.time, ok = r.clock.any(r.texts[epoch]); !ok {
+			return "unreadable time"
+		}
+		return ""
+	}
 	day, dated := c.day, c.dated
-	if text := texts[date]; text != nil {
+	if text := r.texts[date]; text != nil {
 		if day, dated = r.clock.date(text); !dated {
 			return "no date like 2006-01-02"
 		}
 	}
-	var secs, part int64
-	absolute := false
-	if text := texts[clockTime]; text != nil {
-		var ok bool
-		if secs, ok = hmsOf(text); !ok {
-			return "no time like 15:04:05"
-		}
-		part = fractionOf(text)
-	} else if text := texts[epoch]; text != nil {
-		t, ok := unix(text)
-		if absolute = ok; !ok {
-			t, ok = r.clock.any(text)
-		}
-		if !ok {
-			return "unreadable time"
-		}
-		day, secs, part, dated = 0, t/second, t%second, true
-	}
-	if r.client = withoutPort(texts[client]); c.client != "" {
-		r.client = firstOf(texts[client])
-	}
-	if n < c.count {
-		return "fewer columns than #Fields"
-	}
-	if (n > c.count || c.bare) && !addressOf(r.client).IsValid() {
-		return "columns do not match #Fields"
-	}
-	if len(r.client) == 0 {
-		return "no client"
-	}
-	if !dated {
+	secs, ok := hmsOf(r.texts[clockTime])
+	switch {
+	case !ok:
+		return "no time like 15:04:05"
+	case !dated:
 		return "no date, and no #Date before it"
 	}
-	seconds := day + secs
-	if !absolute {
-		if seconds -= c.zone; c.wall {
-			seconds = r.clock.wall(seconds)
-		}
+	if secs += day - c.zone; c.wall {
+		secs = r.clock.wall(secs)
 	}
-	r.time = seconds*second + part
-	if r.need&^Addr == 0 {
-		return ""
-	}
-	r.code(texts[status])
-	if text := texts[method]; !missing(text) {
-		r.method = text
-	}
-	named, sent := texts[host], []byte(nil)
-	if text := texts[query]; !missing(text) {
-		sent = bytes.TrimPrefix(text, []byte("?"))
-	}
-	if text := texts[target]; !missing(text) {
-		if i := bytes.IndexByte(text, '/'); i > 0 && bytes.IndexByte(text[:i], ':') < 0 {
-			named, text = either(named, text[:i]), text[i:] // a URL without its scheme
-		}
-		r.target(text)
-	}
-	r.query, r.host = either(r.query, sent), either(r.host, named)
+	r.time = secs*second + fractionOf(r.texts[clockTime])
 	return ""
-}
-
-// either returns a, or b if a is empty.
-func either(a, b []byte) []byte {
-	if len(a) > 0 {
-		return a
-	}
-	return b
 }
 
 // cut cuts off the next column.
