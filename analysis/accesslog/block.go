@@ -15,7 +15,9 @@ type block struct {
 	layout layout // of the first line
 	text   []byte // the lines
 	err    error  // from reading; if not nil, this is the last block
-	done   chan struct{}
+
+	brokenOff bool // the file ends here, incomplete
+	done      chan struct{}
 
 	// Results.
 	batch

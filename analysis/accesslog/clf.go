@@ -14,17 +14,15 @@ import "bytes"
 type clf struct{}
 
 func (clf) parse(s []byte, r *record) string {
-	end := bytes.IndexByte(s, ' ')
+	client, rest := cutClient(s)
 	switch {
-	case end < 0:
+	case rest == nil:
 		return "no time like [02/Jan/2006:15:04:05 -0700]"
-	case end == 0:
+	case len(client) == 0:
 		return "no client"
-	}
-	if s[0] == '[' && s[end-1] != ']' {
+	case client[0] == '[' && bytes.IndexByte(client, ']') < 0:
 		return "no client before the time"
 	}
-	client, rest := s[:end], s[end+1:]
 	at := 0
 	if len(rest) > 2+clfLength && rest[0] == '-' && rest[1] == ' ' {
 		if at = 2; rest[2] == '-' && rest[3] == ' ' && rest[4] == '[' {
@@ -44,7 +42,7 @@ func (clf) parse(s []byte, r *record) string {
 		at += i + 1
 		t, n, ok := r.clock.clf(rest[at:])
 		if end := at + n; ok && len(rest) > end && rest[end] == ']' {
-			r.time, r.client = t, client
+			r.time, r.client = t, firstOf(client)
 			rest = rest[end+1:]
 			break
 		}
@@ -56,11 +54,31 @@ func (clf) parse(s []byte, r *record) string {
 	return ""
 }
 
+// cutClient cuts off the first word, a list such as X-Forwarded-For, or quoted text.
+func cutClient(s []byte) (client, rest []byte) {
+	if s[0] == '"' {
+		client, rest, _ = cutQuoted(s)
+		return client, trimSpaces(rest)
+	}
+	for end := 0; ; end++ {
+		i := bytes.IndexByte(s[end:], ' ')
+		if i < 0 {
+			return s, nil
+		}
+		if end += i; end == 0 || s[end-1] != ',' {
+			return s[:end], s[end+1:]
+		}
+	}
+}
+
 // combined parses what follows the time.
 func (r *record) combined(s []byte) {
 	text, s, ok := cutRequest(trimSpaces(s))
 	if !ok {
 		return
+	}
+	if name, request, quoted := bytes.Cut(text, []byte(`" "`)); quoted && bytes.IndexByte(name, ' ') < 0 { // the host
+		r.texts[host], text = name, request
 	}
 	if r.need&needs[request] != 0 {
 		r.texts[request] = r.unescape(text)
@@ -104,17 +122,15 @@ func cutRequest(s []byte) (text, rest []byte, ok bool) {
 // returns the host and the client. Two addresses are host and client only if identity and user
 // follow, since lighttpd writes the client before the host.
 func virtualHost(first, rest []byte) (host, client []byte, ok bool) {
-	end := bytes.IndexByte(rest, ' ')
-	if end <= 0 || rest[0] == '[' || rest[0] == '"' || first[0] == '[' || first[len(first)-1] == ',' {
+	if len(rest) == 0 || rest[0] == '[' || rest[0] == ' ' || first[0] == '[' {
 		return nil, nil, false
 	}
-	client = rest[:end]
-	after := rest[end+1:]
+	client, after := cutClient(rest)
 	more := len(after) > 2 && after[0] == '-' && after[1] == ' ' && after[2] != '['
-	switch firstIs, secondIs := addressOf(first).IsValid(), addressOf(client).IsValid(); {
+	switch firstIs, secondIs := addressOf(firstOf(first)).IsValid(), addressOf(firstOf(client)).IsValid(); {
 	case secondIs && (more || !firstIs):
 		return first, client, true
-	case firstIs || secondIs || !more || end == 1 && client[0] == '-':
+	case firstIs || secondIs || !more || string(client) == "-":
 		return nil, nil, false
 	}
 	return first, client, true

@@ -27,11 +27,24 @@ type clock struct {
 // clfLength is the length of dd/Mon/yyyy:HH:MM:SS +zzzz.
 const clfLength = 26
 
-// clf parses dd/Mon/yyyy:HH:MM:SS with an optional fraction, and +zzzz. n is the number of bytes parsed.
+// clf parses dd/Mon/yyyy:HH:MM:SS with an optional fraction and an optional zone, +zzzz. The colon before the hour may be
+// a space. n is the number of bytes parsed.
 func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
-	shown, part, n, ok := c.clfShown(s)
-	if !ok || len(s) < n+6 || s[n] != ' ' {
+	if len(s) < 20 || s[11] != ':' && s[11] != ' ' {
 		return 0, 0, false
+	}
+	if [11]byte(s[:11]) != c.clfDay {
+		day, ok := clfDay(s[:11])
+		if !ok {
+			return 0, 0, false
+		}
+		c.clfDay, c.clfAt = [11]byte(s[:11]), day
+	}
+	secs, ok := hms(s[12:20])
+	part, digits := fraction(s[20:])
+	n = 20 + digits
+	if len(s) < n+6 || s[n] != ' ' || s[n+1] != '+' && s[n+1] != '-' {
+		return c.wall(c.clfAt+secs)*second + part, n, ok
 	}
 	if text := s[n+1 : n+6]; [5]byte(text) != c.clfZone {
 		offset, ok := zone(text)
@@ -40,24 +53,19 @@ func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
 		}
 		c.clfZone, c.clfOffset = [5]byte(text), offset
 	}
-	return (shown-c.clfOffset)*second + part, n + 6, true
+	return (c.clfAt+secs-c.clfOffset)*second + part, n + 6, ok
 }
 
-// clfShown parses the time without its zone, as seconds and a fraction in microseconds.
-func (c *clock) clfShown(s []byte) (seconds, part int64, n int, ok bool) {
-	if len(s) < 20 || s[11] != ':' {
-		return 0, 0, 0, false
+// ansi parses the time that C's asctime writes, such as Mon Jan  2 15:04:05 2006.
+func (c *clock) ansi(s []byte) (micros int64, ok bool) {
+	if len(s) != 24 || s[3] != ' ' || s[7] != ' ' || s[10] != ' ' || s[19] != ' ' {
+		return 0, false
 	}
-	if [11]byte(s[:11]) != c.clfDay {
-		day, ok := clfDay(s[:11])
-		if !ok {
-			return 0, 0, 0, false
-		}
-		c.clfDay, c.clfAt = [11]byte(s[:11]), day
-	}
-	secs, ok := hms(s[12:20])
-	part, digits := fraction(s[20:])
-	return c.clfAt + secs, part, 20 + digits, ok
+	day, ok1 := number(trimSpaces(s[8:10]))
+	year, ok2 := number(s[20:])
+	at, ok3 := dayOf(year, monthOf(s[4:7]), day)
+	secs, ok4 := hms(s[11:19])
+	return c.wall(at+secs) * second, ok1 && ok2 && ok3 && ok4
 }
 
 // clfDay parses dd/Mon/yyyy as seconds since the epoch in UTC.
@@ -138,18 +146,12 @@ func (c *clock) offset(shown int64) int64 {
 	}
 	const day = 24 * 3600
 	before, after := at(shown-day), at(shown+day)
-	first, second := before, after // the greater offset gives the earlier time
-	if after > before {
-		first, second = after, before
+	for _, offset := range [...]int64{max(before, after), min(before, after)} { // the greater offset gives the earlier time
+		if at(shown-offset) == offset {
+			return offset
+		}
 	}
-	switch {
-	case at(shown-first) == first:
-		return first
-	case at(shown-second) == second:
-		return second
-	default:
-		return before
-	}
+	return before
 }
 
 // unix parses a time since the epoch with an optional fraction. It is in seconds, or in

@@ -3,7 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
-	"iter"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -12,41 +12,38 @@ import (
 // recognize checks that the text is in that format.
 func (s *source) recognize(head []byte, whole bool) error {
 	lines := sample(head, whole)
-	refused := func(g guess) error { return &RefusedError{File: s.name, Guess: g.what, hint: g.hint} }
-	format := s.log.o.Format
-	if g, binary := binaryGuess(head); binary && (format == "" || len(lines) == 0) {
-		return refused(g)
+	given := s.log.o.Format
+	refused := &RefusedError{File: s.name}
+	if g, binary := binaryGuess(head); binary && (given == "" || len(lines) == 0) {
+		refused.Guess, refused.hint = g.what, g.hint
+		return refused
 	}
-	if len(lines) == 0 {
-		s.format, s.layout = "empty", clf{}
-	}
-	if format != "" {
-		l, name, err := formatOf(format)
+	t := trial{lines, s.log.o.Location}
+	n, expected := 0, count(lines, func(line []byte) bool { return line[0] != '#' })
+	if given == "" {
+		s.format, s.layout, n = t.detect()
+		n *= 50 // most lines may be those of other programs
+	} else {
+		l, name, err := formatOf(given)
 		if err != nil {
 			return err
 		}
-		s.format, s.layout = name, s.prefix(l, lines)
-		if len(lines) > 0 && matches(s.layout, lines, s.log.o.Location) == 0 && entriesExpected(lines) > 0 {
-			g := guessOf(head, lines)
-			return &RefusedError{File: s.name, Format: name, Reason: firstReason(s.layout, lines, s.log.o.Location), Guess: g.what, hint: g.hint}
+		s.format, s.layout = name, l
+		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) && rest.parsed(l) >= t.parsed(l) {
+			s.layout = prefixed{l}
 		}
-		return nil
+		n = t.parsed(s.layout)
+		refused.Format, refused.Reason = name, t.firstReason(s.layout)
 	}
-	if len(lines) == 0 {
-		return nil
+	if n < expected && (given == "" || n == 0) {
+		g := guessOf(head, lines)
+		refused.Guess, refused.hint = g.what, g.hint
+		return refused
 	}
-	f, l, n := detect(lines, s.log.o.Location)
-	if expected := entriesExpected(lines); n*50 < expected || n == 0 && expected > 0 {
-		return refused(guessOf(head, lines))
+	if s.layout == nil { // nothing but comments
+		s.format, s.layout = "empty", clf{}
 	}
-	if g, ok := notHTTP(f, lines); ok {
-		return refused(g)
-	}
-	if l == nil { // nothing but comments
-		f, l = "empty", clf{}
-	}
-	s.format, s.layout = f, l
-	s.proxied = behindProxy(f, l, lines)
+	s.proxied = t.behindProxy(s.layout)
 	return nil
 }
 
@@ -69,11 +66,6 @@ func sample(head []byte, whole bool) (lines [][]byte) {
 	return lines
 }
 
-// entriesExpected counts the lines that are not comments.
-func entriesExpected(lines [][]byte) int {
-	return count(lines, func(line []byte) bool { return line[0] != '#' })
-}
-
 func count(lines [][]byte, match func(line []byte) bool) (n int) {
 	for _, line := range lines {
 		if match(line) {
@@ -83,81 +75,151 @@ func count(lines [][]byte, match func(line []byte) bool) (n int) {
 	return n
 }
 
-// tries parses the lines that are not comments with l. For each, it yields the record and the
-// result of parse. The record is valid only until the next iteration.
-func tries(l layout, lines [][]byte, location *time.Location, need Fields) iter.Seq2[*record, string] {
-	return func(yield func(*record, string) bool) {
-		r := record{need: need}
-		r.clock.location = location
-		for _, line := range lines {
-			if line[0] == '#' {
-				if c, ok := l.(*columns); ok {
-					l = c.withDirective(line)
-				}
-				continue
-			}
-			if r.reset(); !yield(&r, l.parse(line, &r)) {
-				return
-			}
+// A trial tries formats on the first lines of a file.
+type trial struct {
+	lines    [][]byte
+	location *time.Location
+}
+
+// parse calls f with the lines that are not comments, and the results of parsing them with l. The record is valid only
+// during the call.
+func (t trial) parse(l layout, need Fields, f func(line []byte, r *record, reason string)) {
+	r := record{need: need}
+	r.clock.location = t.location
+	for _, line := range t.lines {
+		if line[0] != '#' {
+			r.reset()
+			f(line, &r, l.parse(line, &r))
+		} else if c, ok := l.(*columns); ok {
+			l = c.withDirective(line)
 		}
 	}
 }
 
-// matches counts the lines that l can parse.
-func matches(l layout, lines [][]byte, location *time.Location) (n int) {
-	for _, reason := range tries(l, lines, location, 0) {
+// parsed counts the lines that l can parse.
+func (t trial) parsed(l layout) (n int) {
+	t.parse(l, 0, func(_ []byte, _ *record, reason string) {
 		if reason == "" {
 			n++
 		}
-	}
+	})
 	return n
 }
 
 // firstReason returns the reason why the first line is not an entry.
-func firstReason(l layout, lines [][]byte, location *time.Location) string {
-	for _, reason := range tries(l, lines, location, 0) {
-		return reason
-	}
-	return ""
+func (t trial) firstReason(l layout) (first string) {
+	t.lines = t.lines[:min(1, len(t.lines))]
+	t.parse(l, 0, func(_ []byte, _ *record, reason string) { first = reason })
+	return first
 }
 
-// detect returns the format of lines, and the number of lines in that format.
-func detect(lines [][]byte, location *time.Location) (format string, l layout, n int) {
-	if format, l, ok := declared(lines); ok {
-		return format, l, matches(l, lines, location)
+// matches counts the lines that l parses as plausible requests. It returns 0 unless they are nearly all that l parses, except
+// those without a client: else the lines only look like those of l.
+func (t trial) matches(l layout) (n int) {
+	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
+	t.parse(l, Method|Status, func(line []byte, r *record, reason string) {
+		if reason != "" {
+			return
+		}
+		switch parsed++; {
+		case missing(r.client):
+			unnamed++
+		case r.time >= earliest && r.time <= latest && plausible(l, line, r):
+			n++
+		}
+	})
+	if n == 0 || n*5 < (parsed-unnamed)*4 {
+		return 0
 	}
-	format, l, n = best(lines, withoutPrefix(lines), location)
-	for _, cut := range cutFuncs {
-		rest := make([][]byte, 0, len(lines))
-		for _, line := range lines {
-			if s, ok := cut(line); ok && len(s) > 0 {
-				rest = append(rest, s)
-			}
-		}
-		if len(rest)*2 < len(lines) {
-			continue
-		}
-		if f, inner, m := best(rest, rest, location); m > n {
-			format, l, n = f, prefixed{inner, cut}, m
-			lines = rest
+	return n + unnamed
+}
+
+// earliest is the beginning of 1995, when there were the first access logs.
+const earliest = 788918400 * second
+
+// requestText matches a request in a line of any format.
+var requestText = regexp.MustCompile(`\b(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH) (/|https?://)`)
+
+// plausible reports whether r, which l parsed from line, has what the format has, and the request if line has one.
+func plausible(l layout, line []byte, r *record) bool {
+	if len(r.method) == 0 && requestText.Match(line) {
+		return false
+	}
+	named, answered := true, true // whether a client may have any name, and lines have a status
+	switch l := l.(type) {
+	case prefixed:
+		line, _ = cutPrefix(line)
+		return plausible(l.layout, line, r)
+	case *objects:
+		return true
+	case *columns:
+		return !ftpCommand.Match(r.method)
+	case *pattern:
+		named, answered = l.named(), l.has(status)
+	case clf:
+		named = false
+	}
+	code := r.texts[status]
+	n, ok := number(code)
+	return (named || isClient(r.client, line)) && (!answered || ok && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-')
+}
+
+// isClient reports whether name is an address, or the name of a host in a line without addresses before the time.
+func isClient(name, line []byte) bool {
+	if addressOf(name).IsValid() {
+		return true
+	}
+	before, _, _ := bytes.Cut(line, []byte{'['})
+	for word := range bytes.FieldsSeq(before) {
+		if addressOf(firstOf(word)).IsValid() {
+			return false
 		}
 	}
-	if format == "combined" && !quoted(lines) {
-		format = "clf"
+	return hostName.Match(name)
+}
+
+var hostName = regexp.MustCompile(`^[\w.-]*[A-Za-z][\w.-]*$`)
+
+// detect returns the format of the lines, and the number of lines in that format.
+func (t trial) detect() (format string, l layout, n int) {
+	if format, l, ok := declared(t.lines); l != nil {
+		return format, l, t.matches(l)
+	} else if ok {
+		return "", nil, 0
+	}
+	format, l, n = t.best()
+	if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(t.lines) {
+		if f, inner, m := rest.best(); m > 0 && m >= n {
+			format, l, n, t = f, prefixed{inner}, m, rest
+		}
+	}
+	if format == "combined" && 2*count(t.lines, func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }) < len(t.lines) {
+		format = "clf" // most lines have no referer and agent
 	}
 	return format, l, n
 }
 
+// withoutPrefixes returns the lines that have prefixes, without them.
+func (t trial) withoutPrefixes() trial {
+	rest := trial{location: t.location}
+	for _, line := range t.lines {
+		if s, ok := cutPrefix(line); ok && len(s) > 0 {
+			rest.lines = append(rest.lines, s)
+		}
+	}
+	return rest
+}
+
 // tried are the formats in the order in which they are tried, the strictest first.
 var tried = []string{
-	"alb", "s3", "elb", "haproxy", "squid", "trace", "bunny", "ssl_request_log", "envoy", "edge", "caddy", "traefik", "cloudflare",
+	"alb", "s3", "elb", "haproxy", "squid", "trace", "bunny", "ssl_request_log", "uwsgi", "envoy", "edge", "caddy", "traefik", "cloudflare",
 	"fastly", "azure-application-gateway", "aws-waf", "vercel", "json", "heroku", "logfmt", "cloudfront", "w3c", "nginx-proxy-manager", "combined",
 }
 
 // best returns the first format that parses at least half as many lines as the format that
 // parses the most, since a truncated line of S3's log is still an entry of the common log
-// format. plain are the lines without a prefix.
-func best(lines, plain [][]byte, location *time.Location) (format string, l layout, n int) {
+// format.
+func (t trial) best() (format string, l layout, n int) {
 	layouts := make([]layout, len(tried))
 	counts := make([]int, len(tried))
 	for i, name := range tried {
@@ -165,22 +227,17 @@ func best(lines, plain [][]byte, location *time.Location) (format string, l layo
 		if layouts[i], _, err = formatOf(name); err != nil {
 			panic(err) // built-in names are valid
 		}
-		among := lines
+		l := layouts[i]
 		switch name {
 		case "json", "logfmt":
-			counts[i] = matches(layouts[i].(*objects).answered(), lines, location)
-			continue
-		case "combined":
-			// Other logs, such as CUPS's page log, have the same time format.
-			among = slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return !bytes.Contains(s, []byte(`] "`)) })
+			l = l.(*objects).answered()
 		case "nginx-proxy-manager":
-			among = plain
-			own := slices.DeleteFunc(slices.Clone(plain), func(s []byte) bool { return s[0] != '[' })
-			if matches(layouts[i], own, location) == 0 {
+			own := trial{slices.DeleteFunc(slices.Clone(t.lines), func(s []byte) bool { return !bytes.Contains(s, []byte(" [Client ")) }), t.location}
+			if own.matches(l) == 0 {
 				continue // all lines it can parse are combined
 			}
 		}
-		counts[i] = matches(layouts[i], among, location)
+		counts[i] = t.matches(l)
 	}
 	most := slices.Max(counts)
 	for i, n := range counts {
@@ -196,6 +253,9 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 	for _, line := range lines {
 		switch {
 		case bytes.HasPrefix(line, []byte("#fields\t")):
+			if !bytes.Contains(line, []byte("\tmethod\t")) {
+				return "", nil, true // another of Zeek's logs
+			}
 			return "zeek", &columns{zeek: true, tabs: true}, true
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			if bytes.Contains(line, []byte("x-edge-")) {
@@ -207,30 +267,6 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 		}
 	}
 	return "", nil, false
-}
-
-// withoutPrefix returns the lines that have no prefix.
-func withoutPrefix(lines [][]byte) (plain [][]byte) {
-	return slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool {
-		return slices.ContainsFunc(cutFuncs, func(cut cutFunc) bool { _, ok := cut(line); return ok })
-	})
-}
-
-// prefix returns l, or a layout that also removes prefixes if that parses more lines.
-func (s *source) prefix(l layout, lines [][]byte) layout {
-	best, most := l, matches(l, withoutPrefix(lines), s.log.o.Location)
-	for _, cut := range cutFuncs {
-		p := prefixed{l, cut}
-		if n := matches(p, lines, s.log.o.Location); n > most {
-			best, most = p, n
-		}
-	}
-	return best
-}
-
-// quoted reports whether at least half of the lines have a referer and an agent.
-func quoted(lines [][]byte) bool {
-	return 2*count(lines, func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }) >= len(lines)
 }
 
 // A RefusedError reports a file that is not an access log, or not in the given format.

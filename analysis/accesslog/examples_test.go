@@ -23,6 +23,7 @@ var examples = map[string]string{
 	"haproxy":                   `203.0.113.7:2817 [02/Jan/2026:15:04:05.100] http-in static/srv1 10/0/30/69/109 200 512 - - ---- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`,
 	"squid":                     `1767366245.100    109 203.0.113.7 TCP_MISS/200 512 GET http://example.com/a?b=c - DIRECT/10.0.0.1 text/html`,
 	"ssl_request_log":           `[02/Jan/2026:15:04:05 +0000] 203.0.113.7 TLSv1.3 TLS_AES_256_GCM_SHA384 "GET /a?b=c HTTP/1.1" 512`,
+	"uwsgi":                     `[pid: 11|app: 0|req: 1/1] 203.0.113.7 () {38 vars in 549 bytes} [Fri Jan  2 15:04:05 2026] GET /a?b=c => generated 512 bytes in 2 msecs (HTTP/1.1 200) 2 headers in 82 bytes (1 switches on core 0)`,
 	"edge":                      `time=2026-01-02T15:04:05.100Z level=INFO msg=request client=203.0.113.7 method=GET host=example.com uri="/a?b=c" proto=HTTP/1.1 status=200 bytes=512 duration=2ms verdict=pass`,
 	"logfmt":                    `time=2026-01-02T15:04:05Z level=info remote_addr=203.0.113.7 method=GET path="/a?b=c" status=200`,
 	"nginx-proxy-manager":       `[02/Jan/2026:15:04:05 +0000] - 200 200 - GET https example.com "/a?b=c" [Client 203.0.113.7] [Length 512] [Gzip -] [Sent-to app] "curl/8.5.0" "-"`,

@@ -56,11 +56,13 @@ var formats = sync.OnceValue(func() []Format {
 		{"heroku", "the lines of Heroku's router", newObjects(described(heroku))},
 		{"vercel", "Vercel's log drain, as NDJSON", newObjects(described(vercel))},
 		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", prefixed{builtIn(
-			`$client_port [$time_local] $frontend $backend/$server $t1/$t2/$t3/$t4/$t5 $status $skipped "$request"`, "request"), cutSyslog}},
+			`$client_port [$time_local] $frontend $backend/$server $t1/$t2/$t3/$t4/$t5 $status $skipped "$request"`, "request")}},
 		{"squid", "Squid's native log", folded(builtIn(
 			`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy"))},
 		{"ssl_request_log", "Apache's ssl_request_log", builtIn(
-			`[$time_local] $remote_addr ${version_of_TLS=TLSv1.3,TLSv1.2,TLSv1.1,TLSv1,SSLv3,SSLv2,-} $ssl_cipher "$request" $bytes`, "request")},
+			`[$time_local] $remote_addr ${version_of_TLS=TLSv1.3,TLSv1.2,TLSv1.1,TLSv1,SSLv3,SSLv2} $ssl_cipher "$request" $bytes`, "request")},
+		{"uwsgi", "uWSGI's own log", builtIn(`[pid: $pid|app: $app|req: $number] $remote_addr ($user) {$variables} [$time] `+
+			`$request_method $request_uri => generated $bytes in $took (HTTP/$version $status) $headers`, "headers")},
 		{"edge", "the access log of edge itself, as text or JSON", newObjects(described(edge))},
 		{"logfmt", "pairs such as status=200, with the names that json knows", newObjects(described(commonNames + " logfmt"))},
 		{"nginx-proxy-manager", "Nginx Proxy Manager's log, and combined in the same file", alternatives{

@@ -5,31 +5,32 @@ import (
 	"net/netip"
 )
 
-// behindProxy reports whether nearly all lines have the same client, with a private address, and their last quoted text
-// looks like X-Forwarded-For, which then has the real clients.
-func behindProxy(format string, l layout, lines [][]byte) bool {
-	if format != "combined" {
-		return false
-	}
-	clients, entries, forwarded := map[string]int{}, 0, 0
-	for _, line := range lines {
-		r := record{}
-		if l.parse(line, &r) != "" {
-			continue
+// behindProxy reports whether the clients seem to be proxies: the last quoted text of most lines looks like
+// X-Forwarded-For, which then has the real clients, and nearly all clients have private addresses or there are many more
+// addresses in X-Forwarded-For.
+func (t trial) behindProxy(l layout) bool {
+	entries, private := 0, 0
+	clients, forwarded := map[string]int{}, map[string]int{}
+	t.parse(l, 0, func(line []byte, r *record, reason string) {
+		if reason != "" {
+			return
 		}
 		entries++
 		clients[string(r.client)]++
-		if isForwardedFor(lastQuoted(line)) {
-			forwarded++
+		if isPrivate(addressOf(r.client)) {
+			private++
+		}
+		if list := lastQuoted(line); isForwardedFor(list) {
+			forwarded[string(firstOf(list))]++
+		}
+	})
+	listed := 0
+	for client, n := range forwarded {
+		if clients[client] == 0 {
+			listed += n
 		}
 	}
-	most := ""
-	for client, n := range clients {
-		if n > clients[most] {
-			most = client
-		}
-	}
-	return isPrivate(addressOf([]byte(most))) && clients[most]*20 >= entries*19 && forwarded*2 >= entries
+	return listed*2 >= entries && entries > 0 && (private*20 >= entries*19 || len(forwarded) >= 4*len(clients))
 }
 
 // lastQuoted returns the last quoted text in a line.

@@ -2,20 +2,24 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/json"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // A guess describes what a file that is not an access log may be, and hints at what to do.
 type guess struct{ what, hint string }
 
-const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in '$remote_addr [$time_local] \"$request\"'"
+const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in: " +
+	`edge replay --pattern '$remote_addr - $remote_user [$time_local] "$request" $status'`
 
 // binaryGuess guesses what a binary file is.
 func binaryGuess(head []byte) (guess, bool) {
 	for _, m := range []struct{ magic, what, hint string }{
-		{"\xfd7zXZ\x00", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
+		{"\xfd7zXZ", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
 		{"\x04\x22\x4d\x18", "data compressed by lz4", "decompress it first, as in: lz4 -dc FILE | …"},
 		{"PK\x03\x04", "a zip archive", "unpack it first, as in: unzip -p FILE | …"},
 		{"\xff\xfe", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
@@ -25,7 +29,7 @@ func binaryGuess(head []byte) (guess, bool) {
 			return guess{m.what, m.hint}, true
 		}
 	}
-	if len(head) > 262 && string(head[257:262]) == "ustar" {
+	if tarHeader.Match(head) {
 		return guess{"a tar archive", "unpack it first, as in: tar -xOf FILE | …"}, true
 	}
 	first := head[:min(len(head), 4096)]
@@ -41,6 +45,17 @@ func binaryGuess(head []byte) (guess, bool) {
 	return guess{}, false
 }
 
+// tarHeader matches the first header of a tar archive without its NULs: name, numbers, type and magic.
+var tarHeader = regexp.MustCompile(`^[^\n]{1,100}[0-7]{6,} ?[0-7]{6,} ?[^\n]{0,120}[0-7 ][0-9gx]ustar`)
+
+// ftpCommand matches a method that is a command of FTP: IIS logs FTP like HTTP. ftpLine matches its lines.
+const ftpCommands = `(\[\d+\]\w+|USER|PASS|QUIT|RETR|STOR|CWD|PASV|EPSV|PORT|LIST|TYPE|ControlChannel(Opened|Closed)|DataChannel(Opened|Closed))`
+
+var (
+	ftpCommand = regexp.MustCompile(`^` + ftpCommands + `$`)
+	ftpLine    = regexp.MustCompile(` ` + ftpCommands + ` `)
+)
+
 // textGuesses describe lines of other logs. They are not used for a log in a known format.
 var textGuesses = []struct {
 	line       *regexp.Regexp
@@ -53,13 +68,15 @@ var textGuesses = []struct {
 	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "use the server's access log"},
 	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`), "a DNS server's log", "only logs of HTTP requests can be read"},
 	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
+	{regexp.MustCompile(`\bunix:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ `), "HAProxy's log of clients on a UNIX socket, which have no address",
+		"log X-Forwarded-For with 'http-request capture' in HAProxy, and describe the lines: see --pattern of 'edge replay'"},
 	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
-	{regexp.MustCompile(`^\{"log":".*"stream":"std(out|err)"`), "lines that Docker wrapped in JSON", "unwrap them, as in: jq -rj .log FILE | …"},
+	{regexp.MustCompile(`^(__\w+|_[A-Z_]+|SYSLOG_\w+|PRIORITY|MESSAGE)=`), "an export of systemd's journal", "write the messages alone, as in: journalctl -u nginx -o cat | …"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
-		"name its columns, as in 'w3c:fields=date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
+		"name its columns, as in: edge replay --fields 'date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
 	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "use the server's access log"},
-	{regexp.MustCompile(`^\s*[{\[]\s*$`), "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"},
-	{regexp.MustCompile(`^\[\s*\{`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
+	{regexp.MustCompile(`^\s*\{\s*$`), "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"},
+	{regexp.MustCompile(`^\s*\[\s*(\{|$)`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
 }
 
 // guessOf guesses what a file in no known format is.
@@ -81,18 +98,63 @@ func guessOf(head []byte, lines [][]byte) guess {
 		}
 	}
 	objects := count(lines, func(line []byte) bool { return line[0] == '{' && line[len(line)-1] == '}' })
+	requests := count(lines, requestText.Match)
 	syslog := count(lines, func(line []byte) bool { _, ok := cutSyslog(line); return ok })
 	best := slices.Index(counts, slices.Max(counts))
 	switch {
 	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
 		return guess{textGuesses[best].what, textGuesses[best].hint}
 	case objects*2 >= len(lines):
-		return guess{"JSON objects without known names for time, client, request and status", "name the fields, as in json:time=at,client=ip,method=verb,path=url,status=code"}
+		if jq := wrapped(lines); jq != "" {
+			return guess{"log lines wrapped in JSON", "unwrap them, as in: jq " + jq + " FILE | …"}
+		}
+		return guess{"JSON objects without known names for time, client, request and status",
+			"name the fields, as in: edge replay --format json:time=at,client=ip,method=verb,path=url,status=code"}
+	case requests*2 >= len(lines):
+		return guess{"requests in an unknown format", nameFormat}
 	case syslog*2 >= len(lines):
 		return guess{"a system log (syslog)", "use the web server's own access log"}
 	}
 	return guess{"text in an unknown format", nameFormat}
 }
+
+// wrapped returns jq's arguments for the member of the objects in lines that is a line of a log, or "" if there is none.
+func wrapped(lines [][]byte) string {
+	var search func(path string, v any) string
+	search = func(path string, v any) string {
+		switch v := v.(type) {
+		case string:
+			t := trial{[][]byte{bytes.TrimRight([]byte(v), "\n")}, time.UTC}
+			if _, _, n := t.detect(); n == 0 && !requestText.MatchString(v) {
+				return ""
+			} else if strings.HasSuffix(v, "\n") {
+				return "-rj '" + path + "'"
+			}
+			return "-r '" + path + "'"
+		case map[string]any:
+			for name, inner := range v {
+				if !jqName.MatchString(name) {
+					name = strconv.Quote(name)
+				}
+				if found := search(path+"."+name, inner); found != "" {
+					return found
+				}
+			}
+		}
+		return ""
+	}
+	for _, line := range lines[:min(10, len(lines))] {
+		var v map[string]any
+		if json.Unmarshal(line, &v) == nil {
+			if found := search("", v); found != "" {
+				return found
+			}
+		}
+	}
+	return ""
+}
+
+var jqName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 
 // declaredGuess returns what a file declares itself to be in its directives.
 func declaredGuess(lines [][]byte) (guess, bool) {
@@ -110,7 +172,9 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 			c := (&columns{}).withDirective(line)
 			switch {
 			case c.has&(1<<client) == 0:
-				return guess{"a W3C log without the client's address", "configure the server to log c-ip, or name the field, as in w3c:client=cs(X-Forwarded-For)"}, true
+				return guess{"a W3C log without the client's address", "configure the server to log c-ip, or name the field, as in: edge replay --format 'w3c:client=cs(X-Forwarded-For)'"}, true
+			case 3*count(lines, ftpLine.Match) >= len(lines):
+				return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
 			case !c.complete():
 				return guess{"a W3C log without times", "configure the server to log date and time"}, true
 			}
@@ -119,32 +183,3 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 	}
 	return guess{}, false
 }
-
-// notHTTP reports whether a log in a known format is of another protocol, and which: IIS logs
-// FTP like HTTP, with commands as methods, and Zeek logs many protocols.
-func notHTTP(format string, lines [][]byte) (guess, bool) {
-	if format != "w3c" && format != "zeek" {
-		return guess{}, false
-	}
-	l := &columns{zeek: format == "zeek", tabs: format == "zeek"}
-	methods, ftp := 0, 0
-	for r, reason := range tries(l, lines, nil, Method|Path) {
-		if reason != "" || len(r.method) == 0 {
-			continue
-		}
-		methods++
-		if m := strings.ToUpper(string(r.method)); m[0] == '[' || slices.Contains(ftpCommands, m) {
-			ftp++
-		}
-	}
-	switch {
-	case format == "zeek" && methods == 0:
-		return declaredGuess(lines)
-	case 2*ftp > methods:
-		return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
-	}
-	return guess{}, false
-}
-
-var ftpCommands = strings.Fields("USER PASS QUIT RETR STOR APPE CWD CDUP PWD XPWD PASV EPSV PORT EPRT LIST NLST MLSD TYPE SYST FEAT SIZE MDTM DELE RNFR RNTO MKD RMD ABOR " +
-	"REST AUTH PBSZ PROT OPTS NOOP CONTROLCHANNELOPENED CONTROLCHANNELCLOSED DATACHANNELOPENED DATACHANNELCLOSED")

@@ -135,12 +135,12 @@ func (r *reader) file(ctx context.Context, i int, f *file) error {
 		if first {
 			b.text = bytes.TrimPrefix(b.text, byteOrderMark)
 		}
-		b.file, b.layout = i, layout
+		b.file, b.layout, b.brokenOff = i, layout, s.brokenOff(err)
 		if c, ok := layout.(*columns); ok {
 			layout = c.after(b.text)
 		}
 		r.send(b)
-		if err != nil {
+		if err != nil && !b.brokenOff {
 			return s.failed(err)
 		}
 		if !more {

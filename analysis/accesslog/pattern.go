@@ -160,6 +160,11 @@ func (p *pattern) has(k kind) bool {
 	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == k })
 }
 
+// named reports whether clients may have any name.
+func (p *pattern) named() bool {
+	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == client && p.name == "client" })
+}
+
 // store stores the text of a part in r.
 func (p *part) store(r *record, text []byte) (reason string) {
 	switch p.kind {

@@ -2,15 +2,12 @@ package accesslog
 
 import "bytes"
 
-// prefixed is a layout of lines to which another program has added a prefix. A line without a prefix is
+// prefixed is a layout of lines to which other programs have added prefixes. A line without a prefix is
 // parsed as it is.
-type prefixed struct {
-	layout
-	cut cutFunc
-}
+type prefixed struct{ layout }
 
 func (p prefixed) parse(s []byte, r *record) string {
-	if rest, ok := p.cut(s); ok {
+	if rest, ok := cutPrefix(s); ok {
 		if s = rest; len(s) == 0 {
 			return "only a part of a line, or nothing after the prefix"
 		}
@@ -18,15 +15,28 @@ func (p prefixed) parse(s []byte, r *record) string {
 	return p.layout.parse(s, r)
 }
 
-// A cutFunc removes a kind of prefix from lines.
-type cutFunc func(s []byte) (rest []byte, ok bool)
-
-var cutFuncs = []cutFunc{cutContainer, cutCompose, cutSyslog}
+// cutPrefix removes the prefixes of docker compose, container engines and syslog, in this order.
+func cutPrefix(s []byte) (rest []byte, ok bool) {
+	for _, cut := range [...]func([]byte) ([]byte, bool){cutCompose, cutContainer, cutSyslog} {
+		if len(s) == 0 {
+			break
+		}
+		if rest, found := cut(s); found {
+			s, ok = rest, true
+		}
+	}
+	return s, ok
+}
 
 // cutSyslog removes the prefix of syslog: priority, time, host, and the process if there is
 // one, as in RFC 3164 and RFC 5424, and as daemons write it to files.
 func cutSyslog(s []byte) (rest []byte, ok bool) {
 	versioned := false
+	if length, after := cutSpace(s); len(after) > 0 && after[0] == '<' {
+		if _, ok := number(length); ok { // of the message, in bytes
+			s = after
+		}
+	}
 	if s[0] == '<' {
 		i := bytes.IndexByte(s, '>')
 		if i < 2 || i > 4 {
@@ -47,26 +57,36 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 	} else {
 		return s, false
 	}
-	host, s := cutWord(s)
+	host, rest := cutWord(s)
 	switch {
-	case len(host) == 0, host[0] == '{', host[0] == '[', host[0] == '"', string(host) == "stdout", string(host) == "stderr":
+	case len(host) == 0, host[0] == '[', host[0] == '"', string(host) == "stdout", string(host) == "stderr":
 		return s, false
+	case host[0] == '{': // Loki's labels
+		_, rest, ok := bytes.Cut(s, []byte("} "))
+		return trimSpaces(rest), ok
 	}
-	if versioned {
-		s = skipWords(s, 3) // application, process, message
-		if s = trimSpaces(s); len(s) > 0 && s[0] == '[' {
-			if i := bytes.Index(s, []byte("] ")); i >= 0 {
-				return s[i+2:], true
+	tag, after := cutWord(rest)
+	tagged := len(tag) > 1 && tag[len(tag)-1] == ':'
+	switch {
+	case versioned:
+		rest = trimSpaces(skipWords(rest, 3)) // application, process, message
+		for len(rest) > 0 && rest[0] == '[' {
+			end := closing(rest, ']')
+			if end < 0 {
+				return s, false
+			}
+			if rest = rest[end+1:]; len(rest) > 0 && rest[0] == ' ' {
+				return bytes.TrimPrefix(rest[1:], byteOrderMark), true
 			}
 		}
-		_, s = cutWord(s)
+		_, rest = cutWord(rest)
+		return bytes.TrimPrefix(rest, byteOrderMark), true
+	case tagged:
+		return trimSpaces(after), true
+	case addressOf(firstOf(host)).IsValid(): // the time alone
 		return s, true
 	}
-	tag, rest := cutWord(s)
-	if n := len(tag); n > 1 && tag[n-1] == ':' {
-		return trimSpaces(rest), true
-	}
-	return trimSpaces(s), true
+	return trimSpaces(rest), true
 }
 
 // cutContainer removes the prefix of container engines on Kubernetes: time, stream, and F for a
@@ -88,12 +108,24 @@ func cutContainer(s []byte) (rest []byte, ok bool) {
 	return rest, true
 }
 
-// cutCompose removes the name of a container and a bar, the prefix of docker compose.
+// cutCompose removes the name of a container and a bar, the prefix of docker compose, and the colours around them.
 func cutCompose(s []byte) (rest []byte, ok bool) {
-	name, rest := cutWord(s)
-	rest = trimSpaces(rest)
-	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' || bytes.ContainsAny(name, `["{/:`) {
+	name, rest := cutWord(withoutColours(s))
+	rest = trimSpaces(withoutColours(rest))
+	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' && rest[1] != '\x1b' || bytes.ContainsAny(name, `["{/:`) {
 		return s, false
 	}
-	return rest[2:], true
+	return trimSpaces(withoutColours(rest[1:])), true
+}
+
+// withoutColours removes a terminal's sequences such as ESC[0;33m from the beginning of s, and a space before the last.
+func withoutColours(s []byte) []byte {
+	for {
+		sequence, ok := bytes.CutPrefix(trimSpaces(s), []byte("\x1b["))
+		end := bytes.IndexByte(sequence, 'm')
+		if !ok || end < 0 {
+			return s
+		}
+		s = sequence[end+1:]
+	}
 }

@@ -36,7 +36,7 @@ type record struct {
 	header []line
 
 	clock clock
-	plain []byte // unescaped text
+	plain []byte  // unescaped text
 	slots []value // members of an object
 	pair  [2]value
 }
@@ -219,10 +219,10 @@ func addressOf(name []byte) (a netip.Addr) {
 	if v4, ok := parseIPv4(name); ok {
 		return netip.AddrFrom4(v4)
 	}
-	if len(name) > 1 && len(name) < 64 {
+	if len(name) > 1 && len(name) < 64 && bytes.IndexByte(name, ':') >= 0 {
 		a, _ = netip.ParseAddr(string(name))
 	}
-	return a
+	return a.WithZone("").Unmap()
 }
 
 // parseIPv4 is netip.ParseAddr for the most common case, without allocating a string.

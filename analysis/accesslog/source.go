@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
@@ -62,7 +63,7 @@ func (s *source) inspect() error {
 	head := make([]byte, headSize)
 	n, err := readFull(f, head)
 	head = head[:n]
-	whole := errors.Is(err, io.EOF)
+	whole := errors.Is(err, io.EOF) || s.brokenOff(err)
 	if err != nil && !whole {
 		f.Close()
 		return s.failed(err)
@@ -141,7 +142,9 @@ func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
 		f.compression = "gzip"
-		f.Reader, err = gzip.NewReader(stored)
+		z := &members{stored: stored}
+		z.Reader, err = gzip.NewReader(stored)
+		f.Reader = z
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")),
 		len(magic) > 4 && magic[0]&0xf0 == 0x50 && bytes.HasPrefix(magic[1:], []byte("\x2a\x4d\x18")):
 		f.compression = "zstd"
@@ -156,7 +159,50 @@ func (f *file) decompress(stored *bufio.Reader, magic []byte) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.compression, err)
 	}
+	f.Reader = withoutNULs{f.Reader}
 	return nil
+}
+
+// members reads the members of a file compressed by gzip, and skips zeros after them, which some programs append.
+type members struct {
+	*gzip.Reader
+	stored *bufio.Reader
+}
+
+func (m *members) Read(b []byte) (int, error) {
+	m.Multistream(false)
+	n, err := m.Reader.Read(b)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	for {
+		next, err := m.stored.Peek(1)
+		if err != nil {
+			return n, err
+		}
+		if next[0] != 0 {
+			return n, m.Reset(m.stored)
+		}
+		m.stored.Discard(1)
+	}
+}
+
+// withoutNULs reads text without NULs, which a file has from its beginning to where a server continues to write after
+// logrotate's copytruncate.
+type withoutNULs struct{ io.Reader }
+
+func (r withoutNULs) Read(b []byte) (n int, err error) {
+	for n == 0 && err == nil && len(b) > 0 {
+		if n, err = r.Reader.Read(b); bytes.IndexByte(b[:n], 0) >= 0 {
+			n = len(slices.DeleteFunc(b[:n], func(c byte) bool { return c == 0 }))
+		}
+	}
+	return n, err
+}
+
+// brokenOff reports whether err says that s is compressed and incomplete. Its text up to there is read.
+func (s *source) brokenOff(err error) bool {
+	return s.compression != "" && errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // failed wraps an error from reading s.

@@ -1,5 +1,10 @@
 package accesslog
 
+import (
+	"bytes"
+	"time"
+)
+
 // Stats describes what the last call to Arrivals or Entries has read so far.
 type Stats struct {
 	Files     []FileStats `json:"files"`
@@ -21,8 +26,10 @@ type FileStats struct {
 	Entries     int64  `json:"requests"`
 	Malformed   int64  `json:"malformed"`
 
-	// Proxied reports whether nearly all of the first lines have the same client, with a private address, and their last
-	// quoted text looks like X-Forwarded-For.
+	BrokenOff bool `json:"broken_off,omitempty"` // the file is compressed and incomplete: it was read up to where it breaks off
+
+	// Proxied reports whether the clients of the first lines seem to be proxies: their last quoted text looks like
+	// X-Forwarded-For, and they have private addresses, or are few in comparison.
 	Proxied bool `json:"-"`
 }
 
@@ -37,6 +44,20 @@ type Sample struct {
 // Stats returns what was read so far. It may be called from the functions that Arrivals and
 // Entries call.
 func (l *Log) Stats() Stats { return l.stats }
+
+// Rest says what the first malformed lines look like: the format of most of them, or a guess.
+func (l *Log) Rest() string {
+	t := trial{location: time.UTC}
+	for _, sample := range l.stats.Samples {
+		if line := bytes.TrimSpace([]byte(sample.Text)); len(line) > 0 {
+			t.lines = append(t.lines, line)
+		}
+	}
+	if format, _, n := t.detect(); n*2 > len(t.lines) {
+		return format
+	}
+	return guessOf(nil, t.lines).what
+}
 
 // count adds the results of b to the totals and to those of its file.
 func (s *Stats) count(b *block) {
@@ -53,6 +74,7 @@ func (s *Stats) count(b *block) {
 	f.Lines += b.lines
 	f.Entries += entries
 	f.Malformed += b.malformed
+	f.BrokenOff = b.brokenOff
 	s.Lines += b.lines
 	s.Malformed += b.malformed
 	s.Unnamed += b.unnamed

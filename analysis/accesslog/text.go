@@ -68,6 +68,19 @@ func closingQuote(s, until []byte) int {
 	}
 }
 
+// closing returns the index of the first c in s that is not escaped, or -1.
+func closing(s []byte, c byte) int {
+	for at := 0; ; at++ {
+		i := bytes.IndexByte(s[at:], c)
+		if i < 0 {
+			return -1
+		}
+		if at += i; !escaped(s[:at]) {
+			return at
+		}
+	}
+}
+
 // escaped reports whether s ends with an odd number of backslashes.
 func escaped(s []byte) bool {
 	n := len(s)
@@ -201,11 +214,21 @@ func withoutLastPort(s []byte) []byte {
 	return withoutPort(s)
 }
 
-// firstOf returns the first address of a comma-separated list, such as X-Forwarded-For,
-// without its port.
+// firstOf returns the first address of a comma-separated list, such as X-Forwarded-For, without quotes and port, or the
+// first element if none is an address.
 func firstOf(s []byte) []byte {
-	if i := bytes.IndexByte(s, ','); i >= 0 {
-		s = s[:i]
+	if bytes.IndexByte(s, ',') < 0 {
+		return withoutPort(bytes.Trim(s, ` "`))
 	}
-	return withoutPort(bytes.TrimSpace(s))
+	var first []byte
+	for element := range bytes.SplitSeq(s, []byte{','}) {
+		name := withoutPort(bytes.Trim(element, ` +"`))
+		if addressOf(name).IsValid() {
+			return name
+		}
+		if first == nil {
+			first = name
+		}
+	}
+	return first
 }

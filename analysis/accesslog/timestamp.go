@@ -109,6 +109,5 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 	if micros, n, ok := c.clf(s); ok && n == len(s) {
 		return micros, true
 	}
-	shown, part, n, ok := c.clfShown(s)
-	return c.wall(shown)*second + part, ok && n == len(s)
+	return c.ansi(s)
 }

@@ -168,8 +168,10 @@ func (in *input) explain(ctx context.Context, err error) error {
 	if stats.Entries == 0 {
 		return hintedError{errors.New("the log has no requests"), "see 'edge replay --help' for the formats, and name one with --format"}
 	}
+	all := stats.Entries + stats.Malformed
+	read := fmt.Sprintf("read %d of %s (%.3g%%)", stats.Entries, chart.Count(all, "line"), 100*float64(stats.Entries)/float64(all))
 	if stats.Malformed > 0 {
-		report(in.stderr, fmt.Errorf("skipped %s; the first ones follow", chart.Count(stats.Malformed, "malformed line")))
+		report(in.stderr, fmt.Errorf("%s; the others, of which the first follow, look like %s", read, in.log.Rest()))
 		for _, s := range stats.Samples {
 			text := ""
 			if !in.anonymize {
@@ -178,17 +180,28 @@ func (in *input) explain(ctx context.Context, err error) error {
 			_ = writePrintable(in.stderr, fmt.Sprintf("    %s:%d: %s%s\n", s.File, s.Line, s.Reason, text)) // as report
 		}
 	}
+	if stats.Malformed > stats.Entries {
+		return hintedError{errors.New(read + " as requests, less than half: the result would say little"),
+			"separate the kinds of lines, for example with grep, or describe the format of most of them: see --pattern in 'edge replay --help'"}
+	}
+	in.warn(stats)
+	return nil
+}
+
+// warn reports what is suspicious about what was read.
+func (in *input) warn(stats accesslog.Stats) {
 	for _, f := range stats.Files {
-		if f.Proxied {
-			report(in.stderr, hintedError{fmt.Errorf("nearly all requests in %s are from one private address, that of a proxy: the clients seem to be in the last field, X-Forwarded-For", f.Name),
-				`describe the lines, as in: --pattern '$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent" "$http_x_forwarded_for"'`})
-			break
+		if f.BrokenOff {
+			report(in.stderr, fmt.Errorf("%s (%s) breaks off: it was read up to there", f.Name, f.Compression))
 		}
+	}
+	if i := slices.IndexFunc(stats.Files, func(f accesslog.FileStats) bool { return f.Proxied }); i >= 0 {
+		report(in.stderr, hintedError{fmt.Errorf("the clients in %s seem to be proxies: the last field looks like X-Forwarded-For, which has the real clients", stats.Files[i].Name),
+			`describe the lines, as in: --pattern '$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent" "$http_x_forwarded_for"'`})
 	}
 	if stats.Unnamed > 0 {
 		report(in.stderr, fmt.Errorf("%s without a client in the log: all count as one client", chart.Count(stats.Unnamed, "request")))
 	}
-	return nil
 }
 
 // names returns the names of the files, with their formats.
