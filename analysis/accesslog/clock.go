@@ -47,8 +47,8 @@ func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
 		return c.wall(c.clfAt+secs)*second + part, n, ok
 	}
 	if text := s[n+1 : n+6]; [5]byte(text) != c.clfZone {
-		offset, ok := zone(text)
-		if !ok {
+		offset, length, ok := zone(text)
+		if !ok || length < 5 {
 			return 0, 0, false
 		}
 		c.clfZone, c.clfOffset = [5]byte(text), offset
@@ -104,25 +104,35 @@ func hms(s []byte) (int64, bool) {
 	return h*3600 + m*60 + sec, ok
 }
 
-// zone parses +hhmm or -hhmm as seconds.
-func zone(s []byte) (int64, bool) {
-	n, ok := number(s[1:5])
-	offset := int64(n/100*3600 + n%100*60)
+// zone parses +hh, +hhmm or +hh:mm as seconds. n is the number of bytes parsed.
+func zone(s []byte) (offset int64, n int, ok bool) {
+	if len(s) < 3 || s[0] != '+' && s[0] != '-' {
+		return 0, 0, false
+	}
+	hours, ok := number(s[1:3])
+	n = 3
+	minutes := 0
+	if rest := bytes.TrimPrefix(s[3:], []byte{':'}); len(rest) >= 2 {
+		if m, digits := number(rest[:2]); digits {
+			minutes, n = m, len(s)-len(rest)+2
+		}
+	}
+	offset = int64(hours*3600 + minutes*60)
 	if s[0] == '-' {
 		offset = -offset
 	}
-	return offset, ok && n%100 < 60 && n/100 < 24 && (s[0] == '-' || s[0] == '+')
+	return offset, n, ok && hours < 24 && minutes < 60
 }
 
-// number parses 1 to 18 digits.
+// number parses digits of a number that fits.
 func number(s []byte) (n int, ok bool) {
 	for _, c := range s {
-		if c < '0' || c > '9' {
+		if c < '0' || c > '9' || n > 1<<59 {
 			return 0, false
 		}
 		n = 10*n + int(c-'0')
 	}
-	return n, len(s) > 0 && len(s) <= 18
+	return n, len(s) > 0
 }
 
 // wall converts seconds shown by a clock without a zone to seconds since the epoch.
@@ -165,22 +175,13 @@ func unix(s []byte) (micros int64, ok bool) {
 		}
 		whole = s[:i]
 	}
-	n := int64(0)
-	for _, c := range whole {
-		if c < '0' || c > '9' || n > 1<<59 {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	if len(whole) == 0 {
-		return 0, false
-	}
-	unit := second
+	shown, ok := number(whole)
+	n, unit := int64(shown), second
 	for limit := int64(100_000_000_000); n >= limit && unit > 0; limit *= 1000 {
 		unit /= 1000
 	}
 	if unit == 0 {
-		return n / 1000, true
+		return n / 1000, ok
 	}
-	return n*unit + part*unit/second, true
+	return n*unit + part*unit/second, ok
 }

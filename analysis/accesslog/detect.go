@@ -124,7 +124,7 @@ func (t trial) matches(l layout) (n int) {
 		switch parsed++; {
 		case missing(r.client):
 			unnamed++
-		case r.time >= earliest && r.time <= latest && plausible(l, line, r):
+		case r.time <= latest && plausible(l, line, r):
 			n++
 		}
 	})
@@ -142,10 +142,11 @@ var requestText = regexp.MustCompile(`\b(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH)
 
 // plausible reports whether r, which l parsed from line, has what the format has, and the request if line has one.
 func plausible(l layout, line []byte, r *record) bool {
-	if len(r.method) == 0 && requestText.Match(line) {
+	p, ok := l.(*pattern)
+	named, answered := true, true                                                                 // whether a client may have any name, and lines have a status
+	if r.time < earliest && !(ok && p.named()) || len(r.method) == 0 && requestText.Match(line) { // a trace may begin at 0
 		return false
 	}
-	named, answered := true, true // whether a client may have any name, and lines have a status
 	switch l := l.(type) {
 	case prefixed:
 		line, _ = cutPrefix(line)
@@ -155,13 +156,13 @@ func plausible(l layout, line []byte, r *record) bool {
 	case *columns:
 		return !ftpCommand.Match(r.method)
 	case *pattern:
-		named, answered = l.named(), l.has(status)
+		named, answered = p.named(), p.has(status)
 	case clf:
 		named = false
 	}
 	code := r.texts[status]
-	n, ok := number(code)
-	return (named || isClient(r.client, line)) && (!answered || ok && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-')
+	n, numeric := number(code)
+	return (named || isClient(r.client, line)) && (!answered || numeric && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-')
 }
 
 // isClient reports whether name is an address, or the name of a host in a line without addresses before the time.
@@ -210,39 +211,28 @@ func (t trial) withoutPrefixes() trial {
 	return rest
 }
 
-// tried are the formats in the order in which they are tried, the strictest first.
-var tried = []string{
-	"alb", "s3", "elb", "haproxy", "squid", "trace", "bunny", "ssl_request_log", "uwsgi", "envoy", "edge", "caddy", "traefik", "cloudflare",
-	"fastly", "azure-application-gateway", "aws-waf", "vercel", "json", "heroku", "logfmt", "cloudfront", "w3c", "nginx-proxy-manager", "combined",
-}
-
-// best returns the first format that parses at least half as many lines as the format that
-// parses the most, since a truncated line of S3's log is still an entry of the common log
-// format.
+// best returns the last of the formats that parses at least half as many lines as the format that parses the most, since a
+// truncated line of S3's log is still an entry of the common log format.
 func (t trial) best() (format string, l layout, n int) {
-	layouts := make([]layout, len(tried))
-	counts := make([]int, len(tried))
-	for i, name := range tried {
-		var err error
-		if layouts[i], _, err = formatOf(name); err != nil {
-			panic(err) // built-in names are valid
-		}
-		l := layouts[i]
-		switch name {
+	counts := make([]int, len(formats()))
+	for i, f := range formats() {
+		switch l := f.layout; f.Name {
+		case "clf": // combined has its lines
 		case "json", "logfmt":
-			l = l.(*objects).answered()
+			counts[i] = t.matches(l.(*objects).answered())
 		case "nginx-proxy-manager":
 			own := trial{slices.DeleteFunc(slices.Clone(t.lines), func(s []byte) bool { return !bytes.Contains(s, []byte(" [Client ")) }), t.location}
-			if own.matches(l) == 0 {
-				continue // all lines it can parse are combined
+			if own.matches(l) > 0 { // all other lines are combined
+				counts[i] = t.matches(l)
 			}
+		default:
+			counts[i] = t.matches(l)
 		}
-		counts[i] = t.matches(l)
 	}
 	most := slices.Max(counts)
-	for i, n := range counts {
-		if n > 0 && 2*n >= most {
-			return tried[i], layouts[i], n
+	for i, f := range slices.Backward(formats()) {
+		if n := counts[i]; n > 0 && 2*n >= most {
+			return f.Name, f.layout, n
 		}
 	}
 	return "", nil, 0

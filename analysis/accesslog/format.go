@@ -23,13 +23,14 @@ type Format struct {
 	layout layout
 }
 
-// Formats returns the named formats. Options.Format can describe others.
+// Formats returns the named formats. Options.Format can describe others. Of similar formats, the strictest is the last.
 func Formats() []Format { return slices.Clone(formats()) }
 
 var formats = sync.OnceValue(func() []Format {
 	return []Format{
 		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", clf{}},
 		{"clf", "the common log format, which is combined without referer and agent", clf{}},
+		{"logfmt", "pairs such as status=200, with the names that json knows", newObjects(described(commonNames + " logfmt"))},
 		{"json", "one JSON object per line, with commonly used names", newObjects(described(commonNames))},
 		{"caddy", "Caddy's log", newObjects(described(caddy))},
 		{"traefik", "Traefik's JSON log; its default log is clf", newObjects(described(traefik))},
@@ -64,7 +65,6 @@ var formats = sync.OnceValue(func() []Format {
 		{"uwsgi", "uWSGI's own log", builtIn(`[pid: $pid|app: $app|req: $number] $remote_addr ($user) {$variables} [$time] `+
 			`$request_method $request_uri => generated $bytes in $took (HTTP/$version $status) $headers`, "headers")},
 		{"edge", "the access log of edge itself, as text or JSON", newObjects(described(edge))},
-		{"logfmt", "pairs such as status=200, with the names that json knows", newObjects(described(commonNames + " logfmt"))},
 		{"nginx-proxy-manager", "Nginx Proxy Manager's log, and combined in the same file", alternatives{
 			builtIn(`[$time_local] $cache $upstream_status $status `+manager+`[Sent-to $to] "$http_user_agent" "$http_referer"`, "remote_addr"),
 			builtIn(`[$time_local] $status `+manager+`"$http_user_agent" "$http_referer"`, "remote_addr"),

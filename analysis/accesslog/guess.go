@@ -171,12 +171,11 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			c := (&columns{}).withDirective(line)
 			switch {
-			case c.has&(1<<client) == 0:
-				return guess{"a W3C log without the client's address", "configure the server to log c-ip, or name the field, as in: edge replay --format 'w3c:client=cs(X-Forwarded-For)'"}, true
 			case 3*count(lines, ftpLine.Match) >= len(lines):
 				return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
 			case !c.complete():
-				return guess{"a W3C log without times", "configure the server to log date and time"}, true
+				return guess{"a W3C log without the client's address or times",
+					"log c-ip, date and time, or name the client's field, as in: edge replay --format 'w3c:client=cs(X-Forwarded-For)'"}, true
 			}
 			return guess{"a W3C log whose lines do not match #Fields", nameFormat}, true
 		}

@@ -54,11 +54,11 @@ func folded(p *pattern) *pattern {
 
 // newPattern compiles a pattern.
 func newPattern(text string) (*pattern, error) {
-	split := splitNginx
+	described := text
 	if !strings.Contains(text, "$") {
-		split = splitApache
+		described = fromApache(text)
 	}
-	lead, parts, err := split(text)
+	lead, parts, err := splitNginx(described)
 	if err != nil {
 		return nil, fmt.Errorf("accesslog: the pattern %q %w", text, err)
 	}
@@ -246,7 +246,11 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		i := bytes.IndexByte(s, '"')
 		return nil, s[max(i, 0):], i >= 0
 	}
-	for at, tries := 0, 0; ; at++ {
+	at, tries := 0, 0
+	if p.kind == request { // it has spaces, but ends with the protocol
+		at = max(bytes.Index(s, []byte(" HTTP/"))+1, 0)
+	}
+	for ; ; at++ {
 		i := bytes.Index(s[at:], p.until)
 		if i < 0 {
 			return nil, s, false
@@ -279,8 +283,8 @@ func isWithin(s []byte, i int) bool {
 	if len(rest) < 5 || len(rest) > 5 && rest[5] != ' ' && rest[5] != '"' && rest[5] != '\t' {
 		return false
 	}
-	_, ok := zone(rest[:5])
-	return ok
+	_, n, ok := zone(rest[:5])
+	return ok && n == 5
 }
 
 // cutQuoted is cut for quoted text. A quote that is escaped, or not followed by p.until, is part of the text.

@@ -63,7 +63,7 @@ var samples = map[string]outcome{
 	"lnav/logfile_w3c.2":                      {Refused: "an FTP server's log"},
 	"lnav/logfile_w3c.3":                      {Format: "w3c", Entries: 3},
 	"lnav/logfile_w3c.4":                      {Format: "w3c", Entries: 2},
-	"lnav/logfile_w3c.5":                      {Refused: "a W3C log without the client's address"},
+	"lnav/logfile_w3c.5":                      {Refused: "a W3C log without the client's address or times"},
 	"lnav/logfile_w3c.6":                      {Format: "w3c", Entries: 1},
 	"lnav/logfile_w3c_big.0":                  {Format: "w3c", Entries: 210},
 	"webreadr/app_stats.log":                  {Refused: "Zeek's app_stats log"},

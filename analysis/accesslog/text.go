@@ -49,7 +49,7 @@ func cutQuoted(s []byte) (text, rest []byte, ok bool) {
 }
 
 // closingQuote returns the index of the first quote in s that is not escaped and is followed by until or, if that is
-// empty, by a space or the end of s. It returns -1 if there is no such quote.
+// empty, by a space, a tab or the end of s. It returns -1 if there is no such quote.
 func closingQuote(s, until []byte) int {
 	for at := 0; ; at++ {
 		i := bytes.IndexByte(s[at:], '"')
@@ -60,7 +60,7 @@ func closingQuote(s, until []byte) int {
 		rest := s[at+1:]
 		follows := bytes.HasPrefix(rest, until)
 		if len(until) == 0 {
-			follows = len(rest) == 0 || rest[0] == ' '
+			follows = len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
 		}
 		if follows && !escaped(s[:at]) {
 			return at

@@ -42,34 +42,14 @@ func fraction(s []byte) (micros int64, n int) {
 	return micros, n
 }
 
-// isoZone parses a zone, optionally after a space, as an offset in seconds. n is the number of
-// bytes parsed.
+// isoZone parses Z or a zone, optionally after a space, as an offset in seconds. n is the number of bytes parsed.
 func isoZone(s []byte) (offset int64, n int, ok bool) {
-	if len(s) > 1 && s[0] == ' ' && (s[1] == '+' || s[1] == '-') {
-		offset, n, ok = isoZone(s[1:])
-		return offset, n + 1, ok
-	}
-	switch {
-	case len(s) == 0:
-		return 0, 0, false
-	case s[0] == 'Z' || s[0] == 'z':
+	if len(s) > 0 && s[0]|0x20 == 'z' {
 		return 0, 1, true
-	case s[0] != '+' && s[0] != '-':
-		return 0, 0, false
-	case len(s) >= 6 && s[3] == ':':
-		offset, ok = zone([]byte{s[0], s[1], s[2], s[4], s[5]})
-		return offset, 6, ok
 	}
-	if len(s) >= 5 {
-		if offset, ok = zone(s[:5]); ok {
-			return offset, 5, true
-		}
-	}
-	if len(s) >= 3 {
-		offset, ok = zone([]byte{s[0], s[1], s[2], '0', '0'})
-		return offset, 3, ok
-	}
-	return 0, 0, false
+	after := trimSpaces(s)
+	offset, n, ok = zone(after)
+	return offset, n + len(s) - len(after), ok
 }
 
 // date parses yyyy-mm-dd or yyyy/mm/dd as seconds since the epoch in UTC.

@@ -34,9 +34,9 @@ type field struct {
 // columnsWanted are the columns that are used, except cs(…), which is a header field. CloudFront's cs(Host) is the
 // distribution's name; x-host-header, a later column, is the host that the client requested.
 var columnsWanted = map[string]field{
-	"date": {kind: date}, "date-local": {kind: date}, "x-date-start": {kind: date},
-	"time": {kind: clockTime}, "time-local": {kind: clockTime}, "x-time-start": {kind: clockTime},
-	"timestamp": {kind: epoch}, "x-timestamp": {kind: epoch}, "ts": {kind: epoch}, "datetime": {kind: epoch}, "gmttime": {kind: epoch}, "date-time": {kind: epoch},
+	"date": {kind: date}, "x-date-start": {kind: date},
+	"time": {kind: clockTime}, "x-time-start": {kind: clockTime},
+	"timestamp": {kind: epoch}, "ts": {kind: epoch}, "datetime": {kind: epoch}, "date-time": {kind: epoch},
 	"c-ip": {kind: client}, "id.orig_h": {kind: client},
 	"cs-method": {kind: method}, "method": {kind: method},
 	"cs-host": {kind: host}, "cs(host)": {kind: host}, "x-host-header": {kind: host}, "host": {kind: host},
@@ -48,64 +48,44 @@ var columnsWanted = map[string]field{
 // renamed returns the format with another column for the client, other columns, or both.
 func (c *columns) renamed(format string, change map[string]string) (layout, error) {
 	next := *c
-	for key := range change {
-		if key != "client" && key != "fields" {
-			return nil, fmt.Errorf("accesslog: for %s, only client and fields can be given", format)
-		}
-	}
 	next.client = change["client"]
 	fields, given := change["fields"]
 	if !given {
-		next.setFields(strings.Fields(c.usual))
-		return &next, nil
+		fields = c.usual
 	}
-	next.bare = false
+	next.bare = next.bare && !given
 	next.setFields(strings.Fields(strings.TrimPrefix(fields, "#Fields:")))
+	delete(change, "client")
+	delete(change, "fields")
 	switch {
-	case next.has&(1<<client) == 0:
-		return nil, fmt.Errorf("accesslog: no field in %q names the client: call it c-ip", fields)
-	case !next.complete():
-		return nil, fmt.Errorf("accesslog: no field in %q has the time: name the fields date and time", fields)
+	case len(change) > 0:
+		return nil, fmt.Errorf("accesslog: for %s, only client and fields can be given", format)
+	case given && !next.complete():
+		return nil, fmt.Errorf("accesslog: no fields in %q name the client and the time: call them c-ip, date and time", fields)
 	}
 	return &next, nil
 }
 
 // withDirective returns the layout of the lines that follow s, a line that begins with #. This is c if s changes nothing.
 func (c *columns) withDirective(s []byte) *columns {
-	name, rest, found := bytes.Cut(s, []byte(":"))
-	if c.zeek {
-		name, rest, found = bytes.Cut(s, []byte("\t"))
-	}
-	if !found {
+	words := strings.Fields(strings.Replace(string(s), ":", " ", 1))
+	if len(words) < 2 {
 		return c
 	}
-	next := *c
-	switch string(bytes.ToLower(name)) {
+	next, ok := *c, true
+	switch strings.ToLower(words[0]) {
 	case "#fields":
 		next.bare = false
-		next.setFields(strings.Fields(string(rest)))
+		next.setFields(words[1:])
 	case "#date", "#start-date":
-		var t clock
-		words := bytes.Fields(rest)
-		if len(words) == 0 {
-			return c
-		}
-		day, ok := t.date(words[0])
-		if !ok || next.dated && day == next.day {
-			return c
-		}
-		next.day, next.dated = day, true
+		next.day, ok = new(clock).date([]byte(words[1]))
+		next.dated = true
 	case "#gmt-offset":
-		offset := bytes.TrimSpace(rest)
-		if len(offset) != 5 {
-			return c
-		}
-		zone, ok := zone(offset)
-		if !ok {
-			return c
-		}
-		next.zone = zone
+		next.zone, _, ok = zone([]byte(words[1]))
 	default:
+		return c
+	}
+	if !ok {
 		return c
 	}
 	return &next
@@ -113,59 +93,47 @@ func (c *columns) withDirective(s []byte) *columns {
 
 // after returns the layout of the lines that follow text.
 func (c *columns) after(text []byte) *columns {
-	for {
-		if len(text) > 0 && text[0] == '#' {
+	for i := 0; i >= 0; i = bytes.Index(text, []byte("\n#")) {
+		if text = bytes.TrimPrefix(text[i:], newline); len(text) > 0 && text[0] == '#' {
 			line, _, _ := bytes.Cut(text, newline)
-			c = c.withDirective(bytes.TrimSuffix(line, carriageReturn))
+			c = c.withDirective(line)
 		}
-		next := bytes.Index(text, []byte("\n#"))
-		if next < 0 {
-			return c
-		}
-		text = text[next+1:]
 	}
+	return c
 }
 
 func (c *columns) setFields(names []string) {
 	c.fields, c.count, c.has, c.wall = nil, len(names), 0, false
 	for i, name := range names {
 		lower := strings.ToLower(name)
-		f, known := columnsWanted[lower]
-		if sent, ok := strings.CutPrefix(lower, "cs("); ok && !known {
-			f, known = field{kind: header, header: headerName([]byte(strings.TrimSuffix(sent, ")")))}, true
+		f := columnsWanted[strings.TrimSuffix(lower, "-local")]
+		if sent, ok := strings.CutPrefix(lower, "cs("); ok && f.kind == unused {
+			f = field{kind: header, header: headerName([]byte(strings.TrimSuffix(sent, ")")))}
 		}
-		switch {
+		switch utc, local := strings.CutSuffix(lower, "-local"); {
 		case c.client != "" && strings.EqualFold(name, c.client):
-			f, known = field{kind: client}, true
-		case c.client != "" && f.kind == client:
-			known = false
+			f.kind = client
+		case f.kind == unused, c.client != "" && f.kind == client:
+			continue
+		case local && slices.ContainsFunc(names, func(other string) bool { return strings.EqualFold(other, utc) }):
+			continue // there is a column in UTC too
+		case local:
+			c.wall = true
 		}
-		utc, local := strings.CutSuffix(lower, "-local")
-		if local && slices.ContainsFunc(names, func(other string) bool { return strings.EqualFold(other, utc) }) {
-			known = false // there is a column in UTC too
-		}
-		if known {
-			c.wall = c.wall || local
-			c.has |= 1 << f.kind
-			f.column = i
-			c.fields = append(c.fields, f)
-		}
+		f.column = i
+		c.has |= 1 << f.kind
+		c.fields = append(c.fields, f)
 	}
 }
 
 // complete reports whether the fields include the time and the client.
 func (c *columns) complete() bool {
-	return c.has&(1<<client) != 0 && (c.has&(1<<epoch|1<<clockTime) != 0)
+	return c.has&(1<<client) != 0 && c.has&(1<<epoch|1<<clockTime) != 0
 }
 
 func (c *columns) parse(s []byte, r *record) string {
-	switch {
-	case c.fields == nil:
-		return "no #Fields before it"
-	case c.has&(1<<client) == 0:
-		return "#Fields has no client"
-	case !c.complete():
-		return "#Fields has no time"
+	if !c.complete() {
+		return "no #Fields before it that name client and time"
 	}
 	wanted, n := c.fields, 0
 	for ; len(s) > 0; n++ {
@@ -239,48 +207,20 @@ func (c *columns) readTime(r *record) (reason string) {
 
 // cut cuts off the next column.
 func (c *columns) cut(s []byte) (column, rest []byte, ok bool) {
-	if c.tabs {
-		i := bytes.IndexByte(s, '\t')
-		if i < 0 {
-			return s, nil, true
+	separators := "\t"
+	if !c.tabs {
+		separators = " \t"
+		if s = bytes.TrimLeft(s, separators); len(s) == 0 {
+			return nil, nil, false
 		}
+		if i := closingQuote(s[1:], nil); s[0] == '"' && i >= 0 {
+			return s[1 : i+1], bytes.TrimLeft(s[i+2:], separators), true
+		}
+	}
+	if i := bytes.IndexAny(s, separators); i >= 0 {
 		return s[:i], s[i+1:], true
 	}
-	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
-		s = s[1:]
-	}
-	if len(s) == 0 {
-		return nil, nil, false
-	}
-	if s[0] == '"' {
-		if column, rest, ok := cutDoubled(s); ok {
-			return column, rest, true
-		}
-	}
-	for i, b := range s {
-		if b == ' ' || b == '\t' {
-			return s[:i], s[i+1:], true
-		}
-	}
 	return s, nil, true
-}
-
-// cutDoubled cuts off quoted text in which quotes are doubled.
-func cutDoubled(s []byte) (text, rest []byte, ok bool) {
-	for i := 1; i < len(s); i++ {
-		if s[i] != '"' {
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == '"' {
-			i++
-			continue
-		}
-		if i+1 < len(s) && s[i+1] != ' ' && s[i+1] != '\t' {
-			return nil, s, false
-		}
-		return s[1:i], s[i+1:], true
-	}
-	return nil, s, false
 }
 
 // header decodes a header field: CloudFront percent-encodes it, IIS replaces spaces with +, and
@@ -291,7 +231,7 @@ func (c *columns) header(r *record, s []byte) []byte {
 		return s
 	case c.tabs:
 		return r.unpercent(s)
-	case bytes.IndexByte(s, ' ') >= 0:
+	case bytes.IndexByte(s, ' ') >= 0: // it was quoted
 		return bytes.ReplaceAll(s, []byte(`""`), []byte(`"`))
 	}
 	return r.unplus(s)
