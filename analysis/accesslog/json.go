@@ -13,8 +13,7 @@ import (
 // may have the day and another one the time of day. Besides the keys of named, the keys are
 //
 //	header:NAME  a header field
-//	headers      the path of an object of header fields
-//	prefix       the prefix of members that are header fields
+//	headers      what precedes the names of header fields in their paths
 //	mark         fields of which one must be present
 //	is           a field and its required value
 //	http         if set, a request line, a method or a path must be present
@@ -44,7 +43,9 @@ type objects struct {
 	http   bool
 	answer bool // a status must be present
 	logfmt bool
-	shape  shape
+
+	members map[string]int // slots by path; -1 for an object with selected members
+	headers []byte         // what precedes a header field's name in its path
 
 	// Slots for the names in the fields of names.
 	slots  int
@@ -61,7 +62,7 @@ type headerSlots struct {
 }
 
 func newObjects(n names) *objects {
-	o := &objects{names: n, http: n["http"] != nil, logfmt: n["logfmt"] != nil, shape: shape{members: map[string]*member{}}}
+	o := &objects{names: n, http: n["http"] != nil, logfmt: n["logfmt"] != nil, members: map[string]int{}}
 	for _, key := range slices.Sorted(maps.Keys(n)) {
 		if kind, ok := named[key]; ok {
 			o.fields[kind] = o.slotsOf(n[key])
@@ -73,26 +74,9 @@ func newObjects(n names) *objects {
 	if is := n["is"]; is != nil {
 		o.is, o.value = o.slotsOf(is[:1]), is[1]
 	}
-	if path := n["headers"]; path != nil {
-		s := &o.shape
-		for name := range strings.SplitSeq(path[0], ".") {
-			s = s.inner(name)
-		}
-		s.collect = func(r *record, name []byte, v value) {
-			if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
-				r.host = r.needed(Host, r.plainOf(v))
-			} else if r.need&Header != 0 {
-				r.set(headerName(name), r.plainOf(v))
-			}
-		}
-	}
-	if n["prefix"] != nil {
-		prefix := []byte(n["prefix"][0])
-		o.shape.collect = func(r *record, name []byte, v value) {
-			if r.need&Header != 0 && bytes.HasPrefix(name, prefix) {
-				r.set(headerName(name[len(prefix):]), r.plainOf(v))
-			}
-		}
+	if n["headers"] != nil {
+		o.headers = []byte(n["headers"][0])
+		o.inner(n["headers"][0])
 	}
 	return o
 }
@@ -100,15 +84,25 @@ func newObjects(n names) *objects {
 // slotsOf returns the slots of members.
 func (o *objects) slotsOf(paths []string) (slots []int) {
 	for _, path := range paths {
-		if m := o.shape.members[path]; m != nil && m.slot >= 0 {
-			slots = append(slots, m.slot)
-			continue
+		slot, known := o.members[path]
+		if !known || slot < 0 {
+			slot = o.slots
+			o.slots++
+			o.members[path] = slot
+			o.inner(path)
 		}
-		o.shape.want(path, o.slots)
-		slots = append(slots, o.slots)
-		o.slots++
+		slots = append(slots, slot)
 	}
 	return slots
+}
+
+// inner makes the objects wanted that contain the member path. A member's name may have dots, too.
+func (o *objects) inner(path string) {
+	for i := range path {
+		if _, known := o.members[path[:i]]; path[i] == '.' && !known {
+			o.members[path[:i]] = -1
+		}
+	}
 }
 
 // answered returns a copy of o that requires a status: an application's log message about a
@@ -150,8 +144,9 @@ func (o *objects) parse(s []byte, r *record) string {
 	case i < 0:
 		return "no JSON object"
 	default:
-		p := scanner{s[i+1:], r}
-		if !p.object(&o.shape, slots, 0) {
+		p := scanner{s: s[i+1:], r: r, o: o, slots: slots, path: r.member[:0]}
+		ok := p.object(true, 0)
+		if r.member = p.path; !ok {
 			return "incomplete JSON object"
 		}
 		if len(bytes.TrimSpace(p.s)) > 0 {

@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// pairs parses text such as method=GET path="/a b", and stores the members of o.shape in slots.
+// pairs parses text such as method=GET path="/a b", and stores the members of o in slots.
 // Words that are not pairs are skipped.
 func (o *objects) pairs(s []byte, slots []value) {
 	for {
@@ -17,7 +17,7 @@ func (o *objects) pairs(s []byte, slots []value) {
 			s = s[end:]
 			continue
 		}
-		m := o.shape.members[string(s[:end])]
+		slot, known := o.members[string(s[:end])]
 		var v value
 		if s = s[end+1:]; len(s) > 0 && s[0] == '"' {
 			p := scanner{s: s[1:]}
@@ -29,8 +29,8 @@ func (o *objects) pairs(s []byte, slots []value) {
 		} else {
 			v.text, s = cutSpace(s)
 		}
-		if m != nil && m.slot >= 0 {
-			slots[m.slot] = v
+		if known && slot >= 0 {
+			slots[slot] = v
 		}
 	}
 }

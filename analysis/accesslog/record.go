@@ -35,10 +35,10 @@ type record struct {
 	attack bool
 	header []line
 
-	clock clock
-	plain []byte  // unescaped text
-	slots []value // members of an object
-	pair  [2]value
+	clock  clock
+	plain  []byte  // unescaped text
+	slots  []value // members of an object
+	member []byte  // path of a member
 }
 
 // A kind is the meaning of a named column or of a member of an object.

@@ -1,53 +1,6 @@
 package accesslog
 
-import (
-	"bytes"
-	"strings"
-)
-
-// A shape selects members of a JSON object and assigns them to slots.
-type shape struct {
-	members map[string]*member
-	collect func(r *record, name []byte, v value) // if not nil, called for every member
-}
-
-type member struct {
-	slot  int // or -1
-	shape *shape
-}
-
-// unwanted is a member that a shape does not select.
-var unwanted = member{slot: -1, shape: new(shape)}
-
-// want assigns the member path to slot. If path has dots, it also means a member of nested
-// objects.
-func (s *shape) want(path string, slot int) {
-	for nested := true; nested; {
-		s.member(path).slot = slot
-		var name string
-		if name, path, nested = strings.Cut(path, "."); nested {
-			s = s.inner(name)
-		}
-	}
-}
-
-// inner returns the shape of the member name, an object.
-func (s *shape) inner(name string) *shape {
-	m := s.member(name)
-	if m.shape == unwanted.shape {
-		m.shape = &shape{members: map[string]*member{}}
-	}
-	return m.shape
-}
-
-func (s *shape) member(name string) *member {
-	m := s.members[name]
-	if m == nil {
-		m = new(unwanted)
-		s.members[name] = m
-	}
-	return m
-}
+import "bytes"
 
 // A value is the text of a string without its quotes, a number, or a word such as null. The
 // value of an array is its first element.
@@ -76,14 +29,19 @@ func (r *record) plainOf(v value) []byte {
 // JSON from servers that insert variables without encoding: \x22, and words that JSON does not
 // have. The depth is limited, since the input is not trusted.
 type scanner struct {
-	s []byte
-	r *record
+	s      []byte
+	r      *record
+	o      *objects
+	slots  []value // of the members that o selects
+	path   []byte  // of the current member, with a dot after each name
+	listed bool    // header fields are objects with a name and a value, in an array
+	name   []byte  // of such a field
 }
 
 const maxDepth = 64
 
-// object parses an object after its opening brace.
-func (p *scanner) object(want *shape, slots []value, depth int) bool {
+// object parses an object after its opening brace. Only if it is wanted may it have members that o selects.
+func (p *scanner) object(wanted bool, depth int) bool {
 	if depth > maxDepth {
 		return false
 	}
@@ -91,7 +49,7 @@ func (p *scanner) object(want *shape, slots []value, depth int) bool {
 	if p.accept('}') {
 		return true
 	}
-	for {
+	for length := len(p.path); ; {
 		if p.space(); !p.accept('"') {
 			return false
 		}
@@ -99,19 +57,24 @@ func (p *scanner) object(want *shape, slots []value, depth int) bool {
 		if p.space(); !ok || !p.accept(':') {
 			return false
 		}
-		m := want.members[string(name)]
-		if m == nil {
-			m = &unwanted
+		slot, known, field := -1, false, false
+		if wanted {
+			p.path = append(p.path[:length], name...)
+			slot, known = p.o.members[string(p.path)]
+			if field = len(p.o.headers) > 0 && bytes.HasPrefix(p.path, p.o.headers); field {
+				name = name[max(0, len(p.o.headers)-length):]
+			}
+			p.path = append(p.path, '.')
 		}
-		v, ok := p.value(m.shape, slots, depth)
+		v, ok := p.value(known, depth)
 		if !ok {
 			return false
 		}
-		if m.slot >= 0 {
-			slots[m.slot] = v
+		if known && slot >= 0 {
+			p.slots[slot] = v
 		}
-		if want.collect != nil {
-			want.collect(p.r, name, v)
+		if field {
+			p.header(name, v)
 		}
 		if p.space(); p.accept(',') {
 			continue
@@ -120,16 +83,35 @@ func (p *scanner) object(want *shape, slots []value, depth int) bool {
 	}
 }
 
-func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool) {
+// header sets a header field.
+func (p *scanner) header(name []byte, v value) {
+	switch {
+	case p.listed && string(name) == "name":
+		p.name = v.text
+		return
+	case p.listed:
+		name = p.name
+	}
+	if len(name) == 0 {
+		return
+	}
+	if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
+		p.r.host = p.r.needed(Host, p.r.plainOf(v))
+	} else if p.r.need&Header != 0 {
+		p.r.set(headerName(name), p.r.plainOf(v))
+	}
+}
+
+func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 	p.space()
 	switch {
 	case p.accept('"'):
 		text, escaped, ok := p.text()
 		return value{text, true, escaped}, ok
 	case p.accept('{'):
-		return value{}, p.object(want, slots, depth+1)
+		return value{}, p.object(wanted, depth+1)
 	case p.accept('['):
-		return p.array(want, depth+1)
+		return p.array(wanted && bytes.Equal(p.path, p.o.headers), depth+1)
 	}
 	i := bytes.IndexAny(p.s, ",}] \t")
 	if i <= 0 {
@@ -139,32 +121,21 @@ func (p *scanner) value(want *shape, slots []value, depth int) (v value, ok bool
 	return v, !bytes.ContainsAny(v.text, "{[\"\\:")
 }
 
-// pair is the shape of a header field in an array of header fields.
-var pair = &shape{members: map[string]*member{"name": {0, unwanted.shape}, "value": {1, unwanted.shape}}}
-
-// array parses an array after its opening bracket, and returns its first element. If want
-// collects members, array calls want.collect for each element that is an object with a name
-// and a value.
-func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
+// array parses an array, and returns its first element. If it is listed, its elements are header fields.
+func (p *scanner) array(listed bool, depth int) (first value, ok bool) {
 	if depth > maxDepth {
 		return value{}, false
-	}
-	inner, slots := unwanted.shape, []value(nil)
-	if want.collect != nil {
-		inner, slots = pair, p.r.pair[:]
 	}
 	p.space()
 	if p.accept(']') {
 		return value{}, true
 	}
+	length := len(p.path)
 	for n := 0; ; n++ {
-		clear(slots)
-		v, ok := p.value(inner, slots, depth)
+		p.listed, p.name, p.path = listed, nil, p.path[:length]
+		v, ok := p.value(listed, depth)
 		if !ok {
 			return value{}, false
-		}
-		if inner == pair && slots[0].present() {
-			want.collect(p.r, slots[0].text, slots[1])
 		}
 		if n == 0 {
 			first = v
@@ -172,6 +143,7 @@ func (p *scanner) array(want *shape, depth int) (first value, ok bool) {
 		if p.space(); p.accept(',') {
 			continue
 		}
+		p.listed = false
 		return first, p.accept(']')
 	}
 }

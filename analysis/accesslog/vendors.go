@@ -5,11 +5,11 @@ package accesslog
 
 const caddy = `
 	time=ts client=request.client_ip|request.remote_ip|request.remote_addr method=request.method host=request.host path=request.uri status=status
-	headers=request.headers mark=request.proto`
+	headers=request.headers. mark=request.proto`
 
 const traefik = `
 	time=StartUTC|StartLocal|time client=ClientHost|ClientAddr method=RequestMethod host=RequestHost|RequestAddr path=RequestPath
-	status=DownstreamStatus|OriginStatus prefix=request_ http`
+	status=DownstreamStatus|OriginStatus headers=request_ http`
 
 const envoyNames = `
 	time=start_time|@timestamp|timestamp
@@ -20,7 +20,7 @@ const envoyNames = `
 
 const cloudflare = `
 	time=EdgeStartTimestamp|EdgeEndTimestamp client=ClientIP method=ClientRequestMethod host=ClientRequestHost path=ClientRequestURI|ClientRequestPath
-	status=EdgeResponseStatus header:User-Agent=ClientRequestUserAgent header:Referer=ClientRequestReferer headers=RequestHeaders`
+	status=EdgeResponseStatus header:User-Agent=ClientRequestUserAgent header:Referer=ClientRequestReferer headers=RequestHeaders.`
 
 const fastly = `
 	time=timestamp|time_start|start_time|time client=client_ip request=request method=request_method|method host=host|request_host path=url|request_url
@@ -36,7 +36,7 @@ const azureGateway = `
 
 const awsWAF = `
 	time=timestamp client=httpRequest.clientIp method=httpRequest.httpMethod path=httpRequest.uri query=httpRequest.args status=responseCodeSent
-	headers=httpRequest.headers mark=webaclId|terminatingRuleId`
+	headers=httpRequest.headers. mark=webaclId|terminatingRuleId`
 
 const vercel = `
 	time=proxy.timestamp|timestamp client=proxy.clientIp method=proxy.method host=proxy.host|host path=proxy.path status=proxy.statusCode|statusCode
@@ -70,4 +70,4 @@ const commonNames = `
 	attack=attack
 	header:User-Agent=http_user_agent|user_agent|userAgent|useragent|user-agent|agent|UA|cs(User-Agent)|httpRequest.userAgent|
 		user_agent.original|properties.userAgent
-	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers http`
+	header:Referer=http_referer|http_referrer|referer|referrer|cs(Referer)|httpRequest.referer|http.request.referrer headers=request.headers. http`
