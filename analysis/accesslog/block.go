@@ -103,7 +103,7 @@ func (w *worker) parse(b *block) {
 	for text := b.text; len(text) > 0; b.lines++ {
 		s, rest, _ := bytes.Cut(text, newline)
 		text = rest
-		s = bytes.TrimSuffix(s, carriageReturn)
+		s = withoutMarks(s)
 		if c, ok := layout.(*columns); ok && len(s) > 0 && s[0] == '#' {
 			layout = c.withDirective(s)
 		}

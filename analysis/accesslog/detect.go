@@ -52,14 +52,13 @@ const sampleLines = 2000
 
 // sample returns up to sampleLines lines of head that are not blank.
 func sample(head []byte, whole bool) (lines [][]byte) {
-	head = bytes.TrimPrefix(head, byteOrderMark)
 	for len(head) > 0 && len(lines) < sampleLines {
 		line, rest, ended := bytes.Cut(head, []byte("\n"))
 		if !ended && !whole && len(lines) > 0 {
 			break
 		}
 		head = rest
-		if line = bytes.TrimSuffix(line, []byte("\r")); len(bytes.TrimSpace(line)) > 0 {
+		if line = withoutMarks(line); len(bytes.TrimSpace(line)) > 0 {
 			lines = append(lines, line)
 		}
 	}
@@ -140,7 +139,10 @@ const earliest = 788918400 * second
 // requestText matches a request in a line of any format.
 var requestText = regexp.MustCompile(`\b(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH) (/|https?://)`)
 
-// plausible reports whether r, which l parsed from line, has what the format has, and the request if line has one.
+// statusText matches a status and a number of bytes after a request.
+var statusText = regexp.MustCompile(`" [1-5]\d\d (\d+|-)( |$)`)
+
+// plausible reports whether r, which l parsed from line, has what the format has, and the request and status if line has them.
 func plausible(l layout, line []byte, r *record) bool {
 	p, ok := l.(*pattern)
 	named, answered := true, true                                                                 // whether a client may have any name, and lines have a status
@@ -160,17 +162,20 @@ func plausible(l layout, line []byte, r *record) bool {
 	case clf:
 		named = false
 	}
+	if !answered && !named && statusText.Match(line) {
+		return false
+	}
 	code := r.texts[status]
 	n, numeric := number(code)
 	return (named || isClient(r.client, line)) && (!answered || numeric && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-')
 }
 
-// isClient reports whether name is an address, or the name of a host in a line without addresses before the time.
+// isClient reports whether name is an address, or the name of a host in a line without addresses before the request.
 func isClient(name, line []byte) bool {
 	if addressOf(name).IsValid() {
 		return true
 	}
-	before, _, _ := bytes.Cut(line, []byte{'['})
+	before, _, _ := bytes.Cut(line, []byte{'"'})
 	for word := range bytes.FieldsSeq(before) {
 		if addressOf(firstOf(word)).IsValid() {
 			return false

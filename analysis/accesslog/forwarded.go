@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// behindProxy reports whether the clients seem to be proxies: the last quoted text of most lines looks like
+// behindProxy reports whether the clients seem to be proxies: most lines have a text that looks like
 // X-Forwarded-For, which then has the real clients, and nearly all clients have private addresses or there are many more
 // addresses in X-Forwarded-For.
 func (t trial) behindProxy(l layout) bool {
@@ -20,8 +20,10 @@ func (t trial) behindProxy(l layout) bool {
 		if isPrivate(addressOf(r.client)) {
 			private++
 		}
-		if list := lastQuoted(line); isForwardedFor(list) {
-			forwarded[string(firstOf(list))]++
+		for text := range bytes.SplitSeq(line, []byte{'"'}) {
+			if text = bytes.TrimSpace(text); isForwardedFor(text) {
+				forwarded[string(firstOf(text))]++
+			}
 		}
 	})
 	listed := 0
@@ -33,20 +35,14 @@ func (t trial) behindProxy(l layout) bool {
 	return listed*2 >= entries && entries > 0 && (private*20 >= entries*19 || len(forwarded) >= 4*len(clients))
 }
 
-// lastQuoted returns the last quoted text in a line.
-func lastQuoted(s []byte) []byte {
-	end := max(0, bytes.LastIndexByte(s, '"'))
-	return s[bytes.LastIndexByte(s[:end], '"')+1 : end]
-}
-
-// isForwardedFor reports whether text is a comma-separated list of addresses.
+// isForwardedFor reports whether text is a comma-separated list of addresses, and the first is public.
 func isForwardedFor(text []byte) bool {
 	for address := range bytes.SplitSeq(text, []byte{','}) {
-		if !addressOf(withoutPort(bytes.TrimSpace(address))).IsValid() {
+		if !addressOf(firstOf(address)).IsValid() {
 			return false
 		}
 	}
-	return true
+	return !isPrivate(addressOf(firstOf(text)))
 }
 
 var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")

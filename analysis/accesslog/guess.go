@@ -125,7 +125,7 @@ func wrapped(lines [][]byte) string {
 		switch v := v.(type) {
 		case string:
 			t := trial{[][]byte{bytes.TrimRight([]byte(v), "\n")}, time.UTC}
-			if _, _, n := t.detect(); n == 0 && !requestText.MatchString(v) {
+			if _, _, n := t.detect(); n == 0 {
 				return ""
 			} else if strings.HasSuffix(v, "\n") {
 				return "-rj '" + path + "'"

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -126,15 +125,12 @@ func (r *reader) file(ctx context.Context, i int, f *file) error {
 	s := r.log.sources[i]
 	c := &cutter{text: f}
 	layout := s.layout
-	for first := true; ; first = false {
+	for {
 		b := r.next(ctx)
 		if b == nil {
 			return nil
 		}
 		more, err := c.fill(b, r.log.o.block)
-		if first {
-			b.text = bytes.TrimPrefix(b.text, byteOrderMark)
-		}
 		b.file, b.layout, b.brokenOff = i, layout, s.brokenOff(err)
 		if c, ok := layout.(*columns); ok {
 			layout = c.after(b.text)

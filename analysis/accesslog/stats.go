@@ -28,8 +28,8 @@ type FileStats struct {
 
 	BrokenOff bool `json:"broken_off,omitempty"` // the file is compressed and incomplete: it was read up to where it breaks off
 
-	// Proxied reports whether the clients of the first lines seem to be proxies: their last quoted text looks like
-	// X-Forwarded-For, and they have private addresses, or are few in comparison.
+	// Proxied reports whether the clients of the first lines seem to be proxies: most lines have a text that looks
+	// like X-Forwarded-For, and they have private addresses, or are few in comparison.
 	Proxied bool `json:"-"`
 }
 

@@ -14,6 +14,11 @@ var (
 	byteOrderMark  = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
 )
 
+// withoutMarks removes a byte order mark before a line and a carriage return after it.
+func withoutMarks(line []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimPrefix(line, byteOrderMark), carriageReturn)
+}
+
 // cutWord skips leading spaces, and cuts s around the next space.
 func cutWord(s []byte) (word, rest []byte) { return cutSpace(trimSpaces(s)) }
 
@@ -190,19 +195,23 @@ func (r *record) unplus(s []byte) []byte {
 	})
 }
 
-// withoutPort returns the address of address:port and [address]:port. It returns other text
-// unchanged. The last part of an IPv6 address without brackets is not a port.
+// withoutPort returns the address of address:port and [address]:port, without a zone, and IPv4 mapped to IPv6 as IPv4. It
+// returns other text unchanged. The last part of an IPv6 address without brackets is not a port.
 func withoutPort(s []byte) []byte {
-	if len(s) > 0 && s[0] == '[' {
-		if i := bytes.IndexByte(s, ']'); i > 0 {
-			return s[1:i]
-		}
+	i := bytes.IndexByte(s, ':')
+	if i < 0 && (len(s) == 0 || s[0] != '[') {
 		return s
 	}
-	if i := bytes.IndexByte(s, ':'); i > 0 && bytes.IndexByte(s[i+1:], ':') < 0 {
+	if end := bytes.IndexByte(s, ']'); s[0] == '[' && end > 0 {
+		s = s[1:end]
+	} else if _, ok := number(s[i+1:]); ok && i > 0 {
 		return s[:i]
 	}
-	return s
+	if mapped, ok := bytes.CutPrefix(s, []byte("::ffff:")); ok && bytes.IndexByte(mapped, '.') > 0 {
+		return mapped
+	}
+	address, _, _ := bytes.Cut(s, []byte{'%'})
+	return address
 }
 
 // withoutLastPort is like withoutPort for text that always has a port, after the last colon,
@@ -218,11 +227,11 @@ func withoutLastPort(s []byte) []byte {
 // first element if none is an address.
 func firstOf(s []byte) []byte {
 	if bytes.IndexByte(s, ',') < 0 {
-		return withoutPort(bytes.Trim(s, ` "`))
+		return withoutPort(bytes.Trim(s, ` "'`))
 	}
 	var first []byte
 	for element := range bytes.SplitSeq(s, []byte{','}) {
-		name := withoutPort(bytes.Trim(element, ` +"`))
+		name := withoutPort(bytes.Trim(element, ` +"'`))
 		if addressOf(name).IsValid() {
 			return name
 		}

@@ -196,8 +196,12 @@ func (in *input) warn(stats accesslog.Stats) {
 		}
 	}
 	if i := slices.IndexFunc(stats.Files, func(f accesslog.FileStats) bool { return f.Proxied }); i >= 0 {
-		report(in.stderr, hintedError{fmt.Errorf("the clients in %s seem to be proxies: the last field looks like X-Forwarded-For, which has the real clients", stats.Files[i].Name),
-			`describe the lines, as in: --pattern '$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent" "$http_x_forwarded_for"'`})
+		f := stats.Files[i]
+		hint := `describe the lines, as in: --pattern '$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent" "$http_x_forwarded_for"'`
+		if named := f.Format + ":client=http_x_forwarded_for"; accesslog.CheckFormat(named) == nil {
+			hint = "name the field with the clients, as in: --format " + named
+		}
+		report(in.stderr, hintedError{fmt.Errorf("the clients in %s seem to be proxies: a field looks like X-Forwarded-For, which has the real clients", f.Name), hint})
 	}
 	if stats.Unnamed > 0 {
 		report(in.stderr, fmt.Errorf("%s without a client in the log: all count as one client", chart.Count(stats.Unnamed, "request")))
