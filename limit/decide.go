@@ -394,15 +394,15 @@ func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time
 
 // Withholds reports whether the answer to a request of client, which passed and has been counted by Answered, must not
 // reach the client at now, because a rule that counts answers mitigates a key of the request. Then d becomes the decision
-// that refuses the request. One answer is delivered even so, because it may be the one that exceeds the threshold: of any
-// number of requests that wait for the origin together, a client learns as many outcomes as of requests that follow each
+// that refuses the request. If this node has started the mitigation, one answer is delivered even so, because it may be the
+// one that exceeds the threshold: of any number of requests that wait for the origin together, a client learns as many outcomes as of requests that follow each
 // other.
 func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool {
 	req := rule.Request{Addr: client}
 	req.Identify(l.o.Client)
 	for i := range d.n {
 		if c := d.at(i); c.rule.CountsAnswer() && c.rule.Action != rule.Log {
-			if record := l.record(c.rule, c.key, &req, now); record != nil && !l.o.Table.Take(c.key) {
+			if record := l.record(c.rule, c.key, &req, now); record != nil && (record.Node != l.o.Node || !l.o.Table.Take(c.key)) {
 				d.consider(c.rule, record)
 			}
 		}
