@@ -46,6 +46,9 @@ From the decision logs of all nodes of a PoP, report what other limits would hav
   edge replay rules rules.yaml --nodes 3 --lag 20ms --lose-shard 10m+30s access.log
   edge replay rules new.yaml --base rules.yaml --max-newly-refused 100 access.log`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if len(m.files) > 0 {
+				return r.run(cmd, args, &m)
+			}
 			if len(args) == 0 {
 				return usageError{errors.New("no rules given"), firstExample(cmd)}
 			}
@@ -57,6 +60,7 @@ From the decision logs of all nodes of a PoP, report what other limits would hav
 	}
 	m.flags = cmd.Flags()
 	r.define(cmd, append([]setting.Setting{
+		{Name: "rules", Value: setting.List(&m.files, nil), Help: "`files` or directories of rules; then all arguments are logs"},
 		{Name: "base", Value: setting.List(&m.base, nil), Help: "`files` of other rules to compare with: report which clients would be newly refused or newly allowed", Sample: "old.yaml"},
 		{Name: "max-newly-refused", Value: setting.Parsed("requests", &m.maxNewlyRefused, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "with --base: write Markdown, and exit with status 1 if more than this many `requests` are newly refused", Needs: []string{"base"}},
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
