@@ -257,7 +257,7 @@ func declared(lines [][]byte) (format string, l layout, ok bool) {
 				return "cloudfront", newColumns(true, cloudFrontFields), true
 			}
 			return "w3c", &columns{}, true
-		case line[0] != '#':
+		case !bytes.HasPrefix(line, []byte("#")):
 			return "", nil, false
 		}
 	}

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -125,6 +126,9 @@ func wrapped(lines [][]byte) string {
 		switch v := v.(type) {
 		case string:
 			t := trial{[][]byte{bytes.TrimRight([]byte(v), "\n")}, time.UTC}
+			if len(t.lines[0]) == 0 {
+				return ""
+			}
 			if _, _, n := t.detect(); n == 0 {
 				return ""
 			} else if strings.HasSuffix(v, "\n") {
@@ -132,11 +136,12 @@ func wrapped(lines [][]byte) string {
 			}
 			return "-r '" + path + "'"
 		case map[string]any:
-			for name, inner := range v {
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				quoted := name
 				if !jqName.MatchString(name) {
-					name = strconv.Quote(name)
+					quoted = strconv.Quote(name)
 				}
-				if found := search(path+"."+name, inner); found != "" {
+				if found := search(path+"."+quoted, v[name]); found != "" {
 					return found
 				}
 			}
