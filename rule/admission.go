@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Admit sets what rules see of a request that a client or another proxy has sent: Method, Host, Path and Query, and
-// whether it is Malformed. A target in absolute form (RFC 9112, 3.2) has its own host.
+// Admit sets Method, Host, Path and Query of a request as a client or another proxy has sent them, and whether the request
+// is Malformed. The host of a target in absolute form replaces host (RFC 9112, 3.2).
 func (r *Request) Admit(method, host, target string) {
 	r.Method, r.Host = method, host
 	for _, scheme := range [...]string{"http://", "https://"} {
@@ -28,7 +28,7 @@ func (r *Request) Admit(method, host, target string) {
 	r.Check()
 }
 
-// Check sets Malformed if origins read the request in different ways, or if none may get it. Admit calls it.
+// Check sets Malformed if origins read the request in different ways, or if no origin may get it. Admit calls it.
 func (r *Request) Check() {
 	r.classify()
 	method := canonicalMethod(r.Method)
@@ -52,7 +52,7 @@ func isToken(s string) bool {
 
 const tokenBytes = "!#$%&'*+-.^_`|~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-// validQuery reports whether query has no byte that ends it, or a request line.
+// validQuery reports whether query has no byte that would end it or the request line.
 func validQuery(query string) bool {
 	for i := range len(query) {
 		if special[query[i]] == invalid {
@@ -119,7 +119,7 @@ func isAlphanumeric(c byte) bool {
 }
 
 // AddField adds a field of a request to header, as net/http spells it, if a rule of s counts by it. A name that CGI
-// does not tell from that of a counted field, such as X_Api_Key, counts as that: PHP, WSGI and Rack read both.
+// cannot distinguish from that of a counted field, such as X_Api_Key, counts as well: PHP, WSGI and Rack read both.
 func (s *Set) AddField(header map[string][]string, name, value string) {
 	if len(name) >= len(s.fields) {
 		return
@@ -131,8 +131,8 @@ func (s *Set) AddField(header map[string][]string, name, value string) {
 	}
 }
 
-// Confuses reports whether CGI does not tell a field called name, by which no rule of s counts, from one by which a
-// rule does.
+// Confuses reports whether CGI cannot distinguish a field called name, by which no rule of s counts, from one by which a
+// rule counts.
 func (s *Set) Confuses(name string) (confuses bool) {
 	if len(name) >= len(s.fields) {
 		return false
@@ -146,8 +146,8 @@ func (s *Set) Confuses(name string) (confuses bool) {
 	return confuses
 }
 
-// cgiConfuses reports whether CGI does not tell names of the same length apart: case makes no difference to it, nor
-// does any byte but letters and digits.
+// cgiConfuses reports whether CGI cannot distinguish two names of the same length: it ignores case, and reads all bytes
+// other than letters and digits as underscores.
 func cgiConfuses(a, b string) bool {
 	for i := range len(a) {
 		if a[i]|0x20 != b[i]|0x20 && (isAlphanumeric(a[i]) || isAlphanumeric(b[i])) {
