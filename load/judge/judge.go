@@ -172,10 +172,10 @@ func answered(requests []*request) []*request {
 	return slices.SortedStableFunc(slices.Values(requests), func(a, b *request) int { return cmp.Compare(a.Done, b.Done) })
 }
 
-// without returns list without the entries for which some is true. It returns list itself if there are none.
-func without[T any](list []T, some func(T) bool) []T {
-	if slices.ContainsFunc(list, some) {
-		list = slices.DeleteFunc(slices.Clone(list), some)
+// without returns list without the entries for which remove returns true. If it removes nothing, it returns list itself.
+func without[T any](list []T, remove func(T) bool) []T {
+	if slices.ContainsFunc(list, remove) {
+		list = slices.DeleteFunc(slices.Clone(list), remove)
 	}
 	return list
 }
