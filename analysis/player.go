@@ -73,7 +73,7 @@ type player struct {
 	playing     []*batch // in the order of the log
 	queues      []chan *batch
 	n           uint64 // number of requests
-	first, last int64  // times of requests; 0 if there is none
+	first, last int64  // times of the first and last request; 0 without requests
 }
 
 // A batch is a list of requests in the order of the log.

@@ -119,7 +119,8 @@ func guessOf(head []byte, lines [][]byte) guess {
 	return guess{"text in an unknown format", nameFormat}
 }
 
-// wrapped returns jq's arguments for the member of the objects in lines that is a line of a log, or "" if there is none.
+// wrapped returns the arguments with which jq extracts the lines of a log from the objects in lines, or "" if no member
+// of the objects is a line of a log.
 func wrapped(lines [][]byte) string {
 	var search func(path string, v any) string
 	search = func(path string, v any) string {

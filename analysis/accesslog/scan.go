@@ -59,12 +59,12 @@ func (p *scanner) object(wanted bool, depth int) bool {
 		}
 		slot, known, field := -1, false, false
 		if wanted {
-			p.path = append(p.path[:length], name...)
-			slot, known = p.o.members[string(p.path)]
-			if field = len(p.o.headers) > 0 && bytes.HasPrefix(p.path, p.o.headers); field {
+			p.path = append(append(p.path[:length], name...), '.')
+			path := p.path[:len(p.path)-1]
+			slot, known = p.o.members[string(path)]
+			if field = len(p.o.headers) > 0 && bytes.HasPrefix(path, p.o.headers); field {
 				name = name[max(0, len(p.o.headers)-length):]
 			}
-			p.path = append(p.path, '.')
 		}
 		v, ok := p.value(known, depth)
 		if !ok {

@@ -227,6 +227,9 @@ func withoutLastPort(s []byte) []byte {
 // first element if none is an address.
 func firstOf(s []byte) []byte {
 	if bytes.IndexByte(s, ',') < 0 {
+		if len(s) > 0 && s[0] > '\'' && s[len(s)-1] > '\'' { // nothing to trim
+			return withoutPort(s)
+		}
 		return withoutPort(bytes.Trim(s, ` "'`))
 	}
 	var first []byte

@@ -207,20 +207,33 @@ func (c *columns) readTime(r *record) (reason string) {
 
 // cut cuts off the next column.
 func (c *columns) cut(s []byte) (column, rest []byte, ok bool) {
-	separators := "\t"
-	if !c.tabs {
-		separators = " \t"
-		if s = bytes.TrimLeft(s, separators); len(s) == 0 {
-			return nil, nil, false
+	if c.tabs {
+		if i := bytes.IndexByte(s, '\t'); i >= 0 {
+			return s[:i], s[i+1:], true
 		}
-		if i := closingQuote(s[1:], nil); s[0] == '"' && i >= 0 {
-			return s[1 : i+1], bytes.TrimLeft(s[i+2:], separators), true
+		return s, nil, true
+	}
+	if s = skipBlanks(s); len(s) == 0 {
+		return nil, nil, false
+	}
+	if s[0] == '"' {
+		if i := closingQuote(s[1:], nil); i >= 0 {
+			return s[1 : i+1], skipBlanks(s[i+2:]), true
 		}
 	}
-	if i := bytes.IndexAny(s, separators); i >= 0 {
-		return s[:i], s[i+1:], true
+	for i, b := range s { // faster than IndexAny
+		if b == ' ' || b == '\t' {
+			return s[:i], s[i+1:], true
+		}
 	}
 	return s, nil, true
+}
+
+func skipBlanks(s []byte) []byte {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	return s
 }
 
 // header decodes a header field: CloudFront percent-encodes it, IIS replaces spaces with +, and
