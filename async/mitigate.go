@@ -22,7 +22,7 @@ type change struct {
 // The loop starts further ones itself.
 const maxChanges = 1024
 
-// Lasts returns how long the mitigation of a key lasts from now on whose counts exceed a limit of r: until r's
+// Lasts returns how long the mitigation of a key lasts from now on if its counts exceed a limit of r: until r's
 // timeout is over and every limit is back at its threshold, which takes back. A mitigation that still lasts for left is
 // only prolonged. changes is false if its record stays as it is: if refused requests count, each of them would
 // otherwise change the record, on all nodes. Many keys of rules that shed are mitigated for a long time.

@@ -116,7 +116,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	}
 }
 
-// expect makes further requests of a key read its known counts if the loop may evaluate those that wait too late.
+// expect makes further requests of a key read its known counts if so much waits that the loop may evaluate it too late.
 func (c *Loop) expect(r *rule.Rule, key counter.Key, waiting uint64, now time.Time) {
 	if slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > max(l.Threshold/nearFraction, 1) }) {
 		c.near.set(key, now.Add(time.Second))

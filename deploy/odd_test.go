@@ -39,8 +39,8 @@ func oddTargets(path string, n int) (targets []string) {
 	return targets
 }
 
-// testOdd checks that a client whose requests for /limited are refused reaches the origin with none that some origin
-// reads as that, however it is spelled, nor with one that the node, as a proxy, would refuse.
+// testOdd checks that a client whose requests for /limited are refused cannot reach the origin with any spelling that
+// some origin reads as /limited, nor with a request that the node, as a proxy, would refuse.
 func (s *sidecar) testOdd() {
 	s.t.Helper()
 	const client = 90

@@ -392,11 +392,10 @@ func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time
 	}
 }
 
-// Withholds reports whether the answer to a request of client, which passed and has been counted by Answered, must not
-// reach the client at now, because a rule that counts answers mitigates a key of the request. Then d becomes the decision
-// that refuses the request. If this node has started the mitigation, one answer is delivered even so, because it may be the
-// one that exceeds the threshold: of any number of requests that wait for the origin together, a client learns as many outcomes as of requests that follow each
-// other.
+// Withholds reports whether the answer to a request must not reach its client. The request passed, and Answered has counted
+// it; now a rule that counts answers mitigates one of its keys. Then d becomes the decision that refuses the request. A node
+// that starts a mitigation delivers one more answer, because that may be the one that exceeds the threshold. So a client
+// learns no more outcomes from requests that wait for the origin at the same time than from requests one after another.
 func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool {
 	req := rule.Request{Addr: client}
 	req.Identify(l.o.Client)

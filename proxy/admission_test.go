@@ -23,7 +23,7 @@ type wayIn struct {
 	pass func(method, host, target string) bool
 }
 
-// waysIn returns all ways to ask a node whose rules are given.
+// waysIn returns all ways to reach a node with these rules.
 func waysIn(t *testing.T, rules string) []wayIn {
 	p, _ := newProxy(t, rules, serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).URL, trustLocal)
 	engine := serveProxy(t, p)
@@ -111,8 +111,8 @@ func waysIn(t *testing.T, rules string) []wayIn {
 	}
 }
 
-// Whoever brings a request, it is refused however it is spelled once its client has exceeded the limit for the plain
-// spelling, because it is counted with that or because it is malformed. Other requests pass.
+// Once a client has exceeded the limit for a request, every spelling of the request is refused, on every way in: it is
+// counted with the plain spelling, or it is malformed. Other requests pass.
 func TestEveryWayInAdmitsAlike(t *testing.T) {
 	ways := waysIn(t, "rules: [{id: login, match: {hosts: [shop.example], methods: [POST], paths: [/login]}, characteristics: [ip], limits: [{threshold: 3, period: 1h}], mitigation_timeout: 1h}]")
 	for n := 0; ways[0].pass("POST", "shop.example", "/login"); n++ {

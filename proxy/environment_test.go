@@ -85,7 +85,7 @@ func TestFewRequestsAreExamined(t *testing.T) {
 }
 
 // Reports are missing after 20 requests in a minute without one, or in ten minutes if there has been one. A proxy
-// with few requests is not accused.
+// with few requests causes no notice.
 func TestMissingReports(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, tt := range []struct {

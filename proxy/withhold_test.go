@@ -13,8 +13,8 @@ import (
 
 const guesses = "rules: [{id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]"
 
-// Of any number of guesses that reach the origin at the same time, a client learns as many answers as of guesses that
-// follow each other: the threshold, and the one that crosses it. Not even the right guess gets another one.
+// A client learns no more answers from guesses that reach the origin at the same time than from guesses one after another:
+// as many as the threshold, and one. The other guesses are refused, even the right one.
 func TestAnswersAreWithheld(t *testing.T) {
 	const clients = 3000
 	reg := prometheus.NewRegistry()

@@ -170,7 +170,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), seeHelp(cmd)}
 }
 
-// takes returns a check for exactly one argument, which is what.
+// takes returns a check that there is exactly one argument, which what describes.
 func takes(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -204,7 +204,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageError{err, seeHelp(cmd)}
 }
 
-// elsewhere returns a hint if the commands below cmd have a name or a flag that cmd has not, or "".
+// elsewhere returns a hint if the commands below cmd have a name or a flag that cmd does not have, or "".
 func elsewhere(cmd *cobra.Command, flag string) string {
 	var paths []string
 	for _, c := range cmd.Commands() {

@@ -19,7 +19,7 @@ import (
 // direction, and a character that nobody sees.
 const hostile = "\u009b2J\u202e\u200b\x7f"
 
-// hidden reports whether output has characters that are not shown, or obeyed by a terminal.
+// hidden reports whether output has characters that a terminal obeys or does not show.
 func hidden(output string) bool {
 	return strings.ContainsFunc(output, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
 }
