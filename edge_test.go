@@ -130,6 +130,37 @@ func TestMiddlewareStatus(t *testing.T) {
 	})
 }
 
+// Of guesses that a handler answers at the same time, a client learns as many answers as the threshold, and one. The others
+// are refused, without what the handler has written.
+func TestMiddlewareWithholds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		h := limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			<-answer
+			w.Header().Set("Set-Cookie", "a=b")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, "no such password")
+		}))
+		answers := make(chan *httptest.ResponseRecorder)
+		for range 20 {
+			go func() { answers <- ask(h, "192.0.2.1", "/login") }()
+		}
+		synctest.Wait()
+		close(answer)
+		codes := map[int]int{}
+		for range 20 {
+			w := <-answers
+			codes[w.Code]++
+			if leaks := w.Header().Get("Set-Cookie") != "" || strings.Contains(w.Body.String(), "password"); leaks != (w.Code == 401) {
+				t.Errorf("%d with %v, %q", w.Code, w.Header(), w.Body)
+			}
+		}
+		if codes[401] != 3 || codes[429] != 17 {
+			t.Errorf("statuses %v, want 3 times 401, then 429", codes)
+		}
+	})
+}
+
 // A handler states the cost of its request in a header.
 func TestMiddlewareCost(t *testing.T) {
 	const rules = "rules: [{id: points, count: {cost_header: x-points}, characteristics: [ip], limits: [{threshold: 10, period: 60s}]}]"

@@ -42,7 +42,7 @@ func newBench(dir string) *bench {
 
 func (b *bench) write(name, text string) string {
 	file := filepath.Join(b.dir, name)
-	harness.Check(os.WriteFile(file, []byte(text), 0o644))
+	harness.Check(os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
