@@ -90,10 +90,10 @@ func (s *memoryShard) Exchange(b *memcached.Batch) error {
 func (s *memoryShard) increment(op *counter.Increment, second int64) counter.Outcome {
 	c := s.counters[op.Item]
 	if c.expires <= second {
-		if !op.Make {
+		if !op.Create {
 			return counter.Absent
 		}
-		c = memoryCounter{expires: second + int64(op.TTL)}
+		c = memoryCounter{value: op.Start, expires: second + int64(op.TTL)}
 	}
 	c.value += op.Delta // INCR does not renew the time to live
 	s.counters[op.Item], op.Value = c, c.value

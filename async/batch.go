@@ -1,7 +1,6 @@
 package async
 
 import (
-	"errors"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -25,39 +24,49 @@ const (
 	// maxStores is the maximum number of records that a batch writes. Further ones wait for the next batch.
 	maxStores = 256
 
-	// maxAsk is the maximum number of keys that a batch reads from a former shard. Further ones
-	// are read with their next count.
-	maxAsk = 1 << 14
-
 	// maxSpare is the maximum number of batches kept for reuse.
 	maxSpare = 8
 )
 
-// A slot identifies one item of a key: the counter of a limit's window in a generation, or the
-// key's record if limit is nil.
+// A slot is what an answer concerns: the counter of a limit in a window, or the record of a key, and the state of its
+// track that asked.
 type slot struct {
 	*track
-	generation uint32
-	index      uint32
-	limit      *planned
-	since      int64 // of an increment: when its oldest request arrived, in microseconds
+	resets uint32 // of the track then
+	nth    int    // index in the rule's limits, or ofRecord
+	layout counter.Layout
+	index  uint32 // of the window
+	since  int64  // of an increment: when its oldest request arrived, in microseconds
 }
 
-// item returns the item of s.
-func (c *Loop) item(s slot) counter.Item {
-	if s.limit == nil {
-		return c.o.Secret.RecordItem(s.key)
+const ofRecord = -1
+
+// slot returns the slot of t's ith limit in a window.
+func (t *track) slot(i int, index uint32) slot {
+	return slot{track: t, resets: t.resets, nth: i, layout: t.limit(i).Layout, index: index, since: t.since}
+}
+
+// find returns the window and the tally of s, or nil if the state that asked is gone: its window has passed, or the
+// track was reset or evicted.
+func (s *slot) find() (*window, *tally) {
+	if s.resets != s.track.resets || s.forgotten {
+		return nil, nil
 	}
-	return c.o.Secret.CounterItem(c.o.Secret.After(s.key, s.generation), s.limit.Limit, int64(s.index))
+	w := &s.windows()[s.nth]
+	return w, w.At(s.index)
+}
+
+// item returns the item of t's counter for the ith limit in a window.
+func (c *Loop) item(t *track, i int, index uint32) counter.Item {
+	return c.o.Secret.CounterItem(c.o.Secret.After(t.key, t.generation), t.limit(i), int64(index))
 }
 
 // A batch holds the operations of one exchange with a shard, and the slots and tracks they are for.
 type batch struct {
 	memcached.Batch
-	lane   *lane
-	former bool // reads counters of keys that other shards own now
-	begun  time.Time
-	err    error
+	lane  *lane
+	begun time.Time
+	err   error
 
 	tracks     []*track
 	increments []slot
@@ -65,9 +74,9 @@ type batch struct {
 	stores     []*track
 }
 
-// read adds a read of s.
-func (c *Loop) read(b *batch, s slot) {
-	b.Reads = append(b.Reads, counter.Read{Item: c.item(s)})
+// read adds a read for s.
+func (b *batch) read(s slot, item counter.Item) {
+	b.Reads = append(b.Reads, counter.Read{Item: item})
 	b.reads = append(b.reads, s)
 }
 
@@ -78,7 +87,7 @@ func (c *Loop) batch(ln *lane, now time.Time) (b *batch) {
 	} else {
 		b = new(batch)
 	}
-	b.lane, b.former, b.begun, b.err = ln, false, now, nil
+	b.lane, b.begun, b.err = ln, now, nil
 	return b
 }
 
@@ -98,15 +107,10 @@ func (c *Loop) reuse(b *batch) {
 
 // send queues t for the shard that owns it. If a batch with t is in flight, t is queued once that
 // batch is answered.
-func (c *Loop) send(t *track, now time.Time) {
-	if t.flying || t.forgotten {
-		return
+func (c *Loop) send(t *track) {
+	if !t.flying && !t.forgotten {
+		c.lane(t.key).push(t)
 	}
-	ln := c.owner(t, now)
-	if ln == nil {
-		ln = &c.unowned
-	}
-	ln.push(t)
 }
 
 // pump sends batches to the shards that have room for one, and reports whether it sent any.
@@ -124,18 +128,6 @@ func (c *Loop) pump(now time.Time) (sent bool) {
 			c.exchange(b)
 			sent = true
 		}
-	}
-	asking := c.asking
-	c.asking = nil
-	for _, ln := range asking {
-		if ln.asking {
-			c.asking = append(c.asking, ln)
-			continue
-		}
-		b := ln.ask
-		ln.ask, ln.asking, b.begun = nil, true, now
-		c.exchange(b)
-		sent = true
 	}
 	return sent
 }
@@ -161,10 +153,6 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 		if t == nil {
 			break
 		}
-		if c.owner(t, now) != ln {
-			c.send(t, now)
-			continue
-		}
 		c.take(b, t, senders, now)
 	}
 	if b.Len() == 0 {
@@ -174,32 +162,30 @@ func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	return b
 }
 
-// take adds the operations that t needs to b.
+// take adds the operations that t needs to b: increments first, then reads.
 func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	before := b.Len()
 	c.catchUp(t)
-	t.advance(now)
-	formers := t.formers()
-	for i := range formers {
-		if f := &formers[i]; !f.asking && !now.Before(f.next) && t.concerns(f, now) {
-			c.ask(t, f, now)
-		}
-	}
-	t.send(senders, func(s slot, delta uint64, made bool) {
-		b.Increments = append(b.Increments, counter.Increment{Item: c.item(s), Delta: delta, TTL: counter.TTL(s.limit.Period), Make: !made})
-		b.increments = append(b.increments, s)
-	})
+	c.advance(t, now)
 	windows := t.windows()
 	for i := range windows {
+		w := &windows[i]
+		c.increment(b, t.slot(i, w.Index-1), &w.Prev, senders)
+		c.increment(b, t.slot(i, w.Index), &w.Cur, senders)
+	}
+	if !t.unsent() {
+		t.since = 0
+	}
+	for i := range windows {
 		if t.due(i, now) {
-			c.read(b, t.slot(i, windows[i].Index-1))
+			b.read(t.slot(i, windows[i].Index-1), c.item(t, i, windows[i].Index-1))
 			if windows[i].fresh {
 				t.readRecord.Store(true)
 			}
 		}
 	}
 	if t.readRecord.Swap(false) {
-		c.read(b, slot{track: t})
+		b.read(slot{track: t, nth: ofRecord}, c.o.Secret.RecordItem(t.key))
 	} else if t.store {
 		c.writeRecord(b, t, now)
 	}
@@ -209,113 +195,24 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	}
 }
 
-// ask adds reads of t to the next batch of reads for a former shard.
-func (c *Loop) ask(t *track, f *former, now time.Time) {
-	ln := f.at
-	switch {
-	case !ln.shard.Available():
-		t.asked(ln, now, now, false)
-		return
-	case ln.ask == nil:
-		ln.ask = c.batch(ln, now)
-		ln.ask.former = true
-		c.asking = append(c.asking, ln)
-	case len(ln.ask.tracks) == maxAsk:
+// increment adds an increment by the waiting requests of a tally to b, as far as the budget of the senders allows.
+func (c *Loop) increment(b *batch, s slot, tally *tally, senders int) {
+	if tally.waiting == 0 {
 		return
 	}
-	f.asking = true
-	t.slots(f, func(s slot) { c.read(ln.ask, s) })
-	c.read(ln.ask, slot{track: t})
-	ln.ask.tracks = append(ln.ask.tracks, t)
-}
-
-// answered handles the answers to a batch, or its failure.
-func (c *Loop) answered(b *batch) {
-	now := c.o.Now()
-	if b.former {
-		b.lane.asking = false
-	} else {
-		b.lane.flying--
-	}
-	if errors.Is(b.err, memcached.ErrNotSent) {
-		b.lane.retry = now.Add(retryPause)
-		b.lane.ended = c.ending
-	}
-	for _, t := range b.tracks {
-		c.catchUp(t) // first, so that counts from before a lift are dropped
-	}
-	for i := range b.Increments {
-		op, s := &b.Increments[i], b.increments[i]
-		c.countFallen(s.counted(s, op, b.From))
-		if op.Outcome == counter.Done {
-			c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
-		}
-	}
-	for i := range b.Stores {
-		b.stores[i].handleStored(b.Stores[i].Outcome)
-	}
-	for i := range b.Reads {
-		op, s := &b.Reads[i], b.reads[i]
-		switch {
-		case op.Outcome == counter.NotSent:
-			if s.limit == nil && !b.former {
-				s.readRecord.Store(true)
-			}
-		case s.limit == nil:
-			c.handleRecord(s.track, op, b, now)
-		default:
-			c.handleRead(s, op, b)
-		}
-	}
-	for _, t := range b.tracks {
-		if b.former {
-			t.asked(b.lane, b.begun, now, b.err == nil)
-		} else {
-			t.flying = false
-		}
-		// Without news, nothing is exceeded that was not before. If the table had no room for the record, another
-		// would only evict others.
-		if t.news {
-			t.news = false
-			c.evaluate(t, 0, now)
-		}
-		switch {
-		case t.flying:
-		case t.forgotten:
-			c.lose(t)
-		case t.hasWork(now):
-			c.send(t, now)
-		}
-	}
-	c.reuse(b)
-}
-
-// countFallen increments the metric of fallen counters if a counter fell.
-func (c *Loop) countFallen(fell bool) {
-	if fell {
-		c.metrics.fallen.Inc()
-	}
-}
-
-// handleRead handles the value of a counter. If it is missing, invalid or refused, it counts as 0.
-func (c *Loop) handleRead(s slot, op *counter.Read, b *batch) {
-	var value uint64
-	if op.Outcome == counter.Done {
-		value, _ = memcached.ParseNumber(op.Value)
-	}
-	w, tally := s.find(s)
-	s.news = true
-	if tally == nil {
+	budget := s.layout.Budget(senders)
+	if budget == 0 { // see Layout.MaxNodes
+		c.lost[dropNodes] += tally.keep(s.layout)
 		return
 	}
-	more, fell := tally.read(s.limit.Layout, s.address(), b.lane.addr(), b.From, value)
-	c.countFallen(fell)
-	switch {
-	case b.former:
-		w.others = w.others || more
-	case s.index == w.Index-1:
-		if s.noteReadPrev(w, s.limit, b.begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
-			c.later.add(s.track, w.readAgain(s.limit))
-		}
+	delta, full := tally.send(s.layout, budget)
+	c.lost[dropFull] += full
+	if delta == 0 {
+		return
 	}
+	b.Increments = append(b.Increments, counter.Increment{
+		Item: c.item(s.track, s.nth, s.index), Delta: delta,
+		Create: !tally.exists, Start: tally.start(s.layout), TTL: counter.TTL(s.limit(s.nth).Period),
+	})
+	b.increments = append(b.increments, s)
 }

@@ -1,50 +1,45 @@
 // Package async counts requests off the request path, in shards, and mitigates the keys that exceed
 // a limit.
 //
-// # One loop
+// # Steps
 //
-// A request offers its key to a [Queue], which merges the offers of a few milliseconds. One
-// goroutine, [Loop.Run], owns the state of all keys, so that state needs no locks. It drains the
-// queue and evaluates each key by what this node knows for certain: the last answers of the
-// shards and its own requests since. That is a lower bound of the estimate, whatever the shards
-// do. Then it sends each shard a batch and continues. Other goroutines wait for the answers and
-// return them to the loop.
+// A request is offered to a queue (offer.go, queue.go), which merges the offers of a few milliseconds. One
+// goroutine, [Loop.Run], owns the state of all keys, so that state needs no locks. It
 //
-// A batch holds one INCR for each key and window; its reply is the count of all nodes. For a key
-// that is new in a window, the batch also reads the previous window and the record. Keys near
-// their threshold go first, then those that have waited longest. A key is in one batch at a time;
-// later requests wait for the answer.
-//
-// If an estimate exceeds its threshold, a record is merged into this node's table, sent to the
-// peers, and stored alongside the counters.
+//   - flushes the queue into the tracks of their keys (flush.go), and evaluates each by what this node knows for
+//     certain, whatever the shards do;
+//   - sends each shard a batch (batch.go): an INCR for each key and window, and for a key that is new in a window reads of
+//     the previous window and of the record. Keys near their threshold go first, then those that have waited longest;
+//   - handles the answers (answer.go), which other goroutines wait for;
+//   - evaluates (evaluate.go), and mitigates a key that exceeds a limit (mitigate.go): a record is merged into this node's
+//     table, sent to the peers, and stored alongside the counters (record.go).
 //
 // [Loop.Flush] and [Loop.Step] run the same code without goroutines.
+//
+// # What a node knows
+//
+// Of each key and window a node knows the size of a set of requests that the PoP has made, and of which none is waiting at
+// this node. The number only grows (tally.go). Own requests join the set when they are sent, and leave it if they were
+// provably not counted. A reply v is the size of another such set: those that some server has counted, each once, and
+// those with which the counter was created, which another server had counted before. Neither has requests that wait here.
+// So the greater of the two numbers is one, too, whichever server has answered, and no client is refused for requests
+// that it did not make. This holds field by field, and it needs four conditions:
+//
+//   - a reply counts only for the state that asked: see slot;
+//   - a key is in one batch at a time, its increments before its reads, on one connection;
+//   - nothing repeats an INCR, unless it was provably not made;
+//   - a request reads what is known before it offers itself.
+//
+// A counter that must be created starts with the greatest value of any reply, so that counts survive restarts, evictions
+// and changes of the ring. If a node that knows less creates it, a client passes at most its threshold once more.
 //
 // # Accounting
 //
 // For each limit, each request is counted in a counter or as a drop in edge_increments_dropped_total, or
-// its increment has an unknown outcome. An increment is retried only if it was provably
-// not made. A node's count of a key never exceeds the requests that were made: unknown outcomes
-// and lost counters lower it, nothing raises it. So no client is refused for requests that it did
-// not make.
+// its increment has an unknown outcome.
 //
 // Options.TrackedKeys bounds the keys in memory, whatever the shards do. At the bound, a key that was
 // not used recently is evicted, preferably one that is far from its threshold.
-//
-// # Counters that are no longer incremented
-//
-// While a shard is out, other shards own its keys: [Loop.SetOut], [Loop.SetShards]. A reload that
-// changes the sub-windows of a limit starts new counters: [Loop.SetRules]. Counts are never
-// copied: the former counters still count until they have left the period. They are read with
-// the key's counts until all nodes have made the change, and once after that. The last known value
-// of a dead shard still counts, as a lower bound. So a change lets through at most one more threshold's worth
-// of a client's requests. A node remembers the last 8 placements of keys; after a restart it knows neither
-// former placements nor former rules. To change sub-windows, reload rather than restart.
-//
-// The counts of former layouts are added to the others in each of the layouts, and the limit is
-// exceeded if one of these estimates exceeds it. Requests from another layout count in the field
-// in which their own sub-window begins, so they never weigh more than if they had been counted
-// there: no innocent client is refused, and none is missed because of the change.
 //
 // A node whose shards are all down or out counts alone. A bounded number of keys waits to be sent;
 // a shard that is down is probed until it answers. Until then, keys of a rule with on_failure:
@@ -59,4 +54,7 @@
 // whole windows forgets its last INCRs. If the PoP has more nodes than a layout has room for,
 // each node counts such limits alone, under the cause too_many_nodes. Requests that do not fit a
 // full field are counted only under the cause sub_window_full: their client is far over its limit.
+//
+// When a reload changes the sub-windows of a limit, it gets new counters. They start with what is known if the new
+// sub-windows consist of former ones.
 package async

@@ -290,7 +290,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 
 // increment adds to one counter, without a limiter.
 func increment(s *memcached.Client, item counter.Item, delta uint64) (uint64, error) {
-	b := memcached.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Make: true}}}
+	b := memcached.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Create: true}}}
 	err := s.Exchange(&b)
 	return b.Increments[0].Value, err
 }

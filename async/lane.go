@@ -35,9 +35,7 @@ type lane struct {
 	shard   Shard
 	queues  [far + 1]list // waiting keys, by queue
 	waiting int           // number of waiting keys
-	ask     *batch        // reads for keys that other shards own now; nil if none
 	flying  int           // batches in flight
-	asking  bool          // a batch like ask is in flight
 	retry   time.Time     // when the shard may be asked again
 	ended   bool          // the loop is stopping, and the shard could not be reached
 

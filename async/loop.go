@@ -4,8 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"encoding/binary"
-	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +18,7 @@ import (
 // waits for the network. The methods may be called concurrently, except Run, Flush and Step.
 type Loop struct {
 	o       Options
-	rules   atomic.Pointer[rules]
+	rules   atomic.Pointer[rule.Set]
 	queue   *Queue[arrival, offered]
 	near    nearSet
 	tracks  [parts]part
@@ -36,34 +34,27 @@ type Loop struct {
 	changes  []change
 
 	// The loop owns the fields below.
-	seen      *placement // as move last saw it
-	unowned   lane       // keys without an owner because all shards are out
-	alone     bool       // no shard is available
-	asking    []*lane
-	later     later
-	lifting   time.Time // when to store lifts again; zero if all are stored
-	refreshed time.Time // when active records were last read
-	log       mitigationLog
-	lost      losses
-	spare     []*batch
-	exchange  func(*batch) // starts to send a batch to its shard
-	probes    bool         // turn schedules probes of shards that are down
-	ending    bool
-}
-
-// rules is a set of rules, with the former layouts of their limits.
-type rules struct {
-	set      *rule.Set
-	outdated map[*rule.Rule][]planned
-	plans    map[*rule.Rule]*plan       // of rules that have keys; owned by the loop
-	packed   [counter.MaxFields + 1]int // number of limits, by sub-windows
+	seen       *placement // as move last saw it
+	former     *placement // the one before
+	unowned    lane       // keys without an owner because all shards are out
+	alone      bool       // no shard is available
+	later      later
+	refreshed  time.Time     // when the records were last read because of Options.Refresh
+	uncompared []counter.Key // keys whose records must be compared with those of the shards
+	comparing  time.Time     // when to compare the next ones
+	log        mitigationLog
+	lost       losses
+	spare      []*batch
+	exchange   func(*batch) // starts to send a batch to its shard
+	probes     bool         // turn schedules probes of shards that are down
+	ending     bool
 }
 
 // SubWindows returns how many limits have sub-windows, and how many of these each node counts alone because the
 // PoP has too many nodes for them.
 func (c *Loop) SubWindows() (limits, alone int) {
-	rules, nodes := c.rules.Load(), c.o.Nodes()
-	for fields, n := range rules.packed {
+	nodes := c.o.Nodes()
+	for fields, n := range c.rules.Load().PackedLimits() {
 		limits += n
 		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MaxNodes() {
 			alone += n
@@ -96,21 +87,16 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	if err := c.SetShards(o.Shards); err != nil {
 		return nil, err
 	}
+	c.seen = c.placed.Load()
+	c.former = c.seen
 	o.Table.OnEvict(c.readAgain)
 	c.SetRules(o.Rules)
 	return c, nil
 }
 
-// SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts.
-// A limit whose sub-windows change gets new counters; the old ones still count until they have
-// left the period. All nodes of a PoP must load the same rules within 5 s. SetRules must not be
-// called concurrently with itself.
-func (c *Loop) SetRules(set *rule.Set) {
-	c.rules.Store(&rules{
-		set: set, packed: set.PackedLimits(), plans: map[*rule.Rule]*plan{},
-		outdated: c.rules.Load().outdatedBy(set, c.o.Now()),
-	})
-}
+// SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts. A limit whose
+// sub-windows change gets new counters, which start with what this node knows.
+func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 
 // readAgain is called when the table evicts key's record. It causes the record to be read with the
 // key's next count.
@@ -184,7 +170,7 @@ func (c *Loop) Run(ctx context.Context) {
 	}
 	for i := range c.tracks {
 		for t := range c.tracks[i].all {
-			t.loseAll(dropShard)
+			c.loseAll(t, dropShard)
 		}
 	}
 	c.metrics.lose(&c.lost)
@@ -224,12 +210,12 @@ func (c *Loop) turn() (next time.Time) {
 	c.move(now)
 	for busy := true; busy; busy = c.pump(now) {
 		c.takeChanges(now)
-		next = c.keepRecords(now)
+		next = c.compareRecords(now)
 		for len(c.later) > 0 && (c.ending || !now.Before(c.later[0].until)) {
 			key := heap.Pop(&c.later).(wait).key
 			if t := c.part(key).find(key); t != nil {
 				t.held = false
-				c.send(t, now)
+				c.send(t)
 			}
 		}
 	}
@@ -254,107 +240,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by what
-// the node knows for certain, whatever its shard does.
-func (c *Loop) flush(items []Item[arrival, offered]) {
-	now := c.o.Now()
-	c.move(now)
-	rules := c.rules.Load()
-	for i := range items {
-		what, offered := &items[i].Key, &items[i].Value
-		// The rules may have changed since the request was matched.
-		r := rules.set.Current(offered.rule)
-		if r == nil {
-			continue
-		}
-		t := c.track(what.key)
-		c.setPlan(t, r, rules, now)
-		c.catchUp(t)
-		if what.generation < t.generation { // the request arrived before a lift
-			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
-			continue
-		}
-		t.advance(now)
-		c.counted(r.Base(), offered.n)
-		t.add(offered.n, time.UnixMilli(what.tick))
-		if t.since == 0 {
-			t.since = offered.at
-		}
-		t.keep(&offered.sample)
-		t.see(offered.clients)
-		if c.evaluate(t, offered.n, now); !c.holds(t, now) {
-			c.send(t, now)
-		}
-	}
-}
-
-// catchUp resets the counts of t if its mitigation was lifted, or if the table has forgotten a lift: requests are
-// then of an earlier generation again.
-func (c *Loop) catchUp(t *track) {
-	if generation := c.o.Table.Generation(t.key); generation != t.generation {
-		part := c.part(t.key)
-		part.mu.Lock()
-		defer part.mu.Unlock()
-		t.lift(generation)
-	}
-}
-
-// Maximum sizes of a sample, in bytes. The path is given what method and host leave.
-const (
-	maxSample = 128
-	maxMethod = 16
-	maxHost   = 64
-)
-
-// cut truncates s.
-func cut(s mitigation.Sample) mitigation.Sample {
-	s.Method = s.Method[:min(len(s.Method), maxMethod)]
-	s.Host = s.Host[:min(len(s.Host), maxHost)]
-	s.Path = s.Path[:min(len(s.Path), maxSample-len(s.Method)-len(s.Host))]
-	return s
-}
-
-// Copy returns a truncated copy of s that shares no memory with it, because the strings of s may be
-// part of a reused buffer or of a whole request. It allocates once.
-func Copy(s mitigation.Sample) mitigation.Sample {
-	s = cut(s)
-	text := strings.Join([]string{s.Method, s.Host, s.Path}, "")
-	s.Method, text = text[:len(s.Method)], text[len(s.Method):]
-	s.Host, s.Path = text[:len(s.Host)], text[len(s.Host):]
-	return s
-}
-
-// evaluate starts the mitigation of t if a limit is exceeded. n is the number of requests since
-// the last flush.
-func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
-	rules := c.rules.Load()
-	if t.plan == nil { // only its record matters
-		return
-	}
-	r := rules.set.Current(t.plan.rule)
-	if r == nil { // the rule was removed
-		return
-	}
-	c.setPlan(t, r, rules, now)
-	c.catchUp(t)
-	was := t.near
-	f, over := t.evaluate(now, n, &c.part(t.key).mu)
-	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
-		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
-	}
-	switch {
-	case t.near:
-		for i := range r.Limits {
-			c.near.set(t.key, now.Add(2*r.Limits[i].Period))
-		}
-	case was:
-		c.near.clear(t.key)
-	}
-	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || r.MinClients > 1 && t.clients() < r.MinClients {
-		return // it is evaluated again when the shard has answered, or with its next count
-	}
-	sample := t.sample()
-	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
 }

@@ -229,6 +229,6 @@ func (c *Loop) takeChanges(now time.Time) {
 		}
 		t := c.track(ch.Key)
 		t.store = true
-		c.send(t, now)
+		c.send(t)
 	}
 }

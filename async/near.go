@@ -56,18 +56,15 @@ func (c *Loop) nearOf(t *track, now time.Time) (of Near, ok bool) {
 	if !t.near {
 		return of, false
 	}
-	r := c.rules.Load().set.Current(t.plan.rule)
+	r := c.rules.Load().Current(t.rule)
 	if r == nil || t.generation != c.o.Table.Generation(t.key) {
 		return of, false
 	}
 	if record, held := c.o.Table.Held(t.key, now); held && !record.Lifted && Acts(r, &record) {
 		return of, false
 	}
-	for i := range t.plan.limits {
+	for i := range t.windows() {
 		v := t.view(i)
-		if v.ended(now) {
-			continue
-		}
 		index, elapsed := counter.Window(now, v.limit.Period)
 		v.Roll(index)
 		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)

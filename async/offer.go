@@ -135,14 +135,18 @@ func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f fi
 	}
 	for i := range known {
 		v := &known[i]
-		limit, ok := countedAs(r, v.limit)
+		nth := periodOf(r, v.limit.Period)
+		if nth < 0 {
+			continue
+		}
+		limit := r.Limits[nth].Counted()
 		index, elapsed := counter.Window(now, v.limit.Period)
 		_, at := counter.Window(arrived, v.limit.Period)
-		if v.Roll(index); !ok || limit.Kind != v.limit.Kind || v.Index != index || v.ended(now) {
+		if v.Roll(index); limit.Kind != v.limit.Kind || limit.Layout != v.limit.Layout || v.Index != index {
 			continue // the rules or the clock changed: the loop evaluates the requests
 		}
 		v.limit.Threshold = limit.Threshold
-		v.Cur = v.limit.Layout.Add(v.Cur, v.limit.Layout.From(limit.Layout, limit.Delta(min(n, limit.Layout.Stop()), at)))
+		v.Cur = limit.Layout.Add(v.Cur, limit.Delta(min(n, limit.Layout.Stop()), at))
 		if v.over(elapsed) {
 			over = true
 			f.add(v, elapsed, now)

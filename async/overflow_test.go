@@ -14,9 +14,6 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// theShard is the only instance of a shard that answers.
-var theShard = new(memcached.Link)
-
 var packedLayouts = func() (all []counter.Layout) {
 	for fields := 2; fields <= counter.MaxFields; fields++ {
 		l, _ := counter.LayoutOf(fields)
@@ -60,9 +57,11 @@ type crowdNode struct {
 }
 
 type increment struct {
-	delta    uint64
-	executed bool
-	reply    uint64
+	delta, start uint64
+	create       bool
+	executed     bool
+	absent       bool
+	reply        uint64
 }
 
 func newCrowd(t *testing.T, l counter.Layout, nodes int, seed uint64) *crowd {
@@ -86,7 +85,7 @@ func (c *crowd) send(node *crowdNode) {
 	}
 	delta, full := node.tally.send(c.layout, node.budget)
 	if c.dropped += full; delta > 0 {
-		node.waits = &increment{delta: delta}
+		node.waits = &increment{delta: delta, create: !node.tally.exists, start: node.tally.start(c.layout)}
 		c.away = append(c.away, node.waits)
 	}
 }
@@ -95,6 +94,15 @@ func (c *crowd) send(node *crowdNode) {
 func (c *crowd) execute(i int) {
 	it := c.away[i]
 	c.away = append(c.away[:i], c.away[i+1:]...)
+	switch {
+	case c.number == 0 && !it.create: // the shard lacks the counter
+		if it.absent = true; !slices.ContainsFunc(c.nodes, func(node *crowdNode) bool { return node.waits == it }) {
+			c.gone += c.layout.Sum(it.delta) // its node was restarted
+		}
+		return
+	case c.number == 0:
+		c.number, c.fields = it.start, fieldsOf(c.layout, it.start)
+	}
 	c.number += it.delta
 	for k, n := range fieldsOf(c.layout, it.delta) {
 		c.fields[k] += n
@@ -113,9 +121,14 @@ func (c *crowd) answer(node *crowdNode, lost bool) {
 	case it == nil:
 		return
 	case it.executed && !lost:
-		node.tally.counted(c.layout, "s", theShard, it.reply, it.delta)
+		node.tally.reply(c.layout, it.reply, it.delta)
+	case it.absent && !lost:
+		c.unmade(node, counter.Absent)
+	case it.absent:
+		c.gone += c.layout.Sum(it.delta)
+		fallthrough
 	default:
-		node.tally.unknown(c.layout, "", theShard, it.delta)
+		node.tally.unknown(c.layout, it.delta)
 	}
 	node.waits = nil
 }
@@ -125,11 +138,18 @@ func (c *crowd) unsent(node *crowdNode) {
 	for i, it := range c.away {
 		if it == node.waits {
 			c.away = append(c.away[:i], c.away[i+1:]...)
-			c.dropped += node.tally.unsent(c.layout, it.delta, counter.NotSent)
+			c.unmade(node, counter.NotSent)
 			node.waits = nil
 			return
 		}
 	}
+}
+
+// unmade tells a node the outcome of its increment, which the shard has not made.
+func (c *crowd) unmade(node *crowdNode, outcome counter.Outcome) {
+	it := node.waits
+	full, refused := node.tally.unmade(c.layout, &counter.Increment{Delta: it.delta, Create: it.create, Outcome: outcome})
+	c.dropped += full + refused
 }
 
 // restart makes a node lose its state, once.
@@ -137,7 +157,10 @@ func (c *crowd) restart(node *crowdNode) {
 	if node.restarted {
 		return
 	}
-	c.gone += c.layout.Sum(node.tally.pending)
+	c.gone += c.layout.Sum(node.tally.waiting)
+	if it := node.waits; it != nil && it.absent {
+		c.gone += c.layout.Sum(it.delta)
+	}
 	node.tally, node.waits, node.restarted = tally{}, nil, true
 }
 
@@ -154,7 +177,10 @@ func (c *crowd) total() uint64 {
 		sum += c.layout.Sum(it.delta)
 	}
 	for _, node := range c.nodes {
-		sum += c.layout.Sum(node.tally.pending)
+		sum += c.layout.Sum(node.tally.waiting)
+		if it := node.waits; it != nil && it.absent {
+			sum += c.layout.Sum(it.delta)
+		}
 	}
 	return sum
 }
@@ -273,12 +299,12 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 								if full > 0 {
 									break
 								}
-								b := memcached.Batch{Increments: []counter.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Make: true}}}
+								b := memcached.Batch{Increments: []counter.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Create: true}}}
 								if err := s.Exchange(&b); err != nil {
 									t.Error(err)
 									return
 								}
-								own.counted(l, "s", theShard, b.Increments[0].Value, delta)
+								own.reply(l, b.Increments[0].Value, delta)
 								counted[i] += l.Sum(delta)
 							}
 						}
@@ -327,37 +353,42 @@ func TestPackedTally(t *testing.T) {
 	const budget = 8
 	for name, steps := range map[string][]step{
 		"a field that is full does not carry": {
-			{"1000 are counted", func(t *tally) { t.read(l, "s", "s", theShard, number(1000, 2)) }, number(1000, 2)},
+			{"1000 are counted", func(t *tally) { t.reply(l, number(1000, 2), 0) }, number(1000, 2)},
 			{"100 more", func(t *tally) { t.add(l, number(100, 1)) }, number(1023, 3)},
 			{"none of them is sent", func(t *tally) { t.send(l, budget) }, number(1000, 3)},
 		},
 		"what exceeds the budget is sent later": {
 			{"20 wait", func(t *tally) { t.add(l, number(20, 3)) }, number(20, 3)},
 			{"8 are sent", func(t *tally) { t.send(l, budget) }, number(20, 3)},
-			{"counted", func(t *tally) { t.counted(l, "s", theShard, number(8, 3), number(8, 3)) }, number(20, 3)},
+			{"counted", func(t *tally) { t.reply(l, number(8, 3), number(8, 3)) }, number(20, 3)},
 			{"8 more", func(t *tally) { t.send(l, budget) }, number(20, 3)},
-			{"others counted as well", func(t *tally) { t.counted(l, "s", theShard, number(20, 3), number(8)) }, number(24, 3)},
+			{"others counted as well", func(t *tally) { t.reply(l, number(20, 3), number(8)) }, number(24, 3)},
 		},
 		"a restart that one field shows": {
-			{"counted", func(t *tally) { t.counted(l, "s", theShard, number(10, 20), 0) }, number(10, 20)},
+			{"counted", func(t *tally) { t.reply(l, number(10, 20), 0) }, number(10, 20)},
 			{"one more", func(t *tally) { t.add(l, number(1)); t.send(l, budget) }, number(11, 20)},
-			{"the shard has begun anew", func(t *tally) { t.counted(l, "s", theShard, number(1, 30), number(1)) }, number(11, 30)},
+			{"the shard has begun anew", func(t *tally) { t.reply(l, number(1, 30), number(1)) }, number(11, 30)},
+			{"what shards have counted goes on", func(t *tally) { t.known = t.start(l) }, number(10, 30)},
 		},
 		"no answer, twice": {
 			{"20 wait", func(t *tally) { t.add(l, number(20)) }, number(20)},
-			{"unknown", func(t *tally) { d, _ := t.send(l, budget); t.unknown(l, "", theShard, d) }, number(20)},
+			{"unknown", func(t *tally) { d, _ := t.send(l, budget); t.unknown(l, d) }, number(20)},
 			{"the budget is used up", func(t *tally) {
 				if d, _ := t.send(l, budget); d != 0 {
-					t.pending = number(1023) // would show in the result
+					t.waiting = number(1023) // would show in the result
 				}
 			}, number(20)},
-			{"another field has its own", func(t *tally) { t.add(l, number(0, 5)); d, _ := t.send(l, budget); t.counted(l, "s", theShard, d, d) }, number(20, 5)},
+			{"another field has its own", func(t *tally) { t.add(l, number(0, 5)); d, _ := t.send(l, budget); t.reply(l, d, d) }, number(20, 5)},
+		},
+		"a full field starts below its stop": {
+			{"counted", func(t *tally) { t.reply(l, number(1000, 7), 0) }, number(1000, 7)},
+			{"anew", func(t *tally) { t.known = t.start(l) }, number(l.Stop()-1, 7)},
 		},
 	} {
 		var tl tally
 		for _, s := range steps {
-			if s.do(&tl); tl.known(l) != s.want {
-				t.Errorf("%s: %s: knows %v, want %v", name, s.what, fieldsOf(l, tl.known(l)), fieldsOf(l, s.want))
+			if s.do(&tl); tl.all(l) != s.want {
+				t.Errorf("%s: %s: knows %v, want %v", name, s.what, fieldsOf(l, tl.all(l)), fieldsOf(l, s.want))
 			}
 		}
 	}

@@ -11,34 +11,39 @@ import (
 // A mitigation's record is stored alongside the counters of its key, by the same batches: with ADD,
 // or with CAS if the shard has another record.
 
-// liftPause is the pause before lifts are stored again after a key with one was evicted.
-const liftPause = time.Second
+// Records are compared with those of the shards, at most atOnce every comparePause: after a change of the
+// ring those whose owner has changed, since their new owner may lack them, or still have a mitigation that was
+// lifted meanwhile; and all of them once every Options.Refresh: their keys are not counted, so nothing else
+// would show that another node lifted or prolonged one.
+const (
+	atOnce       = maxStores
+	comparePause = 10 * time.Millisecond
 
-// keepRecords has lifts stored again when c.lifting is due: after a change of the shards, since a
-// shard that was out during a lift still has the mitigation, and would bring it back. If
-// Options.Refresh is set, it also reads the records of active mitigations: their keys are not
-// counted, so nothing else would show that another node lifted or prolonged one. It returns when
-// to call it next.
-func (c *Loop) keepRecords(now time.Time) (next time.Time) {
-	lifting := !c.lifting.IsZero() && !now.Before(c.lifting)
-	refresh := c.o.Refresh > 0 && !now.Before(c.refreshed.Add(c.o.Refresh))
-	if lifting || refresh {
+	// evictedPause is the pause before records that wait to be stored are compared after their track was evicted.
+	evictedPause = time.Second
+)
+
+// compareRecords has records compared that are due, and returns when to call it next.
+func (c *Loop) compareRecords(now time.Time) (next time.Time) {
+	if c.o.Refresh > 0 && !now.Before(c.refreshed.Add(c.o.Refresh)) {
+		c.refreshed = now
 		for r := range c.o.Table.All(now) {
-			if r.Lifted && lifting || !r.Lifted && refresh {
-				t := c.track(r.Key)
-				t.store = t.store || r.Lifted
-				t.readRecord.Store(!r.Lifted || t.readRecord.Load())
-				c.send(t, now)
-			}
+			c.uncompared = append(c.uncompared, r.Key)
 		}
 	}
-	if lifting {
-		c.lifting = time.Time{}
+	if len(c.uncompared) > 0 && !now.Before(c.comparing) {
+		n := min(len(c.uncompared), atOnce)
+		for _, key := range c.uncompared[:n] {
+			t := c.track(key)
+			t.readRecord.Store(true)
+			c.send(t)
+		}
+		c.uncompared, c.comparing = c.uncompared[n:], now.Add(comparePause)
 	}
-	if refresh {
-		c.refreshed = now
+	if len(c.uncompared) > 0 {
+		next = c.comparing
 	}
-	if next = c.lifting; c.o.Refresh > 0 {
+	if c.o.Refresh > 0 {
 		next = earlier(next, c.refreshed.Add(c.o.Refresh))
 	}
 	return next
@@ -65,12 +70,6 @@ func (t *track) version() uint64 {
 	return 0
 }
 
-func (t *track) setVersion(version uint64) {
-	if version != t.version() {
-		t.rare().version = version
-	}
-}
-
 // maxTries is how often a record is stored at most. Other nodes may store theirs meanwhile, and a memcached that runs
 // with -C never replaces one.
 const maxTries = 3
@@ -83,16 +82,16 @@ func (t *track) handleStored(outcome counter.Outcome) {
 	case counter.Absent: // the shard has another record
 		t.readRecord.Store(true)
 		t.rare().tries++
-		t.store = t.rare().tries < maxTries
-	}
-	if r := t.rarely.Load(); r != nil && !t.store {
-		r.tries = 0
 	}
 }
 
-// handleRecord merges the record of t that was read. Invalid records are ignored: they will be
-// overwritten. An expired record still tells how often the key was lifted.
-func (c *Loop) handleRecord(t *track, op *counter.Read, b *batch, now time.Time) {
+// handleRecord merges the record of t that was read, and has this node's record stored if it wins. Invalid records are
+// ignored: they will be overwritten. An expired record still tells how often the key was lifted.
+func (c *Loop) handleRecord(t *track, op *counter.Read, now time.Time) {
+	if op.Outcome == counter.NotSent {
+		t.readRecord.Store(true)
+		return
+	}
 	var stored mitigation.Record
 	active := false
 	if op.Outcome == counter.Done { // most keys have no record
@@ -100,19 +99,23 @@ func (c *Loop) handleRecord(t *track, op *counter.Read, b *batch, now time.Time)
 		stored, err = mitigation.ParseStored(op.Value, t.key, now)
 		active = err == nil
 		if active || errors.Is(err, mitigation.ErrExpired) {
-			if t.plan != nil { // records from shards lack the explanation
-				stored.Rule, stored.Client = t.plan.rule.Fingerprint(), t.lastClient()
+			if t.rule != nil { // records from shards lack the explanation
+				stored.Rule, stored.Client = t.rule.Fingerprint(), t.lastClient()
 			}
 			c.Learn(stored, "shard", now)
 		}
 	}
-	if b.former {
-		t.store = t.store || active // it moves to the owner
-		return
+	if op.CAS != t.version() {
+		t.rare().version = op.CAS
 	}
-	t.setVersion(op.CAS)
-	if mine, _ := c.o.Table.Held(t.key, now); active && !mine.Wins(stored) {
-		t.store = false           // the owner has it
-		t.readRecord.Store(false) // so has the table, even if it evicted the record during the read
+	mine, held := c.o.Table.Held(t.key, now)
+	if active && !(held && mine.Wins(stored)) {
+		t.readRecord.Store(false) // the table has it, even if it evicted the record during the read
+	}
+	t.store = held && (!active || mine.Wins(stored))
+	if r := t.rarely.Load(); r != nil {
+		if t.store = t.store && r.tries < maxTries; !t.store {
+			r.tries = 0
+		}
 	}
 }

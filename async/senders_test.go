@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
@@ -38,60 +39,75 @@ func newRule(tb testing.TB, limits string) *rule.Rule {
 	return set.Rules()[0]
 }
 
-// newTrack returns the track of a key that r counts, and its losses.
-func newTrack(r *rule.Rule, now time.Time) (*track, *losses) {
-	lost := new(losses)
-	t := new(track)
-	t.setPlan(newPlan(r, nil, lost, now), now)
-	return t, lost
+// A tracked is a track of a loop that counts nothing else.
+type tracked struct {
+	*track
+	*Loop
 }
 
+// newTrack returns the track of a key that r counts.
+func newTrack(r *rule.Rule, now time.Time) tracked {
+	c := &Loop{o: Options{Table: mitigation.New(mitigation.Options{})}}
+	t := tracked{new(track), c}
+	c.setRule(t.track, r, now)
+	return t
+}
+
+// count counts n requests.
+func (t tracked) count(n uint64, now time.Time) { t.Loop.add(t.track, n, now) }
+
 // exceeded reports whether the counts of t exceed a limit.
-func (t *track) exceeded(now time.Time) bool {
-	_, over := t.evaluate(now, 0, new(sync.Mutex))
+func (t tracked) exceeded(now time.Time) bool {
+	t.advance(t.track, now)
+	_, over := t.track.evaluate(now, 0, new(sync.Mutex))
 	return over
 }
 
 // A sentIncrement is an increment of one counter.
 type sentIncrement struct {
 	slot
-	delta uint64
+	counter.Increment
 }
 
-// sentIncrements returns the increments that one of this many nodes sends.
-func (t *track) sentIncrements(nodes int) (all []sentIncrement) {
-	t.send(counter.Senders(nodes), func(s slot, delta uint64, _ bool) { all = append(all, sentIncrement{s, delta}) })
+// sentIncrements returns the increments that one of this many nodes sends at now.
+func (t tracked) sentIncrements(nodes int, now time.Time) (all []sentIncrement) {
+	var b batch
+	t.take(&b, t.track, counter.Senders(nodes), now)
+	for i := range b.Increments {
+		all = append(all, sentIncrement{b.increments[i], b.Increments[i]})
+	}
 	return all
 }
 
 // answer records the shard's answer to s.
-func (s sentIncrement) answer(value uint64) {
-	s.counted(s.slot, &counter.Increment{Delta: s.delta, Outcome: counter.Done, Value: value}, theShard)
+func (t tracked) answer(s sentIncrement, value uint64) {
+	_, tally := s.find()
+	tally.reply(s.layout, value, s.Delta)
 }
 
 // Requests that can never be counted because their sub-window is full are dropped and counted as
 // such.
 func TestFullSubWindow(t *testing.T) {
-	tr, lost := newTrack(newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]"), at(1, 0))
-	tr.add(5000, at(1, 0))
-	tr.add(3, at(11, 0))
-	w, layout := &tr.windows()[0], tr.plan.limits[0].Layout
-	if n, full := layout.Sum(w.Cur.pending), lost[dropFull]; n+full != 5003 || n < 768+3 {
+	tr := newTrack(newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}]"), at(1, 0))
+	tr.count(5000, at(1, 0))
+	tr.count(3, at(11, 0))
+	w, layout := &tr.windows()[0], tr.limit(0).Layout
+	if n, full := layout.Sum(w.Cur.waiting), tr.lost[dropFull]; n+full != 5003 || n < 768+3 {
 		t.Errorf("of 5003 requests, %d wait and %d are dropped; the sub-window stops at 768", n, full)
 	}
 	if !tr.exceeded(at(12, 0)) {
 		t.Error("5003 requests are not over a limit of 50")
 	}
-	sends := tr.sentIncrements(0)
-	if got, want := sends[0].delta, uint64(8|3<<10); len(sends) != 1 || got != want {
+	sends := tr.sentIncrements(0, at(25, 0))
+	if got, want := sends[0].Delta, uint64(8|3<<10); len(sends) != 1 || got != want {
 		t.Errorf("with up to 16 nodes, one sends %#x, want %#x", got, want)
 	}
-	sends[0].answer(770 | 3<<10) // other nodes have filled it
-	if sends := tr.sentIncrements(0); len(sends) != 0 || tr.unsent() || lost[dropFull] < 5003-8-3 {
+	tr.answer(sends[0], 770|3<<10) // other nodes have filled it
+	if sends := tr.sentIncrements(0, at(25, 0)); len(sends) != 0 || tr.unsent() || tr.lost[dropFull] < 5003-8-3 {
 		t.Errorf("a full sub-window is still counted: %+v", sends)
 	}
-	tr.add(2, at(21, 0))
-	if sends := tr.sentIncrements(0); len(sends) != 1 || sends[0].delta != 2<<20 {
+	tr.count(2, at(21, 0))
+	if sends := tr.sentIncrements(0, at(25, 0)); len(sends) != 1 || sends[0].Delta != 2<<20 {
 		t.Errorf("next to a full sub-window %+v is counted, want 2 in the third", sends)
 	}
 }
@@ -100,20 +116,20 @@ func TestFullSubWindow(t *testing.T) {
 // counts. Other limits are counted as usual.
 func TestMoreNodesThanSubWindowHolds(t *testing.T) {
 	r := newRule(t, "[{threshold: 50, period: 1m, sub_windows: 6}, {threshold: 500, period: 1h}]")
-	sent := func(tr *track, nodes int) (packed, whole uint64) {
-		for _, s := range tr.sentIncrements(nodes) {
-			s.answer(s.delta)
-			if s.limit.Layout == counter.Plain {
-				whole += s.delta
+	sent := func(tr tracked, nodes int) (packed, whole uint64) {
+		for _, s := range tr.sentIncrements(nodes, at(5, 0)) {
+			tr.answer(s, s.Delta)
+			if s.layout == counter.Plain {
+				whole += s.Delta
 			} else {
-				packed += s.delta
+				packed += s.Delta
 			}
 		}
 		return packed, whole
 	}
 	for nodes, want := range map[int]uint64{16: 8, 128: 1, 129: 0, 1000: 0, 1 << 20: 0} {
-		tr, lost := newTrack(r, at(1, 0))
-		tr.add(40, at(1, 0))
+		tr := newTrack(r, at(1, 0))
+		tr.count(40, at(1, 0))
 		packed, whole := sent(tr, nodes)
 		if packed != want || whole != 40 {
 			t.Errorf("with %d nodes, one sends %d to a sub-window and %d to a window, want %d and 40", nodes, packed, whole, want)
@@ -121,12 +137,12 @@ func TestMoreNodesThanSubWindowHolds(t *testing.T) {
 		if tr.exceeded(at(2, 0)) {
 			t.Errorf("%d nodes: 40 requests are over a limit of 50", nodes)
 		}
-		tr.add(11, at(3, 0))
+		tr.count(11, at(3, 0))
 		if !tr.exceeded(at(3, 0)) {
 			t.Errorf("%d nodes: 51 requests are not over a limit of 50", nodes)
 		}
 		sent(tr, nodes)
-		alone, left := lost[dropNodes], tr.windows()[0].Cur.pending
+		alone, left := tr.lost[dropNodes], tr.windows()[0].Cur.waiting
 		if want == 0 && (alone != 51 || left != 0) || want > 0 && alone != 0 {
 			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
 		}
@@ -144,10 +160,10 @@ func TestManyNodesNeverOverflowSubWindow(t *testing.T) {
 	for _, nodes := range []int{1, 16, 64, 128, 129, 256, 300, 600} {
 		value := stop - 1
 		for range 2 * nodes {
-			tr, _ := newTrack(r, at(1, 0))
-			tr.add(stop, at(1, 0))
-			if sends := tr.sentIncrements(nodes); len(sends) > 0 {
-				value += sends[0].delta
+			tr := newTrack(r, at(1, 0))
+			tr.count(stop, at(1, 0))
+			if sends := tr.sentIncrements(nodes, at(5, 0)); len(sends) > 0 {
+				value += sends[0].Delta
 			}
 		}
 		if value > 1023 {

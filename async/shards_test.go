@@ -2,6 +2,7 @@ package async_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,107 +60,53 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 	}
 }
 
-// What a node that changes its shards later has counted meanwhile is found without another request, even if a window
-// begins in between.
-func TestFormerShardIsReadOnceSettled(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := startPop(t, 2, 2, true, fmt.Sprintf(perMinute, 10, "1h"))
-		defer p.stop()
-		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
-		time.Sleep(time.Until(begin.Add(-300 * time.Millisecond)))
-		const clients = 20
-		decide := func(l *limit.Limiter, times int, want limit.Verdict) {
-			t.Helper()
-			for client := range uint32(clients) {
-				for range times {
-					req := request(client)
-					if d := l.Decide(&req, time.Now()); d.Verdict != want {
-						t.Errorf("client %d is %v, want %v", client, d.Verdict, want)
-					}
+// A counter that is lost, or whose key gets another owner, continues with what a node knows that counts there next.
+func TestCounterContinues(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		breaks func(*testing.T, *testPop)
+	}{
+		{"a shard is out", func(t *testing.T, p *testPop) { p.setOut(t, 1) }},
+		{"and back", func(t *testing.T, p *testPop) { p.setOut(t, 1); p.setOut(t) }},
+		{"two are out", func(t *testing.T, p *testPop) { p.setOut(t, 0, 2) }},
+		{"two leave the list and one is out", func(t *testing.T, p *testPop) {
+			for _, l := range p.limiters {
+				if err := l.SetShards(p.clients(0, 1), "s1:11211", "none:11211"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"all restart", func(_ *testing.T, p *testPop) {
+			for _, s := range p.shards {
+				s.kill()
+				s.start(&p.running)
+			}
+		}},
+		{"the rules are loaded again", func(t *testing.T, p *testPop) {
+			for _, l := range p.limiters {
+				l.SetRules(parse(t, strings.Replace(manyPerMinute, "1000", "1000 ", 1)))
+			}
+		}},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			p := startPop(t, 2, 4, true, manyPerMinute)
+			defer p.stop()
+			const clients = 40
+			for range 9 {
+				for client := range uint32(clients) {
+					ask(p.limiters[0], client)
 				}
 			}
 			time.Sleep(10 * time.Millisecond)
-		}
-		early, late := p.limiters[0], p.limiters[1]
-		decide(early, 1, limit.Passed)
-		if err := early.SetOut("s0:11211"); err != nil {
-			t.Fatal(err)
-		}
-		decide(early, 5, limit.Passed)
-		time.Sleep(200 * time.Millisecond)
-		decide(late, 5, limit.Passed) // at the former owner
-		if err := late.SetOut("s0:11211"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Until(begin.Add(time.Second)))
-		decide(early, 1, limit.Blocked) // 11 requests were counted
-	})
-}
-
-// A node that changes its shards after a window begins learns what others counted at the new owners before.
-func TestChangeInTheNextWindow(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := startPop(t, 2, 2, false, manyPerMinute)
-		defer p.stop()
-		const clients = 20
-		early, late := p.limiters[0], p.limiters[1]
-		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
-		out := func(l *limit.Limiter) {
-			if err := l.SetOut("s0:11211"); err != nil {
-				t.Fatal(err)
+			tt.breaks(t, p)
+			for client := range uint32(clients) {
+				ask(p.limiters[0], client)
 			}
-		}
-		time.Sleep(time.Until(begin.Add(-400 * time.Millisecond)))
-		out(early)
-		for client := range uint32(clients) {
-			for range 10 {
-				ask(early, client)
-			}
-		}
-		time.Sleep(time.Until(begin.Add(100 * time.Millisecond)))
-		for client := range uint32(clients) {
-			ask(late, client) // reads the previous window, at the former owners
-		}
-		time.Sleep(10 * time.Millisecond)
-		out(late)
-		wantKnown(t, "in the previous window and this one", late, clients, 10+1)
-	})
-}
-
-// Shards go out, come back, leave the list and join it while requests are counted: every
-// node knows of every request.
-func TestCountsFollowTheShards(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := startPop(t, 3, 4, true, manyPerMinute)
-		defer p.stop()
-		const clients = 40
-		wantKnown(t, "at first", p.limiters[0], clients, 0)
-		p.setOut(t, 1)
-		wantKnown(t, "one is out", p.limiters[1], clients, 2)
-		p.setOut(t, 1, 2)
-		wantKnown(t, "two are out", p.limiters[2], clients, 4)
-		p.setOut(t)
-		wantKnown(t, "all are back", p.limiters[0], clients, 6)
-
-		set := func(l *limit.Limiter, shards ...int) {
-			t.Helper()
-			if err := l.SetShards(p.clients(shards...), "s3:11211", "none:11211"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, l := range p.limiters {
-			set(l, 0, 2, 3) // one leaves, one is out
-		}
-		wantKnown(t, "one has left the list", p.limiters[1], clients, 8)
-		time.Sleep(2 * time.Second)
-		for _, l := range p.limiters {
-			set(l, 1, 2) // it joins again, others leave
-		}
-		wantKnown(t, "one joins again", p.limiters[2], clients, 10)
-		// The next window weighs what was counted everywhere in this one.
-		time.Sleep(time.Minute - time.Since(time.Now().Truncate(time.Minute)))
-		wantKnown(t, "in the next window", p.limiters[0], clients, 12)
-	})
+			time.Sleep(200 * time.Millisecond)
+			wantKnown(t, tt.name, p.limiters[1], clients, 10)
+			wantKnown(t, tt.name, p.limiters[0], clients, 12)
+		})
+	}
 }
 
 // Requests that a shard did not accept are counted by the key's new owner as soon as the shard is

@@ -25,14 +25,14 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 	nodes := int64(max(c.o.Nodes(), 1))
 	for i := range known {
 		v := &known[i]
-		limit, ok := countedAs(r, v.limit)
-		if !ok || v.ended(now) {
+		nth := periodOf(r, v.limit.Period)
+		if nth < 0 {
 			continue
 		}
 		t := now.UnixMicro() - v.stale*(nodes-1)/nodes
 		index, elapsed := counter.WindowAt(max(t, v.Index*v.limit.Period), v.limit.Period)
 		v.Roll(index)
-		v.limit.Threshold = share.Of(limit.Threshold)
+		v.limit.Threshold = share.Of(r.Limits[nth].Threshold)
 		if v.over(elapsed) {
 			return true
 		}
@@ -130,7 +130,7 @@ const (
 // network or label are held: while it is mitigated, or while the same count held back by every node would use at
 // most half of the remaining requests of each limit.
 func (c *Loop) holds(t *track, now time.Time) bool {
-	if c.ending || t.plan == nil || !t.plan.rule.Parent() {
+	if c.ending || t.rule == nil || !t.rule.Parent() {
 		return false
 	}
 	if t.since > now.UnixMicro() { // the clock was set back: do not wait until it has caught up
@@ -140,13 +140,13 @@ func (c *Loop) holds(t *track, now time.Time) bool {
 	held, known := c.o.Table.Held(t.key, now)
 	mitigated := known && !held.Lifted
 	pause, nodes := parentPause, uint64(max(c.o.Nodes(), 1))
-	for i := range t.plan.limits {
-		v, limit := t.view(i), &t.plan.limits[t.plan.limits[i].of]
-		w := &t.windows()[limit.of]
+	windows := t.windows()
+	for i := range windows {
+		v, w := t.view(i), &windows[i]
 		switch {
 		case mitigated:
-			pause = min(pause, time.Duration(limit.Period)*time.Microsecond/parentPart)
-		case 2*nodes*limit.Layout.Sum(w.Cur.pending) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(limit, now)):
+			pause = min(pause, time.Duration(v.limit.Period)*time.Microsecond/parentPart)
+		case 2*nodes*v.limit.Layout.Sum(w.Cur.waiting) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(v.limit, now)):
 			return false
 		}
 	}

@@ -35,9 +35,9 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 		standings = append(standings, s)
 		b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
 	}
-	ln, err := c.placed.Load().ring.Owner(key)
+	ln := c.placed.Load().lane(key)
 	switch {
-	case err != nil:
+	case ln == nil:
 		return standings, errors.New("no shard is available: these are the counts of this node alone")
 	case !ln.shard.Available():
 		return standings, fmt.Errorf("shard %s is not available: these are the counts of this node alone", ln.addr())

@@ -117,19 +117,19 @@ func (c *Loop) track(key counter.Key) *track {
 func (c *Loop) forgotten(t *track) {
 	c.metrics.evicted.Inc()
 	if t.forgotten = true; t.store {
-		c.lifting = earlier(c.lifting, c.o.Now().Add(liftPause))
+		c.uncompared, c.comparing = append(c.uncompared, t.key), c.o.Now().Add(evictedPause)
 	}
-	c.leave(t)
-	if !t.flying { // otherwise answered calls lose
-		c.lose(t)
+	c.lane(t.key).leave(t)
+	if !t.flying { // otherwise answered calls drop
+		c.drop(t)
 	}
 }
 
-// lose drops the unsent requests of a forgotten track.
-func (c *Loop) lose(t *track) {
+// drop drops the unsent requests of a forgotten track.
+func (c *Loop) drop(t *track) {
 	cause := dropMemory
-	if t.owner == nil || t.owner.shard.Down() {
+	if c.Unavailable(t.key) {
 		cause = dropShard
 	}
-	t.loseAll(cause)
+	c.loseAll(t, cause)
 }

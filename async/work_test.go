@@ -214,7 +214,7 @@ func shardThatStalls(timeout time.Duration, metrics *memcached.Metrics) *memcach
 		go func() {
 			p := make([]byte, 1<<10)
 			_, err := far.Read(p)
-			for _, _ = io.WriteString(far, "ERROR\r\n"); err == nil; { // to stats
+			for _, _ = io.WriteString(far, "VERSION 1\r\n"); err == nil; {
 				_, err = far.Read(p)
 			}
 		}()

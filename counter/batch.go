@@ -11,13 +11,14 @@ const (
 	Unknown                // sent without an answer: it must not be sent again
 )
 
-// An Increment adds Delta to a counter. If Make is set, the counter is created first if it does not
-// exist, with a time to live in seconds.
+// An Increment adds Delta to a counter. If Create is set and the counter does not exist, it is first
+// created with the value Start and a time to live in seconds.
 type Increment struct {
-	Item  Item
-	Delta uint64
-	TTL   int32
-	Make  bool
+	Item   Item
+	Delta  uint64
+	Create bool
+	Start  uint64
+	TTL    int32
 
 	Outcome Outcome
 	Value   uint64 // of the counter, if Done

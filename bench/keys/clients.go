@@ -50,7 +50,7 @@ func makeKnown(addr string) {
 	var b memcached.Batch
 	for n := uint64(0); n < known; {
 		for b.Reset(); len(b.Increments) < inBatch; n++ {
-			b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Make: true})
+			b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Create: true})
 		}
 		harness.Check(c.Exchange(&b))
 	}
@@ -129,7 +129,7 @@ func (c *batches) count(from uint64, fresh bool, end time.Time) int {
 				b.Reset()
 				for n := next.Add(inBatch) - inBatch; len(b.Increments) < inBatch; n++ {
 					key := keyOf(n, fresh)
-					b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Make: fresh})
+					b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Create: fresh})
 					if c.reads {
 						b.Reads = append(b.Reads, counter.Read{Item: secret.CounterItem(key, minute, 0)}, counter.Read{Item: secret.RecordItem(key)})
 					}

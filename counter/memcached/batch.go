@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/edgelimit/edge/counter"
@@ -19,9 +20,6 @@ type Batch struct {
 	Stores     []counter.Store
 	Reads      []counter.Read
 
-	// From is the connection that the batch was sent over, nil if it was not sent.
-	From *Link
-
 	out  []byte // commands
 	ends []int  // of the increments and stores in out
 	in   []byte // values that were read
@@ -30,7 +28,6 @@ type Batch struct {
 // Reset empties the batch.
 func (b *Batch) Reset() {
 	b.Increments, b.Stores, b.Reads = b.Increments[:0], b.Stores[:0], b.Reads[:0]
-	b.From = nil
 }
 
 // Len returns the number of operations in the batch.
@@ -49,20 +46,30 @@ const (
 	maxSkip = 1 << 20
 )
 
-// zeros is a new counter. It has the width of the greatest value, so that an INCR never changes
-// the size of an item: a full memcached without eviction would refuse that.
-const zeros = "00000000000000000000"
+// digits is the width of a new counter, that of the greatest value, so that an INCR never changes the size of an
+// item: a full memcached without eviction would refuse that.
+const digits = 20
+
+// appendCounter appends n with leading zeros.
+func appendCounter(b []byte, n uint64) []byte {
+	var text [digits]byte
+	for i := range slices.Backward(text[:]) {
+		text[i], n = '0'+byte(n%10), n/10
+	}
+	return append(b, text[:]...)
+}
 
 // encode writes the commands.
 func (b *Batch) encode() {
 	b.out, b.ends = b.out[:0], b.ends[:0]
 	for i := range b.Increments {
 		op := &b.Increments[i]
-		if op.Make {
+		if op.Create {
 			b.out = append(append(b.out, "add "...), op.Item[:]...)
 			b.out = append(b.out, " 0 "...)
 			b.out = strconv.AppendInt(b.out, int64(op.TTL), 10)
-			b.out = append(b.out, " 20 noreply\r\n"+zeros+"\r\n"...)
+			b.out = append(b.out, " 20 noreply\r\n"...)
+			b.out = append(appendCounter(b.out, op.Start), "\r\n"...)
 		}
 		b.out = append(append(b.out, "incr "...), op.Item[:]...)
 		b.out = append(b.out, ' ')
@@ -105,7 +112,7 @@ func (b *Batch) encode() {
 
 // prepare resets the outcomes to those of a batch that was not sent.
 func (b *Batch) prepare() {
-	b.From, b.in = nil, b.in[:0]
+	b.in = b.in[:0]
 	for i := range b.Increments {
 		b.Increments[i].Outcome = counter.NotSent
 	}
@@ -192,7 +199,10 @@ func (r *replies) value(n int, into []byte) ([]byte, error) {
 // operations without an answer are unchanged.
 func (b *Batch) decode(r *replies) error {
 	if b.Len() == 0 {
-		_, err := r.line()
+		line, err := r.line()
+		if err == nil && !bytes.HasPrefix(line, []byte("VERSION ")) {
+			err = malformed(line)
+		}
 		return err
 	}
 	for i := range b.Increments {
@@ -304,7 +314,7 @@ func split(line []byte, fields *[5][]byte) (n int) {
 
 // parseDigits parses a decimal number of at most 64 bits.
 func parseDigits(text []byte) (n uint64, ok bool) {
-	if len(text) > len(zeros) {
+	if len(text) > digits {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(string(text), 10, 64)

@@ -41,7 +41,7 @@ func BenchmarkExchange(b *testing.B) {
 				b.Fatal(err)
 			}
 			for i := range batch.Increments {
-				batch.Increments[i].Make = make
+				batch.Increments[i].Create = make
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -111,27 +110,6 @@ func New(addr string, o Options) *Client {
 		return &boundedConn{Conn: conn}, nil
 	}
 	return s
-}
-
-// dial connects, and asks the server which instance it is. If the server closes the connection
-// because of that question, as some proxies do, the instance is unknown.
-func (s *Client) dial(ctx context.Context, network, addr string) (net.Conn, *Link, error) {
-	conn, err := s.o.Dial(ctx, network, addr)
-	if err != nil {
-		return nil, nil, dialError{err}
-	}
-	instance, err := ask(ctx, conn)
-	if err == nil {
-		return conn, &Link{instance}, nil
-	}
-	_ = conn.Close()
-	if !errors.Is(err, io.EOF) {
-		return nil, nil, dialError{err}
-	}
-	if conn, err = s.o.Dial(ctx, network, addr); err != nil {
-		return nil, nil, dialError{err}
-	}
-	return conn, new(Link), nil
 }
 
 // dialError marks a failed dial: nothing was sent.

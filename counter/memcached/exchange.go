@@ -17,7 +17,6 @@ const patience = 10
 type conn struct {
 	net.Conn
 	replies
-	link     *Link
 	deadline time.Time // of the exchange
 }
 
@@ -57,7 +56,8 @@ func (s *Client) Exchange(b *Batch) (err error) {
 	return nil
 }
 
-// connect returns an idle connection, or a new one.
+// connect returns an idle connection, or a new one. A server that accepts connections but does not answer must not
+// swallow a batch, so a new connection asks for the version first.
 func (s *Client) connect() (*conn, error) {
 	for {
 		s.mu.Lock()
@@ -76,11 +76,16 @@ func (s *Client) connect() (*conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Timeout)
 	defer cancel()
-	raw, link, err := s.dial(ctx, "tcp", string(s.addr))
+	raw, err := s.o.Dial(ctx, "tcp", string(s.addr))
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: raw, link: link, replies: replies{Reader: bufio.NewReaderSize(raw, 1<<14)}}, nil
+	c := &conn{Conn: raw, replies: replies{Reader: bufio.NewReaderSize(raw, 1<<14)}}
+	if _, err := c.exchange(new(Batch), s.o.Timeout); err != nil { // asks for the version
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // keep makes a connection available to the next exchange.
@@ -94,8 +99,7 @@ func (s *Client) keep(c *conn) {
 	s.conns = append(s.conns, c)
 }
 
-// maxIdle is the maximum number of idle connections: batches of increments use one, reads at
-// former owners another.
+// maxIdle is the maximum number of idle connections: the loop has two batches in flight, others may probe or read.
 const maxIdle = 4
 
 func (s *Client) closeIdle() {
@@ -110,7 +114,6 @@ func (s *Client) closeIdle() {
 // exchange executes b, and returns the time until the first answer.
 func (c *conn) exchange(b *Batch, timeout time.Duration) (first time.Duration, err error) {
 	b.encode()
-	b.From = c.link // also for operations without an answer
 	start := time.Now()
 	c.deadline = start.Add(patience * timeout)
 	c.refill = func() {

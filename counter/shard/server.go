@@ -10,7 +10,7 @@
 // # Differences
 //
 //   - All other commands get ERROR. There is no binary protocol and no UDP. stats has general
-//     figures only, and the name of the instance, which no other server has.
+//     figures only.
 //   - Time is exact. Memcached's clock ticks once a second, so an item with a time to live of
 //     2 s may expire there after little more than 1 s.
 //   - Numbers are decimal digits, for times with or without a sign, and must fit. Memcached
@@ -31,7 +31,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -62,10 +61,9 @@ type Options struct {
 // A Server holds items in memory and serves them to memcached clients. It is safe for
 // concurrent use.
 type Server struct {
-	options  Options
-	store    *store
-	start    time.Time
-	instance string // in stats; distinguishes servers in one process
+	options Options
+	store   *store
+	start   time.Time
 
 	conns, accepted, rejected, flushes atomic.Int64
 }
@@ -76,7 +74,7 @@ func New(o Options) *Server {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 64<<20)
 	o.MaxConns = cmp.Or(o.MaxConns, 1024)
 	now := time.Now()
-	s := &Server{options: o, store: newStore(o.MaxBytes, now), start: now, instance: rand.Text()}
+	s := &Server{options: o, store: newStore(o.MaxBytes, now), start: now}
 	s.register(o.Registerer)
 	return s
 }

@@ -89,7 +89,6 @@ func (c *conn) stats() {
 	stat("limit_maxbytes", c.options.MaxBytes)
 	stat("bytes", n.bytes)
 	stat("curr_items", n.items)
-	stat("instance", c.instance) // memcached has none
 	c.reply("END")
 }
 

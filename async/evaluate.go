@@ -10,29 +10,19 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A view holds the counts of a limit's windows in one layout: its own, or an outdated one of the
-// same period.
+// A view holds the counts of a limit's windows.
 type view struct {
 	counter.Windows[int64, uint64]
-	limit   counter.Limit
-	planned *planned // the planned limit; nil if nothing is known of the key
-	stale   int64    // age of what this node knows of other nodes' counts, in microseconds: see Sheds
-	fresh   bool     // the previous window was not read yet
+	limit counter.Limit
+	stale int64 // age of what this node knows of other nodes' counts, in microseconds: see Sheds
+	fresh bool  // the previous window was not read yet
 }
 
-// view returns the counts of the ith limit of t, and of those with the same period in other layouts. Requests from
-// another layout never weigh more than if they had been counted in the view's own: see counter.Layout.From.
+// view returns the counts of the ith limit of t.
 func (t *track) view(i int) view {
-	windows, limit := t.windows(), &t.plan.limits[i]
-	of := &windows[limit.of]
-	v := view{limit: limit.Limit, planned: limit, fresh: of.fresh}
-	v.Index = int64(of.Index)
-	for k := range windows {
-		if w, other := &windows[k], &t.plan.limits[k]; other.of == limit.of && w.Index == of.Index {
-			v.Prev = limit.Layout.Add(v.Prev, limit.Layout.From(other.Layout, w.Prev.known(other.Layout)))
-			v.Cur = limit.Layout.Add(v.Cur, limit.Layout.From(other.Layout, w.Cur.known(other.Layout)))
-		}
-	}
+	w, limit := &t.windows()[i], t.limit(i)
+	v := view{limit: limit, fresh: w.fresh}
+	v.Index, v.Prev, v.Cur = int64(w.Index), w.Prev.all(limit.Layout), w.Cur.all(limit.Layout)
 	return v
 }
 
@@ -54,28 +44,16 @@ func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Ti
 	}
 	windows := t.windows()
 	for i := range windows {
-		w, limit := &windows[i], &t.plan.limits[i]
-		v := view{limit: limit.Limit, planned: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh}
+		w, limit := &windows[i], t.limit(i)
+		v := view{limit: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh}
 		v.Index, v.Prev, v.Cur = int64(w.shownIndex), w.shown[0], w.shown[1]
 		dst = append(dst, v)
 	}
 	return dst
 }
 
-// ended reports whether the layout no longer matters at now.
-func (v *view) ended(now time.Time) bool { return v.planned != nil && v.planned.ended(now) }
-
 // over reports whether the limit is exceeded at elapsed.
 func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, elapsed) }
-
-// back returns when the limit is no longer exceeded. elapsed is that of the window at now.
-func (v *view) back(elapsed int64, now time.Time) time.Time {
-	back := now.Add(time.Duration(v.limit.Back(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond)
-	if v.planned != nil && v.planned.outdated() && v.planned.until.Before(back) {
-		return v.planned.until
-	}
-	return back
-}
 
 // A finding says that the counts of a key exceed a limit.
 type finding struct {
@@ -86,7 +64,8 @@ type finding struct {
 
 // add records that v is over its limit at now.
 func (f *finding) add(v *view, elapsed int64, now time.Time) {
-	if back := v.back(elapsed, now); back.After(f.back) {
+	back := now.Add(time.Duration(v.limit.Back(v.Prev, v.Cur, elapsed)-elapsed) * time.Microsecond)
+	if back.After(f.back) {
 		f.back = back
 		f.why = mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}
 	}
@@ -103,6 +82,39 @@ const (
 	nearFlushes = 4
 )
 
+// evaluate starts the mitigation of t if a limit is exceeded. n is the number of requests since
+// the last flush.
+func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
+	if t.rule == nil { // only its record matters
+		return
+	}
+	r := c.rules.Load().Current(t.rule)
+	if r == nil { // the rule was removed
+		return
+	}
+	c.setRule(t, r, now)
+	c.catchUp(t)
+	c.advance(t, now)
+	was := t.near
+	f, over := t.evaluate(now, n, &c.part(t.key).mu)
+	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
+		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
+	}
+	switch {
+	case t.near:
+		for i := range r.Limits {
+			c.near.set(t.key, now.Add(2*r.Limits[i].Period))
+		}
+	case was:
+		c.near.clear(t.key)
+	}
+	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || r.MinClients > 1 && t.clients() < r.MinClients {
+		return // it is evaluated again when the shard has answered, or with its next count
+	}
+	sample := t.sample()
+	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
+}
+
 // evaluate compares the estimate of each limit with its threshold at now and reports whether one
 // is exceeded. n is the number of requests in this flush, 0 outside flushes. A request that is
 // counted late weighs less, never more.
@@ -110,30 +122,26 @@ const (
 // If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation,
 // when the previous window weighed more. Then the record is read. shared guards what requests see.
 func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
-	t.advance(now)
 	if n > 0 {
 		t.burst = uint32(min(n, math.MaxUint32))
 	}
 	f.generation, t.near = t.generation, false
 	shared.Lock()
 	defer shared.Unlock()
-	for i := range t.plan.limits {
-		limit := &t.plan.limits[i]
-		v, w := t.view(i), &t.windows()[limit.of]
+	windows := t.windows()
+	for i := range windows {
+		v, w := t.view(i), &windows[i]
 		t.show(i, &v)
-		elapsed := w.elapsed(limit, now)
+		elapsed := w.elapsed(v.limit, now)
 		if v.over(elapsed) {
 			over = true
 			f.add(&v, elapsed, now)
 		} else if w.others && w.seen != unseen && v.over(min(int64(w.seen)*1000, elapsed)) {
 			t.readRecord.Store(true)
 		}
+		w.seen, w.others = uint32(elapsed/1000), false
 		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
 		t.near = t.near || left <= max(v.limit.Threshold/nearFraction, nearLeft, nearFlushes*(uint64(max(t.burst, 1))-1))
-	}
-	for i := range t.plan.rule.Limits {
-		w := &t.windows()[i]
-		w.seen, w.others = uint32(w.elapsed(&t.plan.limits[i], now)/1000), false
 	}
 	return f, over
 }

@@ -1,0 +1,111 @@
+package async
+
+import (
+	"errors"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
+)
+
+// answered handles the answers to a batch, or its failure.
+func (c *Loop) answered(b *batch) {
+	now := c.o.Now()
+	b.lane.flying--
+	if errors.Is(b.err, memcached.ErrNotSent) {
+		b.lane.retry = now.Add(retryPause)
+		b.lane.ended = c.ending
+	}
+	for _, t := range b.tracks {
+		c.catchUp(t) // first, so that counts from before a lift are dropped
+	}
+	for i := range b.Increments {
+		c.handleIncrement(&b.increments[i], &b.Increments[i], now)
+	}
+	for i := range b.Stores {
+		b.stores[i].handleStored(b.Stores[i].Outcome)
+	}
+	for i := range b.Reads {
+		switch s, op := &b.reads[i], &b.Reads[i]; {
+		case s.nth == ofRecord:
+			c.handleRecord(s.track, op, now)
+		default:
+			c.handleRead(s, op, b.begun)
+		}
+	}
+	for _, t := range b.tracks {
+		t.flying = false
+		// Without news, nothing is exceeded that was not before. If the table had no room for the record, another
+		// would only evict others.
+		if t.news {
+			t.news = false
+			c.evaluate(t, 0, now)
+		}
+		switch {
+		case t.forgotten:
+			c.drop(t)
+		case t.hasWork(now):
+			c.send(t)
+		}
+	}
+	c.reuse(b)
+}
+
+// handleIncrement handles the outcome of an increment.
+func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
+	w, tally := s.find()
+	s.news = true
+	switch made := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
+	case tally == nil && !made:
+		c.lost[dropShard] += s.layout.Sum(op.Delta)
+	case tally == nil:
+	case op.Outcome == counter.Done:
+		others, fell := tally.reply(s.layout, op.Value, op.Delta)
+		w.others = w.others || others && s.index == w.Index
+		s.knownAt.Store(uint32(s.since / 1000))
+		c.countFallen(fell)
+	case made:
+		tally.unknown(s.layout, op.Delta)
+	default:
+		full, refused := tally.unmade(s.layout, op)
+		c.lost[dropFull] += full
+		c.lost[dropRefused] += refused
+		s.track.since = s.since
+		moved := c.former.lane(s.key) != c.seen.lane(s.key) // then the new owner lacks the counter
+		c.countFallen(op.Outcome == counter.Absent && !op.Create && !moved && tally.fall())
+	}
+	if op.Outcome == counter.Done {
+		c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
+	}
+}
+
+// handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
+// refusal, says nothing.
+func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
+	w, tally := s.find()
+	if op.Outcome == counter.NotSent || tally == nil {
+		return
+	}
+	value, err := uint64(0), error(nil)
+	if op.Outcome == counter.Done {
+		value, err = memcached.ParseNumber(op.Value)
+	}
+	if err == nil && op.Outcome != counter.Refused {
+		_, fell := tally.reply(s.layout, value, 0)
+		c.countFallen(fell)
+	}
+	s.news = true
+	if s.index == w.Index-1 {
+		limit := s.limit(s.nth)
+		if w.noteReadPrev(limit, begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
+			c.later.add(s.track, w.readAgain(limit))
+		}
+	}
+}
+
+// countFallen increments the metric of fallen counters if a counter fell.
+func (c *Loop) countFallen(fell bool) {
+	if fell {
+		c.metrics.fallen.Inc()
+	}
+}

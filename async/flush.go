@@ -1,0 +1,67 @@
+package async
+
+import (
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/mitigation"
+)
+
+// flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by what
+// the node knows for certain, whatever its shard does.
+func (c *Loop) flush(items []Item[arrival, offered]) {
+	now := c.o.Now()
+	c.move(now)
+	rules := c.rules.Load()
+	for i := range items {
+		what, offered := &items[i].Key, &items[i].Value
+		// The rules may have changed since the request was matched.
+		r := rules.Current(offered.rule)
+		if r == nil {
+			continue
+		}
+		t := c.track(what.key)
+		c.setRule(t, r, now)
+		c.catchUp(t)
+		if what.generation < t.generation { // the request arrived before a lift
+			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
+			continue
+		}
+		c.advance(t, now)
+		c.counted(r.Base(), offered.n)
+		c.add(t, offered.n, time.UnixMilli(what.tick))
+		if t.since == 0 {
+			t.since = offered.at
+		}
+		t.keep(&offered.sample)
+		t.see(offered.clients)
+		if c.evaluate(t, offered.n, now); !c.holds(t, now) {
+			c.send(t)
+		}
+	}
+}
+
+// Maximum sizes of a sample, in bytes. The path is given what method and host leave.
+const (
+	maxSample = 128
+	maxMethod = 16
+	maxHost   = 64
+)
+
+// cut truncates s.
+func cut(s mitigation.Sample) mitigation.Sample {
+	s.Method = s.Method[:min(len(s.Method), maxMethod)]
+	s.Host = s.Host[:min(len(s.Host), maxHost)]
+	s.Path = s.Path[:min(len(s.Path), maxSample-len(s.Method)-len(s.Host))]
+	return s
+}
+
+// Copy returns a truncated copy of s that shares no memory with it, because the strings of s may be
+// part of a reused buffer or of a whole request. It allocates once.
+func Copy(s mitigation.Sample) mitigation.Sample {
+	s = cut(s)
+	text := strings.Join([]string{s.Method, s.Host, s.Path}, "")
+	s.Method, text = text[:len(s.Method)], text[len(s.Method):]
+	s.Host, s.Path = text[:len(s.Host)], text[len(s.Host):]
+	return s
+}
