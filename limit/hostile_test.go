@@ -39,6 +39,8 @@ var hostile = []struct {
 	{"parameters with other names", "", "a=&", ""},
 	{"escaped names", "", "%71=%61&", ""},
 	{"values", "", "q=a&q=b&q=c&q=d&", ""},
+	{"values of two readings", "", "q=a;%41=&", ""},
+	{"values of two readings without ampersands", "", "q=a;%41=", ""},
 	{"empty cookies", "", "", "sid=;"},
 	{"unnamed cookies", "", "", ";"},
 	{"cookies with other names", "", "", "a=;"},

@@ -174,6 +174,7 @@ func (t *target) form(i int, keep bool) string {
 	if r == nil {
 		r = new(readings)
 		r.decoded, r.pieces = split(t.sent, r.room[:0])
+		r.form = make([]byte, 0, len(r.decoded)+1)
 		t.readings = r
 	}
 	forms := &r.forms[0]

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -198,6 +199,7 @@ func lowerByte(c byte) byte {
 
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
+	dst = slices.Grow(dst, len(s))
 	for {
 		n := 0
 		for n < len(s) && s[n] != '%' && s[n] != '+' {
