@@ -190,14 +190,11 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 // the answer counts the request only if the answer matches.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	for i := range d.n {
-		if c := d.at(i); d.takes(c) && !yield(c.rule, c.key) {
+		if c := d.at(i); d.counted(c.rule, c.mitigated) && !yield(c.rule, c.key) {
 			return
 		}
 	}
 }
-
-// takes reports whether the request counts for c.
-func (d *Decision) takes(c counted) bool { return d.counted(c.rule, c.mitigated) }
 
 // counted reports whether the request counts by r, under a key that is mitigated or not. A rule that sheds
 // counts what is offered: all but what a narrower rule refuses.
@@ -365,7 +362,7 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 		d.source.Sample = async.Copy(d.source.Sample)
 	}
 	for i := range d.n {
-		if c := d.at(i); !c.rule.CountsAnswer() && d.takes(c) {
+		if c := d.at(i); !c.rule.CountsAnswer() && d.counted(c.rule, c.mitigated) {
 			l.Offer(c.rule, c.key, c.generation, &d.source, c.rule.CostOf(n), now)
 		}
 	}

@@ -22,6 +22,9 @@ var hostile = []struct {
 	{"parameters", "/a;b", "", ""},
 	{"few parameters", "/some;longer-names", "", ""},
 	{"a thousand parameters", "/a;;;;;;;;;;;;;;;;;;", "", ""},
+	{"semicolons", ";a", "", ""},
+	{"few long segments with parameters", "/" + strings.Repeat("segment", 9) + ";a/%2e", "", ""},
+	{"few long segments of all kinds", "/" + strings.Repeat("segment", 80) + `;a%5cb\c//../..;x%2f`, "", ""},
 	{"slashes", "/", "", ""},
 	{"few slashes", "//a-longer-name-here", "", ""},
 	{"backslashes", `\`, "", ""},
@@ -36,6 +39,8 @@ var hostile = []struct {
 	{"parameters with other names", "", "a=&", ""},
 	{"escaped names", "", "%71=%61&", ""},
 	{"values", "", "q=a&q=b&q=c&q=d&", ""},
+	{"values of two readings", "", "q=a;%41=&", ""},
+	{"values of two readings without ampersands", "", "q=a;%41=", ""},
 	{"empty cookies", "", "", "sid=;"},
 	{"unnamed cookies", "", "", ";"},
 	{"cookies with other names", "", "", "a=;"},
@@ -157,7 +162,7 @@ func TestTooManySegmentsAreMalformed(t *testing.T) {
 	mitigate(t, l, table, secret, 1, now)
 	for client, want := range []limit.Verdict{limit.Malformed, limit.Blocked} {
 		req := request(uint32(client))
-		req.Path = strings.Repeat("/.", rule.MaxSegments+1)
+		req.Path = strings.Repeat("/.", rule.MaxOddSegments+1)
 		if d := l.Decide(&req, now); d.Verdict != want {
 			t.Errorf("client %d is %v, want %v", client, d.Verdict, want)
 		}

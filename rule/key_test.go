@@ -288,21 +288,21 @@ func TestOrdinaryValuesHaveOneKey(t *testing.T) {
 
 // Only a bounded number of the cookies or parameters with the same name are read.
 func TestRepeatedPairs(t *testing.T) {
-	for _, repeated := range []string{"user=x&", "user=&", "user&", "%75ser=x;", "user=x;", "[user]=x&", "user = x; ", "user ", "user=x ", `user="x`, "user=x\t"} {
+	for _, repeated := range []string{"user=x&", "user=&", "user&", "%75ser=x;", "user=x;", "[user]=x&", "user = x; ", "user=a;%41=", "user ", "user=x ", `user="x`, "user=x\t"} {
 		for _, cookies := range []bool{false, true} {
 			const more = 5000
-			if n := rule.Pairs(strings.Repeat(repeated, more), "user", cookies); n > 65 {
+			if n := rule.Pairs(strings.Repeat(repeated, more), "user", cookies); n > 9 {
 				t.Errorf("of %d times %q, %d are read as cookies: %t", more, repeated, n, cookies)
 			}
 		}
 	}
 	r := keyed(t, "[ip, query:user]")
 	repeated := func(n int) []string { return keysOf(r, rule.Request{Query: strings.Repeat("user=x&", n)}) }
-	if got, want := repeated(64), repeated(1); !slices.Equal(got, want) {
-		t.Errorf("the keys of 64 parameters are %q, want %q", got, want)
+	if got, want := repeated(8), repeated(1); !slices.Equal(got, want) {
+		t.Errorf("the keys of 8 parameters are %q, want %q", got, want)
 	}
 	many := keysOf(r, rule.Request{Query: "user=1&user=2&user=3&user=4&user=5"})
-	for _, n := range []int{65, 66, 200} {
+	for _, n := range []int{9, 10, 200} {
 		if got := repeated(n); !slices.Equal(got, many) {
 			t.Errorf("the keys of %d parameters are %q, want %q, of several values", n, got, many)
 		}
@@ -310,6 +310,25 @@ func TestRepeatedPairs(t *testing.T) {
 	for n, want := range map[int][]string{255: repeated(1), 256: many} {
 		if got := keysOf(r, rule.Request{Query: strings.Repeat("&+", n) + "&user=x"}); !slices.Equal(got, want) {
 			t.Errorf("the keys of a parameter after %d others are %q, want %q", n, got, want)
+		}
+	}
+}
+
+// A cookie or parameter that is longer than any of a browser counts as several values, without being decoded.
+func TestLongValues(t *testing.T) {
+	for _, characteristic := range []string{"[ip, query:user]", "[ip, cookie:user]"} {
+		r := keyed(t, characteristic)
+		keys := func(value string) []string {
+			return keysOf(r, rule.Request{Query: "user=" + value, Header: map[string][]string{"Cookie": {"user=" + value}}})
+		}
+		for n, long := range map[int]bool{4096: false, 4097: true, 9000: true} {
+			a, b := keys(strings.Repeat("a", n)), keys(strings.Repeat("b", n))
+			if len(a) != 1 || slices.Equal(a, b) != long {
+				t.Errorf("%s: values of %d bytes have equal keys: %t, want %t", characteristic, n, !long, long)
+			}
+			if long && len(a[0]) > 100 {
+				t.Errorf("%s: a value of %d bytes has a key of %d bytes", characteristic, n, len(a[0]))
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,8 +10,9 @@ import (
 
 // Bounds of what is read. A request with more counts as one with many values.
 const (
-	maxPairs = 64  // cookies or parameters with a name
-	maxRead  = 256 // cookies or parameters
+	maxPairs = 8    // cookies or parameters with a name
+	maxRead  = 256  // cookies or parameters
+	maxValue = 4096 // bytes of a value; browsers send no longer cookies
 )
 
 // appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name. Semicolons
@@ -74,7 +76,7 @@ func next(text string, c byte, i int) int {
 // appendPair appends the value of a cookie or parameter: the first since the last separator or not, divided by the other
 // separator or not, after a plain name or another spelling.
 func (l *list) appendPair(b []byte, value string, first, divided, plain, cookies bool) []byte {
-	if l.pairs++; l.pairs > maxPairs {
+	if l.pairs++; l.pairs > maxPairs || len(value) > maxValue {
 		return l.overflow(b)
 	}
 	part, rest := value, ""
@@ -129,8 +131,11 @@ func (l *list) appendEncoded(b []byte, value string, cookies bool) []byte {
 	}
 	b = decode(b, value, true)
 	decoded := b[begin+4:]
+	isControl := func(c byte) bool { return c < ' ' }
+	again := len(decoded) > 0 && !(isVisible(decoded[0]) && isVisible(decoded[len(decoded)-1])) ||
+		len(decoded) < len(value) && slices.ContainsFunc(decoded, isControl)
 	b = l.end(b, begin)
-	if l.n == n || len(decoded) == len(value) && (value == "" || isVisible(decoded[0]) && isVisible(decoded[len(decoded)-1])) {
+	if l.n == n || !again {
 		return b
 	}
 	begin = len(b)

@@ -33,9 +33,9 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// MaxSegments is the maximum number of slashes and backslashes in the path of a request, encoded ones included. A
-// request with more is malformed.
-const MaxSegments = 256
+// MaxOddSegments is the maximum number of slashes and backslashes, encoded ones included, in a path that origins may read
+// in different ways: each costs time for each way. A request with more is malformed. Other paths may have any number.
+const MaxOddSegments = 64
 
 // A target is the path of a request, with the forms in which origins read it.
 type target struct {
@@ -48,11 +48,17 @@ type target struct {
 	// except for case and a trailing slash.
 	odd bool
 
-	forms [2]*forms // made when needed, without and with parameters
+	readings *readings // of an odd path; made when needed
 }
 
-// forms are the forms of an odd path, by way.
-type forms [len(ways)]string
+// readings are an odd path, split once, and the forms in which it is read.
+type readings struct {
+	decoded []byte
+	room    [MaxOddSegments + 1]piece
+	pieces  []piece              // in room
+	forms   [2][len(ways)]string // made when needed, without and with parameters
+	form    []byte               // memory in which they are made
+}
 
 // Bytes of paths that are not ordinary.
 const (
@@ -72,7 +78,7 @@ var special = func() (s [256]uint8) {
 	return s
 }()
 
-// set visits each byte of path once. It returns false if the path has too many segments.
+// set visits each byte of path once. It returns false if the path is odd and has too many segments.
 func (t *target) set(path string) bool {
 	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
 	odd, escaped, bad := false, false, false
@@ -99,13 +105,17 @@ func (t *target) set(path string) bool {
 		case '.':
 			dots++
 		}
-		if segments > MaxSegments {
-			*t = target{sent: path, decoded: path}
-			return false
+		if odd && segments > MaxOddSegments {
+			break
 		}
 	}
 	odd = (odd || segments == 0 || length > 0 && isDots(length, dots)) && path != "*" // OPTIONS *
-	if *t = (target{sent: path, decoded: path, bad: bad, odd: odd}); odd || escaped {
+	*t = target{sent: path, decoded: path, bad: bad, odd: odd}
+	if odd && segments > MaxOddSegments {
+		t.odd = false // nothing reads it
+		return false
+	}
+	if odd || escaped {
 		t.decoded = ""
 	}
 	return true
@@ -117,12 +127,9 @@ func isDots(length, dots int) bool { return length <= 2 && dots == length }
 // path returns the path, decoded once, without dot segments and doubled slashes.
 func (t *target) path() string {
 	if t.decoded == "" && t.odd {
-		var room [16]piece
-		decoded, pieces := split(t.sent, room[:0])
-		t.decoded = string(ways[0].form(nil, decoded, pieces, true))
+		t.decoded = t.form(0, true)
 	} else if t.decoded == "" {
-		var buf [256]byte
-		t.decoded = string(decode(buf[:0], t.sent, false))
+		t.decoded = string(decode(make([]byte, 0, len(t.sent)), t.sent, false))
 	}
 	return t.decoded
 }
@@ -144,17 +151,16 @@ var ways = [...]way{
 
 // read returns the n forms in which origins with the syntax s may read the path, one unless the path is odd. Letters
 // keep their case.
-func (t *target) read(s PathSyntax) (read forms, n int) {
+func (t *target) read(s PathSyntax) (read [len(ways)]string, n int) {
 	if !t.odd {
 		read[0] = trimSlash(t.path(), s)
 		return read, 1
 	}
-	forms := t.formsFor(s)
 	for i, w := range ways {
 		if s.Reading != ReadAny && s.Reading != w.reading {
 			continue
 		}
-		if form := trimSlash(forms[i], s); !slices.Contains(read[:n], form) {
+		if form := trimSlash(t.form(i, s.ExactParameters), s); !slices.Contains(read[:n], form) {
 			read[n] = form
 			n++
 		}
@@ -162,16 +168,32 @@ func (t *target) read(s PathSyntax) (read forms, n int) {
 	return read, n
 }
 
-// formsFor returns the forms of an odd path, with their trailing slashes.
-func (t *target) formsFor(s PathSyntax) *forms {
-	i := 0
-	if s.ExactParameters {
-		i = 1
+// form returns the form of an odd path for origins that read it in way i, and keep parameters.
+func (t *target) form(i int, keep bool) string {
+	r := t.readings
+	if r == nil {
+		r = new(readings)
+		r.decoded, r.pieces = split(t.sent, r.room[:0])
+		r.form = make([]byte, 0, len(r.decoded)+1)
+		t.readings = r
 	}
-	if t.forms[i] == nil {
-		t.forms[i] = formsOf(t.sent, s.ExactParameters)
+	forms := &r.forms[0]
+	if keep {
+		forms = &r.forms[1]
 	}
-	return t.forms[i]
+	if forms[i] == "" {
+		r.form = ways[i].form(r.form[:0], r.decoded, r.pieces, keep)
+		for j := range r.forms {
+			for _, other := range r.forms[j] {
+				if string(r.form) == other {
+					forms[i] = other
+					return other
+				}
+			}
+		}
+		forms[i] = string(r.form)
+	}
+	return forms[i]
 }
 
 // A piece is what a path has between two slashes or backslashes.
@@ -185,20 +207,16 @@ type piece struct {
 
 // split decodes and splits a path. It appends the pieces to room.
 func split(path string, room []piece) (decoded []byte, pieces []piece) {
-	pieces, decoded = room, make([]byte, 0, len(path)+1)
+	pieces, decoded = room, make([]byte, len(path))
 	p := piece{unescaped: len(path), semicolon: len(path)}
-	for i, done := 0, false; !done; {
-		begin := i
-		for i < len(path) && special[path[i]] == 0 {
-			i++
+	n := 0
+	for i := 0; i < len(path); i++ {
+		c, escaped := path[i], false
+		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
+			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
+			i += 2
 		}
-		decoded = append(decoded, path[begin:i]...)
-		c, escaped, n := byte('/'), false, len(decoded) // as if a slash followed the path
-		if done = i == len(path); !done {
-			var rest string
-			c, rest = decodeByte(path[i:], false)
-			escaped, i = len(path)-len(rest) > i+1, len(path)-len(rest)
-		}
+		decoded[n] = c
 		switch c {
 		case '/', '\\':
 			p.to = n
@@ -209,28 +227,10 @@ func split(path string, room []piece) (decoded []byte, pieces []piece) {
 				p.unescaped = min(p.unescaped, n)
 			}
 		}
-		decoded = append(decoded, c)
+		n++
 	}
-	return decoded, pieces
-}
-
-// formsOf reads a path in all ways.
-func formsOf(path string, keep bool) *forms {
-	var room [16]piece
-	decoded, pieces := split(path, room[:0])
-	all, form := new(forms), make([]byte, 0, len(decoded)+1)
-	for i := range ways {
-		form = ways[i].form(form[:0], decoded, pieces, keep)
-		for _, other := range all[:i] {
-			if string(form) == other {
-				all[i] = other
-			}
-		}
-		if all[i] == "" {
-			all[i] = string(form)
-		}
-	}
-	return all
+	p.to = n
+	return decoded[:n], append(pieces, p)
 }
 
 // splits reports whether a segment ends before p.
@@ -259,7 +259,7 @@ func (w *way) first(pieces []piece) (n int) {
 
 // form appends the form of a path to dst for origins that read it in this way, and keep parameters. It merges slashes.
 func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
-	var room [16]int
+	var room [MaxOddSegments + 1]int
 	begins := room[:0]            // of segments in dst
 	slash := false                // after the last segment
 	var stripped, parameters bool // skip text until a slash in the request, or in dst

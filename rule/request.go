@@ -2,6 +2,7 @@ package rule
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -49,7 +50,7 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 // Identify is Canonicalize without the path, which it only classifies. Host becomes lower case, without port
 // and trailing dots. An IPv6 address in brackets gets its shortest form. A method that differs from a registered one
 // only in case becomes that one. Addr is unmapped, and the client is its network according to p. A request with
-// more than [MaxSegments] in its path becomes malformed. Identify allocates only if Host changes.
+// more than [MaxOddSegments] in its path becomes malformed. Identify allocates only if Host changes.
 func (r *Request) Identify(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client, r.bits = p.client(r.Addr)
@@ -198,6 +199,7 @@ func lowerByte(c byte) byte {
 
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
+	dst = slices.Grow(dst, len(s))
 	for {
 		n := 0
 		for n < len(s) && s[n] != '%' && s[n] != '+' {

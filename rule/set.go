@@ -198,9 +198,6 @@ func (r *Rule) matchPath(req *Request) bool {
 	if !r.MatchesByPath() {
 		return true
 	}
-	if !req.target.odd {
-		return r.matchForm(req, trimSlash(req.target.path(), r.PathSyntax))
-	}
 	forms, n := req.target.read(r.PathSyntax)
 	for _, form := range forms[:n] {
 		if r.matchForm(req, form) {

@@ -34,6 +34,7 @@ type frame struct {
 
 // An input is a request that is sent again and again over one connection.
 type input struct {
+	rules    int // index of the rules that refuse it
 	http2    bool
 	numbered bool // each request has a number in a field, as ordinary requests differ
 	path     [2]piece
@@ -75,7 +76,7 @@ func drawLine(r *rand.Rand) line {
 
 // draw returns a random input.
 func draw(r *rand.Rand) input {
-	in := input{http2: r.IntN(2) == 0, path: [2]piece{{"/", 1}}}
+	in := input{rules: r.IntN(len(ruleSets)), http2: r.IntN(2) == 0, path: [2]piece{{"/", 1}}}
 	for range 1 + r.IntN(4) {
 		in = in.change(r)
 	}
@@ -88,7 +89,7 @@ func (in input) change(r *rand.Rand) input {
 		next := in
 		next.lines = append([]line(nil), in.lines...)
 		next.frames = append([]frame(nil), in.frames...)
-		switch r.IntN(14) {
+		switch r.IntN(16) {
 		case 0:
 			next.path[0] = drawPiece(r, pathUnits)
 		case 1:
@@ -122,6 +123,10 @@ func (in input) change(r *rand.Rand) input {
 			next.chunks, next.trailers = drawPiece(r, values), drawLine(r)
 		case 13:
 			next.blank, next.proxied = pick(r, counts[:6]), pick(r, []int{0, 0, 0, 1, 40})
+		case 14:
+			next.rules = r.IntN(len(ruleSets))
+		case 15: // many short fields, which HTTP/2 may add to its table
+			next.lines = append(next.lines, line{pick(r, names), piece{pick(r, values), 1}, pick(r, []int{50, 90, 200, 250}), r.IntN(2) == 0})
 		}
 		if next.size() <= maxSize {
 			return next
@@ -152,11 +157,15 @@ func (in *input) target() string {
 	return target
 }
 
-// size returns the size of the input in bytes, as HTTP/1.1 or decompressed, with its frames.
+// size returns the size of the input in bytes, as HTTP/1.1, or decompressed, with its frames and HPACK's 32 bytes a field.
 func (in *input) size() int {
+	more := len(": \r\n")
+	if in.http2 {
+		more = 32
+	}
 	n := len("GET  HTTP/1.1\r\nHost: www.example.com\r\n\r\n") + 1 + in.numberSize() + len(in.path[0].text)*in.path[0].times + len(in.path[1].text)*in.path[1].times + len(in.query.text)*in.query.times
 	for _, l := range in.lines {
-		n += l.times * (len(l.name) + len(l.value.text)*l.value.times + len(": \r\n"))
+		n += l.times * (len(l.name) + len(l.value.text)*l.value.times + more)
 	}
 	if in.http2 {
 		for _, f := range in.frames {
@@ -185,7 +194,7 @@ func (in input) String() string {
 	if in.http2 {
 		protocol = "HTTP/2"
 	}
-	text := fmt.Sprintf("%s path %q×%d %q×%d query %q×%d", protocol, in.path[0].text, in.path[0].times, in.path[1].text, in.path[1].times, in.query.text, in.query.times)
+	text := fmt.Sprintf("rules %d %s path %q×%d %q×%d query %q×%d", in.rules, protocol, in.path[0].text, in.path[0].times, in.path[1].text, in.path[1].times, in.query.text, in.query.times)
 	for _, l := range in.lines {
 		text += fmt.Sprintf(", %d×%s (distinct: %t): %q×%d", l.times, l.name, l.distinct, l.value.text, l.value.times)
 	}

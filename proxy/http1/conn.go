@@ -2,7 +2,6 @@ package http1
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -97,11 +96,7 @@ func (c *Conn) Refuse(last bool) {
 
 // abort makes the connection end with a reset, where the end of the connection would end the answer.
 func (c *Conn) abort() {
-	socket := c.conn
-	if secure, ok := socket.(interface{ NetConn() net.Conn }); ok {
-		socket = secure.NetConn()
-	}
-	if s, ok := socket.(interface{ SetLinger(int) error }); ok {
+	if s, ok := underlying(c.conn).(interface{ SetLinger(int) error }); ok {
 		_ = s.SetLinger(0)
 	}
 	c.Drop()
@@ -151,9 +146,6 @@ func (c *Conn) begin() bool {
 			return false
 		}
 		if c.raw != nil {
-			if c.serves == nil {
-				c.serves = c.serveReady
-			}
 			return c.await(c.serves, smallBuffer) == nil
 		}
 		err := c.fill(smallBuffer)

@@ -55,15 +55,13 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 		}
 		c.close()
 	}
-	return o.connect()
-}
-
-func (o *Origin) connect() (*originConn, error) {
 	conn, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	return &originConn{wire: newWire(conn, o.timeout)}, nil
+	c := new(originConn)
+	c.wire.init(conn, o.timeout)
+	return c, nil
 }
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and

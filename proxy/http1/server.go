@@ -84,7 +84,9 @@ type Start struct {
 
 // ServeConn serves a connection in a new goroutine.
 func (s *Server) ServeConn(conn net.Conn, start Start) {
-	c := &Conn{server: s, wire: newWire(conn, s.o.BodyTimeout), since: start.Since, secure: start.Secure, held: start.Held}
+	c := &Conn{server: s, since: start.Since, secure: start.Secure, held: start.Held}
+	c.wire.init(conn, s.o.BodyTimeout)
+	c.serves = c.serveReady
 	if len(start.Read) > 0 {
 		c.in = newBuffer(max(len(start.Read), smallBuffer))
 		c.w = copy(c.in, start.Read)

@@ -70,17 +70,24 @@ type wire struct {
 	empty          bool   // the last read has emptied the socket, which has not ended
 }
 
-func newWire(conn net.Conn, patience time.Duration) wire {
-	w := wire{conn: conn, patience: patience}
+// init makes w the wire of conn. w must not be copied afterwards.
+func (w *wire) init(conn net.Conn, patience time.Duration) {
+	w.conn, w.patience = conn, patience
 	if socket, ok := conn.(syscall.Conn); ok {
 		w.raw, _ = socket.SyscallConn()
-		w.end = w.raw
-	} else if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		if socket, ok := secure.NetConn().(syscall.Conn); ok {
-			w.end, _ = socket.SyscallConn()
-		}
 	}
-	return w
+	if socket, ok := underlying(conn).(syscall.Conn); ok {
+		w.end, _ = socket.SyscallConn()
+	}
+	w.reads, w.asks, w.writes, w.probes = w.readReady, w.askReady, w.writeReady, w.probe
+}
+
+// underlying returns the connection that TLS uses, or conn itself without TLS.
+func underlying(conn net.Conn) net.Conn {
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		return secure.NetConn()
+	}
+	return conn
 }
 
 // buffered returns the bytes that have been read but not used yet.
@@ -98,9 +105,6 @@ func (w *wire) use(n int) {
 func (w *wire) more(size int) error {
 	if w.r < w.w || w.raw == nil {
 		return w.fill(size)
-	}
-	if w.reads == nil {
-		w.reads = w.readReady
 	}
 	return w.await(w.reads, size)
 }
@@ -153,9 +157,6 @@ func (w *wire) ask(data []byte, size int) (n int, err error) {
 			err = w.more(size)
 		}
 		return n, err
-	}
-	if w.asks == nil {
-		w.asks = w.askReady
 	}
 	w.data = data
 	err = w.await(w.asks, size)
@@ -260,9 +261,6 @@ func (w *wire) room() []byte {
 // write writes data. The peer must accept it within w.patience.
 func (w *wire) write(data []byte) (n int, err error) {
 	if w.raw != nil {
-		if w.writes == nil {
-			w.writes = w.writeReady
-		}
 		w.data = data
 		if err := w.raw.Control(w.writes); err != nil {
 			return 0, err
@@ -380,9 +378,6 @@ func (w *wire) open() bool {
 	if w.end == nil {
 		b, ok := w.conn.(*bridged)
 		return !ok || b.open()
-	}
-	if w.probes == nil {
-		w.probes = w.probe
 	}
 	return w.end.Control(w.probes) == nil && w.err == syscall.EAGAIN
 }

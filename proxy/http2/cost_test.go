@@ -43,11 +43,11 @@ func newWriter() *writer {
 	w := &writer{next: 1}
 	w.Framer = xhttp2.NewFramer(&w.frames, nil)
 	w.AllowIllegalWrites = true
-	w.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) { w.decoded += len(f.Name) + len(f.Value) + len(": \r\n") })
+	w.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) { w.decoded += int(f.Size()) })
 	return w
 }
 
-// size returns what has been written since the last call, in bytes, with header blocks as they are decoded.
+// size returns what has been written since the last call, in bytes, with header blocks as they are decoded, and 32 bytes a field.
 func (w *writer) size(from int) int {
 	n := max(w.frames.Len()-from, w.decoded)
 	w.decoded = 0
@@ -229,6 +229,21 @@ var costs = []input{
 	}},
 	{name: "short fields, added to the table", most: 299, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(indexed("a", "b"), 1500))
+	}},
+	{name: "90 fields, literal", each: func(w *writer, n int) {
+		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(literal("a", "b"), 90))
+	}},
+	{name: "90 fields, added to the table", each: func(w *writer, n int) {
+		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(indexed("a", "b"), 90))
+	}},
+	{name: "90 fields of the table", first: func(w *writer) { w.open(true, refused+indexed("a", "b")) }, each: func(w *writer, n int) {
+		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 90))
+	}},
+	{name: "240 cookie crumbs, added to the table", each: func(w *writer, n int) {
+		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat("\x60\x01a", 240))
+	}},
+	{name: "240 cookie crumbs of the table", first: func(w *writer) { w.open(true, refused+indexed("cookie", "a")) }, each: func(w *writer, n int) {
+		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 240))
 	}},
 	{name: "te", most: 299, first: func(w *writer) { w.open(true, refused+indexed("te", "trailers")) }, each: func(w *writer, n int) {
 		w.open(true, refused+literal("n", fmt.Sprint(n))+strings.Repeat(newest, 1400))

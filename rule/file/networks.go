@@ -175,7 +175,10 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 	defined, names := map[setName]*definition{}, map[bool][]string{}
 	for _, d := range l.defined {
 		if first := defined[d.setName]; first != nil {
-			exists := map[bool]string{false: "there is already a network set", true: "there are already labels"}[d.labels]
+			exists := "there is already a network set"
+			if d.labels {
+				exists = "there are already labels"
+			}
 			l.fail(d.place, "names must be unique across all files", "%s %s at %s:%d", exists, d.name, first.place.file, first.line)
 			continue
 		}

@@ -131,8 +131,11 @@ func (r *reader) rule(n *yaml.Node) {
 		r.normalize(p, to.PathSyntax)
 	}
 	if to.CountWhileMitigated && to.CountsAnswer() {
-		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated",
-			map[bool]string{true: "statuses", false: "cost_header"}[to.Statuses != nil])
+		by := "statuses"
+		if to.Statuses == nil {
+			by = "cost_header"
+		}
+		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated", by)
 	}
 	r.checkShared(n, to)
 	if to.Action == rule.ShadowBan && to.Response.Filled {
