@@ -37,6 +37,9 @@ func (s *source) recognize(head []byte, whole bool) error {
 	}
 	if n < expected && (given == "" || n == 0) {
 		g := guessOf(head, lines)
+		if format, _, detected := t.detect(); detected > 0 {
+			g = guess{format, "leave out the format, or describe the one that the lines have"}
+		}
 		refused.Guess, refused.hint = g.what, g.hint
 		return refused
 	}
