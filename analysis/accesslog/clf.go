@@ -24,7 +24,7 @@ func (clf) parse(s []byte, r *record) string {
 		return "no client before the time"
 	}
 	at := 0
-	if len(rest) > 2+clfLength && rest[0] == '-' && rest[1] == ' ' {
+	if len(rest) > 4 && rest[0] == '-' && rest[1] == ' ' {
 		if at = 2; rest[2] == '-' && rest[3] == ' ' && rest[4] == '[' {
 			at = 4
 		}
@@ -40,7 +40,7 @@ func (clf) parse(s []byte, r *record) string {
 			return "no time like [02/Jan/2006:15:04:05 -0700]"
 		}
 		at += i + 1
-		t, n, ok := r.clock.clf(rest[at:])
+		t, n, ok := r.clock.stamp(rest[at:])
 		if end := at + n; ok && len(rest) > end && rest[end] == ']' {
 			r.time, r.client = t, firstOf(client)
 			rest = rest[end+1:]

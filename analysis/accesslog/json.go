@@ -208,9 +208,7 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
 			for _, i := range o.fields[epoch] {
-				text := slots[i].text
-				if secs, ok := hmsOf(text); ok {
-					r.time = r.clock.wall(day+secs)*second + fractionOf(text)
+				if r.time, ok = r.clock.at(day, slots[i].text); ok {
 					return true
 				}
 			}
@@ -220,17 +218,4 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		}
 	}
 	return false
-}
-
-// hmsOf parses HH:MM:SS with an optional fraction, which it ignores.
-func hmsOf(s []byte) (int64, bool) {
-	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
-		return 0, false
-	}
-	return hms(s[:8])
-}
-
-func fractionOf(s []byte) int64 {
-	micros, _ := fraction(s[8:])
-	return micros
 }

@@ -191,17 +191,17 @@ func (c *columns) readTime(r *record) (reason string) {
 			return "no date like 2006-01-02"
 		}
 	}
-	secs, ok := hmsOf(r.texts[clockTime])
-	switch {
+	shown := &clock{} // in UTC
+	if c.wall {
+		shown = &r.clock
+	}
+	var ok bool
+	switch r.time, ok = shown.at(day-c.zone, r.texts[clockTime]); {
 	case !ok:
 		return "no time like 15:04:05"
 	case !dated:
 		return "no date, and no #Date before it"
 	}
-	if secs += day - c.zone; c.wall {
-		secs = r.clock.wall(secs)
-	}
-	r.time = secs*second + fractionOf(r.texts[clockTime])
 	return ""
 }
 
