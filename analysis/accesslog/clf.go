@@ -81,7 +81,7 @@ func (r *record) combined(s []byte) {
 		r.texts[host], text = name, request
 	}
 	if r.need&needs[request] != 0 {
-		r.texts[request] = r.unescape(text)
+		r.texts[request] = r.unescape(text, '\\')
 	}
 	if r.need&(Status|Header) == 0 {
 		return
@@ -94,8 +94,8 @@ func (r *record) combined(s []byte) {
 	referer, s, ok := cutQuoted(trimSpaces(s))
 	agent, _, ok2 := cutQuoted(trimSpaces(s))
 	if ok && ok2 {
-		r.set("Referer", r.unescape(referer))
-		r.set("User-Agent", r.unescape(agent))
+		r.set("Referer", r.unescape(referer, '\\'))
+		r.set("User-Agent", r.unescape(agent, '\\'))
 	}
 }
 

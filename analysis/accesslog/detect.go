@@ -119,8 +119,10 @@ func (t trial) firstReason(l layout) (first string) {
 // those without a client: else the lines only look like those of l.
 func (t trial) matches(l layout) (n int) {
 	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
+	o, ok := l.(*objects)
+	messages := ok && o.http && len(o.mark) == 0 // an application's messages about requests may have a method and a path, too
 	t.parse(l, Method|Status, func(line []byte, r *record, reason string) {
-		if reason != "" {
+		if reason != "" || messages && len(r.texts[status]) == 0 {
 			return
 		}
 		switch parsed++; {
@@ -226,8 +228,6 @@ func (t trial) best() (format string, l layout, n int) {
 	for i, f := range formats() {
 		switch l := f.layout; f.Name {
 		case "clf": // combined has its lines
-		case "json", "logfmt":
-			counts[i] = t.matches(l.(*objects).answered())
 		case "nginx-proxy-manager":
 			own := trial{slices.DeleteFunc(slices.Clone(t.lines), func(s []byte) bool { return !bytes.Contains(s, []byte(" [Client ")) }), t.location}
 			if own.matches(l) > 0 { // all other lines are combined

@@ -41,7 +41,6 @@ var named = map[string]kind{
 type objects struct {
 	names  names
 	http   bool
-	answer bool // a status must be present
 	logfmt bool
 
 	members map[string]int // slots by path; -1 for an object with selected members
@@ -105,14 +104,6 @@ func (o *objects) inner(path string) {
 	}
 }
 
-// answered returns a copy of o that requires a status: an application's log message about a
-// request may also have a method and a path.
-func (o *objects) answered() *objects {
-	other := *o
-	other.answer = true
-	return &other
-}
-
 // renamed returns the format with other names for some fields. It requires neither a mark nor a request.
 func (o *objects) renamed(change map[string]string) (*objects, error) {
 	n := maps.Clone(o.names)
@@ -170,9 +161,6 @@ func (o *objects) parse(s []byte, r *record) string {
 	}
 	if o.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
 		return "no request"
-	}
-	if o.answer && len(get(status).text) == 0 {
-		return "no status"
 	}
 	if !o.readTime(slots, r) && !(o.logfmt && r.leadingTime(s)) {
 		return "unreadable time"

@@ -2,7 +2,9 @@ package accesslog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -89,31 +91,19 @@ func newPattern(text string) (*pattern, error) {
 	return p, p.bind(text)
 }
 
-// splitNginx splits a pattern into variables, $name or ${name}, and the text between them. Built-in
-// formats may list the values of a variable within the braces, as in ${kind=http,https}.
+// variable matches a variable, $name or ${name}, and the text up to the next one.
+var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
+
+// splitNginx splits a pattern into variables and the text between them. Built-in formats may list the values of a variable
+// within the braces, as in ${kind=http,https}.
 func splitNginx(text string) (lead string, parts []part, err error) {
-	lead, rest, more := strings.Cut(text, "$")
-	for more {
-		var name, until string
-		if inner, ok := strings.CutPrefix(rest, "{"); ok {
-			if name, rest, ok = strings.Cut(inner, "}"); !ok {
-				return "", nil, fmt.Errorf("has an unclosed brace")
-			}
-		} else {
-			end := strings.IndexFunc(rest, func(c rune) bool {
-				return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
-			})
-			if end < 0 {
-				end = len(rest)
-			}
-			name, rest = rest[:end], rest[end:]
-		}
+	lead, _, _ = strings.Cut(text, "$")
+	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+		name, only, limited := strings.Cut(m[1]+m[2], "=")
 		if name == "" {
-			return "", nil, fmt.Errorf("has a $ without a name")
+			return "", nil, errors.New("has a $ without a name, or an unclosed brace")
 		}
-		name, only, limited := strings.Cut(name, "=")
-		until, rest, more = strings.Cut(rest, "$")
-		p := part{name: name, shown: "$" + name, until: []byte(until)}
+		p := part{name: name, shown: "$" + name, until: []byte(m[3])}
 		if limited {
 			p.only = strings.Split(only, ",")
 		}
@@ -180,7 +170,7 @@ func (p *part) store(r *record, text []byte) (reason string) {
 		}
 	case client:
 		if p.header != "" && !missing(text) {
-			r.set(p.header, r.unescape(text))
+			r.set(p.header, r.unescape(text, '\\'))
 		}
 		if p.name != "client_port" {
 			if bytes.IndexByte(text, '\t') >= 0 {
@@ -194,11 +184,11 @@ func (p *part) store(r *record, text []byte) (reason string) {
 		}
 	case header:
 		if r.need&Header != 0 && !missing(text) {
-			r.set(p.header, r.unescape(text))
+			r.set(p.header, r.unescape(text, '\\'))
 		}
 	default:
 		if r.need&needs[p.kind] != 0 {
-			r.texts[p.kind] = r.unescape(text)
+			r.texts[p.kind] = r.unescape(text, '\\')
 		}
 	}
 	return ""
@@ -214,7 +204,7 @@ func (p *pattern) parse(s []byte, r *record) string {
 		if i >= p.least && (len(s) == 0 || r.need&^Addr == 0) {
 			break
 		}
-		text, rest, ok := part.cut(s)
+		text, rest, ok := part.cut(s, &r.clock)
 		if !ok {
 			if i < p.least-1 || len(s) == 0 {
 				return part.reason
@@ -236,7 +226,7 @@ func (p *pattern) parse(s []byte, r *record) string {
 }
 
 // cut cuts s into the text of p and what follows p.until.
-func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
+func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 	switch {
 	case p.quoted:
 		return p.cutQuoted(s)
@@ -246,9 +236,16 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		i := bytes.IndexByte(s, '"')
 		return nil, s[max(i, 0):], i >= 0
 	}
-	at, tries := 0, 0
-	if p.kind == request { // it has spaces, but ends with the protocol
+	at := 0
+	switch { // skip the spaces within the text
+	case p.kind == request:
 		at = max(bytes.Index(s, []byte(" HTTP/"))+1, 0)
+	case p.kind == epoch && len(s) > 0 && s[0] == '[':
+		at = max(bytes.IndexByte(s, ']'), 0)
+	case p.kind == epoch:
+		if _, n, ok := c.stamp(s); ok {
+			at = n
+		}
 	}
 	for ; ; at++ {
 		i := bytes.Index(s[at:], p.until)
@@ -258,33 +255,12 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		at += i
 		rest = s[at+len(p.until):]
 		switch {
-		case p.kind == epoch && p.until[0] == ' ' && tries < 4 && at > 0 && isWithin(s, at):
-			tries++ // a space within the time
 		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || bytes.HasPrefix(rest, []byte(": "))):
 			// A space within a list of upstreams or X-Forwarded-For.
 		default:
 			return s[:at], rest, true
 		}
 	}
-}
-
-// isWithin reports whether the space at i is within a time: between brackets, between the date and the time of day,
-// or before a zone.
-func isWithin(s []byte, i int) bool {
-	if s[0] == '[' {
-		return s[i-1] != ']'
-	}
-	rest := s[i+1:]
-	if i == 10 && len(rest) >= 8 {
-		if _, ok := hms(rest); ok {
-			return true
-		}
-	}
-	if len(rest) < 5 || len(rest) > 5 && rest[5] != ' ' && rest[5] != '"' && rest[5] != '\t' {
-		return false
-	}
-	_, n, ok := zone(rest[:5])
-	return ok && n == 5
 }
 
 // cutQuoted is cut for quoted text. A quote that is escaped, or not followed by p.until, is part of the text.

@@ -71,8 +71,11 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 	case versioned:
 		rest = trimSpaces(skipWords(rest, 3)) // application, process, message
 		for len(rest) > 0 && rest[0] == '[' {
-			end := closing(rest, ']')
-			if end < 0 {
+			end := 1
+			for end < len(rest) && (rest[end] != ']' || escaped(rest[:end])) {
+				end++
+			}
+			if end == len(rest) {
 				return s, false
 			}
 			if rest = rest[end+1:]; len(rest) > 0 && rest[0] == ' ' {

@@ -243,11 +243,11 @@ func (c *columns) header(r *record, s []byte) []byte {
 	case c.zeek:
 		return s
 	case c.tabs:
-		return r.unpercent(s)
+		return r.unescape(s, '%')
 	case bytes.IndexByte(s, ' ') >= 0: // it was quoted
 		return bytes.ReplaceAll(s, []byte(`""`), []byte(`"`))
 	}
-	return r.unplus(s)
+	return r.unescape(s, '+')
 }
 
 // cloudFrontFields are the columns of CloudFront's standard log, in order. Older logs have
