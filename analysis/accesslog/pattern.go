@@ -29,6 +29,7 @@ type part struct {
 	until  []byte   // text up to the next variable; the time may contain it
 	kind   kind
 	header string // name of a header field
+	needs  Fields // those of this and the following parts
 	reason string // why a line without this part is not an entry
 }
 
@@ -54,8 +55,22 @@ func folded(p *pattern) *pattern {
 	return p
 }
 
-// newPattern compiles a pattern.
+// newPattern compiles the pattern of a whole line.
 func newPattern(text string) (*pattern, error) {
+	p, err := compile(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case !p.has(client):
+		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
+	case !p.has(epoch):
+		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the time: use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
+	}
+	return p, nil
+}
+
+// compile compiles a pattern.
+func compile(text string) (*pattern, error) {
 	described := text
 	if !strings.Contains(text, "$") {
 		described = fromApache(text)
@@ -88,7 +103,13 @@ func newPattern(text string) (*pattern, error) {
 			part.reason = fmt.Sprintf("no %q after %s", part.until, part.shown)
 		}
 	}
-	return p, p.bind(text)
+	p.bind()
+	var needed Fields
+	for i := range slices.Backward(p.parts) {
+		needed |= needs[p.parts[i].kind]
+		p.parts[i].needs = needed
+	}
+	return p, nil
 }
 
 // variable matches a variable, $name or ${name}, and the text up to the next one.
@@ -114,14 +135,12 @@ func splitNginx(text string) (lead string, parts []part, err error) {
 
 // variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
 var variables = [kinds][]string{
-	client: clientVariables, request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
+	epoch: {"time_local", "time_iso8601", "msec", "time"}, client: clientVariables, request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
-var timeVariables = []string{"time_local", "time_iso8601", "msec", "time"}
-
 // bind determines which variables are used.
-func (p *pattern) bind(text string) error {
+func (p *pattern) bind() {
 	at := func(name string) int { return slices.IndexFunc(p.parts, func(p part) bool { return p.name == name }) }
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -134,15 +153,6 @@ func (p *pattern) bind(text string) error {
 			p.parts[at(names[i])].kind = kind(k)
 		}
 	}
-	timed := slices.IndexFunc(p.parts, func(p part) bool { return slices.Contains(timeVariables, p.name) })
-	switch {
-	case !p.has(client):
-		return fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
-	case timed < 0:
-		return fmt.Errorf("accesslog: the pattern %q has no variable for the time: use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
-	}
-	p.parts[timed].kind = epoch
-	return nil
 }
 
 // has reports whether the pattern has a part of this kind.
@@ -195,18 +205,27 @@ func (p *part) store(r *record, text []byte) (reason string) {
 }
 
 func (p *pattern) parse(s []byte, r *record) string {
+	reason := p.fill(s, r)
+	if reason == "" {
+		r.read()
+	}
+	return reason
+}
+
+// fill stores the texts of the parts in r.
+func (p *pattern) fill(s []byte, r *record) (reason string) {
 	s, ok := bytes.CutPrefix(s, p.lead)
 	if !ok {
 		return otherBeginning
 	}
 	for i := range p.parts {
 		part := &p.parts[i]
-		if i >= p.least && (len(s) == 0 || r.need&^Addr == 0) {
+		if i >= p.least && (len(s) == 0 || r.need&part.needs == 0) {
 			break
 		}
 		text, rest, ok := part.cut(s, &r.clock)
 		if !ok {
-			if i < p.least-1 || len(s) == 0 {
+			if i < p.least-1 || len(s) == 0 || part.quoted && s[0] != '"' {
 				return part.reason
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
@@ -221,7 +240,6 @@ func (p *pattern) parse(s []byte, r *record) string {
 			s = trimSpaces(s)
 		}
 	}
-	r.read()
 	return ""
 }
 
@@ -276,6 +294,11 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	i := closingQuote(s, p.until)
 	if i < 0 {
 		return nil, s, false
+	}
+	if next := s[i+1+len(p.until):]; p.kind == request && len(next) > 0 && next[0] != '-' && (next[0] < '0' || next[0] > '9') {
+		if end := bytes.Index(s[i:], []byte(" HTTP/")); end >= 0 { // old servers do not escape quotes in the request
+			i += end + max(0, closingQuote(s[i+end:], p.until))
+		}
 	}
 	return s[:i], s[i+1+len(p.until):], true
 }

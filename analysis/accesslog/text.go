@@ -38,21 +38,6 @@ func skipWords(s []byte, n int) []byte {
 	return s
 }
 
-// cutQuoted returns the quoted text at the beginning of s, without its quotes, and the rest.
-// A quote that is escaped, or not followed by a space or the end of the line, is part of the
-// text, since old servers do not escape quotes. The closing quote of a truncated line may be
-// missing.
-func cutQuoted(s []byte) (text, rest []byte, ok bool) {
-	if len(s) == 0 || s[0] != '"' {
-		return nil, s, false
-	}
-	s = s[1:]
-	if i := closingQuote(s, nil); i >= 0 {
-		return s[:i], s[i+1:], true
-	}
-	return s, nil, true
-}
-
 // closingQuote returns the index of the first quote in s that is not escaped and is followed by until or, if that is
 // empty, by a space, a tab or the end of s. It returns -1 if there is no such quote.
 func closingQuote(s, until []byte) int {
