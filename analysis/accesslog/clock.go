@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"bytes"
-	"strings"
 	"time"
 )
 
@@ -12,8 +11,8 @@ const second = int64(time.Second / time.Microsecond)
 type clock struct {
 	location *time.Location
 
-	day   [11]byte // as written
-	dayAt int64    // beginning of the day in UTC, in seconds since the Unix epoch
+	day   string // as written
+	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
 	wallAt     int64 // last time without a zone, in minutes
 	wallOffset int64 // in seconds
@@ -27,7 +26,7 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	if len(s) > n && s[2] == '/' {
 		n = len("02/Jan/2006")
 	}
-	if len(s) < n+9 || strings.IndexByte(": Tt_", s[n]) < 0 {
+	if len(s) < n+9 || s[n] != ':' && s[n] != ' ' && s[n]|0x20 != 't' && s[n] != '_' {
 		return 0, 0, false
 	}
 	day, ok := c.date(s[:n])
@@ -55,8 +54,7 @@ func (c *clock) at(day int64, s []byte) (micros int64, ok bool) {
 
 // date parses yyyy-mm-dd, yyyy/mm/dd or dd/Mon/yyyy as seconds since the epoch in UTC.
 func (c *clock) date(s []byte) (int64, bool) {
-	var text [11]byte
-	if copy(text[:], s); text == c.day && len(s) > 0 {
+	if string(s) == c.day && len(s) > 0 {
 		return c.dayAt, true
 	}
 	var year, month, day int
@@ -75,7 +73,7 @@ func (c *clock) date(s []byte) (int64, bool) {
 	if !exists || !ok || !ok2 || !ok3 {
 		return 0, false
 	}
-	c.day, c.dayAt = text, at
+	c.day, c.dayAt = string(s), at
 	return at, true
 }
 
@@ -152,7 +150,11 @@ func zone(s []byte) (offset int64, n int, ok bool) {
 	}
 	hours, ok := number(after[1:3])
 	minutes, rest := 0, after[3:]
-	if digits := bytes.TrimPrefix(rest, []byte{':'}); len(digits) >= 2 {
+	digits := rest
+	if len(rest) > 0 && rest[0] == ':' {
+		digits = rest[1:]
+	}
+	if len(digits) >= 2 {
 		if m, ok := number(digits[:2]); ok {
 			minutes, rest = m, digits[2:]
 		}

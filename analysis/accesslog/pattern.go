@@ -273,7 +273,7 @@ func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 		at += i
 		rest = s[at+len(p.until):]
 		switch {
-		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || bytes.HasPrefix(rest, []byte(": "))):
+		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):
 			// A space within a list of upstreams or X-Forwarded-For.
 		default:
 			return s[:at], rest, true
