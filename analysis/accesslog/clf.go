@@ -42,9 +42,7 @@ func (clf) parse(s []byte, r *record) string {
 			at = 4
 		}
 	} else if name, client2, ok := virtualHost(client, rest); ok {
-		if r.need&Host != 0 {
-			r.texts[host] = name
-		}
+		r.texts[host] = name
 		client, rest = client2, rest[len(client2):]
 	}
 	for {

@@ -193,10 +193,8 @@ var hostName = regexp.MustCompile(`^[\w.-]*[A-Za-z][\w.-]*$`)
 
 // detect returns the format of the lines, and the number of lines in that format.
 func (t trial) detect() (format string, l layout, n int) {
-	if format, l, ok := declared(t.lines); l != nil {
+	if format, l := declared(t.lines); l != nil {
 		return format, l, t.matches(l)
-	} else if ok {
-		return "", nil, 0
 	}
 	format, l, n = t.best()
 	if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(t.lines) {
@@ -247,24 +245,21 @@ func (t trial) best() (format string, l layout, n int) {
 }
 
 // declared returns the format that a file declares in its directives.
-func declared(lines [][]byte) (format string, l layout, ok bool) {
+func declared(lines [][]byte) (format string, l layout) {
 	for _, line := range lines {
 		switch {
 		case bytes.HasPrefix(line, []byte("#fields\t")):
-			if !bytes.Contains(line, []byte("\tmethod\t")) {
-				return "", nil, true // another of Zeek's logs
-			}
-			return "zeek", &columns{zeek: true, tabs: true}, true
+			return "zeek", &columns{zeek: true, tabs: true}
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			if bytes.Contains(line, []byte("x-edge-")) {
-				return "cloudfront", newColumns(true, cloudFrontFields), true
+				return "cloudfront", newColumns(true, cloudFrontFields)
 			}
-			return "w3c", &columns{}, true
+			return "w3c", &columns{}
 		case !bytes.HasPrefix(line, []byte("#")):
-			return "", nil, false
+			return "", nil
 		}
 	}
-	return "", nil, false
+	return "", nil
 }
 
 // A RefusedError reports a file that is not an access log, or not in the given format.

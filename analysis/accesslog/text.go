@@ -11,6 +11,7 @@ import (
 var (
 	newline        = []byte{'\n'}
 	carriageReturn = []byte{'\r'}
+	tab            = []byte{'\t'}
 	byteOrderMark  = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
 )
 

@@ -126,9 +126,10 @@ func (c *columns) setFields(names []string) {
 	}
 }
 
-// complete reports whether the fields include the time and the client.
+// complete reports whether the fields include the time and the client, and for Zeek's logs, which may be of other
+// protocols, the method.
 func (c *columns) complete() bool {
-	return c.has&(1<<client) != 0 && c.has&(1<<epoch|1<<clockTime) != 0
+	return c.has&(1<<client) != 0 && c.has&(1<<epoch|1<<clockTime) != 0 && (!c.zeek || c.has&(1<<method) != 0)
 }
 
 func (c *columns) parse(s []byte, r *record) string {
@@ -208,10 +209,8 @@ func (c *columns) readTime(r *record) (reason string) {
 // cut cuts off the next column.
 func (c *columns) cut(s []byte) (column, rest []byte, ok bool) {
 	if c.tabs {
-		if i := bytes.IndexByte(s, '\t'); i >= 0 {
-			return s[:i], s[i+1:], true
-		}
-		return s, nil, true
+		column, rest, _ = bytes.Cut(s, tab)
+		return column, rest, true
 	}
 	if s = skipBlanks(s); len(s) == 0 {
 		return nil, nil, false
