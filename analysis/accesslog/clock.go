@@ -19,8 +19,8 @@ type clock struct {
 	wallKnown  bool
 }
 
-// stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional zone.
-// n is the number of bytes parsed.
+// stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional
+// zone. n is the number of bytes parsed.
 func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	n = len("2006-01-02")
 	if len(s) > n && s[2] == '/' {

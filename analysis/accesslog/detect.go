@@ -120,7 +120,8 @@ func (t trial) firstReason(l layout) (first string) {
 func (t trial) matches(l layout) (n int) {
 	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
 	o, ok := l.(*objects)
-	messages := ok && o.http && len(o.mark) == 0 // an application's messages about requests may have a method and a path, too
+	// An application's messages about requests may also have a method and a path.
+	messages := ok && o.http && len(o.mark) == 0
 	t.parse(l, Method|Status, func(line []byte, r *record, reason string) {
 		if reason != "" || messages && len(r.texts[status]) == 0 {
 			return

@@ -62,9 +62,11 @@ func newPattern(text string) (*pattern, error) {
 	case err != nil:
 		return nil, err
 	case !p.has(client):
-		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
+		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the client: "+
+			"use $remote_addr or $client, or %%h in Apache's notation", text)
 	case !p.has(epoch):
-		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the time: use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
+		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the time: "+
+			"use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
 	}
 	return p, nil
 }
@@ -115,8 +117,8 @@ func compile(text string) (*pattern, error) {
 // variable matches a variable, $name or ${name}, and the text up to the next one.
 var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
 
-// splitNginx splits a pattern into variables and the text between them. Built-in formats may list the values of a variable
-// within the braces, as in ${kind=http,https}.
+// splitNginx splits a pattern into variables and the text between them. Built-in formats may list the values of a
+// variable within the braces, as in ${kind=http,https}.
 func splitNginx(text string) (lead string, parts []part, err error) {
 	lead, _, _ = strings.Cut(text, "$")
 	for _, m := range variable.FindAllStringSubmatch(text, -1) {
@@ -135,7 +137,8 @@ func splitNginx(text string) (lead string, parts []part, err error) {
 
 // variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
 var variables = [kinds][]string{
-	epoch: {"time_local", "time_iso8601", "msec", "time"}, client: clientVariables, request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
+	epoch: {"time_local", "time_iso8601", "msec", "time"}, client: clientVariables, request: {"request"},
+	method: {"request_method"}, host: {"host", "http_host", "server_name"},
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
@@ -273,7 +276,8 @@ func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 		at += i
 		rest = s[at+len(p.until):]
 		switch {
-		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):
+		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' ||
+			len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):
 			// A space within a list of upstreams or X-Forwarded-For.
 		default:
 			return s[:at], rest, true
@@ -295,7 +299,8 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	if i < 0 {
 		return nil, s, false
 	}
-	if next := s[i+1+len(p.until):]; p.kind == request && len(next) > 0 && next[0] != '-' && (next[0] < '0' || next[0] > '9') {
+	next := s[i+1+len(p.until):]
+	if p.kind == request && len(next) > 0 && next[0] != '-' && (next[0] < '0' || next[0] > '9') {
 		if end := bytes.Index(s[i:], []byte(" HTTP/")); end >= 0 { // old servers do not escape quotes in the request
 			i += end + max(0, closingQuote(s[i+end:], p.until))
 		}

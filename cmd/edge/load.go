@@ -90,11 +90,13 @@ report is still printed.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), newProgressLine(traffic.in.progress, cmd.ErrOrStderr())), end())
+			show := newProgressLine(traffic.in.progress, cmd.ErrOrStderr())
+			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), show), end())
 		},
 	}
 	traffic.flags = cmd.Flags()
-	define(cmd.Flags(), slices.Concat(traffic.settings(), traffic.in.settings("replay"), sending.settings(), oracle.settings(), general))
+	define(cmd.Flags(), slices.Concat(
+		traffic.settings(), traffic.in.settings("replay"), sending.settings(), oracle.settings(), general))
 	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
 }

@@ -51,7 +51,8 @@ func (f *inputFlags) settings(needs ...string) []setting.Setting {
 
 // progressSetting is the setting of whether progress is shown.
 func progressSetting(show *bool) setting.Setting {
-	return setting.Setting{Name: "progress", Value: setting.Bool(show, true), Help: "show progress, if standard error is a terminal"}
+	return setting.Setting{Name: "progress", Value: setting.Bool(show, true),
+		Help: "show progress, if standard error is a terminal"}
 }
 
 func parseZone(name string) (*time.Location, error) {
