@@ -8,16 +8,14 @@ import (
 	"slices"
 )
 
-// A block is a number of whole lines of one file, and the results of parsing them. Blocks are
-// reused during a pass.
+// A block is a number of whole lines of one file, and the results of parsing them.
 type block struct {
 	file   int
 	layout layout // of the first line
-	text   []byte // the lines
 	err    error  // from reading; if not nil, this is the last block
 
-	brokenOff bool // the file ends here, incomplete
-	done      chan struct{}
+	brokenOff bool          // the file ends here, incomplete
+	done      chan struct{} // closed when it is parsed; nil if it has no lines
 
 	// Results.
 	batch
@@ -34,21 +32,21 @@ type cutter struct {
 	end  bool
 }
 
-// fill fills b with lines. It reports whether more lines may follow; if not, b may still hold
-// the last ones. The error is a read error.
-func (c *cutter) fill(b *block, size int) (more bool, err error) {
-	text := append(b.text[:0], c.rest...)
-	c.rest = c.rest[:0]
-	for whole := 0; whole == 0 && !c.end; {
-		if len(text) == cap(text) {
-			text = append(make([]byte, 0, max(size, 2*cap(text))), text...)
-		}
+// fill gives w the next lines, and returns a read error. If c.end is set, they are the last ones.
+func (c *cutter) fill(w *worker, size int) error {
+	text := append(slices.Grow(w.lines[:0], max(size, 2*len(c.rest))), c.rest...)
+	defer func() { w.lines = text }()
+	for {
+		text = slices.Grow(text, 1)
 		n, err := readFull(c.text, text[len(text):cap(text)])
 		text = text[:len(text)+n]
-		whole = bytes.LastIndexByte(text, '\n') + 1
-		if c.end = errors.Is(err, io.EOF); err != nil && !c.end {
-			b.text = text[:whole]
-			return false, err
+		whole := bytes.LastIndexByte(text, '\n') + 1
+		switch c.end = err != nil; {
+		case c.end && !errors.Is(err, io.EOF):
+			text = text[:whole]
+			return err
+		case c.end:
+			return nil
 		}
 		if most := maxLine + 2; len(text) > most && bytes.IndexByte(text[:most], '\n') < 0 {
 			// The beginning of a line is enough to see that it is too long.
@@ -56,16 +54,12 @@ func (c *cutter) fill(b *block, size int) (more bool, err error) {
 			text = append(text[:most], text[len(line):]...)
 			whole = bytes.LastIndexByte(text, '\n') + 1
 		}
-		if c.end {
-			break
-		}
 		if whole > 0 {
-			c.rest = append(c.rest, text[whole:]...)
+			c.rest = append(c.rest[:0], text[whole:]...)
 			text = text[:whole]
+			return nil
 		}
 	}
-	b.text = text
-	return !c.end, nil
 }
 
 // readFull reads until b is full or an error occurs, which may be io.EOF. Unlike io.ReadFull,
@@ -83,13 +77,14 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 type worker struct {
 	entries bool // as entries, not arrivals
 	record  record
+	lines   []byte // of the block
 
 	// Results of a block.
 	arrivals []Arrival
 	text     []byte
 }
 
-// parse parses the lines of b.
+// parse parses the lines of b, which fill has read.
 func (w *worker) parse(b *block) {
 	b.lines, b.malformed, b.unnamed, b.samples = 0, 0, 0, b.samples[:0]
 	w.arrivals, w.text = w.arrivals[:0], w.text[:0]
@@ -100,7 +95,7 @@ func (w *worker) parse(b *block) {
 		}
 	}
 	layout, r, disordered := b.layout, &w.record, false
-	for text := b.text; len(text) > 0; b.lines++ {
+	for text := w.lines; len(text) > 0; b.lines++ {
 		s, rest, _ := bytes.Cut(text, newline)
 		text = rest
 		s = withoutMarks(s)

@@ -1,6 +1,9 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"sync"
+)
 
 // clf is the common log format and its extensions: combined, a leading virtual host, more
 // fields at the end.
@@ -13,6 +16,16 @@ import "bytes"
 // with both is an entry, whatever the rest looks like.
 type clf struct{}
 
+// clfRest is what follows the time.
+var clfRest = sync.OnceValue(func() *pattern {
+	p, err := compile(`"$request" $status $bytes "$http_referer" "$http_user_agent"`)
+	if err != nil {
+		panic(err) // it is valid
+	}
+	p.least = 0
+	return p
+})
+
 func (clf) parse(s []byte, r *record) string {
 	client, rest := cutClient(s)
 	switch {
@@ -24,14 +37,12 @@ func (clf) parse(s []byte, r *record) string {
 		return "no client before the time"
 	}
 	at := 0
-	if len(rest) > 2+clfLength && rest[0] == '-' && rest[1] == ' ' {
+	if len(rest) > 4 && rest[0] == '-' && rest[1] == ' ' {
 		if at = 2; rest[2] == '-' && rest[3] == ' ' && rest[4] == '[' {
 			at = 4
 		}
 	} else if name, client2, ok := virtualHost(client, rest); ok {
-		if r.need&Host != 0 {
-			r.texts[host] = name
-		}
+		r.texts[host] = name
 		client, rest = client2, rest[len(client2):]
 	}
 	for {
@@ -40,7 +51,7 @@ func (clf) parse(s []byte, r *record) string {
 			return "no time like [02/Jan/2006:15:04:05 -0700]"
 		}
 		at += i + 1
-		t, n, ok := r.clock.clf(rest[at:])
+		t, n, ok := r.clock.stamp(rest[at:])
 		if end := at + n; ok && len(rest) > end && rest[end] == ']' {
 			r.time, r.client = t, firstOf(client)
 			rest = rest[end+1:]
@@ -48,7 +59,11 @@ func (clf) parse(s []byte, r *record) string {
 		}
 	}
 	if r.need&^Addr != 0 {
-		r.combined(rest)
+		rest = trimSpaces(rest)
+		if name, after := cutSpace(rest); len(name) > 2 && name[len(name)-1] == '"' && len(after) > 0 && after[0] == '"' {
+			r.texts[host], rest = bytes.Trim(name, `"`), after
+		}
+		_ = clfRest().fill(rest, r)
 		r.read()
 	}
 	return ""
@@ -57,7 +72,7 @@ func (clf) parse(s []byte, r *record) string {
 // cutClient cuts off the first word, a list such as X-Forwarded-For, or quoted text.
 func cutClient(s []byte) (client, rest []byte) {
 	if s[0] == '"' {
-		client, rest, _ = cutQuoted(s)
+		client, rest, _ = bytes.Cut(s[1:], []byte{'"'})
 		return client, trimSpaces(rest)
 	}
 	for end := 0; ; end++ {
@@ -67,52 +82,6 @@ func cutClient(s []byte) (client, rest []byte) {
 		}
 		if end += i; end == 0 || s[end-1] != ',' {
 			return s[:end], s[end+1:]
-		}
-	}
-}
-
-// combined parses what follows the time.
-func (r *record) combined(s []byte) {
-	text, s, ok := cutRequest(trimSpaces(s))
-	if !ok {
-		return
-	}
-	if name, request, quoted := bytes.Cut(text, []byte(`" "`)); quoted && bytes.IndexByte(name, ' ') < 0 { // the host
-		r.texts[host], text = name, request
-	}
-	if r.need&needs[request] != 0 {
-		r.texts[request] = r.unescape(text)
-	}
-	if r.need&(Status|Header) == 0 {
-		return
-	}
-	r.texts[status], s = cutWord(s)
-	if r.need&Header == 0 {
-		return
-	}
-	_, s = cutWord(s) // bytes
-	referer, s, ok := cutQuoted(trimSpaces(s))
-	agent, _, ok2 := cutQuoted(trimSpaces(s))
-	if ok && ok2 {
-		r.set("Referer", r.unescape(referer))
-		r.set("User-Agent", r.unescape(agent))
-	}
-}
-
-// cutRequest is cutQuoted for the request. It looks for the status that follows, since old
-// servers do not escape quotes in the request.
-func cutRequest(s []byte) (text, rest []byte, ok bool) {
-	text, rest, ok = cutQuoted(s)
-	if len(rest) < 2 || rest[1] == '-' || rest[1] >= '0' && rest[1] <= '9' {
-		return text, rest, ok
-	}
-	for i := len(text) + 2; ; i++ {
-		j := bytes.Index(s[i:], []byte(`" `))
-		if j < 0 {
-			return text, rest, ok
-		}
-		if i += j; i+2 < len(s) && (s[i+2] == '-' || s[i+2] >= '0' && s[i+2] <= '9') {
-			return s[1:i], s[i+1:], true
 		}
 	}
 }

@@ -7,76 +7,91 @@ import (
 
 const second = int64(time.Second / time.Microsecond)
 
-// A clock parses times. It caches the last day and zone, since those of the next line are
-// usually the same.
+// A clock parses times. It caches the last day and offset, since those of the next line are usually the same.
 type clock struct {
 	location *time.Location
 
-	clfDay    [11]byte // dd/Mon/yyyy
-	clfAt     int64    // beginning of the day in UTC, in seconds since the Unix epoch
-	clfZone   [5]byte  // +zzzz
-	clfOffset int64    // in seconds
-	isoDay    [10]byte // yyyy-mm-dd
-	isoAt     int64
+	day   string // as written
+	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
 	wallAt     int64 // last time without a zone, in minutes
 	wallOffset int64 // in seconds
 	wallKnown  bool
 }
 
-// clfLength is the length of dd/Mon/yyyy:HH:MM:SS +zzzz.
-const clfLength = 26
-
-// clf parses dd/Mon/yyyy:HH:MM:SS with an optional fraction and an optional zone, +zzzz. The colon before the hour may be
-// a space. n is the number of bytes parsed.
-func (c *clock) clf(s []byte) (micros int64, n int, ok bool) {
-	if len(s) < 20 || s[11] != ':' && s[11] != ' ' {
+// stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional
+// zone. n is the number of bytes parsed.
+func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
+	n = len("2006-01-02")
+	if len(s) > n && s[2] == '/' {
+		n = len("02/Jan/2006")
+	}
+	if len(s) < n+9 || s[n] != ':' && s[n] != ' ' && s[n]|0x20 != 't' && s[n] != '_' {
 		return 0, 0, false
 	}
-	if [11]byte(s[:11]) != c.clfDay {
-		day, ok := clfDay(s[:11])
-		if !ok {
-			return 0, 0, false
-		}
-		c.clfDay, c.clfAt = [11]byte(s[:11]), day
+	day, ok := c.date(s[:n])
+	secs, ok2 := hms(s[n+1 : n+9])
+	n += 9
+	part, digits := fraction(s[n:])
+	n += digits
+	offset, length, zoned := zone(s[n:])
+	if !zoned {
+		return c.wall(day+secs)*second + part, n, ok && ok2
 	}
-	secs, ok := hms(s[12:20])
-	part, digits := fraction(s[20:])
-	n = 20 + digits
-	if len(s) < n+6 || s[n] != ' ' || s[n+1] != '+' && s[n+1] != '-' {
-		return c.wall(c.clfAt+secs)*second + part, n, ok
-	}
-	if text := s[n+1 : n+6]; [5]byte(text) != c.clfZone {
-		offset, length, ok := zone(text)
-		if !ok || length < 5 {
-			return 0, 0, false
-		}
-		c.clfZone, c.clfOffset = [5]byte(text), offset
-	}
-	return (c.clfAt+secs-c.clfOffset)*second + part, n + 6, ok
+	return (day+secs-offset)*second + part, n + length, ok && ok2
 }
 
-// ansi parses the time that C's asctime writes, such as Mon Jan  2 15:04:05 2006.
-func (c *clock) ansi(s []byte) (micros int64, ok bool) {
-	if len(s) != 24 || s[3] != ' ' || s[7] != ' ' || s[10] != ' ' || s[19] != ' ' {
+// at parses HH:MM:SS with an optional fraction, shown by a clock without a zone. day is the beginning of the day, in
+// seconds.
+func (c *clock) at(day int64, s []byte) (micros int64, ok bool) {
+	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
 		return 0, false
 	}
-	day, ok1 := number(trimSpaces(s[8:10]))
-	year, ok2 := number(s[20:])
-	at, ok3 := dayOf(year, monthOf(s[4:7]), day)
-	secs, ok4 := hms(s[11:19])
-	return c.wall(at+secs) * second, ok1 && ok2 && ok3 && ok4
+	secs, ok := hms(s)
+	part, _ := fraction(s[8:])
+	return c.wall(day+secs)*second + part, ok
 }
 
-// clfDay parses dd/Mon/yyyy as seconds since the epoch in UTC.
-func clfDay(s []byte) (int64, bool) {
-	day, ok := number(s[:2])
-	year, ok2 := number(s[7:11])
-	month := monthOf(s[3:6])
-	if !ok || !ok2 || s[2] != '/' || s[6] != '/' {
+// date parses yyyy-mm-dd, yyyy/mm/dd or dd/Mon/yyyy as seconds since the epoch in UTC.
+func (c *clock) date(s []byte) (int64, bool) {
+	if string(s) == c.day && len(s) > 0 {
+		return c.dayAt, true
+	}
+	var year, month, day int
+	var ok, ok2, ok3 bool
+	switch {
+	case len(s) == 11 && s[2] == '/' && s[6] == '/':
+		day, ok = number(s[:2])
+		month, ok2 = monthOf(s[3:6]), true
+		year, ok3 = number(s[7:])
+	case len(s) == 10 && s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
+		year, ok = number(s[:4])
+		month, ok2 = number(s[5:7])
+		day, ok3 = number(s[8:])
+	}
+	at, exists := dayOf(year, month, day)
+	if !exists || !ok || !ok2 || !ok3 {
 		return 0, false
 	}
-	return dayOf(year, month, day)
+	c.day, c.dayAt = string(s), at
+	return at, true
+}
+
+// any parses s as a time in any form used in logs.
+func (c *clock) any(s []byte) (micros int64, ok bool) {
+	s = bytes.TrimSpace(s)
+	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {
+		s = s[1 : n-1]
+	}
+	if micros, ok = unix(s); ok {
+		return micros, true
+	}
+	if micros, n, ok := c.stamp(s); ok {
+		rest := s[n:]
+		return micros, len(rest) == 0 || len(rest) > 1 && rest[0] == ' ' && rest[1] >= 'A' // the zone's name
+	}
+	t, err := time.Parse(time.ANSIC, string(s))
+	return c.wall(t.Unix()) * second, err == nil && isYear(t.Year())
 }
 
 // monthOf returns the month with the given name, or 0.
@@ -88,11 +103,14 @@ func monthOf(name []byte) int {
 	return i/3 + 1
 }
 
-// dayOf returns the beginning of a day in UTC, in seconds since the epoch. Its year is 1900 to 5138, the last year of unix:
-// others are not the time of a request, such as the year 1 of a time that was not set, and reports cannot have all of them.
+// isYear reports whether requests may be of a year: 1900 to 5138, the last year of unix. Others are not the time of a
+// request, such as the year 1 of a time that was not set, and reports cannot have all of them.
+func isYear(year int) bool { return year >= 1900 && year <= 5138 }
+
+// dayOf returns the beginning of a day in UTC, in seconds since the epoch.
 func dayOf(year, month, day int) (int64, bool) {
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	return t.Unix(), year >= 1900 && year <= 5138 && month >= 1 && month <= 12 && day >= 1 && t.Day() == day
+	return t.Unix(), isYear(year) && month >= 1 && month <= 12 && day >= 1 && t.Day() == day
 }
 
 // hms parses HH:MM:SS as seconds. A leap second is treated as the following second.
@@ -104,24 +122,48 @@ func hms(s []byte) (int64, bool) {
 	return h*3600 + m*60 + sec, ok
 }
 
-// zone parses +hh, +hhmm or +hh:mm as seconds. n is the number of bytes parsed.
+// fraction parses a point or a comma, and digits, as microseconds. n is the number of bytes parsed.
+func fraction(s []byte) (micros int64, n int) {
+	if len(s) < 2 || s[0] != '.' && s[0] != ',' {
+		return 0, 0
+	}
+	scale := second
+	for n = 1; n < len(s) && s[n] >= '0' && s[n] <= '9'; n++ {
+		scale /= 10
+		micros += int64(s[n]-'0') * scale
+	}
+	if n == 1 {
+		return 0, 0
+	}
+	return micros, n
+}
+
+// zone parses Z, or +hh, +hhmm or +hh:mm, optionally after a space, as an offset in seconds. n is the number of bytes
+// parsed.
 func zone(s []byte) (offset int64, n int, ok bool) {
-	if len(s) < 3 || s[0] != '+' && s[0] != '-' {
+	if len(s) > 0 && s[0]|0x20 == 'z' {
+		return 0, 1, true
+	}
+	after := trimSpaces(s)
+	if len(after) < 3 || after[0] != '+' && after[0] != '-' {
 		return 0, 0, false
 	}
-	hours, ok := number(s[1:3])
-	n = 3
-	minutes := 0
-	if rest := bytes.TrimPrefix(s[3:], []byte{':'}); len(rest) >= 2 {
-		if m, digits := number(rest[:2]); digits {
-			minutes, n = m, len(s)-len(rest)+2
+	hours, ok := number(after[1:3])
+	minutes, rest := 0, after[3:]
+	digits := rest
+	if len(rest) > 0 && rest[0] == ':' {
+		digits = rest[1:]
+	}
+	if len(digits) >= 2 {
+		if m, ok := number(digits[:2]); ok {
+			minutes, rest = m, digits[2:]
 		}
 	}
 	offset = int64(hours*3600 + minutes*60)
-	if s[0] == '-' {
+	if after[0] == '-' {
 		offset = -offset
 	}
-	return offset, n, ok && hours < 24 && minutes < 60
+	return offset, len(s) - len(rest), ok && hours < 24 && minutes < 60
 }
 
 // number parses digits of a number that fits.

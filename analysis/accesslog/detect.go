@@ -37,6 +37,9 @@ func (s *source) recognize(head []byte, whole bool) error {
 	}
 	if n < expected && (given == "" || n == 0) {
 		g := guessOf(head, lines)
+		if format, _, detected := t.detect(); detected > 0 {
+			g = guess{format, "leave out the format, or describe the one that the lines have"}
+		}
 		refused.Guess, refused.hint = g.what, g.hint
 		return refused
 	}
@@ -116,8 +119,11 @@ func (t trial) firstReason(l layout) (first string) {
 // those without a client: else the lines only look like those of l.
 func (t trial) matches(l layout) (n int) {
 	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
+	o, ok := l.(*objects)
+	// An application's messages about requests may also have a method and a path.
+	messages := ok && o.http && len(o.mark) == 0
 	t.parse(l, Method|Status, func(line []byte, r *record, reason string) {
-		if reason != "" {
+		if reason != "" || messages && len(r.texts[status]) == 0 {
 			return
 		}
 		switch parsed++; {
@@ -188,10 +194,8 @@ var hostName = regexp.MustCompile(`^[\w.-]*[A-Za-z][\w.-]*$`)
 
 // detect returns the format of the lines, and the number of lines in that format.
 func (t trial) detect() (format string, l layout, n int) {
-	if format, l, ok := declared(t.lines); l != nil {
+	if format, l := declared(t.lines); l != nil {
 		return format, l, t.matches(l)
-	} else if ok {
-		return "", nil, 0
 	}
 	format, l, n = t.best()
 	if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(t.lines) {
@@ -223,8 +227,6 @@ func (t trial) best() (format string, l layout, n int) {
 	for i, f := range formats() {
 		switch l := f.layout; f.Name {
 		case "clf": // combined has its lines
-		case "json", "logfmt":
-			counts[i] = t.matches(l.(*objects).answered())
 		case "nginx-proxy-manager":
 			own := trial{slices.DeleteFunc(slices.Clone(t.lines), func(s []byte) bool { return !bytes.Contains(s, []byte(" [Client ")) }), t.location}
 			if own.matches(l) > 0 { // all other lines are combined
@@ -244,24 +246,21 @@ func (t trial) best() (format string, l layout, n int) {
 }
 
 // declared returns the format that a file declares in its directives.
-func declared(lines [][]byte) (format string, l layout, ok bool) {
+func declared(lines [][]byte) (format string, l layout) {
 	for _, line := range lines {
 		switch {
 		case bytes.HasPrefix(line, []byte("#fields\t")):
-			if !bytes.Contains(line, []byte("\tmethod\t")) {
-				return "", nil, true // another of Zeek's logs
-			}
-			return "zeek", &columns{zeek: true, tabs: true}, true
+			return "zeek", &columns{zeek: true, tabs: true}
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			if bytes.Contains(line, []byte("x-edge-")) {
-				return "cloudfront", newColumns(true, cloudFrontFields), true
+				return "cloudfront", newColumns(true, cloudFrontFields)
 			}
-			return "w3c", &columns{}, true
+			return "w3c", &columns{}
 		case !bytes.HasPrefix(line, []byte("#")):
-			return "", nil, false
+			return "", nil
 		}
 	}
-	return "", nil, false
+	return "", nil
 }
 
 // A RefusedError reports a file that is not an access log, or not in the given format.

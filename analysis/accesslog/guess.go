@@ -2,8 +2,9 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"maps"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,7 +16,7 @@ import (
 type guess struct{ what, hint string }
 
 const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in: " +
-	`edge replay --pattern '$remote_addr - $remote_user [$time_local] "$request" $status'`
+	`--pattern '$remote_addr - $remote_user [$time_local] "$request" $status'`
 
 // binaryGuess guesses what a binary file is.
 func binaryGuess(head []byte) (guess, bool) {
@@ -74,7 +75,7 @@ var textGuesses = []struct {
 	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
 	{regexp.MustCompile(`^(__\w+|_[A-Z_]+|SYSLOG_\w+|PRIORITY|MESSAGE)=`), "an export of systemd's journal", "write the messages alone, as in: journalctl -u nginx -o cat | …"},
 	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
-		"name its columns, as in: edge replay --fields 'date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
+		"name its columns, as in: --fields 'date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
 	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "use the server's access log"},
 	{regexp.MustCompile(`^\s*\{\s*$`), "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"},
 	{regexp.MustCompile(`^\s*\[\s*(\{|$)`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
@@ -87,6 +88,11 @@ func guessOf(head []byte, lines [][]byte) guess {
 	}
 	if g, ok := declaredGuess(lines); ok {
 		return g
+	}
+	for _, text := range append([][]byte{bytes.TrimPrefix(head, byteOrderMark)}, lines[:min(10, len(lines))]...) {
+		if jq := unwrapped(text, ""); jq != "" {
+			return guess{"log lines wrapped in JSON", "unwrap them, as in: jq " + jq + " FILE | …"}
+		}
 	}
 	// Choose the guess that matches the most lines.
 	counts := make([]int, len(textGuesses))
@@ -106,11 +112,8 @@ func guessOf(head []byte, lines [][]byte) guess {
 	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
 		return guess{textGuesses[best].what, textGuesses[best].hint}
 	case objects*2 >= len(lines):
-		if jq := wrapped(lines); jq != "" {
-			return guess{"log lines wrapped in JSON", "unwrap them, as in: jq " + jq + " FILE | …"}
-		}
 		return guess{"JSON objects without known names for time, client, request and status",
-			"name the fields, as in: edge replay --format json:time=at,client=ip,method=verb,path=url,status=code"}
+			"name the fields, as in: --format json:time=at,client=ip,method=verb,path=url,status=code"}
 	case requests*2 >= len(lines):
 		return guess{"requests in an unknown format", nameFormat}
 	case syslog*2 >= len(lines):
@@ -119,42 +122,56 @@ func guessOf(head []byte, lines [][]byte) guess {
 	return guess{"text in an unknown format", nameFormat}
 }
 
-// wrapped returns the arguments with which jq extracts the lines of a log from the objects in lines, or "" if no member
-// of the objects is a line of a log.
-func wrapped(lines [][]byte) string {
-	var search func(path string, v any) string
-	search = func(path string, v any) string {
-		switch v := v.(type) {
-		case string:
-			t := trial{[][]byte{bytes.TrimRight([]byte(v), "\n")}, time.UTC}
-			if len(t.lines[0]) == 0 {
-				return ""
-			}
-			if _, _, n := t.detect(); n == 0 {
-				return ""
-			} else if strings.HasSuffix(v, "\n") {
-				return "-rj '" + path + "'"
-			}
-			return "-r '" + path + "'"
-		case map[string]any:
-			for _, name := range slices.Sorted(maps.Keys(v)) {
-				quoted := name
-				if !jqName.MatchString(name) {
-					quoted = strconv.Quote(name)
-				}
-				if found := search(path+"."+quoted, v[name]); found != "" {
-					return found
-				}
-			}
-		}
+// maxNesting is the maximum depth at which unwrapped searches for an entry.
+const maxNesting = 8
+
+// unwrapped returns the arguments with which jq prints the lines of a log that are strings or objects in text, which
+// begins with a JSON value at path, and may be cut off. It returns "" if there are none.
+func unwrapped(text []byte, path string) string {
+	if strings.Count(path, ".")+strings.Count(path, "[]") > maxNesting {
 		return ""
 	}
-	for _, line := range lines[:min(10, len(lines))] {
-		var v map[string]any
-		if json.Unmarshal(line, &v) == nil {
-			if found := search("", v); found != "" {
-				return found
+	isEntry := func(line []byte) bool {
+		if len(bytes.TrimSpace(line)) == 0 {
+			return false
+		}
+		_, _, n := trial{[][]byte{line}, time.UTC}.detect()
+		return n > 0
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	var whole json.RawMessage
+	var line string
+	var compact bytes.Buffer
+	if d.Decode(&whole) == nil {
+		switch {
+		case json.Unmarshal(whole, &line) == nil && isEntry(bytes.TrimRight([]byte(line), "\n")):
+			if strings.HasSuffix(line, "\n") {
+				return "-rj '" + cmp.Or(path, ".") + "'"
 			}
+			return "-r '" + cmp.Or(path, ".") + "'"
+		case json.Compact(&compact, whole) == nil && whole[0] == '{' && isEntry(compact.Bytes()):
+			return "-c '" + cmp.Or(path, ".") + "'"
+		}
+	}
+	d = json.NewDecoder(bytes.NewReader(text))
+	begin, _ := d.Token()
+	if begin != json.Delim('{') && begin != json.Delim('[') {
+		return ""
+	}
+	for d.More() {
+		inner := cmp.Or(path, ".") + "[]"
+		if begin == json.Delim('{') {
+			name, err := d.Token()
+			if err != nil {
+				return ""
+			}
+			if inner = path + "." + fmt.Sprint(name); !jqName.MatchString(fmt.Sprint(name)) {
+				inner = path + "." + strconv.Quote(fmt.Sprint(name))
+			}
+		}
+		member := bytes.TrimLeft(text[d.InputOffset():], ":, \t\r\n")
+		if found := unwrapped(member, inner); found != "" || begin != json.Delim('{') || d.Decode(&whole) != nil {
+			return found
 		}
 	}
 	return ""
@@ -181,7 +198,7 @@ func declaredGuess(lines [][]byte) (guess, bool) {
 				return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
 			case !c.complete():
 				return guess{"a W3C log without the client's address or times",
-					"log c-ip, date and time, or name the client's field, as in: edge replay --format 'w3c:client=cs(X-Forwarded-For)'"}, true
+					"log c-ip, date and time, or name the client's field, as in: --format 'w3c:client=cs(X-Forwarded-For)'"}, true
 			}
 			return guess{"a W3C log whose lines do not match #Fields", nameFormat}, true
 		}

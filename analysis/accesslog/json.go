@@ -41,7 +41,6 @@ var named = map[string]kind{
 type objects struct {
 	names  names
 	http   bool
-	answer bool // a status must be present
 	logfmt bool
 
 	members map[string]int // slots by path; -1 for an object with selected members
@@ -105,14 +104,6 @@ func (o *objects) inner(path string) {
 	}
 }
 
-// answered returns a copy of o that requires a status: an application's log message about a
-// request may also have a method and a path.
-func (o *objects) answered() *objects {
-	other := *o
-	other.answer = true
-	return &other
-}
-
 // renamed returns the format with other names for some fields. It requires neither a mark nor a request.
 func (o *objects) renamed(change map[string]string) (*objects, error) {
 	n := maps.Clone(o.names)
@@ -171,9 +162,6 @@ func (o *objects) parse(s []byte, r *record) string {
 	if o.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
 		return "no request"
 	}
-	if o.answer && len(get(status).text) == 0 {
-		return "no status"
-	}
 	if !o.readTime(slots, r) && !(o.logfmt && r.leadingTime(s)) {
 		return "unreadable time"
 	}
@@ -208,9 +196,7 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
 			for _, i := range o.fields[epoch] {
-				text := slots[i].text
-				if secs, ok := hmsOf(text); ok {
-					r.time = r.clock.wall(day+secs)*second + fractionOf(text)
+				if r.time, ok = r.clock.at(day, slots[i].text); ok {
 					return true
 				}
 			}
@@ -220,17 +206,4 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		}
 	}
 	return false
-}
-
-// hmsOf parses HH:MM:SS with an optional fraction, which it ignores.
-func hmsOf(s []byte) (int64, bool) {
-	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
-		return 0, false
-	}
-	return hms(s[:8])
-}
-
-func fractionOf(s []byte) int64 {
-	micros, _ := fraction(s[8:])
-	return micros
 }

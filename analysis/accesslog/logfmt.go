@@ -39,7 +39,7 @@ func (o *objects) pairs(s []byte, slots []value) {
 // version. It reports whether it found one.
 func (r *record) leadingTime(s []byte) bool {
 	for range 3 {
-		t, n, ok := r.clock.iso(s)
+		t, n, ok := r.clock.stamp(s)
 		if ok && n < len(s) && s[n] == ' ' {
 			r.time = t
 			return true

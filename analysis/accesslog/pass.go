@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 )
 
-// pass reads all of the input: one goroutine reads blocks, workers parse them, and the caller's goroutine sorts their
+// pass reads all of the input: a goroutine reads blocks, others parse them, and the caller's goroutine sorts their
 // entries and passes them on.
 func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 	l.read.Store(0)
@@ -19,40 +18,19 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
-	n := 2*l.o.Workers + 2
-	r := &reader{log: l, free: make(chan *block, n), work: make(chan *block, n), order: make(chan *block, n)}
-	for range n {
-		r.free <- &block{done: make(chan struct{}, 1)}
-	}
-	var working sync.WaitGroup
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		r.run(ctx)
-	}()
+	r := &reader{log: l, idle: make(chan *worker, l.o.Workers), blocks: make(chan *block, l.o.Workers+2)}
 	for range l.o.Workers {
 		w := &worker{entries: o.entries != nil}
 		w.record.need, w.record.clock.location = need, l.o.Location
-		working.Go(func() {
-			for b := range r.work {
-				if ctx.Err() == nil {
-					w.parse(b)
-				}
-				b.done <- struct{}{}
-			}
-		})
+		r.idle <- w
 	}
+	go r.run(ctx)
 	defer func() {
 		cancel()
-		if !l.again() {
-			select {
-			case <-read:
-			default:
-				return // the reader may be blocked on a silent sender; it ends when the read returns
+		if l.again() { // else the reader may be blocked on a silent sender; it ends when the read returns
+			for range r.blocks {
 			}
 		}
-		<-read
-		working.Wait()
 	}()
 	for {
 		b, err := r.parsed(ctx)
@@ -74,15 +52,21 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 		if b.err != nil {
 			return b.err
 		}
-		r.free <- b
 	}
+}
+
+// A reader reads the input and cuts it into blocks.
+type reader struct {
+	log    *Log
+	idle   chan *worker
+	blocks chan *block // in input order
 }
 
 // parsed waits until the next block is parsed and returns it, or nil after the last.
 func (r *reader) parsed(ctx context.Context) (*block, error) {
 	select {
-	case b := <-r.order:
-		if b != nil {
+	case b := <-r.blocks:
+		if b != nil && b.done != nil {
 			<-b.done
 		}
 		return b, ctx.Err()
@@ -91,30 +75,15 @@ func (r *reader) parsed(ctx context.Context) (*block, error) {
 	}
 }
 
-// A reader reads the input and cuts it into blocks.
-type reader struct {
-	log   *Log
-	free  chan *block // to be filled
-	work  chan *block // to be parsed
-	order chan *block // the same blocks, in input order
-}
-
 func (r *reader) run(ctx context.Context) {
-	defer close(r.work)
-	defer close(r.order)
+	defer close(r.blocks)
 	for i, s := range r.log.sources {
-		if ctx.Err() != nil {
-			return
-		}
 		f, err := s.take()
 		if err == nil {
 			err = cmp.Or(r.file(ctx, i, f), f.Close())
 		}
-		if err != nil {
-			if b := r.next(ctx); b != nil {
-				b.file, b.layout, b.text, b.err = i, s.layout, b.text[:0], err
-				r.send(b)
-			}
+		if err != nil || ctx.Err() != nil {
+			r.send(ctx, &block{file: i, err: err})
 			return
 		}
 	}
@@ -125,37 +94,34 @@ func (r *reader) file(ctx context.Context, i int, f *file) error {
 	s := r.log.sources[i]
 	c := &cutter{text: f}
 	layout := s.layout
-	for {
-		b := r.next(ctx)
-		if b == nil {
+	for !c.end {
+		var w *worker
+		select {
+		case w = <-r.idle:
+		case <-ctx.Done():
 			return nil
 		}
-		more, err := c.fill(b, r.log.o.block)
-		b.file, b.layout, b.brokenOff = i, layout, s.brokenOff(err)
+		err := c.fill(w, r.log.o.block)
+		b := &block{file: i, layout: layout, brokenOff: s.brokenOff(err), done: make(chan struct{})}
 		if c, ok := layout.(*columns); ok {
-			layout = c.after(b.text)
+			layout = c.after(w.lines)
 		}
-		r.send(b)
+		go func() {
+			w.parse(b)
+			close(b.done)
+			r.idle <- w
+		}()
+		r.send(ctx, b)
 		if err != nil && !b.brokenOff {
 			return s.failed(err)
 		}
-		if !more {
-			return nil
-		}
 	}
+	return nil
 }
 
-// next returns a block to be filled, or nil if ctx is done.
-func (r *reader) next(ctx context.Context) *block {
+func (r *reader) send(ctx context.Context, b *block) {
 	select {
-	case b := <-r.free:
-		return b
+	case r.blocks <- b:
 	case <-ctx.Done():
-		return nil
 	}
-}
-
-func (r *reader) send(b *block) {
-	r.work <- b
-	r.order <- b
 }

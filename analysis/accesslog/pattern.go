@@ -2,7 +2,9 @@ package accesslog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,6 +29,7 @@ type part struct {
 	until  []byte   // text up to the next variable; the time may contain it
 	kind   kind
 	header string // name of a header field
+	needs  Fields // those of this and the following parts
 	reason string // why a line without this part is not an entry
 }
 
@@ -52,8 +55,24 @@ func folded(p *pattern) *pattern {
 	return p
 }
 
-// newPattern compiles a pattern.
+// newPattern compiles the pattern of a whole line.
 func newPattern(text string) (*pattern, error) {
+	p, err := compile(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case !p.has(client):
+		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the client: "+
+			"use $remote_addr or $client, or %%h in Apache's notation", text)
+	case !p.has(epoch):
+		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the time: "+
+			"use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
+	}
+	return p, nil
+}
+
+// compile compiles a pattern.
+func compile(text string) (*pattern, error) {
 	described := text
 	if !strings.Contains(text, "$") {
 		described = fromApache(text)
@@ -86,34 +105,28 @@ func newPattern(text string) (*pattern, error) {
 			part.reason = fmt.Sprintf("no %q after %s", part.until, part.shown)
 		}
 	}
-	return p, p.bind(text)
+	p.bind()
+	var needed Fields
+	for i := range slices.Backward(p.parts) {
+		needed |= needs[p.parts[i].kind]
+		p.parts[i].needs = needed
+	}
+	return p, nil
 }
 
-// splitNginx splits a pattern into variables, $name or ${name}, and the text between them. Built-in
-// formats may list the values of a variable within the braces, as in ${kind=http,https}.
+// variable matches a variable, $name or ${name}, and the text up to the next one.
+var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
+
+// splitNginx splits a pattern into variables and the text between them. Built-in formats may list the values of a
+// variable within the braces, as in ${kind=http,https}.
 func splitNginx(text string) (lead string, parts []part, err error) {
-	lead, rest, more := strings.Cut(text, "$")
-	for more {
-		var name, until string
-		if inner, ok := strings.CutPrefix(rest, "{"); ok {
-			if name, rest, ok = strings.Cut(inner, "}"); !ok {
-				return "", nil, fmt.Errorf("has an unclosed brace")
-			}
-		} else {
-			end := strings.IndexFunc(rest, func(c rune) bool {
-				return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
-			})
-			if end < 0 {
-				end = len(rest)
-			}
-			name, rest = rest[:end], rest[end:]
-		}
+	lead, _, _ = strings.Cut(text, "$")
+	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+		name, only, limited := strings.Cut(m[1]+m[2], "=")
 		if name == "" {
-			return "", nil, fmt.Errorf("has a $ without a name")
+			return "", nil, errors.New("has a $ without a name, or an unclosed brace")
 		}
-		name, only, limited := strings.Cut(name, "=")
-		until, rest, more = strings.Cut(rest, "$")
-		p := part{name: name, shown: "$" + name, until: []byte(until)}
+		p := part{name: name, shown: "$" + name, until: []byte(m[3])}
 		if limited {
 			p.only = strings.Split(only, ",")
 		}
@@ -124,14 +137,13 @@ func splitNginx(text string) (lead string, parts []part, err error) {
 
 // variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
 var variables = [kinds][]string{
-	client: clientVariables, request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
+	epoch: {"time_local", "time_iso8601", "msec", "time"}, client: clientVariables, request: {"request"},
+	method: {"request_method"}, host: {"host", "http_host", "server_name"},
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
-var timeVariables = []string{"time_local", "time_iso8601", "msec", "time"}
-
 // bind determines which variables are used.
-func (p *pattern) bind(text string) error {
+func (p *pattern) bind() {
 	at := func(name string) int { return slices.IndexFunc(p.parts, func(p part) bool { return p.name == name }) }
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -144,15 +156,6 @@ func (p *pattern) bind(text string) error {
 			p.parts[at(names[i])].kind = kind(k)
 		}
 	}
-	timed := slices.IndexFunc(p.parts, func(p part) bool { return slices.Contains(timeVariables, p.name) })
-	switch {
-	case !p.has(client):
-		return fmt.Errorf("accesslog: the pattern %q has no variable for the client: use $remote_addr or $client, or %%h in Apache's notation", text)
-	case timed < 0:
-		return fmt.Errorf("accesslog: the pattern %q has no variable for the time: use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
-	}
-	p.parts[timed].kind = epoch
-	return nil
 }
 
 // has reports whether the pattern has a part of this kind.
@@ -180,7 +183,7 @@ func (p *part) store(r *record, text []byte) (reason string) {
 		}
 	case client:
 		if p.header != "" && !missing(text) {
-			r.set(p.header, r.unescape(text))
+			r.set(p.header, r.unescape(text, '\\'))
 		}
 		if p.name != "client_port" {
 			if bytes.IndexByte(text, '\t') >= 0 {
@@ -194,29 +197,38 @@ func (p *part) store(r *record, text []byte) (reason string) {
 		}
 	case header:
 		if r.need&Header != 0 && !missing(text) {
-			r.set(p.header, r.unescape(text))
+			r.set(p.header, r.unescape(text, '\\'))
 		}
 	default:
 		if r.need&needs[p.kind] != 0 {
-			r.texts[p.kind] = r.unescape(text)
+			r.texts[p.kind] = r.unescape(text, '\\')
 		}
 	}
 	return ""
 }
 
 func (p *pattern) parse(s []byte, r *record) string {
+	reason := p.fill(s, r)
+	if reason == "" {
+		r.read()
+	}
+	return reason
+}
+
+// fill stores the texts of the parts in r.
+func (p *pattern) fill(s []byte, r *record) (reason string) {
 	s, ok := bytes.CutPrefix(s, p.lead)
 	if !ok {
 		return otherBeginning
 	}
 	for i := range p.parts {
 		part := &p.parts[i]
-		if i >= p.least && (len(s) == 0 || r.need&^Addr == 0) {
+		if i >= p.least && (len(s) == 0 || r.need&part.needs == 0) {
 			break
 		}
-		text, rest, ok := part.cut(s)
+		text, rest, ok := part.cut(s, &r.clock)
 		if !ok {
-			if i < p.least-1 || len(s) == 0 {
+			if i < p.least-1 || len(s) == 0 || part.quoted && s[0] != '"' {
 				return part.reason
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
@@ -231,12 +243,11 @@ func (p *pattern) parse(s []byte, r *record) string {
 			s = trimSpaces(s)
 		}
 	}
-	r.read()
 	return ""
 }
 
 // cut cuts s into the text of p and what follows p.until.
-func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
+func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 	switch {
 	case p.quoted:
 		return p.cutQuoted(s)
@@ -246,9 +257,16 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		i := bytes.IndexByte(s, '"')
 		return nil, s[max(i, 0):], i >= 0
 	}
-	at, tries := 0, 0
-	if p.kind == request { // it has spaces, but ends with the protocol
+	at := 0
+	switch { // skip the spaces within the text
+	case p.kind == request:
 		at = max(bytes.Index(s, []byte(" HTTP/"))+1, 0)
+	case p.kind == epoch && len(s) > 0 && s[0] == '[':
+		at = max(bytes.IndexByte(s, ']'), 0)
+	case p.kind == epoch:
+		if _, n, ok := c.stamp(s); ok {
+			at = n
+		}
 	}
 	for ; ; at++ {
 		i := bytes.Index(s[at:], p.until)
@@ -258,33 +276,13 @@ func (p *part) cut(s []byte) (text, rest []byte, ok bool) {
 		at += i
 		rest = s[at+len(p.until):]
 		switch {
-		case p.kind == epoch && p.until[0] == ' ' && tries < 4 && at > 0 && isWithin(s, at):
-			tries++ // a space within the time
-		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' || bytes.HasPrefix(rest, []byte(": "))):
+		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' ||
+			len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):
 			// A space within a list of upstreams or X-Forwarded-For.
 		default:
 			return s[:at], rest, true
 		}
 	}
-}
-
-// isWithin reports whether the space at i is within a time: between brackets, between the date and the time of day,
-// or before a zone.
-func isWithin(s []byte, i int) bool {
-	if s[0] == '[' {
-		return s[i-1] != ']'
-	}
-	rest := s[i+1:]
-	if i == 10 && len(rest) >= 8 {
-		if _, ok := hms(rest); ok {
-			return true
-		}
-	}
-	if len(rest) < 5 || len(rest) > 5 && rest[5] != ' ' && rest[5] != '"' && rest[5] != '\t' {
-		return false
-	}
-	_, n, ok := zone(rest[:5])
-	return ok && n == 5
 }
 
 // cutQuoted is cut for quoted text. A quote that is escaped, or not followed by p.until, is part of the text.
@@ -300,6 +298,12 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	i := closingQuote(s, p.until)
 	if i < 0 {
 		return nil, s, false
+	}
+	next := s[i+1+len(p.until):]
+	if p.kind == request && len(next) > 0 && next[0] != '-' && (next[0] < '0' || next[0] > '9') {
+		if end := bytes.Index(s[i:], []byte(" HTTP/")); end >= 0 { // old servers do not escape quotes in the request
+			i += end + max(0, closingQuote(s[i+end:], p.until))
+		}
 	}
 	return s[:i], s[i+1+len(p.until):], true
 }

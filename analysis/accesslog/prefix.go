@@ -47,7 +47,7 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 		}
 	}
 	var t clock
-	if _, n, ok := t.iso(s); ok && n < len(s) && s[n] == ' ' && s[10] == 'T' {
+	if _, n, ok := t.stamp(s); ok && n < len(s) && s[n] == ' ' && s[10] == 'T' {
 		s = s[n+1:]
 	} else if len(s) > 16 && monthOf(s[:3]) > 0 && s[3] == ' ' && s[6] == ' ' && s[15] == ' ' {
 		if _, ok := hms(s[7:15]); !ok {
@@ -71,8 +71,11 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 	case versioned:
 		rest = trimSpaces(skipWords(rest, 3)) // application, process, message
 		for len(rest) > 0 && rest[0] == '[' {
-			end := closing(rest, ']')
-			if end < 0 {
+			end := 1
+			for end < len(rest) && (rest[end] != ']' || escaped(rest[:end])) {
+				end++
+			}
+			if end == len(rest) {
 				return s, false
 			}
 			if rest = rest[end+1:]; len(rest) > 0 && rest[0] == ' ' {
@@ -93,7 +96,7 @@ func cutSyslog(s []byte) (rest []byte, ok bool) {
 // whole line. Parts of split lines, tagged P, are removed entirely.
 func cutContainer(s []byte) (rest []byte, ok bool) {
 	var t clock
-	_, n, ok := t.iso(s)
+	_, n, ok := t.stamp(s)
 	if !ok || n >= len(s) || s[n] != ' ' {
 		return s, false
 	}

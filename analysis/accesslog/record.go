@@ -172,12 +172,7 @@ func (r *record) needed(f Fields, text []byte) []byte {
 }
 
 func appendText[T string | []byte](b []byte, text T) []byte {
-	if len(text) < 0x80 {
-		b = append(b, byte(len(text)))
-	} else {
-		b = binary.AppendUvarint(b, uint64(len(text)))
-	}
-	return append(b, text...)
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
 // restore decodes s, which append encoded, into e. It does not change e.Time.
@@ -227,27 +222,18 @@ func addressOf(name []byte) (a netip.Addr) {
 
 // parseIPv4 is netip.ParseAddr for the most common case, without allocating a string.
 func parseIPv4(s []byte) (a [4]byte, ok bool) {
-	part, n, digits := 0, 0, 0
-	for _, c := range s {
-		switch {
-		case c >= '0' && c <= '9':
-			if digits > 0 && n == 0 {
-				return a, false // a leading zero
-			}
-			n = 10*n + int(c-'0')
-			if digits++; n > 255 {
+	for i := range a {
+		n, digits := 0, 0
+		for ; digits < len(s) && s[digits] != '.'; digits++ {
+			n = 10*n + int(s[digits]-'0')
+			if s[digits] < '0' || s[digits] > '9' || n > 255 || n < 10 && digits > 0 { // a leading zero
 				return a, false
 			}
-		case c == '.' && digits > 0 && part < 3:
-			a[part] = byte(n)
-			part, n, digits = part+1, 0, 0
-		default:
+		}
+		if last := digits == len(s); digits == 0 || last != (i == 3) {
 			return a, false
 		}
+		a[i], s = byte(n), s[min(digits+1, len(s)):]
 	}
-	if part != 3 || digits == 0 {
-		return a, false
-	}
-	a[3] = byte(n)
 	return a, true
 }

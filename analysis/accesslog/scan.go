@@ -20,7 +20,7 @@ func (v value) missing() bool {
 // plainOf returns the unescaped text of v.
 func (r *record) plainOf(v value) []byte {
 	if v.escaped {
-		return r.unescape(v.text)
+		return r.unescape(v.text, '\\')
 	}
 	return v.text
 }

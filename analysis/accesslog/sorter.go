@@ -37,12 +37,11 @@ type sorter struct {
 	emitted   bool
 	until     int64 // time of the newest arrival passed on or written
 
-	file    *os.File
-	removed bool
-	w       *bufio.Writer
-	size    int64
-	runs    []run
-	buffer  []byte
+	file   *os.File
+	w      *bufio.Writer
+	size   int64
+	runs   []run
+	buffer []byte
 }
 
 // A sequence is a sorted list of arrivals: a batch, or a run that is read in batches.
@@ -214,7 +213,7 @@ func (s *sorter) write() error {
 		}
 		s.file, s.w = f, bufio.NewWriterSize(f, 1<<20)
 		// If the system can remove open files, nothing is left behind even if the process is killed.
-		s.removed = os.Remove(f.Name()) == nil
+		_ = os.Remove(f.Name())
 	}
 	if len(s.runs) == 0 || s.sequences[0].arrivals[0].Time < s.until {
 		s.runs = append(s.runs, run{from: s.size})
@@ -273,11 +272,8 @@ func (s *sorter) close() error {
 	if s.file == nil {
 		return nil
 	}
-	err := s.file.Close()
-	if !s.removed {
-		err = cmp.Or(err, os.Remove(s.file.Name()))
-	}
-	return err
+	defer os.Remove(s.file.Name()) // unless it was removed while it was open
+	return s.file.Close()
 }
 
 func onDisk(err error) error { return fmt.Errorf("accesslog: sorting on disk: %w", err) }

@@ -11,6 +11,7 @@ import (
 var (
 	newline        = []byte{'\n'}
 	carriageReturn = []byte{'\r'}
+	tab            = []byte{'\t'}
 	byteOrderMark  = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
 )
 
@@ -38,21 +39,6 @@ func skipWords(s []byte, n int) []byte {
 	return s
 }
 
-// cutQuoted returns the quoted text at the beginning of s, without its quotes, and the rest.
-// A quote that is escaped, or not followed by a space or the end of the line, is part of the
-// text, since old servers do not escape quotes. The closing quote of a truncated line may be
-// missing.
-func cutQuoted(s []byte) (text, rest []byte, ok bool) {
-	if len(s) == 0 || s[0] != '"' {
-		return nil, s, false
-	}
-	s = s[1:]
-	if i := closingQuote(s, nil); i >= 0 {
-		return s[:i], s[i+1:], true
-	}
-	return s, nil, true
-}
-
 // closingQuote returns the index of the first quote in s that is not escaped and is followed by until or, if that is
 // empty, by a space, a tab or the end of s. It returns -1 if there is no such quote.
 func closingQuote(s, until []byte) int {
@@ -68,19 +54,6 @@ func closingQuote(s, until []byte) int {
 			follows = len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
 		}
 		if follows && !escaped(s[:at]) {
-			return at
-		}
-	}
-}
-
-// closing returns the index of the first c in s that is not escaped, or -1.
-func closing(s []byte, c byte) int {
-	for at := 0; ; at++ {
-		i := bytes.IndexByte(s[at:], c)
-		if i < 0 {
-			return -1
-		}
-		if at += i; !escaped(s[:at]) {
 			return at
 		}
 	}
@@ -103,9 +76,9 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
-// replaced returns s with each mark replaced. replace gets the text from the mark on, appends the replacement to
-// r.plain, and returns how many bytes it stands for.
-func (r *record) replaced(s []byte, mark byte, replace func(r *record, s []byte) int) []byte {
+// unescape decodes the escapes in s that begin with mark: \ for those of servers' logs, such as \xHH and \", % for
+// percent-encoding, and + for a space, as IIS writes it. It keeps unknown escapes.
+func (r *record) unescape(s []byte, mark byte) []byte {
 	i := bytes.IndexByte(s, mark)
 	if i < 0 {
 		return s
@@ -114,14 +87,11 @@ func (r *record) replaced(s []byte, mark byte, replace func(r *record, s []byte)
 	for ; i >= 0; i = bytes.IndexByte(s, mark) {
 		r.plain = append(r.plain, s[:i]...)
 		s = s[i:]
-		s = s[replace(r, s):]
+		s = s[r.escape(s):]
 	}
 	r.plain = append(r.plain, s...)
 	return r.plain[from:]
 }
-
-// unescape decodes the escapes of servers' logs, such as \xHH and \".
-func (r *record) unescape(s []byte) []byte { return r.replaced(s, '\\', (*record).escape) }
 
 // escapes are the characters that may follow a backslash; unescaped are the characters they stand for.
 const (
@@ -129,10 +99,20 @@ const (
 	unescaped = "\n\t\r\b\f\v\"\\/'"
 )
 
-// escape decodes the escape at the beginning of s for replaced. It keeps unknown escapes.
+// escape appends the character for the escape at the beginning of s to r.plain. It returns the length of the escape.
 func (r *record) escape(s []byte) int {
-	if len(s) == 1 {
-		r.plain = append(r.plain, '\\')
+	switch {
+	case s[0] == '+':
+		r.plain = append(r.plain, ' ')
+		return 1
+	case s[0] == '%':
+		if c, ok := hexadecimal(s[1:], 2); ok {
+			r.plain = append(r.plain, byte(c))
+			return 3
+		}
+	}
+	if len(s) == 1 || s[0] == '%' {
+		r.plain = append(r.plain, s[0])
 		return 1
 	}
 	if at := strings.IndexByte(escapes, s[1]); at >= 0 {
@@ -172,27 +152,6 @@ func hexadecimal(s []byte, n int) (c rune, ok bool) {
 	}
 	v, err := strconv.ParseUint(string(s[:n]), 16, 64)
 	return rune(v), err == nil
-}
-
-// unpercent decodes percent-encoding.
-func (r *record) unpercent(s []byte) []byte {
-	return r.replaced(s, '%', func(r *record, s []byte) int {
-		c, ok := hexadecimal(s[1:], 2)
-		if !ok {
-			r.plain = append(r.plain, '%')
-			return 1
-		}
-		r.plain = append(r.plain, byte(c))
-		return 3
-	})
-}
-
-// unplus replaces + with a space: IIS writes spaces as +.
-func (r *record) unplus(s []byte) []byte {
-	return r.replaced(s, '+', func(r *record, _ []byte) int {
-		r.plain = append(r.plain, ' ')
-		return 1
-	})
 }
 
 // withoutPort returns the address of address:port and [address]:port, without a zone, and IPv4 mapped to IPv6 as IPv4. It

@@ -126,9 +126,10 @@ func (c *columns) setFields(names []string) {
 	}
 }
 
-// complete reports whether the fields include the time and the client.
+// complete reports whether the fields include the time and the client, and for Zeek's logs, which may be of other
+// protocols, the method.
 func (c *columns) complete() bool {
-	return c.has&(1<<client) != 0 && c.has&(1<<epoch|1<<clockTime) != 0
+	return c.has&(1<<client) != 0 && c.has&(1<<epoch|1<<clockTime) != 0 && (!c.zeek || c.has&(1<<method) != 0)
 }
 
 func (c *columns) parse(s []byte, r *record) string {
@@ -191,27 +192,25 @@ func (c *columns) readTime(r *record) (reason string) {
 			return "no date like 2006-01-02"
 		}
 	}
-	secs, ok := hmsOf(r.texts[clockTime])
-	switch {
+	shown := &clock{} // in UTC
+	if c.wall {
+		shown = &r.clock
+	}
+	var ok bool
+	switch r.time, ok = shown.at(day-c.zone, r.texts[clockTime]); {
 	case !ok:
 		return "no time like 15:04:05"
 	case !dated:
 		return "no date, and no #Date before it"
 	}
-	if secs += day - c.zone; c.wall {
-		secs = r.clock.wall(secs)
-	}
-	r.time = secs*second + fractionOf(r.texts[clockTime])
 	return ""
 }
 
 // cut cuts off the next column.
 func (c *columns) cut(s []byte) (column, rest []byte, ok bool) {
 	if c.tabs {
-		if i := bytes.IndexByte(s, '\t'); i >= 0 {
-			return s[:i], s[i+1:], true
-		}
-		return s, nil, true
+		column, rest, _ = bytes.Cut(s, tab)
+		return column, rest, true
 	}
 	if s = skipBlanks(s); len(s) == 0 {
 		return nil, nil, false
@@ -243,11 +242,11 @@ func (c *columns) header(r *record, s []byte) []byte {
 	case c.zeek:
 		return s
 	case c.tabs:
-		return r.unpercent(s)
+		return r.unescape(s, '%')
 	case bytes.IndexByte(s, ' ') >= 0: // it was quoted
 		return bytes.ReplaceAll(s, []byte(`""`), []byte(`"`))
 	}
-	return r.unplus(s)
+	return r.unescape(s, '+')
 }
 
 // cloudFrontFields are the columns of CloudFront's standard log, in order. Older logs have

@@ -16,11 +16,10 @@ func newLoad() *cobra.Command {
 	var sending sendingFlags
 	var oracle oracleFlags
 	var out loadOutput
-	var progress bool
 	general := append(out.settings(), []setting.Setting{
 		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
 		{Name: "csv", Value: setting.Text(&out.csv, "", nil), Help: "write a line for each request to this `file`, as CSV"},
-		{Name: "progress", Value: setting.Bool(&progress, true), Help: "show progress, if standard error is a terminal"},
+		progressSetting(&traffic.in.progress),
 	}...)
 	cmd := &cobra.Command{
 		Use:   "load [flags] TARGET…",
@@ -76,7 +75,7 @@ report is still printed.`,
 				return err
 			}
 			length := o.Duration > 0
-			end, err := traffic.apply(cmd.Context(), &o)
+			end, err := traffic.apply(cmd, &o)
 			if err != nil {
 				return err
 			}
@@ -86,16 +85,18 @@ report is still printed.`,
 			if err := sending.reach(cmd.Context(), targets, &o); err != nil {
 				return errors.Join(err, end())
 			}
-			if plan := traffic.plan(&o, length, time.Now()); plan != "" && progress {
+			if plan := traffic.plan(&o, length, time.Now()); plan != "" && traffic.in.progress {
 				fmt.Fprintf(cmd.ErrOrStderr(), "edge: %s\n", plan)
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), newProgressLine(progress, cmd.ErrOrStderr())), end())
+			show := newProgressLine(traffic.in.progress, cmd.ErrOrStderr())
+			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), show), end())
 		},
 	}
 	traffic.flags = cmd.Flags()
-	define(cmd.Flags(), slices.Concat(traffic.settings(), sending.settings(), oracle.settings(), general))
+	define(cmd.Flags(), slices.Concat(
+		traffic.settings(), traffic.in.settings("replay"), sending.settings(), oracle.settings(), general))
 	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
 }

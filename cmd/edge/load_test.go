@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -132,6 +134,20 @@ func TestLoadDuration(t *testing.T) {
 	write(t, dir+"/access.log", `203.0.113.7 - - [02/Jan/2026:15:00:05 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8.5.0"
 203.0.113.8 - - [02/Jan/2026:15:59:05 +0000] "GET /b HTTP/1.1" 200 512 "-" "curl/8.5.0"
 `)
+	const mixed = `203.0.113.7 - - [02/Jan/2026:15:00:05 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8.5.0"
+no request
+203.0.113.8 - - [02/Jan/2026:15:00:05 +0000] "GET /b HTTP/1.1" 200 512 "-" "curl/8.5.0"
+`
+	write(t, dir+"/mixed.log", mixed)
+	var z bytes.Buffer
+	compressor := gzip.NewWriter(&z)
+	fmt.Fprint(compressor, strings.Repeat(mixed, 100))
+	if err := compressor.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/cut.gz", string(z.Bytes()[:z.Len()-4]))
+	write(t, dir+"/own.log", "2026-01-02T15:00:05Z|203.0.113.7|/a\n")
+	const malformed = `edge: read 2 of 3 lines \(66.7%\); the others, of which the first follow, look like .*\n    mixed.log:2: .*\n`
 	for _, test := range []struct {
 		name     string
 		args     []string
@@ -144,6 +160,10 @@ func TestLoadDuration(t *testing.T) {
 		{"part of a mix", []string{"--mix", "short.yaml", "-d", "500ms"}, `^$`, 5, false},
 		{"a log", []string{"--replay", "access.log", "--speed", "3600"}, `^edge: replaying access.log takes 980ms, until `, 2, false},
 		{"part of a log", []string{"--replay", "access.log", "-n", "1"}, `^edge: replaying access.log takes 1s, until `, 1, true},
+		{"malformed lines", []string{"--replay", "mixed.log"}, `^` + malformed + `edge: replaying mixed.log takes 1s, until .*\n$`, 2, false},
+		{"malformed lines, reported after the run", []string{"--replay", "mixed.log", "-d", "1s"}, `^` + malformed + `$`, 2, false},
+		{"a truncated log", []string{"--replay", "cut.gz", "-d", "1s"}, `(?s)edge: cut.gz \(gzip\) breaks off: it was read up to there\n$`, 200, false},
+		{"a log in another format", []string{"--replay", "own.log", "--pattern", "$time|$remote_addr|$request_uri"}, `^edge: replaying own.log takes 1s, until .*\n$`, 1, false},
 		{"requests alone", []string{"-n", "30", "-c", "2"}, `^$`, 30, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -27,6 +28,7 @@ type trafficFlags struct {
 	flags   *pflag.FlagSet // of the command
 	mix     string
 	replay  []string
+	in      inputFlags // how these logs are read
 	speed   float64
 	seed    uint64
 	steady  load.Steady
@@ -74,12 +76,12 @@ func parseNetwork(text string) (netip.Prefix, error) {
 }
 
 // apply sets the source and the duration. The caller must call end after the run.
-func (f *trafficFlags) apply(ctx context.Context, o *load.Options) (end func() error, err error) {
+func (f *trafficFlags) apply(cmd *cobra.Command, o *load.Options) (end func() error, err error) {
 	switch {
 	case f.mix != "":
 		return noop, f.applyMix(o)
 	case len(f.replay) > 0:
-		return f.applyLog(ctx, o)
+		return f.applyLog(cmd, o)
 	}
 	return noop, f.applyRate(o)
 }
@@ -140,36 +142,43 @@ func (f *trafficFlags) applyMix(o *load.Options) error {
 	return nil
 }
 
-func (f *trafficFlags) applyLog(ctx context.Context, o *load.Options) (end func() error, err error) {
+// applyLog reports what is wrong with the logs before the run if they are read to their end to determine its duration,
+// otherwise after it.
+func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func() error, err error) {
+	ctx, whole := cmd.Context(), false
+	if o.Duration == 0 && slices.ContainsFunc(f.replay, isPipe) {
+		o.Duration = unbounded
+	}
 	if o.Duration == 0 {
-		if o.Duration, err = f.span(ctx, cmp.Or(o.Requests, math.MaxUint64)); err != nil {
+		err := f.in.read(f.replay, accesslog.Addr, cmd.InOrStdin(), cmd.ErrOrStderr(), func(in *input) (err error) {
+			o.Duration, whole, err = f.span(ctx, in, cmp.Or(o.Requests, math.MaxUint64))
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
-	log, err := accesslog.Open(f.replay, accesslog.Options{})
+	in, err := f.in.open(f.replay, accesslog.All, cmd.InOrStdin(), cmd.ErrOrStderr())
 	if err != nil {
 		return nil, err
 	}
-	s := load.NewRecorded(ctx, log, f.speed)
+	s := load.NewRecorded(ctx, in.log, f.speed)
 	o.Source = s
-	return s.Close, nil
+	return func() error {
+		if err := s.Close(); err != nil || !whole {
+			return in.explain(ctx, err)
+		}
+		return nil
+	}, nil
 }
 
 var errEnough = errors.New("enough")
 
-// span returns how long it takes to send the first n requests of the logs, or unbounded if they
-// can be read only once.
-func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error) {
-	if slices.ContainsFunc(f.replay, isPipe) {
-		return unbounded, nil
-	}
+// span returns how long it takes to send the first n requests of the logs, and whether it read them to their end.
+func (f *trafficFlags) span(ctx context.Context, in *input, n uint64) (takes time.Duration, whole bool, err error) {
 	var first, last int64 // microseconds
 	var seen uint64
-	log, err := accesslog.Open(f.replay, accesslog.Options{})
-	if err != nil {
-		return 0, err
-	}
-	err = log.Arrivals(ctx, func(batch []accesslog.Arrival) error {
+	err = in.arrivals(ctx, func(batch []accesslog.Arrival) error {
 		if seen == 0 {
 			first = batch[0].Time
 		}
@@ -181,14 +190,11 @@ func (f *trafficFlags) span(ctx context.Context, n uint64) (time.Duration, error
 		}
 		return nil
 	})
-	if err = errors.Join(err, log.Close()); err != nil && !errors.Is(err, errEnough) {
-		return 0, err
-	}
-	if seen == 0 {
-		return 0, fmt.Errorf("%s has no requests", joined(f.replay))
+	if whole = err == nil; !whole && !errors.Is(err, errEnough) {
+		return 0, false, err
 	}
 	const second = 1e6 // the requests of a whole second are spread over it
-	return max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded)))), nil
+	return max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded)))), whole, nil
 }
 
 // plan describes what will be sent and how long it will take. It is empty if the duration was given

@@ -29,7 +29,7 @@ format is detected from the first lines:
 ` + formats() + `
 Also accepted are patterns in the syntax of nginx's log_format or Apache's LogFormat, JSON and
 logfmt with other field names, as in json:time=at,client=ip, and the columns of a W3C log
-without #Fields.`,
+without #Fields: see docs/logs.md.`,
 		Example: `  edge replay access.log
   edge replay --pattern '%h %l %u %t "%r" %>s %b' access.log`,
 		Args: func(cmd *cobra.Command, logs []string) error {
@@ -69,7 +69,7 @@ func (r *replay) define(cmd *cobra.Command, own ...setting.Setting) {
 	define(cmd.Flags(), slices.Concat(own, r.out.settings(), []setting.Setting{
 		{Name: "anonymize", Value: setting.Bool(&r.out.anonymize, false), Help: "replace clients' names with pseudonyms"},
 		{Name: "anonymize-key", Value: setting.Text(&r.out.key, "", nil), Help: "`key` of the pseudonyms: the same key gives the same pseudonyms (default: random)", Needs: []string{"anonymize"}},
-	}, r.in.settings()))
+	}, r.in.settings(), []setting.Setting{progressSetting(&r.in.progress)}))
 }
 
 // run answers q from the logs.

@@ -42,11 +42,7 @@ the field attack: see docs/attacks.md.`,
 		{Name: "output-format", Value: setting.Parsed("format", &g.format, names[0], quotingOnce(mix.ParseFormat)), Help: strings.Join(names, ", "), Contradicts: "over"},
 		{Name: "over", Value: setting.List(&g.over, nil), Help: "`files` of a log to which the attacks are added", Sample: "access.log"},
 	}
-	reading := g.in.settings()
-	for i := range reading {
-		reading[i].Needs = []string{"over"}
-	}
-	define(cmd.Flags(), append(own, reading...))
+	define(cmd.Flags(), append(own, append(g.in.settings("over"), progressSetting(&g.in.progress))...))
 	return cmd
 }
 

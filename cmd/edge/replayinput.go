@@ -31,8 +31,10 @@ type inputFlags struct {
 	buffer   int // number of entries held back to sort them; 0: accesslog's default
 }
 
-func (f *inputFlags) settings() []setting.Setting {
-	return []setting.Setting{
+// settings returns the settings of how logs are read. Commands that also do something else have them only together with
+// the flags needs.
+func (f *inputFlags) settings(needs ...string) []setting.Setting {
+	rows := []setting.Setting{
 		{Group: "reading logs", Name: "format", Value: setting.Text(&f.format, "", nil), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
 		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat", Contradicts: "format"},
 		{Name: "fields", Value: setting.Text(&f.fields, "", nil), Help: "`names` of the columns of a W3C log, such as IIS's, that has no #Fields", Contradicts: "pattern"},
@@ -40,8 +42,17 @@ func (f *inputFlags) settings() []setting.Setting {
 		{Name: "sort", Value: setting.Text(&f.sort, "auto", oneOf("auto", "memory", "disk")), Help: "memory: lines may be up to a million entries late; disk: sort on disk; auto: sort on disk only if necessary"},
 		{Name: "temp-dir", Value: setting.Text(&f.tempDir, "", nil), Help: "`directory` to sort in (default: the system's)"},
 		{Name: "workers", Value: setting.Parsed("number", &f.workers, "0", setting.Whole(0, 1<<10)), Help: "`number` of goroutines that read and count (default: one per core)"},
-		{Name: "progress", Value: setting.Bool(&f.progress, true), Help: "show progress, if standard error is a terminal"},
 	}
+	for i := range rows {
+		rows[i].Needs = needs
+	}
+	return rows
+}
+
+// progressSetting is the setting of whether progress is shown.
+func progressSetting(show *bool) setting.Setting {
+	return setting.Setting{Name: "progress", Value: setting.Bool(show, true),
+		Help: "show progress, if standard error is a terminal"}
 }
 
 func parseZone(name string) (*time.Location, error) {
@@ -198,7 +209,7 @@ func (in *input) warn(stats accesslog.Stats) {
 	if i := slices.IndexFunc(stats.Files, func(f accesslog.FileStats) bool { return f.Proxied }); i >= 0 {
 		f := stats.Files[i]
 		hint := `describe the lines, as in: --pattern '$proxy - $remote_user [$time_local] "$request" $status $bytes "$http_referer" "$http_user_agent" "$http_x_forwarded_for"'`
-		if named := f.Format + ":client=http_x_forwarded_for"; accesslog.CheckFormat(named) == nil {
+		if named := f.Format + ":client=FIELD"; accesslog.CheckFormat(named) == nil {
 			hint = "name the field with the clients, as in: --format " + named
 		}
 		report(in.stderr, hintedError{fmt.Errorf("the clients in %s seem to be proxies: a field looks like X-Forwarded-For, which has the real clients", f.Name), hint})
