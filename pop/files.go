@@ -115,12 +115,12 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	if file == "" {
 		return f.o.Gossip.Keys, nil
 	}
-	text, err := os.ReadFile(file)
-	if err = cmp.Or(err, setting.CheckSecret(file)); err != nil {
+	text, err := setting.ReadSecret(file)
+	if err != nil {
 		return nil, fmt.Errorf("pop: reading the gossip keys: %w", err)
 	}
 	number := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		number++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue

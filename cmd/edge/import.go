@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/rule/translate"
 )
 
@@ -58,15 +58,15 @@ func runImport(cmd *cobra.Command, args []string) error {
 	}
 	var files []translate.File
 	for _, name := range args[1:] {
-		read, shown := func() ([]byte, error) { return os.ReadFile(name) }, name
+		read := strictyaml.ReadFile
 		if name == "-" {
-			read, shown = func() ([]byte, error) { return io.ReadAll(os.Stdin) }, "stdin"
+			name, read = "stdin", func(string) ([]byte, error) { return strictyaml.ReadAll(os.Stdin) }
 		}
-		text, err := read()
+		text, err := read(name)
 		if err != nil {
 			return err
 		}
-		files = append(files, translate.File{Name: shown, Text: text})
+		files = append(files, translate.File{Name: name, Text: text})
 	}
 	t, err := translate.Files(args[0], files...)
 	if err != nil {

@@ -160,7 +160,7 @@ func (in *input) explain(ctx context.Context, err error) error {
 		in.disordered = disorder.Again
 		return hintedError{err, "--sort disk sorts everything first"} // instead of what the package would say
 	case ctx.Err() != nil:
-		return errors.New("interrupted before the end of the log")
+		return errInterrupted
 	default:
 		return err
 	}
