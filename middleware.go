@@ -127,15 +127,9 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *statusWriter) extended() http.ResponseWriter {
 	hijacker, hijacks := w.ResponseWriter.(http.Hijacker)
 	pusher, pushes := w.ResponseWriter.(http.Pusher)
-	takeover := hijackWriter{w, hijacker}
 	switch {
-	case hijacks && pushes:
-		return struct {
-			hijackWriter
-			http.Pusher
-		}{takeover, pusher}
-	case hijacks:
-		return takeover
+	case hijacks: // HTTP/1, which cannot push
+		return hijackWriter{w, hijacker}
 	case pushes:
 		return struct {
 			*statusWriter

@@ -251,12 +251,7 @@ func (f *files) watch(ctx context.Context) {
 
 // LogReloadError logs why files were not reloaded, with a line for each error.
 func LogReloadError(logger *slog.Logger, err error) {
-	logged := map[string]bool{} // all nodes of a Local have the same errors
 	for _, e := range SingleErrors(err) {
-		if logged[e.Error()] {
-			continue
-		}
-		logged[e.Error()] = true
 		message := "cannot reload a file; the previous version stays in force"
 		if _, ok := e.(*rulefile.Error); ok {
 			message = "cannot reload the rules; the previous ones stay in force"
@@ -265,7 +260,8 @@ func LogReloadError(logger *slog.Logger, err error) {
 	}
 }
 
-// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil.
+// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same
+// text, such as those of all nodes of a Local, it returns the first.
 func SingleErrors(err error) (all []error) {
 	if err == nil {
 		return nil
@@ -274,8 +270,12 @@ func SingleErrors(err error) (all []error) {
 	if !ok {
 		return []error{err}
 	}
-	for _, e := range many.Unwrap() {
-		all = append(all, SingleErrors(e)...)
+	for _, joined := range many.Unwrap() {
+		for _, e := range SingleErrors(joined) {
+			if !slices.ContainsFunc(all, func(o error) bool { return o.Error() == e.Error() }) {
+				all = append(all, e)
+			}
+		}
 	}
 	return all
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -86,33 +85,15 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	if decided {
 		return r.replayDecisions(cmd, logs, stdin, q)
 	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
-	var to *destination
-	done := make(chan error, 1)
-	go func() {
-		done <- r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
-			in.anonymize = r.out.anonymize
-			if to == nil {
-				to, err = r.out.open(cmd.OutOrStdout())
-			}
-			if err != nil {
-				return err
-			}
-			return q.answer(ctx, in, *to)
-		})
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(time.Second): // opening a FIFO that nobody writes to cannot be interrupted
-		return errInterrupted
-	}
+	var to *destination // a signal ends the process, even while a named pipe is opened: there is nothing to clean up
+	return r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
+		in.anonymize = r.out.anonymize
+		if to == nil {
+			to, err = r.out.open(cmd.OutOrStdout())
+		}
+		if err != nil {
+			return err
+		}
+		return q.answer(cmd.Context(), in, *to)
+	})
 }
-
-var errInterrupted = errors.New("interrupted before the end of the log")

@@ -5,15 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/edgelimit/edge/internal/harness"
 )
 
 // Files without an end are refused at a bound.
@@ -30,27 +25,17 @@ func TestEndlessFiles(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a replay that waits for somebody to write to a named pipe.
-func TestReplayInterruptedWhileOpening(t *testing.T) {
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+// Ctrl-C ends a replay at once, even while it waits for somebody to write to a named pipe.
+func TestReplayInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ignored := make(chan os.Signal, 1) // until the command waits for the signal
-	signal.Notify(ignored, os.Interrupt)
-	defer signal.Stop(ignored)
-	code := make(chan int, 1)
-	var stderr bytes.Buffer
-	go func() { code <- run([]string{"replay", pipe}, io.Discard, &stderr) }()
-	harness.Until(t, "the end of the command", patience, 10*time.Millisecond, func() bool {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-		return len(code) > 0
-	})
-	if got := <-code; got != 1 || !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("exit code %d, %s", got, &stderr)
-	}
-	if f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil { // so that nothing waits any more
-		_ = f.Close()
+	p := start(t, dir, "replay", "pipe")
+	p.Signal(syscall.SIGINT)
+	if code := p.End(); code != -1 {
+		t.Errorf("exit code %d, want -1, for a signal", code)
 	}
 }
 
