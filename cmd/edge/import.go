@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -58,11 +57,11 @@ func runImport(cmd *cobra.Command, args []string) error {
 	}
 	var files []translate.File
 	for _, name := range args[1:] {
-		read := strictyaml.ReadFile
+		file := name
 		if name == "-" {
-			name, read = "stdin", func(string) ([]byte, error) { return strictyaml.ReadAll(os.Stdin) }
+			name, file = "stdin", "/dev/stdin"
 		}
-		text, err := read(name)
+		text, err := strictyaml.ReadFile(file)
 		if err != nil {
 			return err
 		}

@@ -34,14 +34,9 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return ReadAll(f)
-}
-
-// ReadAll is io.ReadAll with the bound MaxStream.
-func ReadAll(f *os.File) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, MaxStream+1))
 	if len(text) > MaxStream {
-		err = fmt.Errorf("%s has more than %d MiB", f.Name(), MaxStream>>20)
+		err = fmt.Errorf("%s has more than %d MiB", name, MaxStream>>20)
 	}
 	return text, err
 }
