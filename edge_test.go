@@ -179,24 +179,92 @@ func TestMiddlewareCost(t *testing.T) {
 	})
 }
 
-// Under a rule that counts by status, handlers can still stream and switch protocols.
-func TestMiddlewareController(t *testing.T) {
-	l := limiter(t, edge.Options{Rules: logins})
-	server := httptest.NewServer(l.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.(http.Flusher).Flush()
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err == nil {
+// Whatever rules count, handlers have the abilities of the original writer, in HTTP/1 and HTTP/2.
+func TestMiddlewareKeepsAbilities(t *testing.T) {
+	type abilities struct {
+		Flusher, ReaderFrom, CloseNotifier, Hijacker, Pusher bool
+		Deadline, FullDuplex                                 bool
+	}
+	of := func(w http.ResponseWriter) (a abilities) {
+		_, a.Flusher = w.(http.Flusher)
+		_, a.ReaderFrom = w.(io.ReaderFrom)
+		_, a.CloseNotifier = w.(interface{ CloseNotify() <-chan bool })
+		_, a.Hijacker = w.(http.Hijacker)
+		_, a.Pusher = w.(http.Pusher)
+		controller := http.NewResponseController(w)
+		a.Deadline, a.FullDuplex = controller.SetWriteDeadline(time.Time{}) == nil, controller.EnableFullDuplex() == nil
+		return a
+	}
+	for _, http2 := range []bool{false, true} {
+		for _, rules := range []string{logins, edge.PerClient(100, time.Minute)} {
+			var got, want abilities
+			look := func(a *abilities) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { *a = of(w) })
+			}
+			mux := http.NewServeMux()
+			mux.Handle("/original", look(&want))
+			mux.Handle("/login", limiter(t, edge.Options{Rules: rules}).Middleware(look(&got)))
+			server := httptest.NewUnstartedServer(mux)
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			defer server.Close()
+			for _, path := range []string{"/original", "/login"} {
+				resp, err := server.Client().Get(server.URL + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+			want.ReaderFrom = want.ReaderFrom || got.ReaderFrom // which every writer can have
+			if got != want || want.Hijacker == http2 || want.Pusher != http2 {
+				t.Errorf("HTTP/2 %v, rules %s: %+v, want %+v", http2, rules, got, want)
+			}
+		}
+	}
+}
+
+// If a rule refuses a client by the time that a handler takes over its connection, the client gets the refusal.
+func TestMiddlewareHijack(t *testing.T) {
+	arrived, proceed := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(limiter(t, edge.Options{Rules: logins}).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("password") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		arrived <- struct{}{}
+		<-proceed
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			_ = conn.Close()
-		} else {
-			t.Error(err)
 		}
 	})))
 	defer server.Close()
-	resp, err := http.Get(server.URL + "/login")
-	if err != nil {
-		t.Fatal(err)
+	get := func(query string) int {
+		resp, err := http.Get(server.URL + "/login" + query)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
 	}
-	_ = resp.Body.Close()
+	upgrade := func(meanwhile func()) int {
+		status := make(chan int)
+		go func() { status <- get("") }()
+		<-arrived
+		meanwhile()
+		proceed <- struct{}{}
+		return <-status
+	}
+	if got := upgrade(func() {}); got != http.StatusSwitchingProtocols {
+		t.Errorf("an innocent client gets %d, want 101", got)
+	}
+	got := upgrade(func() {
+		harness.Until(t, "a refused guess", time.Minute, time.Millisecond, func() bool { return get("?password=x") == http.StatusTooManyRequests })
+	})
+	if got != http.StatusTooManyRequests {
+		t.Errorf("a client that guessed meanwhile gets %d, want 429", got)
+	}
 }
 
 const byUser = `

@@ -1,6 +1,10 @@
 package edge
 
 import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 
 	"github.com/edgelimit/edge/proxy"
@@ -31,7 +35,8 @@ func (d Decision) Answered(status int, header http.Header) (withheld bool) {
 }
 
 // Middleware returns a handler that answers requests that the rules refuse and passes the others to
-// next. Rules that count by the answer see what next writes.
+// next. Rules that count by the answer see what next writes. The http.ResponseWriter that next gets
+// implements http.Hijacker and http.Pusher if the original does.
 func (l *Limiter) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := l.Decide(r)
@@ -51,7 +56,7 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			}
 			return withheld
 		}}
-		next.ServeHTTP(watched, r)
+		next.ServeHTTP(watched.extended(), r)
 		watched.answer(http.StatusOK)
 	})
 }
@@ -87,12 +92,62 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush implements http.Flusher, so that next can stream.
-func (w *statusWriter) Flush() {
-	if w.answer(http.StatusOK) {
-		_ = http.NewResponseController(w.ResponseWriter).Flush()
+// ReadFrom implements io.ReaderFrom, so that the operating system can send files.
+func (w *statusWriter) ReadFrom(r io.Reader) (int64, error) {
+	if !w.answer(http.StatusOK) {
+		return io.Copy(io.Discard, r)
 	}
+	return io.Copy(w.ResponseWriter, r)
+}
+
+// Flush implements http.Flusher, so that next can stream.
+func (w *statusWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is Flush for http.ResponseController.
+func (w *statusWriter) FlushError() error {
+	if !w.answer(http.StatusOK) {
+		return nil
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// CloseNotify implements http.CloseNotifier, which Gin requires. The channel is nil if the underlying writer has none.
+func (w *statusWriter) CloseNotify() <-chan bool {
+	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return n.CloseNotify()
+	}
+	return nil
 }
 
 // Unwrap gives http.ResponseController access to the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// extended returns w with those methods of the underlying writer that libraries look for to find out what the
+// connection can do.
+func (w *statusWriter) extended() http.ResponseWriter {
+	hijacker, hijacks := w.ResponseWriter.(http.Hijacker)
+	pusher, pushes := w.ResponseWriter.(http.Pusher)
+	switch {
+	case hijacks: // HTTP/1, which cannot push
+		return hijackWriter{w, hijacker}
+	case pushes:
+		return struct {
+			*statusWriter
+			http.Pusher
+		}{w, pusher}
+	}
+	return w
+}
+
+// A hijackWriter is a statusWriter that implements http.Hijacker.
+type hijackWriter struct {
+	*statusWriter
+	hijacker http.Hijacker
+}
+
+func (w hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if !w.answer(http.StatusSwitchingProtocols) {
+		return nil, nil, errors.New("edge: a rule has refused the request")
+	}
+	return w.hijacker.Hijack()
+}

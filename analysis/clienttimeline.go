@@ -50,11 +50,12 @@ type watched struct {
 	name              string
 	requests, refused uint64
 	line              TimelineCollector
-	held              [][2]int64 // mitigations: start and end, in microseconds
+	held              TimelineCollector // counts seconds in earlier mitigations, or ticks
+	since, until      int64             // of the current mitigation, in microseconds
 	late              bool
 }
 
-// add adds a request. until is the end of its client's mitigation, if it is refused.
+// add adds a request. until is the end of its client's mitigation, if a rule refuses it.
 func (w *watch) add(client netip.Addr, name func() string, now int64, refused bool, until int64) {
 	if w.clients == nil {
 		w.clients, w.all.max = map[netip.Addr]*watched{}, stepsOfClients
@@ -65,7 +66,7 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		if len(w.clients) == watchedClients {
 			w.forget()
 		}
-		c = &watched{name: name(), line: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
+		c = &watched{name: name(), line: TimelineCollector{max: stepsOfClients}, held: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
 		w.clients[client] = c
 	}
 	c.requests++
@@ -74,11 +75,25 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		return
 	}
 	c.refused++
-	if n := len(c.held); n > 0 && (now <= c.held[n-1][1] || n == stepsOfClients) {
-		c.held[n-1][1] = max(c.held[n-1][1], until)
-	} else {
-		c.held = append(c.held, [2]int64{now, until})
+	if until <= now {
+		return // the deny list refused it
 	}
+	if now > c.until {
+		c.hold(c.until)
+		c.since = now
+	}
+	c.until = max(c.until, until)
+}
+
+// hold adds the current mitigation to c.held, up to end. Before the first mitigation, c.until is 0.
+func (c *watched) hold(end int64) {
+	if c.until == 0 {
+		return
+	}
+	for at := c.since; at < end; at += c.held.tick * 1e6 {
+		c.held.Add(at, false)
+	}
+	c.held.Add(end, false)
 }
 
 // busier orders clients by their refused requests, then by all requests.
@@ -111,10 +126,9 @@ func (w *watch) report(name func(string) string) *Clients {
 		for at, tick := range c.line.in(&w.all) {
 			t.Passed[at], t.Stopped[at] = tick.Requests-tick.Refused, tick.Refused
 		}
-		for _, span := range c.held {
-			for at := floor(second(span[0]), w.all.tick) - w.all.first; at <= floor(second(span[1]), w.all.tick)-w.all.first && at < int64(n); at++ {
-				t.Held[at] = true
-			}
+		c.hold(min(c.until, (w.all.first+int64(n))*w.all.tick*1e6-1))
+		for at, tick := range c.held.in(&w.all) {
+			t.Held[at] = tick.Requests > 0
 		}
 		r.Top = append(r.Top, t)
 	}

@@ -53,7 +53,7 @@ func (f *Enforcer) add(r *replayed) {
 	f.timeline.Add(r.now, last.level() != passed)
 	if f.o.Detail {
 		name := func() string { return nameOf(&r.entry, r.network, f.o.PoP.Client) }
-		f.watch.add(r.network, name, r.now, last.level() != passed, max(r.now, last.until))
+		f.watch.add(r.network, name, r.now, last.level() != passed, last.until)
 	}
 	switch last.verdict {
 	case limit.Passed:

@@ -65,3 +65,38 @@ func TestWatch(t *testing.T) {
 		t.Errorf("steps have %d requests of %d", requests, first.Requests)
 	}
 }
+
+// However many mitigations a client has had, a step is marked if and only if the client was mitigated in it.
+func TestWatchedMitigations(t *testing.T) {
+	for _, n := range []int64{1, 300, 500, 5000} {
+		var w watch
+		mitigated := map[int64]bool{} // by second
+		add := func(now int64, refused bool) {
+			until := now + 30
+			w.add(netip.MustParseAddr("192.0.2.1"), func() string { return "a" }, now*1e6, refused, until*1e6)
+			for ; refused && now <= until; now++ {
+				mitigated[now] = true
+			}
+		}
+		now := int64(1e9)
+		for range n { // a mitigation each minute
+			add(now, true)
+			now += 60
+		}
+		for range n { // then none for as long, and another one
+			add(now, false)
+			now += 60
+		}
+		add(now, true)
+		r := w.report(func(s string) string { return s })
+		for at, held := range r.Top[0].Held {
+			want := false
+			for second := range r.StepS {
+				want = want || mitigated[r.From.Unix()+int64(at)*r.StepS+second]
+			}
+			if held != want {
+				t.Errorf("%d mitigations, step %d of %d: mitigated %v, want %v", n, at, len(r.Top[0].Held), held, want)
+			}
+		}
+	}
+}

@@ -234,7 +234,11 @@ const (
 // The limits that overrides give the key are only known after the key's next request: until then such a record
 // counts as effective.
 func (o *Operator) stateOf(r *mitigation.Record) (of *rule.Rule, state string) {
-	of = o.Limiter.Rules().ByFingerprint(r.Rule)
+	return stateUnder(o.Limiter.Rules(), r)
+}
+
+func stateUnder(rules *rule.Set, r *mitigation.Record) (of *rule.Rule, state string) {
+	of = rules.ByFingerprint(r.Rule)
 	switch {
 	case r.Lifted:
 		return of, lifted
@@ -242,6 +246,17 @@ func (o *Operator) stateOf(r *mitigation.Record) (of *rule.Rule, state string) {
 		return of, ineffective
 	}
 	return of, inForce
+}
+
+// Freed returns the number of mitigations that the former rules act on, and the current ones do not.
+func (o *Operator) Freed(former *rule.Set) (n int) {
+	for r := range o.Table.All(o.Now()) {
+		_, before := stateUnder(former, r)
+		if _, state := o.stateOf(r); before == inForce && state == ineffective {
+			n++
+		}
+	}
+	return n
 }
 
 // Reload reloads the node's files, and returns what is in force then.

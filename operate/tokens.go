@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -35,12 +34,12 @@ type token struct {
 // Read replaces the tokens with those of a file, which has a line NAME TOKEN for each; # begins a comment.
 // After an error, the old tokens remain.
 func (t *Tokens) Read(file string) error {
-	text, err := os.ReadFile(file)
-	if err = cmp.Or(err, setting.CheckSecret(file)); err != nil {
+	text, err := setting.ReadSecret(file)
+	if err != nil {
 		return err
 	}
 	var all []token
-	for i, line := range strings.Split(string(text), "\n") {
+	for i, line := range strings.Split(text, "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue

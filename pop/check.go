@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,12 +203,12 @@ func (o *Options) secret() (string, error) {
 	if o.SecretFile == "" {
 		return o.Secret, nil
 	}
-	text, err := os.ReadFile(o.SecretFile)
-	secret := strings.TrimRight(string(text), "\r\n")
+	secret, err := setting.ReadSecret(o.SecretFile)
+	secret = strings.TrimRight(secret, "\r\n")
 	if err == nil && secret == "" {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
-	if err = cmp.Or(err, setting.CheckSecret(o.SecretFile), checkSecret(secret)); err != nil {
+	if err = cmp.Or(err, checkSecret(secret)); err != nil {
 		return "", &setting.Error{Setting: "secret-file", Problem: err.Error(), Hint: "to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"}
 	}
 	return secret, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -38,9 +39,15 @@ type files struct {
 	certificate atomic.Pointer[tls.Certificate]
 	failed      atomic.Pointer[error] // of the last reload; nil if it succeeded
 
-	mu    sync.Mutex // held while loading
-	stamp string     // of the files loaded last, whether in force or not
-	named []string   // files that the rules files name
+	mu     sync.Mutex       // held while loading
+	loaded map[string]stamp // of the files loaded last, whether in force or not
+	named  []string         // files that the rules files name
+}
+
+// A stamp changes when its file does. It is zero if the file cannot be found.
+type stamp struct {
+	inode          uint64
+	size, modified int64 // in bytes, and in nanoseconds
 }
 
 // reloads are the metrics of rule reloads.
@@ -108,12 +115,12 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	if file == "" {
 		return f.o.Gossip.Keys, nil
 	}
-	text, err := os.ReadFile(file)
-	if err = cmp.Or(err, setting.CheckSecret(file)); err != nil {
+	text, err := setting.ReadSecret(file)
+	if err != nil {
 		return nil, fmt.Errorf("pop: reading the gossip keys: %w", err)
 	}
 	number := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		number++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
@@ -151,10 +158,10 @@ func (f *files) tls() *tls.Config {
 	}
 }
 
-// loadRules loads the rules, or returns Options.Rules if there are no files. It records the stamp of the loaded files.
+// loadRules loads the rules, or returns Options.Rules if there are no files. It records the stamps of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
-		f.stamp = f.currentStamp()
+		f.loaded = f.stamps()
 		if len(f.o.RuleFiles) == 0 {
 			return f.o.Rules, nil
 		}
@@ -162,7 +169,7 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if slices.Equal(all.Named, f.named) {
 			return all.Set, err
 		}
-		f.named = all.Named // load again, now that the stamp covers the named files
+		f.named = all.Named // load again, now that the stamps cover the named files
 	}
 }
 
@@ -203,35 +210,48 @@ func (f *files) reload() (err error) {
 	return errors.Join(err, otherErr)
 }
 
-// watch reloads the files when they change, until ctx is done. It checks once a second, and loads files that
-// have been stable for a second: by then they have been written completely.
+// watch reloads the files when they change, until ctx is done. It looks once a second, and loads them when they have been
+// written completely: a file has if it replaced another one, as a rename does, or has not changed since the last look.
+// A program that keeps writing to one file must not hold up the others, so the third look loads what there is.
 func (f *files) watch(ctx context.Context) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
 	}
-	last := ""
+	var last map[string]stamp
+	looks := 0 // consecutive ones that found changes to load
 	tick.Every(ctx, time.Second, func() {
 		f.mu.Lock()
-		now := f.currentStamp()
-		loaded := f.stamp == now
+		now, loaded := f.stamps(), f.loaded
 		f.mu.Unlock()
-		if !loaded && now == last {
-			if err := f.reload(); err != nil {
-				LogReloadError(f.o.Logger, err)
+		var incomplete []string
+		for name, s := range now {
+			was := loaded[name]
+			replaced := s.inode != 0 && was.inode != 0 && s.inode != was.inode
+			if s != was && s != last[name] && !replaced {
+				incomplete = append(incomplete, name)
 			}
 		}
 		last = now
+		looks++
+		switch {
+		case maps.Equal(now, loaded):
+			looks = 0
+			return
+		case len(incomplete) > 0 && looks < 3:
+			return
+		case len(incomplete) > 0:
+			f.o.Logger.Warn("files keep changing and may be loaded half written; replace them with renamed ones instead", "files", incomplete)
+		}
+		looks = 0
+		if err := f.reload(); err != nil {
+			LogReloadError(f.o.Logger, err)
+		}
 	})
 }
 
 // LogReloadError logs why files were not reloaded, with a line for each error.
 func LogReloadError(logger *slog.Logger, err error) {
-	logged := map[string]bool{} // all nodes of a Local have the same errors
 	for _, e := range SingleErrors(err) {
-		if logged[e.Error()] {
-			continue
-		}
-		logged[e.Error()] = true
 		message := "cannot reload a file; the previous version stays in force"
 		if _, ok := e.(*rulefile.Error); ok {
 			message = "cannot reload the rules; the previous ones stay in force"
@@ -240,7 +260,8 @@ func LogReloadError(logger *slog.Logger, err error) {
 	}
 }
 
-// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil.
+// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same
+// text, such as those of all nodes of a Local, it returns the first.
 func SingleErrors(err error) (all []error) {
 	if err == nil {
 		return nil
@@ -249,21 +270,26 @@ func SingleErrors(err error) (all []error) {
 	if !ok {
 		return []error{err}
 	}
-	for _, e := range many.Unwrap() {
-		all = append(all, SingleErrors(e)...)
+	for _, joined := range many.Unwrap() {
+		for _, e := range SingleErrors(joined) {
+			if !slices.ContainsFunc(all, func(o error) bool { return o.Error() == e.Error() }) {
+				all = append(all, e)
+			}
+		}
 	}
 	return all
 }
 
-// currentStamp returns a text that changes when a file does: names, inodes, sizes, times. It follows symlinks, so
-// it notices when a directory is replaced by changing a symlink, even if all files have the same time.
-func (f *files) currentStamp() string {
+// stamps returns the current stamps of all files, by name. It follows symlinks, so it notices when a directory is
+// replaced by changing a symlink, even if all files have the same time.
+func (f *files) stamps() map[string]stamp {
+	all := map[string]stamp{}
 	names, _ := rulefile.Files(f.o.RuleFiles...) // an error looks like a change
-	var b strings.Builder
 	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {
+		all[name] = stamp{}
 		if info, err := os.Stat(name); err == nil {
-			fmt.Fprintf(&b, "%s %d %d %d\n", name, info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano())
+			all[name] = stamp{info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano()}
 		}
 	}
-	return b.String()
+	return all
 }

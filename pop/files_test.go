@@ -8,12 +8,15 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -124,4 +127,73 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 		writeKeys(two, one)
 		check("keys of the gossip", 3, two, one)
 	})
+}
+
+// Changes are loaded although another file keeps changing: within three seconds if a program writes to it, and at the
+// next look if it renames a new file over it.
+func TestChangingFilesDoNotHoldUpOthers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		replace bool // the changing file by a rename
+		within  time.Duration
+	}{
+		{"written in place", false, 3 * time.Second},
+		{"renamed", true, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				write := func(name, text string) {
+					t.Helper()
+					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				denied := func(n int) { // another size each time, since the bubble's seconds take no time
+					name := "denied"
+					if c.replace {
+						name = "new"
+					}
+					write(name, strings.Repeat("203.0.113.7\n", n))
+					if c.replace {
+						if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "denied")); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				const rules = "networks: {denied: {file: denied}}\nrules: [{id: %s, match: {networks: [denied]}, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}]"
+				write("denied", "203.0.113.7\n")
+				write("rules.yaml", fmt.Sprintf(rules, "old"))
+				var inForce atomic.Value
+				var logged bytes.Buffer
+				f := &files{
+					o: Options{
+						RuleFiles: []string{filepath.Join(dir, "rules.yaml")}, MaxNodes: 1, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+					},
+					reloads: newReloads(prometheus.NewRegistry()), nodes: func() int { return 1 },
+					setRules: func(set *rule.Set) { inForce.Store(set.Rules()[0].ID) },
+				}
+				if _, _, err := f.load(); err != nil {
+					t.Fatal(err)
+				}
+				go f.watch(t.Context())
+				time.Sleep(500 * time.Millisecond)
+				write("rules2.yaml", fmt.Sprintf(rules, "new"))
+				if err := os.Rename(filepath.Join(dir, "rules2.yaml"), filepath.Join(dir, "rules.yaml")); err != nil {
+					t.Fatal(err)
+				}
+				for n := range int(c.within / time.Second) {
+					denied(2 + n)
+					time.Sleep(time.Second)
+				}
+				synctest.Wait()
+				if got := inForce.Load(); got != "new" {
+					t.Errorf("the rule in force is %v after %v, want the new one", got, c.within)
+				}
+				if warned := strings.Contains(logged.String(), "files keep changing"); warned == c.replace {
+					t.Errorf("a warning about files that keep changing: %v, want %v", warned, !c.replace)
+				}
+			})
+		})
+	}
 }

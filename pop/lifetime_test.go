@@ -66,7 +66,7 @@ func TestStopWaitsForUpgradedConnections(t *testing.T) {
 	}
 }
 
-// Changed files are loaded once, when they have been stable for a second, whatever they contain then.
+// Changed files are loaded once, when they have not changed for a second, whatever they contain then.
 func TestFilesAreLoadedOnce(t *testing.T) {
 	const one = "rules:\n  - {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"
 	two := one + strings.ReplaceAll(one[len("rules:\n"):], "id: a", "id: b")
@@ -86,12 +86,12 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 			}
 		}, 2, "1.5s n1: rules loaded rules=2\n"},
 		{"it is written in parts", func(_ *piped, write func(string)) {
-			for n := 10; n < len(two); n += len(two) / 4 {
+			for n := 10; n < len(two); n += len(two) / 2 {
 				write(two[:n])
 				time.Sleep(700 * time.Millisecond)
 			}
 			write(two)
-		}, 2, "6s n1: rules loaded rules=2\n"},
+		}, 2, "4s n1: rules loaded rules=2\n"},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "rules.yaml")

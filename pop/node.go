@@ -353,7 +353,11 @@ func (n *Node) SetRules(set *rule.Set) error {
 
 // setRules replaces the rules with set, which has been checked.
 func (n *Node) setRules(set *rule.Set) {
+	former := n.Rules()
 	n.limiter.SetRules(set)
+	if freed := n.operator.Freed(former); freed > 0 {
+		n.o.Logger.Info("the new rules free mitigated clients", "mitigations", freed)
+	}
 	n.noteNodes()
 	if !slices.ContainsFunc(set.Rules(), (*rule.Rule).CountsAnswer) {
 		n.notices.note(proxy.ProblemReports, "") // nothing needs to be reported

@@ -106,7 +106,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "access-log", Value: setting.Bool(&o.AccessLog, false), Help: "log every request"},
 		{Name: "log-clients", Value: setting.Bool(&o.LogClients, false), Help: "include the client and its request in log lines about mitigations"},
 		{Name: "decision-log", Value: setting.Text(&o.DecisionLog, "", nil), Help: "`file` for decisions about a sample of the keys, which edge replay reads; see docs/decisions.md", Sample: "#/var/log/edge/decisions"},
-		{Name: "decision-log-share", Value: setting.Parsed("share", &o.DecisionLogShare, "0.01", parseShare), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
+		{Name: "decision-log-share", Value: setting.Parsed("share", &o.DecisionLogShare, "0.01", setting.Number(1e-9, 1)), Help: "`share` of the keys in the sample, up to 1, the same on every node"},
 		{Name: "decision-log-size", Value: setting.Int(&o.DecisionLogSize, 256<<20, 1<<20, 1<<40, "bytes"), Help: "maximum size of the file and its three predecessors together, in `bytes`"},
 	}
 }
@@ -206,14 +206,6 @@ func parseDenyStatus(text string) (int, error) {
 		return 0, errDenyStatus
 	}
 	return status, nil
-}
-
-func parseShare(text string) (float64, error) {
-	share, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(share > 0 && share <= 1) {
-		return 0, errors.New("must be a number greater than 0 and at most 1")
-	}
-	return share, nil
 }
 
 func parseHostOrigin(host, origin string) (canonical string, err error) {

@@ -157,7 +157,7 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 				continue
 			}
 			fmt.Fprintf(w, "  worst case%s in any %s: %s = %s%d requests of one key\n",
-				map[bool]string{true: ", if it were enforced,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
+				chart.When(r.Action == rule.Log, ", if it were enforced,"), rule.FormatDuration(l.Period), arithmetic, each, most/cost)
 		}
 		if plans, keys := set.Overridden(r); keys > 0 {
 			fmt.Fprintf(w, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n", chart.Count(keys, "key"), chart.Count(len(plans), "set"))

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/edgelimit/edge/analysis/cases"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
@@ -42,7 +42,7 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 
 // runCases runs the test cases of a file.
 func runCases(file string, rules []string) (*cases.Report, error) {
-	text, err := os.ReadFile(file)
+	text, err := strictyaml.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

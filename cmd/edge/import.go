@@ -3,14 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/rule/translate"
 )
 
@@ -58,15 +57,15 @@ func runImport(cmd *cobra.Command, args []string) error {
 	}
 	var files []translate.File
 	for _, name := range args[1:] {
-		read, shown := func() ([]byte, error) { return os.ReadFile(name) }, name
+		file := name
 		if name == "-" {
-			read, shown = func() ([]byte, error) { return io.ReadAll(os.Stdin) }, "stdin"
+			name, file = "stdin", "/dev/stdin"
 		}
-		text, err := read()
+		text, err := strictyaml.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		files = append(files, translate.File{Name: shown, Text: text})
+		files = append(files, translate.File{Name: name, Text: text})
 	}
 	t, err := translate.Files(args[0], files...)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -91,7 +91,7 @@ func loadFlagError(cmd *cobra.Command, err error) error {
 }
 
 func readCertificates(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := strictyaml.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func readCertificates(file string) (*x509.CertPool, error) {
 // readBody returns the body of requests: text, or the contents of @FILE.
 func readBody(text string) ([]byte, error) {
 	if file, ok := strings.CutPrefix(text, "@"); ok {
-		return os.ReadFile(file)
+		return strictyaml.ReadFile(file)
 	}
 	return []byte(text), nil
 }

@@ -257,12 +257,8 @@ type hintedError struct {
 // on separate lines.
 func report(w io.Writer, err error) {
 	var b strings.Builder
-	written := map[string]bool{}
 	for _, e := range pop.SingleErrors(err) {
-		if text := e.Error(); !written[text] {
-			written[text] = true
-			reportOne(&b, e)
-		}
+		reportOne(&b, e)
 	}
 	_ = writePrintable(w, b.String()) // there is nobody to tell
 }

@@ -118,10 +118,12 @@ func waitForEnd(ctx context.Context, o pop.Options, hangup <-chan os.Signal, rel
 	}
 }
 
-// onHangup returns a channel of SIGHUPs.
+// onHangup returns a channel of SIGHUPs. It gets none if the process ignores them, as after nohup.
 func onHangup() chan os.Signal {
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(hangup, syscall.SIGHUP)
+	}
 	return hangup
 }
 

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,9 +44,9 @@ func (o *operator) token(addr string) (string, error) {
 		}
 		return operate.LocalToken(addr), nil
 	}
-	text, err := os.ReadFile(o.tokenFile)
-	fields := strings.Fields(string(text))
-	if err = cmp.Or(err, setting.CheckSecret(o.tokenFile)); err == nil && len(fields) != 1 {
+	text, err := setting.ReadSecret(o.tokenFile)
+	fields := strings.Fields(text)
+	if err == nil && len(fields) != 1 {
 		err = fmt.Errorf("%s must contain a token and nothing else", o.tokenFile)
 	}
 	if err != nil {
@@ -81,7 +81,8 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	if err != nil {
 		return fmt.Errorf("asking the node: %w", err)
 	}
-	if resp.StatusCode == http.StatusOK && json.Unmarshal(body, result) == nil {
+	object := bytes.HasPrefix(body, []byte("{")) // null would decode into any result
+	if object && resp.StatusCode == http.StatusOK && json.Unmarshal(body, result) == nil {
 		return nil
 	}
 	var failed struct{ Error string }

@@ -195,7 +195,7 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 	if demo {
 		fmt.Fprintf(w, "  origin   %s   a demo\n", o.Origin)
 	}
-	fmt.Fprintf(w, "\nRules%s:\n", map[bool]string{true: " (samples)"}[sample])
+	fmt.Fprintf(w, "\nRules%s:\n", chart.When(sample, " (samples)"))
 	for i, r := range rules {
 		if i == 5 {
 			fmt.Fprintf(w, "  … and %d more\n", len(rules)-i)

@@ -204,6 +204,14 @@ func TestPopWithOwnRules(t *testing.T) {
 	}
 	c.Terminate()
 
+	p := startCommand(t, dir, nil, "nohup", "edge", "pop", "--nodes=1", "--listen=127.0.0.1:0", "--rules=rules.yaml")
+	p.Wait(p.Stdout, `Press Ctrl-C to stop`)
+	p.Signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGTERM)
+	if code := p.End(); code != 0 || strings.Contains(p.Stderr.String(), "rules loaded") {
+		t.Errorf("after a SIGHUP under nohup: exit code %d, %s", code, p.Stderr)
+	}
+
 	c = startPop(t, "--nodes=1")
 	c.Signal(syscall.SIGHUP)
 	if code := c.End(); code != -1 {

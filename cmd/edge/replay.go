@@ -85,9 +85,7 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	if decided {
 		return r.replayDecisions(cmd, logs, stdin, q)
 	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
-	var to *destination
+	var to *destination // a signal ends the process, even while a named pipe is opened: there is nothing to clean up
 	return r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
 		in.anonymize = r.out.anonymize
 		if to == nil {
@@ -96,6 +94,6 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 		if err != nil {
 			return err
 		}
-		return q.answer(ctx, in, *to)
+		return q.answer(cmd.Context(), in, *to)
 	})
 }

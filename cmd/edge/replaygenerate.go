@@ -67,9 +67,7 @@ func (g *generator) run(cmd *cobra.Command, args []string) error {
 		m.Requests = g.requests
 	}
 	if len(g.over) > 0 {
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
-		return g.lay(ctx, m, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return g.lay(cmd.Context(), m, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	_, err = mix.Write(cmd.OutOrStdout(), m, g.format)
 	return err

@@ -141,13 +141,13 @@ type input struct {
 // arrivals passes all requests to f, in order of time.
 func (in *input) arrivals(ctx context.Context, f func([]accesslog.Arrival) error) error {
 	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
-	return in.explain(ctx, in.log.Arrivals(ctx, f))
+	return in.explain(in.log.Arrivals(ctx, f))
 }
 
 // entries is like arrivals, for whole entries.
 func (in *input) entries(ctx context.Context, f func(*accesslog.Entry) error) error {
 	defer newProgressLine(in.progress, in.stderr).reading(in.log.Progress)()
-	return in.explain(ctx, in.log.Entries(ctx, f))
+	return in.explain(in.log.Entries(ctx, f))
 }
 
 // stats returns statistics of what was read, without the text of malformed lines if output is anonymized.
@@ -163,15 +163,13 @@ func (in *input) stats() accesslog.Stats {
 }
 
 // explain adds a hint to an error of reading, and reports malformed lines.
-func (in *input) explain(ctx context.Context, err error) error {
+func (in *input) explain(err error) error {
 	var disorder *accesslog.OrderError
 	switch {
 	case err == nil:
 	case errors.As(err, &disorder):
 		in.disordered = disorder.Again
 		return hintedError{err, "--sort disk sorts everything first"} // instead of what the package would say
-	case ctx.Err() != nil:
-		return errors.New("interrupted before the end of the log")
 	default:
 		return err
 	}

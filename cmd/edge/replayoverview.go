@@ -24,7 +24,7 @@ type overview struct {
 	From     time.Time       `json:"from"`
 	To       time.Time       `json:"to"`
 	Busiest  []busyClient    `json:"busiest"`
-	Next     []suggestedNext `json:"next"`
+	Next     []suggestedNext `json:"next,omitempty"`
 }
 
 // A busyClient is one of the clients with the most requests.
@@ -107,8 +107,14 @@ func (s summary) how() (how string) {
 	return how
 }
 
+// tinyLog is the number of requests below which a log says nothing about limits.
+const tinyLog = 10
+
 // suggest adds commands that read files with the flags how.
 func (o *overview) suggest(files []string, how string) {
+	if o.Requests < tinyLog {
+		return
+	}
 	named := shellQuoteAll(files)
 	limit := 1
 	for _, n := range []int{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
@@ -119,7 +125,7 @@ func (o *overview) suggest(files []string, how string) {
 	o.Next = []suggestedNext{
 		{"edge replay sweep" + how + named, "which limits would affect almost no clients"},
 		{fmt.Sprintf("edge replay accuracy --limit %d/1m%s%s", limit, how, named), "how often the estimate would decide differently from an exact count"},
-		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}]}]' > rules.yaml", limit), "a rule to start with"},
+		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], action: log}]' > rules.yaml", limit), "a rule to start with, which only logs"},
 		{"edge replay rules" + how + " rules.yaml" + named, "which clients it would have refused"},
 	}
 }
@@ -133,14 +139,17 @@ func (o *overview) document() chart.Document {
 	for _, c := range o.Busiest {
 		busiest.Rows = append(busiest.Rows, chart.Row{Cells: []string{c.Client, chart.Grouped(c.Requests), fmt.Sprintf("%.1f%%", c.Pct), chart.Grouped(c.Most)}})
 	}
-	return chart.Document{
+	d := chart.Document{
 		Title: "Summary", Data: o,
 		Lead: fmt.Sprintf("%s of %s %s (UTC)", chart.Count(o.Requests, "request"), chart.Count(o.Clients, "client"), when),
 		Sections: []chart.Section{
 			{Title: "Busiest clients", Blocks: []chart.Block{busiest}},
-			whatNext(o.Next),
 		},
 	}
+	if len(o.Next) > 0 {
+		d.Sections = append(d.Sections, whatNext(o.Next))
+	}
+	return d
 }
 
 // whatNext returns the section with the next commands.

@@ -194,7 +194,7 @@ var (
 
 // readFile reads the settings of a file. Lines with secrets are not shown.
 func (s *settings) readFile(file string) error {
-	text, err := os.ReadFile(file)
+	text, err := strictyaml.ReadFile(file)
 	if err != nil {
 		return usageError{fmt.Errorf("reading settings: %w", err), ""}
 	}

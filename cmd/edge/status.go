@@ -70,7 +70,11 @@ func (o *operator) status() (*status, error) {
 
 // write writes s as text.
 func (s *status) write(w io.Writer) {
-	fmt.Fprintf(w, "node\t%s, %s\n", s.Node, map[bool]string{true: "ready", false: "not ready"}[s.Ready])
+	ready := "ready"
+	if !s.Ready {
+		ready = "not ready"
+	}
+	fmt.Fprintf(w, "node\t%s, %s\n", s.Node, ready)
 	for _, problem := range s.Problems {
 		fmt.Fprintf(w, "problem\t%s\n", problem)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,26 @@ const MaxErrors = 20
 
 // Enough is the number of errors at which reading a file, or a part of one, stops.
 const Enough = 1000
+
+// MaxStream is the maximum size of a file that is not a regular one, in bytes: a device or a pipe may never end.
+const MaxStream = 32 << 20
+
+// ReadFile is os.ReadFile with the bound MaxStream.
+func ReadFile(name string) ([]byte, error) {
+	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() {
+		return os.ReadFile(name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, MaxStream+1))
+	if len(text) > MaxStream {
+		err = fmt.Errorf("%s has more than %d MiB", name, MaxStream>>20)
+	}
+	return text, err
+}
 
 // A Document is a YAML file, or a part of one. It collects the errors in it.
 type Document struct {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A Mix describes traffic. It is safe for concurrent use as long as its fields do not change.
@@ -93,7 +93,7 @@ func Load(spec string, addresses uint64) (*Mix, error) {
 		}
 		return parse(spec+".yaml", text, addresses)
 	}
-	text, err := os.ReadFile(spec)
+	text, err := strictyaml.ReadFile(spec)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("mix: %w, and no bundled mix has that name: %s", err, prose.Suggest(spec, Names()))
 	} else if err != nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"reflect"
@@ -165,6 +166,20 @@ func CheckSecret(file string) error {
 			"chmod g-wx,o= %[1]s (for a mounted secret, mode 0440)", file, mode.Perm())
 	}
 	return err
+}
+
+// ReadSecret reads a file that passes CheckSecret, at most its first MiB.
+func ReadSecret(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if err := CheckSecret(file); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	return string(text), err
 }
 
 // Removed returns the Value of a setting that no longer exists: it cannot be set, and help does not show it. instead

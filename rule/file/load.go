@@ -69,7 +69,7 @@ func readFile(name string) ([]byte, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
-	return os.ReadFile(name)
+	return strictyaml.ReadFile(name)
 }
 
 // Parse parses the text of a rules file. name is the name of the file in errors. The text cannot name other files.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 type directive struct {
@@ -219,7 +221,7 @@ func (r *nginxReader) include(d *directive) (all []*directive, err error) {
 		if err == nil && !info.Mode().IsRegular() && !info.IsDir() && name != os.DevNull { // reading it might never end
 			return nil, d.words[1].fail("", "cannot read the included file: %s is not a regular file", name)
 		}
-		text, err := os.ReadFile(name)
+		text, err := strictyaml.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) { // a dangling link
 			r.absent = append(r.absent, name)
 			continue
