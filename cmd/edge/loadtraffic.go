@@ -166,7 +166,7 @@ func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func()
 	o.Source = s
 	return func() error {
 		if err := s.Close(); err != nil || !whole {
-			return in.explain(ctx, err)
+			return in.explain(err)
 		}
 		return nil
 	}, nil
