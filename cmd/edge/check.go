@@ -123,8 +123,9 @@ func (o worst) explain(set *rule.Set) string {
 		"%v/s × %v, and where responses are counted %v/s × %v (--rate, --lag, --answer-time).",
 		o.rate, o.lag, o.rate, o.lag+o.answer)
 	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.CountsAnswer() }) {
-		text += fmt.Sprintf(" A response counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
-			"Requests that are not sent completely, or that the origin does not answer, do not count.", limit.MaxAbandoned)
+		text += fmt.Sprintf(" A response counts even if the client does not wait for it or does not send its whole request. "+
+			"While %d such requests of a key wait, further ones count only if the estimate exceeds half of a threshold. "+
+			"Requests that the origin does not answer do not count.", limit.MaxAbandoned)
 	}
 	return text
 }

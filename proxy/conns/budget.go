@@ -2,7 +2,7 @@ package conns
 
 import (
 	"container/heap"
-	"net"
+	"io"
 	"net/netip"
 	"sync"
 )
@@ -44,7 +44,7 @@ func (b *Budget) Bytes() int {
 type Holder struct {
 	weight
 	b      *Budget
-	conn   net.Conn
+	conn   io.Closer
 	client netip.Addr
 	held   int // as the owner of the connection has said
 	closed bool
@@ -52,7 +52,7 @@ type Holder struct {
 
 // Holder returns a holder for conn. All connections without a valid client, such as those of trusted proxies, are one
 // client without a budget of its own.
-func (b *Budget) Holder(conn net.Conn, client netip.Addr) *Holder {
+func (b *Budget) Holder(conn io.Closer, client netip.Addr) *Holder {
 	return &Holder{b: b, conn: conn, client: client}
 }
 

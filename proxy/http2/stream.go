@@ -42,7 +42,7 @@ type Stream struct {
 	consumed  int       // bytes that receive will grow by
 	answering bool      // the origin has begun its answer
 	stopped   bool      // the upload must end
-	abandoned bool      // the client has reset the stream; the exchange continues
+	abandoned bool      // the client is gone or does not send the rest; the exchange continues
 	answered  bool      // the rest of the body is not needed
 }
 
