@@ -24,14 +24,13 @@ type Call struct {
 
 	mu          sync.Mutex // guards the fields below, and the deadlines of oc
 	interrupted bool
-	canceled    bool
 	answered    bool // the final answer has begun
 	cut         bool
 }
 
 // Reset makes c ready for another exchange. c must not be in use.
 func (c *Call) Reset() {
-	c.interrupted, c.canceled, c.answered, c.cut, c.unsent = false, false, false, false, nil
+	c.interrupted, c.answered, c.cut, c.unsent = false, false, false, nil
 }
 
 // Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
@@ -101,23 +100,17 @@ func (c *Call) Interrupt() {
 	}
 }
 
-// Cancel is Interrupt without Resume.
-func (c *Call) Cancel() {
+// Clear undoes Interrupt. Resume must follow.
+func (c *Call) Clear() {
 	c.mu.Lock()
-	c.canceled = true
-	c.mu.Unlock()
-	c.Interrupt()
+	defer c.mu.Unlock()
+	c.interrupted = false
 }
 
-// Resume continues the exchange after Interrupt, but not after Cancel. It sends what Ask has not sent. If cutShort is set,
-// it ends the request, although that is incomplete; no Send may run.
+// Resume continues the exchange after Clear, unless it was interrupted again. It sends what Ask has not sent. If cutShort is
+// set, it ends the request, although that is incomplete; no Send may run.
 func (c *Call) Resume(cutShort bool) error {
 	c.mu.Lock()
-	if c.canceled {
-		c.mu.Unlock()
-		return ErrInterrupted
-	}
-	c.interrupted = false
 	_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
 	c.mu.Unlock()
 	if cutShort {

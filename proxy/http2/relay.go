@@ -158,16 +158,20 @@ func (t *relaying) goOn() error {
 	c.mu.Lock()
 	abandoned, cutShort := s.abandoned, !s.ended
 	c.mu.Unlock()
-	if abandoned || !t.edit.Gone(s.call.Cancel) {
+	if abandoned {
+		return http1.ErrInterrupted
+	}
+	if cutShort {
+		t.endUpload() // it interrupts the call
+	}
+	s.call.Clear()
+	if !t.edit.Gone(s.call.Interrupt) {
 		return http1.ErrInterrupted
 	}
 	c.mu.Lock()
 	s.abandoned = true
 	c.done() // others may take its place: the handler bounds how many continue
 	c.mu.Unlock()
-	if cutShort {
-		t.endUpload() // before Resume, because it interrupts the call
-	}
 	return s.call.Resume(cutShort)
 }
 

@@ -103,8 +103,7 @@ func (s *Stream) Sent() (status int, bytes int64) {
 }
 
 // Refuse marks the request as refused. If last is set, the client is asked to open no more streams.
-// Otherwise the connection waits for the next request for at most ReadHeaderTimeout, and EndIdle ends it
-// first.
+// Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
 func (s *Stream) Refuse(last bool) {
 	c := s.c
 	c.mu.Lock()
