@@ -106,6 +106,10 @@ type worst struct {
 	lag, answer time.Duration
 }
 
+// ordinaryRate is the rate, in requests per second, of a second worst case for rules that count responses. --rate is that
+// of an attack, whose responses are mostly withheld.
+const ordinaryRate = 5
+
 // late returns the cost of the requests that pass between the one that crosses a threshold of r and
 // the time when every node knows.
 func (o worst) late(r *rule.Rule) uint64 {
@@ -159,6 +163,12 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 			}
 			fmt.Fprintf(w, "  worst case%s in any %s: %s = %s%d requests of one key\n",
 				map[bool]string{true: ", if it were enforced,"}[r.Action == rule.Log], rule.FormatDuration(l.Period), arithmetic, each, most/cost)
+			if r.CountsAnswer() && r.Action != rule.Log {
+				ordinary := worst{ordinaryRate, o.lag, o.answer}
+				most, _ := l.Bound(ordinary.late(r), cost)
+				fmt.Fprintf(w, "  at an ordinary rate of %d/s: %d; of responses that match, a client gets at most %d from each node that is its proxy\n",
+					ordinaryRate, most/cost, l.Threshold/cost+1)
+			}
 		}
 		if plans, keys := set.Overridden(r); keys > 0 {
 			fmt.Fprintf(w, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n", chart.Count(keys, "key"), chart.Count(len(plans), "set"))
