@@ -55,7 +55,7 @@ var layers = []struct {
 	{"proxy", []string{"internal/lograte", "limit", "proxy/conns", "proxy/http1", "proxy/http2", "proxy/spop", "rule"}},
 
 	// A node.
-	{"pop/gossip", nil},
+	{"pop/gossip", []string{"proxy/conns"}},
 	{"pop/vote", nil},
 	{"pop/setting", nil},
 	{"pop/peers", []string{"internal/lograte", "mitigation", "pop/gossip"}},

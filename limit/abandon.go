@@ -1,16 +1,17 @@
 package limit
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
 )
 
-// MaxAbandoned is the maximum number of requests of a key that may continue at a time after their clients have left.
-const MaxAbandoned = 8
+// MaxAbandoned is the maximum number of abandoned requests of a key that wait for the origin's answer at a time.
+const MaxAbandoned = 64
 
-// abandoned counts the requests that continue without their clients, by key.
+// abandoned counts the requests that wait for the origin's answer without their clients, by key.
 type abandoned struct {
 	mu    sync.Mutex
 	byKey map[counter.Key]int
@@ -18,52 +19,77 @@ type abandoned struct {
 
 // CountsAnswer reports whether a rule counts the request by the origin's answer.
 func (d *Decision) CountsAnswer() bool {
-	if d.Verdict.Refused() {
-		return false
-	}
-	for i := range d.n {
-		if d.at(i).rule.CountsAnswer() {
-			return true
-		}
+	for range d.byAnswer {
+		return true
 	}
 	return false
 }
 
-// Abandon must be called when the client of d stops waiting for the answer. It reports whether a
-// rule still counts the request by the answer: then the caller waits for the origin and calls
-// Resolve. If a key already has MaxAbandoned such requests, Abandon counts the request at now.
-func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
-	waiting := *d
-	waiting.n, waiting.more = 0, nil
-	l.abandoned.mu.Lock()
-	defer l.abandoned.mu.Unlock()
+// byAnswer yields the keys under which the request counts by the origin's answer.
+func (d *Decision) byAnswer(yield func(counted) bool) {
 	for i := range d.n {
-		c := d.at(i)
-		switch {
-		case !c.rule.CountsAnswer():
-		case l.abandoned.byKey[c.key] < MaxAbandoned:
-			l.abandoned.byKey[c.key]++
-			waiting.add(c)
-		default:
+		if c := d.at(i); !d.Verdict.Refused() && c.rule.CountsAnswer() && !yield(c) {
+			return
+		}
+	}
+}
+
+// Abandon must be called when the client of d leaves before the answer, or does not send the rest of its request. It
+// reports whether a rule still counts the request by the answer: then the caller waits for the origin and calls Resolve or
+// Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.
+func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
+	if !l.abandoned.add(d) {
+		l.countNear(d, now)
+		return false
+	}
+	return true
+}
+
+// add adds a request if one of its keys has room.
+func (a *abandoned) add(d *Decision) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	room := false
+	for c := range d.byAnswer {
+		room = room || a.byKey[c.key] < MaxAbandoned
+	}
+	for c := range d.byAnswer {
+		if room {
+			a.byKey[c.key]++
+		}
+	}
+	return room
+}
+
+// Forsake completes an abandoned request whose answer is not waited for. It counts at now under keys whose estimate
+// exceeds half of a threshold. Others are not counted, because the answer may not match.
+func (l *Limiter) Forsake(d *Decision, now time.Time) {
+	l.countNear(d, now)
+	l.Resolve(d, 0, nil, now)
+}
+
+func (l *Limiter) countNear(d *Decision, now time.Time) {
+	var room [4]Quota
+	for c := range d.byAnswer {
+		if slices.ContainsFunc(l.Remaining(room[:0], c.rule, c.key, now), func(q Quota) bool {
+			return q.Known && 2*q.Remaining < q.Limit.Threshold
+		}) {
 			l.countAnswer(d, c, c.rule.CostOf(1), now)
 		}
 	}
-	*d = waiting
-	return d.n > 0
 }
 
-// Resolve completes an abandoned request: the origin answered with status and fields at now, or not
-// at all if status is 0.
+// Resolve completes an abandoned request: the origin answered with status and fields at now. If status is 0, it did not
+// answer, and the request does not count.
 func (l *Limiter) Resolve(d *Decision, status int, fields Fields, now time.Time) {
 	if status != 0 {
 		l.Answered(d, status, fields, now)
 	}
 	l.abandoned.mu.Lock()
 	defer l.abandoned.mu.Unlock()
-	for i := range d.n {
-		key := d.at(i).key
-		if l.abandoned.byKey[key]--; l.abandoned.byKey[key] == 0 {
-			delete(l.abandoned.byKey, key)
+	for c := range d.byAnswer {
+		if l.abandoned.byKey[c.key]--; l.abandoned.byKey[c.key] == 0 {
+			delete(l.abandoned.byKey, c.key)
 		}
 	}
 }

@@ -119,11 +119,11 @@ func TestQuotaFallsByTheCost(t *testing.T) {
 // many wait or another proxy does not report it. A metric counts each result.
 func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := startPop(t, 1, 1, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 1000, period: 1h}], count: {cost: 3, cost_header: x-cost}}]")
+		p := startPop(t, 1, 1, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 300, period: 1h}], count: {cost: 3, cost_header: x-cost}}]")
 		defer p.stop()
 		l := p.limiters[0]
 		request := func() *rule.Request { return &rule.Request{Addr: netip.MustParseAddr("192.0.2.1")} }
-		left := uint64(1000)
+		left := uint64(300)
 		expect := func(what string, cost uint64) {
 			t.Helper()
 			time.Sleep(20 * time.Millisecond)
@@ -149,17 +149,27 @@ func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 		if l.Abandon(&more, time.Now()) {
 			t.Error("one request too many is waiting")
 		}
-		expect("one that does not wait", 3)
-		for i := range waiting[2:] {
-			l.Resolve(&waiting[2+i], 200, x("2"), time.Now())
+		expect("one that does not wait", 0)
+		for i := range waiting[4:] {
+			l.Resolve(&waiting[4+i], 200, x("2"), time.Now())
 		}
-		expect("six answered with 2", 12)
+		expect("60 answered with 2", 120)
+		l.Forsake(&waiting[3], time.Now())
+		expect("one that stops waiting", 0)
 		l.Resolve(&waiting[0], 0, nil, time.Now())
 		expect("not answered", 0)
 		l.Resolve(&waiting[1], 500, nil, time.Now())
 		expect("answered without a cost", 3)
 		l.Report(request(), 200, x("20"), time.Now())
 		expect("reported", 20)
+		d = l.Decide(request(), time.Now())
+		l.Abandon(&d, time.Now())
+		l.Forsake(&d, time.Now())
+		expect("one that stops waiting, below half of the threshold", 0)
+		l.Report(request(), 200, x("20"), time.Now())
+		expect("reported, above half of the threshold", 20)
+		l.Forsake(&waiting[2], time.Now())
+		expect("one that stops waiting, above half of the threshold", 3)
 		l.Report(request(), 200, nil, time.Now())
 		expect("reported without a cost", 3)
 		l.Report(request(), 200, x("0"), time.Now())
@@ -170,7 +180,7 @@ func TestCostsOfAbandonedAndReportedRequests(t *testing.T) {
 		malformed.Malformed = true
 		l.Report(malformed, 200, x("20"), time.Now())
 		expect("reported, but malformed", 0)
-		for result, want := range map[string]float64{"valid": 9, "missing": 2, "invalid": 1} {
+		for result, want := range map[string]float64{"valid": 64, "missing": 2, "invalid": 1} {
 			if got := value(t, p.registries[0], "edge_cost_headers_total", result); got != want {
 				t.Errorf("%v answers had a cost that is %s, want %v", got, result, want)
 			}

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/operate/page"
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // A listener is a socket that Start opens, with the function that serves it.
@@ -78,11 +80,21 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 		ErrorLog:                     slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug),
 	}
 	n.operators = append(n.operators, server)
-	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
+	n.running.Go(func() { _ = server.Serve(n.share(ln, "metrics")) }) // until it is closed
 }
 
-// adminConnections is the maximum number of operators' connections. Further ones wait.
-const adminConnections = 256
+// operatorConnections is the maximum number of connections of each listener for operators.
+const operatorConnections = 256
+
+// share returns a listener for operators, with this name, whose connections are shared by addresses.
+func (n *Node) share(ln net.Listener, name string) net.Listener {
+	closed := promauto.With(n.registry).NewCounter(prometheus.CounterOpts{
+		Name:        "edge_operator_connections_closed_total",
+		Help:        "Connections of operators closed to make room for those of other addresses, by listener.",
+		ConstLabels: prometheus.Labels{"listener": name},
+	})
+	return conns.NewBudget(operatorConnections, 0, func(bool) { closed.Inc() }).Share(ln)
+}
 
 // serveAdminLocked starts the server for operators. mu is held.
 func (n *Node) serveAdminLocked(ln net.Listener) {
@@ -116,7 +128,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 	server := api.Server()
 	n.operators = append(n.operators, server)
 	n.running.Go(func() {
-		_ = server.Serve(netutil.LimitListener(ln, adminConnections)) // until it is closed
+		_ = server.Serve(n.share(ln, "admin")) // until it is closed
 		remove()
 	})
 }

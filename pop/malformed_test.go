@@ -199,8 +199,10 @@ func TestMalformedRequestsOfHTTP2Count(t *testing.T) {
 			})
 			ask := func(want int) {
 				t.Helper()
-				if status, _ := p.status(t, get("a.example")); status != want {
-					t.Errorf("%s: a well-formed request: %d, want %d", name, status, want)
+				conn, r := p.connect(t, get("a.example"))
+				defer conn.Close()
+				if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != want {
+					t.Errorf("%s: a well-formed request: %+v, %v; want %d", name, resp, err, want)
 				}
 			}
 			conn, r := p.connect(t, preface)

@@ -149,7 +149,7 @@ func New(o Options) (*Node, error) {
 		Limiter: n.limiter, Origins: n.origins, Trusted: o.TrustedProxies, Client: o.Client,
 		Headers: o.Headers, NodeHeader: o.NodeHeader, NodeName: o.Name,
 		StrictHosts: o.StrictHosts, StrictMethods: o.StrictMethods,
-		AbandonedRequests: o.AbandonedRequests, Connections: o.Connections, ClientConnections: o.ClientConnections,
+		Connections: o.Connections, ClientConnections: o.ClientConnections,
 		HeaderMemory: o.HeaderMemory, ClientHeaderMemory: o.ClientHeaderMemory,
 		Now: o.Now, AccessLog: access, Logger: o.Logger, Notice: n.notices.note, Registerer: n.registry,
 	})

@@ -129,10 +129,6 @@ type Options struct {
 	// zero, 240; if negative, there is no limit.
 	BodyRate int
 
-	// AbandonedRequests is the maximum number of requests that wait for the origin's answer without their
-	// clients; see proxy.Options. If zero, 1024.
-	AbandonedRequests int
-
 	// Connections is the maximum number of clients' connections, ClientConnections that of each client; see
 	// proxy.Options. If zero, 65536 and 32768; if negative, there is no limit.
 	Connections, ClientConnections int

@@ -91,7 +91,6 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "client-header-memory", Value: setting.Int(&o.ClientHeaderMemory, 4<<20, 0, 1<<40, "bytes"), Help: "the same for each client, except trusted proxies; 0: no maximum"},
 		{Name: "body-timeout", Value: setting.Duration(&o.BodyTimeout, time.Minute, 0, maxTime), Help: "maximum pause within a request's body, or while the client does not read the response; 0: no limit"},
 		{Name: "body-rate", Value: setting.Int(&o.BodyRate, 240, 0, 1<<30, "bytes"), Help: "minimum rate of a request's body, in `bytes` per second; a client may fall behind by --body-timeout; 0: no minimum"},
-		{Name: "abandoned-requests", Value: setting.Int(&o.AbandonedRequests, 1024, 1, 1<<20, "requests"), Help: "maximum number of `requests` of disconnected clients that still wait for a response that a rule counts"},
 		{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 		{Name: "drain-timeout", Value: setting.Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "maximum time for requests to end after SIGTERM"},
 

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,93 +10,103 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// placePatience is how long a request waits while too many others are abandoned.
-const placePatience = time.Second
+const (
+	// maxAbandoned is the maximum number of abandoned requests of a node.
+	maxAbandoned = 1024
+
+	// abandonedPatience is how long an abandoned request waits for the origin's answer.
+	abandonedPatience = 10 * time.Second
+)
 
 // abandoned holds the requests that wait for the origin's answer without their clients, because a rule
 // counts by the answer.
 type abandoned struct {
 	exchanges conns.Set[*exchange]
-	most      int
-	place     chan struct{} // sent to for each that ends, if a request waits
+	places    *conns.Budget
 	results   map[string]prometheus.Counter
-	refused   prometheus.Counter
 }
 
 // Results of abandoned requests.
 const (
 	abandonedAnswered = "answered" // the origin answered, so rules could count it
-	abandonedCounted  = "counted"  // counted immediately: a key had too many abandoned requests
-	abandonedFailed   = "failed"   // not counted: it was incomplete, or the origin did not answer
+	abandonedDropped  = "dropped"  // too many were abandoned: counted only under keys above half of a threshold
+	abandonedFailed   = "failed"   // not counted: the origin did not answer
 )
 
-func newAbandoned(most int, reg prometheus.Registerer) *abandoned {
-	a := &abandoned{most: most, place: make(chan struct{})}
+func newAbandoned(reg prometheus.Registerer) *abandoned {
+	a := &abandoned{places: conns.NewBudget(maxAbandoned, 0, func(bool) {})}
 	f := promauto.With(reg)
 	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
-		Help: "Requests that rules count by the response and whose clients disconnected before it arrived, by result.",
-	}, []string{"result"}), abandonedAnswered, abandonedCounted, abandonedFailed)
-	a.refused = f.NewCounter(prometheus.CounterOpts{
-		Name: "edge_abandoned_refused_total",
-		Help: "Requests that rules count by the response and that got 503 because too many others were abandoned.",
-	})
+		Help: "Requests that rules count by the response and whose clients disconnected or stopped sending before it arrived, by result.",
+	}, []string{"result"}), abandonedAnswered, abandonedDropped, abandonedFailed)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_abandoned_requests_waiting",
-		Help: "Requests that still wait for the origin's response after their clients disconnected.",
+		Help: "Requests that still wait for the origin's response after their clients disconnected or stopped sending.",
 	}, func() float64 { return float64(a.exchanges.Len()) })
 	return a
 }
 
-// full reports whether new requests must wait.
-func (a *abandoned) full() bool { return a.exchanges.Len() >= a.most }
-
-// waitForPlace waits until an abandoned request ends, for at most placePatience.
-// It reports whether one ended; each that ends releases one that waits.
-func (a *abandoned) waitForPlace() bool {
-	select {
-	case <-a.place:
-		return true
-	case <-time.After(placePatience):
-		a.refused.Inc()
+// Gone is called when the client has disconnected or will not send the rest of its request. It reports whether the
+// exchange continues, because a rule counts by the answer. Then end is called when it has waited long enough.
+func (x *exchange) Gone(end func()) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.answered || !x.decision.CountsAnswer() {
 		return false
 	}
+	a, now := x.p.abandoned, x.p.o.Now()
+	if !x.p.o.Limiter.Abandon(&x.decision, now) {
+		a.results[abandonedDropped].Inc()
+		return false
+	}
+	if !a.exchanges.Add(x) { // the node has stopped waiting
+		x.p.o.Limiter.Forsake(&x.decision, now)
+		a.results[abandonedDropped].Inc()
+		return false
+	}
+	x.abandoned.Store(true)
+	x.cancel, x.timer = end, time.AfterFunc(abandonedPatience, func() { x.stopWaiting(false) })
+	x.place = a.places.Holder(x, x.p.o.Client.Client(x.client))
+	x.place.Hold(1)
+	return true
 }
 
-// remove counts the result of x, then removes x: a node that has drained has counted everything.
-func (a *abandoned) remove(x *exchange, result string) {
-	a.results[result].Inc()
-	a.exchanges.Remove(x)
-	if !a.full() {
-		select {
-		case a.place <- struct{}{}:
-		default:
-		}
+// Close ends an abandoned exchange that must make room.
+func (x *exchange) Close() error {
+	x.stopWaiting(true)
+	return nil
+}
+
+// stopWaiting ends an abandoned exchange unless it has ended. dropped is set if it has not waited long enough.
+func (x *exchange) stopWaiting(dropped bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cancel != nil {
+		x.dropped = dropped
+		x.cancel()
 	}
 }
 
 // resolve counts an abandoned exchange by the origin's answer. status is 0 if the origin did not answer.
 func (x *exchange) resolve(status int, fields limit.Fields) {
-	p := x.p
-	p.o.Limiter.Resolve(&x.decision, status, fields, p.o.Now())
-	result := abandonedAnswered
-	if status == 0 {
-		result = abandonedFailed
+	a, l, now := x.p.abandoned, x.p.o.Limiter, x.p.o.Now()
+	x.mu.Lock()
+	x.timer.Stop()
+	x.cancel = nil
+	dropped := x.dropped && status == 0
+	x.mu.Unlock()
+	switch {
+	case dropped:
+		l.Forsake(&x.decision, now)
+		a.results[abandonedDropped].Inc()
+	case status == 0:
+		l.Resolve(&x.decision, 0, nil, now)
+		a.results[abandonedFailed].Inc()
+	default:
+		l.Resolve(&x.decision, status, fields, now)
+		a.results[abandonedAnswered].Inc()
 	}
-	p.abandoned.remove(x, result)
-}
-
-// abandon reports whether x continues, until cancel is called, although its client has disconnected. Otherwise it
-// counts x.
-func (x *exchange) abandon(cancel context.CancelFunc) bool {
-	p := x.p
-	x.cancel = cancel
-	if !p.abandoned.exchanges.Add(x) {
-		return false
-	}
-	if p.o.Limiter.Abandon(&x.decision, p.o.Now()) {
-		return true
-	}
-	p.abandoned.remove(x, abandonedCounted)
-	return false
+	x.place.Hold(0)
+	a.exchanges.Remove(x) // last: a node that has drained has counted everything
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/http2"
 	"github.com/edgelimit/edge/rule"
@@ -51,11 +51,14 @@ type exchange struct {
 	lines  []byte      // buffer for fields of the answer
 	text   []byte      // buffer for the answer's body
 
-	abandoned atomic.Bool        // the exchange continues without its client
-	cancel    context.CancelFunc // ends an abandoned exchange
+	abandoned atomic.Bool   // the exchange continues without its client
+	place     *conns.Holder // of an abandoned exchange
+	timer     *time.Timer   // calls cancel
 
 	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
 	answered bool       // by the origin
+	cancel   func()     // ends the wait of an abandoned exchange; nil after that
+	dropped  bool       // ended to make room for others
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
@@ -178,35 +181,24 @@ func (x *exchange) end() {
 	exchanges.Put(x)
 }
 
-// Pass relays the request, unless a rule counts by its answer and too many requests are abandoned.
+// Pass relays the request to its origin.
 func (x *exchange) Pass() {
 	defer x.end()
 	if x.r.Upgrade {
 		x.p.upgrades.Add(x)
 		defer x.p.upgrades.Remove(x)
 	}
-	if !x.decision.CountsAnswer() || !x.p.abandoned.full() || x.waits() {
-		x.relay()
-	}
-}
-
-// waits waits until fewer requests are abandoned. It answers the request, and returns false, if that takes
-// too long or if the client exceeds a limit meanwhile.
-func (x *exchange) waits() bool {
-	p := x.p
-	if !p.abandoned.waitForPlace() {
-		x.lines = append(p.appendNode(x.lines), comeBack...)
-		x.c.Answer(x.r, http.StatusServiceUnavailable, x.lines, unavailable)
-		return false
-	}
-	x.now = p.o.Now()
-	x.ask()
-	if d := p.o.Limiter.Look(&x.asked, x.now); d.Verdict.Refused() {
-		x.decision = d
+	err := x.c.Relay(x.r, x.origin.relayed, x)
+	switch {
+	case errors.Is(err, http1.ErrWithheld):
+		x.lines = x.lines[:0]
 		x.refuse()
-		return false
+	case err != nil:
+		x.failed(err)
 	}
-	return true
+	if x.abandoned.Load() && !x.answered {
+		x.resolve(0, nil)
+	}
 }
 
 // refuse answers a refused request.
@@ -286,35 +278,8 @@ func (p *Proxy) appendNode(dst []byte) []byte {
 	return append(append(dst, p.o.NodeName...), "\r\n"...)
 }
 
-// relay relays the request to its origin.
-func (x *exchange) relay() {
-	err := x.c.Relay(x.r, x.origin.relayed, x)
-	switch {
-	case errors.Is(err, http1.ErrWithheld):
-		x.lines = x.lines[:0]
-		x.refuse()
-	case err != nil:
-		x.failed(err)
-	}
-	if x.abandoned.Load() && !x.answered {
-		x.resolve(0, nil)
-	}
-}
-
 // Hasty reports whether a rule counts by the answer: then the client is watched from the start.
 func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
-
-// Gone is called when the client has disconnected after it has sent the whole request. It reports whether the
-// exchange continues, because a rule counts by the answer.
-func (x *exchange) Gone(end func()) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.answered || !x.decision.CountsAnswer() || !x.abandon(end) {
-		return false
-	}
-	x.abandoned.Store(true)
-	return true
-}
 
 // answer answers with one of the node's own texts.
 func (x *exchange) answer(status int, text string) {
@@ -380,13 +345,13 @@ func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.now).Seconds())
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.answered = true
+	x.mu.Unlock()
 	if x.abandoned.Load() {
 		x.resolve(a.Status, a)
-		return dst, true // to nobody
+	} else {
+		p.o.Limiter.Answered(&x.decision, a.Status, a, now)
 	}
-	p.o.Limiter.Answered(&x.decision, a.Status, a, now)
 	if x.decision.CountsAnswer() && p.o.Limiter.Withholds(&x.decision, x.client, now) {
 		p.metrics.withheld.Inc()
 		x.now = now

@@ -32,7 +32,6 @@ type Front struct {
 // An engine serves connections of one version of HTTP.
 type engine interface {
 	ServeConn(net.Conn, http1.Start)
-	EndIdle(refused bool, limit int) (ended int)
 	AskToLeave()
 	Shutdown(context.Context) error
 }
@@ -65,7 +64,6 @@ func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
 	f.http2 = http2.NewServer(http2.Options{
 		Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
 	})
-	p.connections.endBy(f.http1.EndIdle, f.http2.EndIdle)
 	return f
 }
 
@@ -114,19 +112,14 @@ func (f *Front) greet(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header
 	start.Held, start.Ended = f.p.addConnection(c, peer)
-	var to engine
-	if start.Ended != nil {
-		to = f.open(c, peer, &start)
-	}
+	to := f.open(c, peer, &start)
 	f.greeting.Remove(c)
-	switch {
-	case to != nil:
-		to.ServeConn(c, start)
-		return
-	case start.Ended != nil:
+	if to == nil {
 		start.Ended()
+		_ = c.Close()
+		return
 	}
-	_ = c.Close()
+	to.ServeConn(c, start)
 }
 
 // open detects the protocol of c and returns its engine, or nil if there is nothing to serve.

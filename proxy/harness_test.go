@@ -57,7 +57,7 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	var wg sync.WaitGroup
 	wg.Go(func() { limiter.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	o := proxy.Options{Limiter: limiter, Logger: logger, AbandonedRequests: 1024}
+	o := proxy.Options{Limiter: limiter, Logger: logger}
 	if o.Origins.Default, err = proxy.NewOrigin(origin, proxy.OriginOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"net"
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gaissmai/bart"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/proxy/http1"
@@ -42,7 +44,12 @@ func TestConnectionsAreBoundedByFiles(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if c.max != 700 || c.maxPerClient != 350 {
-		t.Errorf("%d connections, %d per client, want 700 and 350", c.max, c.maxPerClient)
+	p := &Proxy{connections: c, trusted: new(bart.Lite)}
+	for range 400 {
+		near, _ := net.Pipe()
+		p.addConnection(near, netip.MustParseAddr("192.0.2.1"))
+	}
+	if n := c.places.Bytes(); c.max != 700 || n != 350 {
+		t.Errorf("%d connections, %d of a client, want 700 and 350", c.max, n)
 	}
 }

@@ -56,7 +56,7 @@ func (p *Proxy) AwaitQuiet(ctx context.Context) {
 func (p *Proxy) Drain(ctx context.Context) error {
 	a := &p.abandoned.exchanges
 	err := a.Wait(ctx, func(*exchange) {})
-	a.Close(func(x *exchange) { x.cancel() })
+	a.Close(func(x *exchange) { _ = x.Close() })
 	<-a.Empty()
 	if p.upgrades.Wait(ctx, func(*exchange) {}) != nil {
 		p.o.Logger.Warn("closing upgraded connections", "connections", p.upgrades.Len())

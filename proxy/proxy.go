@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Options configures a Proxy. Limiter, AbandonedRequests and Logger are required. Requests without an origin
+// Options configures a Proxy. Limiter and Logger are required. Requests without an origin
 // get 421.
 type Options struct {
 	Limiter *limit.Limiter
@@ -39,11 +39,6 @@ type Options struct {
 
 	// NodeHeader is the name of a response header whose value is NodeName. If empty, it is not sent.
 	NodeHeader, NodeName string
-
-	// AbandonedRequests is how many requests may wait for the origin's answer without their
-	// clients, because a rule counts by the answer. Beyond that, new requests under such rules wait
-	// for at most a second and then get 503.
-	AbandonedRequests int
 
 	// Connections bounds the connections of all clients, and ClientConnections those of one client, as
 	// defined by Client. Connections of trusted proxies count only toward the former. If zero, open files
@@ -94,7 +89,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
-		abandoned: newAbandoned(o.AbandonedRequests, o.Registerer), connections: newConnections(&o), environment: environment{note: o.Notice},
+		abandoned: newAbandoned(o.Registerer), connections: newConnections(&o), environment: environment{note: o.Notice},
 	}
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {

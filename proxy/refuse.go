@@ -52,8 +52,7 @@ func appendID(dst []byte, id limit.ID) []byte {
 	return append(append(append(dst, "Refusal-Id: "...), id[:]...), "\r\n"...)
 }
 
-// The answer to a client that may succeed in a second: within that time, a shard that has recovered is
-// noticed, and an abandoned request may have ended.
+// The answer to a client that may succeed in a second: within that time, a shard that has recovered is noticed.
 const (
 	comeBack    = "Retry-After: 1\r\nCache-Control: no-store\r\n" + plainText
 	unavailable = "temporarily unavailable\n"

@@ -106,6 +106,10 @@ type worst struct {
 	lag, answer time.Duration
 }
 
+// ordinaryRate is the rate, in requests per second, of a second worst case for rules that count responses. --rate is that
+// of an attack, whose responses are mostly withheld.
+const ordinaryRate = 5
+
 // late returns the cost of the requests that pass between the one that crosses a threshold of r and
 // the time when every node knows.
 func (o worst) late(r *rule.Rule) uint64 {
@@ -123,8 +127,9 @@ func (o worst) explain(set *rule.Set) string {
 		"%v/s × %v, and where responses are counted %v/s × %v (--rate, --lag, --answer-time).",
 		o.rate, o.lag, o.rate, o.lag+o.answer)
 	if slices.ContainsFunc(set.Rules(), func(r *rule.Rule) bool { return r.CountsAnswer() }) {
-		text += fmt.Sprintf(" A response counts even if the client does not wait for it. While %d such requests of a key wait, further ones count immediately. "+
-			"Requests that are not sent completely, or that the origin does not answer, do not count.", limit.MaxAbandoned)
+		text += fmt.Sprintf(" A response counts even if the client does not wait for it or does not send its whole request. "+
+			"While %d such requests of a key wait, further ones count only if the estimate exceeds half of a threshold. "+
+			"Requests that the origin does not answer do not count.", limit.MaxAbandoned)
 	}
 	return text
 }
@@ -158,6 +163,12 @@ func checkText(w io.Writer, rules rulefile.Contents, o worst) {
 			}
 			fmt.Fprintf(w, "  worst case%s in any %s: %s = %s%d requests of one key\n",
 				chart.When(r.Action == rule.Log, ", if it were enforced,"), rule.FormatDuration(l.Period), arithmetic, each, most/cost)
+			if r.CountsAnswer() && r.Action != rule.Log {
+				ordinary := worst{ordinaryRate, o.lag, o.answer}
+				most, _ := l.Bound(ordinary.late(r), cost)
+				fmt.Fprintf(w, "  at an ordinary rate of %d/s: %d; of responses that match, a client gets at most %d from each node that is its proxy\n",
+					ordinaryRate, most/cost, l.Threshold/cost+1)
+			}
 		}
 		if plans, keys := set.Overridden(r); keys > 0 {
 			fmt.Fprintf(w, "  overrides: %s with %s of thresholds; worst cases are those of other keys\n", chart.Count(keys, "key"), chart.Count(len(plans), "set"))

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/edgelimit/edge/proxy/conns"
 )
 
 // nodeBytes is more than one node takes in the state that nodes exchange over TCP: its name, address and metadata.
@@ -28,14 +27,11 @@ var (
 // other side has a key.
 type transport struct {
 	memberlist.Transport
-	maxStreams int
-	maxState   int64 // bytes
-	metrics    *metrics
-	accepted   chan net.Conn
-	done       chan struct{}
-
-	mu      sync.Mutex
-	streams []*stream // accepted ones, oldest first
+	places   *conns.Budget // of accepted connections
+	maxState int64         // bytes
+	metrics  *metrics
+	accepted chan net.Conn
+	done     chan struct{}
 }
 
 // newTransport opens the sockets of c.
@@ -53,9 +49,9 @@ func (g *Gossip) newTransport(c *memberlist.Config) (*transport, error) {
 	}
 	t := &transport{
 		Transport: g.o.wrap(inner), metrics: g.metrics,
-		maxStreams: 2 * g.o.MaxNodes,
-		maxState:   2 * nodeBytes * int64(max(g.o.MaxNodes, minStateNodes)),
-		accepted:   make(chan net.Conn), done: make(chan struct{}),
+		places:   conns.NewBudget(2*g.o.MaxNodes, 0, func(bool) { g.metrics.closed[errTooMany].Inc() }),
+		maxState: 2 * nodeBytes * int64(max(g.o.MaxNodes, minStateNodes)),
+		accepted: make(chan net.Conn), done: make(chan struct{}),
 	}
 	g.accepting.Go(t.accept)
 	return t, nil
@@ -66,7 +62,7 @@ func (t *transport) accept() {
 	for {
 		select {
 		case conn := <-t.Transport.StreamCh():
-			s := t.admit(conn)
+			s := t.wrap(t.places.Place(conn))
 			select {
 			case t.accepted <- s:
 			case <-t.done:
@@ -97,54 +93,12 @@ func (t *transport) wrap(conn net.Conn) *stream {
 	return &stream{Conn: conn, t: t, limited: io.LimitedReader{R: conn, N: t.maxState}}
 }
 
-// admit returns the stream of an accepted connection. If there are too many, it closes the oldest of the address that
-// has most.
-func (t *transport) admit(conn net.Conn) *stream {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.streams) >= t.maxStreams {
-		t.metrics.closed[errTooMany].Inc()
-		held := map[netip.Addr]int{}
-		for _, s := range t.streams {
-			held[s.peer()]++
-		}
-		leaves := t.streams[0]
-		for _, s := range t.streams {
-			if held[s.peer()] > held[leaves.peer()] {
-				leaves = s
-			}
-		}
-		t.forgetLocked(leaves)
-		_ = leaves.Conn.Close()
-	}
-	s := t.wrap(conn)
-	t.streams = append(t.streams, s)
-	return s
-}
-
-func (t *transport) forgetLocked(s *stream) {
-	t.streams = slices.DeleteFunc(t.streams, func(other *stream) bool { return other == s })
-}
-
 // A stream is a connection that carries one message in each direction. memberlist sets deadlines of joinTimeout, one for
 // reading and one for answering.
 type stream struct {
 	net.Conn
 	t       *transport
 	limited io.LimitedReader // reads from Conn
-}
-
-func (s *stream) peer() netip.Addr {
-	addr, _ := netip.ParseAddrPort(s.RemoteAddr().String())
-	return addr.Addr()
-}
-
-func (s *stream) Close() error {
-	err := s.Conn.Close()
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	s.t.forgetLocked(s)
-	return err
 }
 
 func (s *stream) Read(p []byte) (int, error) {

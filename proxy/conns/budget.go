@@ -2,14 +2,15 @@ package conns
 
 import (
 	"container/heap"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
 )
 
-// A Budget bounds the memory that connections hold for what is not yet a request. When those of a client hold too much,
-// it closes the one that holds most, and of equal ones the oldest. When all together hold too much, it does so with the
-// client that holds most. It is safe for concurrent use.
+// A Budget bounds what clients hold: bytes of what is not yet a request, or places for connections or requests. When a
+// client's connections hold too much, it closes the one that holds most, and of equal ones the oldest. When all together
+// hold too much, it does so with the client that holds most, so that a newcomer gets its share. It is safe for concurrent use.
 type Budget struct {
 	most, mostPerClient int
 	closed              func(ofClient bool) // called with mu held
@@ -40,11 +41,45 @@ func (b *Budget) Bytes() int {
 	return b.bytes
 }
 
+// Share returns a listener like ln whose connections each hold 1 of b until they are closed. The addresses of peers are
+// the clients.
+func (b *Budget) Share(ln net.Listener) net.Listener { return shared{ln, b} }
+
+type shared struct {
+	net.Listener
+	b *Budget
+}
+
+func (s shared) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return s.b.Place(conn), nil
+}
+
+// Place returns a connection like conn that holds 1 of b until it is closed.
+func (b *Budget) Place(conn net.Conn) net.Conn {
+	h := b.Holder(conn, Peer(conn).Addr())
+	h.Hold(1)
+	return &place{Conn: conn, leave: sync.OnceFunc(func() { h.Hold(0) })}
+}
+
+type place struct {
+	net.Conn
+	leave func()
+}
+
+func (p *place) Close() error {
+	p.leave()
+	return p.Conn.Close()
+}
+
 // A Holder is a connection that holds bytes of a Budget.
 type Holder struct {
 	weight
 	b      *Budget
-	conn   net.Conn
+	conn   io.Closer
 	client netip.Addr
 	held   int // as the owner of the connection has said
 	closed bool
@@ -52,7 +87,7 @@ type Holder struct {
 
 // Holder returns a holder for conn. All connections without a valid client, such as those of trusted proxies, are one
 // client without a budget of its own.
-func (b *Budget) Holder(conn net.Conn, client netip.Addr) *Holder {
+func (b *Budget) Holder(conn io.Closer, client netip.Addr) *Holder {
 	return &Holder{b: b, conn: conn, client: client}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -55,25 +54,14 @@ func (s *Set[C]) Len() int {
 	return len(s.all)
 }
 
-// End calls end for elements until end has returned true limit times, and returns how many times it did.
-// end must not block.
-func (s *Set[C]) End(limit int, end func(C) bool) (ended int) {
+// each calls f for each element, and returns how many there are. f must not block.
+func (s *Set[C]) each(f func(C)) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.all {
-		if ended == limit {
-			break
-		}
-		if end(c) {
-			ended++
-		}
+		f(c)
 	}
-	return ended
-}
-
-// each calls f for each element, and returns how many there are.
-func (s *Set[C]) each(f func(C)) int {
-	return s.End(math.MaxInt, func(c C) bool { f(c); return true })
+	return len(s.all)
 }
 
 // Close makes Add refuse further elements, and calls leave for each that s holds.
@@ -115,10 +103,9 @@ func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 
 // Ends are the ways to end a connection. Servers call them from any goroutine; they must not block.
 type Ends[C any] struct {
-	Idle   func(c C, refused bool) bool // ends c if it waits for a request, and reports whether it did; see Server.EndIdle
-	Leave  func(C)                      // ends c when it waits for another request
-	Finish func(C)                      // ends c when it waits for a request, even for its first one
-	Cut    func(C)                      // closes c
+	Leave  func(C) // ends c when it waits for another request
+	Finish func(C) // ends c when it waits for a request, even for its first one
+	Cut    func(C) // closes c
 }
 
 // A Server serves connections and ends them. Its methods may be called concurrently.
@@ -156,12 +143,6 @@ func (s *Server[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer neti
 
 // Forget removes c, so that Shutdown does not wait for it.
 func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
-
-// EndIdle ends up to limit connections that wait for a request, and returns how many it has ended. If
-// refused is set, it ends only connections whose last request was refused.
-func (s *Server[C]) EndIdle(refused bool, limit int) (ended int) {
-	return s.conns.End(limit, func(c C) bool { return s.ends.Idle(c, refused) })
-}
 
 // AskToLeave makes every further answer ask its client to close the connection, or to open no more streams.
 func (s *Server[C]) AskToLeave() { s.leaving.Store(true) }

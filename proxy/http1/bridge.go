@@ -25,8 +25,8 @@ func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		near, far := net.Pipe()
-		c := &bridged{Conn: near, t: t, cancel: cancel}
-		b := &bridge{t: t, scheme: scheme, host: host, ctx: ctx, far: far, in: bufio.NewReader(far), out: bufio.NewWriter(far)}
+		c := &bridged{Conn: near, t: t, cancel: cancel, far: far}
+		b := &bridge{t: t, scheme: scheme, host: host, ctx: ctx, near: c, far: far, in: bufio.NewReader(far), out: bufio.NewWriter(far)}
 		go func() {
 			defer cancel()
 			defer far.Close()
@@ -49,6 +49,8 @@ type bridged struct {
 	net.Conn
 	t       http.RoundTripper
 	cancel  context.CancelFunc
+	far     net.Conn
+	halved  atomic.Bool           // CloseWrite was called
 	failure atomic.Pointer[error] // why the origin did not answer
 }
 
@@ -74,6 +76,13 @@ func (c *bridged) open() bool {
 	return !ok || p.last() == protoHTTP2
 }
 
+// CloseWrite ends the request's body, even if it is incomplete: HTTP/2 has END_STREAM for that. An HTTP/1.1 transport aborts
+// the request instead.
+func (c *bridged) CloseWrite() error {
+	c.halved.Store(true)
+	return c.far.SetReadDeadline(past)
+}
+
 // Close also ends the current exchange.
 func (c *bridged) Close() error {
 	c.cancel()
@@ -85,6 +94,7 @@ type bridge struct {
 	t            http.RoundTripper
 	scheme, host string
 	ctx          context.Context
+	near         *bridged
 	far          net.Conn
 	in           *bufio.Reader
 	out          *bufio.Writer
@@ -100,7 +110,7 @@ func (b *bridge) exchange() (again bool, failure error) {
 	var sent *sentBody
 	if r.Body != http.NoBody {
 		repeatable := isRepeatable(r.Method)
-		sent = &sentBody{Reader: r.Body, far: b.far, closed: make(chan struct{}), lost: !repeatable}
+		sent = &sentBody{Reader: r.Body, near: b.near, closed: make(chan struct{}), lost: !repeatable}
 		if r.Body = sent; repeatable {
 			r.GetBody = func() (io.ReadCloser, error) {
 				body, err := sent.again()
@@ -262,7 +272,7 @@ func (f *flushing) Read(p []byte) (int, error) {
 // Close. An HTTP/2 transport may call Close during Read.
 type sentBody struct {
 	io.Reader
-	far    net.Conn    // what Reader reads
+	near   *bridged    // the other end of what Reader reads
 	whole  atomic.Bool // read to its end
 	closed chan struct{}
 	once   sync.Once
@@ -275,12 +285,12 @@ var errSent = errors.New("http1: a part of the body was sent and is not kept")
 
 // again returns a body that begins again, once the transport no longer reads s.
 func (s *sentBody) again() (*sentBody, error) {
-	if s.lost {
+	if s.lost || s.near.halved.Load() {
 		return nil, errSent
 	}
-	_ = s.far.SetReadDeadline(time.Time{})
+	_ = s.near.far.SetReadDeadline(time.Time{})
 	body := io.MultiReader(bytes.NewReader(s.kept), s.Reader)
-	return &sentBody{Reader: body, far: s.far, closed: make(chan struct{})}, nil
+	return &sentBody{Reader: body, near: s.near, closed: make(chan struct{})}, nil
 }
 
 func (s *sentBody) Read(p []byte) (int, error) {
@@ -288,6 +298,8 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		s.whole.Store(true)
+	case errors.Is(err, os.ErrDeadlineExceeded) && s.near.halved.Load():
+		err = io.EOF
 	case errors.Is(err, os.ErrDeadlineExceeded): // set by Close
 		err = errSent
 	}
@@ -302,7 +314,7 @@ func (s *sentBody) Read(p []byte) (int, error) {
 func (s *sentBody) Close() error {
 	s.once.Do(func() {
 		if !s.whole.Load() {
-			_ = s.far.SetReadDeadline(past)
+			_ = s.near.far.SetReadDeadline(past)
 		}
 		close(s.closed)
 	})

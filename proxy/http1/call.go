@@ -29,7 +29,9 @@ type Call struct {
 }
 
 // Reset makes c ready for another exchange. c must not be in use.
-func (c *Call) Reset() { c.interrupted, c.answered, c.cut, c.unsent = false, false, false, nil }
+func (c *Call) Reset() {
+	c.interrupted, c.answered, c.cut, c.unsent = false, false, false, nil
+}
 
 // Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
 // is set if that is the whole request. If the origin has closed a reused connection, the request is sent
@@ -98,12 +100,22 @@ func (c *Call) Interrupt() {
 	}
 }
 
-// Resume continues the exchange after Interrupt. It sends what Ask has not sent.
-func (c *Call) Resume() error {
+// Clear undoes Interrupt. Resume must follow.
+func (c *Call) Clear() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.interrupted = false
+}
+
+// Resume continues the exchange after Clear, unless it was interrupted again. It sends what Ask has not sent. If cutShort is
+// set, it ends the request, although that is incomplete; no Send may run.
+func (c *Call) Resume(cutShort bool) error {
+	c.mu.Lock()
 	_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
 	c.mu.Unlock()
+	if cutShort {
+		c.oc.closeWrite()
+	}
 	if len(c.unsent) == 0 {
 		return nil
 	}

@@ -42,7 +42,6 @@ const (
 	active uint32 = iota
 	unused        // waits for its first request
 	idle          // waits for another request
-	spare         // waits for another request after a refused one
 	ended         // closes as soon as it is idle, or was cut
 )
 
@@ -88,7 +87,7 @@ func (c *Conn) Secure() bool { return c.secure }
 func (c *Conn) Drop() { c.closing, c.dropped = true, true }
 
 // Refuse marks the request as refused. If last is set, the connection is closed after the answer.
-// Otherwise it waits for the next request for at most ReadHeaderTimeout, and EndIdle ends it first.
+// Otherwise it waits for the next request for at most ReadHeaderTimeout.
 func (c *Conn) Refuse(last bool) {
 	c.refused = true
 	c.closing = c.closing || last
@@ -211,11 +210,8 @@ func (c *Conn) rest() bool {
 	}
 	c.endExchange()
 	waits := idle
-	switch {
-	case !c.since.IsZero():
+	if !c.since.IsZero() {
 		waits = unused
-	case c.refused:
-		waits = spare
 	}
 	if c.state.Swap(waits) == ended || waits != unused && c.server.IsEnding() {
 		return false
@@ -249,16 +245,11 @@ func (c *Conn) next() bool {
 	return true
 }
 
-// endIn ends c if it is in one of states, and reports whether it was. It may be called from any
-// goroutine.
-func (c *Conn) endIn(states ...uint32) bool {
-	for _, state := range states {
-		if c.state.CompareAndSwap(state, ended) {
-			_ = c.conn.SetReadDeadline(past)
-			return true
-		}
+// endIn ends c if it is in state. It may be called from any goroutine.
+func (c *Conn) endIn(state uint32) {
+	if c.state.CompareAndSwap(state, ended) {
+		_ = c.conn.SetReadDeadline(past)
 	}
-	return false
 }
 
 // cut closes c and the origin's connection, and ends a relay that would use another one. It may be called from any

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"syscall"
 	"testing"
 
 	"github.com/edgelimit/edge/proxy/http1"
@@ -88,7 +87,8 @@ func TestEndOfLastingRelay(t *testing.T) {
 	ln.Close()
 	origin.Close()
 	l.gone <- end
-	if err := <-l.err; !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("Relay: %v, want connection refused", err)
+	relayed, ok := errors.AsType[*http1.RelayError](<-l.err)
+	if !ok || !relayed.Client {
+		t.Errorf("Relay: %v, want an error of the client", relayed)
 	}
 }

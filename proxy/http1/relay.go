@@ -22,9 +22,9 @@ type Relay interface {
 	// origin is slow. That costs a goroutine.
 	Hasty() bool
 
-	// Gone is called from another goroutine if the client disconnects or shuts down its side of
-	// the connection after it has sent the whole request and before the origin answers. It reports
-	// whether to wait for the answer anyway. Calling end stops the wait.
+	// Gone is called, perhaps from another goroutine, if the client disconnects before the origin answers, or fails to send
+	// the rest of its body: then the origin's connection is half-closed. It reports whether to wait for the answer
+	// anyway. Calling end stops the wait.
 	Gone(end func()) bool
 
 	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
@@ -203,6 +203,7 @@ func (t *relaying) upload() error {
 	for {
 		data, n, err := b.next(c.buffered())
 		if err != nil {
+			t.cutShort()
 			return err
 		}
 		err = t.oc.sendChunk(data, b.kind == Chunked)
@@ -231,7 +232,7 @@ func (t *relaying) upload() error {
 			return nil
 		}
 		if err != nil {
-			t.giveUp() // an incomplete request needs no answer
+			t.cutShort()
 			return tooEarly(err)
 		}
 	}
@@ -306,7 +307,24 @@ func (t *relaying) fill(waited bool) error {
 	return oc.more(largeBuffer)
 }
 
-// giveUp ends the exchange because the client is gone. Any goroutine may call it.
+// cutShort ends the request to the origin, because the client will not send the rest. An origin that has seen enough may
+// still answer.
+func (t *relaying) cutShort() {
+	if !t.continues() {
+		t.giveUp()
+		return
+	}
+	_ = t.oc.flush()
+	t.oc.closeWrite()
+}
+
+// continues reports whether the exchange continues after the client is gone.
+func (t *relaying) continues() bool {
+	t.goesOn = !t.begun.Load() && t.edit.Gone(t.giveUp)
+	return t.goesOn
+}
+
+// giveUp ends the exchange. Any goroutine may call it.
 func (t *relaying) giveUp() {
 	t.gone.Store(true)
 	if oc := t.c.upstream.Load(); oc != nil {
@@ -318,9 +336,11 @@ func (t *relaying) giveUp() {
 func (t *relaying) failed(err error) error {
 	t.endUpload()
 	switch {
-	case t.failure != nil && !t.x.body.ended && (IsTimeout(err) || errors.Is(err, errClosed)):
+	case err == ErrWithheld:
+		return &RelayError{false, err}
+	case t.failure != nil && !t.x.body.ended && (t.goesOn || IsTimeout(err) || errors.Is(err, errClosed)):
 		return &RelayError{true, t.failure}
-	case t.gone.Load(), t.c.state.Load() == ended:
+	case t.goesOn, t.gone.Load(), t.c.state.Load() == ended:
 		return &RelayError{true, errClosed}
 	}
 	return &RelayError{false, tooEarly(err)}

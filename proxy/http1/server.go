@@ -64,10 +64,7 @@ type Server struct {
 // NewServer returns a server.
 func NewServer(o Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
-		Idle: func(c *Conn, refused bool) bool {
-			return c.endIn(spare) || !refused && c.endIn(idle, unused)
-		},
-		Leave:  func(c *Conn) { c.endIn(spare, idle) },
+		Leave:  func(c *Conn) { c.endIn(idle) },
 		Finish: func(c *Conn) { c.endIn(unused) },
 		Cut:    func(c *Conn) { go c.cut() },
 	})}

@@ -192,8 +192,7 @@ func (t *relaying) watch() {
 		if !gone {
 			return
 		}
-		if !t.begun.Load() && t.edit.Gone(t.giveUp) {
-			t.goesOn = true
+		if t.continues() {
 			return
 		}
 		if half {

@@ -278,6 +278,13 @@ func (w *wire) write(data []byte) (n int, err error) {
 	return n + more, w.noteReset(err)
 }
 
+// closeWrite tells the peer that no more data comes. Nothing may be written afterwards.
+func (w *wire) closeWrite() {
+	if half, ok := w.conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // if the peer has closed the connection, the next read returns an error
+	}
+}
+
 // noteReset returns err, the result of a write. The kernel reports a reset once: if that is to a write, later reads
 // return io.EOF, as if the peer had ended its side.
 func (w *wire) noteReset(err error) error {

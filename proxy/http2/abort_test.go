@@ -71,7 +71,12 @@ func (a abrupt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // startAbrupt starts the origin, and returns it as the engines see it.
 func startAbrupt(t *testing.T, protocol string, a abrupt) *http1.Origin {
-	back := httptest.NewUnstartedServer(a)
+	return startOrigin(t, protocol, a.ServeHTTP)
+}
+
+// startOrigin starts an origin whose handler finds its connection in the request's context.
+func startOrigin(t *testing.T, protocol string, serve http.HandlerFunc) *http1.Origin {
+	back := httptest.NewUnstartedServer(serve)
 	back.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, c)
 	}

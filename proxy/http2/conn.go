@@ -381,18 +381,6 @@ func (c *Conn) sendFinalGoAway() {
 	}
 }
 
-// endWaiting ends c if it waits for a request, and if its last request was refused or refused is not set.
-// The reader writes the GOAWAY.
-func (c *Conn) endWaiting(refused bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last || c.batch || c.working > 0 || refused && !c.refused {
-		return false
-	}
-	c.sendFinalGoAway()
-	return true
-}
-
 // endIdle ends the read if the connection ends and has no requests. mu is held.
 func (c *Conn) endIdle() {
 	if c.last && c.working == 0 && !c.batch {

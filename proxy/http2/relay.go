@@ -48,9 +48,11 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	switch {
 	case err == nil:
 		return nil
+	case err == http1.ErrWithheld:
+		return &http1.RelayError{Err: err}
 	case t.failure != nil:
 		return &http1.RelayError{Client: true, Err: t.failure}
-	case err == http1.ErrInterrupted || errors.Is(err, errGone):
+	case s.abandoned || err == http1.ErrInterrupted || errors.Is(err, errGone):
 		return &http1.RelayError{Client: true, Err: errGone}
 	}
 	return &http1.RelayError{Err: err}
@@ -113,7 +115,7 @@ func (t *relaying) upload() error {
 			return nil
 		}
 		if err != nil {
-			s.call.Interrupt() // an incomplete request needs no answer
+			s.call.Interrupt()
 			return err
 		}
 		pace.Read(n, time.Since(start))
@@ -149,21 +151,28 @@ func (t *relaying) endUpload() {
 	t.uploading = nil
 }
 
-// goOn continues an interrupted exchange without its client if a rule depends on the answer. Otherwise it
-// returns http1.ErrInterrupted.
+// goOn continues an interrupted exchange without its client if a rule depends on the answer, even if the request is
+// incomplete. Otherwise it returns http1.ErrInterrupted.
 func (t *relaying) goOn() error {
 	s, c := t.s, t.s.c
 	c.mu.Lock()
-	can := s.dead && s.ended && !s.abandoned && !s.answering
+	abandoned, cutShort := s.abandoned, !s.ended
 	c.mu.Unlock()
-	if !can || !t.edit.Gone(s.call.Interrupt) {
+	if abandoned {
+		return http1.ErrInterrupted
+	}
+	if cutShort {
+		t.endUpload() // it interrupts the call
+	}
+	s.call.Clear()
+	if !t.edit.Gone(s.call.Interrupt) {
 		return http1.ErrInterrupted
 	}
 	c.mu.Lock()
 	s.abandoned = true
-	c.done() // others may take its place: the rules bound how many continue
+	c.done() // others may take its place: the handler bounds how many continue
 	c.mu.Unlock()
-	return s.call.Resume()
+	return s.call.Resume(cutShort)
 }
 
 // answer reads the origin's answer and sends it to the client.

@@ -63,7 +63,6 @@ type Server struct {
 // open no more streams, then, within conns.FirstRequestWait, which streams the node has seen.
 func NewServer(o Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
-		Idle:   (*Conn).endWaiting,
 		Leave:  func(c *Conn) { go c.drain() }, // it may have to wait for the client
 		Finish: func(c *Conn) { go c.finish() },
 		Cut:    func(c *Conn) { _ = c.conn.Close() },

@@ -42,7 +42,7 @@ type Stream struct {
 	consumed  int       // bytes that receive will grow by
 	answering bool      // the origin has begun its answer
 	stopped   bool      // the upload must end
-	abandoned bool      // the client has reset the stream; the exchange continues
+	abandoned bool      // the client is gone or does not send the rest; the exchange continues
 	answered  bool      // the rest of the body is not needed
 }
 
@@ -103,8 +103,7 @@ func (s *Stream) Sent() (status int, bytes int64) {
 }
 
 // Refuse marks the request as refused. If last is set, the client is asked to open no more streams.
-// Otherwise the connection waits for the next request for at most ReadHeaderTimeout, and EndIdle ends it
-// first.
+// Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
 func (s *Stream) Refuse(last bool) {
 	c := s.c
 	c.mu.Lock()

@@ -220,7 +220,9 @@ func (c *Conn) lose(s *Stream) {
 	delete(c.streams, s.id)
 	s.more.Broadcast()
 	c.space.Broadcast()
-	s.call.Interrupt()
+	if !s.abandoned {
+		s.call.Interrupt()
+	}
 }
 
 // staticNames are the fields of answers in the static table (RFC 7541, appendix A).

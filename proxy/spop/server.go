@@ -30,7 +30,7 @@ type Options struct {
 	Refuse func(net.Addr) string
 
 	// Add counts a connection. It returns what holds the memory of incomplete frames, and a function to call once when
-	// the connection has ended, or nil if the connection must be closed now.
+	// the connection has ended.
 	Add func(net.Conn) (held *conns.Holder, ended func())
 
 	// HelloTimeout is how long a connection may take to send its first frame.
@@ -51,7 +51,6 @@ type Server struct {
 func NewServer(ln net.Listener, o Options) *Server {
 	end := func(c *conn) { _ = c.SetReadDeadline(past) }
 	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
-		Idle:   func(*conn, bool) bool { return false },
 		Leave:  end,
 		Finish: end,
 		Cut:    func(c *conn) { _ = c.Close() },
@@ -66,10 +65,6 @@ func (s *Server) Run() {
 			return
 		}
 		held, ended := s.o.Add(nc)
-		if ended == nil {
-			_ = nc.Close()
-			continue
-		}
 		c := &conn{Conn: nc, s: s, most: maxHello, held: held}
 		s.Serve(c, nc, ended, func(netip.AddrPort) {
 			defer c.Close()

@@ -1,0 +1,110 @@
+package http2_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// A learning relay continues when its client does not send the rest, and learns the status.
+type learning struct {
+	plain
+	origin *http1.Origin
+	status chan int
+	err    chan error // of Relay
+}
+
+func (l learning) Hasty() bool      { return true }
+func (l learning) Gone(func()) bool { return true }
+
+func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
+	l.status <- a.Status
+	return dst, false
+}
+
+func (l learning) ServeHTTP1(c *http1.Conn, r *http1.Request) { l.err <- c.Relay(r, l.origin, l) }
+func (l learning) Malformed(*http1.Conn, *http1.Error)        {}
+
+func (l learning) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+
+func (l learning) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+	return learningStream{l, s, r}
+}
+
+type learningStream struct {
+	learning
+	s *http2.Stream
+	r *http1.Request
+}
+
+func (p learningStream) Pass() { p.err <- p.s.Relay(p.r, p.origin, p) }
+
+// A stopping body ends the request before its last byte.
+type stopping struct {
+	begun bool
+	asked chan struct{}
+	leave func()
+}
+
+func (s *stopping) Read(p []byte) (int, error) {
+	if !s.begun {
+		s.begun = true
+		return copy(p, "wron"), nil
+	}
+	<-s.asked
+	s.leave()
+	return 0, io.ErrUnexpectedEOF
+}
+
+// If a client leaves before the last byte of its body, the origin learns that the body has ended, whatever it speaks, and the
+// node gets its answer.
+func TestIncompleteRequestsAreAnswered(t *testing.T) {
+	for _, protocol := range []string{"http", "https", "h2c", "h2"} {
+		asked := make(chan struct{})
+		origin := startOrigin(t, protocol, func(w http.ResponseWriter, r *http.Request) {
+			asked <- struct{}{}
+			if body, err := io.ReadAll(r.Body); string(body) != "wron" || err == nil && r.ContentLength > 0 {
+				t.Errorf("%s: the origin reads %q, %v", protocol, body, err)
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+		t.Cleanup(origin.Close)
+		l := learning{origin: origin, status: make(chan int), err: make(chan error)}
+		limits := http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}
+		one := http1.NewServer(http1.Options{Handler: l, Limits: limits, Tunnels: context.Background()})
+		two := http2.NewServer(http2.Options{Handler: l, Limits: limits, MaxStreams: 128, MaxOverhead: 1000})
+		for version, serve := range map[int]func(net.Conn, http1.Start){1: one.ServeConn, 2: two.ServeConn} {
+			for _, length := range []int64{5, -1} {
+				tr := &http.Transport{Protocols: new(http.Protocols)}
+				tr.Protocols.SetHTTP1(version == 1)
+				tr.Protocols.SetUnencryptedHTTP2(version == 2)
+				tr.DialContext = func(context.Context, string, string) (net.Conn, error) { return connect(t, serve), nil }
+				ctx, leave := context.WithCancel(t.Context())
+				r, err := http.NewRequestWithContext(ctx, "POST", "http://a.example", &stopping{asked: asked, leave: leave})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.ContentLength = length
+				left := make(chan error)
+				go func() {
+					_, err := tr.RoundTrip(r)
+					left <- err
+				}()
+				status := <-l.status
+				err = <-l.err
+				if name := fmt.Sprintf("%s, HTTP/%d, length %d", protocol, version, length); status != 401 || !errors.Is(err, http1.ErrWithheld) || <-left == nil {
+					t.Errorf("%s: the origin answers %d, Relay returns %v", name, status, err)
+				}
+				tr.CloseIdleConnections()
+			}
+		}
+	}
+}
