@@ -34,8 +34,12 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 func (p PathReading) String() string { return readingNames[p] }
 
 // MaxOddSegments is the maximum number of slashes and backslashes, encoded ones included, in a path that origins may read
-// in different ways: each costs time for each way. A request with more is malformed. Other paths may have any number.
-const MaxOddSegments = 64
+// in different ways, and MaxOddPath the maximum length of such a path: they cost time for each way. A request with more is
+// malformed. Other paths have no bounds of their own.
+const (
+	MaxOddSegments = 64
+	MaxOddPath     = 4096
+)
 
 // A target is the path of a request, with the forms in which origins read it.
 type target struct {
@@ -46,7 +50,8 @@ type target struct {
 
 	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
-	odd bool
+	odd      bool
+	segments int // slashes and backslashes, encoded ones included, if odd
 
 	readings *readings // of an odd path; made when needed
 }
@@ -54,8 +59,7 @@ type target struct {
 // readings are an odd path, split once, and the forms in which it is read.
 type readings struct {
 	decoded []byte
-	room    [MaxOddSegments + 1]piece
-	pieces  []piece              // in room
+	pieces  []piece
 	forms   [2][len(ways)]string // made when needed, without and with parameters
 	form    []byte               // memory in which they are made
 }
@@ -78,7 +82,7 @@ var special = func() (s [256]uint8) {
 	return s
 }()
 
-// set visits each byte of path once. It returns false if the path is odd and has too many segments.
+// set visits each byte of path once. It returns false if the path is odd, and too long or in too many segments.
 func (t *target) set(path string) bool {
 	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
 	odd, escaped, bad := false, false, false
@@ -110,8 +114,8 @@ func (t *target) set(path string) bool {
 		}
 	}
 	odd = (odd || segments == 0 || length > 0 && isDots(length, dots)) && path != "*" // OPTIONS *
-	*t = target{sent: path, decoded: path, bad: bad, odd: odd}
-	if odd && segments > MaxOddSegments {
+	*t = target{sent: path, decoded: path, bad: bad, odd: odd, segments: segments}
+	if odd && (segments > MaxOddSegments || len(path) > MaxOddPath) {
 		t.odd = false // nothing reads it
 		return false
 	}
@@ -173,7 +177,7 @@ func (t *target) form(i int, keep bool) string {
 	r := t.readings
 	if r == nil {
 		r = new(readings)
-		r.decoded, r.pieces = split(t.sent, r.room[:0])
+		r.decoded, r.pieces = split(t.sent, t.segments+1)
 		r.form = make([]byte, 0, len(r.decoded)+1)
 		t.readings = r
 	}
@@ -205,32 +209,39 @@ type piece struct {
 	escaped   bool // mark was
 }
 
-// split decodes and splits a path. It appends the pieces to room.
-func split(path string, room []piece) (decoded []byte, pieces []piece) {
-	pieces, decoded = room, make([]byte, len(path))
+// split decodes path and splits it into n pieces.
+func split(path string, n int) (decoded []byte, pieces []piece) {
+	pieces, decoded = make([]piece, 0, n), make([]byte, len(path))
 	p := piece{unescaped: len(path), semicolon: len(path)}
-	n := 0
+	at := 0
 	for i := 0; i < len(path); i++ {
+		ordinary := i
+		for i < len(path) && special[path[i]] != structural {
+			i++
+		}
+		if at += copy(decoded[at:], path[ordinary:i]); i == len(path) {
+			break
+		}
 		c, escaped := path[i], false
 		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
 			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
 			i += 2
 		}
-		decoded[n] = c
+		decoded[at] = c
 		switch c {
 		case '/', '\\':
-			p.to = n
+			p.to = at
 			pieces = append(pieces, p)
-			p = piece{from: n + 1, unescaped: len(path), semicolon: len(path), mark: c, escaped: escaped}
+			p = piece{from: at + 1, unescaped: len(path), semicolon: len(path), mark: c, escaped: escaped}
 		case ';':
-			if p.semicolon = min(p.semicolon, n); !escaped {
-				p.unescaped = min(p.unescaped, n)
+			if p.semicolon = min(p.semicolon, at); !escaped {
+				p.unescaped = min(p.unescaped, at)
 			}
 		}
-		n++
+		at++
 	}
-	p.to = n
-	return decoded[:n], append(pieces, p)
+	p.to = at
+	return decoded[:at], append(pieces, p)
 }
 
 // splits reports whether a segment ends before p.

@@ -351,3 +351,18 @@ func FuzzDefaultsMatchWhatSettingsMatch(f *testing.F) {
 		}
 	})
 }
+
+// A path that origins may read in different ways has a maximum length. Others have none.
+func TestLengthOfOddPaths(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/" + strings.Repeat("a", 2*rule.MaxOddPath):            false,
+		"/a;" + strings.Repeat("a", rule.MaxOddPath-len("/a;")): false,
+		"/a;" + strings.Repeat("a", rule.MaxOddPath):            true,
+		"//" + strings.Repeat("%41", rule.MaxOddPath/3):         true,
+	} {
+		req := rule.Request{Method: "GET", Host: "example.com", Path: path}
+		if req.Canonicalize(rule.ClientPrefix{}); req.Malformed != want {
+			t.Errorf("a path of %d bytes that begins with %.5s: malformed %t, want %t", len(path), path, req.Malformed, want)
+		}
+	}
+}
