@@ -103,6 +103,19 @@ func (w Why) String() string {
 // that made it.
 func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
 
+// lift returns the lift before r if r is a mitigation of a later generation, else a record that has ended. A table holds it
+// once r is forgotten, so that nodes agree on the key's generation, even if they never knew r. It is the same on every
+// node.
+func (r Record) lift() (lift Record) {
+	if r.Lifted || r.Generation == 0 {
+		return lift
+	}
+	r.Generation--
+	r.Deadline = r.Deadline.Add(MaxLifetime - r.Lifetime)
+	r.Lifted, r.Lifetime, r.Why, r.ByHand, r.Sample = true, MaxLifetime, Why{}, false, nil
+	return r
+}
+
 // adopt copies the rule and client from o, an older copy of r or an earlier record of its key, if r
 // lacks them, and reports whether it copied anything. active says that o has not ended.
 func (r *Record) adopt(o *Record, active bool) (more bool) {

@@ -67,8 +67,6 @@ type held struct {
 	taken atomic.Bool   // see Table.Take
 	over  bool          // past its deadline, and reported
 	at    int           // place in Table.due, or -1
-
-	remembered time.Time // when it is forgotten, once it is over
 }
 
 // kept is how long a record is kept after its deadline: longer than a copy of it can be in
@@ -78,7 +76,7 @@ const kept = 10 * time.Second
 // until returns the time of h's next event.
 func (h *held) until() time.Time {
 	if h.over {
-		return h.remembered
+		return h.Deadline.Add(kept)
 	}
 	return h.Deadline
 }
@@ -132,7 +130,7 @@ func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Reco
 }
 
 // Generation returns the generation of a mitigation of k that begins now. It is 0 unless t knows
-// of a lift. A lift is remembered for MaxLifetime, even if a later mitigation ends earlier.
+// of a lift. A lift is remembered for MaxLifetime: see [Record.lift].
 func (t *Table) Generation(k counter.Key) uint32 {
 	if !t.lifted.Load() || !t.May(k) {
 		return 0 // nearly always
@@ -201,64 +199,76 @@ func (t *Table) Len() (n int) {
 // Merge keeps the greater of r and the record that t holds for r's key, by generation,
 // lifted, end and node, and reports whether t changed. Of two copies of the same record, it
 // keeps the earlier deadline, and the rule and client if either has them. Records may arrive
-// in any order, and more than once. A record past its deadline changes nothing, nor does a
-// copy of one that has just ended here, except that earlier lifts it implies are remembered.
+// in any order, and more than once. Of a record past its deadline only the lift before it counts. A copy of one that has
+// just ended here changes nothing.
 func (t *Table) Merge(r Record, now time.Time) (changed bool) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
 	}
-	h := &held{Record: r, over: !now.Before(r.Deadline), remembered: r.Deadline.Add(kept)}
-	if r.Generation > 0 {
-		h.remembered = now.Add(MaxLifetime)
-	} else if h.over {
-		return false
+	if !now.Before(r.Deadline) {
+		if r = r.lift(); !now.Before(r.Deadline) {
+			return false
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	part := t.of(r.Key)
-	old, ok := part.Peek(r.Key)
-	changed = !h.over
-	if !ok {
-		h.ID = t.id(r.Key)
-		t.sameAs(r.Key).Add(1)
-	} else {
-		h.ID = old.ID
-		forgotten := !now.Before(old.remembered)
-		switch c := compare(r, old.Record); {
-		case forgotten:
-		case c > 0:
-			h.adopt(&old.Record, now.Before(old.Deadline))
-		default:
-			kept := old.Record
-			changed = kept.adopt(&r, c == 0) && now.Before(old.Deadline)
-			earlier := c == 0 && r.Deadline.Before(old.Deadline)
-			if !changed && !earlier {
-				return false
-			}
-			if earlier {
-				kept.Deadline = r.Deadline
-			}
-			h = &held{Record: kept, over: !now.Before(kept.Deadline), remembered: old.remembered}
-		}
-		if !old.over { // its end was not passed on, and may never be
-			h.acted.Store(old.acted.Load())
-			h.taken.Store(old.taken.Load())
-		}
-		t.forget(old)
-		if r.Sample == nil && now.Before(old.Deadline) {
-			h.Sample = old.Sample
-		}
+	h := &held{Record: r}
+	old, ok := t.of(r.Key).Peek(r.Key)
+	if ok && !now.Before(old.Deadline.Add(kept)) {
+		t.drop(old, now)
+		old, ok = t.of(r.Key).Peek(r.Key)
 	}
+	if !ok {
+		t.add(h, now)
+		return true
+	}
+	changed = true
+	h.ID = old.ID
+	switch c := compare(r, old.Record); {
+	case c > 0:
+		h.adopt(&old.Record, now.Before(old.Deadline))
+	default:
+		kept := old.Record
+		changed = kept.adopt(&r, c == 0) && now.Before(old.Deadline)
+		earlier := c == 0 && r.Deadline.Before(old.Deadline)
+		if !changed && !earlier {
+			return false
+		}
+		if earlier {
+			kept.Deadline = r.Deadline
+		}
+		h = &held{Record: kept, over: !now.Before(kept.Deadline)}
+	}
+	if !old.over { // its end was not passed on, and may never be
+		h.acted.Store(old.acted.Load())
+		h.taken.Store(old.taken.Load())
+	}
+	t.forget(old)
+	if r.Sample == nil && now.Before(old.Deadline) {
+		h.Sample = old.Sample
+	}
+	t.put(h, now)
+	return changed
+}
+
+// add adds a record of a key that has none.
+func (t *Table) add(h *held, now time.Time) {
+	h.ID = t.id(h.Key)
+	t.sameAs(h.Key).Add(1)
+	t.put(h, now)
+}
+
+// put makes h the record of its key.
+func (t *Table) put(h *held, now time.Time) {
 	if !h.over {
 		t.digest.toggle(h.Record)
 	}
-	if r.next() > 0 {
+	if h.next() > 0 {
 		t.lifted.Store(true)
 	}
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
-	part.Add(r.Key, h) // may call removed for the least recently used
-	return changed
+	t.of(h.Key).Add(h.Key, h) // may call removed for the least recently used
 }
 
 // Full reports whether a new record can be added only in place of another.
@@ -304,6 +314,15 @@ func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 	return next
 }
 
+// drop forgets a record, except for the lift before it.
+func (t *Table) drop(h *held, now time.Time) {
+	t.forget(h)
+	t.of(h.Key).Remove(h.Key)
+	if lift := h.lift(); now.Before(lift.Deadline) {
+		t.add(&held{Record: lift}, now)
+	}
+}
+
 // expire does the work of Expire and returns the mitigations that ended.
 func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 	t.mu.Lock()
@@ -314,8 +333,7 @@ func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
 		case now.Before(until):
 			return ended, until
 		case h.over:
-			t.forget(h)
-			t.of(h.Key).Remove(h.Key)
+			t.drop(h, now)
 		default:
 			t.end(h)
 			heap.Fix(&t.due, h.at)

@@ -137,15 +137,46 @@ func TestALiftIsRemembered(t *testing.T) {
 	again := record(time.Minute)
 	again.Generation = 1
 	merge(t, table, again, start, true)
-	for _, after := range []time.Duration{time.Hour, 7 * 24 * time.Hour, mitigation.MaxLifetime - time.Second, mitigation.MaxLifetime} {
+	for _, after := range []time.Duration{time.Hour, 7 * 24 * time.Hour, mitigation.MaxLifetime - time.Second, mitigation.MaxLifetime + time.Minute} {
 		table.Expire(start.Add(after), func(mitigation.Record) {})
 		want := uint32(1)
-		if after == mitigation.MaxLifetime {
+		if after > mitigation.MaxLifetime {
 			want = 0
 		}
 		if got := table.Generation(key(1)); got != want {
 			t.Errorf("%v after a lift the generation is %d, want %d", after, got, want)
 		}
+	}
+}
+
+// A node that never knew a lift, nor the mitigation after it, learns from another one how often the key was lifted, though
+// that mitigation has ended. Otherwise the two would count the key apart.
+func TestALiftIsLearnedAfterALaterMitigation(t *testing.T) {
+	knows, met := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
+	for generation := range uint32(3) {
+		again := record(time.Minute)
+		again.Generation = generation
+		merge(t, knows, again, start, true)
+		if generation < 2 {
+			again.Lifted, again.Lifetime, again.Deadline = true, mitigation.MaxLifetime, start.Add(mitigation.MaxLifetime)
+			merge(t, knows, again, start, true)
+		}
+	}
+	now := start.Add(time.Hour)
+	knows.Expire(now, func(mitigation.Record) {})
+	mitigated(t, knows, key(1), now, false)
+	for r := range knows.All(now) {
+		received, err := mitigation.ParseSent(r.AppendSent(nil, now), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		merge(t, met, received, now, true)
+	}
+	if a, b := knows.Generation(key(1)), met.Generation(key(1)); a != 2 || b != 2 {
+		t.Errorf("the generations of the two nodes are %d and %d, want 2", a, b)
+	}
+	if a, b := knows.Digest(), met.Digest(); a != b {
+		t.Error("the nodes still differ")
 	}
 }
 
