@@ -171,3 +171,21 @@ func TestManyNodesNeverOverflowSubWindow(t *testing.T) {
 		}
 	}
 }
+
+// The counts of a network are held back only while the same count, held back by every node, would use at most half of
+// what remains.
+func TestHeldCountsLeaveHalfOfTheRest(t *testing.T) {
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [\"network:24/56\"], limits: [{threshold: 100, period: 1m}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[uint64]bool{20: true, 21: false, 33: false, 50: false} { // 2 nodes · 20 = (100 − 20) / 2
+		tr := newTrack(set.Rules()[0], at(1, 0))
+		tr.o.Nodes = func() int { return 2 }
+		tr.count(n, at(1, 0))
+		tr.since = at(1, 0).UnixMicro()
+		if got := tr.holds(tr.track, at(1, 0)); got != want {
+			t.Errorf("%d requests of 100 are held back: %t, want %t", n, got, want)
+		}
+	}
+}

@@ -54,7 +54,7 @@ var valid = []struct {
 	{"nothing at all", "{}\n", nil, nil},
 	{"lists only", "deny: []\nallow: [192.0.2.7]\n", nil, map[string]rule.Access{"192.0.2.7/32": rule.Allowed}},
 	{"networks of all kinds",
-		"allow: [192.0.2.0/24, \"2001:db8::/32\", \"::ffff:203.0.113.9\"]\ndeny:\n- 198.51.100.0/24 # a comment\n- 2001:DB8::1\n- \"::ffff:10.0.0.0/104\"\n- \"::/0\"\n- 0.0.0.0/0\n",
+		"allow: [192.0.2.0/24, \"2001:db8::/32\", \"::ffff:203.0.113.9\"]\ndeny:\n- 198.51.100.0/24 # a comment\n- 2001:DB8::1\n- \"::ffff:10.0.0.0/104\"\n- \"::/0\"\n- \"::ffff:0:0/96\"\n",
 		nil, map[string]rule.Access{
 			"192.0.2.0/24": rule.Allowed, "2001:db8::/32": rule.Allowed, "203.0.113.9/32": rule.Allowed,
 			"198.51.100.0/24": rule.Denied, "2001:db8::1/128": rule.Denied, "10.0.0.0/8": rule.Denied,
