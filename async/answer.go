@@ -71,8 +71,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 		c.lost[dropFull] += full
 		c.lost[dropRefused] += refused
 		s.track.since = s.since
-		moved := c.former.lane(s.key) != c.seen.lane(s.key) // then the new owner lacks the counter
-		c.countFallen(op.Outcome == counter.Absent && !op.Create && !moved && tally.fall())
+		c.countFallen(op.Outcome == counter.Absent && !op.Create && !c.hasMoved(s, now) && tally.fall())
 	}
 	if op.Outcome == counter.Done {
 		c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
@@ -103,9 +102,16 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 }
 
+// hasMoved reports whether the key of s had another owner in a window that counts, so that its owner may lack the counter.
+func (c *Loop) hasMoved(s *slot, now time.Time) bool {
+	former := c.former.lane(s.key)
+	period := time.Duration(s.limit(s.nth).Period) * time.Microsecond
+	return former != nil && former != c.seen.lane(s.key) && now.Before(c.moved.Add(2*period))
+}
+
 // countFallen increments the metric of fallen counters if a counter fell.
 func (c *Loop) countFallen(fell bool) {
 	if fell {
-		c.metrics.fallen.Inc()
+		c.metrics.fallen.Add(1)
 	}
 }

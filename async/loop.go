@@ -35,9 +35,10 @@ type Loop struct {
 
 	// The loop owns the fields below.
 	seen       *placement // as move last saw it
-	former     *placement // the one before
-	unowned    lane       // keys without an owner because all shards are out
-	alone      bool       // no shard is available
+	former     *placement // the one before, until moved
+	moved      time.Time
+	unowned    lane // keys without an owner because all shards are out
+	alone      bool // no shard is available
 	later      later
 	refreshed  time.Time     // when the records were last read because of Options.Refresh
 	uncompared []counter.Key // keys whose records must be compared with those of the shards

@@ -2,6 +2,7 @@ package async
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,11 +27,12 @@ var causeNames = [causes]string{"queue_full", "shard_unavailable", "key_forgotte
 type losses [causes]uint64
 
 type metrics struct {
-	dropped                   [causes]prometheus.Counter
-	learned                   *prometheus.CounterVec
-	evicted, fallen, unlogged prometheus.Counter
-	alone                     prometheus.Gauge
-	lag                       prometheus.Histogram
+	dropped           [causes]prometheus.Counter
+	learned           *prometheus.CounterVec
+	evicted, unlogged prometheus.Counter
+	fallen            atomic.Uint64
+	alone             prometheus.Gauge
+	lag               prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
@@ -51,7 +53,6 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	m := &metrics{
 		learned:  labeled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.", "source", "shard", "peer"),
 		evicted:  counter("edge_tracked_keys_evicted_total", "Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
-		fallen:   counter("edge_counters_fallen_total", "Counters whose value fell since it was last read: the shard restarted or evicted them, or a lift deleted them."),
 		unlogged: counter("edge_mitigation_log_lines_dropped_total", "Starts and ends of mitigations that were not logged because the key is flapping or too many lines were logged in a second."),
 		alone: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_counting_alone",
@@ -63,6 +64,10 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 	}
+	f.NewCounterFunc(prometheus.CounterOpts{
+		Name: "edge_counters_fallen_total",
+		Help: "Counters that lost counts, once in a window: the shard restarted or evicted them, or is several servers.",
+	}, func() float64 { return float64(c.Fallen()) })
 	dropped := labeled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.", "cause", causeNames[:]...)
 	for cause, name := range causeNames {
 		m.dropped[cause] = dropped.WithLabelValues(name)
@@ -89,6 +94,9 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	})
 	return m
 }
+
+// Fallen returns how many counters lost counts at their shard, each once in a window.
+func (c *Loop) Fallen() uint64 { return c.metrics.fallen.Load() }
 
 // lose adds lost to the metrics and resets it.
 func (m *metrics) lose(lost *losses) {

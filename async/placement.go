@@ -120,7 +120,7 @@ func (c *Loop) move(now time.Time) {
 				moved.push(t)
 			}
 		}
-		c.seen, c.former = p, before
+		c.seen, c.former, c.moved = p, before, now
 		for t := moved.pop(); t != nil; t = moved.pop() {
 			c.send(t)
 		}

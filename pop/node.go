@@ -53,7 +53,8 @@ type Node struct {
 	limiter   *limit.Limiter
 	operator  *operate.Operator
 
-	clockWrong int // consecutive checks that found the clock wrong; for noteClock
+	clockWrong int    // consecutive checks that found the clock wrong; for noteClock
+	fallen     uint64 // counters that had fallen at the last check; for noteLostCounts
 
 	inner  *shard.Server // the embedded shard, connected by pipe; nil if Options has Shards
 	pipe   *shard.Pipe   // nil without inner
@@ -267,6 +268,7 @@ func (n *Node) Start() error {
 		n.running.Go(func() { _ = n.inner.Serve(n.upgraded, n.pipe) }) // until its context ends
 	}
 	n.running.Go(func() { n.files.watch(n.counting) })
+	n.running.Go(func() { tick.Every(n.counting, lossInterval, n.noteLostCounts) })
 	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
 		l.serve(l.Listener)

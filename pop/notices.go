@@ -23,6 +23,7 @@ const (
 	problemClock        = "clock"
 	problemMaxNodes     = "max_nodes"
 	problemSubWindows   = "sub_windows"
+	problemLostCounts   = "lost_counts"
 )
 
 // noticePause is the minimum time between two warnings about a problem, because clients can cause and end some
@@ -51,7 +52,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 		Name: "edge_environment_problem",
 		Help: "1 while the node has this problem with proxies, peers or shards; its log and /readyz describe it.",
 	}, []string{"problem"})}
-	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows) {
+	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}
@@ -124,4 +125,24 @@ func (n *Node) noteNodes() {
 	}
 	n.notices.note(problemMaxNodes, few)
 	n.notices.note(problemSubWindows, split)
+}
+
+const (
+	// lossInterval is how often a node looks for counters that shards have lost.
+	lossInterval = time.Minute
+
+	// lostCounters is how many of them in that time are a problem: a few are evicted from any cache.
+	lostCounters = 10
+)
+
+// noteLostCounts records whether shards keep losing counts. It must not be called concurrently.
+func (n *Node) noteLostCounts() {
+	before := n.fallen
+	n.fallen = n.limiter.Fallen()
+	text := ""
+	if lost := n.fallen - before; lost >= lostCounters {
+		text = fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, evict counters because they have too little memory, "+
+			"or are several servers behind one address", lost)
+	}
+	n.notices.note(problemLostCounts, text)
 }
