@@ -34,7 +34,7 @@ func (c *Loop) answered(b *batch) {
 		}
 	}
 	for _, t := range b.tracks {
-		t.flying = false
+		t.waits = nowhere
 		// Without news, nothing is exceeded that was not before. If the table had no room for the record, another
 		// would only evict others.
 		if t.news {

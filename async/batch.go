@@ -11,9 +11,9 @@ const (
 	// inBatch is the maximum number of keys in a batch: about 5 ms of a memcached's work.
 	inBatch = 1024
 
-	// inFlight is the maximum number of batches in flight to a shard. With two, the shard stays
+	// atATime is the maximum number of batches in flight to a shard. With two, the shard stays
 	// busy while the loop handles the answers to one.
-	inFlight = 2
+	atATime = 2
 
 	// retryPause is the pause before an unreachable shard that is not yet down is retried.
 	retryPause = 20 * time.Millisecond
@@ -108,7 +108,7 @@ func (c *Loop) reuse(b *batch) {
 // send queues t for the shard that owns it. If a batch with t is in flight, t is queued once that
 // batch is answered.
 func (c *Loop) send(t *track) {
-	if !t.flying && !t.forgotten {
+	if !t.forgotten {
 		c.lane(t.key).push(t)
 	}
 }
@@ -119,7 +119,7 @@ func (c *Loop) pump(now time.Time) (sent bool) {
 		return false
 	}
 	for _, ln := range c.seen.all {
-		for ln.flying < inFlight {
+		for ln.flying < atATime {
 			b := c.fill(ln, now)
 			if b == nil {
 				break
@@ -190,7 +190,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		c.writeRecord(b, t, now)
 	}
 	if b.Len() > before {
-		t.flying = true
+		t.waits = inFlight
 		b.tracks = append(b.tracks, t)
 	}
 }

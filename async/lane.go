@@ -33,7 +33,7 @@ type Shard interface {
 // most one increment in flight.
 type lane struct {
 	shard   Shard
-	queues  [far + 1]list // waiting keys, by queue
+	queues  [far + 1]list // waiting keys, by place
 	waiting int           // number of waiting keys
 	flying  int           // batches in flight
 	retry   time.Time     // when the shard may be asked again
@@ -45,24 +45,27 @@ type lane struct {
 
 func (ln *lane) addr() string { return ln.shard.Addr() }
 
-// A queue identifies one of a lane's queues. It is 0 for a key that is not queued.
-type queue uint8
+// A place is where a key waits for its shard: in one of the queues of a lane, in a batch, or nowhere.
+type place uint8
 
 const (
-	near queue = iota + 1
+	nowhere place = iota
+	near
 	far
+	inFlight
 )
 
 // A list is a linked list of keys. A key is in at most one list.
 type list struct{ head, tail *track }
 
-// push queues t, among the keys near their threshold if t is near. It moves t if t is in another queue of ln.
+// push queues t, among the keys near their threshold if t is near. It moves t if t is in another queue of ln, and does
+// nothing while t is in flight.
 func (ln *lane) push(t *track) {
 	to := far
 	if t.near {
 		to = near
 	}
-	if t.waits == to {
+	if t.waits == to || t.waits == inFlight {
 		return
 	}
 	ln.leave(t)
@@ -87,7 +90,7 @@ func (ln *lane) pop() *track {
 
 // leave removes t from its queue, if it is in one.
 func (ln *lane) leave(t *track) {
-	if t.waits == 0 {
+	if t.waits != near && t.waits != far {
 		return
 	}
 	l := &ln.queues[t.waits]
@@ -101,7 +104,7 @@ func (ln *lane) leave(t *track) {
 	} else {
 		t.next.prev = t.prev
 	}
-	t.waits, t.prev, t.next = 0, nil, nil
+	t.waits, t.prev, t.next = nowhere, nil, nil
 	ln.waiting--
 }
 

@@ -228,7 +228,7 @@ func (c *Loop) turn() (next time.Time) {
 	}
 	for _, ln := range c.seen.all {
 		// A shard that is down is probed once the batches in flight are answered or have failed.
-		if down := ln.shard.Down(); down && c.probes && ln.flying < inFlight || !down && ln.waiting > 0 && now.Before(ln.retry) {
+		if down := ln.shard.Down(); down && c.probes && ln.flying < atATime || !down && ln.waiting > 0 && now.Before(ln.retry) {
 			next = earlier(next, ln.retry)
 		}
 	}

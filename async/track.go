@@ -44,11 +44,10 @@ type track struct {
 	store      bool          // the record must be stored in the shard
 	held       bool          // in Loop.later until its counts are sent
 	near       bool          // a few more requests will exceed a threshold
-	flying     bool          // in a batch of its shard
 	forgotten  bool          // evicted
 	used       bool          // since eviction last passed over it
 	news       bool          // a shard has answered with a count since the last evaluation
-	waits      queue         // where it waits for a batch
+	waits      place         // for a batch, or for its answer
 
 	first [1]window // of the only limit of most keys
 }

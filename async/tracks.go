@@ -120,7 +120,7 @@ func (c *Loop) forgotten(t *track) {
 		c.uncompared, c.comparing = append(c.uncompared, t.key), c.o.Now().Add(evictedPause)
 	}
 	c.lane(t.key).leave(t)
-	if !t.flying { // otherwise answered calls drop
+	if t.waits != inFlight { // otherwise answered calls drop
 		c.drop(t)
 	}
 }
