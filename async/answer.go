@@ -34,6 +34,10 @@ func (c *Loop) answered(b *batch) {
 		}
 	}
 	for _, t := range b.tracks {
+		if t.waits == evicted {
+			c.drop(t)
+			continue
+		}
 		t.waits = nowhere
 		// Without news, nothing is exceeded that was not before. If the table had no room for the record, another
 		// would only evict others.
@@ -41,10 +45,7 @@ func (c *Loop) answered(b *batch) {
 			t.news = false
 			c.evaluate(t, 0, now)
 		}
-		switch {
-		case t.forgotten:
-			c.drop(t)
-		case t.hasWork(now):
+		if t.hasWork(now) {
 			c.send(t)
 		}
 	}

@@ -32,7 +32,7 @@ const (
 // track that asked.
 type slot struct {
 	*track
-	resets uint32 // of the track then
+	resets uint16 // of the track then
 	nth    int    // index in the rule's limits, or ofRecord
 	layout counter.Layout
 	index  uint32 // of the window
@@ -49,7 +49,7 @@ func (t *track) slot(i int, index uint32) slot {
 // find returns the window and the tally of s, or nil if the state that asked is gone: its window has passed, or the
 // track was reset or evicted.
 func (s *slot) find() (*window, *tally) {
-	if s.resets != s.track.resets || s.forgotten {
+	if s.resets != s.track.resets || s.waits == evicted {
 		return nil, nil
 	}
 	w := &s.windows()[s.nth]
@@ -107,11 +107,7 @@ func (c *Loop) reuse(b *batch) {
 
 // send queues t for the shard that owns it. If a batch with t is in flight, t is queued once that
 // batch is answered.
-func (c *Loop) send(t *track) {
-	if !t.forgotten {
-		c.lane(t.key).push(t)
-	}
-}
+func (c *Loop) send(t *track) { c.lane(t.key).push(t) }
 
 // pump sends batches to the shards that have room for one, and reports whether it sent any.
 func (c *Loop) pump(now time.Time) (sent bool) {

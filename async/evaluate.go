@@ -123,7 +123,7 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 // when the previous window weighed more. Then the record is read. shared guards what requests see.
 func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
 	if n > 0 {
-		t.burst = uint32(min(n, math.MaxUint32))
+		t.burst = uint16(min(n, math.MaxUint16))
 	}
 	f.generation, t.near = t.generation, false
 	shared.Lock()

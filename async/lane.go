@@ -53,19 +53,20 @@ const (
 	near
 	far
 	inFlight
+	evicted // for ever
 )
 
 // A list is a linked list of keys. A key is in at most one list.
 type list struct{ head, tail *track }
 
 // push queues t, among the keys near their threshold if t is near. It moves t if t is in another queue of ln, and does
-// nothing while t is in flight.
+// nothing if t is in flight or evicted.
 func (ln *lane) push(t *track) {
 	to := far
 	if t.near {
 		to = near
 	}
-	if t.waits == to || t.waits == inFlight {
+	if t.waits == to || t.waits >= inFlight {
 		return
 	}
 	ln.leave(t)

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// There may be a million tracks. The next larger class of allocations has 288 bytes.
+// There may be a million tracks. The next larger class of allocations has 256 bytes.
 func TestTrackSize(t *testing.T) {
-	if size := unsafe.Sizeof(track{}); size > 256 {
-		t.Errorf("a track has %d bytes, want at most 256", size)
+	if size := unsafe.Sizeof(track{}); size > 240 {
+		t.Errorf("a track has %d bytes, want at most 240", size)
 	}
 }

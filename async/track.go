@@ -23,13 +23,6 @@ type track struct {
 
 	rule *rule.Rule // shared: by which the key is counted; nil if only its record matters
 
-	// generation is how often the key's mitigation was lifted. Each generation has items of
-	// its own (see counter.Secret.After), so that counts from before a lift never come back. Shared.
-	generation uint32
-
-	// resets is how often counts were reset or converted. An answer counts only for the state that asked: see slot.
-	resets uint32
-
 	rarely atomic.Pointer[rarely] // nil for most tracks
 
 	// The client and the text of the sample: method, host and path. cuts are where host and path begin.
@@ -37,17 +30,23 @@ type track struct {
 	text   string
 	cuts   [2]uint8
 
-	burst      uint32        // requests of the last flush
-	since      int64         // when the oldest unsent request arrived, in microseconds; 0 if none
-	knownAt    atomic.Uint32 // shared: see stale
+	store bool  // the record must be stored in the shard
+	held  bool  // in Loop.later until its counts are sent
+	near  bool  // a few more requests will exceed a threshold
+	used  bool  // since eviction last passed over it
+	news  bool  // a shard has answered with a count since the last evaluation
+	waits place // for a batch, or for its answer
+
 	readRecord atomic.Bool   // shared: another node may have mitigated the key
-	store      bool          // the record must be stored in the shard
-	held       bool          // in Loop.later until its counts are sent
-	near       bool          // a few more requests will exceed a threshold
-	forgotten  bool          // evicted
-	used       bool          // since eviction last passed over it
-	news       bool          // a shard has answered with a count since the last evaluation
-	waits      place         // for a batch, or for its answer
+	knownAt    atomic.Uint32 // shared: see stale
+	since      int64         // when the oldest unsent request arrived, in microseconds; 0 if none
+
+	// generation is how often the key's mitigation was lifted. Each generation has items of
+	// its own (see counter.Secret.After), so that counts from before a lift never come back. Shared.
+	generation uint32
+
+	burst  uint16 // requests of the last flush, at most
+	resets uint16 // how often counts were reset or converted: an answer counts only for the state that asked, see slot
 
 	first [1]window // of the only limit of most keys
 }

@@ -116,13 +116,14 @@ func (c *Loop) track(key counter.Key) *track {
 // forgotten is called for an evicted track.
 func (c *Loop) forgotten(t *track) {
 	c.metrics.evicted.Inc()
-	if t.forgotten = true; t.store {
+	if t.store {
 		c.uncompared, c.comparing = append(c.uncompared, t.key), c.o.Now().Add(evictedPause)
 	}
 	c.lane(t.key).leave(t)
 	if t.waits != inFlight { // otherwise answered calls drop
 		c.drop(t)
 	}
+	t.waits = evicted
 }
 
 // drop drops the unsent requests of a forgotten track.
