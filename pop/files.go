@@ -218,7 +218,8 @@ func (f *files) watch(ctx context.Context) {
 		return
 	}
 	var last map[string]stamp
-	looks := 0 // consecutive ones that found changes to load
+	var warned []string // files that the last warning named
+	looks := 0          // consecutive ones that found changes to load
 	tick.Every(ctx, time.Second, func() {
 		f.mu.Lock()
 		now, loaded := f.stamps(), f.loaded
@@ -240,6 +241,10 @@ func (f *files) watch(ctx context.Context) {
 		case len(incomplete) > 0 && looks < 3:
 			return
 		case len(incomplete) > 0:
+			if slices.Sort(incomplete); slices.Equal(incomplete, warned) {
+				break
+			}
+			warned = incomplete
 			f.o.Logger.Warn("files keep changing and may be loaded half written; replace them with renamed ones instead", "files", incomplete)
 		}
 		looks = 0
