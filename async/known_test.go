@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,14 +161,14 @@ func knownAtMostMade(rt *rapid.T) (wrong string, seen uint64) {
 	type node struct {
 		*Loop
 		set   *rule.Set
-		clock time.Duration
+		clock atomic.Int64 // how far it is ahead, in nanoseconds
 	}
 	var nodes []*node
 	for i := range draw(1, 3, "nodes") {
 		n := &node{set: sets[0]}
 		o := Options{
 			Secret: secret, Node: mitigation.NodeID(i + 1), Rules: sets[0], Table: mitigation.New(mitigation.Options{}), Logger: slog.New(slog.DiscardHandler),
-			TrackedKeys: 64 * draw(1, 2, "tracked keys"), Now: func() time.Time { return time.Now().Add(n.clock) },
+			TrackedKeys: 64 * draw(1, 2, "tracked keys"), Now: func() time.Time { return time.Now().Add(time.Duration(n.clock.Load())) },
 		}
 		for j, u := range addresses {
 			o.Shards = append(o.Shards, memcached.New(fmt.Sprintf("s%d:11211", j), memcached.Options{Dial: u.dial, Timeout: 200 * time.Millisecond}))
@@ -228,7 +229,7 @@ func knownAtMostMade(rt *rapid.T) (wrong string, seen uint64) {
 			n.set = sets[draw(0, len(sets)-1, "rules")]
 			n.SetRules(n.set)
 		case 5:
-			n.clock += time.Duration(draw(-30, 30, "clock step")) * time.Second
+			n.clock.Add(int64(draw(-30, 30, "clock step")) * int64(time.Second))
 		case 6:
 			if now := n.o.Now(); rapid.Bool().Draw(rt, "lifted") {
 				key := keys[draw(0, len(keys)-1, "lifted key")]
