@@ -87,16 +87,19 @@ func (w *window) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen
 // convert changes the layout of w. What is known is kept if each sub-window lies in one of the new ones. Otherwise a
 // request would move to another field than the one in which it was counted, and could count twice when the former
 // layout returns. Waiting requests count in the field in which their own sub-window begins: as older, never as younger.
-func (w *window) convert(from, to counter.Layout) {
+// It returns how many of them are dropped because they do not fit.
+func (w *window) convert(from, to counter.Layout) (full uint64) {
 	exact := from.Fields%to.Fields == 0
 	for _, t := range []*tally{&w.Prev, &w.Cur} {
 		next := tally{waiting: to.From(from, t.waiting)}
+		full += from.Sum(t.waiting) - to.Sum(next.waiting)
 		if exact {
 			next.known, next.answered = to.From(from, t.known), to.From(from, t.answered)
 		}
 		*t = next
 	}
 	w.fresh = true
+	return full
 }
 
 // elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
@@ -175,7 +178,7 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 		}
 		w, former := t.windows()[j], t.limit(j).Layout
 		if former != limit.Layout {
-			w.convert(former, limit.Layout)
+			c.lost[dropFull] += w.convert(former, limit.Layout)
 		}
 		return w
 	}
