@@ -39,17 +39,25 @@ func (c *Loop) answered(b *batch) {
 			continue
 		}
 		t.waits = nowhere
-		// Without news, nothing is exceeded that was not before. If the table had no room for the record, another
-		// would only evict others.
-		if t.news {
-			t.news = false
-			c.evaluate(t, 0, now)
-		}
+		c.evaluateAnswer(t, now)
 		if t.hasWork(now) {
 			c.send(t)
 		}
 	}
 	c.reuse(b)
+}
+
+// evaluateAnswer evaluates t if a shard has answered with a count. Without news, nothing is exceeded that was not before. If
+// the table had no room for the record, another would only evict others.
+func (c *Loop) evaluateAnswer(t *track, now time.Time) {
+	if !t.news || t.rule == nil { // without a rule, only its record matters
+		return
+	}
+	t.news = false
+	if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
+		c.update(t, r, now)
+		c.evaluate(t, 0, now)
+	}
 }
 
 // handleIncrement handles the outcome of an increment.

@@ -82,20 +82,10 @@ const (
 	nearFlushes = 4
 )
 
-// evaluate starts the mitigation of t if a limit is exceeded. n is the number of requests since
+// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. n is the number of requests since
 // the last flush.
 func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
-	if t.rule == nil { // only its record matters
-		return
-	}
-	r := c.rules.Load().Current(t.rule)
-	if r == nil { // the rule was removed
-		return
-	}
-	c.setRule(t, r, now)
-	c.catchUp(t)
-	c.advance(t, now)
-	was := t.near
+	r, was := t.rule, t.near
 	f, over := t.evaluate(now, n, &c.part(t.key).mu)
 	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
 		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold

@@ -21,13 +21,11 @@ func (c *Loop) flush(items []Item[arrival, offered]) {
 			continue
 		}
 		t := c.track(what.key)
-		c.setRule(t, r, now)
-		c.catchUp(t)
+		c.update(t, r, now)
 		if what.generation < t.generation { // the request arrived before a lift
 			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
 			continue
 		}
-		c.advance(t, now)
 		c.counted(r.Base(), offered.n)
 		c.add(t, offered.n, time.UnixMilli(what.tick))
 		if t.since == 0 {

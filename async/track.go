@@ -156,6 +156,13 @@ func (t *track) lastClient() netip.Addr {
 	return netip.AddrFrom16(t.client).Unmap()
 }
 
+// update brings t up to date: with r, which must be in the current set, with lifts, and with the windows at now.
+func (c *Loop) update(t *track, r *rule.Rule, now time.Time) {
+	c.setRule(t, r, now)
+	c.catchUp(t)
+	c.advance(t, now)
+}
+
 // setRule makes r, which must be in the current set, the rule by which t is counted. Limits that keep their period keep
 // their counts.
 func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {

@@ -28,7 +28,7 @@ func from(t *testing.T, host byte, addr, text string) net.Conn {
 	return conn
 }
 
-// Whoever fills a pool of a node, one address or 17, another client is served at once, and keeps what it has.
+// However a pool is filled, by one address or by 17, another client is served at once and keeps its connection.
 func TestClientsShareEachPool(t *testing.T) {
 	const slow, long = "G", 40 << 10
 	header := "GET / HTTP/1.1\r\nHost: a.example\r\nX: " + strings.Repeat("x", long)

@@ -125,8 +125,8 @@ func guessOf(head []byte, lines [][]byte) guess {
 // maxNesting is the maximum depth at which unwrapped searches for an entry.
 const maxNesting = 8
 
-// unwrapped returns the arguments with which jq prints the lines of a log that are strings or objects in text, which
-// begins with a JSON value at path, and may be cut off. It returns "" if there are none.
+// unwrapped returns the arguments that make jq print the lines of a log: the strings or objects inside a JSON value.
+// text begins with that value and may be cut off, and path leads to it. unwrapped returns "" if there are no such lines.
 func unwrapped(text []byte, path string) string {
 	if strings.Count(path, ".")+strings.Count(path, "[]") > maxNesting {
 		return ""

@@ -470,35 +470,3 @@ func TestExchangeAllocatesNothingPerKey(t *testing.T) {
 		t.Errorf("the value (-want +got):\n%s", diff)
 	}
 }
-
-// A deafConn answers the version, and fails to write anything else.
-type deafConn struct {
-	net.Conn
-	asked bool
-}
-
-func (c *deafConn) Write(p []byte) (int, error) {
-	if !c.asked {
-		c.asked = true
-		return c.Conn.Write(p)
-	}
-	return 0, errors.New("no byte was written")
-}
-
-// An increment of which no byte was written was not sent, so it may be sent again.
-func TestNothingWritten(t *testing.T) {
-	s := memcached.New("s:1", memcached.Options{Timeout: 100 * time.Millisecond, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := scripted(t, func(string) string { return "1\r\n" })(ctx, network, addr)
-		return &deafConn{Conn: conn}, err
-	}})
-	defer s.Close()
-	b := increments("k", 3, true)
-	if err := s.Exchange(b); err == nil {
-		t.Fatal("the exchange succeeds")
-	}
-	for i, op := range b.Increments {
-		if op.Outcome != counter.NotSent {
-			t.Errorf("the outcome of the %dth increment is %d, want NotSent", i, op.Outcome)
-		}
-	}
-}
