@@ -50,7 +50,7 @@ func newConnections(o *Options) *connections {
 		})
 	}
 	c.places = budget(c.max, perClient, "full", "client")
-	c.memory = budget(o.HeaderMemory, o.ClientHeaderMemory, "memory", "client_memory")
+	c.memory = budget(o.HeaderMemory, o.ClientHeaderMemory, "memory", "client_memory").Beside(c.places)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_connections",
 		Help: "Open client connections.",
@@ -72,9 +72,9 @@ func (p *Proxy) addConnection(conn net.Conn, peer netip.Addr) (held *conns.Holde
 		client = c.prefix.Client(peer)
 	}
 	place := c.places.Holder(conn, client)
+	held = place.Beside(c.memory)
 	place.Hold(1)
 	c.noteScarcity()
-	held = c.memory.Holder(conn, client)
 	return held, func() {
 		held.Hold(0)
 		place.Hold(0)

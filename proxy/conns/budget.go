@@ -15,7 +15,7 @@ type Budget struct {
 	most, mostPerClient int
 	closed              func(ofClient bool) // called with mu held
 
-	mu       sync.Mutex // guards the fields below, and those of clients and holders
+	mu       *sync.Mutex // guards the fields below, and those of clients and holders; see Beside
 	bytes    int
 	clients  map[netip.Addr]*client // those that hold something
 	heaviest heaviest[*client]
@@ -31,7 +31,14 @@ type client struct {
 // NewBudget returns a budget of most bytes for all connections, and of mostPerClient bytes for those of a client; 0 means
 // no maximum. It calls closed for each connection that it closes, with whether the client's budget was exceeded.
 func NewBudget(most, mostPerClient int, closed func(ofClient bool)) *Budget {
-	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, clients: map[netip.Addr]*client{}}
+	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, mu: new(sync.Mutex), clients: map[netip.Addr]*client{}}
+}
+
+// Beside makes b, which must be new, a budget of the same connections as o: a connection that one of them closes no longer
+// counts in the other, so that none is closed in vain.
+func (b *Budget) Beside(o *Budget) *Budget {
+	b.mu = o.mu
+	return b
 }
 
 // Bytes returns the number of bytes that connections hold.
@@ -81,7 +88,8 @@ type Holder struct {
 	b      *Budget
 	conn   io.Closer
 	client netip.Addr
-	held   int // as the owner of the connection has said
+	beside *Holder // of the same connection in another budget; nil if there is none
+	held   int     // as the owner of the connection has said
 	closed bool
 }
 
@@ -89,6 +97,13 @@ type Holder struct {
 // client without a budget of its own.
 func (b *Budget) Holder(conn io.Closer, client netip.Addr) *Holder {
 	return &Holder{b: b, conn: conn, client: client}
+}
+
+// Beside returns a holder for the connection of h in b, which must be beside h's budget.
+func (h *Holder) Beside(b *Budget) *Holder {
+	o := b.Holder(h.conn, h.client)
+	h.beside, o.beside = o, h
+	return o
 }
 
 // Hold records that h holds bytes, instead of what it held before. It must not be called concurrently. If h is nil, it
@@ -118,12 +133,19 @@ func (h *Holder) Hold(bytes int) {
 func (b *Budget) close(h *Holder, ofClient bool) {
 	h.closed = true
 	b.change(h, 0)
+	if o := h.beside; o != nil {
+		o.closed = true
+		o.b.change(o, 0)
+	}
 	b.closed(ofClient)
 	go h.conn.Close() // TLS may have to wait
 }
 
 // change records that h holds bytes. mu is held.
 func (b *Budget) change(h *Holder, bytes int) {
+	if h.bytes == bytes {
+		return
+	}
 	c := b.clients[h.client]
 	if h.bytes == 0 {
 		b.started++

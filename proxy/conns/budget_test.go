@@ -112,3 +112,20 @@ func TestBudgetKeepsItsBounds(t *testing.T) {
 		}
 	})
 }
+
+// A connection that one of two budgets closes no longer counts in the other, which would close another one in vain.
+func TestBudgetsBeside(t *testing.T) {
+	var full, heavy int
+	places := conns.NewBudget(2, 0, func(bool) { full++ })
+	memory := conns.NewBudget(100, 0, func(bool) { heavy++ }).Beside(places)
+	client := netip.MustParseAddr("192.0.2.1")
+	for range 3 {
+		place := places.Holder(new(closable), client)
+		held := place.Beside(memory)
+		place.Hold(1)
+		held.Hold(50)
+	}
+	if full != 1 || heavy != 0 || places.Bytes() != 2 || memory.Bytes() != 100 {
+		t.Errorf("%d are closed for a place and %d for memory, and %d hold %d bytes; want 1, 0, 2 and 100", full, heavy, places.Bytes(), memory.Bytes())
+	}
+}
