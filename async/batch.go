@@ -28,8 +28,8 @@ const (
 	maxSpare = 8
 )
 
-// A slot is what an answer concerns: the counter of a limit in a window, or the record of a key, and the state of its
-// track that asked.
+// A slot says what an answer is about: the counter of a limit in a window or the record of a key, and which state of the
+// track asked.
 type slot struct {
 	*track
 	resets uint16 // of the track then

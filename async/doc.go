@@ -19,8 +19,8 @@
 // # What a node knows
 //
 // Of each key and window a node knows the size of a set of requests that the PoP has made, and of which none is waiting at
-// this node. The number only grows (tally.go). Own requests join the set when they are sent, and leave it if they were
-// provably not counted. A reply v is the size of another such set: those that some server has counted, each once, and
+// this node (tally.go). Own requests join the set when they are sent, and leave it if they were provably not counted;
+// otherwise the set only grows. A reply v is the size of another such set: those that some server has counted, each once, and
 // those with which the counter was created, which another server had counted before. Neither has requests that wait here.
 // So the greater of the two numbers is one, too, whichever server has answered, and no client is refused for requests
 // that it did not make. This holds field by field, and it needs four conditions:

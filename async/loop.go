@@ -35,10 +35,10 @@ type Loop struct {
 
 	// The loop owns the fields below.
 	seen       *placement // as move last saw it
-	former     *placement // the one before, until moved
-	moved      time.Time
-	unowned    lane // keys without an owner because all shards are out
-	alone      bool // no shard is available
+	former     *placement // the one before
+	moved      time.Time  // when seen replaced former
+	unowned    lane       // keys without an owner because all shards are out
+	alone      bool       // no shard is available
 	later      later
 	refreshed  time.Time     // when the records were last read because of Options.Refresh
 	uncompared []counter.Key // keys whose records must be compared with those of the shards
@@ -96,7 +96,7 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 }
 
 // SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts. A limit whose
-// sub-windows change gets new counters, which start with what this node knows.
+// sub-windows change gets new counters, which start with what is known if the new sub-windows consist of former ones.
 func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 
 // readAgain is called when the table evicts key's record. It causes the record to be read with the

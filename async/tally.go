@@ -6,8 +6,8 @@ import "github.com/edgelimit/edge/counter"
 // limit, and are added and compared field by field. A field that overflows stays at its maximum, far above
 // the threshold.
 type tally struct {
-	// known is the number of requests in a set that has been made and of which none is waiting. It only grows:
-	// see the package comment. It includes own requests as soon as they are sent.
+	// known is the size of a set of requests that the PoP has made, none of which is waiting: see the package
+	// comment. It includes own requests as soon as they are sent.
 	known uint64
 
 	waiting uint64 // own requests that are not yet sent
