@@ -100,11 +100,11 @@ func (c *Call) Interrupt() {
 	}
 }
 
-// Clear undoes Interrupt. Resume must follow.
+// Clear undoes Interrupt, and Cut for later Sends. Resume must follow.
 func (c *Call) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.interrupted = false
+	c.interrupted, c.cut = false, false
 }
 
 // Resume continues the exchange after Clear, unless it was interrupted again. It sends what Ask has not sent. If cutShort is

@@ -16,6 +16,7 @@ type relaying struct {
 	edit      http1.Relay
 	uploading chan error // of upload; nil unless it runs
 	whole     bool       // all of the request was sent
+	broken    bool       // a part of it was not sent completely
 	failure   error      // of the upload, caused by the client
 	part      *part      // the part of the body that is being sent
 }
@@ -124,7 +125,7 @@ func (t *relaying) upload() error {
 			err = s.call.Send(data)
 		}
 		t.sent()
-		t.whole = t.whole && err == nil
+		t.whole, t.broken = t.whole && err == nil, err != nil
 		if t.whole || err != nil {
 			s.call.Sent()
 			return nil
@@ -167,6 +168,12 @@ func (t *relaying) goOn() error {
 	s.call.Clear()
 	if !t.edit.Gone(s.call.Interrupt) {
 		return http1.ErrInterrupted
+	}
+	if cutShort && !t.broken { // the origin gets all that has arrived
+		if data, _ := t.takeBody(nil); len(data) > 0 {
+			_ = s.call.Send(data) // it may answer without reading that
+		}
+		t.sent()
 	}
 	c.mu.Lock()
 	s.abandoned = true
