@@ -33,6 +33,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`a "b" c|1767366245`), `$client|$time`)
 	f.Add([]byte(`203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5`), `%h %l %u %t "%r" %>s %b`)
 	f.Add([]byte(`203.0.113.7, 10.0.0.1 2026-01-02 15:04:05 "a\"b" -`), `%{X-Forwarded-For}i %{%F %T}t "%{User-Agent}i" "%{Referer}i"`)
+	f.Add([]byte(`owner bucket [02/Jan/2026:15:04:05 +0000] 203.0.113.7 - id REST.GET.OBJECT key GET 200`), "s3")
 	f.Add([]byte("2026-01-02 15:04:05 203.0.113.7 GET"), "w3c:fields=date time c-ip cs-method")
 	f.Add([]byte(`{"time":"2026-01-02T15:04:05+00:00","remote_addr":"203.0.113.7","agent":"GET /a HTTP/1.1","status":200,"referer":""}`), "json")
 	f.Fuzz(func(t *testing.T, data []byte, format string) {

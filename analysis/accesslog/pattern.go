@@ -14,7 +14,7 @@ import (
 type pattern struct {
 	lead  []byte // text before the first variable
 	parts []part
-	least int  // number of parts that every line has; old servers may write fewer than all
+	least int  // number of parts that every line has; what follows them may be missing or different
 	fold  bool // treat several spaces as one
 }
 
@@ -228,7 +228,10 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 		}
 		text, rest, ok := part.cut(s, &r.clock)
 		if !ok {
-			if i < p.least-1 || len(s) == 0 || part.quoted && s[0] != '"' {
+			switch differs := len(s) == 0 || part.quoted && s[0] != '"'; {
+			case i >= p.least && differs:
+				return "" // the rest is not needed
+			case i < p.least-1 || differs:
 				return part.reason
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
