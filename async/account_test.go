@@ -117,7 +117,7 @@ func (s *troubledShard) Exchange(b *memcached.Batch) error {
 }
 
 // causes of dropped counts.
-var causes = []string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full"}
+var causes = []string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full", "limit_changed"}
 
 // Whatever fails, and whichever bound is reached, each request is in one counter, in a metric by
 // cause, or in an increment without a reply, for each limit of its rule.

@@ -34,11 +34,11 @@ func (c *Loop) answered(b *batch) {
 		}
 	}
 	for _, t := range b.tracks {
-		if t.waits == evicted {
+		if t.place == evicted {
 			c.drop(t)
 			continue
 		}
-		t.waits = nowhere
+		t.place = nowhere
 		c.evaluateAnswer(t, now)
 		if t.hasWork(now) {
 			c.send(t)
@@ -104,10 +104,7 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 	s.news = true
 	if s.index == w.Index-1 {
-		limit := s.limit(s.nth)
-		if w.noteReadPrev(limit, begun, 2*c.o.Interval+max(0, c.o.Ahead())); w.again != 0 {
-			c.later.add(s.track, w.readAgain(limit))
-		}
+		w.noteReadPrev(s.limit(s.nth), begun, 2*c.o.Interval+max(0, c.o.Ahead()))
 	}
 }
 

@@ -49,7 +49,7 @@ func (t *track) slot(i int, index uint32) slot {
 // find returns the window and the tally of s, or nil if the state that asked is gone: its window has passed, or the
 // track was reset or evicted.
 func (s *slot) find() (*window, *tally) {
-	if s.resets != s.track.resets || s.waits == evicted {
+	if s.resets != s.track.resets || s.place == evicted {
 		return nil, nil
 	}
 	w := &s.windows()[s.nth]
@@ -133,7 +133,7 @@ func (c *Loop) pump(now time.Time) (sent bool) {
 func (c *Loop) fill(ln *lane, now time.Time) *batch {
 	down := ln.shard.Down()
 	switch {
-	case ln.ended, now.Before(ln.retry), down && c.ending, !down && ln.waiting == 0:
+	case ln.ended, now.Before(ln.retry), down && c.ending, !down && ln.waiting.Load() == 0:
 		return nil
 	case down:
 		ln.retry = now.Add(probePause)
@@ -186,7 +186,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 		c.writeRecord(b, t, now)
 	}
 	if b.Len() > before {
-		t.waits = inFlight
+		t.place = inFlight
 		b.tracks = append(b.tracks, t)
 	}
 }

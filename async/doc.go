@@ -55,6 +55,5 @@
 // each node counts such limits alone, under the cause too_many_nodes. Requests that do not fit a
 // full field are counted only under the cause sub_window_full: their client is far over its limit.
 //
-// When a reload changes the sub-windows of a limit, it gets new counters. They start with what is known if the new
-// sub-windows consist of former ones.
+// When a reload changes the sub-windows of a limit, it is a new limit, with new counters.
 package async

@@ -33,7 +33,9 @@ func (c *Loop) flush(items []Item[arrival, offered]) {
 		}
 		t.keep(&offered.sample)
 		t.see(offered.clients)
-		if c.evaluate(t, offered.n, now); !c.holds(t, now) {
+		if c.evaluate(t, offered.n, now); c.holds(t, now) {
+			c.hold(t)
+		} else {
 			c.send(t)
 		}
 	}

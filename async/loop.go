@@ -1,7 +1,6 @@
 package async
 
 import (
-	"container/heap"
 	"context"
 	"encoding/binary"
 	"sync"
@@ -34,12 +33,11 @@ type Loop struct {
 	changes  []change
 
 	// The loop owns the fields below.
-	seen       *placement // as move last saw it
-	former     *placement // the one before
-	moved      time.Time  // when seen replaced former
-	unowned    lane       // keys without an owner because all shards are out
-	alone      bool       // no shard is available
-	later      later
+	seen       *placement    // as move last saw it
+	former     *placement    // the one before
+	moved      time.Time     // when seen replaced former
+	unowned    lane          // keys without an owner because all shards are out
+	alone      bool          // no shard is available
 	refreshed  time.Time     // when the records were last read because of Options.Refresh
 	uncompared []counter.Key // keys whose records must be compared with those of the shards
 	comparing  time.Time     // when to compare the next ones
@@ -95,8 +93,8 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	return c, nil
 }
 
-// SetRules replaces the rules. Rules that keep their ID and characteristics keep their counts. A limit whose
-// sub-windows change gets new counters, which start with what is known if the new sub-windows consist of former ones.
+// SetRules replaces the rules. Rules that keep their ID and characteristics keep the counts of limits that keep their
+// period and sub-windows. Other limits are new: they get new counters.
 func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 
 // readAgain is called when the table evicts key's record. It causes the record to be read with the
@@ -211,24 +209,14 @@ func (c *Loop) turn() (next time.Time) {
 	c.move(now)
 	for busy := true; busy; busy = c.pump(now) {
 		c.takeChanges(now)
-		next = c.compareRecords(now)
-		for len(c.later) > 0 && (c.ending || !now.Before(c.later[0].until)) {
-			key := heap.Pop(&c.later).(wait).key
-			if t := c.part(key).find(key); t != nil {
-				t.held = false
-				c.send(t)
-			}
-		}
+		next = earlier(c.compareRecords(now), c.release(now))
 	}
 	next = earlier(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(r, now) }))
 	c.metrics.lose(&c.lost)
 	c.noteBacklog()
-	if len(c.later) > 0 {
-		next = earlier(next, c.later[0].until)
-	}
 	for _, ln := range c.seen.all {
 		// A shard that is down is probed once the batches in flight are answered or have failed.
-		if down := ln.shard.Down(); down && c.probes && ln.flying < atATime || !down && ln.waiting > 0 && now.Before(ln.retry) {
+		if down := ln.shard.Down(); down && c.probes && ln.flying < atATime || !down && ln.waiting.Load() > 0 && now.Before(ln.retry) {
 			next = earlier(next, ln.retry)
 		}
 	}

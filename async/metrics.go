@@ -18,10 +18,11 @@ const (
 	dropNodes
 	dropRefused
 	dropLifted
+	dropChanged
 	causes
 )
 
-var causeNames = [causes]string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full", "too_many_nodes", "shard_full", "lifted"}
+var causeNames = [causes]string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full", "too_many_nodes", "shard_full", "lifted", "limit_changed"}
 
 // losses counts dropped requests, once for each limit, by cause.
 type losses [causes]uint64
@@ -108,28 +109,23 @@ func (m *metrics) lose(lost *losses) {
 	*lost = losses{}
 }
 
-// noteBacklog records how many keys wait for each shard, and when their oldest requests arrived.
+// noteBacklog records when the oldest requests that wait for each shard arrived.
 func (c *Loop) noteBacklog() {
-	note := func(ln *lane) {
+	for ln := range c.lanes() {
 		since := int64(0)
-		for _, l := range ln.queues {
+		for _, l := range ln.queues[:held] {
 			if t := l.head; t != nil && t.since != 0 && (since == 0 || t.since < since) {
 				since = t.since
 			}
 		}
-		ln.waits.Store(int64(ln.waiting))
 		ln.oldest.Store(since)
-	}
-	note(&c.unowned)
-	for _, ln := range c.seen.all {
-		note(ln)
 	}
 }
 
 // Backlog returns how many keys wait for a shard, and the age of their oldest request.
 func (c *Loop) Backlog() (keys int, oldest time.Duration) {
 	for _, ln := range append(slices.Clip(c.placed.Load().all), &c.unowned) {
-		keys += int(ln.waits.Load())
+		keys += int(ln.waiting.Load())
 		oldest = max(oldest, c.age(ln.oldest.Load()))
 	}
 	return keys, oldest

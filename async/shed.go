@@ -120,38 +120,54 @@ func (t *track) clients() int {
 }
 
 // parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and
-// shedding too lenient, so for mitigated keys the pause is at most 1/parentPart of the period.
+// shedding too lenient, so for mitigated keys it must be at most 1/parentPart of the period.
 const (
 	parentPause = 100 * time.Millisecond
 	parentPart  = 100
 )
 
-// holds reports whether the counts of t are held back, and if so schedules when they are sent. Only counts of a
-// network or label are held: while it is mitigated, or while the same count held back by every node would use at
-// most half of the remaining requests of each limit.
+// holds reports whether the counts of t may wait. Only counts of a network or label do: while it is mitigated, or while
+// the same count held back by every node would use at most half of the remaining requests of each limit.
 func (c *Loop) holds(t *track, now time.Time) bool {
-	if c.ending || t.rule == nil || !t.rule.Parent() {
+	if !t.rule.Parent() {
 		return false
 	}
-	if t.since > now.UnixMicro() { // the clock was set back: do not wait until it has caught up
-		t.held = false
-		return false
-	}
-	held, known := c.o.Table.Held(t.key, now)
-	mitigated := known && !held.Lifted
-	pause, nodes := parentPause, uint64(max(c.o.Nodes(), 1))
+	record, known := c.o.Table.Held(t.key, now)
+	mitigated := known && !record.Lifted
+	nodes := uint64(max(c.o.Nodes(), 1))
 	windows := t.windows()
 	for i := range windows {
 		v, w := t.view(i), &windows[i]
 		switch {
+		case mitigated && v.limit.Period < parentPart*parentPause.Microseconds():
+			return false
 		case mitigated:
-			pause = min(pause, time.Duration(v.limit.Period)*time.Microsecond/parentPart)
 		case 2*nodes*v.limit.Layout.Sum(w.Cur.waiting) > v.limit.Remaining(v.Prev, v.Cur, w.elapsed(v.limit, now)):
 			return false
 		}
 	}
-	if !t.held && t.since > 0 {
-		t.held = c.later.add(t, time.UnixMicro(t.since).Add(pause))
+	return true
+}
+
+// hold makes the counts of t wait, unless they already wait for a batch.
+func (c *Loop) hold(t *track) {
+	if t.place == nowhere {
+		c.lane(t.key).move(t, held)
 	}
-	return t.held
+}
+
+// release queues keys whose counts have been held for long enough, and returns when to call it next. If the clock was
+// set back, they do not wait until it has caught up.
+func (c *Loop) release(now time.Time) (next time.Time) {
+	for ln := range c.lanes() {
+		for t := ln.queues[held].head; t != nil; t = ln.queues[held].head {
+			since := time.UnixMicro(t.since)
+			if until := since.Add(parentPause); now.Before(until) && !since.After(now) && !c.ending {
+				next = earlier(next, until)
+				break
+			}
+			ln.push(t)
+		}
+	}
+	return next
 }

@@ -30,12 +30,11 @@ type track struct {
 	text   string
 	cuts   [2]uint8
 
-	store bool  // the record must be stored in the shard
-	held  bool  // in Loop.later until its counts are sent
-	near  bool  // a few more requests will exceed a threshold
-	used  bool  // since eviction last passed over it
-	news  bool  // a shard has answered with a count since the last evaluation
-	waits place // for a batch, or for its answer
+	store bool // the record must be stored in the shard
+	near  bool // a few more requests will exceed a threshold
+	used  bool // since eviction last passed over it
+	news  bool // a shard has answered with a count since the last evaluation
+	place place
 
 	readRecord atomic.Bool   // shared: another node may have mitigated the key
 	knownAt    atomic.Uint32 // shared: see stale
@@ -83,24 +82,6 @@ func newWindow(limit counter.Limit, now time.Time) (w window) {
 
 // forget resets what was known before the last roll.
 func (w *window) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
-
-// convert changes the layout of w. What is known is kept if each sub-window lies in one of the new ones. Otherwise a
-// request would move to another field than the one in which it was counted, and could count twice when the former
-// layout returns. Waiting requests count in the field in which their own sub-window begins: as older, never as younger.
-// It returns how many of them are dropped because they do not fit.
-func (w *window) convert(from, to counter.Layout) (full uint64) {
-	exact := from.Fields%to.Fields == 0
-	for _, t := range []*tally{&w.Prev, &w.Cur} {
-		next := tally{waiting: to.From(from, t.waiting)}
-		full += from.Sum(t.waiting) - to.Sum(next.waiting)
-		if exact {
-			next.known, next.answered = to.From(from, t.known), to.From(from, t.answered)
-		}
-		*t = next
-	}
-	w.fresh = true
-	return full
-}
 
 // elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
 func (w *window) elapsed(limit counter.Limit, now time.Time) int64 {
@@ -163,8 +144,8 @@ func (c *Loop) update(t *track, r *rule.Rule, now time.Time) {
 	c.advance(t, now)
 }
 
-// setRule makes r, which must be in the current set, the rule by which t is counted. Limits that keep their period keep
-// their counts.
+// setRule makes r, which must be in the current set, the rule by which t is counted. Limits that keep their period and
+// their sub-windows keep their counts.
 func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 	before := t.rule
 	if before == r {
@@ -178,22 +159,16 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 		return
 	}
 	next := func(i int) window {
-		limit := r.Limits[i].Counted()
-		j := periodOf(before, limit.Period)
-		if j < 0 {
-			return newWindow(limit, now)
+		if j := same(before, &r.Limits[i]); j >= 0 {
+			return t.windows()[j]
 		}
-		w, former := t.windows()[j], t.limit(j).Layout
-		if former != limit.Layout {
-			c.lost[dropFull] += w.convert(former, limit.Layout)
-		}
-		return w
+		return newWindow(r.Limits[i].Counted(), now)
 	}
 	if before != nil {
 		t.resets++
 		for j := range before.Limits {
-			if periodOf(r, t.limit(j).Period) < 0 {
-				c.lose(t, dropShard, j)
+			if same(r, &before.Limits[j]) < 0 {
+				c.lose(t, dropChanged, j)
 			}
 		}
 	}
@@ -214,6 +189,14 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 
 // sameCounters reports whether two limits of a rule have the same counters.
 func sameCounters(a, b rule.Limit) bool { return a.Period == b.Period && a.SubWindows == b.SubWindows }
+
+// same returns the index of the limit of r that has the same counters as l, or -1. r may be nil.
+func same(r *rule.Rule, l *rule.Limit) int {
+	if r == nil {
+		return -1
+	}
+	return slices.IndexFunc(r.Limits, func(of rule.Limit) bool { return sameCounters(of, *l) })
+}
 
 // periodOf returns the index of the limit of r with a period in microseconds, or -1. r may be nil.
 func periodOf(r *rule.Rule, period int64) int {
@@ -328,12 +311,10 @@ func (t *track) unsent() bool {
 // due reports whether the previous counter of the ith window must be read at now.
 func (t *track) due(i int, now time.Time) bool {
 	w := &t.windows()[i]
-	return w.fresh && w.Cur.known|w.Cur.waiting > 0 || w.again != 0 && !now.Before(w.readAgain(t.limit(i)))
-}
-
-// readAgain returns when to read the previous counter again.
-func (w *window) readAgain(limit counter.Limit) time.Time {
-	return time.UnixMicro(int64(w.Index)*limit.Period + int64(w.again)*1000)
+	if w.again != 0 {
+		return w.elapsed(t.limit(i), now) >= int64(w.again)*1000
+	}
+	return w.fresh && w.Cur.known|w.Cur.waiting > 0
 }
 
 // hasWork reports whether t has something to send or to read at now.
@@ -361,7 +342,7 @@ func (t *track) stale(now time.Time, maxAge int64) int64 {
 }
 
 // noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it for catchUp after its
-// window. Then it is read again.
+// window. Then it is read again, with the key's next count.
 func (w *window) noteReadPrev(limit counter.Limit, now time.Time, catchUp time.Duration) {
 	w.fresh, w.again = false, 0
 	began := time.UnixMicro(int64(w.Index) * limit.Period)

@@ -120,10 +120,10 @@ func (c *Loop) forgotten(t *track) {
 		c.uncompared, c.comparing = append(c.uncompared, t.key), c.o.Now().Add(evictedPause)
 	}
 	c.lane(t.key).leave(t)
-	if t.waits != inFlight { // otherwise answered calls drop
+	if t.place != inFlight { // otherwise answered calls drop
 		c.drop(t)
 	}
-	t.waits = evicted
+	t.place = evicted
 }
 
 // drop drops the unsent requests of a forgotten track.

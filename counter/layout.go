@@ -131,20 +131,6 @@ func (l Layout) sum(a, b uint64) uint64 {
 	return (a + a>>wide + a>>(2*wide)) & (1<<wide - 1)
 }
 
-// From converts number from the layout other to l: each count goes to the field in which its
-// sub-window begins, saturated. So requests may count as older than they are, never as younger.
-// If the fields of other are a multiple of those of l, the conversion is exact.
-func (l Layout) From(other Layout, number uint64) (in uint64) {
-	if l == other {
-		return number
-	}
-	for k := range int(other.Fields) {
-		n := min(other.field(number, k), l.mask())
-		in = l.Add(in, n<<(int(l.Bits)*(k*int(l.Fields)/int(other.Fields))))
-	}
-	return in
-}
-
 // The operations below work field by field and saturate: no field borrows from its neighbor or
 // carries into it.
 

@@ -128,35 +128,6 @@ func TestOperationsWorkFieldByField(t *testing.T) {
 	})
 }
 
-// A converted value never weighs more than one counted in the layout, at any time and for any kind
-// of estimate, and weighs the same if the original sub-windows divide those of the layout.
-func TestFromAnotherLayoutIsNeverMore(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := drawCounts(t)
-		other := rapid.SampledFrom(layouts).Draw(t, "other layout")
-		counted := c.limit
-		counted.Layout = other
-		burst := rapid.Uint64Range(1, 9).Draw(t, "burst") * other.Stop() / 100
-		var before, now [2]uint64 // prev and cur, in the other layout and in that of the limit
-		for range rapid.IntRange(0, 40).Draw(t, "bursts") {
-			w, at := rapid.IntRange(0, 1).Draw(t, "window"), rapid.Int64Range(0, c.limit.Period-1).Draw(t, "at")
-			n := min(rapid.Uint64Range(0, burst).Draw(t, "requests"), c.limit.Layout.Stop())
-			before[w] = other.Add(before[w], counted.Delta(min(n, other.Stop()), at))
-			now[w] = c.limit.Layout.Add(now[w], c.limit.Delta(n, at))
-		}
-		from := [2]uint64{c.limit.Layout.From(other, before[0]), c.limit.Layout.From(other, before[1])}
-		if other.Fields%c.limit.Layout.Fields == 0 && other.Bits <= c.limit.Layout.Bits && from != now {
-			t.Fatalf("%#x from %v is %#x in %v, want %#x", before, other, from, c.limit.Layout, now)
-		}
-		if got, want := c.limit.Remaining(from[0], from[1], c.elapsed), c.limit.Remaining(now[0], now[1], c.elapsed); got < want {
-			t.Fatalf("%#x from %v leave %d in %v, want at least %d: %#x", before, other, got, c.limit.Layout, want, now)
-		}
-		if c.limit.Over(from[0], from[1], c.elapsed) && !c.limit.Over(now[0], now[1], c.elapsed) {
-			t.Fatalf("%#x from %v exceed the limit in %v, %#x do not", before, other, c.limit.Layout, now)
-		}
-	})
-}
-
 // The bound matches the behavior of a node: with one more node than a layout allows, the budget is
 // 0.
 func TestMaxNodes(t *testing.T) {

@@ -3,12 +3,122 @@ package async
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/ring"
 )
+
+// A Shard owns part of a PoP's counters, and the records alongside them. It is a
+// [memcached.Client], or behaves like one. Its methods may be called concurrently.
+type Shard interface {
+	// Addr returns the shard's address, which places keys: it must be the same on every node.
+	Addr() string
+
+	// Down reports whether the shard gets only occasional probes because it failed or is
+	// slow. The request path calls it, so it must not block.
+	Down() bool
+
+	// Available reports whether the shard accepts requests now.
+	Available() bool
+
+	// Exchange sends a batch to the shard and sets the outcomes. It blocks for a round trip.
+	// An empty batch probes whether the shard answers.
+	Exchange(*memcached.Batch) error
+}
+
+// A lane holds the keys that have work for one shard. Keys near their threshold go first; otherwise
+// order is kept. A key is in at most one queue and one batch at a time, so each of its counters has at
+// most one increment in flight.
+type lane struct {
+	shard  Shard
+	queues [held + 1]list // keys, by place
+	flying int            // batches in flight
+	retry  time.Time      // when the shard may be asked again
+	ended  bool           // the loop is stopping, and the shard could not be reached
+
+	waiting atomic.Int64 // number of keys that wait for a batch
+	oldest  atomic.Int64 // when their oldest request arrived, in microseconds; 0 if no key waits
+}
+
+func (ln *lane) addr() string { return ln.shard.Addr() }
+
+// A place is where a key waits for its shard: in one of the queues of a lane, in a batch, or nowhere.
+type place uint8
+
+const (
+	nowhere  place = iota
+	near           // for a batch: close to its threshold
+	far            // for a batch
+	held           // until its counts have waited for parentPause
+	inFlight       // for an answer
+	evicted        // for ever
+)
+
+// A list is a linked list of keys. A key is in at most one list.
+type list struct{ head, tail *track }
+
+// push queues t for a batch, among the keys near their threshold if t is near. It does nothing if t is in flight or evicted.
+func (ln *lane) push(t *track) {
+	to := far
+	if t.near {
+		to = near
+	}
+	ln.move(t, to)
+}
+
+// move moves t to one of the queues, unless it is in flight or evicted.
+func (ln *lane) move(t *track, to place) {
+	if t.place == to || t.place >= inFlight {
+		return
+	}
+	ln.leave(t)
+	l := &ln.queues[to]
+	if t.place, t.prev = to, l.tail; t.prev == nil {
+		l.head = t
+	} else {
+		t.prev.next = t
+	}
+	l.tail = t
+	if to != held {
+		ln.waiting.Add(1)
+	}
+}
+
+// pop removes and returns the next key, or nil if none waits.
+func (ln *lane) pop() *track {
+	t := cmp.Or(ln.queues[near].head, ln.queues[far].head)
+	if t != nil {
+		ln.leave(t)
+	}
+	return t
+}
+
+// leave removes t from its queue, if it is in one.
+func (ln *lane) leave(t *track) {
+	if t.place == nowhere || t.place >= inFlight {
+		return
+	}
+	l := &ln.queues[t.place]
+	if t.prev == nil {
+		l.head = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		l.tail = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	if t.place != held {
+		ln.waiting.Add(-1)
+	}
+	t.place, t.prev, t.next = nowhere, nil, nil
+}
 
 // A placement maps keys to their owners. It is immutable.
 type placement struct {
@@ -82,6 +192,18 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 // lane of a newer one could be stranded if that is replaced before the next move.
 func (c *Loop) lane(key counter.Key) *lane { return cmp.Or(c.seen.lane(key), &c.unowned) }
 
+// lanes yields the lanes of the placement that move saw last, and that of keys without an owner.
+func (c *Loop) lanes() iter.Seq[*lane] {
+	return func(yield func(*lane) bool) {
+		for _, ln := range c.seen.all {
+			if !yield(ln) {
+				return
+			}
+		}
+		yield(&c.unowned)
+	}
+}
+
 // Unavailable reports whether the shard that owns key is down or missing. The request path
 // may call it: it only reads a table and a flag.
 func (c *Loop) Unavailable(key counter.Key) bool {
@@ -104,7 +226,7 @@ func (c *Loop) Loads() map[string]Load {
 		parts[ln]++
 	}
 	for _, ln := range placed.all {
-		loads[ln.addr()] = Load{float64(parts[ln]) / float64(max(1, len(owners))), int(ln.waits.Load()), c.age(ln.oldest.Load())}
+		loads[ln.addr()] = Load{float64(parts[ln]) / float64(max(1, len(owners))), int(ln.waiting.Load()), c.age(ln.oldest.Load())}
 	}
 	return loads
 }
@@ -115,9 +237,12 @@ func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()
 	if before := c.seen; before != p {
 		var moved lane
-		for _, ln := range append(slices.Clip(before.all), &c.unowned) {
-			for t := ln.pop(); t != nil; t = ln.pop() {
-				moved.push(t)
+		for ln := range c.lanes() {
+			for i := range ln.queues {
+				for t := ln.queues[i].head; t != nil; t = ln.queues[i].head {
+					ln.leave(t)
+					moved.push(t)
+				}
 			}
 		}
 		c.seen, c.former, c.moved = p, before, now
