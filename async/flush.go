@@ -9,12 +9,12 @@ import (
 
 // flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by what
 // the node knows for certain, whatever its shard does.
-func (c *Loop) flush(items []Item[arrival, offered]) {
+func (c *Loop) flush(items []item) {
 	now := c.o.Now()
 	c.move(now)
 	rules := c.rules.Load()
 	for i := range items {
-		what, offered := &items[i].Key, &items[i].Value
+		what, offered := &items[i].arrival, &items[i].offered
 		// The rules may have changed since the request was matched.
 		r := rules.Current(offered.rule)
 		if r == nil {

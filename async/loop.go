@@ -2,7 +2,6 @@ package async
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,7 @@ import (
 type Loop struct {
 	o       Options
 	rules   atomic.Pointer[rule.Set]
-	queue   *Queue[arrival, offered]
+	queue   *queue
 	near    nearSet
 	tracks  [parts]part
 	placed  atomic.Pointer[placement]
@@ -69,18 +68,7 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()), refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, flaps: map[counter.Key]*flap{}}
-	c.queue = NewQueue(QueueOptions[arrival, offered]{
-		Hash: func(a arrival) uint64 { return binary.LittleEndian.Uint64(a.key[:]) },
-		Merge: func(queued *offered, more offered) {
-			queued.rule, queued.sample = more.rule, more.sample
-			queued.n += min(more.n, ^queued.n)
-			queued.clients.Add(more.clients)
-		},
-		Size:       func(o *offered) uint64 { return o.n },
-		Capacity:   o.Queue,
-		Interval:   o.Interval,
-		Registerer: o.Registerer,
-	})
+	c.queue = newQueue(o.Queue, o.Interval, o.Registerer)
 	c.seen = &placement{ring: new(ring.Ring[*lane])}
 	c.placed.Store(c.seen)
 	if err := c.SetShards(o.Shards); err != nil {
@@ -138,11 +126,11 @@ func (c *Loop) Run(ctx context.Context) {
 		select {
 		case <-done:
 			done, c.ending, c.probes = nil, true, false
-			c.queue.Flush(c.flush)
+			c.queue.flush(c.flush)
 			late = time.After(c.o.Drain)
 		case <-late:
 			c.exchange = nil
-		case <-c.queue.Wake():
+		case <-c.queue.wake:
 		case <-c.wake:
 		case call := <-c.calls:
 			call()
@@ -153,7 +141,7 @@ func (c *Loop) Run(ctx context.Context) {
 			c.log.report(c.o.Now())
 		case <-timer.C:
 		}
-		flushed := c.queue.Poll(time.Now(), c.flush)
+		flushed := c.queue.poll(time.Now(), c.flush)
 		next := c.turn()
 		if c.ending && flying == 0 {
 			break
@@ -182,7 +170,7 @@ func (c *Loop) Run(ctx context.Context) {
 // between them, SetShards must not.
 func (c *Loop) Flush() {
 	c.inline()
-	c.queue.Flush(c.flush)
+	c.queue.flush(c.flush)
 	c.turn()
 }
 

@@ -93,7 +93,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 		}
 		more.clients = from.clients
 	}
-	waiting, before, ok := c.queue.Offer(what, more, near)
+	waiting, before, ok := c.queue.offer(&what, &more, near)
 	if !ok {
 		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
 		return

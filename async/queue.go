@@ -1,7 +1,9 @@
 package async
 
 import (
+	"encoding/binary"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -9,71 +11,48 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// QueueOptions configures a Queue. All but Registerer are required.
-type QueueOptions[K comparable, V any] struct {
-	// Hash spreads keys; clients must not be able to choose its values.
-	Hash func(K) uint64
-
-	// Merge merges an offer into the value queued under the same key.
-	Merge func(queued *V, offered V)
-
-	// Size returns the size of v. It must not be 0.
-	Size func(v *V) uint64
-
-	// Capacity is the maximum number of queued keys.
-	Capacity int
-
-	// Interval is the maximum time that an offer waits before it is flushed, so that later
-	// offers with the same key can be merged into it.
-	Interval time.Duration
-
-	// Registerer registers the queue's metrics. If nil, they are not registered.
-	Registerer prometheus.Registerer
-}
-
-// stripes is the number of stripes, which reduce lock contention. Each has a bit in Queue.urgent.
+// stripes is the number of stripes, which reduce lock contention. Each has a bit in queue.urgent.
 const stripes = 16
 
-// A Queue holds at most one value per key. Offers for a key that is already queued are merged, so
+// A queue holds at most one item per arrival. Offers for an arrival that is already queued are merged, so
 // that a flood from one client takes only one place.
 //
-// Offer and Len may be called concurrently with any method. Poll and Flush must not overlap.
-type Queue[K comparable, V any] struct {
-	o       QueueOptions[K, V]
-	stripe  [stripes]stripe[K, V]
-	wake    chan struct{} // holds at most one
-	waiting atomic.Bool   // something was offered since the last flush
-	urgent  atomic.Uint32 // bit set of stripes with an urgent offer
+// offer and len may be called concurrently with any method. poll and flush must not overlap.
+type queue struct {
+	interval time.Duration // how long an offer waits at most, so that later ones can be merged into it
+	stripe   [stripes]stripe
+	wake     chan struct{} // holds at most one; receives a value when poll should be called earlier than it asked for
+	waiting  atomic.Bool   // something was offered since the last flush
+	urgent   atomic.Uint32 // bit set of stripes with an urgent offer
 
 	// When to flush everything, when to flush urgent offers, and when those were last flushed. Only
-	// for the caller of Poll.
+	// for the caller of poll.
 	all, some, last time.Time
 }
 
-// NewQueue returns a queue. Only Poll and Flush remove items from it.
-func NewQueue[K comparable, V any](o QueueOptions[K, V]) *Queue[K, V] {
-	q := &Queue[K, V]{o: o, wake: make(chan struct{}, 1)}
+// newQueue returns a queue with room for this many items.
+func newQueue(capacity int, interval time.Duration, reg prometheus.Registerer) *queue {
+	q := &queue{interval: interval, wake: make(chan struct{}, 1)}
 	for i := range q.stripe {
-		q.stripe[i].queued = newTable[K, V]((o.Capacity + stripes - 1) / stripes)
-		q.stripe[i].spare = newTable[K, V]((o.Capacity + stripes - 1) / stripes)
+		q.stripe[i].queued = newTable((capacity + stripes - 1) / stripes)
+		q.stripe[i].spare = newTable((capacity + stripes - 1) / stripes)
 	}
-	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_queue_depth",
 		Help: "Keys waiting to be counted.",
-	}, func() float64 { return float64(q.Len()) })
+	}, func() float64 { return float64(q.len()) })
 	return q
 }
 
-// Offer queues v under k, or merges it into the value queued there. It returns the size of the value
-// queued under k, including v, and before, the size of the value of k that was being flushed when this one
-// was queued. ok is false if v was dropped because the queue is full; the caller must count such drops. Offer
-// never blocks and never allocates. An urgent offer is flushed immediately, together with the rest of its
-// stripe.
-func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size, before uint64, ok bool) {
-	h := q.o.Hash(k)
+// offer queues requests, or merges them into the item that is queued for their arrival. It returns the requests that are
+// queued for it, including these, and before, those that were being flushed when this item was queued. ok is false if
+// the requests were dropped because the queue is full; the caller must count such drops. offer never blocks and never
+// allocates. Urgent requests are flushed immediately, together with the rest of their stripe.
+func (q *queue) offer(a *arrival, more *offered, urgent bool) (waiting, before uint64, ok bool) {
+	h := a.hash()
 	i := h % stripes
-	size, before = q.stripe[i].offer(h, &k, &v, &q.o)
-	if size == 0 {
+	waiting, before = q.stripe[i].offer(h, a, more)
+	if waiting == 0 {
 		return 0, 0, false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
@@ -82,11 +61,11 @@ func (q *Queue[K, V]) Offer(k K, v V, urgent bool) (size, before uint64, ok bool
 		default:
 		}
 	}
-	return size, before, true
+	return waiting, before, true
 }
 
-// Len returns the number of queued keys.
-func (q *Queue[K, V]) Len() (n int) {
+// len returns the number of queued items.
+func (q *queue) len() (n int) {
 	for i := range q.stripe {
 		s := &q.stripe[i]
 		s.mu.Lock()
@@ -96,29 +75,26 @@ func (q *Queue[K, V]) Len() (n int) {
 	return n
 }
 
-// Wake returns a channel that receives a value when Poll should be called earlier than it asked for.
-func (q *Queue[K, V]) Wake() <-chan struct{} { return q.wake }
-
-// Poll passes urgent items, and those that have waited for the interval at now, to flush. It returns
-// when to call it next, or the zero time if nothing is queued; see also Wake. flush runs in the
+// poll passes urgent items, and those that have waited for the interval at now, to flush. It returns
+// when to call it next, or the zero time if nothing is queued; see also wake. flush runs in the
 // caller's goroutine and must not use the items after it returns.
-func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.Time) {
+func (q *queue) poll(now time.Time, flush func([]item)) (next time.Time) {
 	// Urgent offers do not wait for the interval, but a client that stays near its threshold
 	// must not cause a flush with every request.
 	if q.urgent.Load() != 0 && q.some.IsZero() {
-		q.some = q.last.Add(q.o.Interval / 8)
+		q.some = q.last.Add(q.interval / 8)
 	}
 	if q.waiting.Load() && q.all.IsZero() {
-		q.all = now.Add(q.o.Interval)
+		q.all = now.Add(q.interval)
 	}
 	if !q.some.IsZero() && !q.some.After(now) {
 		q.some, q.last = time.Time{}, now
-		q.flush(q.urgent.Swap(0), flush)
+		q.flushSome(q.urgent.Swap(0), flush)
 	}
 	if !q.all.IsZero() && !q.all.After(now) {
 		q.all = time.Time{}
 		q.waiting.Store(false)
-		q.flush(1<<stripes-1, flush)
+		q.flush(flush)
 	}
 	if !q.some.IsZero() && (q.all.IsZero() || q.some.Before(q.all)) {
 		return q.some
@@ -126,18 +102,138 @@ func (q *Queue[K, V]) Poll(now time.Time, flush func([]Item[K, V])) (next time.T
 	return q.all
 }
 
-// Flush passes all queued items to flush, in the caller's goroutine, without waiting for the interval.
-func (q *Queue[K, V]) Flush(flush func([]Item[K, V])) {
-	q.flush(1<<stripes-1, flush)
-}
+// flush passes all queued items to flush, in the caller's goroutine, without waiting for the interval.
+func (q *queue) flush(flush func([]item)) { q.flushSome(1<<stripes-1, flush) }
 
-// flush passes the items of the stripes whose bits are set.
-func (q *Queue[K, V]) flush(which uint32, flush func([]Item[K, V])) {
+// flushSome passes the items of the stripes whose bits are set.
+func (q *queue) flushSome(which uint32, flush func([]item)) {
 	for ; which != 0; which &= which - 1 {
 		s := &q.stripe[bits.TrailingZeros32(which)]
 		if items := s.take(); len(items) > 0 {
 			flush(items)
 		}
-		s.done(q.o.Hash)
+		s.done()
 	}
+}
+
+// An item is an arrival and the merged offers for it.
+type item struct {
+	arrival
+	offered
+
+	before uint64 // requests of the same arrival that were being flushed when this one was queued
+}
+
+// hash spreads arrivals. Clients cannot choose its values.
+func (a *arrival) hash() uint64 { return binary.LittleEndian.Uint64(a.key[:]) }
+
+// merge merges an offer for the same arrival into o.
+func (o *offered) merge(more *offered) {
+	o.rule, o.sample = more.rule, more.sample
+	o.n += min(more.n, ^o.n)
+	o.clients.Add(more.clients)
+}
+
+// A stripe is a part of a queue with its own lock. Offers go to one table while the items of the
+// other are flushed.
+type stripe struct {
+	mu       sync.Mutex
+	queued   table // guarded by mu
+	spare    table // changed by poll and flush only, and not while flushing is set
+	flushing bool  // the items of spare are being flushed; guarded by mu
+
+	_ [64]byte // keeps the locks of adjacent stripes on different cache lines
+}
+
+// offer does the work of queue.offer. waiting is 0 if there is no room.
+func (s *stripe) offer(h uint64, a *arrival, more *offered) (waiting, before uint64) {
+	s.mu.Lock()
+	if it, queued := s.queued.add(h, a, more); it != nil {
+		if !queued && s.flushing {
+			if flushed, _ := s.spare.lookUp(h, a); flushed != nil {
+				it.before = flushed.n
+			}
+		}
+		waiting, before = it.n, it.before
+	}
+	s.mu.Unlock()
+	return waiting, before
+}
+
+// take removes and returns the queued items. They are valid until done.
+func (s *stripe) take() []item {
+	s.mu.Lock()
+	s.queued, s.spare, s.flushing = s.spare, s.queued, true
+	s.mu.Unlock()
+	return s.spare.items
+}
+
+// done drops the items that take has returned.
+func (s *stripe) done() {
+	s.mu.Lock()
+	s.flushing = false
+	s.mu.Unlock()
+	s.spare.reset()
+}
+
+// A table is a hash table of fixed size whose items are stored densely, in insertion order. Unlike
+// a Go map it never grows, so adding never allocates.
+type table struct {
+	items []item   // up to its capacity
+	index []uint32 // index in items + 1, at the hash or after it; 0 if empty
+}
+
+func newTable(capacity int) table {
+	return table{
+		items: make([]item, 0, capacity),
+		index: make([]uint32, 1<<bits.Len(uint(2*capacity))), // at most half full
+	}
+}
+
+// add adds requests, or merges them into the item that is queued for their arrival. It returns the item, or nil if there
+// is no room.
+func (t *table) add(h uint64, a *arrival, more *offered) (it *item, queued bool) {
+	it, i := t.lookUp(h, a)
+	switch {
+	case it != nil:
+		it.merge(more)
+		return it, true
+	case len(t.items) == cap(t.items):
+		return nil, false
+	}
+	t.items = append(t.items, item{arrival: *a, offered: *more})
+	t.index[i] = uint32(len(t.items))
+	return &t.items[len(t.items)-1], false
+}
+
+// lookUp returns the item of a, or nil and where it belongs in the index.
+func (t *table) lookUp(h uint64, a *arrival) (it *item, i uint64) {
+	mask := uint64(len(t.index) - 1)
+	for i = h >> 32 & mask; ; i = (i + 1) & mask {
+		at := t.index[i]
+		if at == 0 {
+			return nil, i
+		}
+		if it := &t.items[at-1]; it.arrival == *a {
+			return it, i
+		}
+	}
+}
+
+// reset empties t and drops references held by its items.
+func (t *table) reset() {
+	if len(t.items) > len(t.index)/32 {
+		clear(t.index)
+	} else {
+		mask := uint64(len(t.index) - 1)
+		for at := range t.items {
+			i := t.items[at].hash() >> 32 & mask
+			for t.index[i] != uint32(at+1) {
+				i = (i + 1) & mask
+			}
+			t.index[i] = 0
+		}
+	}
+	clear(t.items)
+	t.items = t.items[:0]
 }

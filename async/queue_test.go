@@ -1,8 +1,9 @@
-package async_test
+package async
 
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"strings"
@@ -17,19 +18,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/rule"
 )
 
-func newQueue(t testing.TB, o async.QueueOptions[int, int]) *async.Queue[int, int] {
-	t.Helper()
-	if o.Hash == nil {
-		o.Hash = func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 }
+// A numbered is a queue whose arrivals are numbers.
+type numbered struct {
+	*queue
+	hash func(int) uint64
+}
+
+func (o numberedOptions) new() numbered {
+	if o.hash == nil {
+		o.hash = func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 }
 	}
-	o.Merge = func(queued *int, offered int) { *queued += offered }
-	o.Size = func(v *int) uint64 { return uint64(*v) }
-	o.Capacity, o.Interval = cmp.Or(o.Capacity, 16384), cmp.Or(o.Interval, 2*time.Millisecond)
-	return async.NewQueue(o)
+	return numbered{newQueue(cmp.Or(o.capacity, 16384), cmp.Or(o.interval, 2*time.Millisecond), o.registerer), o.hash}
+}
+
+type numberedOptions struct {
+	capacity   int
+	interval   time.Duration
+	hash       func(int) uint64
+	registerer prometheus.Registerer
+}
+
+func (q numbered) offer(k, n int, urgent bool) (waiting, before uint64, ok bool) {
+	a := arrival{tick: int64(k)}
+	binary.LittleEndian.PutUint64(a.key[:], q.hash(k))
+	return q.queue.offer(&a, &offered{n: uint64(n)}, urgent)
 }
 
 // flushes records the items that a queue flushes, and when.
@@ -40,32 +56,32 @@ type flushes struct {
 	sum   map[int]int
 }
 
-func (f *flushes) flush(items []async.Item[int, int]) {
+func (f *flushes) flush(items []item) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, item := range items {
-		f.log = append(f.log, fmt.Sprintf("%v: %d×%d", time.Since(f.start), item.Key, item.Value))
+		f.log = append(f.log, fmt.Sprintf("%v: %d×%d", time.Since(f.start), item.tick, item.n))
 		if f.sum == nil {
 			f.sum = map[int]int{}
 		}
-		f.sum[item.Key] += item.Value
+		f.sum[int(item.tick)] += int(item.n)
 	}
 }
 
 // drain polls q when it is due, until ctx is done, then flushes the rest.
-func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]async.Item[int, V])) {
+func drain(ctx context.Context, q numbered, flush func([]item)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			q.Flush(flush)
+			q.flush(flush)
 			return
-		case <-q.Wake():
+		case <-q.wake:
 		case <-timer.C:
 		}
 		now := time.Now()
-		next := q.Poll(now, flush)
+		next := q.poll(now, flush)
 		if timer.Stop(); !next.IsZero() {
 			timer.Reset(next.Sub(now))
 		}
@@ -73,12 +89,12 @@ func drain[V any](ctx context.Context, q *async.Queue[int, V], flush func([]asyn
 }
 
 // run runs test with a queue in fake time, and returns the flushes.
-func run(t *testing.T, o async.QueueOptions[int, int], test func(q *async.Queue[int, int])) []string {
+func run(t *testing.T, o numberedOptions, test func(q numbered)) []string {
 	t.Helper()
 	f := new(flushes)
 	bubble.Test(t, func(t *testing.T) {
 		f.start = time.Now()
-		q := newQueue(t, o)
+		q := o.new()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -94,12 +110,12 @@ func run(t *testing.T, o async.QueueOptions[int, int], test func(q *async.Queue[
 }
 
 func TestOffersJoinUntilTheInterval(t *testing.T) {
-	got := run(t, async.QueueOptions[int, int]{Interval: 4 * time.Millisecond}, func(q *async.Queue[int, int]) {
-		q.Offer(7, 1, false)
+	got := run(t, numberedOptions{interval: 4 * time.Millisecond}, func(q numbered) {
+		q.offer(7, 1, false)
 		time.Sleep(3 * time.Millisecond)
-		q.Offer(7, 2, false) // merged with the first
+		q.offer(7, 2, false) // merged with the first
 		time.Sleep(3 * time.Millisecond)
-		q.Offer(7, 4, false) // a new item
+		q.offer(7, 4, false) // a new item
 		time.Sleep(time.Hour)
 	})
 	want := []string{"4ms: 7×3", "10ms: 7×4"}
@@ -110,23 +126,23 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 
 // Offer returns the size of what was being flushed for its key, even after that flush, until the offer is flushed itself.
 func TestOfferReturnsFlushedSize(t *testing.T) {
-	q := newQueue(t, async.QueueOptions[int, int]{})
+	q := numberedOptions{}.new()
 	offer := func(k int, wantSize, wantBefore uint64) {
 		t.Helper()
-		if size, before, ok := q.Offer(k, 1, false); !ok || size != wantSize || before != wantBefore {
-			t.Errorf("Offer(%d) = %d, %d, %t; want %d, %d, true", k, size, before, ok, wantSize, wantBefore)
+		if size, before, ok := q.offer(k, 1, false); !ok || size != wantSize || before != wantBefore {
+			t.Errorf("offer(%d) = %d, %d, %t; want %d, %d, true", k, size, before, ok, wantSize, wantBefore)
 		}
 	}
 	offer(7, 1, 0)
 	offer(7, 2, 0)
 	flushed := 0
-	count := func(items []async.Item[int, int]) { flushed += len(items) }
-	q.Flush(func(items []async.Item[int, int]) {
+	count := func(items []item) { flushed += len(items) }
+	q.flush(func(items []item) {
 		count(items)
 		offer(7, 1, 2)
 	})
 	offer(7, 2, 2)
-	q.Flush(count)
+	q.flush(count)
 	offer(7, 1, 0)
 	if flushed != 2 {
 		t.Errorf("%d items were flushed, want 2", flushed)
@@ -134,14 +150,14 @@ func TestOfferReturnsFlushedSize(t *testing.T) {
 }
 
 func TestUrgentOffersDoNotWait(t *testing.T) {
-	got := run(t, async.QueueOptions[int, int]{Interval: 8 * time.Millisecond}, func(q *async.Queue[int, int]) {
+	got := run(t, numberedOptions{interval: 8 * time.Millisecond}, func(q numbered) {
 		time.Sleep(time.Second)
-		q.Offer(1, 1, true)
+		q.offer(1, 1, true)
 		synctest.Wait() // flushed immediately
-		q.Offer(1, 1, true)
+		q.offer(1, 1, true)
 		synctest.Wait() // the next flush is later
 		time.Sleep(500 * time.Microsecond)
-		q.Offer(1, 1, true) // merged
+		q.offer(1, 1, true) // merged
 		time.Sleep(time.Hour)
 	})
 	want := []string{"1s: 1×1", "1.001s: 1×2"}
@@ -151,12 +167,12 @@ func TestUrgentOffersDoNotWait(t *testing.T) {
 }
 
 func TestUrgencyDoesNotHurryOthers(t *testing.T) {
-	got := run(t, async.QueueOptions[int, int]{
-		Interval: 8 * time.Millisecond,
-		Hash:     func(k int) uint64 { return uint64(k) }, // keys 1 and 2 in different stripes
-	}, func(q *async.Queue[int, int]) {
-		q.Offer(1, 1, false)
-		q.Offer(2, 1, true)
+	got := run(t, numberedOptions{
+		interval: 8 * time.Millisecond,
+		hash:     func(k int) uint64 { return uint64(k) }, // keys 1 and 2 in different stripes
+	}, func(q numbered) {
+		q.offer(1, 1, false)
+		q.offer(2, 1, true)
 		time.Sleep(time.Hour)
 	})
 	want := []string{"0s: 2×1", "8ms: 1×1"}
@@ -166,9 +182,9 @@ func TestUrgencyDoesNotHurryOthers(t *testing.T) {
 }
 
 func TestEndFlushesTheRest(t *testing.T) {
-	got := run(t, async.QueueOptions[int, int]{Interval: time.Hour}, func(q *async.Queue[int, int]) {
-		q.Offer(1, 1, false)
-		q.Offer(1, 1, false)
+	got := run(t, numberedOptions{interval: time.Hour}, func(q numbered) {
+		q.offer(1, 1, false)
+		q.offer(1, 1, false)
 	})
 	if diff := gocmp.Diff([]string{"0s: 1×2"}, got); diff != "" {
 		t.Errorf("flushes (-want +got):\n%s", diff)
@@ -179,18 +195,18 @@ func TestEndFlushesTheRest(t *testing.T) {
 func TestOffersDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &flushes{start: time.Now()}
-		q := newQueue(t, async.QueueOptions[int, int]{Interval: 4 * time.Millisecond})
+		q := numberedOptions{interval: 4 * time.Millisecond}.new()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			drain(ctx, q, func(items []async.Item[int, int]) {
+			drain(ctx, q, func(items []item) {
 				if f.flush(items); len(f.log) < 3 {
-					q.Offer(7, 1, false)
+					q.offer(7, 1, false)
 				}
 			})
 			close(done)
 		}()
-		q.Offer(7, 1, false)
+		q.offer(7, 1, false)
 		time.Sleep(time.Hour)
 		cancel()
 		<-done
@@ -202,20 +218,19 @@ func TestOffersDuringFlush(t *testing.T) {
 
 // The queue retains no flushed items, even if it is idle for a long time.
 func TestFlushedValuesAreReleased(t *testing.T) {
-	type value [64]byte
-	q := async.NewQueue(async.QueueOptions[int, *value]{Hash: func(k int) uint64 { return uint64(k) }, Merge: func(**value, *value) {}, Size: func(**value) uint64 { return 1 }, Capacity: 1000})
-	var values []weak.Pointer[value]
+	q := newQueue(100*stripes, time.Hour, nil)
+	var rules []weak.Pointer[rule.Rule]
 	for k := range 100 {
-		v := new(value)
-		values = append(values, weak.Make(v))
-		q.Offer(k, v, false)
+		r := new(rule.Rule)
+		rules = append(rules, weak.Make(r))
+		q.offer(&arrival{tick: int64(k)}, &offered{rule: r, n: 1}, false)
 	}
 	flushed := 0
-	q.Flush(func(items []async.Item[int, *value]) { flushed += len(items) })
+	q.flush(func(items []item) { flushed += len(items) })
 	runtime.GC()
 	kept := 0
-	for _, v := range values {
-		if v.Value() != nil {
+	for _, r := range rules {
+		if r.Value() != nil {
 			kept++
 		}
 	}
@@ -229,19 +244,19 @@ func TestFlushedValuesAreReleased(t *testing.T) {
 func TestFull(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	// Room for 3 keys in each of 16 stripes; all keys have the same hash and share one.
-	q := newQueue(t, async.QueueOptions[int, int]{Capacity: 3 * 16, Hash: func(int) uint64 { return 0 }, Registerer: reg})
+	q := numberedOptions{capacity: 3 * 16, hash: func(int) uint64 { return 0 }, registerer: reg}.new()
 	for k := range 3 {
-		if _, _, ok := q.Offer(k, 1, false); !ok {
-			t.Errorf("Offer(%d) = false with %d of 3 keys queued", k, k)
+		if _, _, ok := q.offer(k, 1, false); !ok {
+			t.Errorf("offer(%d) = false with %d of 3 keys queued", k, k)
 		}
 	}
 	for range 2 {
-		if _, _, ok := q.Offer(99, 1, false); ok {
-			t.Error("Offer of a fourth key = true, want false")
+		if _, _, ok := q.offer(99, 1, false); ok {
+			t.Error("offer of a fourth key = true, want false")
 		}
 	}
-	if _, _, ok := q.Offer(2, 1, false); !ok {
-		t.Error("Offer(2) = false, but it is queued already")
+	if _, _, ok := q.offer(2, 1, false); !ok {
+		t.Error("offer(2) = false, but it is queued already")
 	}
 	want := `
 # HELP edge_queue_depth Keys waiting to be counted.
@@ -255,7 +270,7 @@ edge_queue_depth 3
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 	f := new(flushes)
-	q.Flush(f.flush)
+	q.flush(f.flush)
 	if diff := gocmp.Diff(map[int]int{0: 1, 1: 1, 2: 2}, f.sum); diff != "" {
 		t.Errorf("flushed (-want +got):\n%s", diff)
 	}
@@ -263,7 +278,7 @@ edge_queue_depth 3
 
 // Every offer is flushed exactly once, whichever goroutine makes it.
 func TestNothingIsLostOrDoubled(t *testing.T) {
-	q := newQueue(t, async.QueueOptions[int, int]{Interval: 50 * time.Microsecond})
+	q := numberedOptions{interval: 50 * time.Microsecond}.new()
 	f := new(flushes)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -277,7 +292,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 		wg.Go(func() {
 			for i := range 20000 {
 				k := (i*7 + g) % 100
-				if _, _, ok := q.Offer(k, 1, i%50 == 0); ok {
+				if _, _, ok := q.offer(k, 1, i%50 == 0); ok {
 					offered[k].Add(1)
 				}
 			}
@@ -294,27 +309,27 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 }
 
 func TestOfferAllocatesNothing(t *testing.T) {
-	q := newQueue(t, async.QueueOptions[int, int]{})
+	q := numberedOptions{}.new()
 	k := 0
 	if n := testing.AllocsPerRun(5000, func() {
-		q.Offer(k%2000, 1, k%10 == 0)
+		q.offer(k%2000, 1, k%10 == 0)
 		k++
 	}); n != 0 {
-		t.Errorf("Offer allocates %v times, want 0", n)
+		t.Errorf("offer allocates %v times, want 0", n)
 	}
 }
 
 func BenchmarkOffer(b *testing.B) {
 	for _, keys := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			q := newQueue(b, async.QueueOptions[int, int]{})
+			q := numberedOptions{}.new()
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
-			wg.Go(func() { drain(ctx, q, func([]async.Item[int, int]) {}) })
+			wg.Go(func() { drain(ctx, q, func([]item) {}) })
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					q.Offer(i%keys, 1, false)
+					q.offer(i%keys, 1, false)
 				}
 			})
 			cancel()
@@ -325,18 +340,18 @@ func BenchmarkOffer(b *testing.B) {
 
 // Flush flushes everything immediately, however often it is called.
 func TestFlush(t *testing.T) {
-	q := newQueue(t, async.QueueOptions[int, int]{Interval: time.Hour})
+	q := numberedOptions{interval: time.Hour}.new()
 	f := &flushes{start: time.Now()}
-	q.Offer(1, 1, false)
-	q.Offer(2, 1, true)
-	q.Offer(1, 1, false)
-	q.Flush(f.flush)
-	q.Flush(f.flush)
-	if diff := gocmp.Diff(map[int]int{1: 2, 2: 1}, f.sum); diff != "" || q.Len() != 0 {
-		t.Errorf("flushed (-want +got):\n%s%d are left", diff, q.Len())
+	q.offer(1, 1, false)
+	q.offer(2, 1, true)
+	q.offer(1, 1, false)
+	q.flush(f.flush)
+	q.flush(f.flush)
+	if diff := gocmp.Diff(map[int]int{1: 2, 2: 1}, f.sum); diff != "" || q.len() != 0 {
+		t.Errorf("flushed (-want +got):\n%s%d are left", diff, q.len())
 	}
-	q.Offer(1, 5, false)
-	q.Flush(f.flush)
+	q.offer(1, 5, false)
+	q.flush(f.flush)
 	if f.sum[1] != 7 {
 		t.Errorf("flushed %d of key 1 after another offer, want 7", f.sum[1])
 	}
@@ -344,16 +359,16 @@ func TestFlush(t *testing.T) {
 
 // Keys with the same hash, few or many, leave nothing behind after a flush.
 func TestFlushedKeysLeaveNothingBehind(t *testing.T) {
-	q := newQueue(t, async.QueueOptions[int, int]{Hash: func(int) uint64 { return 7 }, Capacity: 16 * 256})
+	q := numberedOptions{hash: func(int) uint64 { return 7 }, capacity: 16 * 256}.new()
 	for _, n := range []int{3, 200, 5, 1} {
 		for range 2 { // the queue swaps two tables
 			for k := range n {
 				for range 2 {
-					q.Offer(k, 1, false)
+					q.offer(k, 1, false)
 				}
 			}
 			var f flushes
-			q.Flush(f.flush)
+			q.flush(f.flush)
 			if len(f.log) != n || f.sum[n-1] != 2 {
 				t.Errorf("flushed %d keys, the last one %d times; want %d keys, 2 times", len(f.log), f.sum[n-1], n)
 			}
