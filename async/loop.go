@@ -76,7 +76,6 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	}
 	c.seen = c.placed.Load()
 	c.former = c.seen
-	o.Table.OnEvict(c.readAgain)
 	c.SetRules(o.Rules)
 	return c, nil
 }
@@ -85,15 +84,19 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 // period and sub-windows. Other limits are new: they get new counters.
 func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 
-// readAgain is called when the table evicts key's record. It causes the record to be read with the
-// key's next count.
-func (c *Loop) readAgain(key counter.Key) {
-	part := c.part(key)
-	part.mu.Lock()
-	defer part.mu.Unlock()
-	if t := part.find(key); t != nil {
-		t.readRecord.Store(true)
+// merge merges a record into the table, and reports whether the table changed. If that evicts another record, it is read
+// again with the next count of its key.
+func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
+	changed, evicted := c.o.Table.Merge(r, now)
+	if evicted != nil {
+		part := c.part(*evicted)
+		part.mu.Lock()
+		defer part.mu.Unlock()
+		if t := part.find(*evicted); t != nil {
+			t.readRecord.Store(true)
+		}
 	}
+	return changed
 }
 
 // wakeUp makes the loop look for work.

@@ -84,7 +84,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 			replace(&record, &last)
 		}
 	}
-	if c.o.Table.Merge(record, now) {
+	if c.merge(record, now) {
 		c.changes = append(c.changes, change{record, r})
 		c.wakeUp()
 	}
@@ -113,7 +113,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 		}
 		replace(&record, &last)
 	}
-	c.o.Table.Merge(record, now)
+	c.merge(record, now)
 	c.changes = append(c.changes, change{record, r})
 	c.wakeUp()
 	return record, nil
@@ -158,7 +158,7 @@ func (c *Loop) lift(key counter.Key, now time.Time) (record mitigation.Record, o
 		Start: now.UnixMicro(), Lifetime: mitigation.MaxLifetime, Deadline: now.Add(mitigation.MaxLifetime),
 		Rule: held.Rule, Client: held.Client,
 	}
-	c.o.Table.Merge(record, now)
+	c.merge(record, now)
 	c.changing.Unlock()
 	c.o.Publish(record)
 	c.learnedLift(record)
@@ -179,7 +179,7 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 	if !c.o.LogClients {
 		r.Client = netip.Addr{}
 	}
-	if !c.o.Table.Merge(r, now) {
+	if !c.merge(r, now) {
 		return false
 	}
 	if r.Lifted {

@@ -52,7 +52,6 @@ func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
 	if l.Loop, err = async.New(o, l.metrics.start, l.counted); err != nil {
 		return nil, err
 	}
-	o.Table.IdentifyBy(o.Secret.ID)
 	l.SetRules(o.Rules)
 	return l, nil
 }

@@ -18,13 +18,18 @@ func Example() {
 
 	one := mitigation.New(mitigation.Options{})
 	two := mitigation.New(mitigation.Options{})
-	fmt.Println(one.Merge(start, now), one.Merge(lift, now))
-	fmt.Println(two.Merge(lift, now), two.Merge(start, now)) // the start arrives late and changes nothing
+	for _, r := range []mitigation.Record{start, lift} {
+		one.Merge(r, now)
+	}
+	for _, r := range []mitigation.Record{lift, start} { // the start arrives late
+		changed, _ := two.Merge(r, now)
+		fmt.Println(changed)
+	}
 
 	acts := func(*mitigation.Record) bool { return true }
 	fmt.Println(one.Get(key, now, acts) != nil, two.Get(key, now, acts) != nil, one.Digest() == two.Digest())
 	// Output:
-	// true true
-	// true false
+	// true
+	// false
 	// false false true
 }

@@ -46,7 +46,7 @@ type Record struct {
 	// ByHand reports whether an operator made the record. It is not compared.
 	ByHand bool
 
-	// ID identifies the key to people. Only records from a Table have it; see Table.IdentifyBy. It is
+	// ID identifies the key to people. Only records from a Table have it; see Options.ID. It is
 	// neither compared nor sent: each node computes it.
 	ID counter.ID
 
@@ -116,13 +116,39 @@ func (r Record) lift() (lift Record) {
 	return r
 }
 
-// adopt copies the rule and client from o, an older copy of r or an earlier record of its key, if r
-// lacks them, and reports whether it copied anything. active says that o has not ended.
-func (r *Record) adopt(o *Record, active bool) (more bool) {
-	if r.Rule == 0 && o.Rule != 0 { // a key has one rule
+// Merge returns what applies of have, the record that a node holds, and r, another record of the same key or a copy of
+// have, which has not ended at now. It is the greater one, by generation, lifted, end and node; of two copies it has the
+// earlier deadline. It also has the rule, the client and the sample of the other one, if it lacks them and the other one
+// has not ended. changed is false if the result is have, apart from the deadline.
+func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
+	active, order := now.Before(have.Deadline), compare(r, have)
+	switch {
+	case order > 0:
+		if r.Rule == 0 {
+			r.Rule = have.Rule // a key has one rule
+		}
+		if active {
+			r.complete(&have)
+			r.Sample = cmp.Or(r.Sample, have.Sample)
+		}
+		return r, true
+	case !active:
+		return have, false
+	case order < 0:
+		r.Client = netip.Addr{} // of an earlier request
+	case r.Deadline.Before(have.Deadline):
+		have.Deadline = r.Deadline
+	}
+	changed = have.complete(&r)
+	return have, changed
+}
+
+// complete copies the rule and the client of o if r lacks them, and reports whether it copied anything.
+func (r *Record) complete(o *Record) (more bool) {
+	if r.Rule == 0 && o.Rule != 0 {
 		r.Rule, more = o.Rule, true
 	}
-	if !r.Client.IsValid() && active && o.Client.IsValid() {
+	if !r.Client.IsValid() && o.Client.IsValid() {
 		r.Client, more = o.Client, true
 	}
 	return more

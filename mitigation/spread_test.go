@@ -63,7 +63,7 @@ func TestForwardedRecordsEnd(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if tables[p.to].Merge(r, p.at) {
+				if changed, _ := tables[p.to].Merge(r, p.at); changed {
 					toAll(p.to, p.at)
 				}
 			}

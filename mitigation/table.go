@@ -22,6 +22,10 @@ type Options struct {
 	// evicted; it is learned again from its shard with its key's next count. If zero, 131072.
 	Size int
 
+	// ID returns the ID that records of a key get. It is called once for each key that the table learns, and must
+	// not use the table. If nil, records have no ID.
+	ID func(counter.Key) counter.ID
+
 	// Registerer registers the table's metrics. If nil, they are not registered.
 	Registerer prometheus.Registerer
 }
@@ -46,18 +50,10 @@ type Table struct {
 
 	lifted atomic.Bool // at least one key was ever lifted
 
-	evicted prometheus.Counter
-	onEvict func(counter.Key)
-	id      func(counter.Key) counter.ID
+	evictions prometheus.Counter
+	evicted   *counter.Key // by the current Merge
+	id        func(counter.Key) counter.ID
 }
-
-// OnEvict makes t call f with each key whose record is forgotten before its end. It must be
-// called before t is used; f must not use t.
-func (t *Table) OnEvict(f func(counter.Key)) { t.onEvict = f }
-
-// IdentifyBy gives records the IDs that id returns. id is called once for each key that t
-// learns, and must not use t. IdentifyBy must be called before t is used.
-func (t *Table) IdentifyBy(id func(counter.Key) counter.ID) { t.id = id }
 
 // held is a record in a table.
 type held struct {
@@ -84,12 +80,15 @@ func (h *held) until() time.Time {
 // New returns an empty table.
 func New(o Options) *Table {
 	inPart := (cmp.Or(o.Size, 1<<17) + parts - 1) / parts
-	t := &Table{size: parts * inPart, onEvict: func(counter.Key) {}, id: func(counter.Key) (none counter.ID) { return none }}
+	t := &Table{size: parts * inPart, id: o.ID}
+	if t.id == nil {
+		t.id = func(counter.Key) (none counter.ID) { return none }
+	}
 	for i := range t.part {
 		t.part[i], _ = lru.NewWithEvict(inPart, t.removed) // fails only if the size is not positive
 	}
 	f := promauto.With(o.Registerer)
-	t.evicted = f.NewCounter(prometheus.CounterOpts{
+	t.evictions = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_mitigation_records_evicted_total",
 		Help: "Records evicted before their end because the table was full.",
 	})
@@ -196,59 +195,43 @@ func (t *Table) Len() (n int) {
 	return n
 }
 
-// Merge keeps the greater of r and the record that t holds for r's key, by generation,
-// lifted, end and node, and reports whether t changed. Of two copies of the same record, it
-// keeps the earlier deadline, and the rule and client if either has them. Records may arrive
-// in any order, and more than once. Of a record past its deadline only the lift before it counts. A copy of one that has
-// just ended here changes nothing.
-func (t *Table) Merge(r Record, now time.Time) (changed bool) {
+// Merge merges r into t: see the function Merge. It reports whether t changed, and returns the key of a record that was
+// evicted before its end, or nil. Records may arrive in any order, and more than once. Of a record past its deadline only
+// the lift before it counts. A copy of one that has just ended here changes nothing.
+func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.Key) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
 	}
 	if !now.Before(r.Deadline) {
 		if r = r.lift(); !now.Before(r.Deadline) {
-			return false
+			return false, nil
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h := &held{Record: r}
+	t.evicted = nil
 	old, ok := t.of(r.Key).Peek(r.Key)
 	if ok && !now.Before(old.Deadline.Add(kept)) {
 		t.drop(old, now)
 		old, ok = t.of(r.Key).Peek(r.Key)
 	}
 	if !ok {
-		t.add(h, now)
-		return true
+		t.add(&held{Record: r}, now)
+		return true, t.evicted
 	}
-	changed = true
+	merged, changed := Merge(old.Record, r, now)
+	if !changed && merged.Deadline.Equal(old.Deadline) {
+		return false, nil
+	}
+	h := &held{Record: merged, over: !now.Before(merged.Deadline)}
 	h.ID = old.ID
-	switch c := compare(r, old.Record); {
-	case c > 0:
-		h.adopt(&old.Record, now.Before(old.Deadline))
-	default:
-		kept := old.Record
-		changed = kept.adopt(&r, c == 0) && now.Before(old.Deadline)
-		earlier := c == 0 && r.Deadline.Before(old.Deadline)
-		if !changed && !earlier {
-			return false
-		}
-		if earlier {
-			kept.Deadline = r.Deadline
-		}
-		h = &held{Record: kept, over: !now.Before(kept.Deadline)}
-	}
 	if !old.over { // its end was not passed on, and may never be
 		h.acted.Store(old.acted.Load())
 		h.taken.Store(old.taken.Load())
 	}
 	t.forget(old)
-	if r.Sample == nil && now.Before(old.Deadline) {
-		h.Sample = old.Sample
-	}
 	t.put(h, now)
-	return changed
+	return changed, t.evicted
 }
 
 // add adds a record of a key that has none.
@@ -296,8 +279,8 @@ func (t *Table) removed(k counter.Key, h *held) {
 	t.sameAs(k).Add(-1)
 	if h.at >= 0 {
 		if !h.over {
-			t.evicted.Inc()
-			t.onEvict(h.Key)
+			t.evictions.Inc()
+			t.evicted = &h.Key
 		}
 		t.forget(h)
 	}

@@ -48,7 +48,7 @@ func newTable(t testing.TB, o mitigation.Options) *mitigation.Table {
 
 func merge(t testing.TB, table *mitigation.Table, r mitigation.Record, now time.Time, want bool) {
 	t.Helper()
-	if got := table.Merge(r, now); got != want {
+	if got, _ := table.Merge(r, now); got != want {
 		t.Errorf("Merge(%+v) = %t, want %t", r, got, want)
 	}
 }
@@ -321,7 +321,7 @@ func TestMergeConverges(t *testing.T) {
 		a, b := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
 		for _, r := range records {
 			before, _ := a.Held(key(1), start)
-			changed := a.Merge(r, start)
+			changed, _ := a.Merge(r, start)
 			after, _ := a.Held(key(1), start)
 			if changed == cmp.Equal(before, after, immutable, addrs) {
 				rt.Fatalf("Merge = %t; before %+v, after %+v", changed, before, after)

@@ -202,7 +202,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%v left of %v", left, r.Lifetime)
 			}
 			_ = r.Why.String()
-			if !table.Merge(r, start) {
+			if changed, _ := table.Merge(r, start); !changed {
 				t.Fatalf("Merge into an empty table = false: %+v", r)
 			}
 			again, err := mitigation.ParseSent(r.AppendSent(nil, start), start)

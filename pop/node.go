@@ -117,7 +117,7 @@ func New(o Options) (*Node, error) {
 	if n.secret, err = counter.NewSecret(cmp.Or(o.Secret, rand.Text())); err != nil {
 		return nil, err
 	}
-	n.table = mitigation.New(mitigation.Options{Size: o.MitigationRecords, Registerer: n.registry})
+	n.table = mitigation.New(mitigation.Options{Size: o.MitigationRecords, ID: n.secret.ID, Registerer: n.registry})
 	if err := n.makePeers(keys); err != nil {
 		return nil, err
 	}
