@@ -1,32 +1,25 @@
 package async
 
 import (
-	"io"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/mitigation"
-	"github.com/edgelimit/edge/rule"
 )
 
-// However many keys are mitigated within seconds, few are watched for flapping.
+// However many keys are mitigated within a minute, few are watched.
 func TestWatchedKeysAreBounded(t *testing.T) {
-	l := mitigationLog{
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), flaps: map[counter.Key]*flap{},
-		unlogged: prometheus.NewCounter(prometheus.CounterOpts{}),
-	}
+	l := mitigationLog{watched: map[counter.Key]watched{}}
 	now := time.Unix(6000, 0)
-	for i := range maxFlaps + 10 {
-		l.started(mitigation.Record{Key: counter.Key{byte(i), byte(i >> 8)}}, new(rule.Rule), now)
+	for i := range maxWatched + 10 {
+		if l.watch(counter.Key{byte(i), byte(i >> 8)}, now) != 1 {
+			t.Errorf("key %d has started before", i)
+		}
 	}
-	if got := len(l.flaps); got != maxFlaps {
-		t.Errorf("%d keys are watched, want %d", got, maxFlaps)
+	if got := len(l.watched); got != maxWatched {
+		t.Errorf("%d keys are watched, want %d", got, maxWatched)
 	}
-	if l.report(now.Add(time.Minute)); len(l.flaps) != 0 {
-		t.Errorf("%d keys are watched a minute after their mitigations", len(l.flaps))
+	if l.watch(counter.Key{1, 2, 3}, now.Add(time.Minute)); len(l.watched) != 1 {
+		t.Errorf("%d keys are watched when another one starts a minute later, want 1", len(l.watched))
 	}
 }

@@ -67,7 +67,7 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	o = o.withDefaults()
 	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()), refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
-	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, flaps: map[counter.Key]*flap{}}
+	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, watched: map[counter.Key]watched{}}
 	c.queue = newQueue(o.Queue, o.Interval, o.Registerer)
 	c.seen = &placement{ring: new(ring.Ring[*lane])}
 	c.placed.Store(c.seen)
@@ -120,9 +120,8 @@ func (c *Loop) Run(ctx context.Context) {
 		}()
 	}
 	c.probes = true
-	timer, flaps := time.NewTimer(0), time.NewTicker(flapPause/2)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer flaps.Stop()
 	var late <-chan time.Time
 	done := ctx.Done()
 	for {
@@ -140,8 +139,6 @@ func (c *Loop) Run(ctx context.Context) {
 		case b := <-answers:
 			flying--
 			c.answered(b)
-		case <-flaps.C:
-			c.log.report(c.o.Now())
 		case <-timer.C:
 		}
 		flushed := c.queue.poll(time.Now(), c.flush)
@@ -202,7 +199,7 @@ func (c *Loop) turn() (next time.Time) {
 		c.takeChanges(now)
 		next = earlier(c.compareRecords(now), c.release(now))
 	}
-	next = earlier(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(r, now) }))
+	next = earlier(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(&r, now) }))
 	c.metrics.lose(&c.lost)
 	c.noteBacklog()
 	for _, ln := range c.seen.all {

@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	m := &metrics{
 		learned:  labeled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.", "source", "shard", "peer"),
 		evicted:  counter("edge_tracked_keys_evicted_total", "Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
-		unlogged: counter("edge_mitigation_log_lines_dropped_total", "Starts and ends of mitigations that were not logged because the key is flapping or too many lines were logged in a second."),
+		unlogged: counter("edge_mitigation_log_lines_dropped_total", "Starts and ends of mitigations that were not logged because those of the key, or others, were logged too often."),
 		alone: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_counting_alone",
 			Help: "1 while no shard is available and the node counts alone; see also edge_shard_breaker_open.",

@@ -219,10 +219,11 @@ func (c *Loop) takeChanges(now time.Time) {
 	all := c.changes
 	c.changes = nil
 	c.changing.Unlock()
-	for _, ch := range all {
+	for i := range all {
+		ch := &all[i]
 		if ch.Sample != nil {
 			c.started(ch.rule)
-			c.log.started(ch.Record, ch.rule, now)
+			c.log.started(&ch.Record, ch.rule, now)
 		}
 		if ch.rule != nil {
 			c.o.Publish(ch.Record)
