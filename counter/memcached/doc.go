@@ -4,6 +4,4 @@
 // records together, and limits the size of every line and value that it reads. It never counts a
 // request twice: the [counter.Outcome] of each operation tells whether it may be sent again. Rare
 // operations, such as storing which shards are drained, use gomemcache.
-//
-// A counter belongs to one run of a server, an [Instance]. Each reply arrives over a [Link].
 package memcached
