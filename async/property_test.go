@@ -52,6 +52,9 @@ func (l promised) over(events []event, at time.Time) bool {
 	case counter.WholeOldest:
 		left = p
 	}
+	if l.kind == counter.WeightedRounded {
+		return (oldest*left+rest*p)/p > int64(l.threshold)
+	}
 	estimate := big.NewRat(oldest*left+rest*p, p)
 	return estimate.Cmp(big.NewRat(int64(l.threshold), 1)) > 0
 }

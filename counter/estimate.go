@@ -40,6 +40,12 @@ func (e Estimate) room(threshold uint64) uint64 {
 	return threshold - e.Whole - part
 }
 
+// rounded returns e rounded down.
+func (e Estimate) rounded() Estimate {
+	share, _ := times(e.Part, e.Left).over(uint64(e.Of)) // at most Part, which fits
+	return Estimate{e.Whole + min(share, ^e.Whole), 0, e.Left, e.Of}
+}
+
 // Float returns e rounded, for display. Over decides.
 func (e Estimate) Float() float64 {
 	if e.Part == 0 {
@@ -55,6 +61,11 @@ type wide struct{ hi, lo uint64 }
 func times(a uint64, b int64) wide {
 	hi, lo := bits.Mul64(a, uint64(b))
 	return wide{hi, lo}
+}
+
+func (a wide) plus(n uint64) wide {
+	lo, carry := bits.Add64(a.lo, n, 0)
+	return wide{a.hi + carry, lo}
 }
 
 // over returns ⌊a/d⌋, and whether it fits in 64 bits.

@@ -21,14 +21,18 @@ const (
 	// WholeOldest is like Weighted, but counts every sub-window whole, so that the estimate is never less
 	// than the number of requests in the period.
 	WholeOldest
+
+	// WeightedRounded is like Weighted, rounded down: a limit is exceeded when the whole part of the estimate is greater
+	// than the threshold. So a client that sends requests evenly, at less than the limit, never exceeds it.
+	WeightedRounded
 )
 
-var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest"}
+var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest", WeightedRounded: "weighted_rounded"}
 
-// KindNames returns the names of the kinds in rules files, in order.
+// KindNames returns the names of the kinds, in order. Those of the values of estimate in rules files come first.
 func KindNames() []string { return kindNames[:] }
 
-// String returns the name of the kind in rules files.
+// String returns the name of the kind.
 func (k Kind) String() string { return kindNames[k] }
 
 // Known reports whether k is a valid kind.
@@ -96,7 +100,8 @@ func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
 //
 //	cur·(2·Period−back) ≤ Threshold·Period
 //
-// With more fields each case is a sequence of such pieces, one for each sub-window.
+// If the estimate is rounded down, it must fall below Threshold + 1 instead, so that the right side of each is greater by
+// Period − 1. With more fields each case is a sequence of such pieces, one for each sub-window.
 func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(prev, cur, elapsed); ok {
 		return back
@@ -121,6 +126,9 @@ func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool)
 		left := end - n*elapsed
 		if part > 0 {
 			room := times(l.Threshold-whole, l.Period)
+			if l.Kind == WeightedRounded {
+				room = room.plus(uint64(l.Period - 1))
+			}
 			if most, fits := room.over(part); fits && most < uint64(left) {
 				left = int64(most)
 			}
@@ -151,7 +159,11 @@ func (l Limit) split(prev, cur uint64, j int) (whole, part uint64) {
 func (l Limit) Estimate(prev, cur uint64, elapsed int64) Estimate {
 	j := l.subWindow(elapsed)
 	whole, part := l.split(prev, cur, j)
-	return Estimate{whole, part, int64(j+1)*l.Period - int64(l.Layout.Fields)*elapsed, l.Period}
+	e := Estimate{whole, part, int64(j+1)*l.Period - int64(l.Layout.Fields)*elapsed, l.Period}
+	if l.Kind == WeightedRounded {
+		e = e.rounded()
+	}
+	return e
 }
 
 // Falls returns when the estimate falls next, at the latest, if no more requests come, in
@@ -163,7 +175,12 @@ func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
 	}
 	n, first := int(l.Layout.Fields), l.subWindow(elapsed)
 	for k := first; k < n; k++ {
-		if l.Layout.field(prev, k) > 0 {
+		count := l.Layout.field(prev, k)
+		if k == first { // rounded down, what is left of it may be nothing
+			e := l.Estimate(count<<(int(l.Layout.Bits)*k), 0, elapsed)
+			count = e.Whole + e.Part
+		}
+		if count > 0 {
 			return l.leaves(k, k == first)
 		}
 	}

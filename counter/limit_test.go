@@ -190,7 +190,7 @@ func drawCounts(t *rapid.T) counts {
 		period = rapid.Int64Range(1, 120).Draw(t, "short period") * 1e6
 	}
 	c := counts{limit: counter.Limit{Period: period, Layout: layout}}
-	c.limit.Kind = rapid.SampledFrom([]counter.Kind{counter.Weighted, counter.Fixed, counter.WholeOldest}).Draw(t, "kind")
+	c.limit.Kind = rapid.SampledFrom([]counter.Kind{counter.Weighted, counter.Fixed, counter.WholeOldest, counter.WeightedRounded}).Draw(t, "kind")
 	scale := rapid.SampledFrom([]uint64{3, 100, 1 << 20, 1 << 40, 1 << 53, most}).Draw(t, "scale")
 	c.limit.Threshold = rapid.Uint64Range(1, min(scale, 1<<53)).Draw(t, "threshold")
 	for w := range c.fields {
@@ -210,7 +210,7 @@ func drawCounts(t *rapid.T) counts {
 
 // estimate is the definition in exact fractions: every sub-window of the previous window
 // counts in proportion to its part in the period that ends now; or whole, if any of it is
-// in the period; or never.
+// in the period; or never. The sum may be rounded down.
 func (c counts) estimate(elapsed int64) *big.Rat {
 	sum := new(big.Rat)
 	n := int64(c.limit.Layout.Fields)
@@ -231,6 +231,9 @@ func (c counts) estimate(elapsed int64) *big.Rat {
 			left = big.NewRat(1, 1)
 		}
 		sum.Add(sum, left.Mul(left, new(big.Rat).SetInt(new(big.Int).SetUint64(count))))
+	}
+	if c.limit.Kind == counter.WeightedRounded {
+		sum.SetInt(new(big.Int).Quo(sum.Num(), sum.Denom()))
 	}
 	return sum
 }

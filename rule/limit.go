@@ -19,7 +19,7 @@ type Limit struct {
 	// does the number of nodes: a PoP with more than counter.Layout.MaxNodes refuses the rule.
 	SubWindows int
 
-	// Estimate says how the previous window counts.
+	// Estimate says how the previous window counts, and whether the estimate is rounded down.
 	Estimate counter.Kind
 }
 
@@ -47,9 +47,10 @@ func (l Limit) Resolution() time.Duration {
 // calculation. Each request costs cost. late is the total cost of the requests that pass between the one that
 // crosses the threshold and the moment when every node of the PoP acts on it:
 //
-//	2·(threshold + late) + cost    weighted
-//	2·(threshold + late + cost)    fixed
-//	threshold + late + cost        whole_oldest
+//	2·(threshold + late) + cost      weighted
+//	2·(threshold + late + 1) + cost  weighted, rounded down
+//	2·(threshold + late + cost)      fixed
+//	threshold + late + cost          whole_oldest
 //
 // By itself, the weighted estimate lets through at most twice the threshold, with any number of
 // sub-windows: all of it at the end of a sub-window, and all of it again as that sub-window's weight falls. A fixed
@@ -61,6 +62,8 @@ func (l Limit) Bound(late, cost uint64) (most uint64, arithmetic string) {
 		return 2 * (l.Threshold + late + cost), fmt.Sprintf("2·(%d + %d + %d)", l.Threshold, late, cost)
 	case counter.WholeOldest:
 		return l.Threshold + late + cost, fmt.Sprintf("%d + %d + %d", l.Threshold, late, cost)
+	case counter.WeightedRounded:
+		return 2*(l.Threshold+late+1) + cost, fmt.Sprintf("2·(%d + %d + 1) + %d", l.Threshold, late, cost)
 	}
 	return 2*(l.Threshold+late) + cost, fmt.Sprintf("2·(%d + %d) + %d", l.Threshold, late, cost)
 }

@@ -19,6 +19,7 @@ func TestBound(t *testing.T) {
 		{rule.Limit{Threshold: 5, SubWindows: 6}, 3, 1, 17, "2·(5 + 3) + 1"},
 		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 3, 1, 18, "2·(5 + 3 + 1)"},
 		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 3, 1, 9, "5 + 3 + 1"},
+		{rule.Limit{Threshold: 5, Estimate: counter.WeightedRounded}, 3, 1, 19, "2·(5 + 3 + 1) + 1"},
 		{rule.Limit{Threshold: 5}, 30, 10, 80, "2·(5 + 30) + 10"},
 		{rule.Limit{Threshold: 5, Estimate: counter.Fixed}, 30, 10, 90, "2·(5 + 30 + 10)"},
 		{rule.Limit{Threshold: 5, Estimate: counter.WholeOldest}, 30, 10, 45, "5 + 30 + 10"},

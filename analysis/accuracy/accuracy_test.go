@@ -23,12 +23,13 @@ func client(name string) (c accesslog.Client) {
 
 // definition implements the definitions, request by request, in exact fractions.
 type definition struct {
-	limit  accuracy.Limit
-	n      int64 // sub-windows
-	whole  bool  // the oldest one counts in full
-	fixed  bool
-	shift  int64
-	before []int64 // times of the client's requests so far
+	limit   accuracy.Limit
+	n       int64 // sub-windows
+	whole   bool  // the oldest one counts in full
+	fixed   bool
+	rounded bool // down
+	shift   int64
+	before  []int64 // times of the client's requests so far
 }
 
 // arrive returns the exact count and the estimate after a request at t.
@@ -71,7 +72,11 @@ func (d *definition) arrive(t int64) (exact int64, estimate *big.Rat) {
 		left.Sub(left, big.NewRat(o*d.n, period))
 		oldest.Mul(oldest, left)
 	}
-	return exact, estimate.Add(estimate, oldest)
+	estimate.Add(estimate, oldest)
+	if d.rounded {
+		estimate.SetInt(new(big.Int).Quo(estimate.Num(), estimate.Denom()))
+	}
+	return exact, estimate
 }
 
 // drawArrivals draws requests of several clients, a few seconds apart or at the same time.
@@ -98,6 +103,7 @@ func TestEstimators(t *testing.T) {
 		"fixed": {n: 1, fixed: true}, "weighted": {n: 1}, "sub_windows_3": {n: 3}, "sub_windows_7": {n: 7}, "sub_windows_60": {n: 60},
 		"sub_windows_1_whole": {n: 1, whole: true}, "sub_windows_6_whole": {n: 6, whole: true},
 		"packed_2x32": {n: 2}, "packed_6x10": {n: 6}, "packed_auto": {n: 6},
+		"weighted_rounded": {n: 1, rounded: true}, "packed_auto_rounded": {n: 6, rounded: true},
 	}
 	var names []string
 	for name := range estimators {

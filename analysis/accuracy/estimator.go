@@ -67,6 +67,7 @@ func newFixed(l Limit, _ int64) estimator {
 }
 
 func newWeighted(l Limit, _ int64) estimator    { return packed{plain(l)} }
+func newRounded(l Limit, _ int64) estimator     { return rounded(packed{plain(l)}) }
 func newFirstLast(l Limit, res int64) estimator { return firstLast{l.Period, res} }
 func newGCRA(l Limit, _ int64) estimator        { return bucket{l, false} }
 func newTokenBucket(l Limit, _ int64) estimator { return bucket{l, true} }
@@ -79,6 +80,7 @@ func methods(limits []Limit) []method {
 	all := []method{
 		{name: fixedName, counters: 1, bytes: 8, aligned: true, make: newFixed},
 		{name: weightedName, counters: 2, bytes: 16, aligned: true, make: newWeighted},
+		{name: "weighted_rounded", counters: 2, bytes: 16, aligned: true, make: newRounded},
 	}
 	for _, n := range []int{3, 6, 10, 60} {
 		all = append(all, methodSubWindows(n, false))
@@ -99,6 +101,7 @@ func methods(limits []Limit) []method {
 	}
 	return append(all,
 		method{name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true, make: newPackedAuto},
+		method{name: "packed_auto_rounded", counters: 2, bytes: 16, own: true, aligned: true, make: func(l Limit, res int64) estimator { return rounded(newPackedAuto(l, res)) }},
 		method{name: exactName}, // every method is compared with it
 	)
 }

@@ -30,6 +30,13 @@ func newPacked(l Limit, layout counter.Layout) estimator {
 	return packed{limit}
 }
 
+// rounded returns the estimator that rounds the estimates of e, which must be packed, down.
+func rounded(e estimator) estimator {
+	p := e.(packed)
+	p.Kind = counter.WeightedRounded
+	return p
+}
+
 func (packed) words() int { return 3 }
 
 func (p packed) arrive(state []uint64, at []moment, estimates []counter.Estimate) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/prose"
@@ -214,6 +215,11 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	notes = append(notes, characteristicNotes(s, r)...)
 	cost := r.CostOf(1)
 	for _, l := range r.Limits {
+		if l.Threshold < 20 && cost == 1 && !r.CountsAnswer() && r.MitigationTimeout > 0 && r.Action != rule.Log {
+			every, over := steady(l)
+			note(over, "A client that sends one request every %v stays within %v, but its estimate exceeds that for a moment, so it is refused for %v: add round: down to the limit.",
+				every, l, rule.FormatDuration(r.MitigationTimeout))
+		}
 		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
 	note(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing.")
@@ -334,8 +340,26 @@ func Limit(l rule.Limit) string {
 		how = fmt.Sprintf("counted in %d sub-windows of %v (%v bits, for thresholds up to %d)",
 			l.SubWindows, l.Resolution(), layout, layout.MaxThreshold())
 	}
-	if l.Estimate == counter.WholeOldest {
+	switch l.Estimate {
+	case counter.WholeOldest:
 		how += ", the oldest one whole"
+	case counter.WeightedRounded:
+		how += ", the estimate rounded down"
 	}
 	return how
+}
+
+// steady returns how often a client that steadily sends 95% of what l allows sends a request, and whether its estimate
+// exceeds the threshold at some time.
+func steady(l rule.Limit) (every time.Duration, over bool) {
+	every = (l.Period * 20 / time.Duration(19*l.Threshold)).Round(100 * time.Millisecond)
+	counted := l.Counted()
+	var w counter.Windows[int64, uint64]
+	for at := time.Duration(0); at < 40*l.Period && every > 0 && !over; at += every {
+		index, elapsed := counter.WindowAt(at.Microseconds(), counted.Period)
+		w.Roll(index)
+		w.Cur = counted.Count(w.Cur, 1, elapsed)
+		over = counted.Over(w.Prev, w.Cur, elapsed)
+	}
+	return every, over
 }

@@ -178,6 +178,7 @@ func TestLimit(t *testing.T) {
 		{Threshold: 50, Period: 10 * time.Second, SubWindows: 6}:                            "counted in 6 sub-windows of 1.667s (6×10 bits, for thresholds up to 96)",
 		{Threshold: 500, Period: time.Minute, SubWindows: 4, Estimate: counter.WholeOldest}: "counted in 4 sub-windows of 15s (4×16 bits, for thresholds up to 6144), the oldest one whole",
 		{Threshold: 500, Period: time.Minute, Estimate: counter.WholeOldest}:                "counted in whole windows, the oldest one whole",
+		{Threshold: 5, Period: time.Minute, Estimate: counter.WeightedRounded}:              "counted in whole windows, the estimate rounded down",
 		{Threshold: 500, Period: 90 * time.Minute, Estimate: counter.Fixed}:                 "counted in fixed windows of 1h30m",
 	} {
 		if got := describe.Limit(limit); got != want {

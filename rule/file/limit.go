@@ -18,6 +18,7 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 	for _, each := range nodes {
 		var l rule.Limit
 		var subWindows *yaml.Node
+		var round uint8
 		if r.Mapping(each, "this limit", "write {threshold: 50, period: 1m}", []strictyaml.Field{
 			strictyaml.Whole(&r.Document, "threshold", "threshold: 50, or however many requests are allowed", &l.Threshold, 1, rule.MaxThreshold),
 			{Name: "period", Need: "period: 1m, or however long the threshold is for", Read: func(n *yaml.Node) {
@@ -28,8 +29,12 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 				}
 			}},
 			{Name: "sub_windows", Read: func(n *yaml.Node) { subWindows = n }},
-			strictyaml.Word(&r.Document, "estimate", &l.Estimate, counter.KindNames()),
+			strictyaml.Word(&r.Document, "estimate", &l.Estimate, counter.KindNames()[:counter.WeightedRounded]),
+			strictyaml.Word(&r.Document, "round", &round, []string{"none", "down"}),
 		}) {
+			if round > 0 && l.Estimate == counter.Weighted { // the others are whole numbers
+				l.Estimate = counter.WeightedRounded
+			}
 			if subWindows != nil {
 				r.subWindows(subWindows, &l)
 			}

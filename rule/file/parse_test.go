@@ -106,10 +106,12 @@ deny: [198.51.100.0/24]
 				Response: &rule.Response{Status: 599, ContentType: "text/plain; charset=utf-8", Body: strings.Repeat("x", 64<<10)}},
 		}, nil},
 	{"sub-windows and estimates", withLimits("[{threshold: 50, period: 1m, sub_windows: auto}, {sub_windows: 4, threshold: 96, period: 2m, estimate: whole_oldest}, {threshold: 97, sub_windows: auto, period: 2h}, " +
-		"{threshold: 5, period: 3h, sub_windows: 1}, {threshold: 5, period: 4h, estimate: fixed}, {threshold: 50, period: 4s, sub_windows: auto, estimate: weighted}, {threshold: 50, period: 1s, sub_windows: auto}, {threshold: 5, period: 2s, estimate: fixed, sub_windows: 1}]"), []*rule.Rule{
+		"{threshold: 5, period: 3h, sub_windows: 1}, {threshold: 5, period: 4h, estimate: fixed}, {threshold: 50, period: 4s, sub_windows: auto, estimate: weighted}, {threshold: 50, period: 1s, sub_windows: auto}, {threshold: 5, period: 2s, estimate: fixed, sub_windows: 1}, " +
+		"{threshold: 5, period: 5s, round: down}, {threshold: 5, period: 6s, round: none}, {threshold: 5, period: 7s, round: down, estimate: fixed}]"), []*rule.Rule{
 		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Action: rule.Block, Response: refusal, Limits: []rule.Limit{
 			{Threshold: 50, Period: time.Minute, SubWindows: 6}, {Threshold: 96, Period: 2 * time.Minute, SubWindows: 4, Estimate: counter.WholeOldest}, {Threshold: 97, Period: 2 * time.Hour, SubWindows: 5},
 			{Threshold: 5, Period: 3 * time.Hour}, {Threshold: 5, Period: 4 * time.Hour, Estimate: counter.Fixed}, {Threshold: 50, Period: 4 * time.Second, SubWindows: 4}, {Threshold: 50, Period: time.Second}, {Threshold: 5, Period: 2 * time.Second, Estimate: counter.Fixed},
+			{Threshold: 5, Period: 5 * time.Second, Estimate: counter.WeightedRounded}, {Threshold: 5, Period: 6 * time.Second}, {Threshold: 5, Period: 7 * time.Second, Estimate: counter.Fixed},
 		}},
 	}, nil},
 	{"limits that differ in their counting alone", `
