@@ -19,6 +19,7 @@ type Verdict uint8
 const (
 	Passed       Verdict = iota // to the origin
 	Allowed                     // to the origin, by the allow list
+	Own                         // to the origin, undecided: a trusted proxy's own request
 	Logged                      // to the origin; a rule would mitigate if its action were not log
 	Denied                      // refused by the deny list
 	Malformed                   // refused: rules cannot match it
@@ -30,7 +31,7 @@ const (
 	verdicts
 )
 
-var verdictNames = [verdicts]string{"passed", "allowed", "logged", "denied", "malformed", "unavailable", "shed", "shadow_banned", "blocked", "closed"}
+var verdictNames = [verdicts]string{"passed", "allowed", "own", "logged", "denied", "malformed", "unavailable", "shed", "shadow_banned", "blocked", "closed"}
 
 // String returns the verdict as metrics and logs write it.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -139,6 +140,15 @@ func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
 		*d = Decision{Verdict: Malformed}
 	}
 	rules.count(d)
+}
+
+// Exempt returns the decision for a request that passes without being decided: a trusted proxy's own. It brings req into
+// its canonical form.
+func (l *Limiter) Exempt(req *rule.Request) (d Decision) {
+	req.Canonicalize(l.o.Client)
+	d.Verdict = Own
+	l.rules.Load().count(&d)
+	return d
 }
 
 // Look decides a request as Decide does, but does not count it, in keys or in metrics.

@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for i, result := range []string{"valid", "missing", "invalid"} {
 		m.costs[i] = costs.WithLabelValues(result)
 	}
-	none := m.of("", Passed, Allowed, Denied, Malformed)
+	none := m.of("", Passed, Allowed, Own, Denied, Malformed)
 	m.none = &none
 	return m
 }

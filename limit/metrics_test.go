@@ -61,6 +61,7 @@ func TestMetrics(t *testing.T) {
 edge_requests_total{rule="",verdict="allowed"} 1
 edge_requests_total{rule="",verdict="denied"} 1
 edge_requests_total{rule="",verdict="malformed"} 0
+edge_requests_total{rule="",verdict="own"} 0
 edge_requests_total{rule="",verdict="passed"} 51
 edge_requests_total{rule="a",verdict="blocked"} 0
 edge_requests_total{rule="a",verdict="closed"} 0
@@ -107,7 +108,7 @@ func TestManyRulesShareSeries(t *testing.T) {
 	if _, err := limit.New(limit.Options{Rules: parse(t, withIDs(ids...)), Table: table, Registerer: reg}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 4+5*1001 {
+	if n := testutil.CollectAndCount(collector{reg}, "edge_requests_total"); n != 5+5*1001 {
 		t.Errorf("%d series of requests, want those of 1000 rules, of all others together and of no rule", n)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/rule"
 )
 
 // Parameters of an operation are the fields of a struct: the tag query has the name, doc says what it
@@ -102,7 +104,7 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 // ParseClient parses the address or the network of clients.
 func ParseClient(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
-		addr = addr.WithZone("").Unmap()
+		addr = rule.ClientPrefix{}.Unmap(addr.WithZone(""))
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	return netip.ParsePrefix(text)

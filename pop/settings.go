@@ -40,6 +40,9 @@ const (
 // or contradicts are columns of it; other checks of several settings are in check.
 func Settings(o *Options) []setting.Setting {
 	g := &o.Gossip
+	if o.Client.NAT64 == nil {
+		o.Client.NAT64 = new([]netip.Prefix)
+	}
 	hostname, _ := os.Hostname()
 	return []setting.Setting{
 		{Group: "the node", Name: "name", Value: setting.Text(&o.Name, hostname, checkName), Help: "name of the node, unique in the PoP", Single: true, Sample: "edge-1"},
@@ -78,6 +81,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "proxy-protocol", Value: setting.Bool(&o.ProxyProtocol, false), Help: "read the PROXY protocol, version 1 or 2, from trusted proxies", Single: true, Needs: []string{"trusted-proxy"}},
 		{Name: "ipv4-prefix", Value: setting.Int(&o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, the same on every node"},
 		{Name: "ipv6-prefix", Value: setting.Int(&o.Client.IPv6, 64, 1, 128, "bits"), Help: "leading `bits` of an IPv6 address that identify a client, the same on every node"},
+		{Name: "nat64-prefix", Value: setting.ListOf(o.Client.NAT64, rule.ParseNAT64), Help: "`prefixes` of translators from IPv6 besides 64:ff9b::/96, whose clients are the IPv4 addresses behind them, the same on every node", Sample: "[2001:db8:64::/96]"},
 		{Name: "strict-hosts", Value: setting.Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
 		{Name: "strict-methods", Value: setting.Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
 		{Name: "http-engine", Value: setting.Removed("edge's own engine serves all clients")},

@@ -25,11 +25,7 @@ func (p *Proxy) Admit(r *http.Request) *Admission {
 	a := &Admission{p: p, now: p.o.Now()}
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	a.peer = addrOf(addr)
-	a.trusted = p.trusted.Contains(a.peer)
-	a.client = a.peer
-	if a.trusted {
-		a.client = p.client(a.peer, r.Header["X-Forwarded-For"])
-	}
+	p.identify(&a.arrival, func() []string { return r.Header["X-Forwarded-For"] })
 	req := rule.Request{Addr: a.client}
 	req.Admit(r.Method, r.Host, r.RequestURI)
 	req.Path, req.Query = r.URL.EscapedPath(), r.URL.RawQuery // other handlers may have changed them
@@ -41,8 +37,7 @@ func (p *Proxy) Admit(r *http.Request) *Admission {
 			}
 		}
 	}
-	p.o.Limiter.DecideTo(&a.decision, &req, a.now)
-	p.timed(a.now)
+	p.decide(&a.arrival, &req, a.now)
 	return a
 }
 

@@ -50,7 +50,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "path":
 			q.target = cmp.Or(borrow(v.Bytes), "/") // HAProxy finds no path in http://example.com and *
 		case "src":
-			q.req.Addr = v.Addr().Unmap()
+			q.req.Addr = a.p.o.Client.Unmap(v.Addr())
 		case "headers":
 			a.readFields(&q, v.Bytes)
 		case "status":

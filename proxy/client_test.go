@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edgelimit/edge/proxy"
 )
@@ -44,11 +45,16 @@ func TestClientAddress(t *testing.T) {
 		{"a trusted proxy that is IPv4 in IPv6", "10.0.0.1", []string{"203.0.113.9, ::ffff:10.0.0.2"}, "203.0.113.9"},
 		{"likewise with a port", "10.0.0.1", []string{"203.0.113.9, [::ffff:10.0.0.2]:4711"}, "203.0.113.9"},
 		{"a zone", "10.0.0.1", []string{"fe80::1%eth0"}, "fe80::1"},
+		{"behind a translator", "10.0.0.1", []string{"64:ff9b::203.0.113.9"}, "203.0.113.9"},
+		{"itself behind a translator", "64:ff9b::198.51.100.1", nil, "198.51.100.1"},
+		{"behind another translator", "10.0.0.1", []string{"2001:db8:64:cb00:71:900::"}, "203.0.113.9"},
+		{"beside its prefix", "10.0.0.1", []string{"2001:db8:65:cb00:71:900::"}, "2001:db8:65:cb00:71:900::"},
 		{"a trusted IPv6 proxy", "2001:db8:aaaa::7", []string{"203.0.113.9"}, "203.0.113.9"},
 	}
 	for _, tt := range tests {
 		p, _ := newProxy(t, fmt.Sprintf("rules: []\ndeny: [%q]", tt.want), "http://127.0.0.1:1", func(o *proxy.Options) {
 			o.Trusted = []netip.Prefix{netip.MustParsePrefix("10.9.8.7/8"), netip.MustParsePrefix("2001:db8:aaaa::/48")}
+			o.Client.NAT64 = &[]netip.Prefix{netip.MustParsePrefix("2001:db8:64::/48")}
 		})
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(tt.peer), 1234).String()
@@ -82,5 +88,45 @@ func TestForwardedHeaders(t *testing.T) {
 		if want := strings.ReplaceAll(tt.want, "HOST", strings.TrimPrefix(url, "http://")); got != want {
 			t.Errorf("%s: the origin sees\n%s, want\n%s", tt.name, got, want)
 		}
+	}
+}
+
+// A trusted proxy's own requests, such as health checks, pass five a second, even while it is mitigated. Others count as the
+// proxy's, so that a client which makes the proxy drop X-Forwarded-For gains nothing.
+func TestOwnRequestsOfAProxy(t *testing.T) {
+	now, problems := time.Now().Truncate(time.Second), map[string]string{}
+	p, _ := newProxy(t, block("block", ""), "http://127.0.0.1:1", func(o *proxy.Options) {
+		o.Trusted, o.Now = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, func() time.Time { return now }
+		o.Notice = func(problem, text string) { problems[problem] = text }
+	})
+	ask := func(forwarded ...string) bool {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = "10.0.0.1:1234"
+		r.Header["X-Forwarded-For"] = forwarded
+		return !p.Admit(r).Refused()
+	}
+	passed := func(requests int) (n int) {
+		for range requests {
+			if ask() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := passed(5); n != 5 || len(problems) > 0 {
+		t.Errorf("%d health checks pass, want 5; problems: %v", n, problems)
+	}
+	if n := passed(300); n != 4 {
+		t.Errorf("%d of 300 requests without a client pass, want one more than the threshold", n)
+	}
+	if text := problems["proxy_without_forwarded"]; !strings.Contains(text, "10.0.0.1") {
+		t.Errorf("problems: %v", problems)
+	}
+	now = now.Add(time.Second)
+	if n := passed(50); n != 5 {
+		t.Errorf("%d requests of the mitigated proxy pass a second later, want 5", n)
+	}
+	if !ask("203.0.113.9") {
+		t.Error("a client of the proxy is refused")
 	}
 }

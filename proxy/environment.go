@@ -9,14 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // Problems that a Proxy notices, see Options.Notice.
 const (
 	problemUntrusted  = "untrusted_proxy"         // a proxy in front is not trusted, so its clients count as one
-	problemSilent     = "proxy_without_forwarded" // a trusted proxy does not send its clients' addresses
+	problemSilent     = "proxy_without_forwarded" // a trusted proxy does not always send its clients' addresses
 	problemUnexpected = "unexpected_proxy_header" // connections begin with a PROXY header, which is not expected
 	ProblemReports    = "missing_reports"         // rules count answers, but the proxy that asks does not report them
 )
@@ -32,11 +30,10 @@ const (
 	lookPause = 10 * time.Millisecond
 
 	// looks is how many requests are judged together, and nearlyAll how many of them must be alike. A
-	// proxy has at most fewPeers addresses. Health checks ask for fewer than somePaths paths.
+	// proxy has at most fewPeers addresses.
 	looks     = 50
 	nearlyAll = 45
 	fewPeers  = 4
-	somePaths = 3
 
 	// openings is how many connections are judged together.
 	openings = 10
@@ -68,7 +65,6 @@ type look struct {
 	peer      netip.Addr
 	trusted   bool
 	forwarded bool // the request has X-Forwarded-For
-	path      uint64
 }
 
 // due reports whether the request at now should be examined.
@@ -78,9 +74,9 @@ func (s *environment) due(now time.Time) bool {
 }
 
 // look examines a request.
-func (s *environment) look(peer netip.Addr, trusted, forwarded bool, path string) {
+func (s *environment) look(peer netip.Addr, trusted, forwarded bool) {
 	s.mu.Lock()
-	s.seen = append(s.seen, look{peer, trusted, forwarded, xxhash.Sum64String(path)})
+	s.seen = append(s.seen, look{peer, trusted, forwarded})
 	seen := s.seen
 	if len(seen) == looks {
 		s.seen = nil
@@ -88,7 +84,6 @@ func (s *environment) look(peer netip.Addr, trusted, forwarded bool, path string
 	s.mu.Unlock()
 	if len(seen) == looks {
 		s.note(problemUntrusted, untrusted(seen))
-		s.note(problemSilent, silent(seen))
 	}
 }
 
@@ -99,22 +94,6 @@ func untrusted(seen []look) string {
 		return ""
 	}
 	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: if that is a proxy of yours, add it to trusted-proxy", peer)
-}
-
-// silent describes a trusted proxy that sends no X-Forwarded-For, if the requests come from one.
-func silent(seen []look) string {
-	without := func(l look) bool { return l.trusted && !l.forwarded }
-	n, _, peer := commonest(seen, without)
-	paths := map[uint64]bool{}
-	for _, l := range seen {
-		if without(l) {
-			paths[l.path] = true
-		}
-	}
-	if n < nearlyAll || len(paths) < somePaths {
-		return ""
-	}
-	return fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For, so its clients are counted as one: make it add the client's address", peer)
 }
 
 // ask examines a question about a request that passed and that a rule counts by the origin's answer.

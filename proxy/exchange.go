@@ -103,17 +103,13 @@ func (x *exchange) decide() {
 	p := x.p
 	x.now = p.o.Now()
 	x.peer = addrOf(x.c.RemoteAddr())
-	x.trusted = p.trusted.Contains(x.peer)
-	x.client = x.peer
-	if x.trusted {
-		x.client = p.client(x.peer, x.forwardedFor())
-	}
+	p.identify(&x.arrival, x.forwardedFor)
 	x.ask()
 	if p.environment.due(x.now) {
-		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0, x.asked.Path)
+		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
+		p.own.settle(x.now, p.environment.note)
 	}
-	p.o.Limiter.DecideTo(&x.decision, &x.asked, x.now)
-	p.timed(x.now)
+	p.decide(&x.arrival, &x.asked, x.now)
 }
 
 // forwardedFor returns the values of X-Forwarded-For, which are valid as long as the received request.

@@ -80,6 +80,7 @@ type Proxy struct {
 	connections *connections
 	warnings    lograte.Limiter
 	environment environment
+	own         ownRequests
 }
 
 // New returns a Proxy.

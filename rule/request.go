@@ -34,12 +34,6 @@ type Request struct {
 	target target     // Path as received
 }
 
-// ClientPrefix says how many leading bits of an address identify a client.
-type ClientPrefix struct {
-	IPv4 int // 1 to 32; if zero, 32
-	IPv6 int // 1 to 128; if zero, 64
-}
-
 // Canonicalize brings r into the form in which requests are matched and counted: see [Request.Identify] and
 // [Request.ReadPath]. A second call changes only the client.
 func (r *Request) Canonicalize(p ClientPrefix) {
@@ -49,10 +43,10 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 
 // Identify is Canonicalize without the path, which it only classifies. Host becomes lower case, without port
 // and trailing dots. An IPv6 address in brackets gets its shortest form. A method that differs from a registered one
-// only in case becomes that one. Addr is unmapped, and the client is its network according to p. A request with
+// only in case becomes that one. Addr is unmapped (see [ClientPrefix.Unmap]), and the client is its network according to p. A request with
 // a path beyond [MaxOddSegments] or [MaxOddPath] becomes malformed. Identify allocates only if Host changes.
 func (r *Request) Identify(p ClientPrefix) {
-	r.Addr = r.Addr.Unmap()
+	r.Addr = p.Unmap(r.Addr)
 	r.client, r.bits = p.client(r.Addr)
 	r.Method = canonicalMethod(r.Method)
 	r.Host = canonicalHost(r.Host)
@@ -84,35 +78,6 @@ func (r *Request) Unusual() bool { return r.target.odd || r.target.decoded == ""
 // Client returns the address that identifies the client of a canonical request: the first one of its
 // network.
 func (r *Request) Client() netip.Addr { return r.client }
-
-// Client returns the address that identifies the client with the address addr. See [Request.Client].
-func (p ClientPrefix) Client(addr netip.Addr) netip.Addr {
-	client, _ := p.client(addr.Unmap())
-	return client
-}
-
-// client returns the first address of the network of addr, and the length of the network, or 0 if it is
-// the default.
-func (p ClientPrefix) client(addr netip.Addr) (netip.Addr, uint8) {
-	bits, usual := p.IPv6, 64
-	if addr.Is4() {
-		bits, usual = p.IPv4, 32
-	}
-	if bits == 0 {
-		bits = usual
-	}
-	if bits == usual && addr.Is4() {
-		return addr, 0
-	}
-	prefix, err := addr.Prefix(bits)
-	if err != nil {
-		return addr, 0 // no address, or too many bits, which the check of the options rules out
-	}
-	if bits == usual {
-		bits = 0
-	}
-	return prefix.Addr(), uint8(bits)
-}
 
 // withoutPort returns host without its port. A host with several colons and no brackets is an IPv6
 // address without a port.

@@ -57,14 +57,15 @@ func TestOperator(t *testing.T) {
   - {id: session, characteristics: [{first: ["cookie:sid", ip]}], limits: [{threshold: 9, period: 1h}]}
 deny: [203.0.113.0/24]
 `)
+	const client = "192.0.2.7"
 	first, other, last := p.nodes[0], p.nodes[1], p.nodes[2]
 	for range 2 {
-		first.status(t, "/once")
+		first.askFor(client, "/once")
 	}
 	ids := map[string]bool{}
 	for _, n := range p.nodes {
 		eventually(t, "each node refuses", func() bool {
-			a := get(t, http.DefaultClient, "http://"+n.http+"/once")
+			a := n.askFor(client, "/once")
 			ids[a.Header.Get("Refusal-Id")] = a.StatusCode == http.StatusTeapot
 			return a.StatusCode == http.StatusTeapot
 		})
@@ -81,19 +82,19 @@ deny: [203.0.113.0/24]
 	_, text, _ := edge("mitigations", "--node", last.admin)
 	key := regexp.MustCompile(`[0-9a-f]{32}`).FindString(text)
 	for _, o := range []operation{
-		{"explain 127.0.0.1", 0, []string{
+		{"explain 192.0.2.7", 0, []string{
 			"rule once: mitigated, action block\n  key " + key + "\n  its refusals have the ID " + id + "\n  why: ", // more than two requests may pass before all nodes refuse
 			" in 7d (0 in the week before, ", " in this one); the limit is 1\n",
 			"to end it now: edge mitigations lift --key " + key, "rule all: not mitigated\n", "; the limit is 100000; ", " more allowed\n",
-			"rule api: counts by ip and header:x-api-key, so an address is not enough\n  edge explain rule=api,ip=127.0.0.1,header:x-api-key=…\n",
+			"rule api: counts by ip and header:x-api-key, so an address is not enough\n  edge explain rule=api,ip=192.0.2.7,header:x-api-key=…\n",
 			"rule session: counts by first:cookie:sid,ip, so an address is not enough\n  edge explain rule=session,cookie:sid=…\n",
 		}},
 		{"explain " + id, 0, []string{"rule once: mitigated, action block\n"}},
 		{"explain " + key, 0, []string{"rule once: mitigated, action block\n  key " + key + "\n"}},
 		{"explain 192.0.2.1", 0, []string{"rule once: not mitigated\n", "  now: 0 in 7d (0 in the week before, 0 in this one); the limit is 1; 1 more allowed\n"}},
-		{"explain rule=api,ip=127.0.0.1,header:x-api-key=a,b", 0, []string{"rule api: not mitigated\n", "; the limit is 5; 5 more allowed\n"}},
+		{"explain rule=api,ip=192.0.2.7,header:x-api-key=a,b", 0, []string{"rule api: not mitigated\n", "; the limit is 5; 5 more allowed\n"}},
 		{"explain rule=session,cookie:sid=a", 0, []string{"rule session: not mitigated\n"}},
-		{"explain rule=all,ip=127.0.0.1 --json", 0, []string{`"rule":"all","action":"block","limits":[{"threshold":100000,"period_s":60,`}},
+		{"explain rule=all,ip=192.0.2.7 --json", 0, []string{`"rule":"all","action":"block","limits":[{"threshold":100000,"period_s":60,`}},
 		{"explain " + denied, 0, []string{"deny list: refused with 403 by entry 203.0.113.0/24\n  to allow it, remove the entry from the rules files\n"}},
 		{"explain 0000-0000", 1, []string{"no active mitigation has the ID 0000-0000"}},
 		{"explain login", 2, []string{`"login" is not an address, an ID such as 7kq2-m9xd, or a key`}},
@@ -107,23 +108,23 @@ deny: [203.0.113.0/24]
 		o.check(t, last)
 	}
 
-	operation{"mitigations lift --rule once --ip 127.0.0.1 --reason called", 0, []string{"lifted\n"}}.check(t, other)
+	operation{"mitigations lift --rule once --ip 192.0.2.7 --reason called", 0, []string{"lifted\n"}}.check(t, other)
 	other.Wait(other.Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason=called .*rule=once .*key=[0-9a-f]{32}\n`)
 	for _, n := range p.nodes {
 		n.shows(t, "  lifted\n", "mitigations --state lifted")
 	}
 	operation{"explain " + key, 0, []string{"rule once: not mitigated: lifted at node "}}.check(t, first)
-	if got := last.status(t, "/once"); got != http.StatusOK {
+	if got := last.askFor(client, "/once").StatusCode; got != http.StatusOK {
 		t.Errorf("status %d after the lift, want 200", got)
 	}
-	operation{"mitigations add rule=all,ip=127.0.0.1 --for 15m --reason test", 0, []string{"mitigated for 15m0s, action block, key "}}.check(t, first)
+	operation{"mitigations add rule=all,ip=192.0.2.7 --for 15m --reason test", 0, []string{"mitigated for 15m0s, action block, key "}}.check(t, first)
 	for _, n := range p.nodes {
-		eventually(t, "all nodes refuse after a mitigation by hand", func() bool { return n.status(t, "/") == http.StatusTooManyRequests })
+		eventually(t, "all nodes refuse after a mitigation by hand", func() bool { return n.statusFor(client) == http.StatusTooManyRequests })
 		n.shows(t, "  by hand\n", "mitigations --rule all")
 	}
 	operation{"mitigations lift --all", 0, []string{"lifted: "}}.check(t, last)
 	for _, n := range p.nodes {
-		eventually(t, "all nodes let the client pass", func() bool { return n.status(t, "/") == http.StatusOK })
+		eventually(t, "all nodes let the client pass", func() bool { return n.statusFor(client) == http.StatusOK })
 	}
 
 	drained := p.shards[1]
@@ -163,7 +164,7 @@ deny: [203.0.113.0/24]
 	}{
 		{first.metrics, operation{"status", 1, []string{"is not a node's admin listener: it answers 404 Not Found\nedge: hint: --node is"}}},
 		{first.http, operation{"explain ::1", 1, []string{"is not a node's admin listener: it answers 200 OK\n"}}},
-		{"127.0.0.1", operation{"shards", 2, []string{"is not HOST:PORT"}}},
+		{"192.0.2.7", operation{"shards", 2, []string{"is not HOST:PORT"}}},
 		{harness.ReservePort(t), operation{"status", 1, []string{"connection refused\nedge: hint: --node is the address"}}},
 	} {
 		addr.check(t, &node{admin: addr.node})

@@ -26,7 +26,7 @@ type cluster struct {
 
 func startPop(t *testing.T, args ...string) *cluster {
 	t.Helper()
-	c := &cluster{Process: start(t, t.TempDir(), append([]string{"pop", "--listen=127.0.0.1:0", "--trusted-proxy=127.0.0.1"}, args...)...)}
+	c := &cluster{Process: start(t, t.TempDir(), append([]string{"pop", "--listen=127.0.0.1:0"}, args...)...)}
 	text := c.Wait(c.Stdout, `(?s)^A PoP of \d nodes? is running\..*Press Ctrl-C to stop\.\n`)[0]
 	for _, m := range regexp.MustCompile(`(?m)^  node-\d +http://(\S+)   metrics http://(\S+)/metrics   admin http://\S+(?:   shard (\S+))?$`).FindAllStringSubmatch(text, -1) {
 		c.nodes = append(c.nodes, &node{http: m[1], metrics: m[2]})
@@ -64,7 +64,7 @@ func TestPop(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			write(t, dir+"/rules.yaml", fiftyAnHour)
-			args := []string{"--rules=" + dir + "/rules.yaml"}
+			args := []string{"--rules=" + dir + "/rules.yaml", "--trusted-proxy=127.0.0.1"}
 			var shards []string
 			var dies *harness.Memcached
 			for range 3 {

@@ -88,8 +88,11 @@ func (n *node) status(t *testing.T, path string) int {
 }
 
 // ask sends a request of a client to a node and returns the answer, which is nil if there is none.
-func (n *node) ask(client string) *http.Response {
-	r, err := http.NewRequest("GET", "http://"+n.http+"/", nil)
+func (n *node) ask(client string) *http.Response { return n.askFor(client, "/") }
+
+// askFor is ask for a path.
+func (n *node) askFor(client, path string) *http.Response {
+	r, err := http.NewRequest("GET", "http://"+n.http+path, nil)
 	if err != nil {
 		return nil
 	}

@@ -62,7 +62,7 @@ var others = map[string]string{
 	"listen": "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "admin-listen": "127.0.0.1:1124", "shard-listen": "127.0.0.1:1114",
 	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
 	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",
-	"origin": "http://127.0.0.1:1120", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1",
+	"origin": "http://127.0.0.1:1120", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1", "nat64-prefix": "64:ff9b:1::/48",
 	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11",
 }
 
@@ -72,7 +72,7 @@ var without = map[string][]string{"secret-file": {"secret", "shard", "gossip-lis
 // fields are the fields of settings whose field has another name.
 var fields = map[string]string{
 	"rules": "RuleFiles", "admin-pprof": "AdminPProf", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
-	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "ratelimit-headers": "Headers",
+	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "nat64-prefix": "Client.NAT64", "ratelimit-headers": "Headers",
 	"shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
 	"log-format": "Logger", "log-level": "Logger", "memory": "Options.MaxBytes", "max-connections": "Options.MaxConns",
 }
