@@ -55,10 +55,10 @@ var layers = []struct {
 	{"proxy", []string{"internal/lograte", "limit", "proxy/conns", "proxy/http1", "proxy/http2", "proxy/spop", "rule"}},
 
 	// A node.
-	{"pop/gossip", []string{"proxy/conns"}},
+	{"pop/gossip", []string{"internal/lograte", "proxy/conns"}},
 	{"pop/vote", nil},
 	{"pop/setting", nil},
-	{"pop/peers", []string{"internal/lograte", "mitigation", "pop/gossip"}},
+	{"pop/peers", []string{"mitigation", "pop/gossip"}},
 	{"pop/shards", []string{"async", "counter/memcached", "internal/tick", "pop/gossip", "pop/vote"}},
 	{"operate", []string{"async", "counter", "internal/lograte", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "rule", "rule/describe"}},
 	{"operate/page", []string{"async", "internal/chart", "limit", "operate"}},

@@ -106,7 +106,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 		Operations: n.operator,
 		Page:       page,
 		Events:     http.HandlerFunc(page.Events),
-		Tokens:     &n.tokens,
+		Tokens:     &n.files.tokens,
 		Host:       host,
 		Open:       at != nil && at.IP.IsLoopback(),
 		PProf:      n.o.AdminPProf,
@@ -118,7 +118,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 		operate.RemoveLocal(ln.Addr().String())
 	} else {
 		var err error
-		if remove, err = n.tokens.WriteLocal(ln.Addr().String()); err != nil {
+		if remove, err = n.files.tokens.WriteLocal(ln.Addr().String()); err != nil {
 			n.o.Logger.Warn("cannot write the token for commands on this machine, so nothing can be changed through the admin listener: set admin-tokens", "err", err)
 		}
 		if at == nil || !at.IP.IsLoopback() {
