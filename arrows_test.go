@@ -61,7 +61,7 @@ var layers = []struct {
 	{"pop/peers", []string{"mitigation", "pop/gossip"}},
 	{"pop/shards", []string{"async", "counter/memcached", "internal/tick", "pop/gossip", "pop/vote"}},
 	{"operate", []string{"async", "counter", "internal/lograte", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "rule", "rule/describe"}},
-	{"operate/page", []string{"async", "internal/chart", "limit", "operate"}},
+	{"operate/page", []string{"internal/chart", "limit", "operate"}},
 	{"pop", []string{"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/tick", "limit", "limit/decision", "mitigation", "operate", "operate/page", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "proxy", "proxy/conns", "proxy/http1", "proxy/spop", "rule", "rule/file"}},
 	{".", []string{"pop", "proxy", "rule", "rule/file"}}, // for other programs
 

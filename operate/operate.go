@@ -1,6 +1,5 @@
 // Package operate serves a node's operators on separate listeners: metrics and health for machines, and an
-// API for people, commands and the web page of package page. [Operations] are what operators can query and
-// change; an [Operator] carries them out.
+// API for people, commands and the web page of package page. An [Operator] carries out what they ask.
 package operate
 
 import (

@@ -100,10 +100,10 @@ func (n *Node) share(ln net.Listener, name string) net.Listener {
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
-	page := page.New(page.Options{Operations: n.operator, Metrics: n.registry, Near: n.operator.Near, Changed: n.operator.Changed, Now: n.o.Now})
+	page := page.New(n.operator, n.registry)
 	n.running.Go(func() { page.Run(n.counting) })
 	api := operate.NewAPI(operate.Options{
-		Operations: n.operator,
+		Operator:   n.operator,
 		Page:       page,
 		Events:     http.HandlerFunc(page.Events),
 		Tokens:     &n.files.tokens,

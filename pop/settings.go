@@ -30,7 +30,7 @@ const (
 // Settings returns the settings of a node, which set the fields of o. Fields of Options have the
 // same bounds and, if they are 0, the same defaults.
 //
-// A new setting is a field of [Options], with what it does, and one row here, in the group where
+// A new setting is a field of [Options], and one row here, with what it does, in the group where
 // operators look for it:
 //
 //	{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},

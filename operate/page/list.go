@@ -45,7 +45,7 @@ func (p *Page) mitigations(l list, now time.Time) part {
 	var found operate.Mitigations
 	if problem == "" {
 		var err error
-		if found, err = p.o.Operations.Mitigations(q); err != nil {
+		if found, err = p.operator.Mitigations(q); err != nil {
 			problem = sentence(err.Error())
 		}
 	}
