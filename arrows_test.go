@@ -57,12 +57,12 @@ var layers = []struct {
 	// A node.
 	{"pop/gossip", []string{"internal/lograte", "proxy/conns"}},
 	{"pop/vote", nil},
-	{"pop/setting", nil},
+	{"pop/setting", []string{"internal/prose"}},
 	{"pop/peers", []string{"mitigation", "pop/gossip"}},
 	{"pop/shards", []string{"async", "counter/memcached", "internal/tick", "pop/gossip", "pop/vote"}},
-	{"operate", []string{"async", "counter", "internal/lograte", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "rule", "rule/describe"}},
-	{"operate/page", []string{"internal/chart", "limit", "operate"}},
-	{"pop", []string{"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/tick", "limit", "limit/decision", "mitigation", "operate", "operate/page", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "proxy", "proxy/conns", "proxy/http1", "proxy/spop", "rule", "rule/file"}},
+	{"operate", []string{"async", "counter", "internal/lograte", "internal/prose", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "rule", "rule/describe"}},
+	{"operate/page", []string{"internal/chart", "internal/prose", "limit", "operate"}},
+	{"pop", []string{"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/prose", "internal/tick", "limit", "limit/decision", "mitigation", "operate", "operate/page", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "proxy", "proxy/conns", "proxy/http1", "proxy/spop", "rule", "rule/file"}},
 	{".", []string{"pop", "proxy", "rule", "rule/file"}}, // for other programs
 
 	// Tools: see tools.

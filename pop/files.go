@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
@@ -161,7 +162,7 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if err == nil {
 			err = f.o.checkRules(all.Set, f.nodes())
 		} else if _, inFile := err.(rulefile.Errors); !inFile {
-			err = &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")}
+			err = &setting.Error{Setting: "rules", Problem: prose.Message(err)}
 		}
 		if err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
@@ -192,7 +193,7 @@ func checkOrigin(text string) error {
 		return nil
 	}
 	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil {
-		return &setting.Error{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // the error already has the value
+		return &setting.Error{Problem: prose.Message(err)} // the error already has the value
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
@@ -217,7 +218,7 @@ func errorsIn(err error) []*rulefile.Error {
 	for _, err := range pop.SingleErrors(err) {
 		e, ok := err.(*rulefile.Error)
 		if !ok {
-			e = &rulefile.Error{Message: message(err)}
+			e = &rulefile.Error{Message: prose.Message(err)}
 		}
 		all = append(all, e)
 	}

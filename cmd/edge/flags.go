@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,24 +86,6 @@ func isSet(flags *pflag.FlagSet, name string) bool {
 	}
 	v, ok := flags.Lookup(name).Value.(*flagValue)
 	return !ok || !slices.Equal(v.texts, []string{"false"})
-}
-
-// quotingOnce returns parse with errors that quote the text exactly once.
-func quotingOnce[T any](parse func(string) (T, error)) func(string) (T, error) {
-	return func(text string) (T, error) {
-		v, err := parse(text)
-		if err == nil {
-			return v, nil
-		}
-		e, quoted := &setting.Error{Problem: message(err), Hint: hintAt(err)}, strconv.Quote(text)
-		if _, problem, ok := strings.Cut(e.Problem, quoted+": "); ok {
-			e.Problem = problem
-		} else if strings.Contains(e.Problem, quoted) {
-			return v, e
-		}
-		e.Value = quoted
-		return v, e
-	}
 }
 
 // oneOf returns a check of a text that must be one of words.

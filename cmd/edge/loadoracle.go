@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
@@ -50,7 +51,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 	for _, text := range f.failIf {
 		c, err := load.ParseCondition(text, len(f.rules) > 0)
 		if err != nil {
-			errs = append(errs, fail("fail-if", "use the field names of --json; those of the score need --rules", "%s", message(err)))
+			errs = append(errs, fail("fail-if", "use the field names of --json; those of the score need --rules", "%s", prose.Message(err)))
 		}
 		f.conditions = append(f.conditions, c)
 	}

@@ -41,7 +41,7 @@ func (f *trafficFlags) settings() []setting.Setting {
 	const other = "mix|replay" // than requests at a rate
 	s := &f.steady
 	return []setting.Setting{
-		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
+		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", f.parseRate), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
 		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay", Contradicts: "mix"},

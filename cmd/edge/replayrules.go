@@ -66,9 +66,9 @@ From the decision logs of all nodes of a PoP, report what other limits would hav
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
 		{Name: "shards", Value: setting.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
 		{Name: "lag", Value: setting.Parsed("duration", &m.pop.Lag, "", setting.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
-		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
+		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", analysis.ParseSpread), Help: "how requests reach nodes: by connection or by request"},
 		{Name: "skew", Value: setting.Parsed("duration", &m.pop.Skew, "", setting.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
-		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
+		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, analysis.ParseLoss), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
 	}, clientFlags(&m.pop.Client, &m.top)...)...)
 	return cmd
 }

@@ -288,7 +288,7 @@ func (p *Page) story(target string, now time.Time) part {
 	e, err := p.operator.Explain(values)
 	problem := ""
 	if err != nil {
-		e, problem = operate.Explanation{}, sentence(err.Error())
+		e, problem = operate.Explanation{}, sentence(err)
 	}
 	return write("story", "story", struct {
 		Target, Problem, IP string
