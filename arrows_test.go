@@ -75,7 +75,7 @@ var layers = []struct {
 	{"analysis/cases", []string{"analysis", "analysis/accesslog", "analysis/figure", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "rule"}},
 	{"analysis/decisions", []string{"analysis/figure", "counter", "internal/chart", "limit", "limit/decision", "rule", "rule/describe"}},
 	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
-	{"load/mix", []string{"internal/prose", "internal/strictyaml"}},
+	{"load/mix", []string{"analysis/accesslog", "internal/prose", "internal/strictyaml"}},
 	{"load", []string{"analysis/accesslog", "internal/chart", "internal/prose", "load/judge", "load/mix"}},
 
 	{"internal/harness", []string{"counter", "counter/memcached", "counter/shard"}}, // for tests
