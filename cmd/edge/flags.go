@@ -73,7 +73,7 @@ func readFlags(cmd *cobra.Command, _ []string) error {
 			s.rows = append(s.rows, v.row)
 		}
 	})
-	err := s.readFlags()
+	err := s.read(false)
 	return errors.Join(err, s.set(func() error {
 		return setting.CheckTogether(s.rows, func(row setting.Setting) bool { return isSet(s.flags, row.Name) })
 	}))

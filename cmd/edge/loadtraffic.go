@@ -64,6 +64,12 @@ func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
 	return load.ParseProfile(text)
 }
 
+// checkNetwork returns an error if text is not a network.
+func checkNetwork(text string) error {
+	_, err := parseNetwork(text)
+	return err
+}
+
 func parseNetwork(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err == nil {

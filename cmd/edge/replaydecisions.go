@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
 )
@@ -76,9 +77,9 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 	d := found.Document()
 	if _, ok := q.(summary); ok {
 		named := shellQuoteAll(files)
-		d.Sections = append(d.Sections, whatNext([]suggestedNext{
-			{"edge replay accuracy" + named, "how often these decisions differ from an exact limiter's"},
-			{"edge replay rules rules.yaml" + named, "what other limits would have decided"},
+		d.Sections = append(d.Sections, analysis.WhatNext([]analysis.Suggestion{
+			{Command: "edge replay accuracy" + named, Says: "how often these decisions differ from an exact limiter's"},
+			{Command: "edge replay rules rules.yaml" + named, Says: "what other limits would have decided"},
 		}))
 	}
 	return to.emit(joined(files), nil, d)
