@@ -224,7 +224,8 @@ func (f *files) watch(ctx context.Context, reload func() error) {
 		case len(incomplete) > 0 && looks < 3:
 			return
 		case len(incomplete) > 0:
-			if slices.Sort(incomplete); slices.Equal(incomplete, warned) {
+			slices.Sort(incomplete)
+			if slices.Equal(incomplete, warned) {
 				break
 			}
 			warned = incomplete

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/peers"
+	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
@@ -133,8 +135,17 @@ func New(o Options) (*Node, error) {
 	} else if o.Peers != nil {
 		n.peers = o.Peers
 	}
-	if n.decisions, err = n.newDecisionLog(); err != nil {
-		return nil, err
+	if o.DecisionLog != "" {
+		log := decision.Options{
+			File: o.DecisionLog, Size: o.DecisionLogSize, Share: o.DecisionLogShare, Node: o.Name, Secret: n.secret,
+			Clients: o.LogClients, Now: o.Now, Logger: o.Logger, Registerer: n.registry,
+		}
+		if n.gossip != nil {
+			log.Ahead = n.gossip.ClockAheadOfMost
+		}
+		if n.decisions, err = decision.New(log); err != nil {
+			return nil, err
+		}
 	}
 	n.limiter, err = limit.New(limit.Options{
 		Secret: n.secret, Node: peers.ID(o.Name), Rules: rules, Table: n.table, Client: o.Client, LogClients: o.LogClients,
@@ -227,8 +238,11 @@ func (n *Node) Start() error {
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
 	}
-	if err == nil {
-		err = n.openDecisionLog()
+	if err == nil && n.decisions != nil {
+		err = n.decisions.Open()
+		if err != nil {
+			err = &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error()}
+		}
 	}
 	if err == nil {
 		err = n.join()

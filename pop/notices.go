@@ -75,7 +75,8 @@ func (n *notices) note(problem, text string) {
 	case text != "":
 		n.gauge.WithLabelValues(problem).Set(1)
 		if !known || one.hushed { // a problem that persists after it was flapping is logged, too
-			if one.hushed = now.Sub(one.warned) < noticePause; !one.hushed {
+			one.hushed = now.Sub(one.warned) < noticePause
+			if !one.hushed {
 				one.warned = now
 				n.logger.Warn(text, "problem", problem)
 			}

@@ -2,7 +2,6 @@ package pop
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -150,9 +149,6 @@ func (o Options) refresh() time.Duration {
 }
 
 func (o Options) origins() (origins proxy.Origins, err error) {
-	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && !o.asked() {
-		return origins, errors.New("pop: a node needs an origin")
-	}
 	if o.Origin != "" {
 		if origins.Default, err = proxy.NewOrigin(o.Origin, o.OriginOptions); err != nil {
 			return origins, err

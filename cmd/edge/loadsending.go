@@ -84,10 +84,7 @@ func loadFlagError(cmd *cobra.Command, err error) error {
 	if hint == "" {
 		return flagError(cmd, err)
 	}
-	if word != "" {
-		return usageError{fmt.Errorf("unknown flag -%s", word), hint}
-	}
-	return usageError{fmt.Errorf("unknown flag --%s", name), hint}
+	return usageError{fmt.Errorf("unknown flag -%s", cmp.Or(word, "-"+name)), hint}
 }
 
 func readCertificates(file string) (*x509.CertPool, error) {

@@ -70,7 +70,9 @@ memcached, without delaying any request, and refuse clients that exceed a rule, 
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(usage)
-	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newExplain(), newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
+	root.AddCommand(
+		newNode(runNode), newPop(runPop), newShard(runShard), newCheck(), newReplay(), newLoad(), newMitigations(), newExplain(),
+		newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
 	return root
 }

@@ -182,7 +182,7 @@ func (s *settings) explain(err error) error {
 
 // secretLine matches the beginning of a secret in a file, keyLine that of any setting.
 var (
-	secretLine = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip[-_]key)["']?\s*:`)
+	secretLine = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip_key)["']?\s*:`)
 	keyLine    = regexp.MustCompile(`^["'\w]`)
 )
 
@@ -194,7 +194,8 @@ func (s *settings) readFile(file string) error {
 	}
 	source, hidden := strings.Split(string(text), "\n"), false
 	for i, line := range source {
-		if hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line); hidden {
+		hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line)
+		if hidden {
 			source[i] = ""
 		}
 	}

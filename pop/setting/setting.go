@@ -72,7 +72,8 @@ func (s Setting) about(value string, err error) error {
 		return nil
 	}
 	e := about(value, err)
-	if e.Setting = s.Name; s.Secret {
+	e.Setting = s.Name
+	if s.Secret {
 		e.Value = ""
 	}
 	return e
