@@ -98,17 +98,6 @@ func oneOf(words ...string) func(string) error {
 	}
 }
 
-// onlyApply returns an error for each given flag that is not one of names.
-func onlyApply(flags *pflag.FlagSet, where string, names ...string) error {
-	var errs []error
-	flags.Visit(func(f *pflag.Flag) {
-		if isSet(flags, f.Name) && !slices.Contains(names, f.Name) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "leave it out"})
-		}
-	})
-	return errors.Join(errs...)
-}
-
 // fail returns an error about the named flag.
 func fail(name, hint, format string, args ...any) error {
 	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}

@@ -69,17 +69,6 @@ func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
 	}
 }
 
-// report returns the report of a run, with a score if there are rules.
-func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
-	r := l.Report()
-	if f.o.Rules == nil {
-		return r, nil
-	}
-	var err error
-	r.Score, err = l.Score(f.o)
-	return r, err
-}
-
 // judge returns an error for each fault and for each condition that holds, and for conditions about rules that were not
 // judged.
 func (f *oracleFlags) judge(r *load.Report) error {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
@@ -43,8 +45,14 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 
 // replayDecisions answers q from the decision logs of nodes.
 func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Reader, q question) error {
-	if err := onlyApply(cmd.Flags(), "decision logs", "json", "markdown", "html", "progress"); err != nil {
-		return err
+	var errs []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if isSet(cmd.Flags(), f.Name) && !slices.Contains([]string{"json", "markdown", "html", "progress"}, f.Name) {
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to decision logs", f.Name), "leave it out"})
+		}
+	})
+	if errs != nil {
+		return errors.Join(errs...)
 	}
 	to, err := r.out.open(cmd.OutOrStdout())
 	if err != nil {
