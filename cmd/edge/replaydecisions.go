@@ -47,7 +47,7 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Reader, q question) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if isSet(cmd.Flags(), f.Name) && !slices.Contains([]string{"json", "markdown", "html", "progress"}, f.Name) {
+		if isSet(cmd.Flags(), f.Name) && !slices.Contains([]string{"rules", "json", "markdown", "html", "progress"}, f.Name) {
 			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to decision logs", f.Name), "leave it out"})
 		}
 	})
