@@ -55,14 +55,14 @@ var layers = []struct {
 	{"proxy", []string{"internal/lograte", "limit", "proxy/conns", "proxy/http1", "proxy/http2", "proxy/spop", "rule"}},
 
 	// A node.
-	{"pop/gossip", []string{"proxy/conns"}},
+	{"pop/gossip", []string{"internal/lograte", "proxy/conns"}},
 	{"pop/vote", nil},
-	{"pop/setting", nil},
-	{"pop/peers", []string{"internal/lograte", "mitigation", "pop/gossip"}},
+	{"pop/setting", []string{"internal/prose"}},
+	{"pop/peers", []string{"mitigation", "pop/gossip"}},
 	{"pop/shards", []string{"async", "counter/memcached", "internal/tick", "pop/gossip", "pop/vote"}},
-	{"operate", []string{"async", "counter", "internal/lograte", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "rule", "rule/describe"}},
-	{"operate/page", []string{"async", "internal/chart", "limit", "operate"}},
-	{"pop", []string{"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/tick", "limit", "limit/decision", "mitigation", "operate", "operate/page", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "proxy", "proxy/conns", "proxy/http1", "proxy/spop", "rule", "rule/file"}},
+	{"operate", []string{"async", "counter", "internal/lograte", "internal/prose", "limit", "limit/decision", "mitigation", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "rule", "rule/describe"}},
+	{"operate/page", []string{"internal/chart", "internal/prose", "limit", "operate"}},
+	{"pop", []string{"counter", "counter/memcached", "counter/shard", "internal/lograte", "internal/prose", "internal/tick", "limit", "limit/decision", "mitigation", "operate", "operate/page", "pop/gossip", "pop/peers", "pop/setting", "pop/shards", "proxy", "proxy/conns", "proxy/http1", "proxy/spop", "rule", "rule/file"}},
 	{".", []string{"pop", "proxy", "rule", "rule/file"}}, // for other programs
 
 	// Tools: see tools.
@@ -75,7 +75,7 @@ var layers = []struct {
 	{"analysis/cases", []string{"analysis", "analysis/accesslog", "analysis/figure", "internal/chart", "internal/prose", "internal/strictyaml", "limit", "rule"}},
 	{"analysis/decisions", []string{"analysis/figure", "counter", "internal/chart", "limit", "limit/decision", "rule", "rule/describe"}},
 	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
-	{"load/mix", []string{"internal/prose", "internal/strictyaml"}},
+	{"load/mix", []string{"analysis/accesslog", "internal/prose", "internal/strictyaml"}},
 	{"load", []string{"analysis/accesslog", "internal/chart", "internal/prose", "load/judge", "load/mix"}},
 
 	{"internal/harness", []string{"counter", "counter/memcached", "counter/shard"}}, // for tests

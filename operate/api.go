@@ -11,7 +11,6 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -20,12 +19,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/internal/lograte"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
-// Options configures an API. Operations and Tokens are required; the zero value of every other field
+// Options configures an API. Operator and Tokens are required; the zero value of every other field
 // is usable.
 type Options struct {
-	Operations Operations
+	Operator *Operator
 
 	// Tokens are required for every operation that changes something.
 	Tokens *Tokens
@@ -292,7 +292,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 	}
 	var result any
 	if err == nil {
-		result, err = of.serve(a.o.Operations, values)
+		result, err = of.serve(a.o.Operator, values)
 	}
 	if of.change {
 		a.audit(r, by, of, values, result, err)
@@ -340,14 +340,11 @@ func (a *API) audit(r *http.Request, by string, of *route, values url.Values, re
 	a.o.Logger.Info("admin change", attrs...)
 }
 
-// packages matches the package that an error begins with. Operators do not need it.
-var packages = regexp.MustCompile(`^(pop|limit|count|rule): `)
-
 func message(err error) string {
 	if errors.As(err, new(Invalid)) {
 		return err.Error() // it may begin with a parameter of such a name
 	}
-	return packages.ReplaceAllLiteralString(err.Error(), "")
+	return prose.Message(err)
 }
 
 // A failure is the answer to a request that fails.

@@ -1,6 +1,7 @@
 package operate_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,25 +22,32 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/operate"
+	"github.com/edgelimit/edge/pop/peers"
 )
 
 const secret = "sixteen-characters-at-least"
 
-// A fixture is an API whose operations note what they are asked to do.
+// A fixture is the API of a node that mitigates one client, with the key of its mitigation.
 type fixture struct {
 	*operate.API
-	log   strings.Builder
-	reg   *prometheus.Registry
-	done  []string
-	nodes func() // called by Nodes; may be nil
+	operator *operate.Operator
+	log      strings.Builder
+	reg      *prometheus.Registry
+	key      string
 }
 
 func newFixture(t testing.TB, change func(*operate.Options)) *fixture {
 	t.Helper()
-	f := &fixture{reg: prometheus.NewRegistry()}
+	f := &fixture{reg: prometheus.NewRegistry(), operator: newOperator(t)}
+	f.operator.ReloadFiles = func() error { return errors.New("rules.yaml:1:1: nonsense") }
+	m, err := f.operator.Add(operate.Order{Duration: time.Hour, Values: map[string]string{"rule": "a", "ip": "192.0.2.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.key = m.Key
 	o := operate.Options{
 		Tokens: tokensOf(t, "anna "+secret+"\n"), Host: "Edge-1.example", Open: true, Registerer: f.reg,
-		Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Operations: (*operations)(f),
+		Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Operator: f.operator,
 	}
 	if change != nil {
 		change(&o)
@@ -47,66 +56,19 @@ func newFixture(t testing.TB, change func(*operate.Options)) *fixture {
 	return f
 }
 
-// operations are those of a fixture.
-type operations fixture
-
-func (f *operations) did(format string, args ...any) {
-	f.done = append(f.done, fmt.Sprintf(format, args...))
-}
-
-func (f *operations) Status() operate.Status {
-	return operate.Status{Node: "n1", Problems: []string{}, Mitigations: map[string]int{}}
-}
-
-func (f *operations) Mitigations(q operate.Query) (operate.Mitigations, error) {
-	return operate.Mitigations{Mitigations: []operate.Mitigation{{Key: "ab", Rule: q.Rule, Client: fmt.Sprint(q.Client)}}, Total: q.Limit}, nil
-}
-
-func (f *operations) Mitigation(key string) (m operate.Mitigation, err error) {
-	return m, operate.Unknown("pop: " + key + " is not mitigated")
-}
-
-func (f *operations) Add(o operate.Order) (operate.Mitigation, error) {
-	f.did("add %v %v", o.Values, o.Duration)
-	return operate.Mitigation{Key: "ab"}, nil
-}
-
-func (f *operations) Lift(l operate.LiftOne) (operate.Lifted, error) {
-	f.did("lift %v", l.Values)
-	return operate.Lifted{Key: "ab"}, nil
-}
-
-func (f *operations) LiftAll(s operate.Selection) (operate.LiftedAll, error) {
-	f.did("lift all %q %v %t", s.Rule, s.Client, s.DryRun)
-	return operate.LiftedAll{Mitigations: 7, DryRun: s.DryRun, Unknown: 1}, nil
-}
-
-func (f *operations) Drain(shard string, on bool) error {
-	f.did("drain %s %t", shard, on)
-	return nil
-}
-
-func (f *operations) Nodes() (n operate.Nodes) {
-	if f.nodes != nil {
-		f.nodes()
+// mitigated returns the addresses of the clients that are mitigated.
+func (f *fixture) mitigated(t testing.TB) string {
+	t.Helper()
+	all, err := f.operator.Mitigations(operate.Query{State: "active"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return n
-}
-
-func (f *operations) Decisions(q operate.DecisionQuery) (d operate.Decisions, err error) {
-	f.did("decisions %q %q %d", q.Rule, q.Key, q.Limit)
-	return d, nil
-}
-
-func (f *operations) Reload() (r operate.Reloaded, err error) {
-	f.did("reload")
-	return r, errors.New("rules.yaml:1:1: nonsense")
-}
-
-func (f *operations) Rules() operate.Rules   { return operate.Rules{Rules: []operate.Rule{}} }
-func (f *operations) Shards() operate.Shards { return operate.Shards{Shards: []operate.Shard{}} }
-func (f *operations) Explain(map[string]string) (operate.Explanation, error) {
-	return operate.Explanation{Keys: []operate.KeyState{}, Needs: []operate.Need{}}, nil
+	var clients []string
+	for _, m := range all.Mitigations {
+		clients = append(clients, m.Client)
+	}
+	slices.Sort(clients)
+	return strings.Join(clients, " ")
 }
 
 func tokensOf(t testing.TB, text string) *operate.Tokens {
@@ -145,14 +107,16 @@ func TestAPI(t *testing.T) {
 		name, request string
 		headers       []string
 		status        int
-		body, done    string
+		body          string
+		mitigated     string // clients afterwards, if not the same as before
 	}{
-		{"empty list", "GET /api/v1/shards", nil, 200, `{"shards":[]}`, ""},
+		{"shards", "GET /api/v1/shards", nil, 200, `{"shards":[{"addr":"a:1","down":false,"in_ring":true`, ""},
 		{"status", "GET /api/v1/status", nil, 200, `{"node":"n1",`, ""},
 		{"head", "HEAD /api/v1/status", nil, 200, ``, ""},
-		{"list", "GET /api/v1/mitigations?rule=a&client=192.0.2.0/24&limit=9", nil, 200, `"rule":"a","client":"192.0.2.0/24"}],"total":9}`, ""},
-		{"list of one address", "GET /api/v1/mitigations?client=::ffff:192.0.2.1", nil, 200, `"client":"192.0.2.1/32"`, ""},
-		{"one that is not", "GET /api/v1/mitigations/cd", nil, 404, `{"error":"cd is not mitigated"}`, ""},
+		{"list", "GET /api/v1/mitigations?rule=a&client=192.0.2.0/24&limit=9", nil, 200, `"client":"192.0.2.1"}],"total":1}`, ""},
+		{"empty list", "GET /api/v1/mitigations?client=192.0.3.0/24", nil, 200, `{"mitigations":[],"total":0}`, ""},
+		{"list of one address", "GET /api/v1/mitigations?client=::ffff:192.0.2.1", nil, 200, `"client":"192.0.2.1"}],"total":1}`, ""},
+		{"one that is not", "GET /api/v1/mitigations/" + strings.Repeat("cd", 16), nil, 404, `cd is not mitigated"}`, ""},
 		{"not a number", "GET /api/v1/mitigations?limit=x", nil, 400, `{"error":"limit: \"x\" is not a whole number from 1 to 1000"}`, ""},
 		{"too many", "GET /api/v1/mitigations?limit=1001", nil, 400, `from 1 to 1000`, ""},
 		{"no such order", "GET /api/v1/mitigations?sort=x", nil, 400, `sort: \"x\" is not one of end, start, key`, ""},
@@ -161,12 +125,14 @@ func TestAPI(t *testing.T) {
 		{"unknown parameter", "GET /api/v1/mitigations?rul=a", nil, 400, `unknown parameter \"rul\": valid parameters are rule, client, key, node, state, sort, limit, cursor`, ""},
 		{"no parameters", "GET /api/v1/shards?a=b", nil, 400, `this operation takes no parameters`, ""},
 		{"bad encoding", "GET /api/v1/explain?a=%zz", nil, 400, `cannot be read`, ""},
-		{"explain nobody", "GET /api/v1/explain?ip=::1", nil, 200, `{"keys":[],"needs":[]}`, ""},
-		{"decisions", "GET /api/v1/decisions?rule=a&key=ab&limit=7", nil, 200, `{"decisions":`, `decisions "a" "ab" 7`},
+		{"explain nobody", "GET /api/v1/explain?ip=::1", nil, 200, `"rule":"a","action":"block","limits":[`, ""},
+		{"decisions", "GET /api/v1/decisions?rule=a&key=ab&limit=7", nil, 400, `the node has no decision log`, ""},
 		{"description", "GET /api/v1/openapi.json", nil, 200, `"openapi":"3.1.0"`, ""},
-		{"lift", "POST /api/v1/mitigations/lift?rule=a&header:x=b&reason=r", []string{bearer}, 200, `{"key":"ab"}`, "lift map[header:x:b rule:a]"},
-		{"lift all", "POST /api/v1/mitigations/lift-all?dry_run=true", []string{bearer}, 200, `{"mitigations":7,"dry_run":true,"unknown":1}`, `lift all "" invalid Prefix true`},
-		{"lift some", "POST /api/v1/mitigations/lift-all?rule=a&client=192.0.2.0/24", []string{bearer}, 200, `{"mitigations":7`, `lift all "a" 192.0.2.0/24 false`},
+		{"lift", "POST /api/v1/mitigations/lift?rule=a&ip=192.0.2.1&reason=r", []string{bearer}, 200, `{"key":"`, "none"},
+		{"lift another key", "POST /api/v1/mitigations/lift?rule=a&header:x=b&reason=r", []string{bearer}, 400, `rule a does not count by \"header:x\"`, ""},
+		{"lift all", "POST /api/v1/mitigations/lift-all?dry_run=true", []string{bearer}, 200, `{"mitigations":1,"dry_run":true,"unknown":0}`, ""},
+		{"lift all of other networks", "POST /api/v1/mitigations/lift-all?client=192.0.3.0/24", []string{bearer}, 200, `{"mitigations":0`, ""},
+		{"lift some", "POST /api/v1/mitigations/lift-all?rule=a&client=192.0.2.0/24", []string{bearer}, 200, `{"mitigations":1`, "none"},
 		{"invalid dry_run", "POST /api/v1/mitigations/lift-all?dry_run=yes", []string{bearer}, 400, `is not true or false`, ""},
 		{"lift without a token", "POST /api/v1/mitigations/lift?key=ab", nil, 401, `{"error":"missing or invalid token: `, ""},
 		{"lift with a wrong one", "POST /api/v1/mitigations/lift?key=ab", []string{bearer + "x"}, 401, `missing or invalid token`, ""},
@@ -174,12 +140,13 @@ func TestAPI(t *testing.T) {
 		{"token as a password", "POST /api/v1/mitigations/lift?key=ab", []string{"Authorization: Basic " + secret}, 401, `missing or invalid token`, ""},
 		{"read with a wrong one", "GET /api/v1/shards", []string{bearer + "x"}, 401, `missing or invalid token`, ""},
 		{"lift by a link", "GET /api/v1/mitigations/lift-all", []string{bearer}, 405, `use POST`, ""},
-		{"add", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m&reason=r", []string{bearer}, 200, `{"key":"ab"`, "add map[ip:::1 rule:a] 15m0s"},
+		{"add", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m&reason=r", []string{bearer}, 200, `"by_hand":true`, "192.0.2.1 ::1"},
 		{"add without a reason", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m", []string{bearer}, 400, `reason is missing`, ""},
 		{"add without a duration", "POST /api/v1/mitigations?rule=a&ip=::1&reason=r", []string{bearer}, 400, `duration is missing`, ""},
-		{"drain", "POST /api/v1/shards/drain?shard=a:1", []string{bearer}, 200, `{"shards":[]}`, "drain a:1 true"},
-		{"undrain", "POST /api/v1/shards/undrain?shard=a:1", []string{bearer}, 200, `{"shards":[]}`, "drain a:1 false"},
-		{"reload", "POST /-/reload", []string{bearer}, 400, `{"error":"rules.yaml:1:1: nonsense"}`, "reload"},
+		{"drain", "POST /api/v1/shards/drain?shard=a:1", []string{bearer}, 200, `"drained":true`, ""},
+		{"undrain", "POST /api/v1/shards/undrain?shard=a:1", []string{bearer}, 200, `"drained":false`, ""},
+		{"drain another shard", "POST /api/v1/shards/drain?shard=b:1", []string{bearer}, 404, `{"error":"there is no shard b:1"}`, ""},
+		{"reload", "POST /-/reload", []string{bearer}, 400, `{"error":"rules.yaml:1:1: nonsense"}`, ""},
 		{"reload by a link", "GET /-/reload", []string{bearer}, 405, `{"error":"method not allowed: use POST"}`, ""},
 		{"nothing there", "GET /mitigations", nil, 404, `{"error":"not found`, ""},
 		{"no page", "GET /", nil, 404, `not found`, ""},
@@ -199,8 +166,11 @@ func TestAPI(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			w := f.ask(t, tt.request, tt.headers...)
-			if got := strings.Join(f.done, ", "); w.Code != tt.status || !strings.Contains(strings.ReplaceAll(w.Body.String(), `": "`, `":"`), tt.body) || got != tt.done {
-				t.Errorf("%s: %d %s, did %q; want %d %s, %q", tt.request, w.Code, w.Body, got, tt.status, tt.body, tt.done)
+			if w.Code != tt.status || !strings.Contains(strings.ReplaceAll(w.Body.String(), `": "`, `":"`), tt.body) {
+				t.Errorf("%s: %d %s, want %d %s", tt.request, w.Code, w.Body, tt.status, tt.body)
+			}
+			if got, want := cmp.Or(f.mitigated(t), "none"), cmp.Or(tt.mitigated, "192.0.2.1"); got != want {
+				t.Errorf("%s: mitigated afterwards: %s, want %s", tt.request, got, want)
 			}
 			if !json.Valid(w.Body.Bytes()) || w.Header().Get("Content-Type") != "application/json" {
 				t.Errorf("%s: %s %q, want JSON", tt.request, w.Header().Get("Content-Type"), w.Body)
@@ -277,8 +247,8 @@ func TestClosed(t *testing.T) {
 // are counted, and not all logged.
 func TestAudit(t *testing.T) {
 	f := newFixture(t, nil)
-	f.ask(t, "POST /api/v1/mitigations/lift?rule=login&ip=203.0.113.7&reason=it+was+wrong", bearer)
-	want := `msg="admin change" by=anna from=192.0.2.1:5 do=mitigations-lift reason="it was wrong" rule=login key=ab` + "\n"
+	f.ask(t, "POST /api/v1/mitigations/lift?rule=a&ip=192.0.2.1&reason=it+was+wrong", bearer)
+	want := `msg="admin change" by=anna from=192.0.2.1:5 do=mitigations-lift reason="it was wrong" rule=a key=` + f.key + "\n"
 	if got := f.log.String(); !strings.HasSuffix(got, want) {
 		t.Errorf("log %s, want %s", got, want)
 	}
@@ -314,12 +284,12 @@ func TestForm(t *testing.T) {
 		status           int
 		want             string
 	}{
-		{"form", "application/x-www-form-urlencoded", "key=ab&reason=r", 200, `{"key":"ab"}`},
-		{"JSON", "application/json", `{"key":"ab"}`, 400, "the body must be a form"},
+		{"form", "application/x-www-form-urlencoded", "key=KEY&reason=r", 200, `{"key":"`},
+		{"JSON", "application/json", `{"key":"KEY"}`, 400, "the body must be a form"},
 		{"too long", "application/x-www-form-urlencoded", "key=" + strings.Repeat("a", 1<<17), 400, "too large"},
 	} {
 		f := newFixture(t, nil)
-		r := httptest.NewRequest("POST", "/api/v1/mitigations/lift", strings.NewReader(tt.body))
+		r := httptest.NewRequest("POST", "/api/v1/mitigations/lift", strings.NewReader(strings.ReplaceAll(tt.body, "KEY", f.key)))
 		r.Host = "127.0.0.1"
 		r.Header.Set("Content-Type", tt.kind)
 		r.Header.Set("Authorization", "Bearer "+secret)
@@ -334,9 +304,10 @@ func TestForm(t *testing.T) {
 func TestBusy(t *testing.T) {
 	begun, end := make(chan struct{}, 64), make(chan struct{})
 	f := newFixture(t, nil)
-	f.nodes = func() {
+	f.operator.OwnStatus = func() (s peers.Status) {
 		begun <- struct{}{}
 		<-end
+		return s
 	}
 	answers := make(chan int, 64)
 	const many = 8

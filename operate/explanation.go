@@ -84,7 +84,7 @@ func (n Need) Target(ip string) string {
 // keyDigits is the number of hexadecimal digits of a key.
 const keyDigits = 32
 
-// ParseTarget parses a target to explain into the values for Operations.Explain. It is an address, a key,
+// ParseTarget parses a target to explain into the values for [Operator.Explain]. It is an address, a key,
 // a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
 func ParseTarget(text string) map[string]string {
 	text = strings.TrimSpace(text)

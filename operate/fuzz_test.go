@@ -55,8 +55,8 @@ func FuzzAPI(f *testing.F) {
 		}
 		switch {
 		case token:
-		case len(api.done) > 0 || strings.Contains(api.log.String(), "admin change"):
-			t.Errorf("%s %s: without a token it did %q", method, path, api.done)
+		case api.mitigated(t) != "192.0.2.1" || strings.Contains(api.log.String(), "admin change"):
+			t.Errorf("%s %s: without a token it changed something: %s", method, path, &api.log)
 		case closed && w.Code != 401 && w.Code != 403:
 			t.Errorf("%s %s: without a token it reveals %d %s", method, path, w.Code, w.Body)
 		}

@@ -45,7 +45,8 @@ func (o *Operator) Mitigations(q Query) (page Mitigations, err error) {
 		}
 		page.Total++
 		if p := (place{order(r), r.Key, r}); after.record == nil || p.compare(after) > 0 {
-			if found = append(found, p); len(found) == 2*most {
+			found = append(found, p)
+			if len(found) == 2*most {
 				found = firstPlaces(found, most)
 			}
 		}

@@ -13,32 +13,52 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/peers"
-	"github.com/edgelimit/edge/rule"
+	"github.com/edgelimit/edge/pop/shards"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// withMitigations returns the operator of a node with many mitigations, some of which end and begin at the same time.
-func withMitigations(t testing.TB, many int) *operate.Operator {
+// newOperator returns the operator of node n1, with a rule that counts by ip and a shard. Nothing runs.
+func newOperator(t testing.TB) *operate.Operator {
 	t.Helper()
-	o := limit.Options{Rules: new(rule.Set), Logger: slog.New(slog.DiscardHandler)}
-	var err error
+	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: a, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := limit.Options{
+		Rules: rules, Table: mitigation.New(mitigation.Options{Size: 1 << 17}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Publish: func(mitigation.Record) {}, LogClients: true,
+	}
 	if o.Secret, err = counter.NewSecret("sixteen bytes or more"); err != nil {
 		t.Fatal(err)
 	}
-	o.Table = mitigation.New(mitigation.Options{Size: 1 << 17})
 	l, err := limit.New(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	ring := shards.New(shards.Options{
+		Addrs: []string{"a:1"}, Set: l.SetShards, Problem: func(string) {}, Now: time.Now, Logger: o.Logger,
+	})
+	return &operate.Operator{
+		Name: "n1", Limiter: l, Table: o.Table, Secret: o.Secret, Ring: ring, Peers: peers.New("n1", false, time.Now, o.Logger, nil), LogClients: true, Now: time.Now,
+		Ready:     func() ([]string, error) { return nil, nil },
+		OwnStatus: func() (s peers.Status) { return s },
+	}
+}
+
+// withMitigations returns the operator of a node with many mitigations, some of which end and begin at the same time.
+func withMitigations(t testing.TB, many int) *operate.Operator {
+	t.Helper()
+	o := newOperator(t)
 	now := time.Now()
 	for i := range many {
 		r := mitigation.Record{Start: int64(i%97) * 1e6, Lifetime: 24 * time.Hour, Deadline: now.Add(time.Hour + time.Duration(i%89)*time.Minute), Node: 7, ByHand: true}
 		r.Key = counter.Key{byte(i), byte(i >> 8)}
 		binary.BigEndian.PutUint32(r.Key[8:], uint32(i))
-		if !l.Learn(r, "peer", now) {
+		if !o.Limiter.Learn(r, "peer", now) {
 			t.Fatal("a record is not new")
 		}
 	}
-	return &operate.Operator{Limiter: l, Table: o.Table, Secret: o.Secret, Peers: peers.New("n1", false, time.Now, o.Logger, nil), Now: time.Now}
+	return o
 }
 
 // The pages of a list have each mitigation once, in order.

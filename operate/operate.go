@@ -1,6 +1,5 @@
 // Package operate serves a node's operators on separate listeners: metrics and health for machines, and an
-// API for people, commands and the web page of package page. [Operations] are what operators can query and
-// change; an [Operator] carries them out.
+// API for people, commands and the web page of package page. An [Operator] carries out what they ask.
 package operate
 
 import (
@@ -50,10 +49,10 @@ type Operator struct {
 func (o *Operator) Status() Status {
 	s := Status{Node: o.Name, Version: o.Version, Problems: []string{}, Mitigations: map[string]int{}}
 	detail, err := o.Ready()
-	if s.Ready = err == nil; err != nil {
+	if err != nil {
 		detail = []string{err.Error()}
 	}
-	s.Problems = append(s.Problems, detail...)
+	s.Ready, s.Problems = err == nil, append(s.Problems, detail...)
 	keys, oldest := o.Limiter.Backlog()
 	s.BacklogKeys, s.Lag = keys, oldest.Seconds()
 	var active map[*rule.Rule]int
@@ -144,7 +143,8 @@ func (o *Operator) describe(r *mitigation.Record, now time.Time) *Mitigation {
 		ByHand: r.ByHand, Node: o.Peers.NameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
 	}
 	of, state := o.stateOf(r)
-	if m.Ineffective = state == ineffective; of != nil {
+	m.Ineffective = state == ineffective
+	if of != nil {
 		m.Rule, m.Action = of.ID, of.Action.String()
 	}
 	if r.Client.IsValid() && o.LogClients {
@@ -189,7 +189,8 @@ func (o *Operator) Lift(l LiftOne) (Lifted, error) {
 	if err != nil {
 		return Lifted{}, err
 	}
-	if _, err = o.Limiter.Lift(key, o.Now()); err == limit.ErrNotMitigated {
+	_, err = o.Limiter.Lift(key, o.Now())
+	if err == limit.ErrNotMitigated {
 		text := "key " + key.String() + " is not mitigated"
 		if id, ok := l.Values["rule"]; ok {
 			text = "rule " + id + " does not mitigate this client"
@@ -300,7 +301,8 @@ func (o *Operator) Nodes() Nodes {
 	all[0].Addr = o.Gossip.Addr()
 	for _, m := range o.Gossip.Peers() {
 		if i := slices.IndexFunc(all, func(of Node) bool { return of.Name == m.Name && !of.Self }); i >= 0 {
-			if all[i].Addr = m.Addr; m.ClockKnown {
+			all[i].Addr = m.Addr
+			if m.ClockKnown {
 				ahead := m.ClockAhead.Seconds()
 				all[i].ClockAhead = &ahead
 			}
@@ -327,7 +329,8 @@ func (o *Operator) Decisions(q DecisionQuery) (found Decisions, err error) {
 			at := time.UnixMicro(line.Decided).UTC()
 			d.Decided = &at
 		}
-		if found.Decisions = append(found.Decisions, d); len(found.Decisions) == cmp.Or(q.Limit, 100) {
+		found.Decisions = append(found.Decisions, d)
+		if len(found.Decisions) == cmp.Or(q.Limit, 100) {
 			break
 		}
 	}

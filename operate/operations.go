@@ -5,40 +5,6 @@ import (
 	"time"
 )
 
-// Operations are the operations available to operators of a node. Changes apply to the whole PoP,
-// except for Reload. All methods must be safe for concurrent use.
-type Operations interface {
-	Status() Status
-	Rules() Rules
-
-	// Mitigations returns a page of mitigations and lifts.
-	Mitigations(Query) (Mitigations, error)
-	Mitigation(key string) (Mitigation, error)
-
-	// Add starts a mitigation, Lift ends one, LiftAll those of a selection.
-	Add(Order) (Mitigation, error)
-	Lift(LiftOne) (Lifted, error)
-	LiftAll(Selection) (LiftedAll, error)
-
-	// Explain returns the state of a client, identified by a key, by a rule and the values of its
-	// characteristics, or by ip alone.
-	Explain(values map[string]string) (Explanation, error)
-
-	// Shards returns the shards, in the order of their addresses.
-	Shards() Shards
-
-	// Drain removes a shard from the ring, or adds it again.
-	Drain(shard string, on bool) error
-
-	Nodes() Nodes
-
-	// Decisions returns recent lines of the decision log.
-	Decisions(DecisionQuery) (Decisions, error)
-
-	// Reload reloads rules, certificates, keys and tokens.
-	Reload() (Reloaded, error)
-}
-
 // A Status describes the health of a node, and of its PoP as the node sees it.
 type Status struct {
 	Node    string `json:"node" doc:"name of the node"`

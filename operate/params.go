@@ -75,30 +75,34 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 			return "is not one of " + strings.ReplaceAll(enum, ",", ", ")
 		}
 	case *bool:
-		v, err := strconv.ParseBool(text)
-		if *to = v; err != nil {
+		if !set(to)(strconv.ParseBool(text)) {
 			return "is not true or false"
 		}
 	case *int:
-		v, err := strconv.Atoi(text)
 		most, _ := strconv.Atoi(tag.Get("max")) // a test reads it
-		if *to = v; err != nil || v < 1 || v > most {
+		if !set(to)(strconv.Atoi(text)) || *to < 1 || *to > most {
 			return fmt.Sprintf("is not a whole number from 1 to %d", most)
 		}
 	case *time.Duration:
-		v, err := time.ParseDuration(text)
-		if *to = v; err != nil || v <= 0 {
+		if !set(to)(time.ParseDuration(text)) || *to <= 0 {
 			return "is not a duration such as 90s, 15m or 2h"
 		}
 	case *netip.Prefix:
-		v, err := ParseClient(text)
-		if *to = v; err != nil {
+		if !set(to)(ParseClient(text)) {
 			return "is not an address or a network such as 203.0.113.0/24"
 		}
 	default:
 		panic(fmt.Sprintf("admin: no parameter can be a %T", to))
 	}
 	return ""
+}
+
+// set returns a function that sets a field to what a parser returns, and reports whether the parser succeeded.
+func set[T any](to *T) func(v T, err error) bool {
+	return func(v T, err error) bool {
+		*to = v
+		return err == nil
+	}
 }
 
 // ParseClient parses the address or the network of clients.

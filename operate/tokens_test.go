@@ -71,7 +71,7 @@ func TestLocalToken(t *testing.T) {
 		}
 	}
 	f := newFixture(t, func(o *operate.Options) { o.Tokens = tokens })
-	r := httptest.NewRequest("POST", "/api/v1/mitigations/lift?key=ab", nil)
+	r := httptest.NewRequest("POST", "/api/v1/mitigations/lift?key="+f.key, nil)
 	r.Host = "127.0.0.1"
 	r.Header.Set("Authorization", "Bearer "+operate.LocalToken("127.0.0.1:99002"))
 	w := httptest.NewRecorder()

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -46,7 +47,7 @@ func (o *Options) check() error {
 		wrong("rules", "", "")
 	}
 	if _, err := rulefile.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
-		errs = append(errs, &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(err.Error(), "rule: ")})
+		errs = append(errs, &setting.Error{Setting: "rules", Problem: prose.Message(err)})
 	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
 		wrong("origin", "", "")

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
@@ -29,12 +30,11 @@ import (
 
 // files are the rules, the certificate, the keys and the tokens of a node, which may change while it runs.
 type files struct {
-	o        Options
-	reloads  *reloads
-	tokens   *operate.Tokens
-	nodes    func() int // returns the number of nodes of the PoP
-	setRules func(*rule.Set)
-	setKeys  func([][]byte) error // of the gossip
+	o      *Options
+	nodes  func() int // returns the number of nodes of the PoP
+	tokens operate.Tokens
+
+	successful, succeeded prometheus.Gauge
 
 	certificate atomic.Pointer[tls.Certificate]
 	failed      atomic.Pointer[error] // of the last reload; nil if it succeeded
@@ -50,51 +50,40 @@ type stamp struct {
 	size, modified int64 // in bytes, and in nanoseconds
 }
 
-// reloads are the metrics of rule reloads.
-type reloads struct{ successful, loaded prometheus.Gauge }
-
-func newReloads(reg prometheus.Registerer) *reloads {
-	f := promauto.With(reg)
-	return &reloads{
-		successful: f.NewGauge(prometheus.GaugeOpts{
+func newFiles(o *Options, nodes func() int, reg prometheus.Registerer) *files {
+	f := &files{
+		o: o, nodes: nodes,
+		successful: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "edge_rules_last_reload_successful",
 			Help: "1 if the current rules files are in force, 0 if they have an error and older rules stay in force.",
 		}),
-		loaded: f.NewGauge(prometheus.GaugeOpts{
+		succeeded: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "edge_rules_last_reload_success_timestamp_seconds",
 			Help: "Unix time at which the current rules were loaded.",
 		}),
 	}
+	f.record(nil)
+	return f
 }
 
 // record records the result of loading rules.
-func (r *reloads) record(err error) {
-	if err != nil {
-		r.successful.Set(0)
-		return
+func (f *files) record(err error) {
+	f.successful.Set(0)
+	if err == nil {
+		f.successful.Set(1)
+		f.succeeded.Set(float64(time.Now().Unix()))
 	}
-	r.successful.Set(1)
-	r.loaded.Set(float64(time.Now().Unix()))
 }
 
-// load loads the files for the first time. It returns the rules and the gossip keys.
+// load loads the files, and returns all errors, joined. The rules and the keys of the gossip are nil if they have an error,
+// or if no files contain them. mu is held, unless the node is being made.
 func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
-	rules, rulesErr := f.loadRules()
+	rules, err = f.loadRules()
+	if rules != nil || err != nil {
+		f.record(err)
+	}
 	keys, keysErr := f.loadKeys()
-	if err := cmp.Or(f.loadCertificate(), keysErr, f.loadTokens()); err != nil {
-		return nil, nil, err
-	}
-	if _, inFile := rulesErr.(rulefile.Errors); rulesErr != nil && !inFile {
-		rulesErr = &setting.Error{Setting: "rules", Problem: strings.TrimPrefix(rulesErr.Error(), "rule: ")}
-	}
-	if rulesErr != nil {
-		return nil, nil, rulesErr
-	}
-	if err := f.o.checkRules(rules, f.o.MaxNodes); err != nil {
-		return nil, nil, err
-	}
-	f.reloads.record(nil)
-	return rules, keys, nil
+	return rules, keys, errors.Join(err, f.loadCertificate(), keysErr, f.loadTokens())
 }
 
 func (f *files) loadCertificate() error {
@@ -113,7 +102,7 @@ func (f *files) loadCertificate() error {
 func (f *files) loadKeys() (keys [][]byte, err error) {
 	file := f.o.Gossip.KeyFile
 	if file == "" {
-		return f.o.Gossip.Keys, nil
+		return nil, nil
 	}
 	text, err := setting.ReadSecret(file)
 	if err != nil {
@@ -158,18 +147,27 @@ func (f *files) tls() *tls.Config {
 	}
 }
 
-// loadRules loads the rules, or returns Options.Rules if there are no files. It records the stamps of the loaded files.
+// loadRules loads the rules, and records the stamps of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
 		f.loaded = f.stamps()
 		if len(f.o.RuleFiles) == 0 {
-			return f.o.Rules, nil
+			return nil, nil
 		}
 		all, err := rulefile.Read(f.o.RuleFiles...)
-		if slices.Equal(all.Named, f.named) {
-			return all.Set, err
+		if !slices.Equal(all.Named, f.named) {
+			f.named = all.Named
+			continue // load again, now that the stamps cover the named files
 		}
-		f.named = all.Named // load again, now that the stamps cover the named files
+		if err == nil {
+			err = f.o.checkRules(all.Set, f.nodes())
+		} else if _, inFile := err.(rulefile.Errors); !inFile {
+			err = &setting.Error{Setting: "rules", Problem: prose.Message(err)}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return all.Set, nil
 	}
 }
 
@@ -182,38 +180,23 @@ func (f *files) problem() string {
 	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %v", SingleErrors(*err)[0])
 }
 
-// reload loads the files again. Files with an error leave the previous state unchanged.
-func (f *files) reload() (err error) {
+// reload loads the files again, and calls use with what load returns. It returns all errors, joined.
+func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer func() {
-		if f.failed.Store(nil); err != nil {
-			f.failed.Store(&err)
-		}
-	}()
-	rules, err := f.loadRules()
-	keys, keysErr := f.loadKeys()
-	if keysErr == nil && f.o.Gossip.KeyFile != "" {
-		keysErr = f.setKeys(keys)
+	rules, keys, err := f.load()
+	err = errors.Join(err, use(rules, keys))
+	f.failed.Store(nil)
+	if err != nil {
+		f.failed.Store(&err)
 	}
-	otherErr := errors.Join(f.loadCertificate(), keysErr, f.loadTokens())
-	if len(f.o.RuleFiles) == 0 {
-		return otherErr
-	}
-	if err == nil {
-		err = f.o.checkRules(rules, f.nodes())
-	}
-	if f.reloads.record(err); err == nil {
-		f.setRules(rules)
-		f.o.Logger.Info("rules loaded", "rules", len(rules.Rules()))
-	}
-	return errors.Join(err, otherErr)
+	return err
 }
 
-// watch reloads the files when they change, until ctx is done. It looks once a second, and loads them when they have been
+// watch calls reload when the files change, until ctx is done. It looks once a second, and calls it when they have been
 // written completely: a file has if it replaced another one, as a rename does, or has not changed since the last look.
 // A program that keeps writing to one file must not hold up the others, so the third look loads what there is.
-func (f *files) watch(ctx context.Context) {
+func (f *files) watch(ctx context.Context, reload func() error) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
 	}
@@ -241,14 +224,15 @@ func (f *files) watch(ctx context.Context) {
 		case len(incomplete) > 0 && looks < 3:
 			return
 		case len(incomplete) > 0:
-			if slices.Sort(incomplete); slices.Equal(incomplete, warned) {
+			slices.Sort(incomplete)
+			if slices.Equal(incomplete, warned) {
 				break
 			}
 			warned = incomplete
 			f.o.Logger.Warn("files keep changing and may be loaded half written; replace them with renamed ones instead", "files", incomplete)
 		}
 		looks = 0
-		if err := f.reload(); err != nil {
+		if err := reload(); err != nil {
 			LogReloadError(f.o.Logger, err)
 		}
 	})

@@ -23,7 +23,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/rule"
-	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // newKey returns a key for a certificate.
@@ -74,26 +73,24 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 			}
 		}
 		writeKeys(one)
-		rules, err := rulefile.Parse("rules.yaml", []byte("rules: []"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var inUse atomic.Pointer[[][]byte]
-		f := &files{
-			o: Options{
-				Rules: rules, TLSCert: cert, TLSKey: key, Gossip: GossipOptions{KeyFile: keys}, MaxNodes: 1,
-				Logger: slog.New(slog.DiscardHandler),
-			},
-			reloads:  newReloads(prometheus.NewRegistry()),
-			setRules: func(*rule.Set) { t.Error("set rules that were not loaded from files") },
-			setKeys:  func(keys [][]byte) error { inUse.Store(&keys); return nil },
+		o := &Options{TLSCert: cert, TLSKey: key, Gossip: GossipOptions{KeyFile: keys}, Logger: slog.New(slog.DiscardHandler)}
+		f := newFiles(o, nil, prometheus.NewRegistry())
+		reload := func() error {
+			return f.reload(func(rules *rule.Set, keys [][]byte) error {
+				if rules != nil {
+					t.Error("loaded rules without files")
+				}
+				if keys != nil {
+					inUse.Store(&keys)
+				}
+				return nil
+			})
 		}
-		_, loaded, err := f.load()
-		if err != nil {
+		if err := reload(); err != nil {
 			t.Fatal(err)
 		}
-		inUse.Store(&loaded)
-		go f.watch(t.Context())
+		go f.watch(t.Context(), reload)
 		check := func(name string, serial int64, keys ...[]byte) {
 			t.Helper()
 			time.Sleep(3 * time.Second)
@@ -167,17 +164,20 @@ func TestChangingFilesDoNotHoldUpOthers(t *testing.T) {
 				write("rules.yaml", fmt.Sprintf(rules, "old"))
 				var inForce atomic.Value
 				var logged bytes.Buffer
-				f := &files{
-					o: Options{
-						RuleFiles: []string{filepath.Join(dir, "rules.yaml")}, MaxNodes: 1, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
-					},
-					reloads: newReloads(prometheus.NewRegistry()), nodes: func() int { return 1 },
-					setRules: func(set *rule.Set) { inForce.Store(set.Rules()[0].ID) },
+				o := &Options{RuleFiles: []string{filepath.Join(dir, "rules.yaml")}, Logger: slog.New(slog.NewTextHandler(&logged, nil))}
+				f := newFiles(o, func() int { return 1 }, prometheus.NewRegistry())
+				reload := func() error {
+					return f.reload(func(rules *rule.Set, _ [][]byte) error {
+						if rules != nil {
+							inForce.Store(rules.Rules()[0].ID)
+						}
+						return nil
+					})
 				}
-				if _, _, err := f.load(); err != nil {
+				if err := reload(); err != nil {
 					t.Fatal(err)
 				}
-				go f.watch(t.Context())
+				go f.watch(t.Context(), reload)
 				time.Sleep(500 * time.Millisecond)
 				write("rules2.yaml", fmt.Sprintf(rules, "new"))
 				if err := os.Rename(filepath.Join(dir, "rules2.yaml"), filepath.Join(dir, "rules.yaml")); err != nil {

@@ -100,13 +100,13 @@ func (n *Node) share(ln net.Listener, name string) net.Listener {
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
-	page := page.New(page.Options{Operations: n.operator, Metrics: n.registry, Near: n.operator.Near, Changed: n.operator.Changed, Now: n.o.Now})
+	page := page.New(n.operator, n.registry)
 	n.running.Go(func() { page.Run(n.counting) })
 	api := operate.NewAPI(operate.Options{
-		Operations: n.operator,
+		Operator:   n.operator,
 		Page:       page,
 		Events:     http.HandlerFunc(page.Events),
-		Tokens:     &n.tokens,
+		Tokens:     &n.files.tokens,
 		Host:       host,
 		Open:       at != nil && at.IP.IsLoopback(),
 		PProf:      n.o.AdminPProf,
@@ -118,7 +118,7 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 		operate.RemoveLocal(ln.Addr().String())
 	} else {
 		var err error
-		if remove, err = n.tokens.WriteLocal(ln.Addr().String()); err != nil {
+		if remove, err = n.files.tokens.WriteLocal(ln.Addr().String()); err != nil {
 			n.o.Logger.Warn("cannot write the token for commands on this machine, so nothing can be changed through the admin listener: set admin-tokens", "err", err)
 		}
 		if at == nil || !at.IP.IsLoopback() {

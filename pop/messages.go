@@ -131,13 +131,13 @@ func (n *Node) Status() []byte {
 	return s.Append(nil)
 }
 
-// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them.
-func (n *Node) ReceiveStatus(from string, text []byte) {
+// ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them. It returns
+// an error if the status cannot be decoded.
+func (n *Node) ReceiveStatus(from string, text []byte) error {
 	now := n.o.Now()
 	s, err := peers.ParseStatus(text)
 	if err != nil {
-		n.peerTable.CannotDecode(from, err, now)
-		return
+		return err
 	}
 	n.shards.MergeDrains(s.Drains)
 	ours, known := n.status(), n.nodes()
@@ -149,6 +149,7 @@ func (n *Node) ReceiveStatus(from string, text []byte) {
 		digest := n.table.Digest()
 		n.peers.SendTo(from, digest.Append([]byte{messageDigest}))
 	}
+	return nil
 }
 
 // shardsFingerprint returns a hash of a list of shards that does not depend on its order.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/peers"
+	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
@@ -40,7 +42,6 @@ type Node struct {
 	o        Options
 	registry *prometheus.Registry
 	notices  *notices
-	tokens   operate.Tokens // of operators
 	files    *files
 	secret   counter.Secret
 	origins  proxy.Origins
@@ -52,9 +53,6 @@ type Node struct {
 	decisions *decision.Log // nil without one
 	limiter   *limit.Limiter
 	operator  *operate.Operator
-
-	clockWrong int    // consecutive checks that found the clock wrong; for noteClock
-	fallen     uint64 // counters that had fallen at the last check; for noteLostCounts
 
 	inner  *shard.Server // the embedded shard, connected by pipe; nil if Options has Shards
 	pipe   *shard.Pipe   // nil without inner
@@ -105,8 +103,12 @@ func New(o Options) (*Node, error) {
 	}
 	n.headers = newHeaders(n.registry)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)
-	n.files = &files{o: o, reloads: newReloads(n.registry), tokens: &n.tokens, nodes: n.nodes, setRules: n.setRules, setKeys: func(keys [][]byte) error { return n.gossip.SetKeys(keys) }}
+	n.peerTable = peers.New(o.Name, len(o.Gossip.Join) > 0, o.Now, o.Logger, n.registry)
+	n.files = newFiles(&n.o, n.nodes, n.registry)
 	rules, keys, err := n.files.load()
+	if err == nil && rules == nil {
+		rules, err = o.Rules, o.checkRules(o.Rules, o.MaxNodes)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +120,32 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 	n.table = mitigation.New(mitigation.Options{Size: o.MitigationRecords, ID: n.secret.ID, Registerer: n.registry})
-	if err := n.makePeers(keys); err != nil {
-		return nil, err
+	if o.Gossip.Listen != "" {
+		if keys == nil {
+			keys = o.Gossip.Keys
+		}
+		n.gossip, err = gossip.New(gossip.Options{
+			Name: o.Name, Listen: o.Gossip.Listen, Advertise: o.Gossip.Advertise, Join: o.Gossip.Join, Keys: keys, MaxNodes: o.MaxNodes,
+			Logger: o.Logger, Registerer: n.registry,
+		})
+		if err != nil {
+			return nil, err
+		}
+		n.peers = n.gossip
+	} else if o.Peers != nil {
+		n.peers = o.Peers
 	}
-	if n.decisions, err = n.newDecisionLog(); err != nil {
-		return nil, err
+	if o.DecisionLog != "" {
+		log := decision.Options{
+			File: o.DecisionLog, Size: o.DecisionLogSize, Share: o.DecisionLogShare, Node: o.Name, Secret: n.secret,
+			Clients: o.LogClients, Now: o.Now, Logger: o.Logger, Registerer: n.registry,
+		}
+		if n.gossip != nil {
+			log.Ahead = n.gossip.ClockAheadOfMost
+		}
+		if n.decisions, err = decision.New(log); err != nil {
+			return nil, err
+		}
 	}
 	n.limiter, err = limit.New(limit.Options{
 		Secret: n.secret, Node: peers.ID(o.Name), Rules: rules, Table: n.table, Client: o.Client, LogClients: o.LogClients,
@@ -133,9 +156,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.makeShards(); err != nil {
-		return nil, err
-	}
+	n.makeShards()
 	n.operator = &operate.Operator{
 		Name: o.Name, Version: o.Version, Now: o.Now,
 		Limiter: n.limiter, Table: n.table, Peers: n.peerTable, Ring: n.shards, Gossip: n.gossip, DecisionLog: n.decisions,
@@ -160,35 +181,8 @@ func New(o Options) (*Node, error) {
 	return n, nil
 }
 
-// makePeers sets up the exchange with peers.
-func (n *Node) makePeers(keys [][]byte) (err error) {
-	g := n.o.Gossip
-	n.peerTable = peers.New(n.o.Name, len(g.Join) > 0, n.o.Now, n.o.Logger, n.registry)
-	if n.o.Peers != nil {
-		n.peers = n.o.Peers
-	}
-	if g.Listen == "" {
-		return nil
-	}
-	n.gossip, err = gossip.New(gossip.Options{
-		Name: n.o.Name, Listen: g.Listen, Advertise: g.Advertise, Join: g.Join, Keys: keys, MaxNodes: n.o.MaxNodes,
-		Receive: func(from string, message []byte, age time.Duration) {
-			if err := n.Receive(from, message, age); err != nil {
-				n.peerTable.CannotDecode(from, err, n.o.Now())
-			}
-		},
-		Status: n.Status, ReceiveStatus: n.ReceiveStatus,
-		Changed:      func() { n.shards.PeersChanged() },
-		Joined:       n.joined,
-		NameConflict: func(text string) { n.notices.note(problemNameConflict, text) },
-		Logger:       n.o.Logger, Registerer: n.registry,
-	})
-	n.peers = n.gossip
-	return err
-}
-
 // makeShards makes the clients of the shards, and the ring.
-func (n *Node) makeShards() (err error) {
+func (n *Node) makeShards() {
 	o := shards.Options{
 		Addrs: n.o.Shards, Client: n.o.ShardOptions,
 		Set: n.limiter.SetShards, Votes: n.peerTable.Votes,
@@ -202,10 +196,9 @@ func (n *Node) makeShards() (err error) {
 		o.Own = n.pipe.Dial
 	}
 	if n.o.ShardListen != "" {
-		o.Peers = n.gossip.Peers
+		o.Peers, o.Joins = n.gossip.Peers, n.gossip.Changed()
 	}
 	n.shards = shards.New(o)
-	return nil
 }
 
 // nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.
@@ -245,8 +238,11 @@ func (n *Node) Start() error {
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
 	}
-	if err == nil {
-		err = n.openDecisionLog()
+	if err == nil && n.decisions != nil {
+		err = n.decisions.Open()
+		if err != nil {
+			err = &setting.Error{Setting: "decision-log", Value: strconv.Quote(n.o.DecisionLog), Problem: err.Error()}
+		}
 	}
 	if err == nil {
 		err = n.join()
@@ -267,8 +263,11 @@ func (n *Node) Start() error {
 	if n.inner != nil {
 		n.running.Go(func() { _ = n.inner.Serve(n.upgraded, n.pipe) }) // until its context ends
 	}
-	n.running.Go(func() { n.files.watch(n.counting) })
-	n.running.Go(func() { tick.Every(n.counting, lossInterval, n.noteLostCounts) })
+	n.running.Go(func() { n.files.watch(n.counting, n.Reload) })
+	var lost lossCheck
+	n.running.Go(func() {
+		tick.Every(n.counting, lossInterval, func() { n.notices.note(problemLostCounts, lost.problem(n.limiter.Fallen())) })
+	})
 	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
 		l.serve(l.Listener)
@@ -288,13 +287,13 @@ func (n *Node) join() error {
 		port = n.addrs["shard"].(*net.TCPAddr).AddrPort().Port()
 		meta = shards.Meta(port)
 	}
-	if err := n.gossip.Start(meta); err != nil {
+	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.ReceiveStatus}
+	if err := n.gossip.Start(handler, meta); err != nil {
 		return err
 	}
 	n.addrs["gossip"] = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(n.gossip.Addr()))
-	n.running.Go(func() {
-		tick.Every(n.counting, clockInterval, func() { n.noteClock(n.gossip.ClockOffset()) })
-	})
+	var clock clockCheck
+	n.running.Go(func() { tick.Every(n.counting, time.Second, func() { n.inspectPeers(&clock) }) })
 	if n.o.ShardListen != "" {
 		n.shards.Discover(n.gossip.Addr(), port) // before there are counts
 	}
@@ -337,7 +336,18 @@ func (n *Node) readiness() (detail []string, err error) {
 
 // Reload reloads rules, certificate, keys and tokens. If one of these has an error, its previous version stays
 // in force.
-func (n *Node) Reload() error { return n.files.reload() }
+func (n *Node) Reload() error {
+	return n.files.reload(func(rules *rule.Set, keys [][]byte) error {
+		if rules != nil {
+			n.setRules(rules)
+			n.o.Logger.Info("rules loaded", "rules", len(rules.Rules()))
+		}
+		if keys != nil {
+			return n.gossip.SetKeys(keys)
+		}
+		return nil
+	})
+}
 
 // Operator returns the operations that operators can carry out on the node, once it has started.
 func (n *Node) Operator() *operate.Operator { return n.operator }

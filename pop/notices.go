@@ -75,7 +75,8 @@ func (n *notices) note(problem, text string) {
 	case text != "":
 		n.gauge.WithLabelValues(problem).Set(1)
 		if !known || one.hushed { // a problem that persists after it was flapping is logged, too
-			if one.hushed = now.Sub(one.warned) < noticePause; !one.hushed {
+			one.hushed = now.Sub(one.warned) < noticePause
+			if !one.hushed {
 				one.warned = now
 				n.logger.Warn(text, "problem", problem)
 			}
@@ -96,21 +97,6 @@ func (n *notices) details() (details []string) {
 	return details
 }
 
-// joinPatience is how long a node tries to join its PoP before it reports a failure: nodes that start together
-// wait for each other.
-const joinPatience = 10 * time.Second
-
-// joined records the result of an attempt to join while there is no peer.
-func (n *Node) joined(addr string, err error) {
-	if err == nil {
-		n.notices.note(problemJoin, "")
-		return
-	}
-	if n.o.Now().Sub(n.start) >= joinPatience {
-		n.notices.note(problemJoin, fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes have the same gossip key (%v)", addr, err))
-	}
-}
-
 // noteNodes records whether the PoP has more nodes than this node's settings, or the sub-windows of its rules, allow
 // for. The number of nodes only grows.
 func (n *Node) noteNodes() {
@@ -125,24 +111,4 @@ func (n *Node) noteNodes() {
 	}
 	n.notices.note(problemMaxNodes, few)
 	n.notices.note(problemSubWindows, split)
-}
-
-const (
-	// lossInterval is how often a node looks for counters that shards have lost.
-	lossInterval = time.Minute
-
-	// lostCounters is how many of them in that time are a problem: a few are evicted from any cache.
-	lostCounters = 10
-)
-
-// noteLostCounts records whether shards keep losing counts. It must not be called concurrently.
-func (n *Node) noteLostCounts() {
-	before := n.fallen
-	n.fallen = n.limiter.Fallen()
-	text := ""
-	if lost := n.fallen - before; lost >= lostCounters {
-		text = fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, evict counters because they have too little memory, "+
-			"or are several servers behind one address", lost)
-	}
-	n.notices.note(problemLostCounts, text)
 }

@@ -2,39 +2,50 @@ package pop
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/internal/harness"
+	"github.com/edgelimit/edge/rule"
 )
 
 // A node that cannot join its PoP reports it after a while, and again when it has joined.
 func TestNotJoined(t *testing.T) {
-	var log bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&log, nil))
-	now := time.Now()
-	n := &Node{o: Options{Now: func() time.Time { return now }}, start: now, notices: newNotices(logger, func() time.Time { return now }, prometheus.NewRegistry())}
-	wrong := errors.New("connection refused")
-	for range 3 * joinPatience / time.Second {
-		if n.joined("10.0.0.2:7946", wrong); now.Sub(n.start) < joinPatience && log.Len() > 0 {
-			t.Fatalf("after %v: %s", now.Sub(n.start), &log)
+	gossiping := func(name string, now func() time.Time, join ...string) *Node {
+		n, err := New(Options{
+			Name: name, Embedded: true, Rules: new(rule.Set), Logger: slog.New(slog.DiscardHandler), Now: now,
+			Secret: "a secret of the nodes", Gossip: GossipOptions{Listen: "127.0.0.1:0", Join: join},
+		})
+		if err == nil {
+			err = n.Start()
 		}
-		now = now.Add(time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Stop(context.Background()) })
+		return n
 	}
-	const want = "cannot join the PoP at 10.0.0.2:7946"
-	if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), want) {
-		t.Errorf("log, want one warning:\n%s", &log)
+	start, seed := time.Now(), harness.ReservePort(t)
+	var passed atomic.Int64 // in nanoseconds, of the node's clock
+	n := gossiping("n1", func() time.Time { return start.Add(time.Duration(passed.Load())) }, seed)
+	want := "cannot join the PoP at " + seed
+	reports := func() bool { return strings.Contains(strings.Join(n.notices.details(), "\n"), want) }
+	harness.Until(t, "the node fails to join", 30*time.Second, time.Millisecond, func() bool { return strings.Contains(n.gossip.JoinProblem(), want) })
+	if n.inspectPeers(new(clockCheck)); reports() {
+		t.Errorf("immediately reported: %q", n.notices.details())
 	}
-	if got := n.notices.details(); len(got) != 1 || !strings.Contains(got[0], want) {
-		t.Errorf("details %q", got)
+	passed.Store(int64(joinPatience))
+	if n.inspectPeers(new(clockCheck)); !reports() {
+		t.Errorf("details %q, want one with %q", n.notices.details(), want)
 	}
-	n.joined("10.0.0.2:7946", nil)
-	if got := n.notices.details(); len(got) != 0 || !strings.Contains(log.String(), "problem resolved") {
-		t.Errorf("details after it joined: %q, log:\n%s", got, &log)
-	}
+	gossiping("n2", time.Now, n.Addr("gossip").String())
+	harness.Until(t, "it has joined", 30*time.Second, time.Millisecond, func() bool { return !reports() })
 }
 
 // Clients that repeatedly cause and end a problem do not fill the log. A problem that returns immediately and then

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
@@ -30,7 +31,7 @@ const (
 // Settings returns the settings of a node, which set the fields of o. Fields of Options have the
 // same bounds and, if they are 0, the same defaults.
 //
-// A new setting is a field of [Options], with what it does, and one row here, in the group where
+// A new setting is a field of [Options], and one row here, with what it does, in the group where
 // operators look for it:
 //
 //	{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
@@ -196,7 +197,7 @@ func checkOrigin(text string) error {
 		return nil
 	}
 	if _, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err != nil {
-		return &setting.Error{Problem: strings.TrimPrefix(err.Error(), "proxy: ")} // the error already has the value
+		return &setting.Error{Problem: prose.Message(err)} // the error already has the value
 	}
 	return nil
 }

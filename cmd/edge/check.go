@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
@@ -42,15 +43,9 @@ func newCheck() *cobra.Command {
 the worst case. The exit status is 1 if a rule is invalid. A directory stands for the .yaml
 and .yml files in it; all files together are one set.
 
-The worst case: with no counts lost, at most 2·(threshold + K) + 1 requests of a key pass
-in any period. K is the number of requests that pass after the one that crosses the
-threshold, before every node knows of it: rate × lag, or rate × (lag + answer time) for a rule
-that counts responses. That includes clients that do not wait for the response: for each key,
-the node waits for up to 8 such responses after the client has gone, and counts further
-requests immediately. A request that the client does not send completely, or that the origin
-does not answer, does not count.
-
-The worst case is for one key. A request with several values of a characteristic counts
+The worst case is that of docs/design.md: at most 2·(threshold + K) + 1 requests of a key pass
+in any period. K is rate × lag, or rate × (lag + answer time) for a rule that counts responses.
+A request with several values of a characteristic counts
 under each combination of them, up to 4. Notes say which requests evade a rule.
 
 For a limit with sub_windows, check shows the number and length of its sub-windows, and the
@@ -217,7 +212,7 @@ func errorsIn(err error) []*rulefile.Error {
 	for _, err := range pop.SingleErrors(err) {
 		e, ok := err.(*rulefile.Error)
 		if !ok {
-			e = &rulefile.Error{Message: message(err)}
+			e = &rulefile.Error{Message: prose.Message(err)}
 		}
 		all = append(all, e)
 	}

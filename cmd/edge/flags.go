@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,7 +73,7 @@ func readFlags(cmd *cobra.Command, _ []string) error {
 			s.rows = append(s.rows, v.row)
 		}
 	})
-	err := s.readFlags()
+	err := s.read(false)
 	return errors.Join(err, s.set(func() error {
 		return setting.CheckTogether(s.rows, func(row setting.Setting) bool { return isSet(s.flags, row.Name) })
 	}))
@@ -89,24 +88,6 @@ func isSet(flags *pflag.FlagSet, name string) bool {
 	return !ok || !slices.Equal(v.texts, []string{"false"})
 }
 
-// quotingOnce returns parse with errors that quote the text exactly once.
-func quotingOnce[T any](parse func(string) (T, error)) func(string) (T, error) {
-	return func(text string) (T, error) {
-		v, err := parse(text)
-		if err == nil {
-			return v, nil
-		}
-		e, quoted := &setting.Error{Problem: message(err), Hint: hintAt(err)}, strconv.Quote(text)
-		if _, problem, ok := strings.Cut(e.Problem, quoted+": "); ok {
-			e.Problem = problem
-		} else if strings.Contains(e.Problem, quoted) {
-			return v, e
-		}
-		e.Value = quoted
-		return v, e
-	}
-}
-
 // oneOf returns a check of a text that must be one of words.
 func oneOf(words ...string) func(string) error {
 	return func(text string) error {
@@ -115,17 +96,6 @@ func oneOf(words ...string) func(string) error {
 		}
 		return errors.New("must be " + prose.EnumerateAll(words, "or"))
 	}
-}
-
-// onlyApply returns an error for each given flag that is not one of names.
-func onlyApply(flags *pflag.FlagSet, where string, names ...string) error {
-	var errs []error
-	flags.Visit(func(f *pflag.Flag) {
-		if isSet(flags, f.Name) && !slices.Contains(names, f.Name) {
-			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to %s", f.Name, where), "leave it out"})
-		}
-	})
-	return errors.Join(errs...)
 }
 
 // fail returns an error about the named flag.

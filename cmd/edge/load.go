@@ -61,11 +61,7 @@ report is still printed.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, targets []string) error {
 			if traffic.printRules {
-				text, err := traffic.rules()
-				if err == nil {
-					_, err = cmd.OutOrStdout().Write(text)
-				}
-				return err
+				return traffic.writeRules(cmd.OutOrStdout())
 			}
 			if len(targets) == 0 {
 				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
@@ -50,7 +51,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 	for _, text := range f.failIf {
 		c, err := load.ParseCondition(text, len(f.rules) > 0)
 		if err != nil {
-			errs = append(errs, fail("fail-if", "use the field names of --json; those of the score need --rules", "%s", message(err)))
+			errs = append(errs, fail("fail-if", "use the field names of --json; those of the score need --rules", "%s", prose.Message(err)))
 		}
 		f.conditions = append(f.conditions, c)
 	}
@@ -66,17 +67,6 @@ func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
 			o.Bodies = append(o.Bodies, []byte(r.Response.Body))
 		}
 	}
-}
-
-// report returns the report of a run, with a score if there are rules.
-func (f *oracleFlags) report(l *load.Log) (*load.Report, error) {
-	r := l.Report()
-	if f.o.Rules == nil {
-		return r, nil
-	}
-	var err error
-	r.Score, err = l.Score(f.o)
-	return r, err
 }
 
 // judge returns an error for each fault and for each condition that holds, and for conditions about rules that were not

@@ -25,7 +25,8 @@ type loadOutput struct {
 func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, stdout io.Writer, show progressLine) error {
 	// Errors show before anything is sent.
 	names := slices.DeleteFunc([]string{oracle.log, out.csv, out.html}, func(name string) bool { return name == "" })
-	if slices.Sort(names); len(slices.Compact(names)) < len(names) {
+	slices.Sort(names)
+	if len(slices.Compact(names)) < len(names) {
 		return usageError{errors.New("two of --log, --csv and --html name the same file"), ""}
 	}
 	sent, err := createFile(oracle.log)
@@ -45,9 +46,11 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 	if log.Requests() == 0 {
 		return fmt.Errorf("nothing was sent: no request was due in %v", log.Elapsed.Round(time.Millisecond))
 	}
-	report, err := oracle.report(log)
-	if err != nil {
-		return err
+	report := log.Report()
+	if oracle.o.Rules != nil {
+		if report.Score, err = log.Score(oracle.o); err != nil {
+			return err
+		}
 	}
 	// Write to standard output last: its reader may stop, which ends the process.
 	return errors.Join(writeFile(sent, log.Write), writeFile(csv, log.WriteCSV), out.write(*to, report), unanswered(report), oracle.judge(report))

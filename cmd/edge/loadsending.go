@@ -39,8 +39,8 @@ func (f *sendingFlags) settings() []setting.Setting {
 		{Name: "spread", Value: setting.Text(&f.spread, "random", oneOf("random", "hash")), Help: "random: each connection goes to any target; hash: each client always goes to the same one"},
 		{Name: "http2", Value: setting.Bool(&f.o.HTTP2, false), Help: "use HTTP/2, even without TLS"},
 		{Name: "streams", Value: setting.Int(&f.o.Streams, 1, 1, math.MaxInt, "number"), Help: "concurrent requests on an HTTP/2 connection", Needs: []string{"http2"}},
-		{Name: "identity", Value: setting.Parsed("words", &f.o.Identity, "xff", quotingOnce(load.ParseIdentity)), Help: "how clients are distinguished: `words` from xff, proxy1, proxy2, header:NAME, cookie:NAME, none"},
-		{Name: "header", Short: "H", Value: repeatable(setting.ListOf(&f.o.Header, quotingOnce(load.ParseHeader))), Help: "header `line` of all requests, such as 'Accept: text/html'; may be repeated"},
+		{Name: "identity", Value: setting.Parsed("words", &f.o.Identity, "xff", load.ParseIdentity), Help: "how clients are distinguished: `words` from xff, proxy1, proxy2, header:NAME, cookie:NAME, none"},
+		{Name: "header", Short: "H", Value: repeatable(setting.ListOf(&f.o.Header, load.ParseHeader)), Help: "header `line` of all requests, such as 'Accept: text/html'; may be repeated"},
 		{Name: "body", Value: setting.Parsed("text", &f.o.Body, "", readBody), Help: "body of all requests except GET, HEAD, OPTIONS and TRACE, as `text` or @FILE"},
 		{Name: "timeout", Value: setting.Parsed("duration", &f.o.Timeout, "5s", setting.Span(1, unbounded)), Help: "maximum time for a request, and for connecting"},
 		{Name: "node-header", Value: setting.Text(&f.o.NodeHeader, "X-Edge-Node", nil), Help: "response header that names the node"},
@@ -84,10 +84,7 @@ func loadFlagError(cmd *cobra.Command, err error) error {
 	if hint == "" {
 		return flagError(cmd, err)
 	}
-	if word != "" {
-		return usageError{fmt.Errorf("unknown flag -%s", word), hint}
-	}
-	return usageError{fmt.Errorf("unknown flag --%s", name), hint}
+	return usageError{fmt.Errorf("unknown flag -%s", cmp.Or(word, "-"+name)), hint}
 }
 
 func readCertificates(file string) (*x509.CertPool, error) {

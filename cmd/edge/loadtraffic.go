@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -41,7 +42,7 @@ func (f *trafficFlags) settings() []setting.Setting {
 	const other = "mix|replay" // than requests at a rate
 	s := &f.steady
 	return []setting.Setting{
-		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", quotingOnce(f.parseRate)), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
+		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", f.parseRate), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
 		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay", Contradicts: "mix"},
@@ -58,10 +59,17 @@ func (f *trafficFlags) settings() []setting.Setting {
 
 // parseRate parses the profile of a rate. It returns nil for max, the highest rate possible.
 func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
-	if f.fastest = text == "max"; f.fastest {
+	f.fastest = text == "max"
+	if f.fastest {
 		return nil, nil
 	}
 	return load.ParseProfile(text)
+}
+
+// checkNetwork returns an error if text is not a network.
+func checkNetwork(text string) error {
+	_, err := parseNetwork(text)
+	return err
 }
 
 func parseNetwork(text string) (netip.Prefix, error) {
@@ -86,13 +94,14 @@ func (f *trafficFlags) apply(cmd *cobra.Command, o *load.Options) (end func() er
 	return noop, f.applyRate(o)
 }
 
-// rules returns the rules that a bundled mix is made for.
-func (f *trafficFlags) rules() ([]byte, error) {
+// writeRules writes the rules that a bundled mix is made for.
+func (f *trafficFlags) writeRules(w io.Writer) error {
 	text, ok := mix.Rules(f.mix)
 	if !ok {
-		return nil, fail("print-rules", "edge load --mix web --print-rules > rules.yaml", "only the mixes web and attack have rules")
+		return fail("print-rules", "edge load --mix web --print-rules > rules.yaml", "only the mixes web and attack have rules")
 	}
-	return text, nil
+	_, err := w.Write(text)
+	return err
 }
 
 func noop() error { return nil }
@@ -190,11 +199,12 @@ func (f *trafficFlags) span(ctx context.Context, in *input, n uint64) (takes tim
 		}
 		return nil
 	})
-	if whole = err == nil; !whole && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errEnough) {
 		return 0, false, err
 	}
 	const second = 1e6 // the requests of a whole second are spread over it
-	return max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded)))), whole, nil
+	takes = max(time.Millisecond, time.Duration(min(float64(last-first+second)/f.speed*1e3, float64(unbounded))))
+	return takes, err == nil, nil
 }
 
 // plan describes what will be sent and how long it will take. It is empty if the duration was given

@@ -15,18 +15,13 @@ import (
 
 // logging configures a node's log.
 type logging struct {
-	json  bool
-	level slog.Level
+	format string
+	level  slog.Level
 }
 
 func (l *logging) settings() []setting.Setting {
 	return []setting.Setting{
-		{Name: "log-format", Help: "text, or json with durations in seconds", Value: setting.Parsed("text", &l.json, "text", func(text string) (json bool, err error) {
-			if text != "text" && text != "json" {
-				err = errors.New("must be text or json")
-			}
-			return text == "json", err
-		})},
+		{Name: "log-format", Help: "text, or json with durations in seconds", Value: setting.Text(&l.format, "text", oneOf("text", "json"))},
 		{Name: "log-level", Help: "lowest level that is logged: debug, info, warn or error", Value: setting.Parsed("text", &l.level, "info", func(text string) (level slog.Level, err error) {
 			if level.UnmarshalText([]byte(text)) != nil {
 				err = errors.New("must be debug, info, warn or error")
@@ -46,7 +41,7 @@ func (l *logging) start(w io.Writer, o *pop.Options) (stop func()) {
 
 // logger returns a logger that writes to w.
 func (l *logging) logger(w io.Writer) *slog.Logger {
-	if l.json {
+	if l.format == "json" {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l.level, ReplaceAttr: plainJSON}))
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l.level}))

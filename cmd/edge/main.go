@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -71,7 +70,9 @@ memcached, without delaying any request, and refuse clients that exceed a rule, 
 	root.SetVersionTemplate("edge {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(usage)
-	root.AddCommand(newNode(), newPop(), newCheck(), newReplay(), newLoad(), newShard(), newMitigations(), newExplain(), newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
+	root.AddCommand(
+		newNode(runNode), newPop(runPop), newShard(runShard), newCheck(), newReplay(), newLoad(), newMitigations(), newExplain(),
+		newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
 	return root
 }
@@ -152,14 +153,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return noArgs(cmd, args)
 	}
-	hint := cmp.Or(replaced[cmd.CommandPath()+" "+args[0]], prose.Suggest(args[0], names))
-	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), hint}
-}
-
-// replaced has hints for commands of earlier versions.
-var replaced = map[string]string{
-	"edge mitigations list":    "edge mitigations lists them",
-	"edge mitigations explain": "use edge explain",
+	return usageError{fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0]), prose.Suggest(args[0], names)}
 }
 
 // noArgs returns an error if there are arguments.
@@ -263,12 +257,6 @@ func report(w io.Writer, err error) {
 	_ = writePrintable(w, b.String()) // there is nobody to tell
 }
 
-// packages matches the package that an error begins with. Users do not need it.
-var packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
-
-// message returns the text of err without its package.
-func message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
-
 func reportOne(w io.Writer, err error) {
 	hint := hintAt(err)
 	switch place := placeIn(err); {
@@ -281,7 +269,7 @@ func reportOne(w io.Writer, err error) {
 		}
 		hint = cmp.Or(place.Hint, hint)
 	default:
-		fmt.Fprintf(w, "edge: %s\n", message(err))
+		fmt.Fprintf(w, "edge: %s\n", prose.Message(err))
 	}
 	if hint != "" {
 		fmt.Fprintf(w, "edge: hint: %s\n", hint)

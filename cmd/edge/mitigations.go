@@ -170,13 +170,6 @@ those of a rule, or of clients in a prefix.`,
 	return cmd
 }
 
-func checkNetwork(text string) error {
-	if _, err := netip.ParsePrefix(text); err != nil {
-		return errors.New("must be a network, such as 192.0.2.0/24")
-	}
-	return nil
-}
-
 func checkAddress(text string) error {
 	if _, err := netip.ParseAddr(text); err != nil {
 		return errors.New("must be an address")

@@ -21,10 +21,8 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-func newNode() *cobra.Command { return newNodeFor(runNode) }
-
-// newNodeFor returns the command node, which calls run with its options.
-func newNodeFor(run func(context.Context, pop.Options) error) *cobra.Command {
+// newNode returns the command node, which calls run with its options.
+func newNode(run func(context.Context, pop.Options) error) *cobra.Command {
 	var o pop.Options
 	var log logging
 	cmd := &cobra.Command{

@@ -334,7 +334,7 @@ func TestLogger(t *testing.T) {
 		want string
 	}{
 		{logging{}, `level=INFO msg=text at=127.0.0.1 for=1.5s` + "\n"},
-		{logging{json: true}, `"level":"INFO","msg":"text","at":"127.0.0.1","for":1.5}` + "\n"},
+		{logging{format: "json"}, `"level":"INFO","msg":"text","at":"127.0.0.1","for":1.5}` + "\n"},
 		{logging{level: slog.LevelWarn}, ""},
 	} {
 		var out bytes.Buffer

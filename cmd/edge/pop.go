@@ -27,8 +27,6 @@ import (
 //go:embed sample.yaml
 var sampleRules []byte
 
-func newPop() *cobra.Command { return newPopFor(runPop) }
-
 // A localPop is what edge pop runs.
 type localPop struct {
 	Nodes  int
@@ -37,8 +35,8 @@ type localPop struct {
 	Demo   demonstration
 }
 
-// newPopFor returns the command pop, which calls run with its options.
-func newPopFor(run func(context.Context, io.Writer, localPop) error) *cobra.Command {
+// newPop returns the command pop, which calls run with its options.
+func newPop(run func(context.Context, io.Writer, localPop) error) *cobra.Command {
 	var p localPop
 	var log logging
 	cmd := &cobra.Command{
@@ -139,11 +137,15 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	if err != nil {
 		return err
 	}
-	describePop(out, local, o, sample, demo)
+	shards := local.ShardAddrs()
+	if len(shards) == 0 {
+		shards = o.Shards
+	}
+	describePop(out, local, shards, sample, o.Origin, demo)
 	if d.length > 0 {
 		err = d.run(ctx, local, out)
 	} else {
-		suggest(out, local, o, sample, demo)
+		suggest(out, local, shards[0], sample, demo)
 		waitForEnd(ctx, o, hangup, local.Reload)
 	}
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
@@ -175,25 +177,24 @@ func operatorsPort(listen, base string, n int) string {
 }
 
 // describePop writes the addresses and rules of the PoP.
-func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
+func describePop(w io.Writer, local *pop.Local, shards []string, sample bool, origin string, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
 	fmt.Fprintf(w, "A PoP of %s is running.\n\n", chart.Count(len(local.Nodes()), "node"))
 	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "  clients  %s   each new connection goes to the next node\n", url)
-	shards := local.ShardAddrs()
+	own := local.ShardAddrs()
 	for i, n := range local.Nodes() {
 		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics   admin http://%s", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")), reachable(n.Addr("admin")))
-		if i < len(shards) {
-			line += "   shard " + shards[i]
+		if i < len(own) {
+			line += "   shard " + own[i]
 		}
 		fmt.Fprintln(w, line)
 	}
-	if len(shards) == 0 {
-		shards = o.Shards
+	if len(own) == 0 {
 		fmt.Fprintf(w, "  shards   %s\n", strings.Join(shards, ", "))
 	}
 	if demo {
-		fmt.Fprintf(w, "  origin   %s   a demo\n", o.Origin)
+		fmt.Fprintf(w, "  origin   %s   a demo\n", origin)
 	}
 	fmt.Fprintf(w, "\nRules%s:\n", chart.When(sample, " (samples)"))
 	for i, r := range rules {
@@ -207,11 +208,8 @@ func describePop(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool
 }
 
 // suggest writes commands to try.
-func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
-	shards, url := o.Shards, "http://"+reachable(local.Addr())
-	if len(shards) == 0 {
-		shards = local.ShardAddrs()
-	}
+func suggest(w io.Writer, local *pop.Local, shard string, sample, demo bool) {
+	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "Try, in another terminal:\n")
 	if demo && sample {
 		fmt.Fprintf(w, "  for i in $(seq 8); do curl -s -o /dev/null -w '%%{http_code} ' -d password=guess %s/login; done\n", url)
@@ -220,7 +218,7 @@ func suggest(w io.Writer, local *pop.Local, o pop.Options, sample, demo bool) {
 		fmt.Fprintf(w, "  for i in $(seq 60); do curl -s -o /dev/null -w '%%{http_code} ' %s/; done\n", url)
 	}
 	fmt.Fprintf(w, "  curl -i %s/\n", url)
-	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shards[0])
+	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shard)
 	fmt.Fprintf(w, "  edge mitigations --node %s\n", reachable(local.Nodes()[0].Addr("admin")))
 	fmt.Fprintf(w, "\nMitigations are logged here. Press Ctrl-C to stop.\n\n")
 }

@@ -62,14 +62,14 @@ func TestCommandsShowPrintableText(t *testing.T) {
 
 // Errors and both formats of the log have no such characters, either.
 func TestLogsHavePrintableText(t *testing.T) {
-	for _, asJSON := range []bool{false, true} {
+	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
 		b := lograte.NewBacklog(&out)
-		(&logging{json: asJSON}).logger(b).Info("request", "uri", "/"+hostile, slog.Group(hostile, "a", 1))
+		(&logging{format: format}).logger(b).Info("request", "uri", "/"+hostile, slog.Group(hostile, "a", 1))
 		go b.Run(slog.New(slog.DiscardHandler))
 		b.Stop()
-		if hidden(out.String()) || !strings.Contains(out.String(), `\u009b2J\u202e\u200b`) || asJSON && !json.Valid(out.Bytes()) {
-			t.Errorf("JSON %t: %q", asJSON, out.String())
+		if hidden(out.String()) || !strings.Contains(out.String(), `\u009b2J\u202e\u200b`) || format == "json" && !json.Valid(out.Bytes()) {
+			t.Errorf("%s: %q", format, out.String())
 		}
 	}
 	var stdout, stderr bytes.Buffer

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
 )
@@ -42,8 +45,14 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 
 // replayDecisions answers q from the decision logs of nodes.
 func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Reader, q question) error {
-	if err := onlyApply(cmd.Flags(), "decision logs", "json", "markdown", "html", "progress"); err != nil {
-		return err
+	var errs []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if isSet(cmd.Flags(), f.Name) && !slices.Contains([]string{"rules", "json", "markdown", "html", "progress"}, f.Name) {
+			errs = append(errs, usageError{fmt.Errorf("--%s does not apply to decision logs", f.Name), "leave it out"})
+		}
+	})
+	if errs != nil {
+		return errors.Join(errs...)
 	}
 	to, err := r.out.open(cmd.OutOrStdout())
 	if err != nil {
@@ -76,9 +85,9 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 	d := found.Document()
 	if _, ok := q.(summary); ok {
 		named := shellQuoteAll(files)
-		d.Sections = append(d.Sections, whatNext([]suggestedNext{
-			{"edge replay accuracy" + named, "how often these decisions differ from an exact limiter's"},
-			{"edge replay rules rules.yaml" + named, "what other limits would have decided"},
+		d.Sections = append(d.Sections, analysis.WhatNext([]analysis.Suggestion{
+			{Command: "edge replay accuracy" + named, Says: "how often these decisions differ from an exact limiter's"},
+			{Command: "edge replay rules rules.yaml" + named, Says: "what other limits would have decided"},
 		}))
 	}
 	return to.emit(joined(files), nil, d)

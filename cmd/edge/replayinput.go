@@ -109,7 +109,7 @@ func (f *inputFlags) described() (string, error) {
 	if unknown := new(accesslog.FormatError); errors.As(err, &unknown) {
 		hint = cmp.Or(prose.Meant(unknown.Name, unknown.Known), unknown.Hint())
 	}
-	return "", fail(name, hint, "%s", message(err))
+	return "", fail(name, hint, "%s", prose.Message(err))
 }
 
 // onlyOnce returns an error if a log is given twice: its requests would count twice.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,9 +66,9 @@ From the decision logs of all nodes of a PoP, report what other limits would hav
 		{Name: "nodes", Value: setting.Int(&m.pop.Nodes, 1, 1, 1000, "number"), Help: "number of nodes of the PoP that enforces the rules", Sample: "3"},
 		{Name: "shards", Value: setting.Int(&m.pop.Shards, 1, 1, 1000, "number"), Help: "number of counter shards of the PoP"},
 		{Name: "lag", Value: setting.Parsed("duration", &m.pop.Lag, "", setting.Span(0, rule.MaxPeriod)), Help: "time until counts and mitigations take effect"},
-		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", quotingOnce(analysis.ParseSpread)), Help: "how requests reach nodes: by connection or by request"},
+		{Name: "spread", Value: setting.Parsed("text", &m.pop.Spread, "connection", analysis.ParseSpread), Help: "how requests reach nodes: by connection or by request"},
 		{Name: "skew", Value: setting.Parsed("duration", &m.pop.Skew, "", setting.Span(0, rule.MaxPeriod)), Help: "maximum difference between the nodes' clocks", Needs: []string{"nodes"}},
-		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, quotingOnce(analysis.ParseLoss)), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
+		{Name: "lose-shard", Value: setting.ListOf(&m.pop.Losses, analysis.ParseLoss), Help: "`time` after the log's start when a shard fails: 10m, 10m+30s for half a minute, 2@10m the second shard"},
 	}, clientFlags(&m.pop.Client, &m.top)...)...)
 	return cmd
 }
@@ -153,21 +153,21 @@ func (m *rulesMode) collectGarbage() (undo func()) {
 // play passes all requests of the log to add, and then reports which parts of the question the log
 // cannot answer.
 func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Entry)) error {
-	missing := propertiesOf(m.rules)
+	unseen := analysis.Unseen{}
+	unseen.Use(m.rules)
 	if m.before != nil {
-		missing = append(missing, propertiesOf(m.before)...)
+		unseen.Use(m.before)
 	}
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
-		missing = slices.DeleteFunc(missing, func(name string) bool { return hasProperty(e, name) })
+		unseen.Note(e)
 		add(e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		names := prose.EnumerateAll(slices.Compact(missing), "and")
+	if len(unseen) > 0 {
+		names := prose.EnumerateAll(slices.Sorted(maps.Keys(unseen)), "and")
 		report(in.stderr, fmt.Errorf("the log lacks %s; on a node, rules that use these properties would decide differently", names))
 	}
 	stats := in.log.Stats()
@@ -178,55 +178,6 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 		}
 	}
 	return nil
-}
-
-// propertiesOf returns the properties of requests that rules use, and that a log may lack.
-func propertiesOf(rules *rule.Set) (names []string) {
-	add := func(name string, used bool) {
-		if used {
-			names = append(names, name)
-		}
-	}
-	for _, r := range rules.Rules() {
-		for _, m := range slices.Concat([]rule.Match{r.Match}, r.Except) {
-			add("host", m.Hosts != nil)
-			add("method", m.Methods != nil)
-			add("address", m.Networks != nil)
-		}
-		add("status", r.Statuses != nil)
-		add(r.CostHeader+" of responses", r.CostHeader != "")
-		for _, c := range r.Characteristics {
-			switch c.Kind {
-			case rule.Host, rule.Method, rule.Path, rule.Query, rule.Header, rule.Cookie:
-				names = append(names, c.String())
-			}
-		}
-	}
-	return names
-}
-
-// hasProperty reports whether an entry has a property.
-func hasProperty(e *accesslog.Entry, property string) bool {
-	switch kind, name, _ := strings.Cut(property, ":"); kind {
-	case "host":
-		return e.Host != ""
-	case "method":
-		return e.Method != ""
-	case "address":
-		return e.Addr.IsValid()
-	case "status":
-		return e.Status != 0
-	case "path":
-		return e.Path != ""
-	case "query":
-		return e.Query != ""
-	case "header", "cookie":
-		if kind == "cookie" {
-			name = "cookie"
-		}
-		return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
-	}
-	return false // logs have no headers of responses
 }
 
 // compare reports what the rules would do differently from the previous ones.

@@ -28,10 +28,10 @@ have affected hardly any clients.`,
 	}
 	r.define(cmd, append([]setting.Setting{
 		{Name: "thresholds", Value: setting.ListOf(&m.o.Thresholds, parseThreshold), Help: "`numbers` of requests to try (default 5, 10, 20, 50, 100 …)"},
-		{Name: "periods", Value: setting.ListOf(&m.o.Periods, quotingOnce(parsePeriod)), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
-		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, quotingOnce(analysis.ParseCharacteristics))), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
+		{Name: "periods", Value: setting.ListOf(&m.o.Periods, parsePeriod), Help: "`periods` to try (default 10s, 1m, 10m, 1h)"},
+		{Name: "by", Value: repeatable(setting.ListOf(&m.o.Characteristics, analysis.ParseCharacteristics)), Help: "`characteristics` to count by, joined by +; may be repeated (default ip)"},
 		{Name: "max-clients", Value: setting.Parsed("percent", &m.o.MaxClientsPct, "0.1", setting.Number(0.0001, 100)), Help: "`percent`age of clients that a recommended threshold may affect"},
-		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", quotingOnce(parseDuration)), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
+		{Name: "mitigation-timeout", Value: setting.Parsed("time", &m.o.MitigationTimeout, "0", parseDuration), Help: "minimum `time` that a mitigation lasts; 0 throttles"},
 	}, clientFlags(&m.o.Client, &m.o.Top)...)...)
 	return cmd
 }

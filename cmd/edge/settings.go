@@ -49,7 +49,11 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 		if s.flags.Changed("config") {
 			file, _ = s.flags.GetString("config")
 		}
-		err := s.read(file)
+		var err error
+		if file != "" {
+			err = s.readFile(file)
+		}
+		err = errors.Join(err, s.read(true))
 		if err != nil {
 			check = func() error { return nil }
 		}
@@ -105,38 +109,28 @@ func splitList(text string) (all []string, err error) {
 func variable(name string) string { return "EDGE_" + strings.ToUpper(key(name)) }
 func key(name string) string      { return strings.ReplaceAll(name, "-", "_") }
 
-// read fills s.given from flags, variables and the file.
-func (s *settings) read(file string) error {
+// read fills s.given from flags and, if there are variables, from those. It returns all errors, joined.
+func (s *settings) read(variables bool) error {
 	var errs []error
-	if file != "" {
-		errs = append(errs, s.readFile(file))
-	}
 	for _, row := range s.rows {
-		name := variable(row.Name)
-		text, ok := os.LookupEnv(name)
-		if !ok || s.flags.Changed(row.Name) {
+		var g given
+		var err error
+		f := s.flags.Lookup(row.Name)
+		text, ok := os.LookupEnv(variable(row.Name))
+		switch {
+		case f.Changed:
+			v := f.Value.(*flagValue)
+			g.texts, g.shown, err = v.texts, "--"+row.Name, v.err
+		case ok && variables:
+			g.shown = variable(row.Name)
+			g.texts, err = elements(row.Value, text)
+		default:
 			continue
 		}
-		texts, err := elements(row.Value, text)
 		if err != nil {
-			errs = append(errs, usageError{fmt.Errorf("%s: %w", name, err), ""})
+			errs = append(errs, usageError{fmt.Errorf("%s: %w", g.shown, err), ""})
 		}
-		s.given[row.Name] = given{texts: texts, shown: name}
-	}
-	return errors.Join(append(errs, s.readFlags())...)
-}
-
-// readFlags fills s.given from flags.
-func (s *settings) readFlags() error {
-	var errs []error
-	for _, row := range s.rows {
-		if f := s.flags.Lookup(row.Name); f.Changed {
-			v := f.Value.(*flagValue)
-			if v.err != nil {
-				errs = append(errs, fail(row.Name, "", "%v", v.err))
-			}
-			s.given[row.Name] = given{texts: v.texts, shown: "--" + row.Name}
-		}
+		s.given[row.Name] = g
 	}
 	return errors.Join(errs...)
 }
@@ -188,7 +182,7 @@ func (s *settings) explain(err error) error {
 
 // secretLine matches the beginning of a secret in a file, keyLine that of any setting.
 var (
-	secretLine = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip[-_]key)["']?\s*:`)
+	secretLine = regexp.MustCompile(`(^|[{,])\s*["']?(secret|gossip_key)["']?\s*:`)
 	keyLine    = regexp.MustCompile(`^["'\w]`)
 )
 
@@ -200,7 +194,8 @@ func (s *settings) readFile(file string) error {
 	}
 	source, hidden := strings.Split(string(text), "\n"), false
 	for i, line := range source {
-		if hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line); hidden {
+		hidden = secretLine.MatchString(line) || hidden && !keyLine.MatchString(line)
+		if hidden {
 			source[i] = ""
 		}
 	}

@@ -34,7 +34,7 @@ type settable struct {
 var settables = map[string]settable{
 	"node": {
 		func(run func(any) error) *cobra.Command {
-			return newNodeFor(func(_ context.Context, o pop.Options) error { return run(o) })
+			return newNode(func(_ context.Context, o pop.Options) error { return run(o) })
 		},
 		map[string]string{
 			"name": "n1", "rules": "rules.yaml", "origin": "http://127.0.0.1:1", "secret": "0123456789abcdef", "shard": "127.0.0.1:2",
@@ -44,13 +44,13 @@ var settables = map[string]settable{
 	},
 	"pop": {
 		func(run func(any) error) *cobra.Command {
-			return newPopFor(func(_ context.Context, _ io.Writer, p localPop) error { return run(p) })
+			return newPop(func(_ context.Context, _ io.Writer, p localPop) error { return run(p) })
 		},
 		map[string]string{"secret": "0123456789abcdef"},
 	},
 	"shard": {
 		func(run func(any) error) *cobra.Command {
-			return newShardFor(func(_ context.Context, _ io.Writer, s shardServer) error { return run(s) })
+			return newShard(func(_ context.Context, _ io.Writer, s shardServer) error { return run(s) })
 		},
 		nil,
 	},

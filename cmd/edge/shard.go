@@ -19,10 +19,8 @@ type shardServer struct {
 	Options shard.Options
 }
 
-func newShard() *cobra.Command { return newShardFor(runShard) }
-
-// newShardFor returns the command shard, which calls run with its options.
-func newShardFor(run func(context.Context, io.Writer, shardServer) error) *cobra.Command {
+// newShard returns the command shard, which calls run with its options.
+func newShard(run func(context.Context, io.Writer, shardServer) error) *cobra.Command {
 	var o shardServer
 	cmd := &cobra.Command{
 		Use:   "shard",

@@ -15,8 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/edgelimit/edge/internal/harness"
 	"golang.org/x/sys/unix"
+
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // openTerminal returns the two ends of a pseudo-terminal: screen receives what is written to tty.

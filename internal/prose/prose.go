@@ -4,6 +4,7 @@ package prose
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -33,6 +34,12 @@ func EnumerateAll(list []string, conjunction string) string {
 		return strings.Join(list[:n-1], ", ") + " " + conjunction + " " + list[n-1]
 	}
 }
+
+// packages matches the package of this module that an error begins with. Users do not need it.
+var packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
+
+// Message returns the text of err without its package.
+func Message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
 
 // Quote quotes s, and shortens it if it is long.
 func Quote(s string) string {

@@ -60,7 +60,7 @@
 //
 // # Over a log
 //
-// [Mix.Over] overlays a log with the attacks of a mix. The log's clients are then the legitimate ones and
+// An [Overlay] adds the attacks of a mix to a log. The log's clients are then the legitimate ones and
 // determine the shared networks. A mix that has only attacks is made for this; by itself it shares
 // no networks.
 //

@@ -173,7 +173,8 @@ func (h *history) noteLag(of *dto.Histogram) {
 		l.upTo, l.counts = append(l.upTo, b.GetUpperBound()), append(l.counts, b.GetCumulativeCount())
 	}
 	l.n = of.GetSampleCount()
-	if h.lags = append(h.lags, l); len(h.lags) > lagSamples {
+	h.lags = append(h.lags, l)
+	if len(h.lags) > lagSamples {
 		h.lags = slices.Delete(h.lags, 0, 1)
 	}
 }

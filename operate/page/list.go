@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/operate"
 )
 
@@ -45,8 +46,8 @@ func (p *Page) mitigations(l list, now time.Time) part {
 	var found operate.Mitigations
 	if problem == "" {
 		var err error
-		if found, err = p.o.Operations.Mitigations(q); err != nil {
-			problem = sentence(err.Error())
+		if found, err = p.operator.Mitigations(q); err != nil {
+			problem = sentence(err)
 		}
 	}
 	rows, network := found.Mitigations, ""
@@ -66,9 +67,9 @@ func (p *Page) mitigations(l list, now time.Time) part {
 		slices.ContainsFunc(rows, func(m operate.Mitigation) bool { return m.Client != "" })})
 }
 
-// sentence formats the text of an error as a sentence.
-func sentence(text string) string {
-	text = strings.TrimPrefix(text, "pop: ")
+// sentence formats an error as a sentence.
+func sentence(err error) string {
+	text := prose.Message(err)
 	if text == "" {
 		return ""
 	}

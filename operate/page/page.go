@@ -17,33 +17,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/operate"
 )
 
-// Options configures a Page. All fields are required.
-type Options struct {
-	Operations operate.Operations
-	Metrics    prometheus.Gatherer
-
-	// Near returns at most n keys near their threshold, nearest first.
-	Near func(n int) []async.Near
-
-	// Changed returns a number that changes whenever mitigations or rules do. While it does not change,
-	// most of the page is rendered only every 5 s.
-	Changed func() uint64
-
-	Now func() time.Time
-}
-
 // A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing
 // about the node. Events serves the rest.
 type Page struct {
-	o     Options
-	files map[string]file
-	build string // changes with the files
-	ended chan struct{}
+	operator *operate.Operator
+	metrics  prometheus.Gatherer
+	files    map[string]file
+	build    string // changes with the files
+	ended    chan struct{}
 
 	sampling sync.Mutex // held to read and write history
 	history  history
@@ -51,7 +36,7 @@ type Page struct {
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
 	looked  time.Time  // when the node was last queried
-	changed uint64     // last result of Options.Changed
+	changed uint64     // last result of Operator.Changed
 	sampled int64      // the step of the last sample
 	made    [lifetimes]map[string]part
 	status  operate.Status
@@ -75,9 +60,10 @@ var (
 // policy allows only resources of the node, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// New returns a Page.
-func New(o Options) *Page {
-	p := &Page{o: o, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
+// New returns the page of a node with these metrics. While [operate.Operator.Changed] returns the same number, most of the
+// page is rendered only every 5 s.
+func New(operator *operate.Operator, metrics prometheus.Gatherer) *Page {
+	p := &Page{operator: operator, metrics: metrics, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
 	all := sha256.New()
 	for _, f := range []struct{ path, kind, text string }{
 		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
@@ -123,7 +109,7 @@ func (p *Page) Run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		now := p.o.Now()
+		now := p.operator.Now()
 		p.Sample(now)
 		timer.Reset(now.Truncate(sampleEvery).Add(sampleEvery).Sub(now))
 	}
@@ -131,7 +117,7 @@ func (p *Page) Run(ctx context.Context) {
 
 // Sample adds the metrics at now to the history. Run calls it.
 func (p *Page) Sample(now time.Time) {
-	families, err := p.o.Metrics.Gather()
+	families, err := p.metrics.Gather()
 	if err != nil {
 		return // the metrics endpoint reports the error
 	}

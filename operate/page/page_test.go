@@ -4,6 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,27 +17,43 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/operate/page"
+	"github.com/edgelimit/edge/pop/peers"
+	"github.com/edgelimit/edge/pop/shards"
+	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// A node is a fake that a page shows.
+// A node is the node that a page shows, and its metrics. Only its counting loop runs.
 type node struct {
 	*page.Page
+	operator *operate.Operator
 	requests *prometheus.CounterVec
 	counted  *prometheus.CounterVec
 	lag      prometheus.Histogram
 	dropped  prometheus.Counter
-	rules    []string
-	query    operate.Query // the last one
-	asked    map[string]string
 	looks    int // number of status queries
-	changed  uint64
 	now      time.Time
 }
 
-func newNode() *node {
+const login = "rules: [{id: login, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"
+
+func rules(t *testing.T, text string) *rule.Set {
+	t.Helper()
+	set, err := rulefile.Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
 	reg := prometheus.NewRegistry()
 	f := promauto.With(reg)
 	n := &node{
@@ -42,52 +61,57 @@ func newNode() *node {
 		counted:  f.NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_counted_total", Help: "-"}, []string{"rule"}),
 		lag:      f.NewHistogram(prometheus.HistogramOpts{Name: "edge_counting_lag_seconds", Help: "-", Buckets: []float64{.01, .1, 1}}),
 		dropped:  f.NewCounter(prometheus.CounterOpts{Name: "edge_increments_dropped_total", Help: "-"}),
-		rules:    []string{"login"}, now: time.Unix(1_800_000_000, 0),
+		now:      time.Unix(1_800_000_000, 0),
 	}
-	n.Page = page.New(page.Options{
-		Metrics: reg, Operations: operations{node: n}, Now: func() time.Time { return n.now },
-		Changed: func() uint64 { return n.changed }, Near: func(int) []async.Near { return nil },
+	now, logger := func() time.Time { return n.now }, slog.New(slog.DiscardHandler)
+	secret, err := counter.NewSecret("sixteen bytes or more")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := limit.Options{
+		Secret: secret, Rules: rules(t, login), Table: mitigation.New(mitigation.Options{Size: 100}), Logger: logger,
+		Publish: func(mitigation.Record) {},
+	}
+	l, err := limit.New(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := shards.New(shards.Options{
+		Addrs: []string{"a:1", "b:1"}, Set: l.SetShards, Problem: func(string) {}, Now: now, Logger: logger,
+		Client: memcached.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no shard") }},
+	})
+	if err := ring.Drain("b:1", true); err != nil {
+		t.Fatal(err)
+	}
+	n.operator = &operate.Operator{
+		Name: "edge-1", Version: "v1.2.3 go1.26", Limiter: l, Table: o.Table, Secret: secret, Ring: ring, Peers: peers.New("edge-1", false, now, logger, nil), Now: now,
+		Ready: func() ([]string, error) {
+			n.looks++
+			return nil, nil
+		},
+		OwnStatus: func() (s peers.Status) { return s },
+	}
+	n.mitigate(t, "203.0.113.7", 125*time.Second)
+	n.Page = page.New(n.operator, reg)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		l.Run(ctx)
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
 	})
 	return n
 }
 
-// operations are those of a node that the page uses.
-type operations struct {
-	operate.Operations
-	*node
-}
-
-func (o operations) Status() operate.Status {
-	o.looks++
-	return operate.Status{Node: "edge-1", Version: "v1.2.3 go1.26", Ready: true, Mitigations: map[string]int{"login": 7}}
-}
-
-func (o operations) Rules() (all operate.Rules) {
-	for _, id := range o.rules {
-		all.Rules = append(all.Rules, operate.Rule{Rule: id, Action: "block", Limits: []operate.Limit{{Threshold: 5, Period: 60}}})
+// mitigate starts a mitigation of a client by hand.
+func (n *node) mitigate(t *testing.T, client string, length time.Duration) {
+	t.Helper()
+	if _, err := n.operator.Add(operate.Order{Duration: length, Values: map[string]string{"rule": "login", "ip": client}}); err != nil {
+		t.Fatal(err)
 	}
-	return all
-}
-
-func (o operations) Mitigations(q operate.Query) (operate.Mitigations, error) {
-	o.query = q
-	if q.Rule == "unknown" {
-		return operate.Mitigations{}, operate.Unknown("pop: there is no rule unknown")
-	}
-	return operate.Mitigations{Total: 7, Mitigations: []operate.Mitigation{{Key: "ab12", Left: 125, Rule: "login", Node: "edge-2"}}}, nil
-}
-
-func (o operations) Explain(values map[string]string) (e operate.Explanation, err error) {
-	o.asked = values
-	return e, nil
-}
-
-func (o operations) Shards() operate.Shards {
-	return operate.Shards{Shards: []operate.Shard{{Addr: "a:1", InRing: true, Share: 1}, {Addr: "b:1", Down: true}}}
-}
-
-func (o operations) Nodes() operate.Nodes {
-	return operate.Nodes{Nodes: []operate.Node{{Name: "edge-1", Self: true}}}
 }
 
 // parts returns the initial parts of a stream.
@@ -131,7 +155,7 @@ func expect(t *testing.T, what, html string, want ...string) {
 
 // Figures are those of the metrics in the last step; the table has those of the whole span.
 func TestFigures(t *testing.T) {
-	n := newNode()
+	n := newNode(t)
 	step := func(passed, refused, counted float64) {
 		n.requests.WithLabelValues("", "passed").Add(passed)
 		n.requests.WithLabelValues("login", "blocked").Add(refused)
@@ -149,9 +173,9 @@ func TestFigures(t *testing.T) {
 	step(100, 20, 30)
 	step(6000, 1500, 10)
 	parts := n.parts(t, "")
-	expect(t, "the facts", parts["facts"], "<dd>1,500/s</dd>", "<dd>300/s</dd>", "20% of the requests", "<dd>7</dd>", "<dd>10 ms</dd>")
+	expect(t, "the facts", parts["facts"], "<dd>1,500/s</dd>", "<dd>300/s</dd>", "20% of the requests", "<dd>1</dd>", "<dd>10 ms</dd>")
 	expect(t, "the table of rules", parts["rules"], `class="n" data-label="Counted">40<`, `class="n" data-label="Refused">1,520<`, "5 in 1m")
-	expect(t, "the PoP", parts["pop"], "<dd>12</dd>", "out of the ring", "this node")
+	expect(t, "the PoP", parts["pop"], "<dd>12</dd>", ">drained<", "this node")
 	expect(t, "the drawing", parts["traffic"], "7,500 requests", "1,500 refused")
 	for range 179 {
 		step(0, 0, 0)
@@ -162,70 +186,44 @@ func TestFigures(t *testing.T) {
 	expect(t, "the table of a day", n.parts(t, "span=24h")["rules"], `data-label="Counted">40<`)
 
 	// The figures of a removed rule are removed.
-	n.rules = nil
+	n.operator.Limiter.SetRules(new(rule.Set))
 	n.requests.DeletePartialMatch(prometheus.Labels{"rule": "login"})
 	n.counted.DeleteLabelValues("login")
 	n.now = n.now.Add(5 * time.Second)
 	n.Sample(n.now)
-	n.rules = []string{"login"}
+	n.operator.Limiter.SetRules(rules(t, login))
 	step(0, 0, 0)
 	expect(t, "the table with the rule added again", n.parts(t, "span=24h")["rules"], `data-label="Counted">0<`)
 }
 
-// A search is for an address, a network, a prefix of a key, or a node.
-func TestSearch(t *testing.T) {
-	n := newNode()
-	for search, want := range map[string]string{
-		"":                    "/invalid Prefix//active",
-		"203.0.113.7":         "/203.0.113.7/32//active",
-		"::ffff:203.0.113.7":  "/203.0.113.7/32//active",
-		"2001:db8::1":         "/2001:db8::1/128//active",
-		"203.0.113.0/24":      "/203.0.113.0/24//active",
-		" AB12 ":              "ab12/invalid Prefix//active",
-		"edge-2":              "/invalid Prefix/edge-2/active",
-		"<script>":            "/invalid Prefix/<script>/active",
-		"edge-2&all=1":        "/invalid Prefix/edge-2/",
-		"edge-2&state=lifted": "/invalid Prefix/edge-2/lifted",
-	} {
-		search, more, _ := strings.Cut(search, "&")
-		n.now = n.now.Add(5 * time.Second)
-		n.query = operate.Query{}
-		n.parts(t, "search="+url.QueryEscape(search)+"&"+more)
-		if got := strings.Join([]string{n.query.Key, n.query.Client.String(), n.query.Node, n.query.State}, "/"); got != want {
-			t.Errorf("%q is searched for as %s, want %s", search, got, want)
-		}
-	}
+// A search that selects something finds it, and one that is wrong says so.
+func TestList(t *testing.T) {
+	n := newNode(t)
 	expect(t, "the list for an invalid network", n.parts(t, "search=203.0.113.7/99")["list"], "not a network such as")
 	expect(t, "the list of an unknown rule", n.parts(t, "rule=unknown")["list"], "There is no rule unknown.")
-	expect(t, "the list", n.parts(t, "")["list"], "2m 05s", `data-lift="ab12"`, `data-end="1800000`)
+	list := n.parts(t, "")["list"]
+	expect(t, "the list", list, "2m 05s", `data-lift="`, `data-end="1800000`)
+	_, key, _ := strings.Cut(list, `data-lift="`)
+	expect(t, "the list by key", n.parts(t, "search="+strings.ToUpper(key[:4]))["list"], `data-lift="`+key[:32])
 }
 
 // A story accepts the same queries as edge explain.
 func TestStory(t *testing.T) {
-	n := newNode()
+	n := newNode(t)
 	for target, want := range map[string]string{
-		"203.0.113.7": "ip=203.0.113.7",
-		"rule=login,ip=203.0.113.7,header:x-a=b,c=d": "header:x-a=b,c=d ip=203.0.113.7 rule=login",
-		strings.Repeat("aB", 16):                     "key=" + strings.Repeat("ab", 16),
-		" 7kq2-m9xd ":                                "id=7kq2-m9xd",
+		"203.0.113.7":               "login",
+		"rule=login,ip=203.0.113.7": "login",
+		"rule=none,ip=203.0.113.7":  "There is no rule none.",
+		strings.Repeat("aB", 16):    strings.Repeat("ab", 16) + " is not mitigated",
+		" 7kq2-m9xd ":               "No active mitigation has the ID 7kq2-m9xd",
 	} {
-		n.asked = nil
-		n.parts(t, "ask="+url.QueryEscape(target))
-		var got []string
-		for _, name := range []string{"header:x-a", "id", "ip", "key", "rule"} {
-			if v, ok := n.asked[name]; ok {
-				got = append(got, name+"="+v)
-			}
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%q asks for %q, want %q", target, got, want)
-		}
+		expect(t, "the story of "+target, strings.ToLower(n.parts(t, "ask="+url.QueryEscape(target))["story"]), strings.ToLower(want))
 	}
 }
 
 // All viewers in the same second share one query of the node.
 func TestShared(t *testing.T) {
-	n := newNode()
+	n := newNode(t)
 	for range 5 {
 		n.parts(t, "")
 	}
@@ -238,7 +236,8 @@ func TestShared(t *testing.T) {
 			t.Errorf("after %d s: %d looks, want %d", i+1, n.looks, want)
 		}
 	}
-	n.now, n.changed = n.now.Add(time.Second), 1
+	n.now = n.now.Add(time.Second)
+	n.mitigate(t, "203.0.113.8", time.Hour)
 	if n.parts(t, ""); n.looks != 3 {
 		t.Errorf("a second after a change: %d looks, want 3", n.looks)
 	}
@@ -246,7 +245,7 @@ func TestShared(t *testing.T) {
 
 // Files are served with a policy that forbids any other code, and contain nothing about the node.
 func TestFiles(t *testing.T) {
-	n := newNode()
+	n := newNode(t)
 	get := func(method, path, tag string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, path, nil)
 		r.Header.Set("If-None-Match", tag)
@@ -282,7 +281,7 @@ func TestFiles(t *testing.T) {
 
 // A stream sends a part again only when it has changed, and ends when Run does.
 func TestStream(t *testing.T) {
-	n := newNode()
+	n := newNode(t)
 	n.now = time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -111,9 +111,9 @@ func (p *Page) renew(now time.Time) {
 	if second := now.Unix(); second != p.second || p.made[perLook] == nil {
 		p.second, p.made[perSecond] = second, map[string]part{}
 		before := p.changed
-		p.changed = p.o.Changed()
+		p.changed = p.operator.Changed()
 		if p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= sampleEvery {
-			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.o.Operations.Status()
+			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.operator.Status()
 		}
 	}
 	p.sampling.Lock()
@@ -125,7 +125,7 @@ func (p *Page) renew(now time.Time) {
 
 // facts returns what operators look for first.
 func (p *Page) facts() chart.Facts {
-	nodes, shards := p.o.Operations.Nodes().Nodes, p.o.Operations.Shards().Shards
+	nodes, shards := p.operator.Nodes().Nodes, p.operator.Shards().Shards
 	mitigated, up := 0, 0
 	for _, n := range p.status.Mitigations {
 		mitigated += n
@@ -218,7 +218,7 @@ type ruleRow struct {
 
 // rules renders what the rules did.
 func (p *Page) rules(span int) part {
-	all := p.o.Operations.Rules().Rules
+	all := p.operator.Rules().Rules
 	rows := make([]ruleRow, len(all))
 	strips := map[string]chart.Strip{}
 	var from time.Time
@@ -261,7 +261,7 @@ func (p *Page) rules(span int) part {
 
 const shownNear = 20
 
-func (p *Page) near() part { return write("near", "near", p.o.Near(shownNear)) }
+func (p *Page) near() part { return write("near", "near", p.operator.Near(shownNear)) }
 
 // pop renders what the node knows about its PoP.
 func (p *Page) pop() part {
@@ -279,16 +279,16 @@ func (p *Page) pop() part {
 		Dropped      int
 		Shards       []operate.Shard
 		Nodes        []operate.Node
-	}{p.status, value, note, dropped, p.o.Operations.Shards().Shards, p.o.Operations.Nodes().Nodes})
+	}{p.status, value, note, dropped, p.operator.Shards().Shards, p.operator.Nodes().Nodes})
 }
 
 // story renders the state of a client.
 func (p *Page) story(target string, now time.Time) part {
 	values := operate.ParseTarget(target)
-	e, err := p.o.Operations.Explain(values)
+	e, err := p.operator.Explain(values)
 	problem := ""
 	if err != nil {
-		e, problem = operate.Explanation{}, sentence(err.Error())
+		e, problem = operate.Explanation{}, sentence(err)
 	}
 	return write("story", "story", struct {
 		Target, Problem, IP string

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/edgelimit/edge/pop/gossip"
 )
 
 // BenchmarkSpread measures how long a message takes from a node to each of seven others, on
@@ -21,16 +19,17 @@ func BenchmarkSpread(b *testing.B) {
 			var mu sync.Mutex
 			sent := map[uint64]time.Time{} // guarded by mu
 			var took []time.Duration       // guarded by mu
-			nodes := startAll(b, count, func(o *gossip.Options) {
-				o.Receive = func(_ string, message []byte, _ time.Duration) {
+			nodes := startAll(b, count, nil)
+			for _, n := range nodes {
+				n.wire.set(func(w *wire) { w.loss = loss })
+				n.mu.Lock()
+				n.heard = func(message []byte) {
 					now := time.Now()
 					mu.Lock()
 					defer mu.Unlock()
 					took = append(took, now.Sub(sent[binary.BigEndian.Uint64(message)]))
 				}
-			})
-			for _, n := range nodes {
-				n.wire.set(func(w *wire) { w.loss = loss })
+				n.mu.Unlock()
 			}
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()

@@ -10,17 +10,23 @@ import (
 
 // Two nodes meet, and one sends the other a message.
 func Example() {
-	met, received := make(chan struct{}, 1), make(chan string, 1)
+	received := make(chan string, 1)
 	start := func(o gossip.Options) (*gossip.Gossip, error) {
 		o.Listen, o.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
-		o.Receive = func(from string, message []byte, _ time.Duration) { received <- from + ": " + string(message) }
 		g, err := gossip.New(o)
 		if err != nil {
 			return nil, err
 		}
-		return g, g.Start(nil)
+		return g, g.Start(gossip.Handler{
+			Receive: func(from string, message []byte, _ time.Duration) error {
+				received <- from + ": " + string(message)
+				return nil
+			},
+			Status:        func() []byte { return nil },
+			ReceiveStatus: func(string, []byte) error { return nil },
+		}, nil)
 	}
-	one, err := start(gossip.Options{Name: "one", Changed: func() { met <- struct{}{} }})
+	one, err := start(gossip.Options{Name: "one"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -30,7 +36,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	<-met
+	<-one.Changed()
 	one.Send([]byte("hello"))
 	fmt.Println(<-received)
 	if err := two.Stop(); err != nil {

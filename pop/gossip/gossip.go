@@ -15,10 +15,11 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/edgelimit/edge/internal/lograte"
 )
 
-// Options configures a Gossip. Name, Listen and Receive are required. The caller has checked
-// the addresses.
+// Options configures a Gossip. Name and Listen are required. The caller has checked the addresses.
 type Options struct {
 	// Name identifies the node within the PoP.
 	Name string
@@ -43,27 +44,6 @@ type Options struct {
 	// node, each of which may send the state of twice as many nodes, or of 128. If zero, 16.
 	MaxNodes int
 
-	// Changed is called when a peer joins or leaves. It must not block. May be nil.
-	Changed func()
-
-	// Joined is called after each attempt to join a node while there are no peers, with its
-	// address and the error, and with a nil error when a node becomes a peer. It must not block.
-	// May be nil.
-	Joined func(addr string, err error)
-
-	// NameConflict is called at least twice a second with a description of two nodes that share a name, or
-	// with an empty text if all names differ. It must not block or use the Gossip. May be nil.
-	NameConflict func(text string)
-
-	// Receive is called with each message from another node and its age, which is 0 while that
-	// node's clock is not known. It must not block or retain the message.
-	Receive func(from string, message []byte, age time.Duration)
-
-	// Status returns what is sent to all other nodes periodically, at most MaxStatus bytes;
-	// ReceiveStatus is called with that of another node. Neither may block. May be nil.
-	Status        func() []byte
-	ReceiveStatus func(from string, status []byte)
-
 	// Logger logs peers that join or leave. If nil, slog.Default().
 	Logger *slog.Logger
 
@@ -75,21 +55,25 @@ type Options struct {
 	tune func(*memberlist.Config)
 }
 
+// A Handler is called with what other nodes send. Its functions are required. They must not block, or retain what they
+// are given.
+type Handler struct {
+	// Receive is called with each message from another node and its age, which is 0 while that node's clock is not
+	// known. Its errors, and those of ReceiveStatus, are logged at a limited rate.
+	Receive func(from string, message []byte, age time.Duration) error
+
+	// Status returns what is sent to all other nodes periodically, at most MaxStatus bytes;
+	// ReceiveStatus is called with that of another node.
+	Status        func() []byte
+	ReceiveStatus func(from string, status []byte) error
+}
+
 // Metadata for memberlist: version, run, the metadata that Start was given.
 const metaHeader = 9
 
 func (o Options) withDefaults() (Options, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.MaxNodes = cmp.Or(o.MaxNodes, 16)
-	if o.Changed == nil {
-		o.Changed = func() {}
-	}
-	if o.Joined == nil {
-		o.Joined = func(string, error) {}
-	}
-	if o.NameConflict == nil {
-		o.NameConflict = func(string) {}
-	}
 	if o.wrap == nil {
 		o.wrap = func(t memberlist.Transport) memberlist.Transport { return t }
 	}
@@ -115,10 +99,15 @@ type Gossip struct {
 	run     uint64 // unique to this process
 	metrics *metrics
 	wake    chan struct{} // holds at most one: there is something to send
+	changed chan struct{} // holds at most one: a peer has joined or left
+	invalid lograte.Limiter
 	keyring *memberlist.Keyring
-	list    *memberlist.Memberlist // set by Start
-	addr    string                 // set by Start
-	meta    []byte                 // set by Start
+
+	// Set by Start.
+	list    *memberlist.Memberlist
+	addr    string
+	handler Handler
+	meta    []byte
 
 	end       context.CancelFunc
 	sending   sync.WaitGroup
@@ -129,6 +118,7 @@ type Gossip struct {
 	reached  map[uint64]*link     // by run: those that messages go to: the peers, and lingering nodes
 	messages [][]byte             // to be sent to all
 	seen     map[string]time.Time // by address: nodes that are, or were, peers
+	failed   string               // why the last attempt to join failed; empty if there has been a peer since
 }
 
 // New makes a Gossip. Start opens its sockets.
@@ -137,7 +127,10 @@ func New(o Options) (*Gossip, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gossip{o: o, wake: make(chan struct{}, 1), links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{}}
+	g := &Gossip{
+		o: o, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), invalid: lograte.Limiter{Every: 10 * time.Second},
+		links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{},
+	}
 	var run [8]byte
 	_, _ = rand.Read(run[:]) // never fails
 	g.run = binary.BigEndian.Uint64(run[:])
@@ -184,14 +177,14 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 }
 
 // Start opens the sockets and joins the PoP. Nodes that cannot be reached now are joined
-// when they can. meta is what the other nodes learn about this node when they meet it, at most 500 bytes.
-// After an error nothing runs.
-func (g *Gossip) Start(meta []byte) error {
+// when they can. handler is called from then on. meta is what the other nodes learn about this node when they meet it,
+// at most 500 bytes. After an error nothing runs.
+func (g *Gossip) Start(handler Handler, meta []byte) error {
 	c, err := g.config()
 	if err != nil {
 		return err
 	}
-	g.meta = meta
+	g.handler, g.meta = handler, meta
 	transport, err := g.newTransport(c)
 	if err != nil {
 		return fmt.Errorf("gossip: listening on %s: %w", g.o.Listen, err)
@@ -229,6 +222,9 @@ func (g *Gossip) Stop() error {
 
 // Addr returns the address that other nodes send to.
 func (g *Gossip) Addr() string { return g.addr }
+
+// Changed returns a channel that receives a value when a peer has joined or left.
+func (g *Gossip) Changed() <-chan struct{} { return g.changed }
 
 // SetKeys replaces the keys, as Options.Keys gives them. A key is replaced without
 // interruption in three steps, each on every node: the new one is added as the last, made the
@@ -329,7 +325,7 @@ func (g *Gossip) Send(message []byte) {
 		g.metrics.dropped.Inc()
 	}
 	g.mu.Unlock()
-	g.signal()
+	signal(g.wake)
 }
 
 // SendTo passes at most MaxSendTo messages of at most MaxMessage bytes each to one peer, after
@@ -346,13 +342,14 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 		}
 	}
 	g.mu.Unlock()
-	g.signal()
+	signal(g.wake)
 	return ok
 }
 
-func (g *Gossip) signal() {
+// signal sends to a channel with room for one value, unless it is full.
+func signal(c chan<- struct{}) {
 	select {
-	case g.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -333,7 +333,7 @@ func TestSetKeys(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := gossip.Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte, time.Duration) {}}
+	good := gossip.Options{Name: "n1", Listen: "127.0.0.1:0"}
 	for _, test := range []struct {
 		name   string
 		change func(*gossip.Options)
@@ -358,7 +358,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Start(nil); err == nil {
+	if err := g.Start(n.handler(), nil); err == nil {
 		t.Error("two nodes listen on the same address")
 	}
 }

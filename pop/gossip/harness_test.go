@@ -30,8 +30,9 @@ type node struct {
 	wire     *wire
 
 	mu       sync.Mutex
-	messages map[string]int    // number of times each was received
-	statuses map[string]string // the last status of each sender
+	messages map[string]int       // number of times each was received
+	heard    func(message []byte) // called with each message; may be nil
+	statuses map[string]string    // the last status of each sender
 }
 
 // A wire is a transport that loses packets, can be cut, and records what it sends.
@@ -130,19 +131,8 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 	t.Helper()
 	n := &node{name: name, registry: prometheus.NewRegistry(), messages: map[string]int{}, statuses: map[string]string{}}
 	o := gossip.Options{
-		Name:   name,
-		Listen: "127.0.0.1:0",
-		Receive: func(_ string, message []byte, _ time.Duration) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.messages[string(message)]++
-		},
-		Status: func() []byte { return []byte("status of " + name) },
-		ReceiveStatus: func(from string, status []byte) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.statuses[from] = string(status)
-		},
+		Name:       name,
+		Listen:     "127.0.0.1:0",
 		Logger:     slog.New(slog.DiscardHandler),
 		Registerer: n.registry,
 	}
@@ -160,7 +150,7 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Start([]byte("meta of " + name)); err != nil {
+	if err := g.Start(n.handler(), []byte("meta of "+name)); err != nil {
 		t.Fatal(err)
 	}
 	n.Gossip = g
@@ -170,6 +160,27 @@ func start(t testing.TB, name string, set func(*gossip.Options), join ...*node) 
 		}
 	})
 	return n
+}
+
+// handler returns a handler that records what n receives.
+func (n *node) handler() gossip.Handler {
+	return gossip.Handler{
+		Receive: func(_ string, message []byte, _ time.Duration) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.messages[string(message)]++; n.heard != nil {
+				n.heard(message)
+			}
+			return nil
+		},
+		Status: func() []byte { return []byte("status of " + n.name) },
+		ReceiveStatus: func(from string, status []byte) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.statuses[from] = string(status)
+			return nil
+		},
+	}
 }
 
 // kill ends n as if its process had been killed.

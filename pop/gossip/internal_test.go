@@ -181,11 +181,9 @@ func TestReceive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const peer, ahead = 2, time.Hour
 		var got []string
-		g := newGossip(t, func(o *Options) {
-			o.Receive = func(from string, message []byte, age time.Duration) {
-				got = append(got, fmt.Sprintf("%s %s %v", from, message, age))
-			}
-			o.ReceiveStatus = func(from string, status []byte) { got = append(got, fmt.Sprintf("%s status %s", from, status)) }
+		g := newGossip(t, nil)
+		g.record(func(from, kind string, content []byte, age time.Duration) {
+			got = append(got, fmt.Sprintf("%s %s %s %v", from, kind, content, age))
 		})
 		l := g.meet(peer)
 		messages := func(from, to, number uint64, at time.Time, text string) []byte {
@@ -202,13 +200,13 @@ func TestReceive(t *testing.T) {
 			want   string
 			acks   int
 		}{
-			{"clock not known", messages(peer, me, 1, theirs().Add(-time.Hour), "a"), "n2 a 0s", 1},
-			{"status", status(2), "n2 status ok", 1},
+			{"clock not known", messages(peer, me, 1, theirs().Add(-time.Hour), "a"), "n2 message a 0s", 1},
+			{"status", status(2), "n2 status ok 0s", 1},
 			{"status again", status(2), "", 1},
 			{"an older status", status(1), "", 1},
-			{"immediately", messages(peer, me, 3, theirs(), "b"), "n2 b 0s", 2},
-			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 c 2s", 3},
-			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 d 0s", 4},
+			{"immediately", messages(peer, me, 3, theirs(), "b"), "n2 message b 0s", 2},
+			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 message c 2s", 3},
+			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 message d 0s", 4},
 			{"too late", messages(peer, me, 6, theirs().Add(-maxAge-time.Millisecond), "e"), "", 4},
 			{"again, acknowledged again", messages(peer, me, 4, theirs(), "c"), "", 5},
 			{"for another run", messages(peer, 9, 7, theirs(), "f"), "", 5},
@@ -254,8 +252,7 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 
 // Two nodes with the same name are noticed, unless one may be the previous process of the other.
 func TestTwins(t *testing.T) {
-	text := "nothing"
-	g := newGossip(t, func(o *Options) { o.NameConflict = func(s string) { text = s } })
+	g := newGossip(t, nil)
 	g.addr = "10.0.0.1:7946"
 	start := time.Now()
 	for _, step := range []struct {
@@ -271,7 +268,7 @@ func TestTwins(t *testing.T) {
 		{"nodes that have names of their own again", func() { delete(g.reached, 5) }, 2 * conflictAfter, ""},
 	} {
 		step.do()
-		if g.checkNames(start.Add(step.after)); text != step.want {
+		if text := g.NameConflict(start.Add(step.after)); text != step.want {
 			t.Errorf("%s: the conflict is %q, want %q", step.what, text, step.want)
 		}
 	}

@@ -30,7 +30,8 @@ func TestDeclaredDead(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				received := 0
-				g := newGossip(t, func(o *Options) { o.Receive = func(string, []byte, time.Duration) { received++ } })
+				g := newGossip(t, nil)
+				g.record(func(string, string, []byte, time.Duration) { received++ })
 				g.joined(nodeAt(2))
 				g.Send([]byte("before"))
 				g.due(time.Now(), nil) // lost
@@ -75,10 +76,8 @@ func TestReplayAfterAPartition(t *testing.T) {
 	for _, state := range []memberlist.NodeStateType{memberlist.StateDead, memberlist.StateLeft} {
 		bubble.Test(t, func(t *testing.T) {
 			var received []string
-			g := newGossip(t, func(o *Options) {
-				o.Receive = func(_ string, message []byte, _ time.Duration) { received = append(received, string(message)) }
-				o.ReceiveStatus = func(_ string, status []byte) { received = append(received, string(status)) }
-			})
+			g := newGossip(t, nil)
+			g.record(func(_, _ string, content []byte, _ time.Duration) { received = append(received, string(content)) })
 			packet := func(kind byte, number uint64, body []byte) []byte {
 				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.packet(), body...)
 			}

@@ -104,7 +104,8 @@ func (l *link) take() (next body, ok bool) {
 	for _, queue := range []*[]body{&l.urgent, &l.bulk} {
 		if len(*queue) > 0 {
 			next, (*queue)[0] = (*queue)[0], body{}
-			if *queue = (*queue)[1:]; len(*queue) == 0 {
+			*queue = (*queue)[1:]
+			if len(*queue) == 0 {
 				*queue = nil
 			}
 			return next, true

@@ -78,9 +78,9 @@ func (g *Gossip) joined(n *memberlist.Node) {
 		}
 	}
 	g.seen[node.Address()] = now
-	g.signal()
-	g.o.Changed()
-	g.o.Joined(node.Address(), nil)
+	g.failed = ""
+	signal(g.wake)
+	signal(g.changed)
 }
 
 // left records that n is dead or has left.
@@ -100,7 +100,7 @@ func (g *Gossip) left(n *memberlist.Node) {
 			g.vanish(l)
 		}
 		g.o.Logger.Info("node left the PoP", "name", l.name, "addr", n.Address())
-		g.o.Changed()
+		signal(g.changed)
 	}
 }
 
@@ -133,9 +133,10 @@ func (g *Gossip) vanish(l *link) {
 // came back.
 const conflictAfter = 15 * time.Second
 
-// checkNames says whether a peer has the name of this node or of another. mu is held.
-func (g *Gossip) checkNames(now time.Time) {
-	text := ""
+// NameConflict describes two nodes that have shared a name for a while. It returns "" if all names differ.
+func (g *Gossip) NameConflict(now time.Time) (text string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	names := map[string]string{g.o.Name: g.addr}
 	for _, l := range slices.SortedFunc(g.peers, func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
 		if now.Sub(l.joined) < conflictAfter {
@@ -147,7 +148,7 @@ func (g *Gossip) checkNames(now time.Time) {
 		}
 		names[l.name] = addr
 	}
-	g.o.NameConflict(text)
+	return text
 }
 
 // maxLinks is the maximum number of runs whose received packets are remembered.
@@ -211,11 +212,21 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 	}
 }
 
-// notJoined tells that joining a node failed, unless there are peers.
+// notJoined records that joining a node failed, unless there are peers.
 func (g *Gossip) notJoined(addr string, err error) {
-	if len(g.Peers()) == 0 {
-		g.o.Joined(addr, err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range g.peers {
+		return
 	}
+	g.failed = fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes have the same gossip key (%v)", addr, err)
+}
+
+// JoinProblem describes why no node could be joined. It returns "" if there has been a peer since, or no node to join.
+func (g *Gossip) JoinProblem() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failed
 }
 
 // missing returns the addresses, IP:PORT, of nodes that should be peers and are not.
@@ -244,7 +255,6 @@ func (g *Gossip) missing(ctx context.Context) []string {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)), func(a, b string) int { return g.seen[a].Compare(g.seen[b]) })
 		delete(g.seen, oldest)
 	}
-	g.checkNames(now)
 	for l := range g.peers {
 		g.seen[l.node.Address()] = now
 		delete(wanted, l.node.Address())

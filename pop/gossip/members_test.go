@@ -1,10 +1,13 @@
 package gossip
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +24,7 @@ const me = 1
 // newGossip returns the gossip of n1, which is not started.
 func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	t.Helper()
-	o := Options{Name: "n1", Listen: "127.0.0.1:0", Receive: func(string, []byte, time.Duration) {}, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Name: "n1", Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	if set != nil {
 		set(&o)
 	}
@@ -30,7 +33,24 @@ func newGossip(t *testing.T, set func(*Options)) *Gossip {
 		t.Fatal(err)
 	}
 	g.run = me
+	g.handler = Handler{
+		Receive:       func(string, []byte, time.Duration) error { return nil },
+		Status:        func() []byte { return nil },
+		ReceiveStatus: func(string, []byte) error { return nil },
+	}
 	return g
+}
+
+// record makes g call received with the messages and statuses that it receives.
+func (g *Gossip) record(received func(from, kind string, content []byte, age time.Duration)) {
+	g.handler.Receive = func(from string, message []byte, age time.Duration) error {
+		received(from, "message", message, age)
+		return nil
+	}
+	g.handler.ReceiveStatus = func(from string, status []byte) error {
+		received(from, "status", status, 0)
+		return nil
+	}
 }
 
 // peerAt returns memberlist's node for a run; its address ends with the run.
@@ -132,10 +152,9 @@ func TestLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Changed is called for each peer that joins or leaves, exactly once.
+// Changed tells of each peer that joins or leaves, once.
 func TestChanged(t *testing.T) {
-	changes := 0
-	g := newGossip(t, func(o *Options) { o.Changed = func() { changes++ } })
+	g := newGossip(t, nil)
 	for i, do := range []func(){
 		func() { g.joined(nodeAt(2)) },
 		func() { g.joined(nodeAt(3)) },
@@ -144,12 +163,13 @@ func TestChanged(t *testing.T) {
 		func() { g.joined(nodeAt(2)) },
 	} {
 		do()
-		if changes != i+1 {
-			t.Errorf("after %d changes, Changed was called %d times", i+1, changes)
+		if got := len(g.Changed()); got != 1 {
+			t.Fatalf("after %d changes, Changed has %d values, want 1", i+1, got)
 		}
+		<-g.Changed()
 	}
-	if g.leaves(9, memberlist.StateDead); changes != 5 {
-		t.Error("Changed was called for a stranger that was declared dead")
+	if g.leaves(9, memberlist.StateDead); len(g.Changed()) > 0 {
+		t.Error("Changed has a value for a stranger that was declared dead")
 	}
 }
 
@@ -187,4 +207,23 @@ func TestSendIsBounded(t *testing.T) {
 	if got := string(g.messages[0]); got != "first" {
 		t.Errorf("%q waits to be sent, want %q", got, "first")
 	}
+}
+
+// Messages and statuses that cannot be decoded are logged at a limited rate.
+func TestCannotDecode(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		g := newGossip(t, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		g.meet(2)
+		log.Reset()
+		g.handler.ReceiveStatus = func(string, []byte) error { return errors.New("nonsense") }
+		for n := range uint64(100) {
+			packet := append(header{kindStatus, 2, me, n + 1, 0}.packet(), new(clock).appendTimes(nil, time.Now())...)
+			g.receive(packet)
+			time.Sleep(250 * time.Millisecond)
+		}
+		if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {
+			t.Errorf("logged %d lines in 25 s, want 3, each for 40 occurrences:\n%s", got, &log)
+		}
+	})
 }

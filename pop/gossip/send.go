@@ -1,7 +1,9 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -75,10 +77,7 @@ func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Tim
 
 // statuses returns a packet with this node's status for each node that messages go to.
 func (g *Gossip) statuses(now time.Time) (out []outgoing) {
-	var status []byte
-	if g.o.Status != nil {
-		status = g.o.Status()
-	}
+	status := g.handler.Status()
 	if len(status) > MaxStatus {
 		panic("gossip: the status is longer than MaxStatus")
 	}
@@ -139,16 +138,17 @@ func (g *Gossip) receive(packet []byte) {
 	}
 	switch h.kind {
 	case kindMessages:
-		g.signal()
+		signal(g.wake)
 		for m := range messages(body) {
 			g.metrics.received.Inc()
-			g.o.Receive(from, m, age)
+			err = cmp.Or(err, g.handler.Receive(from, m, age))
 		}
 	case kindAcks:
-		g.signal() // there may be room for what waits
+		signal(g.wake) // there may be room for what waits
 	case kindStatus:
-		if g.o.ReceiveStatus != nil {
-			g.o.ReceiveStatus(from, slices.Clip(body[timesSize:]))
-		}
+		err = g.handler.ReceiveStatus(from, slices.Clip(body[timesSize:]))
+	}
+	if err != nil { // a node that sends what cannot be decoded keeps sending it
+		g.invalid.Log(g.o.Logger, slog.LevelWarn, now, "cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/mitigation"
 )
 
@@ -49,10 +48,9 @@ const (
 // A Table holds what a node knows about its peers. Its methods may be called concurrently.
 type Table struct {
 	logger  *slog.Logger
-	invalid lograte.Limiter // messages that cannot be decoded
-	name    string          // of this node
-	seeks   bool            // whether the node must find peers before it is ready
-	maxSeen atomic.Int32    // greatest number of nodes seen at the same time
+	name    string       // of this node
+	seeks   bool         // whether the node must find peers before it is ready
+	maxSeen atomic.Int32 // greatest number of nodes seen at the same time
 
 	mu       sync.Mutex                   // guards the fields below
 	names    map[mitigation.NodeID]string // names of known nodes, including this one
@@ -79,7 +77,7 @@ type peer struct {
 // New returns the table of the node called name. If seeks is true, the node is not ready before it has found peers
 // or has looked for them long enough. The metrics of the table read the time from clock.
 func New(name string, seeks bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *Table {
-	p := &Table{name: name, seeks: seeks, logger: logger, invalid: lograte.Limiter{Every: 10 * time.Second}, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{ID(name): name}}
+	p := &Table{name: name, seeks: seeks, logger: logger, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{ID(name): name}}
 	for i, of := range agreements {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "edge_nodes_differing",
@@ -166,12 +164,6 @@ func (p *Table) Repaired(from string) {
 	if one := p.peers[from]; one != nil {
 		one.pause = repairPause
 	}
-}
-
-// CannotDecode logs, at a limited rate, that a peer's message cannot be decoded: such a peer keeps sending
-// them.
-func (p *Table) CannotDecode(from string, err error, now time.Time) {
-	p.invalid.Log(p.logger, slog.LevelWarn, now, "cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 }
 
 // forget removes the peers that are silent. mu is held.

@@ -2,12 +2,10 @@ package peers
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,20 +28,6 @@ func (p *Table) receives(from string, same bool, down []uint64, full bool, now t
 		s.Digest = 0
 	}
 	return p.Received(from, &s, new(Status), full, now)
-}
-
-// Messages that cannot be decoded are logged at a limited rate.
-func TestCannotDecode(t *testing.T) {
-	var log bytes.Buffer
-	p := newTable(&log)
-	now := time.Now()
-	for range 100 {
-		p.CannotDecode("n2", errors.New("nonsense"), now)
-		now = now.Add(250 * time.Millisecond)
-	}
-	if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {
-		t.Errorf("logged %d lines in 25 s, want 3, each for 40 occurrences:\n%s", got, &log)
-	}
 }
 
 // A joining node is ready once it has the records of its peers, or has waited long enough.

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Setting is a row of a table of settings. It is the only declaration of a setting: flag, variable, key in a
@@ -70,7 +72,8 @@ func (s Setting) about(value string, err error) error {
 		return nil
 	}
 	e := about(value, err)
-	if e.Setting = s.Name; s.Secret {
+	e.Setting = s.Name
+	if s.Secret {
 		e.Value = ""
 	}
 	return e
@@ -85,18 +88,29 @@ type Error struct {
 	Hint    string // optional
 }
 
-// about returns err as an Error, about value unless err already has a value.
+// about returns err as an Error, about value unless err already quotes it.
 func about(value string, err error) *Error {
 	e := new(Error)
-	if !errors.As(err, &e) {
-		if _, err := strconv.ParseFloat(value, 64); err != nil {
-			value = strconv.Quote(value)
-		}
-		*e = Error{Value: value, Problem: err.Error()}
-		if knows, ok := err.(interface{ Hint() string }); ok {
-			e.Hint = knows.Hint()
-		}
+	if errors.As(err, &e) {
+		return e
 	}
+	*e = Error{Problem: prose.Message(err)}
+	var knows interface{ Hint() string }
+	if errors.As(err, &knows) {
+		e.Hint = knows.Hint()
+	}
+	quoted := strconv.Quote(value)
+	_, problem, named := strings.Cut(e.Problem, quoted+": ")
+	switch {
+	case named:
+		e.Problem = problem
+	case strings.Contains(e.Problem, quoted):
+		return e
+	}
+	if _, err := strconv.ParseFloat(value, 64); err == nil {
+		quoted = value
+	}
+	e.Value = quoted
 	return e
 }
 

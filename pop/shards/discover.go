@@ -85,9 +85,6 @@ const metaShard = 1
 // Meta returns the metadata with which a node announces that its shard listens at port.
 func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// PeersChanged must be called when a peer has joined or left.
-func (w *Watch) PeersChanged() { notify(w.changed) }
-
 // Discover sets the ring to this node's shard and those of the peers. addr is the address at which this node
 // gossips, port that of its shard.
 func (w *Watch) Discover(addr string, port uint16) {
@@ -103,7 +100,7 @@ func (w *Watch) runDiscovery(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.changed:
+		case <-w.o.Joins:
 		case <-timer.C:
 		}
 		if again := w.look(time.Now()); again > 0 {

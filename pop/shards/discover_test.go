@@ -18,9 +18,10 @@ import (
 	"github.com/edgelimit/edge/pop/gossip"
 )
 
-// A fakeGossip has the peers that a test sets, and tells a Watch when they change.
+// A fakeGossip has the peers that a test sets, and tells when they change.
 type fakeGossip struct {
 	watch *Watch
+	joins chan struct{}
 
 	mu sync.Mutex
 	at map[int]bool // the last bytes of the peers' addresses
@@ -47,7 +48,7 @@ func (g *fakeGossip) flip(peers ...int) {
 		g.at[of] = !g.at[of]
 	}
 	g.mu.Unlock()
-	g.watch.PeersChanged()
+	notify(g.joins)
 }
 
 // The ring follows peers that are stable, whatever others do meanwhile, and rarely changes.
@@ -91,7 +92,7 @@ func TestDiscovery(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
-				g := &fakeGossip{at: map[int]bool{2: true, 3: true}}
+				g := &fakeGossip{joins: make(chan struct{}, 1), at: map[int]bool{2: true, 3: true}}
 				o := options(func(shards []async.Shard, _ ...string) error {
 					var ring []string
 					for _, s := range shards {
@@ -101,7 +102,7 @@ func TestDiscovery(t *testing.T) {
 					got = append(got, fmt.Sprint(time.Since(start), " ", strings.Join(ring, " ")))
 					return nil
 				})
-				o.Peers = g.Peers
+				o.Peers, o.Joins = g.Peers, g.joins
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				server, pipe := shard.New(shard.Options{}), shard.NewPipe()
@@ -135,7 +136,7 @@ func TestSightingsAreForgotten(t *testing.T) {
 
 // The clients of shards that have left are kept, as they may come back, but not without bound.
 func TestClientsAreBounded(t *testing.T) {
-	g := &fakeGossip{at: map[int]bool{}}
+	g := &fakeGossip{joins: make(chan struct{}, 1), at: map[int]bool{}}
 	for of := range maxKnown + 10 {
 		g.at[of] = true
 	}

@@ -45,6 +45,7 @@ type Options struct {
 	Client memcached.Options                                                 // of the clients of shards, except Metrics
 	Own    func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
 	Peers  func() []gossip.Peer
+	Joins  <-chan struct{} // receives a value when a peer has joined or left
 
 	Set        func(shards []async.Shard, out ...string) error // sets the ring; see async.Loop.SetShards
 	Votes      func(now time.Time) [][]uint64                  // the IDs of the shards that each live peer votes against
@@ -64,7 +65,6 @@ type Watch struct {
 	inRing  *prometheus.GaugeVec
 	stale   chan struct{} // capacity 1: the ring must follow the votes
 	drained chan struct{} // capacity 1: an operator has drained a shard here
-	changed chan struct{} // capacity 1: a peer has joined or left
 
 	own       string                       // address of the embedded shard
 	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
@@ -84,7 +84,7 @@ func New(o Options) *Watch {
 	o.Client.Metrics = memcached.NewMetrics(o.Registerer)
 	w := &Watch{
 		o: o, known: map[string]*memcached.Client{}, sightings: sightings{},
-		stale: make(chan struct{}, 1), drained: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		stale: make(chan struct{}, 1), drained: make(chan struct{}, 1),
 		inRing: promauto.With(o.Registerer).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edge_shard_in_ring",
 			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes consider it down or an operator has drained it.",

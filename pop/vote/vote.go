@@ -74,7 +74,8 @@ func (v *Votes) Count(against [][]uint64, now time.Time) {
 		switch lasted := now.Sub(s.since); {
 		case s.bad && !s.out && lasted >= OutAfter:
 			s.out = true
-			if s.inAfter = min(2*s.inAfter, maxInAfter); s.outAt.IsZero() || now.Sub(s.outAt) > calm {
+			s.inAfter = min(2*s.inAfter, maxInAfter)
+			if s.outAt.IsZero() || now.Sub(s.outAt) > calm {
 				s.inAfter = InAfter
 			}
 			s.outAt = now

@@ -1,0 +1,52 @@
+package analysis
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Unseen holds the properties of requests that rules use and that no entry of a log had yet, in the spelling of
+// characteristics, each with a function that reports whether an entry has it.
+type Unseen map[string]func(e *accesslog.Entry) bool
+
+// Use adds the properties that rules use. Those that logs never have, such as headers of responses, stay.
+func (u Unseen) Use(rules *rule.Set) {
+	add := func(name string, used bool, has func(e *accesslog.Entry) bool) {
+		if used {
+			u[name] = has
+		}
+	}
+	host := func(e *accesslog.Entry) bool { return e.Host != "" }
+	method := func(e *accesslog.Entry) bool { return e.Method != "" }
+	for _, r := range rules.Rules() {
+		for _, m := range slices.Concat([]rule.Match{r.Match}, r.Except) {
+			add("host", m.Hosts != nil, host)
+			add("method", m.Methods != nil, method)
+			add("address", m.Networks != nil, func(e *accesslog.Entry) bool { return e.Addr.IsValid() })
+		}
+		add("status", r.Statuses != nil, func(e *accesslog.Entry) bool { return e.Status != 0 })
+		add(r.CostHeader+" of responses", r.CostHeader != "", func(*accesslog.Entry) bool { return false })
+		for _, c := range r.Characteristics {
+			kind, name, _ := strings.Cut(c.String(), ":")
+			if kind == "cookie" {
+				name = "cookie"
+			}
+			add(c.String(), c.Kind == rule.Host, host)
+			add(c.String(), c.Kind == rule.Method, method)
+			add(c.String(), c.Kind == rule.Path, func(e *accesslog.Entry) bool { return e.Path != "" })
+			add(c.String(), c.Kind == rule.Query, func(e *accesslog.Entry) bool { return e.Query != "" })
+			add(c.String(), c.Kind == rule.Header || c.Kind == rule.Cookie, func(e *accesslog.Entry) bool {
+				return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
+			})
+		}
+	}
+}
+
+// Note removes the properties that an entry has.
+func (u Unseen) Note(e *accesslog.Entry) {
+	maps.DeleteFunc(u, func(_ string, has func(*accesslog.Entry) bool) bool { return has(e) })
+}

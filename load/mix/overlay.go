@@ -1,0 +1,153 @@
+package mix
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+)
+
+// An Overlay adds the attacks of a mix to a log, and writes both as lines of JSON, which mark the attacks. It needs the
+// entries of the log twice, in order: all of them for Survey, and then, after Begin, for Add. End ends it.
+//
+// Requests of the attacks have the properties that at least one entry has: rules that use others would apply only to the
+// attacks.
+type Overlay struct {
+	began, ended              int64
+	method, host, path, agent bool // whether an entry has it
+	status                    bool
+	clients                   []netip.Addr          // in the order of their first requests
+	addrs                     map[string]netip.Addr // by client
+	population                Population
+
+	mix    *Mix
+	attack *Source
+	next   Request
+	left   bool // next has yet to be written
+	out    *bufio.Writer
+	lines  *json.Encoder
+}
+
+// overlaid is a line of the resulting log.
+type overlaid struct {
+	Time    string     `json:"time"`
+	Client  netip.Addr `json:"remote_addr"`
+	Method  string     `json:"request_method,omitempty"`
+	Host    string     `json:"host,omitempty"`
+	URI     string     `json:"request_uri"`
+	Status  int        `json:"status"`
+	Request struct {
+		Headers map[string]string `json:"headers"`
+	} `json:"request,omitzero"`
+	Attack bool `json:"attack,omitempty"`
+}
+
+// NewOverlay returns an Overlay that writes to w.
+func NewOverlay(w io.Writer) *Overlay {
+	o := &Overlay{addrs: map[string]netip.Addr{}, out: bufio.NewWriterSize(w, 64<<10)}
+	o.lines = json.NewEncoder(o.out)
+	o.lines.SetEscapeHTML(false)
+	return o
+}
+
+// Survey learns what the log has. It never fails.
+func (o *Overlay) Survey(e *accesslog.Entry) error {
+	if len(o.clients) == 0 {
+		o.began = e.Time
+	}
+	o.ended = e.Time
+	o.method, o.host, o.path = o.method || e.Method != "", o.host || e.Host != "", o.path || e.Path != ""
+	o.status = o.status || e.Status != 0
+	o.agent = o.agent || slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, "User-Agent") })
+	o.addr(e)
+	return nil
+}
+
+// Begin sets the mix, and reports whether the first attack begins after the end of the log.
+func (o *Overlay) Begin(m *Mix) (late bool, err error) {
+	if o.mix, err = m.Over(time.UnixMicro(o.began), o.clients); err != nil {
+		return false, err
+	}
+	o.attack = o.mix.Source()
+	o.left = o.attack.Next(&o.next)
+	return o.left && o.next.Time > o.ended, nil
+}
+
+// Add writes an entry of the log, after the attacks' earlier requests.
+func (o *Overlay) Add(e *accesslog.Entry) error {
+	return errors.Join(o.writeAttacks(e.Time), o.write(e, o.addr(e)))
+}
+
+// End writes the attacks' remaining requests.
+func (o *Overlay) End() error {
+	return errors.Join(o.writeAttacks(1<<63-1), o.out.Flush())
+}
+
+// addr returns the address of a client. It is generated if the log does not identify clients by address.
+func (o *Overlay) addr(e *accesslog.Entry) netip.Addr {
+	a, known := o.addrs[e.Client]
+	if !known {
+		if a = e.Addr.Unmap().WithZone(""); !a.IsValid() {
+			a = o.population.Next()
+		}
+		o.addrs[strings.Clone(e.Client)] = a
+		o.clients = append(o.clients, a)
+	}
+	return a
+}
+
+// writeAttacks writes the requests of the attacks before a time.
+func (o *Overlay) writeAttacks(before int64) error {
+	for ; o.left && o.next.Time < before; o.left = o.attack.Next(&o.next) {
+		e := accesslog.Entry{Time: o.next.Time, Attack: true}
+		if o.method {
+			e.Method = o.next.Method
+		}
+		if o.host {
+			e.Host = o.next.Host
+		}
+		if o.path {
+			e.Path = o.next.Path
+		}
+		if o.status {
+			e.Status = o.next.Status
+		}
+		if o.agent {
+			e.Header = []accesslog.Field{{Name: "User-Agent", Value: o.next.Agent}}
+		}
+		if err := o.write(&e, o.mix.Addr(o.next.Client)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Overlay) write(e *accesslog.Entry, client netip.Addr) error {
+	l := overlaid{
+		Time: time.UnixMicro(e.Time).UTC().Format("2006-01-02T15:04:05.000000Z"), Client: client,
+		Method: e.Method, Host: e.Host, URI: e.Path, Status: e.Status, Attack: e.Attack,
+	}
+	if e.Query != "" {
+		l.URI += "?" + e.Query
+	}
+	if l.URI == "" {
+		l.URI = "/" // a line without it would not be read as a request
+	}
+	for _, f := range e.Header {
+		if l.Request.Headers == nil {
+			l.Request.Headers = map[string]string{}
+		}
+		l.Request.Headers[f.Name] = f.Value
+	}
+	if err := o.lines.Encode(l); err != nil {
+		return fmt.Errorf("mix: writing the log: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package pop
+
+// Problems that a node looks for while it runs.
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/edgelimit/edge/rule"
+)
+
+// joinPatience is how long a node tries to join its PoP before it reports a failure: nodes that start together
+// wait for each other.
+const joinPatience = 10 * time.Second
+
+// inspectPeers looks for problems with the gossip. It is called once a second.
+func (n *Node) inspectPeers(clock *clockCheck) {
+	if n.o.Now().Sub(n.start) >= joinPatience {
+		n.notices.note(problemJoin, n.gossip.JoinProblem())
+	}
+	n.notices.note(problemNameConflict, n.gossip.NameConflict(time.Now()))
+	n.notices.note(problemClock, clock.problem(n.gossip.ClockOffset(), n.Rules()))
+}
+
+const (
+	// clockDivisor is the divisor of the shortest period that gives the maximum difference between
+	// clocks: requests are counted in windows by each node's clock.
+	clockDivisor = 20
+
+	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.
+	clockFor = 5
+)
+
+// A clockCheck counts consecutive checks that found the clock wrong.
+type clockCheck struct{ wrong int }
+
+// problem describes by how much the clock differs from the peers', ahead of which it is by offset, if that is too much
+// for rules.
+func (c *clockCheck) problem(offset time.Duration, rules *rule.Set) string {
+	shortest := rule.MaxPeriod
+	for _, r := range rules.Rules() {
+		for _, l := range r.Limits {
+			shortest = min(shortest, l.Period)
+		}
+	}
+	if offset.Abs() <= shortest/clockDivisor {
+		c.wrong = 0
+		return ""
+	}
+	c.wrong++
+	if c.wrong < clockFor {
+		return ""
+	}
+	return fmt.Sprintf("this node's clock differs by %v from those of its peers, too much for limits with a period of %v: synchronize it", offset.Abs(), shortest)
+}
+
+const (
+	// lossInterval is how often a node looks for counters that shards have lost.
+	lossInterval = time.Minute
+
+	// lostCounters is how many of them in that time are a problem: a few are evicted from any cache.
+	lostCounters = 10
+)
+
+// A lossCheck has the number of counters that had fallen at the last check.
+type lossCheck struct{ fallen uint64 }
+
+// problem describes that shards keep losing counts, if they do. fallen is the number of counters that have fallen.
+func (c *lossCheck) problem(fallen uint64) string {
+	lost := fallen - c.fallen
+	c.fallen = fallen
+	if lost < lostCounters {
+		return ""
+	}
+	return fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, evict counters because they have too little memory, "+
+		"or are several servers behind one address", lost)
+}
