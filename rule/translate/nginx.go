@@ -13,14 +13,15 @@ import (
 type nginx struct {
 	*Translation
 	scope
-	zones   map[string]*zone
-	order   []*zone
-	servers []*server
-	sockets map[string]*socket
-	bound   []*socket // the same, in order
-	layouts map[string]bool
-	uses    []*use
-	trusted []string // set_real_ip_from
+	zones    map[string]*zone
+	order    []*zone
+	servers  []*server
+	sockets  map[string]*socket
+	bound    []*socket // the same, in order
+	layouts  map[string]bool
+	defaults map[string]*server // the default_server of each address
+	uses     []*use
+	trusted  []string // set_real_ip_from
 }
 
 // A zone is defined by limit_req_zone.
@@ -60,7 +61,7 @@ func translateNginx(t *Translation, files []*File) error {
 	if err != nil {
 		return err
 	}
-	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
+	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
 	n.nameOthers(top)
 	if err := n.blocks(top); err != nil {
 		return err

@@ -34,7 +34,6 @@ type socket struct {
 	under map[string][]string // hosts by each of their endings, such as .example.org
 
 	servers []*server
-	chosen  bool // first is a default_server
 }
 
 type location struct {
@@ -307,10 +306,10 @@ func (n *nginx) listen(s *server) error {
 	for _, d := range s.block {
 		if d.name() == "listen" && len(d.words) > 1 {
 			if k := n.bind(s, d.words[1].text); slices.Contains(d.args(), "default_server") {
-				if k.chosen {
-					return d.fail(fmt.Sprintf("the other one is at %v", k.first.position), "a duplicate default server for %s", d.words[1].text)
+				if o := n.defaults[d.words[1].text]; o != nil {
+					return d.fail(fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
 				}
-				k.first, k.chosen = s, true
+				k.first, n.defaults[d.words[1].text] = s, s
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func TestErrors(t *testing.T) {
 		{"zone twice", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a; limit_req zone=a burst=1; }", "f:1:69: limit_req zone=a burst=1 is a duplicate"},
 		{"status twice", "nginx", "server { limit_req_status 444; limit_req_status 503; }", "f:1:32: limit_req_status 503 is a duplicate"},
 		{"location twice", "nginx", "server { location /a { }\nlocation ^~ /a { } }", "f:2:1: location ^~ /a is a duplicate"},
-		{"default twice", "nginx", "server { listen 80 default_server; }\nserver { listen *:80 default_server; }", "f:2:10: a duplicate default server for *:80"},
+		{"default twice", "nginx", "server { listen 80 default_server; listen [::]:80 default_server; }\nserver { listen 80 default_server; }", "f:2:10: a duplicate default server for 80"},
 		{"descriptor twice", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n  - key: b\n", "f:4:5: the descriptor b is a duplicate"},
 		{"domain twice", "envoy-ratelimit", "domain: a\n---\ndomain: a\n", `f:3:9: the domain "a" is a duplicate`},
 		{"not YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},
