@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ type overview struct {
 	To       time.Time       `json:"to"`
 	Busiest  []busyClient    `json:"busiest"`
 	Next     []suggestedNext `json:"next,omitempty"`
+
+	thresholds []uint64
+	over       []int // clients whose estimate exceeds each threshold in a minute; those that nobody exceeds are missing
 }
 
 // A busyClient is one of the clients with the most requests.
@@ -61,40 +65,82 @@ func (s summary) answer(ctx context.Context, in *input, to destination) error {
 func (s summary) decided(log *decisions.Log) (*decisions.Report, error) { return log.Overview() }
 
 func newOverview(ctx context.Context, in *input, name analysis.Namer) (*overview, error) {
-	type tally struct{ requests, minute, inMinute, most int64 }
-	clients := map[string]*tally{}
+	// Most clients are addresses in their usual form: these take 16 bytes, and no pointer.
+	addresses, others := map[[16]byte]tally{}, map[string]tally{}
+	var usual [64]byte
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
-		c := clients[e.Client]
-		if c == nil {
-			c = new(tally)
-			clients[strings.Clone(e.Client)] = c
+		if a, err := netip.ParseAddr(e.Client); err == nil && !a.Is4In6() && string(a.AppendTo(usual[:0])) == e.Client && a.Zone() == "" {
+			addresses[a.As16()] = addresses[a.As16()].add(e.Time)
+		} else if c, ok := others[e.Client]; ok {
+			others[e.Client] = c.add(e.Time)
+		} else {
+			others[strings.Clone(e.Client)] = c.add(e.Time)
 		}
-		if minute := e.Time / time.Minute.Microseconds(); c.requests == 0 || minute != c.minute {
-			c.minute, c.inMinute = minute, 0
-		}
-		c.requests++
-		c.inMinute++
-		c.most = max(c.most, c.inMinute)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	s := in.stats()
-	o := &overview{Requests: s.Entries, Clients: len(clients), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC()}
-	for name, c := range clients {
-		o.Busiest = append(o.Busiest, busyClient{name, c.requests, 100 * float64(c.requests) / float64(s.Entries), c.most})
+	o := &overview{Requests: s.Entries, Clients: len(addresses) + len(others), From: time.UnixMicro(s.First).UTC(), To: time.UnixMicro(s.Last).UTC(), thresholds: analysis.DefaultThresholds()}
+	for client, c := range addresses {
+		o.see(c, func() string { return netip.AddrFrom16(client).Unmap().String() })
 	}
-	slices.SortFunc(o.Busiest, func(a, b busyClient) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Client, b.Client))
-	})
-	o.Busiest = o.Busiest[:min(10, len(o.Busiest))]
+	for client, c := range others {
+		o.see(c, func() string { return client })
+	}
 	for i := range o.Busiest {
+		o.Busiest[i].Pct = 100 * float64(o.Busiest[i].Requests) / float64(s.Entries)
 		if name != nil {
 			o.Busiest[i].Client = name(o.Busiest[i].Client)
 		}
 	}
 	return o, nil
+}
+
+// A tally counts the requests of a client.
+type tally struct {
+	requests  int64
+	minute    int32  // since the Unix epoch
+	prev, cur uint32 // requests in the minute before it, and in it
+	most      uint32 // of cur
+	peak      uint32 // the smallest threshold that the estimate never exceeds
+}
+
+// add returns c with a request more.
+func (c tally) add(at int64) tally {
+	period := time.Minute.Microseconds()
+	switch minute := int32(at / period); {
+	case minute == c.minute+1:
+		c.minute, c.prev, c.cur = minute, c.cur, 0
+	case minute != c.minute:
+		c.minute, c.prev, c.cur = minute, 0, 0
+	}
+	c.peak = max(c.peak, c.cur+uint32((int64(c.prev)*(period-at%period)+period-1)/period)) // it passes if the ones before it are too few
+	c.requests++
+	c.cur++
+	c.most = max(c.most, c.cur)
+	return c
+}
+
+// see takes a client into account: the thresholds that it exceeds and, if it is one of the busiest, its name.
+func (o *overview) see(c tally, client func() string) {
+	for i := 0; i < len(o.thresholds) && o.thresholds[i] < uint64(c.peak); i++ {
+		if i == len(o.over) {
+			o.over = append(o.over, 0)
+		}
+		o.over[i]++
+	}
+	const most = 10
+	if n := len(o.Busiest); n == most && c.requests < o.Busiest[n-1].Requests {
+		return
+	}
+	one := busyClient{Client: client(), Requests: c.requests, Most: int64(c.most)}
+	at, _ := slices.BinarySearchFunc(o.Busiest, one, func(a, b busyClient) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Client, b.Client))
+	})
+	o.Busiest = slices.Insert(o.Busiest, at, one)
+	o.Busiest = o.Busiest[:min(most, len(o.Busiest))]
 }
 
 // how returns the flags with which the logs are read.
@@ -116,17 +162,17 @@ func (o *overview) suggest(files []string, how string) {
 		return
 	}
 	named := shellQuoteAll(files)
-	limit := 1
-	for _, n := range []int{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
-		if int64(n) < o.Busiest[0].Most {
-			limit = n
-		}
-	}
+	limit := o.thresholds[max(0, len(o.over)-1)]
 	o.Next = []suggestedNext{
 		{"edge replay sweep" + how + named, "which limits would affect almost no clients"},
 		{fmt.Sprintf("edge replay accuracy --limit %d/1m%s%s", limit, how, named), "how often the estimate would decide differently from an exact count"},
-		{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], action: log}]' > rules.yaml", limit), "a rule to start with, which only logs"},
-		{"edge replay rules" + how + " rules.yaml" + named, "which clients it would have refused"},
+	}
+	// As the sweep recommends: the smallest threshold that affects at most 0.1% of the clients, if it affects any.
+	if i := slices.IndexFunc(o.over, func(clients int) bool { return 1000*clients <= o.Clients }); i >= 0 {
+		o.Next = append(o.Next, []suggestedNext{
+			{fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], action: log}]' > rules.yaml", o.thresholds[i]), "a rule to start with, which only logs"},
+			{"edge replay rules" + how + " rules.yaml" + named, "which clients it would have refused"},
+		}...)
 	}
 }
 
