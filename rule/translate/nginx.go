@@ -20,9 +20,11 @@ type nginx struct {
 	bound    []*socket // the same, in order
 	layouts  map[string]bool
 	defaults map[string]*server // the default_server of each address
-	uses     []*use
-	trusted  []string // set_real_ip_from
+	trusted  []string           // set_real_ip_from
 }
+
+// standardIndex is in force where no other index is.
+var standardIndex = &directive{position: position{file: new(File)}, words: []token{{text: "index"}, {text: "index.html"}}}
 
 // A zone is defined by limit_req_zone.
 type zone struct {
@@ -102,7 +104,7 @@ func (n *nginx) blocks(top []*directive) error {
 	for _, z := range n.order {
 		z.key = n.keyOf(z.words[1].text, 0)
 	}
-	outer, err := n.inherit(level{}, all)
+	outer, err := n.inherit(level{indexes: []*directive{standardIndex}}, all)
 	if err != nil {
 		return err
 	}

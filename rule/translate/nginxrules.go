@@ -177,7 +177,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 	}
 	for _, d := range l.level.errors {
 		if slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))) {
-			made.notes = append(made.notes, fmt.Sprintf("%s (%v) replaces nginx's answer to refused requests; edge has none of it", d.source(), d.position))
+			made.notes = append(made.notes, fmt.Sprintf("%v replaces nginx's answer to refused requests; edge has none of it", d))
 		}
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)

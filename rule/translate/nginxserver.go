@@ -51,8 +51,6 @@ type location struct {
 	logs     []string
 }
 
-func (l *location) String() string { return fmt.Sprintf("%s (%v)", l.source(), l.position) }
-
 func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
 
 func (n *nginx) addServer(d *directive, outer level) error {
@@ -106,14 +104,15 @@ func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
 		s.locations = append(s.locations, l)
 	}
 	for _, d := range l.block {
-		if d.name() == "location" && d.body {
-			inner, err := s.newLocation(d, l)
-			if err != nil {
-				return err
-			}
-			if err := n.addLocation(s, inner, l.level); err != nil {
-				return err
-			}
+		if d.name() != "location" || !d.body {
+			continue
+		}
+		inner, err := s.newLocation(d, l)
+		if err == nil {
+			err = n.addLocation(s, inner, l.level)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -218,7 +217,7 @@ func (s *server) redirects() {
 
 // leaves records that d takes requests away from l before limit_req counts them there.
 func (s *server) leaves(l *location, d *directive) {
-	log := fmt.Sprintf("nginx does not count the requests that %s (%v) takes away before limit_req", d.source(), d.position)
+	log := fmt.Sprintf("nginx does not count the requests that %v takes away before limit_req", d)
 	if l == s.root {
 		s.logs = append(s.logs, log)
 	} else if l.level.counts != "" {
@@ -237,7 +236,7 @@ func (s *server) redirect(from *location, d *directive, uri string) {
 			s.leaves(from, d)
 		}
 		if to.level.counts != "" && (early || from.level.counts == "" || !slices.ContainsFunc(from.level.limits, (*use).always)) {
-			to.logs = append(to.logs, fmt.Sprintf("nginx also counts the requests that %s (%v) passes on to %v", d.source(), d.position, to))
+			to.logs = append(to.logs, fmt.Sprintf("nginx also counts the requests that %v passes on to %v", d, to))
 		}
 	}
 }
@@ -253,18 +252,13 @@ var handler = regexp.MustCompile(`_pass$|^content_by_lua|^(js_content|empty_gif|
 
 // indexes finds the index files of directories that have their own locations.
 func (s *server) indexes() {
-	standard := &directive{position: s.position, words: []token{{text: "index"}, {text: "index.html"}}}
 	for _, l := range s.locations {
 		dir := l.path[:strings.LastIndex(l.path, "/")+1]
 		from := s.longest(dir)
 		if slices.ContainsFunc(from.block, func(d *directive) bool { return handler.MatchString(d.name()) }) {
 			continue
 		}
-		list := from.level.indexes
-		if len(list) == 0 {
-			list = []*directive{standard}
-		}
-		for _, d := range list {
+		for _, d := range from.level.indexes {
 			for _, name := range d.args() {
 				s.redirect(from, d, dir+name)
 			}
