@@ -55,4 +55,13 @@ func ExampleSweep() {
 	//   Most refused at 1 in 1m
 	//   client   refused  share
 	//   machine      589   100%
+	//
+	// The rule to start with
+	//
+	// # it only logs; remove action: log to refuse requests
+	// rules:
+	//   - id: sweep-1
+	//     characteristics: [ip]
+	//     limits: [{threshold: 1, period: 1m}]
+	//     action: log
 }

@@ -2,7 +2,9 @@ package analysis
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/edgelimit/edge/analysis/figure"
@@ -41,9 +43,35 @@ func (r *SweepReport) Document() chart.Document {
 		facts = append(facts, f)
 	}
 	all.Blocks = append(append(all.Blocks, facts), plots...)
-	d.Sections = slices.Insert(d.Sections, 0, all)
+	d.Sections = append(slices.Insert(d.Sections, 0, all), r.rules())
 	return d
 }
+
+// rules returns the best limits of each list of characteristics as rules that only log.
+func (r *SweepReport) rules() chart.Section {
+	text := "rules:\n"
+	for i := range r.Curves {
+		c := &r.Curves[i]
+		if cell := c.recommended(); !c.Best || cell.Refused == 0 {
+			continue
+		}
+		names := make([]string, len(c.Characteristics))
+		for k, name := range c.Characteristics {
+			if names[k] = name; !plainName.MatchString(name) {
+				names[k] = strconv.Quote(name)
+			}
+		}
+		text += fmt.Sprintf("  - id: sweep-%d\n    characteristics: [%s]\n    limits: [{threshold: %d, period: %s}]\n", strings.Count(text, "id:")+1, strings.Join(names, ", "), c.Recommended, figure.Period(c.PeriodS))
+		text += chart.When(r.MitigationTimeoutS > 0, "    mitigation_timeout: %s\n", figure.Period(r.MitigationTimeoutS)) + "    action: log\n"
+	}
+	s := chart.Section{Title: "The rule to start with", Blocks: []chart.Block{chart.Code{Title: "it only logs; remove action: log to refuse requests", Text: text}}}
+	if text == "rules:\n" {
+		s.Blocks = []chart.Block{chart.Paragraph(fmt.Sprintf("None: no tried threshold refuses a request and affects at most %.4g%% of the clients. Try other thresholds, or allow it to affect more clients.", r.MaxClientsPct))}
+	}
+	return s
+}
+
+var plainName = regexp.MustCompile(`^[a-z][a-z0-9:_-]*$`)
 
 // plot plots the number of clients that the thresholds of curves with the same characteristics affect.
 func (r *SweepReport) plot(curves []Curve) chart.Block {

@@ -102,6 +102,9 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 		return // it is evaluated again when the shard has answered, or with its next count
 	}
 	sample := t.sample()
+	if sample.At = t.since; n == 0 { // an answer exceeded the limit
+		sample.At = now.UnixMicro() - t.stale(now, math.MaxInt32)
+	}
 	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
 }
 

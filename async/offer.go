@@ -112,6 +112,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	}
 	if over {
 		f.generation = generation
+		from.At = more.at
 		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
 	}
 }

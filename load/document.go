@@ -163,11 +163,11 @@ func scoreSection(s *judge.Score) chart.Section {
 	if n := s.Unknown + s.Unavailable; n > 0 {
 		facts = append(facts, chart.Fact{Name: "uncertain", Value: chart.Grouped(n), Note: fmt.Sprintf("%s answered neither by the origin nor by a rule, which may or may not have been counted; %s refused because a shard was unavailable", chart.Count(s.Unknown, "request"), chart.Grouped(s.Unavailable))})
 	}
-	reaction := chart.Table{Title: "Reaction to clients that crossed a threshold", Columns: chart.Columns("", "clients", "p50", "p99", "max")}
+	reaction := chart.Table{Title: "What clients that crossed a threshold saw, with their own pauses between requests", Columns: chart.Columns("", "clients", "p50", "p99", "max")}
 	for _, t := range []struct {
 		name string
 		judge.Times
-	}{{"time until the first refusal", s.FirstRefusal}, {"time until all nodes refuse", s.AllRefuse}} {
+	}{{"from the crossing request to the first refusal", s.FirstRefusal}, {"from the crossing request to the last one that passed, or the first refusal if later", s.AllRefuse}} {
 		if t.Clients > 0 {
 			reaction.Rows = append(reaction.Rows, chart.Row{Cells: []string{t.name, chart.Grouped(t.Clients), millis(t.P50), millis(t.P99), millis(t.Max)}})
 		}

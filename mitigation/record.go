@@ -82,6 +82,10 @@ type Sample struct {
 	Rule               string // ID
 	Client             netip.Addr
 	Method, Host, Path string
+
+	// At is when the request arrived, or an earlier one that was counted with it, in microseconds since
+	// the Unix epoch.
+	At int64
 }
 
 // Why is the arithmetic of a limit that is exceeded.

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/counter/shard"
 	"github.com/edgelimit/edge/internal/tick"
+	"github.com/edgelimit/edge/mitigation"
 )
 
 // LocalOptions configures a Local. Node requires the same fields as for a single node, except those that differ
@@ -45,6 +47,9 @@ type Local struct {
 	quiet  context.CancelFunc
 	serve  sync.WaitGroup // shards
 	end    context.CancelFunc
+
+	mu        sync.Mutex
+	reactions []time.Duration // see Reactions
 }
 
 // StartLocal starts a PoP. If it fails, nothing runs.
@@ -77,7 +82,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		node.Name = fmt.Sprintf("node-%d", i+1)
 		node.Listen, node.MetricsListen, node.AdminListen = o.Addrs(i)
 		node.Logger = o.Node.Logger.With("node", node.Name)
-		node.Peers, node.together = localPeers{l, node.Name}, true
+		node.Peers, node.together, node.told = localPeers{l, node.Name}, true, l.told
 		if node.DecisionLog != "" {
 			node.DecisionLog += "." + node.Name
 		}
@@ -121,6 +126,24 @@ func (p localPeers) Send(message []byte) {
 			_ = peer.Receive(p.name, message, 0) // our own messages can be decoded
 		}
 	}
+}
+
+// told records how long it took until all nodes had a record: Send has returned.
+func (l *Local) told(r mitigation.Record) {
+	if r.Sample == nil {
+		return // it prolongs a mitigation
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reactions = append(l.reactions, time.Since(time.UnixMicro(r.Sample.At)))
+}
+
+// Reactions returns, for each mitigation that a node has started, the time from the arrival of the request that
+// exceeded the limit until all nodes had the record, the shortest first.
+func (l *Local) Reactions() []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(slices.Values(l.reactions))
 }
 
 // SendTo delivers messages to one peer.

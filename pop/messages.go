@@ -93,6 +93,9 @@ func (n *Node) receiveRecords(records []byte, now time.Time, age time.Duration) 
 // publish sends a record of this node to its peers.
 func (n *Node) publish(r mitigation.Record) {
 	n.peers.Send(r.AppendSent([]byte{messageRecords}, n.o.Now()))
+	if n.o.told != nil {
+		n.o.told(r)
+	}
 }
 
 // repair sends a peer the records for which its digest differs from this node's.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
 )
@@ -95,6 +96,9 @@ type Options struct {
 
 	// set if all nodes of the PoP stop together: clients have nowhere to go
 	together bool
+
+	// told, unless it is nil, is called when the peers have been sent a record of this node
+	told func(mitigation.Record)
 }
 
 // GossipOptions configures a node's gossip; see gossip.Options. Keys are the keys, unless KeyFile has them.

@@ -52,7 +52,7 @@ func (d demonstration) run(ctx context.Context, local *pop.Local, out io.Writer)
 	if report.Score, err = log.Score(load.OracleOptions{Rules: local.Nodes()[0].Rules()}); err != nil {
 		return err
 	}
-	return explain(out, report)
+	return explain(out, report, local.Reactions())
 }
 
 // demoParts describes the components of the demonstration, by name.
@@ -64,8 +64,8 @@ var demoParts = map[string]string{
 	"guessers": "4 clients trying a password a second",
 }
 
-// explain writes the results of a demonstration.
-func explain(w io.Writer, r *load.Report) error {
+// explain writes the results of a demonstration. reactions are those of the nodes, the shortest first.
+func explain(w io.Writer, r *load.Report, reactions []time.Duration) error {
 	s := r.Score
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s to %s over %s:\n\n", chart.Count(r.Sending.Requests, "request"), chart.Count(len(r.Nodes), "node"), chart.Count(r.Sending.Connections, "connection"))
@@ -77,8 +77,12 @@ func explain(w io.Writer, r *load.Report) error {
 		chart.Count(s.InnocentRefused, "request"), s.InnocentByEstimate)
 	fmt.Fprintf(&b, "  guilty     %s exceeded a limit. Requests are counted after they pass, so a few more may\n             pass: %d passed of the %d that an exact limiter would have refused\n",
 		chart.Count(s.ClientsOver, "client"), s.WronglyAllowed.Requests, s.Exact)
-	if t := s.AllRefuse; t.Clients > 0 {
-		fmt.Fprintf(&b, "  reaction   from the request that exceeded the limit until all nodes refused the client:\n             median %.1f ms, longest %.1f ms, including the network and the client's own pauses\n", t.P50, t.Max)
+	if n := len(reactions); n > 0 {
+		ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+		fmt.Fprintf(&b, "  reaction   from the arrival of the request that exceeded a limit until all nodes had the client's\n             mitigation: median %.1f ms, longest %.1f ms\n", ms(reactions[n/2]), ms(reactions[n-1]))
+	}
+	if t := s.FirstRefusal; t.Clients > 0 {
+		fmt.Fprintf(&b, "  clients    saw their first refusal with the next request that they sent after that: median %.1f ms,\n             longest %.1f ms after the one that exceeded the limit, mostly their own pause between the two\n", t.P50, t.Max)
 	}
 	fmt.Fprintf(&b, "  latency    median %.1f ms, 99th percentile %.1f ms. No request waits for a counter\n", r.Latency.P50MS, r.Latency.P99MS)
 	if len(s.Faults) == 0 {

@@ -28,7 +28,7 @@ func (s summary) answer(ctx context.Context, in *input, to destination) error {
 	}
 	o.Finish(to.name)
 	if o.Requests >= tinyLog {
-		o.Next = suggested(o.Busiest[0].Most, in.files, s.how())
+		o.Next = suggested(&o, in.files, s.how())
 	}
 	return to.write(in, o.Document())
 }
@@ -48,19 +48,19 @@ func (s summary) how() (how string) {
 // tinyLog is the number of requests below which a log says nothing about limits.
 const tinyLog = 10
 
-// suggested returns commands that read files with the flags how. The busiest client sent most requests in a minute.
-func suggested(most int64, files []string, how string) []analysis.Suggestion {
+// suggested returns commands that read files with the flags how.
+func suggested(o *analysis.Overview, files []string, how string) []analysis.Suggestion {
 	named := shellQuoteAll(files)
-	limit := 1
-	for _, n := range []int{2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
-		if int64(n) < most {
-			limit = n
-		}
-	}
-	return []analysis.Suggestion{
+	exceeded, recommended := o.Limits()
+	next := []analysis.Suggestion{
 		{Command: "edge replay sweep" + how + named, Says: "which limits would affect almost no clients"},
-		{Command: fmt.Sprintf("edge replay accuracy --limit %d/1m%s%s", limit, how, named), Says: "how often the estimate would decide differently from an exact count"},
-		{Command: fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], action: log}]' > rules.yaml", limit), Says: "a rule to start with, which only logs"},
-		{Command: "edge replay rules" + how + " rules.yaml" + named, Says: "which clients it would have refused"},
+		{Command: fmt.Sprintf("edge replay accuracy --limit %d/1m%s%s", exceeded, how, named), Says: "how often the estimate would decide differently from an exact count"},
 	}
+	if recommended == 0 {
+		return next
+	}
+	return append(next,
+		analysis.Suggestion{Command: fmt.Sprintf("echo 'rules: [{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], action: log}]' > rules.yaml", recommended), Says: "a rule to start with, which only logs"},
+		analysis.Suggestion{Command: "edge replay rules" + how + " rules.yaml" + named, Says: "which clients it would have refused"},
+	)
 }

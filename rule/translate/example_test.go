@@ -33,6 +33,10 @@ http {
 	//     match:
 	//       hosts: [example.com]
 	//       paths: [/api/*]
+	//       path_case: exact
+	//       path_trailing_slash: exact
+	//       path_parameters: exact
+	//       path_reading: resolved
 	//     characteristics: [ip]
 	//     limits:
 	//       - {threshold: 31, period: 1s}

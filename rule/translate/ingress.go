@@ -3,7 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +16,8 @@ type ingress struct {
 	name        string
 	annotations map[string]value
 	sites       []site
+	class       string // its controller, if it is known not to be ingress-nginx
+	regex       bool   // paths are regular expressions
 }
 
 // A site is a host of an Ingress with its paths.
@@ -28,11 +30,30 @@ type site struct {
 // annotationPrefixes are the prefixes of ingress-nginx's annotations.
 var annotationPrefixes = []string{"nginx.ingress.kubernetes.io/", "ingress.kubernetes.io/"}
 
-// otherLimits are annotations that limit something other than requests.
-var otherLimits = [][2]string{
-	{"limit-connections", "edge counts requests, not connections"},
-	{"limit-rate", "edge does not limit bandwidth"},
-	{"limit-rate-after", "edge does not limit bandwidth"},
+// Keys of other limits, and keys whose values may name or contain such limits.
+var (
+	limiting = regexp.MustCompile(`(?i)rate[-_]?limit|throttl|in-?flight-?req|^limit([-_]|$)|[/_]limit[-_]|limit-(req|conn|count)`)
+	naming   = regexp.MustCompile(`(?i)plugin|middleware|filter|policy|snippet`)
+	foreign  = regexp.MustCompile(`traefik|kong|haproxy|alb|gce|istio|contour|cilium|apisix|ambassador`)
+	imported = regexp.MustCompile(`^(limit-(rps|rpm|burst-multiplier|whitelist|allowlist|req-status-code)|global-rate-limit(-.*)?)$`)
+)
+
+// nameOthers records limits in a manifest that are not those of ingress-nginx, or that rules cannot express.
+func (t *Translation) nameOthers(v value) {
+	for _, each := range v.elements() {
+		t.nameOthers(each)
+	}
+	for _, kv := range v.pairs() {
+		name := kv[0].Value
+		short := strings.TrimPrefix(strings.TrimPrefix(name, "nginx."), "ingress.kubernetes.io/")
+		switch {
+		case imported.MatchString(short):
+		case limiting.MatchString(short) || limiting.MatchString(kv[1].text()) && naming.MatchString(name):
+			t.uncovered(kv[0].at(), "%s: a limit of connections or bandwidth, of a snippet, or of another controller", name)
+		default:
+			t.nameOthers(kv[1])
+		}
+	}
 }
 
 func translateIngress(t *Translation, files []*File) error {
@@ -45,6 +66,9 @@ func translateIngress(t *Translation, files []*File) error {
 		}
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
+			if root.child("items").Node == nil {
+				t.nameOthers(root)
+			}
 			switch kind := root.text("kind"); {
 			case strings.HasSuffix(kind, "List"):
 				roots = append(roots, root.child("items").elements()...)
@@ -67,7 +91,6 @@ func translateIngress(t *Translation, files []*File) error {
 		return position{file: files[0]}.fail("import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
 	}
 	for _, in := range all {
-		in.nameOthers(t)
 		if err := in.localLimit(t, all, statuses["limit-req-status-code"]); err != nil {
 			return err
 		}
@@ -95,14 +118,15 @@ func newIngress(root value) *ingress {
 			}
 		}
 	}
-	regex := in.annotations["use-regex"].text() == "true" || strings.Contains(in.annotations["rewrite-target"].text(), "$")
+	in.class = foreign.FindString(cmp.Or(root.text("spec", "ingressClassName"), root.text("metadata", "annotations", "kubernetes.io/ingress.class")))
+	in.regex = in.annotations["use-regex"].text() == "true" || strings.Contains(in.annotations["rewrite-target"].text(), "$")
 	for _, r := range root.child("spec", "rules").elements() {
 		s := site{host: strings.ToLower(r.text("host"))}
 		if s.host == "*" {
 			s.host = ""
 		}
 		for _, p := range r.child("http", "paths").elements() {
-			s.addPath(p.text("path"), p.text("pathType"), regex)
+			s.addPath(p.text("path"), p.text("pathType"), in.regex)
 		}
 		in.sites = append(in.sites, s)
 	}
@@ -123,7 +147,7 @@ func (s *site) addPath(path, kind string, regex bool) {
 		patterns, broader, ok = patternsOf("^" + strings.TrimPrefix(path, "^"))
 	case kind == "Exact":
 	case kind == "Prefix":
-		patterns = []string{strings.TrimSuffix(path, "/") + "/*"} // also matches the path without the slash
+		patterns = unique([]string{"/" + strings.Trim(path, "/"), strings.TrimSuffix(path, "/") + "/*"})
 	default:
 		patterns = []string{path + "*"}
 	}
@@ -149,20 +173,6 @@ func (in *ingress) number(name string) (uint64, error) {
 		return 0, n.fail("write a whole number in quotes", "invalid %s %q", name, n.text())
 	}
 	return v, nil
-}
-
-// nameOthers records annotations about limits that no rule can express.
-func (in *ingress) nameOthers(t *Translation) {
-	for _, other := range otherLimits {
-		if n := in.annotations[other[0]]; n.Node != nil {
-			t.uncovered(n.at(), "%s: %q: %s", other[0], n.text(), other[1])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(in.annotations)) {
-		if n := in.annotations[name]; strings.HasSuffix(name, "-snippet") && strings.Contains(n.text(), "limit_req") {
-			t.uncovered(n.at(), "%s has limits: import its content with 'edge import nginx'", name)
-		}
-	}
 }
 
 // localLimit makes the rules of limit-rps and limit-rpm.
@@ -264,6 +274,10 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	}
 	for _, s := range in.sites {
 		one := *r
+		one.reading, one.anyCase = "resolved", in.regex
+		if in.class != "" {
+			one.logs = append(slices.Clip(one.logs), "the Ingress is for "+in.class+", which ignores the annotations of ingress-nginx")
+		}
 		if !slices.Contains(s.paths, "/*") {
 			one.match[byPath] = s.paths
 		}
@@ -279,12 +293,12 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 		for _, o := range all {
 			for _, other := range o.sites {
 				if o != in && other.host == s.host {
-					one.except = append(one.except, without(inside(other.paths, s.paths), one.except)...)
+					one.except[byPath] = unique(append(one.except[byPath], inside(other.paths, s.paths)...))
 				}
 			}
 		}
 		i := slices.IndexFunc(made, func(o *draft) bool {
-			return slices.Equal(o.match[byPath], one.match[byPath]) && slices.Equal(o.logs, one.logs) && slices.Equal(o.except, one.except)
+			return slices.Equal(o.match[byPath], one.match[byPath]) && slices.Equal(o.logs, one.logs) && slices.Equal(o.except[byPath], one.except[byPath])
 		})
 		if i < 0 {
 			made = append(made, &one)

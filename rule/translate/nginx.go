@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -14,12 +13,18 @@ import (
 type nginx struct {
 	*Translation
 	scope
-	zones   map[string]*zone
-	order   []*zone
-	servers []*server
-	uses    []*use
-	trusted []string // set_real_ip_from
+	zones    map[string]*zone
+	order    []*zone
+	servers  []*server
+	sockets  map[string]*socket
+	bound    []*socket // the same, in order
+	layouts  map[string]bool
+	defaults map[string]*server // the default_server of each address
+	trusted  []string           // set_real_ip_from
 }
+
+// standardIndex is in force where no other index is.
+var standardIndex = &directive{position: position{file: new(File)}, words: []token{{text: "index"}, {text: "index.html"}}}
 
 // A zone is defined by limit_req_zone.
 type zone struct {
@@ -33,29 +38,11 @@ type zone struct {
 
 // A level has the settings that a block inherits or sets.
 type level struct {
-	limits []*directive // limit_req
-	status int
-	dry    bool
-}
-
-type server struct {
-	*directive
-	level     level
-	hosts     []string // empty means all
-	strange   []string // hosts that rules cannot match
-	logs      []string
-	locations []*location
-}
-
-type location struct {
-	*directive
-	kind     string // "", =, ^~, ~, ~* or @
-	patterns []string
-	broader  bool // patterns match more than the location does
-	ok       bool // patterns are valid
-	level    level
-	own      bool // it has its own limits
-	parents  []*location
+	limits          []*use
+	errors, indexes []*directive // error_page, index
+	status          int
+	dry             bool
+	counts          string // equal for levels with the same limits; empty without any
 }
 
 // A use is a limit_req, with the match of its rule.
@@ -76,7 +63,8 @@ func translateNginx(t *Translation, files []*File) error {
 	if err != nil {
 		return err
 	}
-	n := &nginx{Translation: t, zones: map[string]*zone{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
+	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
+	n.nameOthers(top)
 	if err := n.blocks(top); err != nil {
 		return err
 	}
@@ -116,13 +104,12 @@ func (n *nginx) blocks(top []*directive) error {
 	for _, z := range n.order {
 		z.key = n.keyOf(z.words[1].text, 0)
 	}
-	outer, err := n.inherit(level{}, all)
+	outer, err := n.inherit(level{indexes: []*directive{standardIndex}}, all)
 	if err != nil {
 		return err
 	}
 	loose := &directive{position: position{file: new(File)}, words: []token{{text: "server"}}, body: true}
 	for _, d := range all {
-		n.nameOthers(d)
 		switch {
 		case d.name() == "server" && d.body:
 			if err := n.addServer(d, outer); err != nil {
@@ -173,14 +160,20 @@ func (n *nginx) addZone(d *directive) error {
 
 // inherit returns the settings of a block, which inherits those of outer.
 func (n *nginx) inherit(outer level, block []*directive) (level, error) {
-	l, own := outer, false
+	l, seen := outer, map[string]bool{}
 	for _, d := range block {
+		again := seen[d.name()]
 		switch d.name() {
 		case "limit_req":
-			if !own {
-				l.limits, own = nil, true
+			if !again {
+				l.limits = nil
 			}
-			l.limits = append(slices.Clip(l.limits), d)
+			u, err := n.newUse(d)
+			if err != nil {
+				return l, err
+			}
+			again = slices.ContainsFunc(l.limits, func(o *use) bool { return o.zone == u.zone })
+			l.limits = append(slices.Clip(l.limits), u)
 		case "limit_req_status":
 			status, err := strconv.Atoi(strings.Join(d.args(), " "))
 			if err != nil || status < 400 || status > 599 {
@@ -189,123 +182,57 @@ func (n *nginx) inherit(outer level, block []*directive) (level, error) {
 			l.status = status
 		case "limit_req_dry_run":
 			l.dry = slices.Equal(d.args(), []string{"on"})
+		case "error_page", "index":
+			list := map[string]*[]*directive{"error_page": &l.errors, "index": &l.indexes}[d.name()]
+			if !again {
+				*list = nil
+			}
+			*list, again = append(slices.Clip(*list), d), false
+		default:
+			continue
 		}
+		if again {
+			return l, d.fail("remove one: nginx does not load both", "%s is a duplicate", d.source())
+		}
+		seen[d.name()] = true
+	}
+	if l.counts = ""; len(l.limits) > 0 {
+		l.counts = fmt.Sprint(sources(l.limits), l.status, l.dry)
 	}
 	return l, nil
 }
 
+var bandwidth = regexp.MustCompile(`^\w*limit_rate(_after)?$`)
+
 // nameOthers records limits that rules cannot express, and trusted proxies.
-func (n *nginx) nameOthers(d *directive) {
-	switch d.name() {
-	case "limit_conn":
-		n.uncovered(d.position, "%s: edge counts requests, not connections", d.source())
-	case "set_real_ip_from":
-		if text := strings.Join(d.args(), " "); !slices.Contains(n.trusted, text) {
-			n.trusted = append(n.trusted, text)
-		}
-	}
-}
-
-func (n *nginx) addServer(d *directive, outer level) error {
-	l, err := n.inherit(outer, d.block)
-	if err != nil {
-		return err
-	}
-	s := &server{directive: d, level: l}
-	n.readNames(s)
-	for _, each := range d.block {
-		n.nameOthers(each)
-		if err := n.addLocation(s, each, l, nil); err != nil {
-			return err
-		}
-	}
-	n.servers = append(n.servers, s)
-	return nil
-}
-
-// readNames reads the hosts of a server.
-func (n *nginx) readNames(s *server) {
-	for _, d := range s.block {
-		if d.name() != "server_name" {
-			continue
-		}
-		for _, name := range d.args() {
-			name = strings.ToLower(name)
-			names := []string{name}
-			if rest, ok := strings.CutPrefix(name, "."); ok {
-				names = []string{rest, "*." + rest}
-			}
-			switch {
-			case name == "" || name == "_" || name == "-" || name == "__" || name == "*":
-			case !expressible(byHost, names...):
-				s.strange = append(s.strange, name)
-			default:
-				s.hosts = append(s.hosts, without(names, s.hosts)...)
+func (n *nginx) nameOthers(block []*directive) {
+	for _, d := range block {
+		switch name := d.name(); {
+		case name == "limit_conn":
+			n.uncovered(d.position, "%s: edge counts requests, not connections", d.source())
+		case strings.HasPrefix(name, "access_by_lua") || strings.HasPrefix(name, "rewrite_by_lua"):
+			n.uncovered(d.position, "%s: it may limit requests, or answer them before limit_req", name)
+		case bandwidth.MatchString(name):
+			n.uncovered(d.position, "%s: edge limits requests, not bandwidth", d.source())
+		case name == "set_real_ip_from":
+			if text := strings.Join(d.args(), " "); !slices.Contains(n.trusted, text) {
+				n.trusted = append(n.trusted, text)
 			}
 		}
-	}
-	if len(s.strange) > 0 && len(s.hosts) > 0 {
-		n.uncovered(s.position, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
-	} else if len(s.strange) > 0 {
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " ")))
+		n.nameOthers(d.block)
 	}
 }
 
-func (n *nginx) addLocation(s *server, d *directive, outer level, parents []*location) error {
-	if d.name() != "location" || !d.body {
-		return nil
-	}
-	l := &location{directive: d, parents: parents, ok: true}
-	args := d.args()
-	switch {
-	case len(args) == 2 && slices.Contains([]string{"=", "^~", "~", "~*"}, args[0]):
-		l.kind, args = args[0], args[1:]
-	case len(args) == 1:
-		for _, kind := range []string{"=", "^~", "~*", "~", "@"} {
-			if rest, ok := strings.CutPrefix(args[0], kind); ok {
-				l.kind, args = kind, []string{rest}
-				break
-			}
-		}
-	default:
-		return d.fail("write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(args))
-	}
-	switch path := args[0]; l.kind {
-	case "=":
-		l.patterns = []string{path}
-	case "~", "~*":
-		l.patterns, l.broader, l.ok = patternsOf(path)
-	case "@":
-		l.ok = false
-	default:
-		l.patterns = []string{path + "*"}
-	}
-	l.ok = l.ok && expressible(byPath, l.patterns...)
-	var err error
-	if l.level, err = n.inherit(outer, d.block); err != nil {
-		return err
-	}
-	l.own = slices.ContainsFunc(d.block, func(e *directive) bool { return e.name() == "limit_req" })
-	s.locations = append(s.locations, l)
-	for _, each := range d.block {
-		n.nameOthers(each)
-		if err := n.addLocation(s, each, l.level, append(slices.Clip(parents), l)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func sources(list []*directive) string {
+func sources(list []*use) string {
 	words := make([]string, len(list))
-	for i, d := range list {
-		words[i] = d.source()
+	for i, u := range list {
+		words[i] = u.source()
 	}
 	return strings.Join(words, "; ")
 }
 
-func (n *nginx) newUse(d *directive, l level) (*use, error) {
-	u := &use{directive: d, draft: draft{status: cmp.Or(l.status, 503)}, dry: l.dry}
+func (n *nginx) newUse(d *directive) (*use, error) {
+	u := &use{directive: d}
 	for i, arg := range d.args() {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {

@@ -156,6 +156,8 @@ type mapEntry struct {
 	pattern, value string
 }
 
+func (e mapEntry) isRegex() bool { return strings.HasPrefix(e.pattern, "~") }
+
 // mapEntries returns the lines of a map or geo block, and the default value.
 func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*directive) {
 	for _, e := range d.block {
@@ -194,7 +196,9 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 		return made[i]
 	}
 	k = made[len(made)-1]
-	same := func(a, b key) bool { return fmt.Sprint(a.characteristics) == fmt.Sprint(b.characteristics) }
+	same := func(a, b key) bool {
+		return fmt.Sprint(a.characteristics, a.match, a.exempt) == fmt.Sprint(b.characteristics, b.match, b.exempt)
+	}
 	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
@@ -206,21 +210,19 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	if len(empty) == 0 {
 		return k
 	}
-	client := source == "$remote_addr" || source == "$binary_remote_addr"
 	geo := s.geos[strings.Trim(source, "${}")]
 	switch {
-	case geo != nil:
+	case geo != nil && !slices.ContainsFunc(entries, mapEntry.isRegex):
 		k.byNetwork(where, geo, entries, otherwise)
-	case otherwise != "" && client:
+	case otherwise != "" && source == "$remote_addr":
 		for _, e := range empty {
-			prefix, ok := parseNetwork(e.pattern)
-			if !ok {
+			if addr, err := netip.ParseAddr(e.pattern); err == nil {
+				k.exempt = append(k.exempt, listed{netip.PrefixFrom(addr, addr.BitLen()), where})
+			} else { // a map does not look up networks
 				k.logs = append(k.logs, fmt.Sprintf("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern))
-				continue
 			}
-			k.exempt = append(k.exempt, listed{prefix, where})
 		}
-	case otherwise != "":
+	case otherwise != "" || len(empty) > 1:
 		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty)))
 	default:
 		k.only(where, source, counted)
@@ -245,16 +247,17 @@ var matchVariables = map[string]int{
 // only restricts k to the requests for which a map has a key.
 func (k *key) only(where, source string, counted []mapEntry) {
 	index, ok := matchVariables[source]
-	if !ok {
+	if !ok || len(k.match[index]) > 0 {
 		k.unknown = fmt.Sprintf("%s counts only some requests, by %s (%s), which rules cannot match", where, source, quoteSome(counted))
 		return
 	}
 	for _, e := range counted {
 		patterns, broader, ok := []string{e.pattern}, false, true
-		if expr, regex := strings.CutPrefix(e.pattern, "~"); regex {
-			patterns, broader, ok = patternsOf(strings.TrimPrefix(expr, "*"))
+		if e.isRegex() {
+			patterns, broader, ok = patternsOf(strings.TrimLeft(e.pattern, "~*"))
 		} else {
 			patterns[0] = strings.TrimPrefix(patterns[0], `\`)
+			ok = !strings.Contains(patterns[0], "*") // it is no wildcard, except with hostnames
 		}
 		if !ok || !expressible(index, patterns...) {
 			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source, e.pattern)
@@ -266,7 +269,7 @@ func (k *key) only(where, source string, counted []mapEntry) {
 		k.match[index] = append(k.match[index], without(patterns, k.match[index])...)
 	}
 	if source == "$request_uri" {
-		k.notes = append(k.notes, where+" compares $request_uri, which includes the query; edge compares the path alone")
+		k.logs = append(k.logs, where+" compares $request_uri, which includes the query; edge compares the path alone")
 	}
 }
 

@@ -1,8 +1,10 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,32 +13,26 @@ import (
 
 // rules makes the rules from what nginx.go has read.
 func (n *nginx) rules() error {
+	uses := map[*zone][]*use{}
 	for _, s := range n.servers {
-		if err := n.addUses(s, nil); err != nil {
-			return err
+		hosts, logs, ok := n.hostsOf(s)
+		if !ok {
+			continue
 		}
 		for _, l := range s.locations {
-			if !l.own {
-				continue
-			}
-			if !l.ok {
-				n.uncovered(l.position, "the limits of location %s, whose paths rules cannot match: %s", strings.Join(l.args(), " "), sources(l.level.limits))
-				for _, d := range l.level.limits {
-					if _, err := n.newUse(d, l.level); err != nil {
-						return err
-					}
-				}
-				continue
-			}
-			if err := n.addUses(s, l); err != nil {
-				return err
+			for _, u := range n.usesOf(s, l) {
+				u.match[byHost], u.except[byHost] = s.hosts, hosts
+				u.logs = append(u.logs, logs...)
+				uses[u.zone] = append(uses[u.zone], u)
 			}
 		}
 	}
 	for _, z := range n.order {
-		uses := n.merged(z)
-		for _, u := range uses {
-			n.addRule(u, len(uses) > 1)
+		// One rule for all paths of a host, then one for all hosts.
+		joined := join(uses[z], byPath, func(u *use) bool { return len(u.except[byPath]) > 0 })
+		joined = join(joined, byHost, func(*use) bool { return false })
+		for _, u := range joined {
+			n.addRule(u, len(joined) > 1)
 		}
 		if !z.used {
 			n.uncovered(z.position, "no limit_req uses the zone %s", z.name)
@@ -45,114 +41,182 @@ func (n *nginx) rules() error {
 	return nil
 }
 
-// addUses adds the limits of a location, or those of the server that its locations inherit.
-func (n *nginx) addUses(s *server, l *location) error {
-	limits := s.level
-	var paths, except, logs []string
-	if l != nil {
-		limits = l.level
-		if !slices.Equal(l.patterns, []string{"/*"}) {
-			paths = l.patterns
-		}
-		if l.broader {
-			logs = append(logs, fmt.Sprintf("location %s (%v) matches fewer paths than the rule", strings.Join(l.args(), " "), l.position))
-		}
+// hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
+// that other servers have. ok is false if nginx sends no request to s, or counts none there.
+func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
+	if !slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != "" }) {
+		return nil, nil, false
 	}
-	if len(limits.limits) == 0 {
-		return nil
+	first := slices.ContainsFunc(s.sockets, func(k *socket) bool { return k.first == s })
+	named := len(s.hosts) > 0
+	s.hosts = slices.DeleteFunc(s.hosts, func(h string) bool {
+		return !slices.ContainsFunc(s.sockets, func(k *socket) bool { return k.names[h] == s })
+	})
+	switch {
+	case len(s.hosts) == 0 && !first && len(s.strange) == 0:
+		n.uncovered(s.position, "the limits of this server: nginx sends all hosts to others that listen at the same address")
+		return nil, nil, false
+	case named && len(s.hosts) == 0:
+		logs = append(logs, "other servers that come first have the names of this one")
+	case named && first:
+		n.note("At an address where nginx listens, the first server, or the default_server, also has all hosts that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
-	for _, m := range s.locations {
-		if m == l || m.kind == "@" || same(m.level, limits) || l == nil && !m.own || l != nil && slices.Contains(l.parents, m) || !wins(m, l) {
-			continue
-		}
-		if m.ok {
-			except = append(except, without(m.patterns, except)...)
-		} else {
-			logs = append(logs, fmt.Sprintf("nginx handles requests for location %s (%v) without this limit; rules cannot except such paths", strings.Join(m.args(), " "), m.position))
-		}
-	}
-	var named []string
-	for _, o := range n.servers {
-		if o == s || same(o.level, limits) {
-			continue
-		}
-		for _, host := range without(o.hosts, append(slices.Clip(named), s.hosts...)) {
-			if len(s.hosts) == 0 || slices.ContainsFunc(s.hosts, func(h string) bool { return strings.HasPrefix(h, "*") && strings.HasSuffix(host, h[1:]) }) {
-				named = append(named, host)
+	for _, k := range s.sockets {
+		others := k.hosts
+		if len(s.hosts) > 0 {
+			others = nil
+			for _, h := range s.hosts {
+				if strings.HasPrefix(h, "*.") {
+					others = append(others, k.under[h[1:]]...)
+				}
 			}
 		}
-		if len(s.hosts) == 0 && len(o.strange) > 0 {
-			logs = append(logs, fmt.Sprintf("another server (%[2]v) handles hosts like %[1]s without this limit; rules cannot except such hosts", strings.Join(o.strange, " "), o.position))
+		for _, h := range others {
+			if o := k.names[h]; o != s && o.layout != s.layout && !slices.Contains(s.hosts, h) {
+				except = append(except, h)
+			}
+		}
+		for _, o := range k.servers {
+			if len(s.hosts) == 0 && len(o.strange) > 0 && o.layout != s.layout {
+				logs = append(logs, fmt.Sprintf("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position, strings.Join(o.strange, " ")))
+			}
 		}
 	}
-	for _, d := range limits.limits {
-		u, err := n.newUse(d, limits)
-		if err != nil {
-			return err
+	if o := n.elsewhere(s); o != nil {
+		logs = append(logs, fmt.Sprintf("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge does not distinguish where requests arrive", s.position, o.position))
+	}
+	return unique(except), append(logs, s.logs...), true
+}
+
+// elsewhere returns a server that handles requests to the hosts of s at other sockets, and counts others of
+// them. Servers that only redirect are in a note.
+func (n *nginx) elsewhere(s *server) *server {
+	if len(n.layouts) == 1 {
+		return nil
+	}
+	for _, k := range n.bound {
+		if slices.Contains(s.sockets, k) {
+			continue
 		}
-		u.match = match{byHost: s.hosts, byPath: paths}
-		u.except, u.exceptHosts, u.logs = except, named, append(slices.Clip(logs), s.logs...)
-		n.uses = append(n.uses, u)
+		others := k.servers
+		if len(s.hosts) > 0 {
+			others = nil
+			for _, h := range s.hosts {
+				others = append(others, cmp.Or(k.names[h], k.first))
+			}
+		}
+		for _, o := range others {
+			if o.returns {
+				n.note("nginx does not count requests to servers that answer all of them with return, such as a redirect to https. Edge counts them in the rules for the same hosts.")
+			} else if o.layout != s.layout {
+				return o
+			}
+		}
 	}
 	return nil
 }
 
-func same(a, b level) bool { return sources(a.limits) == sources(b.limits) && a.dry == b.dry }
-
-// wins reports whether nginx may choose location m for a request that l also matches. If l is nil, it
-// stands for the server.
-func wins(m, l *location) bool {
-	regex := func(l *location) bool { return l.kind == "~" || l.kind == "~*" }
-	if l == nil {
-		return true
+// usesOf returns the limits of l with their paths, unless the location around it has the same.
+func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
+	differ := func(p string) bool { return s.longest(strings.TrimSuffix(p, "*")).level.counts != l.level.counts }
+	if l.level.counts == "" || l.around != nil && l.around.level.counts == l.level.counts && !(l.isRegex() && slices.ContainsFunc(l.patterns, differ)) {
+		return nil
 	}
-	within := func() bool {
-		return slices.ContainsFunc(l.patterns, func(p string) bool {
-			return slices.ContainsFunc(m.patterns, func(q string) bool { return p != q && includes(p, q) })
-		})
+	if !l.ok {
+		n.uncovered(l.position, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
+		return nil
 	}
-	switch {
-	case l.kind == "=":
-		return false
-	case regex(m) && !m.ok:
-		return l.kind != "^~"
-	case regex(l):
-		return m.kind != "" && within()
-	case regex(m) && l.kind == "^~":
-		return false
+	made := draft{reading: "resolved", anyCase: l.kind == "~*"}
+	if !slices.Equal(l.patterns, []string{"/*"}) {
+		made.match[byPath] = l.patterns
 	}
-	return within()
+	if l.broader {
+		made.logs = append(made.logs, fmt.Sprintf("%v matches fewer paths than the rule", l))
+	}
+	// What is within the paths of l counts with it if it has the same limits.
+	within, others := []*location{l}, []*location(nil)
+	for i := 0; i < len(within); i++ {
+		made.logs = append(made.logs, within[i].logs...)
+		for _, c := range within[i].children {
+			if c.level.counts == l.level.counts {
+				within = append(within, c)
+			} else {
+				others = append(others, c)
+			}
+		}
+	}
+	earlier := true
+	for _, m := range s.regexes {
+		earlier = earlier && m != l
+		if m != l && m.level.counts != l.level.counts && l.kind != "=" && l.kind != "^~" && (earlier || !l.isRegex()) {
+			others = append(others, m)
+		}
+	}
+	if l.isRegex() {
+		for _, m := range s.locations {
+			if m.level.counts != l.level.counts && (m.kind == "=" || m.kind == "^~") {
+				others = append(others, m)
+			}
+		}
+	}
+	for _, m := range others {
+		if !m.ok {
+			made.logs = append(made.logs, fmt.Sprintf("nginx handles requests for %v without this limit; rules cannot except such paths", m))
+		}
+		for _, q := range m.patterns {
+			switch among := func(p string) bool { return p != q && includes(p, q) }; {
+			case slices.ContainsFunc(l.patterns, among):
+				made.except[byPath] = append(made.except[byPath], q)
+				if m.broader || m.kind == "~*" && !made.anyCase {
+					made.notes = append(made.notes, fmt.Sprintf("%v matches other paths than this rule excepts", m))
+				}
+			case slices.ContainsFunc(l.patterns, func(p string) bool { return includes(q, p) }):
+				made.logs = append(made.logs, fmt.Sprintf("nginx handles such requests in %v", m))
+			}
+		}
+	}
+	for _, d := range l.level.errors {
+		if slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))) {
+			made.notes = append(made.notes, fmt.Sprintf("%v replaces nginx's answer to refused requests; edge has none of it", d))
+		}
+	}
+	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
+	for _, u := range l.level.limits {
+		one := *u
+		one.draft = made
+		one.status, one.dry = cmp.Or(l.level.status, 503), l.level.dry
+		one.places = []string{u.position.String()}
+		one.notes, one.logs = slices.Clip(made.notes), slices.Clip(made.logs)
+		uses = append(uses, &one)
+	}
+	return uses
 }
 
-// merged returns the uses of a zone. It joins those that one rule can express.
-func (n *nginx) merged(z *zone) (all []*use) {
-	alike := func(a, b *use) bool {
-		return a.burst == b.burst && a.queue == b.queue && a.status == b.status && a.dry == b.dry && slices.Equal(a.logs, b.logs) && slices.Equal(a.exceptHosts, b.exceptHosts)
-	}
-	for _, u := range n.uses {
-		if u.zone != z {
+// join joins uses that differ only in a list of their matches. Those that are apart differ in another, too.
+func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
+	first := map[string]*use{}
+	for _, u := range uses {
+		same := u.match
+		if !apart(u) {
+			same[index] = nil
+		}
+		id := fmt.Sprintf("%q %q %q %q %d %t %s %d %t", same, u.except, u.logs, u.notes, u.burst, u.anyCase, u.queue, u.status, u.dry)
+		o := first[id]
+		if o == nil {
+			first[id], joined = u, append(joined, u)
 			continue
 		}
-		i := slices.IndexFunc(all, func(o *use) bool {
-			return alike(o, u) && slices.Equal(o.match[byHost], u.match[byHost]) && (slices.Equal(o.match[byPath], u.match[byPath]) || len(o.except)+len(u.except) == 0)
-		})
-		if i < 0 {
-			i = slices.IndexFunc(all, func(o *use) bool {
-				return alike(o, u) && slices.Equal(o.match[byPath], u.match[byPath]) && slices.Equal(o.except, u.except)
-			})
+		if o.places = append(o.places, u.places...); len(o.match[index]) > 0 {
+			o.match[index] = append(o.match[index], u.match[index]...)
 		}
-		if i < 0 {
-			copied := *u
-			copied.places = []string{u.position.String()}
-			all = append(all, &copied)
-			continue
+		if len(u.match[index]) == 0 {
+			o.match[index] = nil
 		}
-		o := all[i]
-		o.match = match{byHost: union(o.match[byHost], u.match[byHost]), byPath: union(o.match[byPath], u.match[byPath])}
-		o.except = append(slices.Clip(o.except), without(u.except, o.except)...)
-		o.places = append(o.places, u.position.String())
 	}
-	return all
+	for _, u := range joined {
+		u.match[index], u.places = unique(u.match[index]), unique(u.places)
+	}
+	return joined
 }
 
 // addRule adds the rule of a use. shared reports whether other rules have the same zone.
@@ -169,7 +233,7 @@ func (n *nginx) addRule(u *use, shared bool) {
 	r := u.draft
 	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
 	r.characteristics, r.limits = z.key.characteristics, bucket{z.rate, z.perMinute, u.burst}.limits()
-	r.notes, r.logs = append([]string{z.difference(u)}, z.key.notes...), append(slices.Clip(u.logs), z.key.logs...)
+	r.notes, r.logs = slices.Concat([]string{z.difference(u)}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
 	for i, only := range z.key.match {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
@@ -264,6 +328,7 @@ func (n *nginx) differences() {
 
 // commonDifferences records how edge differs from both nginx and ingress-nginx.
 func (t *Translation) commonDifferences() {
+	const program = "nginx"
 	t.note("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
 	t.note("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses all requests until the estimate is back at the threshold.")
 	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
@@ -272,8 +337,8 @@ func (t *Translation) commonDifferences() {
 		if r.status == 503 {
 			t.note("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which tells clients more.")
 		}
-		if len(r.match[byPath])+len(r.except) > 0 {
-			t.note("nginx compares paths exactly. Edge also matches other spellings that some origins treat as the same path: letter case, a trailing slash, ;parameters (docs/rules.md).")
+		if r.reading != "" && r.readsPaths() {
+			t.note("Rules compare paths as %s does. If the origin takes other spellings for the same path, such as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/rules.md).", program)
 		}
 	}
 }

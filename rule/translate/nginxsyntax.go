@@ -4,6 +4,7 @@ package translate
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,6 +36,14 @@ func (d *directive) args() []string {
 // source returns the directive without its block.
 func (d *directive) source() string {
 	return strings.Join(append([]string{d.name()}, d.args()...), " ")
+}
+
+// String returns the directive with its position.
+func (d *directive) String() string {
+	if d.line == 0 {
+		return d.source() + " (the default)"
+	}
+	return fmt.Sprintf("%s (%v)", d.source(), d.position)
 }
 
 // A token is a word, without its quotes, or a symbol.

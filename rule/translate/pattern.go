@@ -34,8 +34,6 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 			patterns = append(patterns, h.text)
 		}
 	}
-	// /a/* also matches /a.
-	patterns = slices.DeleteFunc(patterns, func(p string) bool { return slices.Contains(patterns, p+"/*") })
 	return patterns, r.broader, true
 }
 

@@ -86,11 +86,12 @@ func (e entry) String() string {
 type ratelimit struct {
 	*Translation
 	domain      string
+	domains     map[string]bool
 	descriptors int // number of descriptors read, of all domains
 }
 
 func translateRatelimit(t *Translation, files []*File) error {
-	r, found := &ratelimit{Translation: t}, false
+	r, found := &ratelimit{Translation: t, domains: map[string]bool{}}, false
 	for _, each := range files {
 		roots, err := (&source{File: each}).documents(each.Text)
 		if err != nil {
@@ -116,6 +117,8 @@ func translateRatelimit(t *Translation, files []*File) error {
 				if err := r.readDomain(root); err != nil {
 					return err
 				}
+			default:
+				t.nameOthers(root)
 			}
 		}
 	}
@@ -142,6 +145,10 @@ func (t *ratelimit) readDomain(root value) error {
 	if t.domain = root.text("domain"); t.domain == "" {
 		return root.fail("write domain: and a name", "the domain is missing")
 	}
+	if t.domains[t.domain] {
+		return root.child("domain").fail("write its descriptors in one file", "the domain %q is a duplicate: ratelimit does not load it", t.domain)
+	}
+	t.domains[t.domain] = true
 	return t.readDescriptors(root.child("descriptors"), nil)
 }
 
@@ -153,7 +160,7 @@ func (t *ratelimit) readDescriptors(list value, path []entry) error {
 	if t.descriptors += len(list.elements()); len(path) > maxDepth || t.descriptors > maxDescriptors {
 		return list.fail("", "there are too many descriptors, or they are nested too deeply")
 	}
-	values := map[string][]string{}
+	values, seen := map[string][]string{}, map[string]bool{}
 	for _, d := range list.elements() {
 		if value := d.text("value"); value != "" {
 			values[d.text("key")] = append(values[d.text("key")], value)
@@ -170,7 +177,11 @@ func (t *ratelimit) readDescriptors(list value, path []entry) error {
 		if e.key == "" {
 			return d.fail("write key: and a name", "a descriptor has no key")
 		}
-		if e.value == "" {
+		composite := strings.TrimSuffix(e.key+"_"+e.value, "_") // as ratelimit compares them
+		if seen[composite] {
+			return d.fail("remove one", "the descriptor %v is a duplicate: ratelimit does not load it", e)
+		}
+		if seen[composite] = true; e.value == "" {
 			e.siblings = values[e.key]
 		}
 		deeper := append(slices.Clip(path), e)
@@ -325,7 +336,8 @@ func (r *draft) request(e entry, q requestEntry) {
 		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
 	}
 	if q.match == byPath {
-		r.notes = append(r.notes, "in Envoy, :path contains the query; edge compares and counts the path alone")
+		r.reading = "literal"
+		r.logs = append(r.logs, "in Envoy, :path contains the query; edge compares and counts the path alone")
 	}
 }
 

@@ -58,8 +58,9 @@ type Translation struct {
 	rules   []*draft
 	allow   []listed
 	deny    []listed
-	general []string // differences that concern all rules
-	missing []string // what is not covered, each with its place
+	general []string        // differences that concern all rules
+	missing []string        // what is not covered, each with its place
+	said    map[string]bool // the texts in general and missing
 }
 
 // A listed network is an entry of the allow or deny list.
@@ -87,8 +88,9 @@ type draft struct {
 	notes           []string // differences in meaning
 	logs            []string // why the rule only logs; if empty, it blocks
 	match           match
-	except          []string // excepted paths
-	exceptHosts     []string
+	except          match  // each list is an exception
+	reading         string // the path_reading, with exact paths; if empty, the defaults
+	anyCase         bool   // despite reading, the case of letters does not matter
 	characteristics []characteristic
 	limits          []rule.Limit
 	status          int
@@ -103,7 +105,7 @@ type characteristic struct {
 // Files translates files of a kind. For nginx it takes the main file, and reads the files that it includes.
 // Errors in the files are [rulefile.Error].
 func Files(kind string, files ...File) (*Translation, error) {
-	t := &Translation{kind: kind}
+	t := &Translation{kind: kind, said: map[string]bool{}}
 	for _, k := range kinds {
 		if k.name != kind {
 			continue
@@ -127,15 +129,17 @@ func Files(kind string, files ...File) (*Translation, error) {
 
 // note records a difference that concerns all rules.
 func (t *Translation) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(t.general, text) {
-		t.general = append(t.general, text)
-	}
+	t.say(&t.general, fmt.Sprintf(format, args...))
 }
 
 // uncovered records something that no rule can express.
 func (t *Translation) uncovered(at fmt.Stringer, format string, args ...any) {
-	if text := fmt.Sprintf("%v: ", at) + fmt.Sprintf(format, args...); !slices.Contains(t.missing, text) {
-		t.missing = append(t.missing, text)
+	t.say(&t.missing, fmt.Sprintf("%v: ", at)+fmt.Sprintf(format, args...))
+}
+
+func (t *Translation) say(list *[]string, text string) {
+	if !t.said[text] {
+		t.said[text], *list = true, append(*list, text)
 	}
 }
 
@@ -159,13 +163,14 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 
 // nameRules makes the IDs of the rules valid and unique.
 func (t *Translation) nameRules() {
-	used := map[string]bool{}
+	used, next := map[string]bool{}, map[string]int{}
 	for _, r := range t.rules {
 		base := strings.Trim(regexp.MustCompile(`[^A-Za-z0-9_.]+`).ReplaceAllString(r.id, "-"), "-_.")
 		base = cmp.Or(strings.TrimRight(base[:min(len(base), rule.MaxID-4)], "-_."), "rule")
 		r.id = base
-		for n := 2; used[r.id]; n++ {
-			r.id = fmt.Sprintf("%s-%d", base, n)
+		for used[r.id] {
+			next[base]++
+			r.id = fmt.Sprintf("%s-%d", base, next[base]+1)
 		}
 		used[r.id] = true
 	}
@@ -214,6 +219,14 @@ func (t *Translation) Text() []byte {
 	return b.Bytes()
 }
 
+// readsPaths reports whether r depends on paths.
+func (r *draft) readsPaths() bool {
+	return len(r.match[byPath])+len(r.except[byPath]) > 0 || r.countsBy("path")
+}
+
+// closingStatuses are statuses for which nginx closes the connection without an answer.
+var closingStatuses = []int{408, 444, 499}
+
 // write writes the rule as an element of the list of rules.
 func (r *draft) write(b *bytes.Buffer) {
 	for _, text := range r.from {
@@ -232,7 +245,16 @@ func (r *draft) write(b *bytes.Buffer) {
 		}
 	}
 	block("    match:\n", "      ", r.match)
-	block("    except:\n", "      - ", match{byHost: r.exceptHosts, byPath: r.except})
+	if r.reading != "" && r.readsPaths() {
+		if len(slices.Concat(r.match[:]...)) == 0 {
+			b.WriteString("    match:\n")
+		}
+		if !r.anyCase {
+			b.WriteString("      path_case: exact\n")
+		}
+		fmt.Fprintf(b, "      path_trailing_slash: exact\n      path_parameters: exact\n      path_reading: %s\n", r.reading)
+	}
+	block("    except:\n", "      - ", r.except)
 	var list []string
 	for _, c := range r.characteristics {
 		if kind, name, _ := strings.Cut(c.text, ":"); c.skip {
@@ -245,7 +267,8 @@ func (r *draft) write(b *bytes.Buffer) {
 	for _, l := range r.limits {
 		fmt.Fprintf(b, "      - {threshold: %d, period: %s}\n", l.Threshold, rule.FormatDuration(l.Period))
 	}
-	if r.status != 0 {
+	closes := slices.Contains(closingStatuses, r.status)
+	if r.status != 0 && !closes {
 		fmt.Fprintf(b, "    response: {status: %d}\n", r.status)
 	}
 	for _, text := range r.logs {
@@ -253,6 +276,8 @@ func (r *draft) write(b *bytes.Buffer) {
 	}
 	if len(r.logs) > 0 {
 		b.WriteString("    action: log\n")
+	} else if closes {
+		b.WriteString("    action: close\n")
 	}
 }
 
@@ -310,8 +335,14 @@ func sequence(list []string) string {
 	return "\n        - " + strings.Join(words, "\n        - ")
 }
 
+// plain matches values that are expressible without doubt, since asking takes long.
+var plain = regexp.MustCompile(`^(([a-z][a-z0-9]{0,30}\.){1,4}[a-z]{2,30}|(/[a-z0-9]{1,30}){1,4}/?\*?)$`)
+
 // expressible reports whether a rule's match can have values as the list of the given index.
 func expressible(index int, values ...string) bool {
+	if (index == byHost || index == byPath) && !slices.ContainsFunc(values, func(v string) bool { return !plain.MatchString(v) || (v[0] == '/') != (index == byPath) }) {
+		return true
+	}
 	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
 	_, err := rulefile.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil
@@ -352,5 +383,16 @@ func union(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
-	return append(slices.Clone(a), without(b, a)...)
+	return unique(slices.Concat(a, b))
+}
+
+// unique returns the elements of list without duplicates.
+func unique(list []string) (rest []string) {
+	seen := make(map[string]bool, len(list))
+	for _, each := range list {
+		if !seen[each] {
+			seen[each], rest = true, append(rest, each)
+		}
+	}
+	return rest
 }

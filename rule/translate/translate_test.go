@@ -63,6 +63,12 @@ func TestErrors(t *testing.T) {
 		{"unknown zone", "nginx", "server { limit_req zone=a; }", `f:1:20: no limit_req_zone defines the zone "a"`},
 		{"burst", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a burst=-1; }", `f:1:68: invalid burst "-1"`},
 		{"status", "nginx", "server { limit_req_status 200; }", "f:1:10: invalid limit_req_status"},
+		{"zone twice", "nginx", "limit_req_zone $uri zone=a:1m rate=1r/s; server { limit_req zone=a; limit_req zone=a burst=1; }", "f:1:69: limit_req zone=a burst=1 is a duplicate"},
+		{"status twice", "nginx", "server { limit_req_status 444; limit_req_status 503; }", "f:1:32: limit_req_status 503 is a duplicate"},
+		{"location twice", "nginx", "server { location /a { }\nlocation ^~ /a { } }", "f:2:1: location ^~ /a is a duplicate"},
+		{"default twice", "nginx", "server { listen 80 default_server; listen [::]:80 default_server; }\nserver { listen 80 default_server; }", "f:2:10: a duplicate default server for 80"},
+		{"descriptor twice", "envoy-ratelimit", "domain: a\ndescriptors:\n  - key: b\n  - key: b\n", "f:4:5: the descriptor b is a duplicate"},
+		{"domain twice", "envoy-ratelimit", "domain: a\n---\ndomain: a\n", `f:3:9: the domain "a" is a duplicate`},
 		{"not YAML", "ingress-nginx", "a: b: c\n", "f:1:5: not YAML"},
 		{"no Ingress", "ingress-nginx", "kind: Service\n", "f: the file has no Ingress"},
 		{"number", "ingress-nginx", "kind: Ingress\nmetadata:\n  annotations:\n    nginx.ingress.kubernetes.io/limit-rps: ten\n", `f:4:44: invalid limit-rps "ten"`},
@@ -186,6 +192,34 @@ func FuzzFiles(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// Limits of other controllers are listed, and an Ingress of another controller only logs.
+func TestOtherControllers(t *testing.T) {
+	for name, text := range map[string]string{
+		"rateLimit":              "kind: Middleware\nspec: {rateLimit: {average: 5}}\n",
+		"inFlightReq":            "kind: Middleware\nspec: {inFlightReq: {amount: 5}}\n",
+		"plugin":                 "kind: KongPlugin\nplugin: rate-limiting\n",
+		"haproxy.org/rate-limit": "kind: Ingress\nmetadata: {annotations: {haproxy.org/rate-limit: '5'}}\n",
+		"konghq.com/plugins":     "kind: List\nitems: [{kind: Ingress, metadata: {annotations: {konghq.com/plugins: my-rate-limit}}}]\n",
+	} {
+		text += "---\nkind: Ingress\nmetadata: {annotations: {nginx.ingress.kubernetes.io/limit-rps: '5'}}\nspec: {ingressClassName: traefik}\n"
+		made, err := translate.Files("ingress-nginx", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || !strings.Contains(string(made.Text()), " "+name+": a limit of") || !strings.Contains(string(made.Text()), "action: log") {
+			t.Errorf("%s: %v\n%s", name, err, made.Text())
+		}
+	}
+}
+
+// nginx closes the connection for some statuses.
+func TestClosing(t *testing.T) {
+	for status, want := range map[int]string{408: "action: close", 444: "action: close", 499: "action: close", 429: "response: {status: 429}"} {
+		text := fmt.Sprintf("limit_req_zone $uri zone=a:1m rate=1r/s; limit_req_status %d; server { limit_req zone=a; }", status)
+		made, err := translate.Files("nginx", translate.File{Name: "f", Text: []byte(text)})
+		if err != nil || !strings.Contains(string(made.Text()), want) {
+			t.Errorf("%d: %v\n%s", status, err, made.Text())
+		}
+	}
 }
 
 // A file without limits results in no rules, with a comment.
