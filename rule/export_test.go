@@ -3,9 +3,13 @@ package rule
 import "slices"
 
 // Forms returns the forms in which origins with the syntax s may read the path of r.
-func (r *Request) Forms(s PathSyntax) []string {
-	forms, n := r.target.read(s)
-	return slices.Clone(forms[:n])
+func (r *Request) Forms(s PathSyntax) (forms []string) {
+	for i := range r.target.ways() {
+		if form, ok := r.target.read(i, s); ok && !slices.Contains(forms, form) {
+			forms = append(forms, form)
+		}
+	}
+	return forms
 }
 
 // Pairs returns how many cookies or parameters with a name are read in a text.

@@ -254,9 +254,9 @@ func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n i
 
 // appendPaths appends the forms of req's path that r matches.
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
-	forms, several := req.target.read(r.PathSyntax)
-	for _, form := range forms[:several] {
-		if !r.matchForm(req, form) {
+	for i := range req.target.ways() {
+		form, ok := req.target.read(i, r.PathSyntax)
+		if !ok || l.n > MaxKeys || !r.matchForm(req, form) {
 			continue
 		}
 		begin := len(b)

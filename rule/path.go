@@ -1,6 +1,9 @@
 package rule
 
 import (
+	"bytes"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode"
@@ -33,13 +36,27 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// MaxOddSegments is the maximum number of slashes and backslashes, encoded ones included, in a path that origins may read
-// in different ways, and MaxOddPath the maximum length of such a path: they cost time for each way. A request with more is
-// malformed. Other paths have no bounds of their own.
+// Bounds of a path that origins may read in different ways. Each kind of odd place adds ways, which cost time, so the bounds
+// are divided by the number of kinds that a path has. A request with more is malformed. Other paths have no bounds of their
+// own.
 const (
-	MaxOddSegments = 64
-	MaxOddPath     = 4096
+	MaxOddPlaces = 32   // see [oddities]
+	MaxOddPath   = 2048 // bytes
 )
+
+// oddities are the kinds of places that make a path odd, as a bit set.
+type oddities uint8
+
+const (
+	encodedSlash oddities = 1 << iota // only beside another kind
+	emptySegment
+	dotSegment
+	parameter // in a segment; others in the same segment make no difference
+	backslash
+)
+
+// maxPieces is the maximum number of pieces of an odd path: each place has one, and so has what is between two of them.
+const maxPieces = 2*MaxOddPlaces + 4
 
 // A target is the path of a request, with the forms in which origins read it.
 type target struct {
@@ -50,18 +67,16 @@ type target struct {
 
 	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
-	odd      bool
-	segments int // slashes and backslashes, encoded ones included, if odd
+	odd   bool
+	kinds oddities // if odd
 
-	readings *readings // of an odd path; made when needed
+	forms [2]forms // of an odd path, without and with parameters; made when needed
 }
 
-// readings are an odd path, split once, and the forms in which it is read.
-type readings struct {
-	decoded []byte
-	pieces  []piece
-	forms   [2][len(ways)]string // made when needed, without and with parameters
-	form    []byte               // memory in which they are made
+// forms are the forms in which an odd path is read.
+type forms struct {
+	text string // all of them
+	at   [len(ways)]struct{ from, to uint16 }
 }
 
 // Bytes of paths that are not ordinary.
@@ -82,10 +97,11 @@ var special = func() (s [256]uint8) {
 	return s
 }()
 
-// set visits each byte of path once. It returns false if the path is odd, and too long or in too many segments.
+// set visits each byte of path once. It returns false if the path is odd, and too long or odd in too many places.
 func (t *target) set(path string) bool {
-	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
-	odd, escaped, bad := false, false, false
+	slashes, places, length, dots := 0, 0, 0, 0 // the last two of the current segment, decoded
+	var kinds oddities
+	odd, escaped, bad, parameters := false, false, false, false
 	for i := 0; i < len(path); i++ {
 		c := path[i]
 		length++
@@ -93,7 +109,8 @@ func (t *target) set(path string) bool {
 			continue
 		}
 		bad = bad || special[c] == invalid
-		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
+		encoded := c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2])
+		if encoded {
 			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
 			i += 2
 		} else if c == '%' {
@@ -101,21 +118,35 @@ func (t *target) set(path string) bool {
 		}
 		switch c {
 		case '/', '\\':
-			segments++
-			odd = odd || c == '\\' || segments == 1 && length > 1 || segments > 1 && isDots(length-1, dots)
-			length, dots = 0, 0
+			if slashes++; (slashes > 1 || length > 1) && isDots(length-1, dots) {
+				kinds, places = kinds|dropped[dots], places+1
+			}
+			if c == '\\' {
+				kinds, places = kinds|backslash, places+1
+			} else if encoded {
+				kinds, places = kinds|encodedSlash, places+1
+			}
+			odd = odd || kinds > encodedSlash || slashes == 1 && length > 1
+			length, dots, parameters = 0, 0, false
 		case ';':
-			odd = true
+			if !parameters {
+				kinds, places = kinds|parameter, places+1
+			}
+			odd, parameters = true, true
 		case '.':
 			dots++
 		}
-		if odd && segments > MaxOddSegments {
+		if odd && places > MaxOddPlaces {
 			break
 		}
 	}
-	odd = (odd || segments == 0 || length > 0 && isDots(length, dots)) && path != "*" // OPTIONS *
-	*t = target{sent: path, decoded: path, bad: bad, odd: odd, segments: segments}
-	if odd && (segments > MaxOddSegments || len(path) > MaxOddPath) {
+	if length > 0 && isDots(length, dots) {
+		kinds, places = kinds|dropped[dots], places+1
+	}
+	odd = (odd || kinds > encodedSlash || slashes == 0) && path != "*" // OPTIONS *
+	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
+	share := max(1, bits.OnesCount8(uint8(kinds)))
+	if odd && (places*share > MaxOddPlaces || len(path)*share > MaxOddPath) {
 		t.odd = false // nothing reads it
 		return false
 	}
@@ -125,13 +156,18 @@ func (t *target) set(path string) bool {
 	return true
 }
 
+// dropped are the kinds of segments that origins drop, by their number of dots.
+var dropped = [...]oddities{emptySegment, dotSegment, dotSegment}
+
 // isDots reports whether a segment with this many bytes, and this many dots, is empty or a dot segment.
 func isDots(length, dots int) bool { return length <= 2 && dots == length }
 
 // path returns the path, decoded once, without dot segments and doubled slashes.
 func (t *target) path() string {
 	if t.decoded == "" && t.odd {
-		t.decoded = t.form(0, true)
+		var f forms
+		f.make(t, ways[:1], true)
+		t.decoded = f.text[f.at[0].from:]
 	} else if t.decoded == "" {
 		t.decoded = string(decode(make([]byte, 0, len(t.sent)), t.sent, false))
 	}
@@ -143,77 +179,90 @@ type way struct {
 	reading   PathReading
 	strip     bool // remove parameters first, unless the syntax has exact ones
 	backslash bool // read a backslash, even an escaped one, as a slash
+
+	differs oddities // the kinds of places without which the path has the same form as in the first way
 }
 
 var ways = [...]way{
 	{reading: ReadResolved},
-	{reading: ReadResolved, backslash: true},
-	{reading: ReadResolved, backslash: true, strip: true},
-	{reading: ReadLiteral, strip: true},
-	{reading: ReadURL},
+	{reading: ReadResolved, backslash: true, differs: backslash},
+	{reading: ReadResolved, backslash: true, strip: true, differs: backslash | parameter},
+	{reading: ReadLiteral, strip: true, differs: backslash | parameter | dotSegment},
+	{reading: ReadURL, differs: backslash | encodedSlash | emptySegment},
 }
 
-// read returns the n forms in which origins with the syntax s may read the path, one unless the path is odd. Letters
-// keep their case.
-func (t *target) read(s PathSyntax) (read [len(ways)]string, n int) {
-	if !t.odd {
-		read[0] = trimSlash(t.path(), s)
-		return read, 1
+// ways returns the number of ways in which origins may read the path.
+func (t *target) ways() int {
+	if t.odd {
+		return len(ways)
 	}
-	for i, w := range ways {
-		if s.Reading != ReadAny && s.Reading != w.reading {
-			continue
-		}
-		if form := trimSlash(t.form(i, s.ExactParameters), s); !slices.Contains(read[:n], form) {
-			read[n] = form
-			n++
-		}
-	}
-	return read, n
+	return 1
 }
 
-// form returns the form of an odd path for origins that read it in way i, and keep parameters.
-func (t *target) form(i int, keep bool) string {
-	r := t.readings
-	if r == nil {
-		r = new(readings)
-		r.decoded, r.pieces = split(t.sent, t.segments+1)
-		r.form = make([]byte, 0, len(r.decoded)+1)
-		t.readings = r
+// read returns the form in which origins with the syntax s read the path in way i, unless they do not, or if it is that of the
+// first way. Letters keep their case.
+func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
+	w := &ways[i]
+	switch {
+	case !t.odd:
+		return trimSlash(t.path(), s), true
+	case s.Reading != ReadAny && s.Reading != w.reading:
+		return "", false
+	case i > 0 && w.differs&t.kinds == 0:
+		if s.Reading == ReadAny || s.Reading == ways[0].reading {
+			return "", false
+		}
+		i = 0
 	}
-	forms := &r.forms[0]
-	if keep {
-		forms = &r.forms[1]
+	f := &t.forms[0]
+	if s.ExactParameters {
+		f = &t.forms[1]
 	}
-	if forms[i] == "" {
-		r.form = ways[i].form(r.form[:0], r.decoded, r.pieces, keep)
-		for j := range r.forms {
-			for _, other := range r.forms[j] {
-				if string(r.form) == other {
-					forms[i] = other
-					return other
-				}
+	if f.text == "" {
+		f.make(t, ways[:], s.ExactParameters)
+	}
+	return trimSlash(f.text[f.at[i].from:f.at[i].to], s), true
+}
+
+// make sets the forms of an odd path for origins that read it in some of the ways, and keep parameters. Ways with the same
+// form share it.
+func (f *forms) make(t *target, ways []way, keep bool) {
+	var room [512]byte
+	var pieces [maxPieces]piece
+	b := slices.Grow(room[:0], (1+len(ways))*(len(t.sent)+1))
+	decoded, split := split(b[:len(t.sent)], pieces[:0], t.sent)
+	b = b[:len(decoded)]
+next:
+	for i := range ways {
+		begin := len(b)
+		form := ways[i].form(b[begin:], decoded, split, keep)
+		for _, at := range f.at[:i] {
+			if string(form) == string(b[at.from:at.to]) {
+				f.at[i] = at
+				continue next
 			}
 		}
-		forms[i] = string(r.form)
+		b = append(b, form...)
+		f.at[i].from, f.at[i].to = uint16(begin), uint16(len(b))
 	}
-	return forms[i]
+	f.text = string(b)
 }
 
-// A piece is what a path has between two slashes or backslashes.
+// A piece is what a path has between two slashes or backslashes, or several adjacent ordinary segments.
 type piece struct {
-	from, to  int  // in the decoded path
-	unescaped int  // its first semicolon that was not escaped, or at least to
-	semicolon int  // its first semicolon, or at least to
-	mark      byte // what precedes it: a slash, a backslash, or 0 at the beginning of the path
-	escaped   bool // mark was
+	from, to  uint16 // in the decoded path
+	unescaped uint16 // its first semicolon that was not escaped, or at least to
+	semicolon uint16 // its first semicolon, or at least to
+	mark      byte   // what precedes it: a slash, a backslash, or 0 at the beginning of the path
+	escaped   bool   // mark was
+	ordinary  bool   // it follows a slash, is neither empty nor a dot segment, and has no parameters
 }
 
-// split decodes path and splits it into n pieces.
-func split(path string, n int) (decoded []byte, pieces []piece) {
-	pieces, decoded = make([]piece, 0, n), make([]byte, len(path))
-	p := piece{unescaped: len(path), semicolon: len(path)}
-	at := 0
+// split decodes path to decoded, which has room, and appends its pieces to pieces.
+func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
+	const none = math.MaxUint16
+	p := piece{unescaped: none, semicolon: none}
+	at, dots := 0, 0
 	for i := 0; i < len(path); i++ {
 		ordinary := i
 		for i < len(path) && special[path[i]] != structural {
@@ -230,18 +279,30 @@ func split(path string, n int) (decoded []byte, pieces []piece) {
 		decoded[at] = c
 		switch c {
 		case '/', '\\':
-			p.to = at
-			pieces = append(pieces, p)
-			p = piece{from: at + 1, unescaped: len(path), semicolon: len(path), mark: c, escaped: escaped}
+			pieces = p.end(pieces, at, dots)
+			p = piece{from: uint16(at + 1), unescaped: none, semicolon: none, mark: c, escaped: escaped}
+			dots = 0
 		case ';':
-			if p.semicolon = min(p.semicolon, at); !escaped {
-				p.unescaped = min(p.unescaped, at)
+			if p.semicolon = min(p.semicolon, uint16(at)); !escaped {
+				p.unescaped = min(p.unescaped, uint16(at))
 			}
+		case '.':
+			dots++
 		}
 		at++
 	}
-	p.to = at
-	return decoded[:at], append(pieces, p)
+	return decoded[:at], p.end(pieces, at, dots)
+}
+
+// end appends a segment that ends before to. It joins ordinary ones, except for the first, which may be a host.
+func (p *piece) end(pieces []piece, to, dots int) []piece {
+	p.to = uint16(to)
+	p.ordinary = p.mark == '/' && !p.escaped && int(p.semicolon) > to && !isDots(to-int(p.from), dots)
+	if n := len(pieces); p.ordinary && n > 0 && pieces[n-1].ordinary && int(pieces[n-1].from) > n-1 {
+		pieces[n-1].to = p.to
+		return pieces
+	}
+	return append(pieces, *p)
 }
 
 // splits reports whether a segment ends before p.
@@ -270,8 +331,8 @@ func (w *way) first(pieces []piece) (n int) {
 
 // form appends the form of a path to dst for origins that read it in this way, and keep parameters. It merges slashes.
 func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
-	var room [MaxOddSegments + 1]int
-	begins := room[:0]            // of segments in dst
+	var room [maxPieces]placed
+	segments := room[:0]          // in dst
 	slash := false                // after the last segment
 	var stripped, parameters bool // skip text until a slash in the request, or in dst
 	first := w.first(pieces)
@@ -284,7 +345,8 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 		if w.strip && !keep && p.unescaped < p.to {
 			text, stripped = decoded[p.from:p.unescaped], true
 		}
-		switch whole := i+1 == len(pieces) || w.splits(&pieces[i+1]); {
+		whole := i+1 == len(pieces) || w.splits(&pieces[i+1])
+		switch {
 		case i > first && !w.splits(p):
 			if p.mark == '/' {
 				dst, parameters = appendSlash(dst), false
@@ -292,27 +354,56 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 				dst = append(dst, p.mark)
 			}
 		case whole && w.drops(text):
-			if last := len(begins) - 1; len(text) == 2 && last >= 0 {
-				dst, begins = dst[:begins[last]], begins[:last]
+			if len(text) == 2 {
+				dst, segments = pop(dst, segments)
 			}
 			slash = true
 			continue
 		default:
-			begins = append(begins, len(dst))
+			segments = append(segments, placed{from: uint16(len(dst)), several: p.ordinary})
 			dst, parameters, slash = appendSlash(dst), false, false
 		}
 		if parameters {
 			continue
 		}
-		if semicolon := p.semicolon - p.from; semicolon < len(text) && !keep {
+		if semicolon := int(p.semicolon) - int(p.from); semicolon < len(text) && !keep {
 			text, parameters = text[:semicolon], true
 		}
-		dst = append(dst, text...)
+		if dst = append(dst, text...); p.ordinary && !whole { // its last segment continues
+			last := &segments[len(segments)-1]
+			last.last = last.from + uint16(max(0, bytes.LastIndexByte(dst[last.from:], '/')))
+			last.several = last.last > last.from
+		}
 	}
 	if slash || len(dst) == 0 {
 		dst = appendSlash(dst)
 	}
 	return dst
+}
+
+// A placed is one segment in a form, or several of an ordinary piece.
+type placed struct {
+	from, last uint16 // last is where the last of several segments begins if it is more than a part of the piece
+	several    bool
+}
+
+// pop removes the last segment from dst.
+func pop(dst []byte, segments []placed) ([]byte, []placed) {
+	if len(segments) == 0 {
+		return dst, segments
+	}
+	p := &segments[len(segments)-1]
+	to := int(p.from)
+	if p.several {
+		to = int(p.last)
+		if p.last = 0; to == 0 {
+			to = int(p.from) + max(0, bytes.LastIndexByte(dst[p.from:], '/'))
+		}
+	}
+	if to > int(p.from) {
+		return dst[:to], segments
+	}
+	return dst[:to], segments[:len(segments)-1]
 }
 
 // drops reports whether a segment is not part of the form.

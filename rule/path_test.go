@@ -173,6 +173,10 @@ func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 		}
 	}
 	try := func(t interface{ Errorf(string, ...any) }, target string) {
+		sent := rule.Request{Path: target}
+		if sent.Canonicalize(rule.ClientPrefix{}); sent.Malformed {
+			return // see TestTooManyOddPlaces
+		}
 		for _, o := range origins {
 			as := o.route(target)
 			if as != "/login" && !strings.HasPrefix(as, "/api/") {
@@ -352,13 +356,16 @@ func FuzzDefaultsMatchWhatSettingsMatch(f *testing.F) {
 	})
 }
 
-// A path that origins may read in different ways has a maximum length. Others have none.
+// A path that origins may read in different ways has a maximum length, which is shorter if it has places of several kinds. Others
+// have none.
 func TestLengthOfOddPaths(t *testing.T) {
 	for path, want := range map[string]bool{
-		"/" + strings.Repeat("a", 2*rule.MaxOddPath):            false,
-		"/a;" + strings.Repeat("a", rule.MaxOddPath-len("/a;")): false,
-		"/a;" + strings.Repeat("a", rule.MaxOddPath):            true,
-		"//" + strings.Repeat("%41", rule.MaxOddPath/3):         true,
+		"/" + strings.Repeat("a", 2*rule.MaxOddPath):              false,
+		"/a;" + strings.Repeat("a", rule.MaxOddPath-len("/a;")):   false,
+		"/a;" + strings.Repeat("a", rule.MaxOddPath):              true,
+		"//" + strings.Repeat("%41", rule.MaxOddPath/3+1):         true,
+		"//;" + strings.Repeat("a", rule.MaxOddPath/2-len("//;")): false,
+		"//;" + strings.Repeat("a", rule.MaxOddPath/2):            true,
 	} {
 		req := rule.Request{Method: "GET", Host: "example.com", Path: path}
 		if req.Canonicalize(rule.ClientPrefix{}); req.Malformed != want {
