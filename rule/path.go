@@ -86,7 +86,7 @@ const (
 )
 
 var special = func() (s [256]uint8) {
-	for _, c := range `/\%;.` {
+	for _, c := range `/\%;` {
 		s[c] = structural
 	}
 	for c := range s {
@@ -99,51 +99,53 @@ var special = func() (s [256]uint8) {
 
 // set visits each byte of path once. It returns false if the path is odd, and too long or odd in too many places.
 func (t *target) set(path string) bool {
-	slashes, places, length, dots := 0, 0, 0, 0 // the last two of the current segment, decoded
+	begin, places := 0, 0 // begin of the current segment
 	var kinds oddities
 	odd, escaped, bad, parameters := false, false, false, false
 	for i := 0; i < len(path); i++ {
 		c := path[i]
-		length++
 		if special[c] == 0 {
 			continue
 		}
 		bad = bad || special[c] == invalid
-		encoded := c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2])
-		if encoded {
-			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
-			i += 2
-		} else if c == '%' {
-			bad = true
+		end, encoded := i, false
+		if c == '%' {
+			if c, encoded = unescape(path[i:]); !encoded {
+				bad = true
+				continue
+			}
+			if i, escaped = i+2, true; special[c] != structural {
+				continue
+			}
 		}
 		switch c {
 		case '/', '\\':
-			if slashes++; (slashes > 1 || length > 1) && isDots(length-1, dots) {
-				kinds, places = kinds|dropped[dots], places+1
+			if end > 0 && (begin == end || path[begin] <= '.') { // otherwise it is neither a dot nor escaped
+				if kind := dropped(path[begin:end]); kind != 0 {
+					kinds, places = kinds|kind, places+1
+				}
 			}
 			if c == '\\' {
 				kinds, places = kinds|backslash, places+1
 			} else if encoded {
 				kinds, places = kinds|encodedSlash, places+1
 			}
-			odd = odd || kinds > encodedSlash || slashes == 1 && length > 1
-			length, dots, parameters = 0, 0, false
+			odd = odd || kinds > encodedSlash || begin == 0 && end > 0
+			begin, parameters = i+1, false
 		case ';':
 			if !parameters {
 				kinds, places = kinds|parameter, places+1
 			}
 			odd, parameters = true, true
-		case '.':
-			dots++
 		}
 		if odd && places > MaxOddPlaces {
 			break
 		}
 	}
-	if length > 0 && isDots(length, dots) {
-		kinds, places = kinds|dropped[dots], places+1
+	if dropped(path[begin:]) == dotSegment {
+		kinds, places = kinds|dotSegment, places+1
 	}
-	odd = (odd || kinds > encodedSlash || slashes == 0) && path != "*" // OPTIONS *
+	odd = (odd || kinds > encodedSlash || begin == 0) && path != "*" // OPTIONS *
 	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
 	share := max(1, bits.OnesCount8(uint8(kinds)))
 	if odd && (places*share > MaxOddPlaces || len(path)*share > MaxOddPath) {
@@ -156,11 +158,21 @@ func (t *target) set(path string) bool {
 	return true
 }
 
-// dropped are the kinds of segments that origins drop, by their number of dots.
-var dropped = [...]oddities{emptySegment, dotSegment, dotSegment}
-
-// isDots reports whether a segment with this many bytes, and this many dots, is empty or a dot segment.
-func isDots(length, dots int) bool { return length <= 2 && dots == length }
+// dropped returns the kind of a segment that is not part of forms, or 0. segment may be percent-encoded.
+func dropped(segment string) oddities {
+	if segment == "" {
+		return emptySegment
+	}
+	for dots := 0; segment[0] == '.' || segment[0] == '%'; dots++ {
+		var c byte
+		if c, segment = decodeByte(segment, false); c != '.' || dots == 2 {
+			return 0
+		} else if segment == "" {
+			return dotSegment
+		}
+	}
+	return 0
+}
 
 // path returns the path, decoded once, without dot segments and doubled slashes.
 func (t *target) path() string {
@@ -208,11 +220,8 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 		return trimSlash(t.path(), s), true
 	case s.Reading != ReadAny && s.Reading != w.reading:
 		return "", false
-	case i > 0 && w.differs&t.kinds == 0:
-		if s.Reading == ReadAny || s.Reading == ways[0].reading {
-			return "", false
-		}
-		i = 0
+	case i > 0 && w.differs&t.kinds == 0 && (s.Reading == ReadAny || s.Reading == ways[0].reading):
+		return "", false
 	}
 	f := &t.forms[0]
 	if s.ExactParameters {
@@ -234,6 +243,10 @@ func (f *forms) make(t *target, ways []way, keep bool) {
 	b = b[:len(decoded)]
 next:
 	for i := range ways {
+		if i > 0 && ways[i].differs&t.kinds == 0 {
+			f.at[i] = f.at[0]
+			continue
+		}
 		begin := len(b)
 		form := ways[i].form(b[begin:], decoded, split, keep)
 		for _, at := range f.at[:i] {
@@ -262,7 +275,7 @@ type piece struct {
 func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 	const none = math.MaxUint16
 	p := piece{unescaped: none, semicolon: none}
-	at, dots := 0, 0
+	at := 0
 	for i := 0; i < len(path); i++ {
 		ordinary := i
 		for i < len(path) && special[path[i]] != structural {
@@ -271,38 +284,39 @@ func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 		if at += copy(decoded[at:], path[ordinary:i]); i == len(path) {
 			break
 		}
-		c, escaped := path[i], false
-		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
-			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
+		c, escaped := unescape(path[i:])
+		if escaped {
 			i += 2
 		}
 		decoded[at] = c
 		switch c {
 		case '/', '\\':
-			pieces = p.end(pieces, at, dots)
+			pieces = p.end(pieces, decoded[:at])
 			p = piece{from: uint16(at + 1), unescaped: none, semicolon: none, mark: c, escaped: escaped}
-			dots = 0
 		case ';':
 			if p.semicolon = min(p.semicolon, uint16(at)); !escaped {
 				p.unescaped = min(p.unescaped, uint16(at))
 			}
-		case '.':
-			dots++
 		}
 		at++
 	}
-	return decoded[:at], p.end(pieces, at, dots)
+	return decoded[:at], p.end(pieces, decoded[:at])
 }
 
-// end appends a segment that ends before to. It joins ordinary ones, except for the first, which may be a host.
-func (p *piece) end(pieces []piece, to, dots int) []piece {
-	p.to = uint16(to)
-	p.ordinary = p.mark == '/' && !p.escaped && int(p.semicolon) > to && !isDots(to-int(p.from), dots)
+// end appends a segment that ends decoded. It joins ordinary ones, except for the first, which may be a host.
+func (p *piece) end(pieces []piece, decoded []byte) []piece {
+	p.to = uint16(len(decoded))
+	p.ordinary = p.mark == '/' && !p.escaped && p.semicolon > p.to && !isDropped(decoded[p.from:])
 	if n := len(pieces); p.ordinary && n > 0 && pieces[n-1].ordinary && int(pieces[n-1].from) > n-1 {
 		pieces[n-1].to = p.to
 		return pieces
 	}
 	return append(pieces, *p)
+}
+
+// isDropped reports whether a segment is empty or a dot segment.
+func isDropped(segment []byte) bool {
+	return len(segment) <= 2 && string(segment) == ".."[:len(segment)]
 }
 
 // splits reports whether a segment ends before p.
@@ -408,13 +422,7 @@ func pop(dst []byte, segments []placed) ([]byte, []placed) {
 
 // drops reports whether a segment is not part of the form.
 func (w *way) drops(segment []byte) bool {
-	switch string(segment) {
-	case ".", "..":
-		return w.reading != ReadLiteral
-	case "":
-		return w.reading == ReadResolved
-	}
-	return false
+	return w.reading != ReadLiteral && isDropped(segment) && (w.reading == ReadResolved || len(segment) > 0)
 }
 
 // appendSlash appends a slash, unless path ends in one.
@@ -486,20 +494,52 @@ func cutFolded(path, prefix string) (rest string, ok bool) {
 
 // appendFolded appends s to dst in lower case. Characters with the same upper case have the same lower
 // case here. Bytes that are not UTF-8 stay as they are.
-func appendFolded[T string | []byte](dst []byte, s T) []byte {
-	for i := 0; i < len(s); {
-		if s[i] < utf8.RuneSelf {
-			dst = append(dst, lowerByte(s[i]))
-			i++
-			continue
+func appendFolded(dst []byte, s string) []byte {
+	begin := len(dst)
+	dst = append(dst, s...)
+	for i, c := range dst[begin:] {
+		if c >= utf8.RuneSelf {
+			return appendFoldedRunes(dst[:begin+i], s[i:])
 		}
-		r, n := utf8.DecodeRuneInString(string(s[i:min(len(s), i+utf8.UTFMax)]))
-		if r == utf8.RuneError {
-			dst = append(dst, s[i:i+n]...)
-		} else {
-			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
-		}
-		i += n
+		dst[begin+i] = lowerByte(c)
 	}
 	return dst
 }
+
+// appendFoldedRunes is appendFolded for any characters.
+func appendFoldedRunes(dst []byte, s string) []byte {
+	for i, n := 0, 0; i < len(s); i += n {
+		c := rune(s[i])
+		switch n = 1; {
+		case c < utf8.RuneSelf:
+			dst = append(dst, lowerByte(s[i]))
+			continue
+		case 0xc2 <= c && c < 0xe0 && i+1 < len(s) && s[i+1]&0xc0 == 0x80: // faster than package utf8
+			c, n = c&0x1f<<6|rune(s[i+1]&0x3f), 2
+		default:
+			c, n = utf8.DecodeRuneInString(s[i:])
+		}
+		if page := int(c >> 8); page < len(folding) && folding[page] != nil && folding[page][c&0xff] != 0 {
+			dst = utf8.AppendRune(dst, c+folding[page][c&0xff])
+		} else {
+			dst = append(dst, s[i:i+n]...)
+		}
+	}
+	return dst
+}
+
+// folding has, by the other bits of a character and its last 8, the difference between the lower case of its upper case and
+// the character.
+var folding = func() (pages [0x200]*[256]rune) {
+	for _, r := range unicode.CaseRanges {
+		for c := rune(r.Lo); c <= rune(r.Hi); c++ {
+			if folded := unicode.ToLower(unicode.ToUpper(c)); folded != c {
+				if pages[c>>8] == nil {
+					pages[c>>8] = new([256]rune)
+				}
+				pages[c>>8][c&0xff] = folded - c
+			}
+		}
+	}
+	return pages
+}()
