@@ -162,7 +162,7 @@ func TestTooManySegmentsAreMalformed(t *testing.T) {
 	mitigate(t, l, table, secret, 1, now)
 	for client, want := range []limit.Verdict{limit.Malformed, limit.Blocked} {
 		req := request(uint32(client))
-		req.Path = strings.Repeat("/.", rule.MaxOddPlaces+1)
+		req.Path = strings.Repeat("/.", rule.MaxOddSegments+1)
 		if d := l.Decide(&req, now); d.Verdict != want {
 			t.Errorf("client %d is %v, want %v", client, d.Verdict, want)
 		}

@@ -71,7 +71,7 @@ func TestDocumentedForms(t *testing.T) {
 			ExactSlash: rapid.Bool().Draw(t, "exact slash"), ExactParameters: rapid.Bool().Draw(t, "exact parameters")}
 		req := rule.Request{Path: path}
 		if req.Identify(rule.ClientPrefix{}); req.Malformed {
-			return // see TestTooManyOddPlaces
+			return // see TestTooManySegments
 		}
 		for range 2 { // the second time from memory
 			if got, want := req.Forms(s), documentedForms(path, s); !slices.Equal(got, want) {
@@ -82,27 +82,27 @@ func TestDocumentedForms(t *testing.T) {
 	})
 }
 
-// A path that origins read in different ways is malformed if it has too many odd places, however they are written, and the
-// sooner the more kinds they are of. Other paths may have any number of segments.
-func TestTooManyOddPlaces(t *testing.T) {
+// A path that origins read in different ways is malformed if it has too many slashes and backslashes for their number, however
+// they are written. Other paths may have any number.
+func TestTooManySegments(t *testing.T) {
 	r := keyed(t, "[path]")
 	for _, test := range []struct {
-		part  string // repeated after /a
-		kinds int    // 0 if it is not odd
-		each  int    // its odd places
+		part string // repeated after /a
+		ways int    // 0 if all origins read it in one way
 	}{
-		{"/", 1, 1}, {"/.", 1, 1}, {"/b/..", 1, 1}, {"/b;c", 1, 1}, {"/b;c;d;;;%3b", 1, 1}, {`\b`, 1, 1}, {"%5Cb", 1, 1},
-		{"/b/c/d/..", 1, 1}, {"/b;c/.", 2, 2}, {`\..`, 2, 2}, {"%2f.", 2, 2}, {"%2E%2F", 2, 2}, {"/b;c/%2e/%2fd", 4, 4},
-		{"/b", 0, 0}, {"/%61", 0, 0}, {"%2fb", 0, 0}, {"/.b", 0, 0}, {"/...", 0, 0},
+		{"/", 2}, {"/.", 2}, {"/%61/..", 2}, {"/b;c", 3}, {"/b;c;d;;;%3b", 3}, {`\b`, 5}, {"%5Cb", 5}, {"/b;c/.", 3}, {`\..`, 5}, {"%2f.", 3},
+		{"%2E%2F", 3}, {"/b;c//", 4}, {"/b;c/%2e/%2fd", 4}, {"/b;c%5c%2fd", 5}, {"/b", 0}, {"/%61", 0}, {"%2fb", 0}, {"/.b", 0}, {"/...", 0},
 	} {
-		bound := rule.MaxOddPlaces / max(1, test.kinds) / max(1, test.each)
-		for n, want := range map[int]bool{bound - 1: false, bound + 2: test.kinds > 0, 100 * bound: test.kinds > 0} {
-			req := rule.Request{Path: "/a" + strings.Repeat(test.part, n)}
+		each := strings.Count(strings.NewReplacer(`\`, "/", "%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/").Replace(test.part), "/")
+		bound := (rule.MaxOddSegments/max(1, test.ways) - 1) / each
+		for n, want := range map[int]bool{bound: false, bound + 1: test.ways > 0, 100 * bound: test.ways > 0} {
+			path := "/a" + strings.Repeat(test.part, n)
+			req := rule.Request{Path: path}
 			req.Canonicalize(rule.ClientPrefix{})
-			if req.Malformed != want {
+			if want = want && (n > bound+1 || 1+n*each > rule.MaxOddSegments/test.ways); req.Malformed != want {
 				t.Errorf("%d times %q is malformed: %t, want %t", n, test.part, req.Malformed, want)
 			}
-			if _, err := r.RequestOf("/a" + strings.Repeat(test.part, n)); (err != nil) != want {
+			if _, err := r.RequestOf(path); (err != nil) != want {
 				t.Errorf("%d times %q is the value of a request: %v", n, test.part, err)
 			}
 		}

@@ -252,12 +252,18 @@ func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n i
 	return b, l.n
 }
 
+// maxForms is the maximum size of several forms of a path that are counted separately.
+const maxForms = 512
+
 // appendPaths appends the forms of req's path that r matches.
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 	for i := range req.target.ways() {
 		form, ok := req.target.read(i, r.PathSyntax)
 		if !ok || l.n > MaxKeys || !r.matchForm(req, form) {
 			continue
+		}
+		if l.n > 0 && len(b)-l.from+len(form) > maxForms {
+			return l.overflow(b)
 		}
 		begin := len(b)
 		if b = append(b, 0, 0, 0, 0); r.PathSyntax.ExactCase {

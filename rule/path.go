@@ -1,9 +1,7 @@
 package rule
 
 import (
-	"bytes"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"unicode"
@@ -36,27 +34,12 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// Bounds of a path that origins may read in different ways. Each kind of odd place adds ways, which cost time, so the bounds
-// are divided by the number of kinds that a path has. A request with more is malformed. Other paths have no bounds of their
-// own.
+// Bounds of a path that origins may read in different ways, times the number of ways, which cost time. A request with more is
+// malformed. Other paths have no bounds of their own.
 const (
-	MaxOddPlaces = 32   // see [oddities]
-	MaxOddPath   = 2048 // bytes
+	MaxOddSegments = 80   // slashes and backslashes, encoded ones included
+	MaxOddPath     = 4096 // bytes
 )
-
-// oddities are the kinds of places that make a path odd, as a bit set.
-type oddities uint8
-
-const (
-	encodedSlash oddities = 1 << iota // only beside another kind
-	emptySegment
-	dotSegment
-	parameter // in a segment; others in the same segment make no difference
-	backslash
-)
-
-// maxPieces is the maximum number of pieces of an odd path: each place has one, and so has what is between two of them.
-const maxPieces = 2*MaxOddPlaces + 4
 
 // A target is the path of a request, with the forms in which origins read it.
 type target struct {
@@ -68,7 +51,7 @@ type target struct {
 	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
 	odd   bool
-	kinds oddities // if odd
+	kinds uint8 // what makes the path odd
 
 	forms [2]forms // of an odd path, without and with parameters; made when needed
 }
@@ -97,12 +80,20 @@ var special = func() (s [256]uint8) {
 	return s
 }()
 
-// set visits each byte of path once. It returns false if the path is odd, and too long or odd in too many places.
+// What makes a path odd.
+const (
+	encodedSlash uint8 = 1 << iota // only beside others
+	emptySegment
+	dotSegment
+	parameter
+	backslash
+)
+
+// set visits each byte of path once. It returns false if the path is odd, and too long or in too many segments.
 func (t *target) set(path string) bool {
-	begin, places := 0, 0 // begin of the current segment
-	var kinds oddities
-	odd, escaped, bad, parameters := false, false, false, false
-	for i := 0; i < len(path); i++ {
+	segments, begin := 0, 0 // begin of the current one
+	kinds, escaped, bad := uint8(0), false, false
+	for i := 0; i < len(path) && (segments < MaxOddSegments || kinds <= encodedSlash); i++ {
 		c := path[i]
 		if special[c] == 0 {
 			continue
@@ -120,35 +111,29 @@ func (t *target) set(path string) bool {
 		}
 		switch c {
 		case '/', '\\':
-			if end > 0 && (begin == end || path[begin] <= '.') { // otherwise it is neither a dot nor escaped
-				if kind := dropped(path[begin:end]); kind != 0 {
-					kinds, places = kinds|kind, places+1
-				}
+			if segments++; end > 0 && (begin == end || path[begin] <= '.') { // otherwise it is neither a dot nor escaped
+				kinds |= dropped(path[begin:end])
 			}
 			if c == '\\' {
-				kinds, places = kinds|backslash, places+1
+				kinds |= backslash
 			} else if encoded {
-				kinds, places = kinds|encodedSlash, places+1
+				kinds |= encodedSlash
 			}
-			odd = odd || kinds > encodedSlash || begin == 0 && end > 0
-			begin, parameters = i+1, false
+			begin = i + 1
 		case ';':
-			if !parameters {
-				kinds, places = kinds|parameter, places+1
-			}
-			odd, parameters = true, true
-		}
-		if odd && places > MaxOddPlaces {
-			break
+			kinds |= parameter
 		}
 	}
-	if dropped(path[begin:]) == dotSegment {
-		kinds, places = kinds|dotSegment, places+1
-	}
-	odd = (odd || kinds > encodedSlash || begin == 0) && path != "*" // OPTIONS *
+	kinds |= dropped(path[begin:]) &^ emptySegment
+	odd := (kinds > encodedSlash || !strings.HasPrefix(path, "/")) && path != "*" // OPTIONS *
 	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
-	share := max(1, bits.OnesCount8(uint8(kinds)))
-	if odd && (places*share > MaxOddPlaces || len(path)*share > MaxOddPath) {
+	n := 0
+	for i := range t.ways() {
+		if t.reads(i) {
+			n++
+		}
+	}
+	if odd && (segments*n > MaxOddSegments || len(path)*n > MaxOddPath) {
 		t.odd = false // nothing reads it
 		return false
 	}
@@ -159,7 +144,7 @@ func (t *target) set(path string) bool {
 }
 
 // dropped returns the kind of a segment that is not part of forms, or 0. segment may be percent-encoded.
-func dropped(segment string) oddities {
+func dropped(segment string) uint8 {
 	if segment == "" {
 		return emptySegment
 	}
@@ -192,7 +177,7 @@ type way struct {
 	strip     bool // remove parameters first, unless the syntax has exact ones
 	backslash bool // read a backslash, even an escaped one, as a slash
 
-	differs oddities // the kinds of places without which the path has the same form as in the first way
+	differs uint8 // a path with nothing of this has the same form as in the first way
 }
 
 var ways = [...]way{
@@ -203,24 +188,25 @@ var ways = [...]way{
 	{reading: ReadURL, differs: backslash | encodedSlash | emptySegment},
 }
 
-// ways returns the number of ways in which origins may read the path.
-func (t *target) ways() int {
+// ways returns the ways in which origins may read the path, and others in which an odd one has the same form as in the first.
+func (t *target) ways() []way {
 	if t.odd {
-		return len(ways)
+		return ways[:]
 	}
-	return 1
+	return ways[:1]
 }
+
+// reads reports whether the path may have another form in way i than in the first way, or this is the first.
+func (t *target) reads(i int) bool { return i == 0 || ways[i].differs&t.kinds != 0 }
 
 // read returns the form in which origins with the syntax s read the path in way i, unless they do not, or if it is that of the
 // first way. Letters keep their case.
 func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
-	w := &ways[i]
 	switch {
 	case !t.odd:
 		return trimSlash(t.path(), s), true
-	case s.Reading != ReadAny && s.Reading != w.reading:
-		return "", false
-	case i > 0 && w.differs&t.kinds == 0 && (s.Reading == ReadAny || s.Reading == ways[0].reading):
+	case s.Reading != ReadAny && s.Reading != ways[i].reading,
+		!t.reads(i) && (s.Reading == ReadAny || s.Reading == ways[0].reading):
 		return "", false
 	}
 	f := &t.forms[0]
@@ -237,13 +223,13 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 // form share it.
 func (f *forms) make(t *target, ways []way, keep bool) {
 	var room [512]byte
-	var pieces [maxPieces]piece
+	var pieces [MaxOddSegments/2 + 1]piece
 	b := slices.Grow(room[:0], (1+len(ways))*(len(t.sent)+1))
 	decoded, split := split(b[:len(t.sent)], pieces[:0], t.sent)
 	b = b[:len(decoded)]
 next:
 	for i := range ways {
-		if i > 0 && ways[i].differs&t.kinds == 0 {
+		if !t.reads(i) {
 			f.at[i] = f.at[0]
 			continue
 		}
@@ -261,14 +247,13 @@ next:
 	f.text = string(b)
 }
 
-// A piece is what a path has between two slashes or backslashes, or several adjacent ordinary segments.
+// A piece is what a path has between two slashes or backslashes.
 type piece struct {
 	from, to  uint16 // in the decoded path
 	unescaped uint16 // its first semicolon that was not escaped, or at least to
 	semicolon uint16 // its first semicolon, or at least to
 	mark      byte   // what precedes it: a slash, a backslash, or 0 at the beginning of the path
 	escaped   bool   // mark was
-	ordinary  bool   // it follows a slash, is neither empty nor a dot segment, and has no parameters
 }
 
 // split decodes path to decoded, which has room, and appends its pieces to pieces.
@@ -291,7 +276,8 @@ func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 		decoded[at] = c
 		switch c {
 		case '/', '\\':
-			pieces = p.end(pieces, decoded[:at])
+			p.to = uint16(at)
+			pieces = append(pieces, p)
 			p = piece{from: uint16(at + 1), unescaped: none, semicolon: none, mark: c, escaped: escaped}
 		case ';':
 			if p.semicolon = min(p.semicolon, uint16(at)); !escaped {
@@ -300,18 +286,8 @@ func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 		}
 		at++
 	}
-	return decoded[:at], p.end(pieces, decoded[:at])
-}
-
-// end appends a segment that ends decoded. It joins ordinary ones, except for the first, which may be a host.
-func (p *piece) end(pieces []piece, decoded []byte) []piece {
-	p.to = uint16(len(decoded))
-	p.ordinary = p.mark == '/' && !p.escaped && p.semicolon > p.to && !isDropped(decoded[p.from:])
-	if n := len(pieces); p.ordinary && n > 0 && pieces[n-1].ordinary && int(pieces[n-1].from) > n-1 {
-		pieces[n-1].to = p.to
-		return pieces
-	}
-	return append(pieces, *p)
+	p.to = uint16(at)
+	return decoded[:at], append(pieces, p)
 }
 
 // isDropped reports whether a segment is empty or a dot segment.
@@ -345,8 +321,8 @@ func (w *way) first(pieces []piece) (n int) {
 
 // form appends the form of a path to dst for origins that read it in this way, and keep parameters. It merges slashes.
 func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
-	var room [maxPieces]placed
-	segments := room[:0]          // in dst
+	var room [MaxOddSegments/2 + 1]uint16
+	begins := room[:0]            // of segments in dst
 	slash := false                // after the last segment
 	var stripped, parameters bool // skip text until a slash in the request, or in dst
 	first := w.first(pieces)
@@ -359,8 +335,7 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 		if w.strip && !keep && p.unescaped < p.to {
 			text, stripped = decoded[p.from:p.unescaped], true
 		}
-		whole := i+1 == len(pieces) || w.splits(&pieces[i+1])
-		switch {
+		switch whole := i+1 == len(pieces) || w.splits(&pieces[i+1]); {
 		case i > first && !w.splits(p):
 			if p.mark == '/' {
 				dst, parameters = appendSlash(dst), false
@@ -368,13 +343,13 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 				dst = append(dst, p.mark)
 			}
 		case whole && w.drops(text):
-			if len(text) == 2 {
-				dst, segments = pop(dst, segments)
+			if last := len(begins) - 1; len(text) == 2 && last >= 0 {
+				dst, begins = dst[:begins[last]], begins[:last]
 			}
 			slash = true
 			continue
 		default:
-			segments = append(segments, placed{from: uint16(len(dst)), several: p.ordinary})
+			begins = append(begins, uint16(len(dst)))
 			dst, parameters, slash = appendSlash(dst), false, false
 		}
 		if parameters {
@@ -383,41 +358,12 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 		if semicolon := int(p.semicolon) - int(p.from); semicolon < len(text) && !keep {
 			text, parameters = text[:semicolon], true
 		}
-		if dst = append(dst, text...); p.ordinary && !whole { // its last segment continues
-			last := &segments[len(segments)-1]
-			last.last = last.from + uint16(max(0, bytes.LastIndexByte(dst[last.from:], '/')))
-			last.several = last.last > last.from
-		}
+		dst = append(dst, text...)
 	}
 	if slash || len(dst) == 0 {
 		dst = appendSlash(dst)
 	}
 	return dst
-}
-
-// A placed is one segment in a form, or several of an ordinary piece.
-type placed struct {
-	from, last uint16 // last is where the last of several segments begins if it is more than a part of the piece
-	several    bool
-}
-
-// pop removes the last segment from dst.
-func pop(dst []byte, segments []placed) ([]byte, []placed) {
-	if len(segments) == 0 {
-		return dst, segments
-	}
-	p := &segments[len(segments)-1]
-	to := int(p.from)
-	if p.several {
-		to = int(p.last)
-		if p.last = 0; to == 0 {
-			to = int(p.from) + max(0, bytes.LastIndexByte(dst[p.from:], '/'))
-		}
-	}
-	if to > int(p.from) {
-		return dst[:to], segments
-	}
-	return dst[:to], segments[:len(segments)-1]
 }
 
 // drops reports whether a segment is not part of the form.

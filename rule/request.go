@@ -50,7 +50,7 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 // Identify is Canonicalize without the path, which it only classifies. Host becomes lower case, without port
 // and trailing dots. An IPv6 address in brackets gets its shortest form. A method that differs from a registered one
 // only in case becomes that one. Addr is unmapped, and the client is its network according to p. A request with
-// a path beyond [MaxOddPlaces] or [MaxOddPath] becomes malformed. Identify allocates only if Host changes.
+// a path beyond [MaxOddSegments] or [MaxOddPath] becomes malformed. Identify allocates only if Host changes.
 func (r *Request) Identify(p ClientPrefix) {
 	r.Addr = r.Addr.Unmap()
 	r.client, r.bits = p.client(r.Addr)
