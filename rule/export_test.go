@@ -12,6 +12,13 @@ func (r *Request) Forms(s PathSyntax) (forms []string) {
 	return forms
 }
 
+// Read reads the forms of the path of r in all ways.
+func (r *Request) Read(s PathSyntax) {
+	for i := range r.target.ways() {
+		r.target.read(i, s)
+	}
+}
+
 // Pairs returns how many cookies or parameters with a name are read in a text.
 func Pairs(text, name string, cookies bool) int {
 	var l list

@@ -109,19 +109,31 @@ func TestTooManySegments(t *testing.T) {
 	}
 }
 
-// However many rules read a path in different ways, it is split only once for each set of parameters.
+// However many rules read a path in different ways, it is read only once for each set of parameters, in one allocation.
 func TestRulesShareReadings(t *testing.T) {
-	req := rule.Request{Path: strings.Repeat("/a;b/../c", 20)}
-	readings := func(rules int) float64 {
-		return testing.AllocsPerRun(10, func() {
+	req := rule.Request{Path: strings.Repeat("/a;b/../c", 8)}
+	for _, rules := range []int{4, 60} {
+		got := testing.AllocsPerRun(10, func() {
 			r := req
 			r.Identify(rule.ClientPrefix{})
 			for i := range rules {
-				r.Forms(rule.PathSyntax{Reading: rule.PathReading(i % 4), ExactCase: i%3 == 0, ExactSlash: i%5 == 0})
+				r.Read(rule.PathSyntax{Reading: rule.PathReading(i % 4), ExactCase: i%3 == 0, ExactSlash: i%5 == 0})
 			}
-		}) - float64(rules) // the slices that Forms returns
+		})
+		if got != 1 {
+			t.Errorf("%d rules allocate %v times for a path, want 1", rules, got)
+		}
 	}
-	if one, many := readings(1), readings(60); many > one {
-		t.Errorf("60 rules allocate %v times for a path, one rule %v times", many, one)
+}
+
+// Several long forms are too many values, so that a request costs no key for each.
+func TestLongFormsHaveOneKey(t *testing.T) {
+	r := keyed(t, "[path]")
+	for n, want := range map[int]int{100: 2, 600: 1} {
+		req := rule.Request{Path: "/a/../" + strings.Repeat("b", n)}
+		req.Canonicalize(rule.ClientPrefix{})
+		if keys := r.Keys(nil, &req); keys.Len() != want {
+			t.Errorf("a path of %d bytes with two forms has %d keys, want %d", len(req.Path), keys.Len(), want)
+		}
 	}
 }

@@ -58,8 +58,8 @@ type target struct {
 
 // forms are the forms in which an odd path is read.
 type forms struct {
-	text string // all of them
-	at   [len(ways)]struct{ from, to uint16 }
+	text string // what precedes the first, and all of them
+	end  [len(ways) + 1]uint16
 }
 
 // Bytes of paths that are not ordinary.
@@ -128,7 +128,7 @@ func (t *target) set(path string) bool {
 	odd := (kinds > encodedSlash || !strings.HasPrefix(path, "/")) && path != "*" // OPTIONS *
 	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
 	n := 0
-	for i := range t.ways() {
+	for i := range ways {
 		if t.reads(i) {
 			n++
 		}
@@ -164,7 +164,7 @@ func (t *target) path() string {
 	if t.decoded == "" && t.odd {
 		var f forms
 		f.make(t, ways[:1], true)
-		t.decoded = f.text[f.at[0].from:]
+		t.decoded = f.text[f.end[0]:]
 	} else if t.decoded == "" {
 		t.decoded = string(decode(make([]byte, 0, len(t.sent)), t.sent, false))
 	}
@@ -205,9 +205,10 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 	switch {
 	case !t.odd:
 		return trimSlash(t.path(), s), true
-	case s.Reading != ReadAny && s.Reading != ways[i].reading,
-		!t.reads(i) && (s.Reading == ReadAny || s.Reading == ways[0].reading):
+	case s.Reading != ReadAny && s.Reading != ways[i].reading, !t.reads(i) && s.Reading == ReadAny:
 		return "", false
+	case !t.reads(i):
+		i = 0
 	}
 	f := &t.forms[0]
 	if s.ExactParameters {
@@ -216,33 +217,22 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 	if f.text == "" {
 		f.make(t, ways[:], s.ExactParameters)
 	}
-	return trimSlash(f.text[f.at[i].from:f.at[i].to], s), true
+	return trimSlash(f.text[f.end[i]:f.end[i+1]], s), true
 }
 
-// make sets the forms of an odd path for origins that read it in some of the ways, and keep parameters. Ways with the same
-// form share it.
+// make sets the forms of an odd path for origins that read it in some of the ways, and keep parameters.
 func (f *forms) make(t *target, ways []way, keep bool) {
 	var room [512]byte
 	var pieces [MaxOddSegments/2 + 1]piece
-	b := slices.Grow(room[:0], (1+len(ways))*(len(t.sent)+1))
+	b := slices.Grow(room[:0], min((1+len(ways))*len(t.sent), len(t.sent)+MaxOddPath)+len(ways))
 	decoded, split := split(b[:len(t.sent)], pieces[:0], t.sent)
 	b = b[:len(decoded)]
-next:
+	f.end[0] = uint16(len(b))
 	for i := range ways {
-		if !t.reads(i) {
-			f.at[i] = f.at[0]
-			continue
+		if t.reads(i) {
+			b = append(b, ways[i].form(b[len(b):], decoded, split, keep)...)
 		}
-		begin := len(b)
-		form := ways[i].form(b[begin:], decoded, split, keep)
-		for _, at := range f.at[:i] {
-			if string(form) == string(b[at.from:at.to]) {
-				f.at[i] = at
-				continue next
-			}
-		}
-		b = append(b, form...)
-		f.at[i].from, f.at[i].to = uint16(begin), uint16(len(b))
+		f.end[i+1] = uint16(len(b))
 	}
 	f.text = string(b)
 }
@@ -465,8 +455,8 @@ func appendFoldedRunes(dst []byte, s string) []byte {
 		default:
 			c, n = utf8.DecodeRuneInString(s[i:])
 		}
-		if page := int(c >> 8); page < len(folding) && folding[page] != nil && folding[page][c&0xff] != 0 {
-			dst = utf8.AppendRune(dst, c+folding[page][c&0xff])
+		if int(c) < len(folding) && folding[c] != 0 {
+			dst = utf8.AppendRune(dst, c+folding[c])
 		} else {
 			dst = append(dst, s[i:i+n]...)
 		}
@@ -474,18 +464,13 @@ func appendFoldedRunes(dst []byte, s string) []byte {
 	return dst
 }
 
-// folding has, by the other bits of a character and its last 8, the difference between the lower case of its upper case and
-// the character.
-var folding = func() (pages [0x200]*[256]rune) {
+// folding has the difference between the lower case of a character's upper case and the character.
+var folding = func() []rune {
+	differences := make([]rune, 0x1ea00)
 	for _, r := range unicode.CaseRanges {
 		for c := rune(r.Lo); c <= rune(r.Hi); c++ {
-			if folded := unicode.ToLower(unicode.ToUpper(c)); folded != c {
-				if pages[c>>8] == nil {
-					pages[c>>8] = new([256]rune)
-				}
-				pages[c>>8][c&0xff] = folded - c
-			}
+			differences[c] = unicode.ToLower(unicode.ToUpper(c)) - c
 		}
 	}
-	return pages
+	return differences
 }()

@@ -231,22 +231,17 @@ func decodeByte(s string, query bool) (c byte, rest string) {
 // unescape returns the byte that is escaped at the beginning of s, which must not be empty, or the first byte of s.
 func unescape(s string) (c byte, escaped bool) {
 	if s[0] == '%' && len(s) > 2 {
-		if high, low := hexDigits[s[1]], hexDigits[s[2]]; (high|low)&notHex == 0 {
-			return high<<4 | low, true
+		if high, low := hexDigits[s[1]], hexDigits[s[2]]; high&low&16 != 0 {
+			return high<<4 | low&0xf, true
 		}
 	}
 	return s[0], false
 }
 
-const notHex = 0x80
-
-// hexDigits are the values of hexadecimal digits.
+// hexDigits are the values of hexadecimal digits, plus 16.
 var hexDigits = func() (values [256]byte) {
-	for c := range values {
-		values[c] = notHex
-	}
 	for i, c := range "0123456789abcdefABCDEF" {
-		values[c] = byte(i - i/16*6)
+		values[c] = byte(16 + i - i/16*6)
 	}
 	return values
 }()
