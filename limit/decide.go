@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -240,29 +239,29 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 	}
 }
 
-// match appends the rules that match req to dst. If req is refused whatever its path is, match leaves out rules for certain
-// paths for which req makes no difference, because none of its keys is mitigated.
+// match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match leaves
+// out rules for which req makes no difference, because none of its keys is mitigated. It reads the path for no others.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
-	by := noWidth // of the narrowest rule that is known to refuse req
-	everyPath := func(r *rule.Rule) bool { return !r.MatchesByPath() && !r.CountsPaths() && r.Action != rule.Log }
-	for _, r := range set.MatchOf(everyPath, req, dst) {
-		if mitigated, _ := l.knows(d, set, r, req, now); mitigated {
-			by = min(by, r.Width())
-		}
-	}
-	if by == noWidth {
-		return set.Match(req, dst)
-	}
-	return set.MatchOf(func(r *rule.Rule) bool {
-		if !r.MatchesByPath() || r.CountsPaths() || r.Action == rule.Shed && r.Width() <= by {
+	var room [8]*rule.Rule
+	refuse := room[:0] // if they match
+	before := len(dst)
+	dst = set.MatchOf(func(r *rule.Rule) bool {
+		if r.CountsPaths() || r.Action == rule.Shed {
 			return true
 		}
 		mitigated, logged := l.knows(d, set, r, req, now)
+		if mitigated && r.Action != rule.Log {
+			refuse = append(refuse, r)
+		}
 		return mitigated || logged
 	}, req, dst)
+	for _, r := range dst[before:] {
+		if slices.Contains(refuse, r) {
+			return dst
+		}
+	}
+	return set.Match(req, dst[:before])
 }
-
-const noWidth = math.MaxInt
 
 // knows reports whether a key of req under r, which does not depend on the path, is mitigated, and whether the decision
 // log has one. The records do not count that as a request on which they have acted.

@@ -61,8 +61,8 @@ func (k *Keys) end(i int) uint32 {
 // The name of a characteristic of the kind First is followed by the index of the chosen alternative, in one
 // byte, and by its values. The value of network is its first address.
 //
-// The values of path are the forms in which origins may read the path and which r matches. req must be
-// canonical. Keys allocates only to grow buf, and if origins read the path in several ways.
+// The values of path are the forms in which origins may read the path and which r matches. If these have more
+// than 512 bytes together, they count as more than MaxKeys. req must be canonical. Keys allocates only to grow buf, and if origins read the path in several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := appendString(append(buf, keyVersion), r.ID), 1
 	for i := range r.Characteristics {
@@ -252,11 +252,14 @@ func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n i
 	return b, l.n
 }
 
+// maxForms is the maximum size of several forms of a path, with their lengths, that are counted separately.
+const maxForms = 512
+
 // appendPaths appends the forms of req's path that r matches.
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
-	forms, several := req.target.read(r.PathSyntax)
-	for _, form := range forms[:several] {
-		if !r.matchForm(req, form) {
+	for i := range req.target.ways() {
+		form, ok := req.target.read(i, r.PathSyntax)
+		if !ok || l.n > MaxKeys || !r.matchForm(req, form) {
 			continue
 		}
 		begin := len(b)
@@ -265,7 +268,9 @@ func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 		} else {
 			b = appendFolded(b, form)
 		}
-		b = l.end(b, begin)
+		if b = l.end(b, begin); l.n > 1 && len(b)-l.from > maxForms {
+			b = l.overflow(b)
+		}
 	}
 	return b
 }

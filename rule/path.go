@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -33,12 +34,11 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// MaxOddSegments is the maximum number of slashes and backslashes, encoded ones included, in a path that origins may read
-// in different ways, and MaxOddPath the maximum length of such a path: they cost time for each way. A request with more is
+// Bounds of a path that origins may read in different ways, times the number of ways, which cost time. A request with more is
 // malformed. Other paths have no bounds of their own.
 const (
-	MaxOddSegments = 64
-	MaxOddPath     = 4096
+	MaxOddSegments = 80   // slashes and backslashes, encoded ones included
+	MaxOddPath     = 4096 // bytes
 )
 
 // A target is the path of a request, with the forms in which origins read it.
@@ -50,18 +50,16 @@ type target struct {
 
 	// odd reports whether origins may read the path in different ways. If false, all of them read it as decoded,
 	// except for case and a trailing slash.
-	odd      bool
-	segments int // slashes and backslashes, encoded ones included, if odd
+	odd   bool
+	kinds uint8 // what makes the path odd
 
-	readings *readings // of an odd path; made when needed
+	forms [2]forms // of an odd path, without and with parameters; made when needed
 }
 
-// readings are an odd path, split once, and the forms in which it is read.
-type readings struct {
-	decoded []byte
-	pieces  []piece
-	forms   [2][len(ways)]string // made when needed, without and with parameters
-	form    []byte               // memory in which they are made
+// forms are the forms in which an odd path is read.
+type forms struct {
+	text string // what precedes the first, and all of them
+	end  [len(ways) + 1]uint16
 }
 
 // Bytes of paths that are not ordinary.
@@ -71,7 +69,7 @@ const (
 )
 
 var special = func() (s [256]uint8) {
-	for _, c := range `/\%;.` {
+	for _, c := range `/\%;` {
 		s[c] = structural
 	}
 	for c := range s {
@@ -82,40 +80,60 @@ var special = func() (s [256]uint8) {
 	return s
 }()
 
+// What makes a path odd.
+const (
+	encodedSlash uint8 = 1 << iota // only beside others
+	emptySegment
+	dotSegment
+	parameter
+	backslash
+)
+
 // set visits each byte of path once. It returns false if the path is odd, and too long or in too many segments.
 func (t *target) set(path string) bool {
-	segments, length, dots := 0, 0, 0 // the last two of the current segment, decoded
-	odd, escaped, bad := false, false, false
-	for i := 0; i < len(path); i++ {
+	segments, begin := 0, 0 // begin of the current one
+	kinds, escaped, bad := uint8(0), false, false
+	for i := 0; i < len(path) && (segments < MaxOddSegments || kinds <= encodedSlash); i++ {
 		c := path[i]
-		length++
 		if special[c] == 0 {
 			continue
 		}
 		bad = bad || special[c] == invalid
-		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
-			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
-			i += 2
-		} else if c == '%' {
-			bad = true
+		end, encoded := i, false
+		if c == '%' {
+			if c, encoded = unescape(path[i:]); !encoded {
+				bad = true
+				continue
+			}
+			if i, escaped = i+2, true; special[c] != structural {
+				continue
+			}
 		}
 		switch c {
 		case '/', '\\':
-			segments++
-			odd = odd || c == '\\' || segments == 1 && length > 1 || segments > 1 && isDots(length-1, dots)
-			length, dots = 0, 0
+			if segments++; end > 0 && (begin == end || path[begin] <= '.') { // otherwise it is neither a dot nor escaped
+				kinds |= dropped(path[begin:end])
+			}
+			if c == '\\' {
+				kinds |= backslash
+			} else if encoded {
+				kinds |= encodedSlash
+			}
+			begin = i + 1
 		case ';':
-			odd = true
-		case '.':
-			dots++
-		}
-		if odd && segments > MaxOddSegments {
-			break
+			kinds |= parameter
 		}
 	}
-	odd = (odd || segments == 0 || length > 0 && isDots(length, dots)) && path != "*" // OPTIONS *
-	*t = target{sent: path, decoded: path, bad: bad, odd: odd, segments: segments}
-	if odd && (segments > MaxOddSegments || len(path) > MaxOddPath) {
+	kinds |= dropped(path[begin:]) &^ emptySegment
+	odd := (kinds > encodedSlash || !strings.HasPrefix(path, "/")) && path != "*" // OPTIONS *
+	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
+	n := 0
+	for i := range ways {
+		if t.reads(i) {
+			n++
+		}
+	}
+	if odd && (segments*n > MaxOddSegments || len(path)*n > MaxOddPath) {
 		t.odd = false // nothing reads it
 		return false
 	}
@@ -125,13 +143,28 @@ func (t *target) set(path string) bool {
 	return true
 }
 
-// isDots reports whether a segment with this many bytes, and this many dots, is empty or a dot segment.
-func isDots(length, dots int) bool { return length <= 2 && dots == length }
+// dropped returns the kind of a segment that is not part of forms, or 0. segment may be percent-encoded.
+func dropped(segment string) uint8 {
+	if segment == "" {
+		return emptySegment
+	}
+	for dots := 0; segment[0] == '.' || segment[0] == '%'; dots++ {
+		var c byte
+		if c, segment = decodeByte(segment, false); c != '.' || dots == 2 {
+			return 0
+		} else if segment == "" {
+			return dotSegment
+		}
+	}
+	return 0
+}
 
 // path returns the path, decoded once, without dot segments and doubled slashes.
 func (t *target) path() string {
 	if t.decoded == "" && t.odd {
-		t.decoded = t.form(0, true)
+		var f forms
+		f.make(t, ways[:1], true)
+		t.decoded = f.text[f.end[0]:]
 	} else if t.decoded == "" {
 		t.decoded = string(decode(make([]byte, 0, len(t.sent)), t.sent, false))
 	}
@@ -143,76 +176,80 @@ type way struct {
 	reading   PathReading
 	strip     bool // remove parameters first, unless the syntax has exact ones
 	backslash bool // read a backslash, even an escaped one, as a slash
+
+	differs uint8 // a path with nothing of this has the same form as in the first way
 }
 
 var ways = [...]way{
 	{reading: ReadResolved},
-	{reading: ReadResolved, backslash: true},
-	{reading: ReadResolved, backslash: true, strip: true},
-	{reading: ReadLiteral, strip: true},
-	{reading: ReadURL},
+	{reading: ReadResolved, backslash: true, differs: backslash},
+	{reading: ReadResolved, backslash: true, strip: true, differs: backslash | parameter},
+	{reading: ReadLiteral, strip: true, differs: backslash | parameter | dotSegment},
+	{reading: ReadURL, differs: backslash | encodedSlash | emptySegment},
 }
 
-// read returns the n forms in which origins with the syntax s may read the path, one unless the path is odd. Letters
-// keep their case.
-func (t *target) read(s PathSyntax) (read [len(ways)]string, n int) {
-	if !t.odd {
-		read[0] = trimSlash(t.path(), s)
-		return read, 1
+// ways returns the ways in which origins may read the path, and others in which an odd one has the same form as in the first.
+func (t *target) ways() []way {
+	if t.odd {
+		return ways[:]
 	}
-	for i, w := range ways {
-		if s.Reading != ReadAny && s.Reading != w.reading {
-			continue
-		}
-		if form := trimSlash(t.form(i, s.ExactParameters), s); !slices.Contains(read[:n], form) {
-			read[n] = form
-			n++
-		}
-	}
-	return read, n
+	return ways[:1]
 }
 
-// form returns the form of an odd path for origins that read it in way i, and keep parameters.
-func (t *target) form(i int, keep bool) string {
-	r := t.readings
-	if r == nil {
-		r = new(readings)
-		r.decoded, r.pieces = split(t.sent, t.segments+1)
-		r.form = make([]byte, 0, len(r.decoded)+1)
-		t.readings = r
+// reads reports whether the path may have another form in way i than in the first way, or this is the first.
+func (t *target) reads(i int) bool { return i == 0 || ways[i].differs&t.kinds != 0 }
+
+// read returns the form in which origins with the syntax s read the path in way i, unless they do not, or if it is that of the
+// first way. Letters keep their case.
+func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
+	switch {
+	case !t.odd:
+		return trimSlash(t.path(), s), true
+	case s.Reading != ReadAny && s.Reading != ways[i].reading, !t.reads(i) && s.Reading == ReadAny:
+		return "", false
+	case !t.reads(i):
+		i = 0
 	}
-	forms := &r.forms[0]
-	if keep {
-		forms = &r.forms[1]
+	f := &t.forms[0]
+	if s.ExactParameters {
+		f = &t.forms[1]
 	}
-	if forms[i] == "" {
-		r.form = ways[i].form(r.form[:0], r.decoded, r.pieces, keep)
-		for j := range r.forms {
-			for _, other := range r.forms[j] {
-				if string(r.form) == other {
-					forms[i] = other
-					return other
-				}
-			}
+	if f.text == "" {
+		f.make(t, ways[:], s.ExactParameters)
+	}
+	return trimSlash(f.text[f.end[i]:f.end[i+1]], s), true
+}
+
+// make sets the forms of an odd path for origins that read it in some of the ways, and keep parameters.
+func (f *forms) make(t *target, ways []way, keep bool) {
+	var room [512]byte
+	var pieces [MaxOddSegments/2 + 1]piece
+	b := slices.Grow(room[:0], min((1+len(ways))*len(t.sent), len(t.sent)+MaxOddPath)+len(ways))
+	decoded, split := split(b[:len(t.sent)], pieces[:0], t.sent)
+	b = b[:len(decoded)]
+	f.end[0] = uint16(len(b))
+	for i := range ways {
+		if t.reads(i) {
+			b = append(b, ways[i].form(b[len(b):], decoded, split, keep)...)
 		}
-		forms[i] = string(r.form)
+		f.end[i+1] = uint16(len(b))
 	}
-	return forms[i]
+	f.text = string(b)
 }
 
 // A piece is what a path has between two slashes or backslashes.
 type piece struct {
-	from, to  int  // in the decoded path
-	unescaped int  // its first semicolon that was not escaped, or at least to
-	semicolon int  // its first semicolon, or at least to
-	mark      byte // what precedes it: a slash, a backslash, or 0 at the beginning of the path
-	escaped   bool // mark was
+	from, to  uint16 // in the decoded path
+	unescaped uint16 // its first semicolon that was not escaped, or at least to
+	semicolon uint16 // its first semicolon, or at least to
+	mark      byte   // what precedes it: a slash, a backslash, or 0 at the beginning of the path
+	escaped   bool   // mark was
 }
 
-// split decodes path and splits it into n pieces.
-func split(path string, n int) (decoded []byte, pieces []piece) {
-	pieces, decoded = make([]piece, 0, n), make([]byte, len(path))
-	p := piece{unescaped: len(path), semicolon: len(path)}
+// split decodes path to decoded, which has room, and appends its pieces to pieces.
+func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
+	const none = math.MaxUint16
+	p := piece{unescaped: none, semicolon: none}
 	at := 0
 	for i := 0; i < len(path); i++ {
 		ordinary := i
@@ -222,26 +259,30 @@ func split(path string, n int) (decoded []byte, pieces []piece) {
 		if at += copy(decoded[at:], path[ordinary:i]); i == len(path) {
 			break
 		}
-		c, escaped := path[i], false
-		if c == '%' && len(path)-i > 2 && isHex(path[i+1]) && isHex(path[i+2]) {
-			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
+		c, escaped := unescape(path[i:])
+		if escaped {
 			i += 2
 		}
 		decoded[at] = c
 		switch c {
 		case '/', '\\':
-			p.to = at
+			p.to = uint16(at)
 			pieces = append(pieces, p)
-			p = piece{from: at + 1, unescaped: len(path), semicolon: len(path), mark: c, escaped: escaped}
+			p = piece{from: uint16(at + 1), unescaped: none, semicolon: none, mark: c, escaped: escaped}
 		case ';':
-			if p.semicolon = min(p.semicolon, at); !escaped {
-				p.unescaped = min(p.unescaped, at)
+			if p.semicolon = min(p.semicolon, uint16(at)); !escaped {
+				p.unescaped = min(p.unescaped, uint16(at))
 			}
 		}
 		at++
 	}
-	p.to = at
+	p.to = uint16(at)
 	return decoded[:at], append(pieces, p)
+}
+
+// isDropped reports whether a segment is empty or a dot segment.
+func isDropped(segment []byte) bool {
+	return len(segment) <= 2 && string(segment) == ".."[:len(segment)]
 }
 
 // splits reports whether a segment ends before p.
@@ -270,7 +311,7 @@ func (w *way) first(pieces []piece) (n int) {
 
 // form appends the form of a path to dst for origins that read it in this way, and keep parameters. It merges slashes.
 func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
-	var room [MaxOddSegments + 1]int
+	var room [MaxOddSegments/2 + 1]uint16
 	begins := room[:0]            // of segments in dst
 	slash := false                // after the last segment
 	var stripped, parameters bool // skip text until a slash in the request, or in dst
@@ -298,13 +339,13 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 			slash = true
 			continue
 		default:
-			begins = append(begins, len(dst))
+			begins = append(begins, uint16(len(dst)))
 			dst, parameters, slash = appendSlash(dst), false, false
 		}
 		if parameters {
 			continue
 		}
-		if semicolon := p.semicolon - p.from; semicolon < len(text) && !keep {
+		if semicolon := int(p.semicolon) - int(p.from); semicolon < len(text) && !keep {
 			text, parameters = text[:semicolon], true
 		}
 		dst = append(dst, text...)
@@ -317,13 +358,7 @@ func (w *way) form(dst, decoded []byte, pieces []piece, keep bool) []byte {
 
 // drops reports whether a segment is not part of the form.
 func (w *way) drops(segment []byte) bool {
-	switch string(segment) {
-	case ".", "..":
-		return w.reading != ReadLiteral
-	case "":
-		return w.reading == ReadResolved
-	}
-	return false
+	return w.reading != ReadLiteral && isDropped(segment) && (w.reading == ReadResolved || len(segment) > 0)
 }
 
 // appendSlash appends a slash, unless path ends in one.
@@ -395,20 +430,47 @@ func cutFolded(path, prefix string) (rest string, ok bool) {
 
 // appendFolded appends s to dst in lower case. Characters with the same upper case have the same lower
 // case here. Bytes that are not UTF-8 stay as they are.
-func appendFolded[T string | []byte](dst []byte, s T) []byte {
-	for i := 0; i < len(s); {
-		if s[i] < utf8.RuneSelf {
-			dst = append(dst, lowerByte(s[i]))
-			i++
-			continue
+func appendFolded(dst []byte, s string) []byte {
+	begin := len(dst)
+	dst = append(dst, s...)
+	for i, c := range dst[begin:] {
+		if c >= utf8.RuneSelf {
+			return appendFoldedRunes(dst[:begin+i], s[i:])
 		}
-		r, n := utf8.DecodeRuneInString(string(s[i:min(len(s), i+utf8.UTFMax)]))
-		if r == utf8.RuneError {
-			dst = append(dst, s[i:i+n]...)
-		} else {
-			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
-		}
-		i += n
+		dst[begin+i] = lowerByte(c)
 	}
 	return dst
 }
+
+// appendFoldedRunes is appendFolded for any characters.
+func appendFoldedRunes(dst []byte, s string) []byte {
+	for i, n := 0, 0; i < len(s); i += n {
+		c := rune(s[i])
+		switch n = 1; {
+		case c < utf8.RuneSelf:
+			dst = append(dst, lowerByte(s[i]))
+			continue
+		case 0xc2 <= c && c < 0xe0 && i+1 < len(s) && s[i+1]&0xc0 == 0x80: // faster than package utf8
+			c, n = c&0x1f<<6|rune(s[i+1]&0x3f), 2
+		default:
+			c, n = utf8.DecodeRuneInString(s[i:])
+		}
+		if int(c) < len(folding) && folding[c] != 0 {
+			dst = utf8.AppendRune(dst, c+folding[c])
+		} else {
+			dst = append(dst, s[i:i+n]...)
+		}
+	}
+	return dst
+}
+
+// folding has the difference between the lower case of a character's upper case and the character.
+var folding = func() []rune {
+	differences := make([]rune, 0x1ea00)
+	for _, r := range unicode.CaseRanges {
+		for c := rune(r.Lo); c <= rune(r.Hi); c++ {
+			differences[c] = unicode.ToLower(unicode.ToUpper(c)) - c
+		}
+	}
+	return differences
+}()

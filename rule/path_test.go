@@ -173,6 +173,10 @@ func TestNoTargetEvadesARuleForAPath(t *testing.T) {
 		}
 	}
 	try := func(t interface{ Errorf(string, ...any) }, target string) {
+		sent := rule.Request{Path: target}
+		if sent.Canonicalize(rule.ClientPrefix{}); sent.Malformed {
+			return // see TestTooManySegments
+		}
 		for _, o := range origins {
 			as := o.route(target)
 			if as != "/login" && !strings.HasPrefix(as, "/api/") {
@@ -352,17 +356,15 @@ func FuzzDefaultsMatchWhatSettingsMatch(f *testing.F) {
 	})
 }
 
-// A path that origins may read in different ways has a maximum length. Others have none.
+// A path that origins may read in different ways has a maximum length, which is shorter if they are more. Others have none.
 func TestLengthOfOddPaths(t *testing.T) {
-	for path, want := range map[string]bool{
-		"/" + strings.Repeat("a", 2*rule.MaxOddPath):            false,
-		"/a;" + strings.Repeat("a", rule.MaxOddPath-len("/a;")): false,
-		"/a;" + strings.Repeat("a", rule.MaxOddPath):            true,
-		"//" + strings.Repeat("%41", rule.MaxOddPath/3):         true,
-	} {
-		req := rule.Request{Method: "GET", Host: "example.com", Path: path}
-		if req.Canonicalize(rule.ClientPrefix{}); req.Malformed != want {
-			t.Errorf("a path of %d bytes that begins with %.5s: malformed %t, want %t", len(path), path, req.Malformed, want)
+	for begin, ways := range map[string]int{"/a/": 0, "//": 2, "/;": 3, "//;": 4, `/\`: 5} {
+		for more, want := range []bool{false, ways > 0} {
+			path := begin + strings.Repeat("a", rule.MaxOddPath/max(1, ways)-len(begin)+more)
+			req := rule.Request{Method: "GET", Host: "example.com", Path: path}
+			if req.Canonicalize(rule.ClientPrefix{}); req.Malformed != want {
+				t.Errorf("a path of %d bytes that begins with %s: malformed %t, want %t", len(path), begin, req.Malformed, want)
+			}
 		}
 	}
 }

@@ -165,38 +165,48 @@ func lowerByte(c byte) byte {
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
 	dst = slices.Grow(dst, len(s))
-	for {
+	for s != "" {
 		n := 0
 		for n < len(s) && s[n] != '%' && s[n] != '+' {
 			n++
 		}
-		if dst = append(dst, s[:n]...); n == len(s) {
-			return dst
+		if n > 0 {
+			dst, s = append(dst, s[:n]...), s[n:]
+			continue
 		}
 		var c byte
-		c, s = decodeByte(s[n:], query)
+		c, s = decodeByte(s, query)
 		dst = append(dst, c)
 	}
+	return dst
 }
 
 // decodeByte decodes the first byte of s, which must not be empty, and returns the rest of s.
 func decodeByte(s string, query bool) (c byte, rest string) {
-	switch c = s[0]; {
-	case c == '%' && len(s) > 2 && isHex(s[1]) && isHex(s[2]):
-		return unhex(s[1])<<4 | unhex(s[2]), s[3:]
+	c, escaped := unescape(s)
+	switch {
+	case escaped:
+		return c, s[3:]
 	case c == '+' && query:
 		c = ' '
 	}
 	return c, s[1:]
 }
 
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
+// unescape returns the byte that is escaped at the beginning of s, which must not be empty, or the first byte of s.
+func unescape(s string) (c byte, escaped bool) {
+	if s[0] == '%' && len(s) > 2 {
+		if high, low := hexDigits[s[1]], hexDigits[s[2]]; high&low&16 != 0 {
+			return high<<4 | low&0xf, true
+		}
+	}
+	return s[0], false
 }
 
-func unhex(c byte) byte {
-	if c <= '9' {
-		return c - '0'
+// hexDigits are the values of hexadecimal digits, plus 16.
+var hexDigits = func() (values [256]byte) {
+	for i, c := range "0123456789abcdefABCDEF" {
+		values[c] = byte(16 + i - i/16*6)
 	}
-	return (c | 0x20) - 'a' + 10
-}
+	return values
+}()

@@ -198,9 +198,8 @@ func (r *Rule) matchPath(req *Request) bool {
 	if !r.MatchesByPath() {
 		return true
 	}
-	forms, n := req.target.read(r.PathSyntax)
-	for _, form := range forms[:n] {
-		if r.matchForm(req, form) {
+	for i := range req.target.ways() {
+		if form, ok := req.target.read(i, r.PathSyntax); ok && r.matchForm(req, form) {
 			return true
 		}
 	}
