@@ -15,7 +15,7 @@ type clock struct {
 	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
 	wallAt     int64 // last time without a zone, in minutes
-	wallOffset int64 // in seconds
+	wallOffset int64 // in microseconds
 	wallKnown  bool
 }
 
@@ -30,26 +30,14 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 		return 0, 0, false
 	}
 	day, ok := c.date(s[:n])
-	secs, ok2 := hms(s[n+1 : n+9])
-	n += 9
-	part, digits := fraction(s[n:])
-	n += digits
+	ofDay, length, ok2 := timeOfDay(s[n+1:])
+	n += 1 + length
+	micros = day*second + ofDay
 	offset, length, zoned := zone(s[n:])
 	if !zoned {
-		return c.wall(day+secs)*second + part, n, ok && ok2
+		return c.wall(micros), n, ok && ok2
 	}
-	return (day+secs-offset)*second + part, n + length, ok && ok2
-}
-
-// at parses HH:MM:SS with an optional fraction, shown by a clock without a zone. day is the beginning of the day, in
-// seconds.
-func (c *clock) at(day int64, s []byte) (micros int64, ok bool) {
-	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
-		return 0, false
-	}
-	secs, ok := hms(s)
-	part, _ := fraction(s[8:])
-	return c.wall(day+secs)*second + part, ok
+	return micros - offset*second, n + length, ok && ok2
 }
 
 // date parses yyyy-mm-dd, yyyy/mm/dd or dd/Mon/yyyy as seconds since the epoch in UTC.
@@ -57,24 +45,24 @@ func (c *clock) date(s []byte) (int64, bool) {
 	if string(s) == c.day && len(s) > 0 {
 		return c.dayAt, true
 	}
-	var year, month, day int
-	var ok, ok2, ok3 bool
+	layout := ""
 	switch {
 	case len(s) == 11 && s[2] == '/' && s[6] == '/':
-		day, ok = number(s[:2])
-		month, ok2 = monthOf(s[3:6]), true
-		year, ok3 = number(s[7:])
-	case len(s) == 10 && s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
-		year, ok = number(s[:4])
-		month, ok2 = number(s[5:7])
-		day, ok3 = number(s[8:])
-	}
-	at, exists := dayOf(year, month, day)
-	if !exists || !ok || !ok2 || !ok3 {
+		layout = "02/Jan/2006"
+	case len(s) == 10 && s[4] == '-' && s[7] == '-':
+		layout = time.DateOnly
+	case len(s) == 10 && s[4] == '/' && s[7] == '/':
+		layout = "2006/01/02"
+	default:
 		return 0, false
 	}
-	c.day, c.dayAt = string(s), at
-	return at, true
+	day := string(s)
+	t, err := time.Parse(layout, day)
+	if err != nil || !isYear(t.Year()) {
+		return 0, false
+	}
+	c.day, c.dayAt = day, t.Unix()
+	return c.dayAt, true
 }
 
 // any parses s as a time in any form used in logs.
@@ -91,35 +79,24 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 		return micros, len(rest) == 0 || len(rest) > 1 && rest[0] == ' ' && rest[1] >= 'A' // the zone's name
 	}
 	t, err := time.Parse(time.ANSIC, string(s))
-	return c.wall(t.Unix()) * second, err == nil && isYear(t.Year())
-}
-
-// monthOf returns the month with the given name, or 0.
-func monthOf(name []byte) int {
-	i := bytes.Index([]byte("JanFebMarAprMayJunJulAugSepOctNovDec"), name)
-	if i%3 != 0 {
-		return 0
-	}
-	return i/3 + 1
+	return c.wall(t.UnixMicro()), err == nil && isYear(t.Year())
 }
 
 // isYear reports whether requests may be of a year: 1900 to 5138, the last year of unix. Others are not the time of a
 // request, such as the year 1 of a time that was not set, and reports cannot have all of them.
 func isYear(year int) bool { return year >= 1900 && year <= 5138 }
 
-// dayOf returns the beginning of a day in UTC, in seconds since the epoch.
-func dayOf(year, month, day int) (int64, bool) {
-	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	return t.Unix(), isYear(year) && month >= 1 && month <= 12 && day >= 1 && t.Day() == day
-}
-
-// hms parses HH:MM:SS as seconds. A leap second is treated as the following second.
-func hms(s []byte) (int64, bool) {
-	s = s[:8]
+// timeOfDay parses HH:MM:SS with an optional fraction. A leap second is treated as the following second. n is the number
+// of bytes parsed.
+func timeOfDay(s []byte) (micros int64, n int, ok bool) {
+	if len(s) < 8 {
+		return 0, 0, false
+	}
 	h1, h0, m1, m0, s1, s0 := s[0]-'0', s[1]-'0', s[3]-'0', s[4]-'0', s[6]-'0', s[7]-'0'
 	h, m, sec := int64(h1)*10+int64(h0), int64(m1)*10+int64(m0), int64(s1)*10+int64(s0)
-	ok := h1 < 3 && h0 < 10 && h < 24 && m1 < 6 && m0 < 10 && s1 < 7 && s0 < 10 && sec < 61 && s[2] == ':' && s[5] == ':'
-	return h*3600 + m*60 + sec, ok
+	ok = h1 < 3 && h0 < 10 && h < 24 && m1 < 6 && m0 < 10 && s1 < 7 && s0 < 10 && sec < 61 && s[2] == ':' && s[5] == ':'
+	part, digits := fraction(s[8:])
+	return (h*3600+m*60+sec)*second + part, 8 + digits, ok
 }
 
 // fraction parses a point or a comma, and digits, as microseconds. n is the number of bytes parsed.
@@ -177,14 +154,14 @@ func number(s []byte) (n int, ok bool) {
 	return n, len(s) > 0
 }
 
-// wall converts seconds shown by a clock without a zone to seconds since the epoch.
+// wall converts the time shown by a clock without a zone to microseconds since the epoch.
 func (c *clock) wall(shown int64) int64 {
 	if c.location == time.UTC || c.location == nil {
 		return shown
 	}
-	if minute := shown / 60; !c.wallKnown || minute != c.wallAt {
+	if minute := shown / (60 * second); !c.wallKnown || minute != c.wallAt {
 		c.wallAt, c.wallKnown = minute, true
-		c.wallOffset = c.offset(shown)
+		c.wallOffset = c.offset(shown/second) * second
 	}
 	return shown - c.wallOffset
 }

@@ -162,7 +162,7 @@ func plausible(l layout, line []byte, r *record) bool {
 	case *objects:
 		return true
 	case *columns:
-		return !ftpCommand.Match(r.method)
+		return !ftpCommand.Match(r.method) && isClient(r.client, line)
 	case *pattern:
 		named, answered = p.named(), p.has(status)
 	case clf:
@@ -253,10 +253,10 @@ func declared(lines [][]byte) (format string, l layout) {
 			return "zeek", &columns{zeek: true, tabs: true}
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			if bytes.Contains(line, []byte("x-edge-")) {
-				return "cloudfront", newColumns(true, cloudFrontFields)
+				return "cloudfront", cloudFront()
 			}
 			return "w3c", &columns{}
-		case !bytes.HasPrefix(line, []byte("#")):
+		case line[0] != '#':
 			return "", nil
 		}
 	}

@@ -42,14 +42,14 @@ var formats = sync.OnceValue(func() []Format {
 		}},
 		{"cloudflare", "Cloudflare Logpush's HTTP requests", newObjects(described(cloudflare))},
 		{"fastly", "the JSON log in Fastly's documentation; Fastly's default log is clf", newObjects(described(fastly))},
-		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", newColumns(false, iisFields)},
-		{"cloudfront", "Amazon CloudFront's standard log", newColumns(true, cloudFrontFields)},
-		{"alb", "an AWS Application Load Balancer's log", builtIn(`${type_of_connection=https,http,h2,grpcs,ws,wss} `+
+		{"w3c", "the W3C's extended log format, which IIS writes; #Fields names its columns", &columns{}},
+		{"cloudfront", "Amazon CloudFront's standard log", cloudFront()},
+		{"alb", "an AWS Application Load Balancer's log", builtIn(`$type `+
 			`$time_iso8601 $elb $client_port $target $t1 $t2 $t3 $status $target_status $received $sent "$request" "$http_user_agent"`, "request")},
 		{"elb", "an AWS Classic Load Balancer's log", builtIn(
 			`$time_iso8601 $elb $client_port $backend $t1 $t2 $t3 $status $backend_status $received $sent "$request" "$http_user_agent"`, "request")},
 		{"s3", "Amazon S3's server access log", builtIn(`$owner $bucket [$time_local] $remote_addr $requester $id `+
-			`${operation=REST.,SOAP.,WEBSITE.,BATCH.,S3.} $key "$request" $status $error $bytes $size $t1 $t2 "$http_referer" "$http_user_agent"`, "operation")},
+			`$operation $key "$request" $status $error $bytes $size $t1 $t2 "$http_referer" "$http_user_agent"`, "operation")},
 		{"aws-waf", "the log of web ACLs in AWS WAF", newObjects(described(awsWAF))},
 		{"azure-application-gateway", "the access log of Azure Application Gateway", newObjects(described(azureGateway))},
 		{"bunny", "the log of Bunny CDN", builtIn(
@@ -61,7 +61,7 @@ var formats = sync.OnceValue(func() []Format {
 		{"squid", "Squid's native log", folded(builtIn(
 			`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy"))},
 		{"ssl_request_log", "Apache's ssl_request_log", builtIn(
-			`[$time_local] $remote_addr ${version_of_TLS=TLSv1.3,TLSv1.2,TLSv1.1,TLSv1,SSLv3,SSLv2} $ssl_cipher "$request" $bytes`, "request")},
+			`[$time_local] $remote_addr $tls $ssl_cipher "$request" $bytes`, "request")},
 		{"uwsgi", "uWSGI's own log", builtIn(`[pid: $pid|app: $app|req: $number] $remote_addr ($user) {$variables} [$time] `+
 			`$request_method $request_uri => generated $bytes in $took (HTTP/$version $status) $headers`, "headers")},
 		{"edge", "the access log of edge itself, as text or JSON", newObjects(described(edge))},

@@ -196,7 +196,8 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
 			for _, i := range o.fields[epoch] {
-				if r.time, ok = r.clock.at(day, slots[i].text); ok {
+				if micros, n, ok := timeOfDay(slots[i].text); ok && n == len(slots[i].text) {
+					r.time = r.clock.wall(day*second + micros)
 					return true
 				}
 			}

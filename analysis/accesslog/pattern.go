@@ -22,13 +22,13 @@ const otherBeginning = "the line does not begin as the format does"
 
 // A part is a variable of a pattern.
 type part struct {
-	name   string   // nginx's name of the variable, or of a similar one
-	shown  string   // as in the pattern
-	quoted bool     // between quotes
-	only   []string // allowed values; those that end in a dot are allowed prefixes
-	until  []byte   // text up to the next variable; the time may contain it
+	name   string // nginx's name of the variable, or of a similar one
+	shown  string // as in the pattern
+	quoted bool   // between quotes
+	until  []byte // text up to the next variable; the time may contain it
 	kind   kind
 	header string // name of a header field
+	escape byte   // begins an escape: see unescape
 	needs  Fields // those of this and the following parts
 	reason string // why a line without this part is not an entry
 }
@@ -97,15 +97,13 @@ func compile(text string) (*pattern, error) {
 	for i := range p.parts {
 		part := &p.parts[i]
 		switch {
-		case len(part.only) > 0:
-			part.reason = fmt.Sprintf("no %s, such as %s", strings.ReplaceAll(part.name, "_", " "), part.only[0])
 		case part.quoted:
 			part.reason = "no " + part.shown + " in quotes"
 		default:
 			part.reason = fmt.Sprintf("no %q after %s", part.until, part.shown)
 		}
 	}
-	p.bind()
+	bind(p.parts, &variables)
 	var needed Fields
 	for i := range slices.Backward(p.parts) {
 		needed |= needs[p.parts[i].kind]
@@ -117,18 +115,17 @@ func compile(text string) (*pattern, error) {
 // variable matches a variable, $name or ${name}, and the text up to the next one.
 var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
 
-// splitNginx splits a pattern into variables and the text between them. Built-in formats may list the values of a
-// variable within the braces, as in ${kind=http,https}.
+// splitNginx splits a pattern into variables and the text between them.
 func splitNginx(text string) (lead string, parts []part, err error) {
 	lead, _, _ = strings.Cut(text, "$")
 	for _, m := range variable.FindAllStringSubmatch(text, -1) {
-		name, only, limited := strings.Cut(m[1]+m[2], "=")
+		name := m[1] + m[2]
 		if name == "" {
 			return "", nil, errors.New("has a $ without a name, or an unclosed brace")
 		}
-		p := part{name: name, shown: "$" + name, until: []byte(m[3])}
-		if limited {
-			p.only = strings.Split(only, ",")
+		p := part{name: name, shown: "$" + name, until: []byte(m[3]), escape: '\\'}
+		if sent, ok := strings.CutPrefix(name, "http_"); ok {
+			p.kind, p.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
 		}
 		parts = append(parts, p)
 	}
@@ -142,18 +139,14 @@ var variables = [kinds][]string{
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
-// bind determines which variables are used.
-func (p *pattern) bind() {
-	at := func(name string) int { return slices.IndexFunc(p.parts, func(p part) bool { return p.name == name }) }
-	for i := range p.parts {
-		part := &p.parts[i]
-		if sent, ok := strings.CutPrefix(part.name, "http_"); ok {
-			part.kind, part.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
-		}
-	}
-	for k, names := range variables {
-		if i := slices.IndexFunc(names, func(name string) bool { return at(name) >= 0 }); i >= 0 {
-			p.parts[at(names[i])].kind = kind(k)
+// bind gives a kind to the parts that have one of the names of a kind: to one part for each, which has the first name.
+func bind(parts []part, names *[kinds][]string) {
+	for k, list := range names {
+		for _, name := range list {
+			if i := slices.IndexFunc(parts, func(p part) bool { return p.name == name }); i >= 0 {
+				parts[i].kind = kind(k)
+				break
+			}
 		}
 	}
 }
@@ -170,21 +163,22 @@ func (p *pattern) named() bool {
 
 // store stores the text of a part in r.
 func (p *part) store(r *record, text []byte) (reason string) {
+	if p.header != "" && r.need&Header != 0 && !missing(text) {
+		r.set(p.header, r.unescape(text, p.escape))
+	}
 	switch p.kind {
-	case unused:
+	case unused, header:
 	case epoch:
-		parse := r.clock.any
-		if p.name == "msec" {
-			parse = unix
-		}
 		ok := false
-		if r.time, ok = parse(text); !ok {
+		if p.name == "msec" {
+			r.time, ok = unix(text)
+		} else {
+			r.time, ok = r.clock.any(text)
+		}
+		if !ok {
 			return "unreadable time"
 		}
 	case client:
-		if p.header != "" && !missing(text) {
-			r.set(p.header, r.unescape(text, '\\'))
-		}
 		if p.name != "client_port" {
 			if bytes.IndexByte(text, '\t') >= 0 {
 				return "more columns than a client"
@@ -195,13 +189,11 @@ func (p *part) store(r *record, text []byte) (reason string) {
 		if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
 			return "no client address"
 		}
-	case header:
-		if r.need&Header != 0 && !missing(text) {
-			r.set(p.header, r.unescape(text, '\\'))
-		}
+	case date, clockTime:
+		r.texts[p.kind] = text
 	default:
 		if r.need&needs[p.kind] != 0 {
-			r.texts[p.kind] = r.unescape(text, '\\')
+			r.texts[p.kind] = r.unescape(text, p.escape)
 		}
 	}
 	return ""
@@ -235,9 +227,6 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 				return part.reason
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
-		}
-		if len(part.only) > 0 && !part.allows(text) {
-			return part.reason
 		}
 		if reason := part.store(r, text); reason != "" {
 			return reason
@@ -309,16 +298,6 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 		}
 	}
 	return s[:i], s[i+1+len(p.until):], true
-}
-
-// allows reports whether text is an allowed value of p.
-func (p *part) allows(text []byte) bool {
-	for _, only := range p.only {
-		if string(text) == only || only[len(only)-1] == '.' && len(text) > len(only) && string(text[:len(only)]) == only {
-			return true
-		}
-	}
-	return false
 }
 
 // alternatives is a format whose lines are in any of several formats.
