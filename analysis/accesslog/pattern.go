@@ -104,11 +104,6 @@ func compile(text string) (*pattern, error) {
 		}
 	}
 	bind(p.parts, &variables)
-	var needed Fields
-	for i := range slices.Backward(p.parts) {
-		needed |= needs[p.parts[i].kind]
-		p.parts[i].needs = needed
-	}
 	return p, nil
 }
 
@@ -149,6 +144,11 @@ func bind(parts []part, names *[kinds][]string) {
 			}
 		}
 	}
+	var needed Fields
+	for i := range slices.Backward(parts) {
+		needed |= needs[parts[i].kind]
+		parts[i].needs = needed
+	}
 }
 
 // has reports whether the pattern has a part of this kind.
@@ -161,13 +161,13 @@ func (p *pattern) named() bool {
 	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == client && p.name == "client" })
 }
 
-// store stores the text of a part in r.
+// store stores the text of a part that is needed in r.
 func (p *part) store(r *record, text []byte) (reason string) {
 	if p.header != "" && r.need&Header != 0 && !missing(text) {
 		r.set(p.header, r.unescape(text, p.escape))
 	}
 	switch p.kind {
-	case unused, header:
+	case header:
 	case epoch:
 		ok := false
 		if p.name == "msec" {
@@ -192,9 +192,7 @@ func (p *part) store(r *record, text []byte) (reason string) {
 	case date, clockTime:
 		r.texts[p.kind] = text
 	default:
-		if r.need&needs[p.kind] != 0 {
-			r.texts[p.kind] = r.unescape(text, p.escape)
-		}
+		r.texts[p.kind] = r.unescape(text, p.escape)
 	}
 	return ""
 }
@@ -228,8 +226,10 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
 		}
-		if reason := part.store(r, text); reason != "" {
-			return reason
+		if r.needs(part.kind) {
+			if reason := part.store(r, text); reason != "" {
+				return reason
+			}
 		}
 		if s = rest; p.fold {
 			s = trimSpaces(s)

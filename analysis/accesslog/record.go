@@ -61,10 +61,17 @@ const (
 	kinds
 )
 
+// always stands for Time and Client, which are always needed.
+const always Fields = 1 << 7
+
 // needs are the fields for which the text of each kind is needed.
 var needs = [kinds]Fields{
+	date: always, clockTime: always, epoch: always, client: always,
 	request: Method | Host | Path, method: Method | Host | Path, host: Host, target: Host | Path, query: Path, status: Status, attack: All, header: Header,
 }
+
+// needs reports whether the text of a kind is needed.
+func (r *record) needs(k kind) bool { return (r.need|always)&needs[k] != 0 }
 
 // A line is a field of a request's header.
 type line struct {

@@ -13,7 +13,11 @@ func (r *record) request(s []byte) {
 	}
 	method, target := s[:end], trimSpaces(s[end+1:])
 	complete := false
-	if i := bytes.LastIndex(target, []byte(" HTTP/")); i >= 0 {
+	i := bytes.LastIndexByte(target, ' ')
+	if i >= 0 && !bytes.HasPrefix(target[i:], []byte(" HTTP/")) {
+		i = bytes.LastIndex(target, []byte(" HTTP/"))
+	}
+	if i >= 0 {
 		target, complete = bytes.TrimRight(target[:i], " "), true
 	}
 	if len(target) == 0 || !complete && target[0] != '/' && target[0] != '*' && !bytes.Contains(target, []byte("://")) {

@@ -2,7 +2,8 @@ package accesslog
 
 import (
 	"bytes"
-	"strconv"
+	"encoding/binary"
+	"encoding/hex"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -49,9 +50,9 @@ func closingQuote(s, until []byte) int {
 		}
 		at += i
 		rest := s[at+1:]
-		follows := bytes.HasPrefix(rest, until)
-		if len(until) == 0 {
-			follows = len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
+		follows := len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
+		if len(until) > 0 {
+			follows = len(rest) > 0 && rest[0] == until[0] && bytes.HasPrefix(rest, until)
 		}
 		if follows && !escaped(s[:at]) {
 			return at
@@ -77,8 +78,11 @@ func trimSpaces(s []byte) []byte {
 }
 
 // unescape decodes the escapes in s that begin with mark: \ for those of servers' logs, such as \xHH and \", % for
-// percent-encoding, and + for a space, as IIS writes it. It keeps unknown escapes.
+// percent-encoding, + for a space, as IIS writes it, and 0 for none. It keeps unknown escapes.
 func (r *record) unescape(s []byte, mark byte) []byte {
+	if mark == 0 || mark == '+' && bytes.IndexByte(s, ' ') >= 0 { // not encoded
+		return s
+	}
 	i := bytes.IndexByte(s, mark)
 	if i < 0 {
 		return s
@@ -145,13 +149,14 @@ func (r *record) escape(s []byte) int {
 	return 2
 }
 
-// hexadecimal decodes the hexadecimal digits at the beginning of s; there must be n.
+// hexadecimal decodes the n hexadecimal digits, 2 or 4, at the beginning of s.
 func hexadecimal(s []byte, n int) (c rune, ok bool) {
 	if len(s) < n {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(string(s[:n]), 16, 64)
-	return rune(v), err == nil
+	var b [2]byte
+	_, err := hex.Decode(b[:], s[:n])
+	return rune(binary.BigEndian.Uint16(b[:]) >> (16 - 4*n)), err == nil
 }
 
 // withoutPort returns the address of address:port and [address]:port, without a zone, and IPv4 mapped to IPv6 as IPv4. It

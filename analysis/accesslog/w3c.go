@@ -123,18 +123,43 @@ func (c *columns) parse(s []byte, r *record) string {
 	if i := bytes.IndexByte(s, '\t'); !c.tabs && (i < 0 || bytes.IndexByte(s[:i], ' ') >= 0) {
 		s, separator = trimSpaces(s), ' '
 	}
-	more := true
+	need, tabs, more := r.need|always, c.tabs, true
 	for i := range c.parts {
 		if !more {
 			return "fewer columns than #Fields"
 		}
-		p, column := &c.parts[i], s
-		column, s, more = c.cut(s, separator)
-		if p.kind == unused {
-			continue
+		end := bytes.IndexByte(s, separator)
+		if !tabs && s[0] == '"' {
+			if closing := closingQuote(s[1:], nil); closing >= 0 {
+				end = closing + 2
+			}
 		}
-		if reason := p.store(r, column); reason != "" {
-			return reason
+		if more = end >= 0 && end < len(s); !more {
+			end = len(s)
+		}
+		p := &c.parts[i]
+		if tabs && need&p.needs == 0 { // only the number of the remaining columns matters
+			if end = bytes.Count(s, tab) - (len(c.parts) - 1 - i); end < 0 {
+				return "fewer columns than #Fields"
+			}
+			more = end > 0
+			break
+		}
+		if need&needs[p.kind] != 0 {
+			column := s[:end]
+			if !tabs && len(column) > 1 && column[0] == '"' {
+				column = bytes.Trim(column, `"`)
+			}
+			if reason := p.store(r, column); reason != "" {
+				return reason
+			}
+		}
+		if more {
+			s = s[end+1:]
+			if !tabs {
+				s = trimSpaces(s)
+				more = len(s) > 0
+			}
 		}
 	}
 	if more && !addressOf(r.client).IsValid() {
@@ -150,26 +175,6 @@ func (c *columns) parse(s []byte, r *record) string {
 	}
 	r.read()
 	return ""
-}
-
-// cut cuts off the next column, and reports whether there are more.
-func (c *columns) cut(s []byte, separator byte) (column, rest []byte, more bool) {
-	from := 0
-	if len(s) > 0 && s[0] == '"' && !c.tabs {
-		from = closingQuote(s[1:], nil) + 2
-	}
-	end := bytes.IndexByte(s[from:], separator)
-	if column = s; end >= 0 {
-		column, rest = s[:from+end], s[from+end+1:]
-	}
-	if from > 1 {
-		column = bytes.Trim(column, `"`)
-	}
-	if separator == ' ' {
-		rest = trimSpaces(rest)
-		return column, rest, len(rest) > 0
-	}
-	return column, rest, end >= 0
 }
 
 // readTime sets r.time if the columns have a time of day.
