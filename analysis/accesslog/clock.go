@@ -92,11 +92,22 @@ func timeOfDay(s []byte) (micros int64, n int, ok bool) {
 	if len(s) < 8 {
 		return 0, 0, false
 	}
-	h1, h0, m1, m0, s1, s0 := s[0]-'0', s[1]-'0', s[3]-'0', s[4]-'0', s[6]-'0', s[7]-'0'
-	h, m, sec := int64(h1)*10+int64(h0), int64(m1)*10+int64(m0), int64(s1)*10+int64(s0)
-	ok = h1 < 3 && h0 < 10 && h < 24 && m1 < 6 && m0 < 10 && s1 < 7 && s0 < 10 && sec < 61 && s[2] == ':' && s[5] == ':'
+	h, ok1 := twoDigits(s)
+	m, ok2 := twoDigits(s[3:])
+	sec, ok3 := twoDigits(s[6:])
+	ok = ok1 && ok2 && ok3 && h < 24 && m < 60 && sec < 61 && s[2] == ':' && s[5] == ':'
+	micros = (h*3600 + m*60 + sec) * second
+	if len(s) == 8 || s[8] != '.' && s[8] != ',' {
+		return micros, 8, ok
+	}
 	part, digits := fraction(s[8:])
-	return (h*3600+m*60+sec)*second + part, 8 + digits, ok
+	return micros + part, 8 + digits, ok
+}
+
+// twoDigits parses the first two bytes of s as a number.
+func twoDigits(s []byte) (n int64, ok bool) {
+	a, b := s[0]-'0', s[1]-'0'
+	return int64(a)*10 + int64(b), a < 10 && b < 10
 }
 
 // fraction parses a point or a comma, and digits, as microseconds. n is the number of bytes parsed.
@@ -125,18 +136,18 @@ func zone(s []byte) (offset int64, n int, ok bool) {
 	if len(after) < 3 || after[0] != '+' && after[0] != '-' {
 		return 0, 0, false
 	}
-	hours, ok := number(after[1:3])
-	minutes, rest := 0, after[3:]
+	hours, ok := twoDigits(after[1:])
+	minutes, rest := int64(0), after[3:]
 	digits := rest
 	if len(rest) > 0 && rest[0] == ':' {
 		digits = rest[1:]
 	}
 	if len(digits) >= 2 {
-		if m, ok := number(digits[:2]); ok {
+		if m, ok := twoDigits(digits); ok {
 			minutes, rest = m, digits[2:]
 		}
 	}
-	offset = int64(hours*3600 + minutes*60)
+	offset = hours*3600 + minutes*60
 	if after[0] == '-' {
 		offset = -offset
 	}

@@ -44,7 +44,7 @@ func (s *source) recognize(head []byte, whole bool) error {
 		return refused
 	}
 	if s.layout == nil { // nothing but comments
-		s.format, s.layout = "empty", clf{}
+		s.format, s.layout = "empty", formats()[0].layout
 	}
 	s.proxied = t.behindProxy(s.layout)
 	return nil

@@ -27,9 +27,10 @@ type Format struct {
 func Formats() []Format { return slices.Clone(formats()) }
 
 var formats = sync.OnceValue(func() []Format {
+	common := newCLF()
 	return []Format{
-		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", clf{}},
-		{"clf", "the common log format, which is combined without referer and agent", clf{}},
+		{"combined", "Apache's and nginx's log with referer and agent; a virtual host may precede and other fields may follow", common},
+		{"clf", "the common log format, which is combined without referer and agent", common},
 		{"logfmt", "pairs such as status=200, with the names that json knows", newObjects(described(commonNames + " logfmt"))},
 		{"json", "one JSON object per line, with commonly used names", newObjects(described(commonNames))},
 		{"caddy", "Caddy's log", newObjects(described(caddy))},
@@ -68,7 +69,7 @@ var formats = sync.OnceValue(func() []Format {
 		{"nginx-proxy-manager", "Nginx Proxy Manager's log, and combined in the same file", alternatives{
 			builtIn(`[$time_local] $cache $upstream_status $status `+manager+`[Sent-to $to] "$http_user_agent" "$http_referer"`, "remote_addr"),
 			builtIn(`[$time_local] $status `+manager+`"$http_user_agent" "$http_referer"`, "remote_addr"),
-			clf{},
+			common,
 		}},
 		{"zeek", "Zeek's http.log", &columns{zeek: true, tabs: true}},
 		{"trace", "seconds since the Unix epoch, a tab, and the client", builtIn("$msec\t$client", "client")},

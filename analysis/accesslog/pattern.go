@@ -163,7 +163,7 @@ func (p *pattern) named() bool {
 
 // store stores the text of a part that is needed in r.
 func (p *part) store(r *record, text []byte) (reason string) {
-	if p.header != "" && r.need&Header != 0 && !missing(text) {
+	if p.header != "" && r.need&Header != 0 {
 		r.set(p.header, r.unescape(text, p.escape))
 	}
 	switch p.kind {
@@ -207,16 +207,22 @@ func (p *pattern) parse(s []byte, r *record) string {
 
 // fill stores the texts of the parts in r.
 func (p *pattern) fill(s []byte, r *record) (reason string) {
-	s, ok := bytes.CutPrefix(s, p.lead)
+	ok := bytes.HasPrefix(s, p.lead)
 	if !ok {
 		return otherBeginning
 	}
+	s = s[len(p.lead):]
 	for i := range p.parts {
 		part := &p.parts[i]
 		if i >= p.least && (len(s) == 0 || r.need&part.needs == 0) {
 			break
 		}
-		text, rest, ok := part.cut(s, &r.clock)
+		var text, rest []byte
+		if part.quoted {
+			text, rest, ok = part.cutQuoted(s)
+		} else {
+			text, rest, ok = part.cut(s, &r.clock)
+		}
 		if !ok {
 			switch differs := len(s) == 0 || part.quoted && s[0] != '"'; {
 			case i >= p.least && differs:
@@ -241,11 +247,9 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 // cut cuts s into the text of p and what follows p.until.
 func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 	switch {
-	case p.quoted:
-		return p.cutQuoted(s)
 	case len(p.until) == 0:
 		return s, nil, true
-	case p.name == "skipped": // anything up to the next quote
+	case p.kind == unused && p.name == "skipped": // anything up to the next quote
 		i := bytes.IndexByte(s, '"')
 		return nil, s[max(i, 0):], i >= 0
 	}
@@ -255,18 +259,23 @@ func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 		at = max(bytes.Index(s, []byte(" HTTP/"))+1, 0)
 	case p.kind == epoch && len(s) > 0 && s[0] == '[':
 		at = max(bytes.IndexByte(s, ']'), 0)
-	case p.kind == epoch:
+	case p.kind == epoch && p.until[0] != '\t':
 		if _, n, ok := c.stamp(s); ok {
 			at = n
 		}
 	}
 	for ; ; at++ {
-		i := bytes.Index(s[at:], p.until)
+		i := bytes.IndexByte(s[at:], p.until[0])
 		if i < 0 {
 			return nil, s, false
 		}
 		at += i
-		rest = s[at+len(p.until):]
+		rest = s[at+1:]
+		if len(p.until) > 1 {
+			if rest, ok = bytes.CutPrefix(s[at:], p.until); !ok {
+				continue
+			}
+		}
 		switch {
 		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' ||
 			len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):

@@ -111,10 +111,9 @@ func cutCompose(s []byte) (rest []byte, ok bool) {
 func withoutColours(s []byte) []byte {
 	for {
 		sequence, ok := bytes.CutPrefix(trimSpaces(s), []byte("\x1b["))
-		end := bytes.IndexByte(sequence, 'm')
-		if !ok || end < 0 {
+		if !ok {
 			return s
 		}
-		s = sequence[end+1:]
+		_, s, _ = bytes.Cut(sequence, []byte{'m'})
 	}
 }

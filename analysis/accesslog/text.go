@@ -52,7 +52,7 @@ func closingQuote(s, until []byte) int {
 		rest := s[at+1:]
 		follows := len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
 		if len(until) > 0 {
-			follows = len(rest) > 0 && rest[0] == until[0] && bytes.HasPrefix(rest, until)
+			follows = len(rest) > 0 && rest[0] == until[0] && (len(until) == 1 || bytes.HasPrefix(rest, until))
 		}
 		if follows && !escaped(s[:at]) {
 			return at
