@@ -29,11 +29,13 @@ func (s *source) recognize(head []byte, whole bool) error {
 			return err
 		}
 		s.format, s.layout = name, l
-		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) && rest.parsed(l) >= t.parsed(l) {
-			s.layout = prefixed{l}
+		n, refused.Reason = t.parsed(l)
+		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) {
+			if m, reason := rest.parsed(l); m >= n {
+				s.layout, n, refused.Reason = prefixed{l}, m, reason
+			}
 		}
-		n = t.parsed(s.layout)
-		refused.Format, refused.Reason = name, t.firstReason(s.layout)
+		refused.Format = name
 	}
 	if n < expected && (given == "" || n == 0) {
 		g := guessOf(head, lines)
@@ -98,21 +100,18 @@ func (t trial) parse(l layout, need Fields, f func(line []byte, r *record, reaso
 	}
 }
 
-// parsed counts the lines that l can parse.
-func (t trial) parsed(l layout) (n int) {
+// parsed counts the lines that l can parse. It also returns the reason why the first line is not an entry.
+func (t trial) parsed(l layout) (n int, first string) {
+	seen := 0
 	t.parse(l, 0, func(_ []byte, _ *record, reason string) {
+		if seen++; seen == 1 {
+			first = reason
+		}
 		if reason == "" {
 			n++
 		}
 	})
-	return n
-}
-
-// firstReason returns the reason why the first line is not an entry.
-func (t trial) firstReason(l layout) (first string) {
-	t.lines = t.lines[:min(1, len(t.lines))]
-	t.parse(l, 0, func(_ []byte, _ *record, reason string) { first = reason })
-	return first
+	return n, first
 }
 
 // matches counts the lines that l parses as plausible requests. It returns 0 unless they are nearly all that l parses, except

@@ -59,8 +59,8 @@ var formats = sync.OnceValue(func() []Format {
 		{"vercel", "Vercel's log drain, as NDJSON", newObjects(described(vercel))},
 		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", prefixed{builtIn(
 			`$client_port [$time_local] $frontend $backend/$server $t1/$t2/$t3/$t4/$t5 $status $skipped "$request"`, "request")}},
-		{"squid", "Squid's native log", folded(builtIn(
-			`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy"))},
+		{"squid", "Squid's native log", builtIn(
+			`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy")},
 		{"ssl_request_log", "Apache's ssl_request_log", builtIn(
 			`[$time_local] $remote_addr $tls $ssl_cipher "$request" $bytes`, "request")},
 		{"uwsgi", "uWSGI's own log", builtIn(`[pid: $pid|app: $app|req: $number] $remote_addr ($user) {$variables} [$time] `+

@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,8 +13,7 @@ import (
 type pattern struct {
 	lead  []byte // text before the first variable
 	parts []part
-	least int  // number of parts that every line has; what follows them may be missing or different
-	fold  bool // treat several spaces as one
+	least int // number of parts that every line has; what follows them may be missing or different
 }
 
 const otherBeginning = "the line does not begin as the format does"
@@ -23,7 +21,6 @@ const otherBeginning = "the line does not begin as the format does"
 // A part is a variable of a pattern.
 type part struct {
 	name   string // nginx's name of the variable, or of a similar one
-	shown  string // as in the pattern
 	quoted bool   // between quotes
 	until  []byte // text up to the next variable; the time may contain it
 	kind   kind
@@ -33,13 +30,6 @@ type part struct {
 	reason string // why a line without this part is not an entry
 }
 
-// clientVariables may name the client, preferred ones first. $client is not a variable of any
-// server: patterns use it for whatever should be the client. $client_port is address:port.
-var clientVariables = []string{
-	"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip", "http_x_forwarded_for",
-	"realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host",
-}
-
 // builtIn returns the pattern of a built-in format. Lines may end after the variable least.
 func builtIn(text, least string) *pattern {
 	p, err := newPattern(text)
@@ -47,11 +37,6 @@ func builtIn(text, least string) *pattern {
 		panic(err) // built-in patterns are valid
 	}
 	p.least = 1 + slices.IndexFunc(p.parts, func(p part) bool { return p.name == least })
-	return p
-}
-
-func folded(p *pattern) *pattern {
-	p.fold = true
 	return p
 }
 
@@ -77,11 +62,19 @@ func compile(text string) (*pattern, error) {
 	if !strings.Contains(text, "$") {
 		described = fromApache(text)
 	}
-	lead, parts, err := splitNginx(described)
-	if err != nil {
-		return nil, fmt.Errorf("accesslog: the pattern %q %w", text, err)
+	lead, _, _ := strings.Cut(described, "$")
+	p := &pattern{lead: []byte(lead)}
+	for _, m := range variable.FindAllStringSubmatch(described, -1) {
+		part := part{name: m[1] + m[2], until: []byte(m[3]), escape: '\\'}
+		if part.name == "" {
+			return nil, fmt.Errorf("accesslog: the pattern %q has a $ without a name, or an unclosed brace", text)
+		}
+		if sent, ok := strings.CutPrefix(part.name, "http_"); ok {
+			part.kind, part.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
+		}
+		p.parts = append(p.parts, part)
 	}
-	p := &pattern{lead: []byte(lead), parts: parts, least: len(parts)}
+	p.least = len(p.parts)
 	before := &p.lead
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -90,17 +83,14 @@ func compile(text string) (*pattern, error) {
 			*before, part.until = (*before)[:len(*before)-1], part.until[1:]
 		}
 		if len(part.until) == 0 && !part.quoted && i+1 < len(p.parts) {
-			return nil, fmt.Errorf("accesslog: the pattern %q has nothing between %s and the next variable", text, part.shown)
+			return nil, fmt.Errorf("accesslog: the pattern %q has nothing between $%s and the next variable", text, part.name)
 		}
 		before = &part.until
 	}
-	for i := range p.parts {
-		part := &p.parts[i]
-		switch {
-		case part.quoted:
-			part.reason = "no " + part.shown + " in quotes"
-		default:
-			part.reason = fmt.Sprintf("no %q after %s", part.until, part.shown)
+	for i, part := range p.parts {
+		p.parts[i].reason = fmt.Sprintf("no %q after $%s", part.until, part.name)
+		if part.quoted {
+			p.parts[i].reason = "no $" + part.name + " in quotes"
 		}
 	}
 	bind(p.parts, &variables)
@@ -110,27 +100,13 @@ func compile(text string) (*pattern, error) {
 // variable matches a variable, $name or ${name}, and the text up to the next one.
 var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
 
-// splitNginx splits a pattern into variables and the text between them.
-func splitNginx(text string) (lead string, parts []part, err error) {
-	lead, _, _ = strings.Cut(text, "$")
-	for _, m := range variable.FindAllStringSubmatch(text, -1) {
-		name := m[1] + m[2]
-		if name == "" {
-			return "", nil, errors.New("has a $ without a name, or an unclosed brace")
-		}
-		p := part{name: name, shown: "$" + name, until: []byte(m[3]), escape: '\\'}
-		if sent, ok := strings.CutPrefix(name, "http_"); ok {
-			p.kind, p.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
-		}
-		parts = append(parts, p)
-	}
-	return lead, parts, nil
-}
-
 // variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
+// $client is not a variable of any server: patterns use it for whatever should be the client. $client_port is address:port.
 var variables = [kinds][]string{
-	epoch: {"time_local", "time_iso8601", "msec", "time"}, client: clientVariables, request: {"request"},
-	method: {"request_method"}, host: {"host", "http_host", "server_name"},
+	epoch: {"time_local", "time_iso8601", "msec", "time"},
+	client: {"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip",
+		"http_x_forwarded_for", "realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host"},
+	request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
@@ -139,7 +115,9 @@ func bind(parts []part, names *[kinds][]string) {
 	for k, list := range names {
 		for _, name := range list {
 			if i := slices.IndexFunc(parts, func(p part) bool { return p.name == name }); i >= 0 {
-				parts[i].kind = kind(k)
+				if parts[i].kind = kind(k); parts[i].kind != client {
+					parts[i].header = ""
+				}
 				break
 			}
 		}
@@ -152,8 +130,10 @@ func bind(parts []part, names *[kinds][]string) {
 }
 
 // has reports whether the pattern has a part of this kind.
-func (p *pattern) has(k kind) bool {
-	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == k })
+func (p *pattern) has(k kind) bool { return has(p.parts, k) }
+
+func has(parts []part, k kind) bool {
+	return slices.ContainsFunc(parts, func(p part) bool { return p.kind == k })
 }
 
 // named reports whether clients may have any name.
@@ -237,7 +217,7 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 				return reason
 			}
 		}
-		if s = rest; p.fold {
+		if s = rest; len(s) > 0 && s[0] == ' ' && bytes.HasSuffix(part.until, []byte{' '}) {
 			s = trimSpaces(s)
 		}
 	}

@@ -169,11 +169,7 @@ func (p *scanner) text() (text []byte, escaped, ok bool) {
 	}
 }
 
-func (p *scanner) space() {
-	for len(p.s) > 0 && (p.s[0] == ' ' || p.s[0] == '\t') {
-		p.s = p.s[1:]
-	}
-}
+func (p *scanner) space() { p.s = trimSpaces(p.s) }
 
 func (p *scanner) accept(c byte) bool {
 	if len(p.s) == 0 || p.s[0] != c {

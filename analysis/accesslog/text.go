@@ -69,9 +69,9 @@ func escaped(s []byte) bool {
 	return (len(s)-n)%2 == 1
 }
 
-// trimSpaces removes leading spaces.
+// trimSpaces removes leading spaces and tabs.
 func trimSpaces(s []byte) []byte {
-	for len(s) > 0 && s[0] == ' ' {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
 	}
 	return s

@@ -109,10 +109,9 @@ func (c *columns) setFields(names []string) {
 		known[client] = []string{strings.ToLower(c.client)}
 	}
 	bind(c.parts, &known)
-	has := func(k kind) bool { return slices.ContainsFunc(c.parts, func(p part) bool { return p.kind == k }) }
 	c.local = slices.ContainsFunc(c.parts, func(p part) bool { return p.kind == clockTime && p.name == "time-local" })
 	// Zeek's other logs have no method.
-	c.complete = has(client) && (has(epoch) || has(clockTime)) && (!c.zeek || has(method))
+	c.complete = has(c.parts, client) && (has(c.parts, epoch) || has(c.parts, clockTime)) && (!c.zeek || has(c.parts, method))
 }
 
 func (c *columns) parse(s []byte, r *record) string {
