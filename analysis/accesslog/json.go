@@ -136,7 +136,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return "no JSON object"
 	default:
 		p := scanner{s: s[i+1:], r: r, o: o, slots: slots, path: r.member[:0]}
-		ok := p.object(true, 0)
+		_, ok := p.list('}', true, 0)
 		if r.member = p.path; !ok {
 			return "incomplete JSON object"
 		}
