@@ -105,48 +105,39 @@ const (
 
 // escape appends the character for the escape at the beginning of s to r.plain. It returns the length of the escape.
 func (r *record) escape(s []byte) int {
+	next, after := byte(0), 1 // what follows a backslash
+	if s[0] == '\\' && len(s) > 1 {
+		next, after = s[1], 2
+	}
+	at := strings.IndexByte(escapes, next)
+	c, ok := hexadecimal(s[after:], 2)
 	switch {
 	case s[0] == '+':
 		r.plain = append(r.plain, ' ')
 		return 1
-	case s[0] == '%':
-		if c, ok := hexadecimal(s[1:], 2); ok {
-			r.plain = append(r.plain, byte(c))
-			return 3
-		}
-	}
-	if len(s) == 1 || s[0] == '%' {
+	case ok && (s[0] == '%' || next == 'x'):
+		r.plain = append(r.plain, byte(c))
+		return after + 2
+	case after == 1: // nothing follows that is known
 		r.plain = append(r.plain, s[0])
 		return 1
-	}
-	if at := strings.IndexByte(escapes, s[1]); at >= 0 {
+	case at >= 0:
 		r.plain = append(r.plain, unescaped[at])
 		return 2
 	}
-	switch s[1] {
-	case 'x':
-		if c, ok := hexadecimal(s[2:], 2); ok {
-			r.plain = append(r.plain, byte(c))
-			return 4
-		}
-	case 'u':
-		if c, ok := hexadecimal(s[2:], 4); ok {
-			n := 6
-			if utf16.IsSurrogate(c) {
-				var second rune
-				if after, ok := bytes.CutPrefix(s[n:], []byte(`\u`)); ok {
-					second, _ = hexadecimal(after, 4)
-				}
-				if c = utf16.DecodeRune(c, second); c != utf8.RuneError {
-					n = 12
-				}
-			}
-			r.plain = utf8.AppendRune(r.plain, c)
-			return n
+	if c, ok = hexadecimal(s[2:], 4); !ok || next != 'u' {
+		r.plain = append(r.plain, '\\', next)
+		return 2
+	}
+	n := 6
+	if second, ok := bytes.CutPrefix(s[n:], []byte(`\u`)); ok && utf16.IsSurrogate(c) {
+		low, _ := hexadecimal(second, 4)
+		if c = utf16.DecodeRune(c, low); c != utf8.RuneError {
+			n = 12
 		}
 	}
-	r.plain = append(r.plain, '\\', s[1])
-	return 2
+	r.plain = utf8.AppendRune(r.plain, c)
+	return n
 }
 
 // hexadecimal decodes the n hexadecimal digits, 2 or 4, at the beginning of s.
