@@ -16,12 +16,7 @@ type clf struct {
 }
 
 func newCLF() clf {
-	p, err := compile(`"$request" $status $bytes "$http_referer" "$http_user_agent"`)
-	if err != nil {
-		panic(err) // it is valid
-	}
-	p.least = 0
-	return clf{p}
+	return clf{builtIn(`"$request" $status $bytes "$http_referer" "$http_user_agent"`, "")}
 }
 
 func (l clf) parse(s []byte, r *record) string {

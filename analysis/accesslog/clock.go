@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"strings"
 	"time"
 )
 
@@ -49,10 +50,8 @@ func (c *clock) date(s []byte) (int64, bool) {
 	switch {
 	case len(s) == 11 && s[2] == '/' && s[6] == '/':
 		layout = "02/Jan/2006"
-	case len(s) == 10 && s[4] == '-' && s[7] == '-':
-		layout = time.DateOnly
-	case len(s) == 10 && s[4] == '/' && s[7] == '/':
-		layout = "2006/01/02"
+	case len(s) == 10 && s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
+		layout = strings.ReplaceAll(time.DateOnly, "-", string(s[4:5]))
 	default:
 		return 0, false
 	}
@@ -110,11 +109,8 @@ func twoDigits(s []byte) (n int64, ok bool) {
 	return int64(a)*10 + int64(b), a < 10 && b < 10
 }
 
-// fraction parses a point or a comma, and digits, as microseconds. n is the number of bytes parsed.
+// fraction parses digits after the first byte, a point or a comma, as microseconds. n is the number of bytes parsed.
 func fraction(s []byte) (micros int64, n int) {
-	if len(s) < 2 || s[0] != '.' && s[0] != ',' {
-		return 0, 0
-	}
 	scale := second
 	for n = 1; n < len(s) && s[n] >= '0' && s[n] <= '9'; n++ {
 		scale /= 10

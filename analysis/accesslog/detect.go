@@ -150,23 +150,22 @@ var statusText = regexp.MustCompile(`" [1-5]\d\d (\d+|-)( |$)`)
 
 // plausible reports whether r, which l parsed from line, has what the format has, and the request and status if line has them.
 func plausible(l layout, line []byte, r *record) bool {
-	p, ok := l.(*pattern)
-	named, answered := true, true                                                                 // whether a client may have any name, and lines have a status
-	if r.time < earliest && !(ok && p.named()) || len(r.method) == 0 && requestText.Match(line) { // a trace may begin at 0
-		return false
-	}
-	switch l := l.(type) {
-	case prefixed:
+	if l, ok := l.(prefixed); ok {
 		line, _ = cutPrefix(line)
 		return plausible(l.layout, line, r)
+	}
+	p, ok := l.(*pattern)
+	// Whether a client may have any name, and whether lines have a status.
+	isNamed := func(p part) bool { return p.kind == client && p.name == "client" }
+	named, answered := ok && slices.ContainsFunc(p.parts, isNamed), !ok || has(p.parts, status)
+	if r.time < earliest && !named || len(r.method) == 0 && requestText.Match(line) { // a trace may begin at 0
+		return false
+	}
+	switch l.(type) {
 	case *objects:
 		return true
 	case *columns:
 		return !ftpCommand.Match(r.method) && isClient(r.client, line)
-	case *pattern:
-		named, answered = p.named(), p.has(status)
-	case clf:
-		named = false
 	}
 	if !answered && !named && statusText.Match(line) {
 		return false
@@ -224,16 +223,13 @@ func (t trial) withoutPrefixes() trial {
 // truncated line of S3's log is still an entry of the common log format.
 func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
+	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
 	for i, f := range formats() {
-		switch l := f.layout; f.Name {
-		case "clf": // combined has its lines
-		case "nginx-proxy-manager":
-			own := trial{slices.DeleteFunc(slices.Clone(t.lines), func(s []byte) bool { return !bytes.Contains(s, []byte(" [Client ")) }), t.location}
-			if own.matches(l) > 0 { // all other lines are combined
-				counts[i] = t.matches(l)
-			}
+		switch {
+		case f.Name == "clf": // combined has its lines
+		case f.Name == "nginx-proxy-manager" && count(t.lines, managed) == 0: // all lines are combined
 		default:
-			counts[i] = t.matches(l)
+			counts[i] = t.matches(f.layout)
 		}
 	}
 	most := slices.Max(counts)

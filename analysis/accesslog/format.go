@@ -122,13 +122,11 @@ func formatOf(text string) (layout, string, error) {
 	}
 	var known []string
 	for _, f := range formats() {
-		switch {
-		case f.Name != name:
-			known = append(known, f.Name)
-		case described:
+		switch known = append(known, f.Name); {
+		case f.Name == name && described:
 			l, err := f.renamed(change)
 			return l, name, err
-		default:
+		case f.Name == name:
 			return f.layout, name, nil
 		}
 	}

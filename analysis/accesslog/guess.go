@@ -36,8 +36,6 @@ var binaries = []look{
 	looks(`^[^\n]{1,100}[0-7]{6,} ?[0-7]{6,} ?[^\n]{0,120}[0-7 ][0-9gx]ustar`, "a tar archive", "unpack it first, as in: tar -xOf FILE | …"),
 }
 
-var control = regexp.MustCompile(`[\x00-\x08\x0b\x0c\x0e-\x1f]`)
-
 // binaryGuess guesses what a binary file is.
 func binaryGuess(head []byte) (guess, bool) {
 	for _, b := range binaries {
@@ -60,7 +58,13 @@ const (
 	ftpCommands = `(\[\d+\]\w+|USER|PASS|QUIT|RETR|STOR|CWD|PASV|EPSV|PORT|LIST|TYPE|ControlChannel(Opened|Closed)|DataChannel(Opened|Closed))`
 )
 
-var ftpCommand = regexp.MustCompile(`^` + ftpCommands + `$`)
+var (
+	ftpCommand = regexp.MustCompile(`^` + ftpCommands + `$`)
+	control    = regexp.MustCompile(`[\x00-\x08\x0b\x0c\x0e-\x1f]`)
+
+	// columnsText matches a request in columns.
+	columnsText = regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`)
+)
 
 // otherLogs describe lines of other logs. They are not used for a log in a known format. The last two describe the first line
 // of a file.
@@ -81,9 +85,6 @@ var otherLogs = []look{
 	looks(`^\s*\{\s*$`, "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"),
 	looks(`^\s*\[\s*(\{|$)`, "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"),
 }
-
-// columnsText matches a request in columns.
-var columnsText = regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`)
 
 // guessOf guesses what a file in no known format is.
 func guessOf(head []byte, lines [][]byte) guess {

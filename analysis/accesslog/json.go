@@ -50,14 +50,11 @@ type objects struct {
 	slots  int
 	fields [kinds][]int
 	mark   []int
-	header []headerSlots // sorted by name
+	header [][]int
 	is     []int
 	value  string // required of is
-}
 
-type headerSlots struct {
-	name  string
-	slots []int
+	headerNames []string // of header, sorted
 }
 
 func newObjects(n names) *objects {
@@ -66,7 +63,8 @@ func newObjects(n names) *objects {
 		if kind, ok := named[key]; ok {
 			o.fields[kind] = o.slotsOf(n[key])
 		} else if name, ok := strings.CutPrefix(key, "header:"); ok {
-			o.header = append(o.header, headerSlots{name, o.slotsOf(n[key])})
+			o.header = append(o.header, o.slotsOf(n[key]))
+			o.headerNames = append(o.headerNames, name)
 		}
 	}
 	o.mark = o.slotsOf(n["mark"])
@@ -180,8 +178,8 @@ func (o *objects) parse(s []byte, r *record) string {
 		}
 	}
 	r.read()
-	for _, h := range o.header {
-		r.set(h.name, r.plainOf(first(h.slots)))
+	for i, name := range o.headerNames {
+		r.set(name, r.plainOf(first(o.header[i])))
 	}
 	return ""
 }

@@ -30,9 +30,9 @@ type part struct {
 	reason string // why a line without this part is not an entry
 }
 
-// builtIn returns the pattern of a built-in format. Lines may end after the variable least.
+// builtIn returns the pattern of a built-in format. Lines may end after the variable least, or be empty if least is "".
 func builtIn(text, least string) *pattern {
-	p, err := newPattern(text)
+	p, err := compile(text)
 	if err != nil {
 		panic(err) // built-in patterns are valid
 	}
@@ -43,17 +43,11 @@ func builtIn(text, least string) *pattern {
 // newPattern compiles the pattern of a whole line.
 func newPattern(text string) (*pattern, error) {
 	p, err := compile(text)
-	switch {
-	case err != nil:
-		return nil, err
-	case !p.has(client):
-		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the client: "+
-			"use $remote_addr or $client, or %%h in Apache's notation", text)
-	case !p.has(epoch):
-		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the time: "+
-			"use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
+	if err == nil && !(has(p.parts, client) && has(p.parts, epoch)) {
+		err = fmt.Errorf("accesslog: the pattern %q needs variables for the client and the time: $remote_addr or $client, and "+
+			"$time_local, $time_iso8601, $msec or $time; in Apache's notation %%h and %%t", text)
 	}
-	return p, nil
+	return p, err
 }
 
 // compile compiles a pattern.
@@ -129,16 +123,9 @@ func bind(parts []part, names *[kinds][]string) {
 	}
 }
 
-// has reports whether the pattern has a part of this kind.
-func (p *pattern) has(k kind) bool { return has(p.parts, k) }
-
+// has reports whether there is a part of this kind.
 func has(parts []part, k kind) bool {
 	return slices.ContainsFunc(parts, func(p part) bool { return p.kind == k })
-}
-
-// named reports whether clients may have any name.
-func (p *pattern) named() bool {
-	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == client && p.name == "client" })
 }
 
 // store stores the text of a part that is needed in r.

@@ -110,22 +110,16 @@ func (r *record) read() {
 	if len(r.path) == 0 && !missing(t[target]) {
 		r.target(t[target])
 	}
-	if !missing(t[query]) {
-		r.query = either(r.query, bytes.TrimPrefix(t[query], []byte("?")))
+	if len(r.query) == 0 && !missing(t[query]) {
+		r.query = bytes.TrimPrefix(t[query], []byte("?"))
 	}
-	if !missing(t[host]) {
-		r.host = either(r.host, t[host])
+	if len(r.host) == 0 && !missing(t[host]) {
+		r.host = t[host]
 	}
-	r.code(t[status])
+	if n, ok := number(t[status]); ok && n < 1000 {
+		r.status = n
+	}
 	r.attack = string(t[attack]) == "true" || string(t[attack]) == "1"
-}
-
-// either returns a, or b if a is empty.
-func either(a, b []byte) []byte {
-	if len(a) > 0 {
-		return a
-	}
-	return b
 }
 
 // set adds a header field if header fields are needed and the value is not missing.
@@ -312,10 +306,3 @@ func (r *record) target(s []byte) {
 }
 
 var defaultPorts = map[string]string{"http": ":80", "https": ":443"}
-
-// code parses a status, and ignores anything else.
-func (r *record) code(s []byte) {
-	if n, ok := number(s); ok && n < 1000 {
-		r.status = n
-	}
-}

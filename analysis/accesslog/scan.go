@@ -94,19 +94,16 @@ func (p *scanner) member() (name []byte, ok bool) {
 
 // header sets a header field.
 func (p *scanner) header(name []byte, v value) {
-	switch {
-	case p.listed && string(name) == "name":
-		p.name = v.text
-		return
-	case p.listed:
+	if p.listed {
+		if string(name) == "name" {
+			p.name = v.text
+			return
+		}
 		name = p.name
-	}
-	if len(name) == 0 {
-		return
 	}
 	if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
 		p.r.host = p.r.needed(Host, p.r.plainOf(v))
-	} else if p.r.need&Header != 0 {
+	} else if p.r.need&Header != 0 && len(name) > 0 {
 		p.r.set(headerName(name), p.r.plainOf(v))
 	}
 }

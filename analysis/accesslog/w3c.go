@@ -167,11 +167,6 @@ func (c *columns) parse(s []byte, r *record) string {
 	if reason := c.readTime(r); reason != "" {
 		return reason
 	}
-	if text := r.texts[target]; !missing(text) && text[0] != '/' {
-		if i := bytes.IndexByte(text, '/'); i > 0 && bytes.IndexByte(text[:i], ':') < 0 { // a URL without its scheme
-			r.texts[host], r.texts[target] = either(r.texts[host], text[:i]), text[i:]
-		}
-	}
 	r.read()
 	return ""
 }
@@ -184,16 +179,14 @@ func (c *columns) readTime(r *record) (reason string) {
 	}
 	day, dated := c.day, c.dated
 	if text := r.texts[date]; text != nil {
-		if day, dated = r.clock.date(text); !dated {
-			return "no date like 2006-01-02"
-		}
+		day, dated = r.clock.date(text)
 	}
 	micros, n, ok := timeOfDay(text)
 	switch {
 	case !ok || n < len(text):
 		return "no time like 15:04:05"
 	case !dated:
-		return "no date, and no #Date before it"
+		return "no date like 2006-01-02, and no #Date before it"
 	}
 	if r.time = (day-c.zone)*second + micros; c.local {
 		r.time = r.clock.wall(r.time)
