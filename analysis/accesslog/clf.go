@@ -15,10 +15,6 @@ type clf struct {
 	rest *pattern // of what follows the time
 }
 
-func newCLF() clf {
-	return clf{builtIn(`"$request" $status $bytes "$http_referer" "$http_user_agent"`, "")}
-}
-
 func (l clf) parse(s []byte, r *record) string {
 	client, rest := cutClient(s)
 	switch {

@@ -15,6 +15,9 @@ type clock struct {
 	day   string // as written
 	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
+	last   []byte // the last stamp in brackets, with the closing one
+	lastAt int64
+
 	wallAt     int64 // last time without a zone, in minutes
 	wallOffset int64 // in microseconds
 	wallKnown  bool
@@ -23,6 +26,9 @@ type clock struct {
 // stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional
 // zone. n is the number of bytes parsed.
 func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
+	if n = len(c.last); n > 0 && len(s) >= n && string(s[:n]) == string(c.last) {
+		return c.lastAt, n - 1, true
+	}
 	n = len("2006-01-02")
 	if len(s) > n && s[2] == '/' {
 		n = len("02/Jan/2006")
@@ -35,10 +41,15 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	n += 1 + length
 	micros = day*second + ofDay
 	offset, length, zoned := zone(s[n:])
-	if !zoned {
-		return c.wall(micros), n, ok && ok2
+	if zoned {
+		n, micros = n+length, micros-offset*second
+	} else {
+		micros = c.wall(micros)
 	}
-	return micros - offset*second, n + length, ok && ok2
+	if ok = ok && ok2; ok && len(s) > n && s[n] == ']' {
+		c.last, c.lastAt = append(c.last[:0], s[:n+1]...), micros
+	}
+	return micros, n, ok
 }
 
 // date parses yyyy-mm-dd, yyyy/mm/dd or dd/Mon/yyyy as seconds since the epoch in UTC.
@@ -55,12 +66,11 @@ func (c *clock) date(s []byte) (int64, bool) {
 	default:
 		return 0, false
 	}
-	day := string(s)
-	t, err := time.Parse(layout, day)
+	t, err := time.Parse(layout, string(s))
 	if err != nil || !isYear(t.Year()) {
 		return 0, false
 	}
-	c.day, c.dayAt = day, t.Unix()
+	c.day, c.dayAt = string(s), t.Unix()
 	return c.dayAt, true
 }
 
@@ -74,8 +84,7 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 		return micros, true
 	}
 	if micros, n, ok := c.stamp(s); ok {
-		rest := s[n:]
-		return micros, len(rest) == 0 || len(rest) > 1 && rest[0] == ' ' && rest[1] >= 'A' // the zone's name
+		return micros, n == len(s) || n+1 < len(s) && s[n] == ' ' && s[n+1] >= 'A' // the zone's name
 	}
 	t, err := time.Parse(time.ANSIC, string(s))
 	return c.wall(t.UnixMicro()), err == nil && isYear(t.Year())

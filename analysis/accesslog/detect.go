@@ -202,8 +202,9 @@ func (t trial) detect() (format string, l layout, n int) {
 			format, l, n, t = f, prefixed{inner}, m, rest
 		}
 	}
-	if format == "combined" && 2*count(t.lines, func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }) < len(t.lines) {
-		format = "clf" // most lines have no referer and agent
+	extended := func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }
+	if format == "clf" && 2*count(t.lines, extended) >= len(t.lines) {
+		format = "combined" // most lines have a referer and an agent
 	}
 	return format, l, n
 }
@@ -225,10 +226,8 @@ func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
 	for i, f := range formats() {
-		switch {
-		case f.Name == "clf": // combined has its lines
-		case f.Name == "nginx-proxy-manager" && count(t.lines, managed) == 0: // all lines are combined
-		default:
+		// Without lines of its own, Nginx Proxy Manager's log is combined.
+		if f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0 {
 			counts[i] = t.matches(f.layout)
 		}
 	}

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -15,8 +16,6 @@ type pattern struct {
 	parts []part
 	least int // number of parts that every line has; what follows them may be missing or different
 }
-
-const otherBeginning = "the line does not begin as the format does"
 
 // A part is a variable of a pattern.
 type part struct {
@@ -176,7 +175,7 @@ func (p *pattern) parse(s []byte, r *record) string {
 func (p *pattern) fill(s []byte, r *record) (reason string) {
 	ok := bytes.HasPrefix(s, p.lead)
 	if !ok {
-		return otherBeginning
+		return "the line does not begin as the format does"
 	}
 	s = s[len(p.lead):]
 	for i := range p.parts {
@@ -279,19 +278,16 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 // alternatives is a format whose lines are in any of several formats.
 type alternatives []layout
 
-func (a alternatives) parse(s []byte, r *record) string {
-	why := otherBeginning
+func (a alternatives) parse(s []byte, r *record) (first string) {
 	for _, l := range a {
 		r.reset()
 		reason := l.parse(s, r)
 		if reason == "" {
 			return ""
 		}
-		if why == otherBeginning {
-			why = reason
-		}
+		first = cmp.Or(first, reason)
 	}
-	return why
+	return first
 }
 
 // directive matches a directive of Apache's LogFormat: conditions, an argument, and a letter.
