@@ -52,7 +52,11 @@ func (t *trace) write(w io.Writer, i int) error {
 		}
 		name := textproto.CanonicalMIMEHeaderKey(h[0])
 		if before := l.Request.Headers[name]; len(before) > 0 { // only one of several lines is read
-			before[0] += map[bool]string{true: "; ", false: ", "}[name == "Cookie"] + h[1]
+			separator := ", "
+			if name == "Cookie" {
+				separator = "; "
+			}
+			before[0] += separator + h[1]
 		} else {
 			l.Request.Headers[name] = []string{h[1]}
 		}

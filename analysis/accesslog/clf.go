@@ -1,9 +1,6 @@
 package accesslog
 
-import (
-	"bytes"
-	"sync"
-)
+import "bytes"
 
 // clf is the common log format and its extensions: combined, a leading virtual host, more
 // fields at the end.
@@ -14,19 +11,11 @@ import (
 //
 // The client is the host, the line's first word; the time is the first one in the line. A line
 // with both is an entry, whatever the rest looks like.
-type clf struct{}
+type clf struct {
+	rest *pattern // of what follows the time
+}
 
-// clfRest is what follows the time.
-var clfRest = sync.OnceValue(func() *pattern {
-	p, err := compile(`"$request" $status $bytes "$http_referer" "$http_user_agent"`)
-	if err != nil {
-		panic(err) // it is valid
-	}
-	p.least = 0
-	return p
-})
-
-func (clf) parse(s []byte, r *record) string {
+func (l clf) parse(s []byte, r *record) string {
 	client, rest := cutClient(s)
 	switch {
 	case rest == nil:
@@ -63,7 +52,7 @@ func (clf) parse(s []byte, r *record) string {
 		if name, after := cutSpace(rest); len(name) > 2 && name[len(name)-1] == '"' && len(after) > 0 && after[0] == '"' {
 			r.texts[host], rest = bytes.Trim(name, `"`), after
 		}
-		_ = clfRest().fill(rest, r)
+		_ = l.rest.fill(rest, r)
 		r.read()
 	}
 	return ""

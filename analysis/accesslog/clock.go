@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"strings"
 	"time"
 )
 
@@ -14,14 +15,20 @@ type clock struct {
 	day   string // as written
 	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
+	last   []byte // the last stamp in brackets, with the closing one
+	lastAt int64
+
 	wallAt     int64 // last time without a zone, in minutes
-	wallOffset int64 // in seconds
+	wallOffset int64 // in microseconds
 	wallKnown  bool
 }
 
 // stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional
 // zone. n is the number of bytes parsed.
 func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
+	if n = len(c.last); n > 0 && len(s) >= n && string(s[:n]) == string(c.last) {
+		return c.lastAt, n - 1, true
+	}
 	n = len("2006-01-02")
 	if len(s) > n && s[2] == '/' {
 		n = len("02/Jan/2006")
@@ -30,26 +37,19 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 		return 0, 0, false
 	}
 	day, ok := c.date(s[:n])
-	secs, ok2 := hms(s[n+1 : n+9])
-	n += 9
-	part, digits := fraction(s[n:])
-	n += digits
+	ofDay, length, ok2 := timeOfDay(s[n+1:])
+	n += 1 + length
+	micros = day*second + ofDay
 	offset, length, zoned := zone(s[n:])
-	if !zoned {
-		return c.wall(day+secs)*second + part, n, ok && ok2
+	if zoned {
+		n, micros = n+length, micros-offset*second
+	} else {
+		micros = c.wall(micros)
 	}
-	return (day+secs-offset)*second + part, n + length, ok && ok2
-}
-
-// at parses HH:MM:SS with an optional fraction, shown by a clock without a zone. day is the beginning of the day, in
-// seconds.
-func (c *clock) at(day int64, s []byte) (micros int64, ok bool) {
-	if len(s) < 8 || len(s) > 8 && s[8] != '.' && s[8] != ',' {
-		return 0, false
+	if ok = ok && ok2; ok && len(s) > n && s[n] == ']' {
+		c.last, c.lastAt = append(c.last[:0], s[:n+1]...), micros
 	}
-	secs, ok := hms(s)
-	part, _ := fraction(s[8:])
-	return c.wall(day+secs)*second + part, ok
+	return micros, n, ok
 }
 
 // date parses yyyy-mm-dd, yyyy/mm/dd or dd/Mon/yyyy as seconds since the epoch in UTC.
@@ -57,24 +57,21 @@ func (c *clock) date(s []byte) (int64, bool) {
 	if string(s) == c.day && len(s) > 0 {
 		return c.dayAt, true
 	}
-	var year, month, day int
-	var ok, ok2, ok3 bool
+	layout := ""
 	switch {
 	case len(s) == 11 && s[2] == '/' && s[6] == '/':
-		day, ok = number(s[:2])
-		month, ok2 = monthOf(s[3:6]), true
-		year, ok3 = number(s[7:])
+		layout = "02/Jan/2006"
 	case len(s) == 10 && s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
-		year, ok = number(s[:4])
-		month, ok2 = number(s[5:7])
-		day, ok3 = number(s[8:])
-	}
-	at, exists := dayOf(year, month, day)
-	if !exists || !ok || !ok2 || !ok3 {
+		layout = strings.ReplaceAll(time.DateOnly, "-", string(s[4:5]))
+	default:
 		return 0, false
 	}
-	c.day, c.dayAt = string(s), at
-	return at, true
+	t, err := time.Parse(layout, string(s))
+	if err != nil || !isYear(t.Year()) {
+		return 0, false
+	}
+	c.day, c.dayAt = string(s), t.Unix()
+	return c.dayAt, true
 }
 
 // any parses s as a time in any form used in logs.
@@ -87,46 +84,42 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 		return micros, true
 	}
 	if micros, n, ok := c.stamp(s); ok {
-		rest := s[n:]
-		return micros, len(rest) == 0 || len(rest) > 1 && rest[0] == ' ' && rest[1] >= 'A' // the zone's name
+		return micros, n == len(s) || n+1 < len(s) && s[n] == ' ' && s[n+1] >= 'A' // the zone's name
 	}
 	t, err := time.Parse(time.ANSIC, string(s))
-	return c.wall(t.Unix()) * second, err == nil && isYear(t.Year())
-}
-
-// monthOf returns the month with the given name, or 0.
-func monthOf(name []byte) int {
-	i := bytes.Index([]byte("JanFebMarAprMayJunJulAugSepOctNovDec"), name)
-	if i%3 != 0 {
-		return 0
-	}
-	return i/3 + 1
+	return c.wall(t.UnixMicro()), err == nil && isYear(t.Year())
 }
 
 // isYear reports whether requests may be of a year: 1900 to 5138, the last year of unix. Others are not the time of a
 // request, such as the year 1 of a time that was not set, and reports cannot have all of them.
 func isYear(year int) bool { return year >= 1900 && year <= 5138 }
 
-// dayOf returns the beginning of a day in UTC, in seconds since the epoch.
-func dayOf(year, month, day int) (int64, bool) {
-	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	return t.Unix(), isYear(year) && month >= 1 && month <= 12 && day >= 1 && t.Day() == day
-}
-
-// hms parses HH:MM:SS as seconds. A leap second is treated as the following second.
-func hms(s []byte) (int64, bool) {
-	s = s[:8]
-	h1, h0, m1, m0, s1, s0 := s[0]-'0', s[1]-'0', s[3]-'0', s[4]-'0', s[6]-'0', s[7]-'0'
-	h, m, sec := int64(h1)*10+int64(h0), int64(m1)*10+int64(m0), int64(s1)*10+int64(s0)
-	ok := h1 < 3 && h0 < 10 && h < 24 && m1 < 6 && m0 < 10 && s1 < 7 && s0 < 10 && sec < 61 && s[2] == ':' && s[5] == ':'
-	return h*3600 + m*60 + sec, ok
-}
-
-// fraction parses a point or a comma, and digits, as microseconds. n is the number of bytes parsed.
-func fraction(s []byte) (micros int64, n int) {
-	if len(s) < 2 || s[0] != '.' && s[0] != ',' {
-		return 0, 0
+// timeOfDay parses HH:MM:SS with an optional fraction. A leap second is treated as the following second. n is the number
+// of bytes parsed.
+func timeOfDay(s []byte) (micros int64, n int, ok bool) {
+	if len(s) < 8 {
+		return 0, 0, false
 	}
+	h, ok1 := twoDigits(s)
+	m, ok2 := twoDigits(s[3:])
+	sec, ok3 := twoDigits(s[6:])
+	ok = ok1 && ok2 && ok3 && h < 24 && m < 60 && sec < 61 && s[2] == ':' && s[5] == ':'
+	micros = (h*3600 + m*60 + sec) * second
+	if len(s) == 8 || s[8] != '.' && s[8] != ',' {
+		return micros, 8, ok
+	}
+	part, digits := fraction(s[8:])
+	return micros + part, 8 + digits, ok
+}
+
+// twoDigits parses the first two bytes of s as a number.
+func twoDigits(s []byte) (n int64, ok bool) {
+	a, b := s[0]-'0', s[1]-'0'
+	return int64(a)*10 + int64(b), a < 10 && b < 10
+}
+
+// fraction parses digits after the first byte, a point or a comma, as microseconds. n is the number of bytes parsed.
+func fraction(s []byte) (micros int64, n int) {
 	scale := second
 	for n = 1; n < len(s) && s[n] >= '0' && s[n] <= '9'; n++ {
 		scale /= 10
@@ -148,18 +141,18 @@ func zone(s []byte) (offset int64, n int, ok bool) {
 	if len(after) < 3 || after[0] != '+' && after[0] != '-' {
 		return 0, 0, false
 	}
-	hours, ok := number(after[1:3])
-	minutes, rest := 0, after[3:]
+	hours, ok := twoDigits(after[1:])
+	minutes, rest := int64(0), after[3:]
 	digits := rest
 	if len(rest) > 0 && rest[0] == ':' {
 		digits = rest[1:]
 	}
 	if len(digits) >= 2 {
-		if m, ok := number(digits[:2]); ok {
+		if m, ok := twoDigits(digits); ok {
 			minutes, rest = m, digits[2:]
 		}
 	}
-	offset = int64(hours*3600 + minutes*60)
+	offset = hours*3600 + minutes*60
 	if after[0] == '-' {
 		offset = -offset
 	}
@@ -177,14 +170,14 @@ func number(s []byte) (n int, ok bool) {
 	return n, len(s) > 0
 }
 
-// wall converts seconds shown by a clock without a zone to seconds since the epoch.
+// wall converts the time shown by a clock without a zone to microseconds since the epoch.
 func (c *clock) wall(shown int64) int64 {
 	if c.location == time.UTC || c.location == nil {
 		return shown
 	}
-	if minute := shown / 60; !c.wallKnown || minute != c.wallAt {
+	if minute := shown / (60 * second); !c.wallKnown || minute != c.wallAt {
 		c.wallAt, c.wallKnown = minute, true
-		c.wallOffset = c.offset(shown)
+		c.wallOffset = c.offset(shown/second) * second
 	}
 	return shown - c.wallOffset
 }

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"time"
@@ -29,11 +30,13 @@ func (s *source) recognize(head []byte, whole bool) error {
 			return err
 		}
 		s.format, s.layout = name, l
-		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) && rest.parsed(l) >= t.parsed(l) {
-			s.layout = prefixed{l}
+		n, refused.Reason = t.parsed(l)
+		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) {
+			if m, reason := rest.parsed(l); m >= n {
+				s.layout, n, refused.Reason = prefixed{l}, m, reason
+			}
 		}
-		n = t.parsed(s.layout)
-		refused.Format, refused.Reason = name, t.firstReason(s.layout)
+		refused.Format = name
 	}
 	if n < expected && (given == "" || n == 0) {
 		g := guessOf(head, lines)
@@ -44,7 +47,7 @@ func (s *source) recognize(head []byte, whole bool) error {
 		return refused
 	}
 	if s.layout == nil { // nothing but comments
-		s.format, s.layout = "empty", clf{}
+		s.format, s.layout = "empty", formats()[0].layout
 	}
 	s.proxied = t.behindProxy(s.layout)
 	return nil
@@ -98,21 +101,18 @@ func (t trial) parse(l layout, need Fields, f func(line []byte, r *record, reaso
 	}
 }
 
-// parsed counts the lines that l can parse.
-func (t trial) parsed(l layout) (n int) {
+// parsed counts the lines that l can parse. It also returns the reason why the first line is not an entry.
+func (t trial) parsed(l layout) (n int, first string) {
+	seen := 0
 	t.parse(l, 0, func(_ []byte, _ *record, reason string) {
+		if seen++; seen == 1 {
+			first = reason
+		}
 		if reason == "" {
 			n++
 		}
 	})
-	return n
-}
-
-// firstReason returns the reason why the first line is not an entry.
-func (t trial) firstReason(l layout) (first string) {
-	t.lines = t.lines[:min(1, len(t.lines))]
-	t.parse(l, 0, func(_ []byte, _ *record, reason string) { first = reason })
-	return first
+	return n, first
 }
 
 // matches counts the lines that l parses as plausible requests. It returns 0 unless they are nearly all that l parses, except
@@ -150,23 +150,22 @@ var statusText = regexp.MustCompile(`" [1-5]\d\d (\d+|-)( |$)`)
 
 // plausible reports whether r, which l parsed from line, has what the format has, and the request and status if line has them.
 func plausible(l layout, line []byte, r *record) bool {
-	p, ok := l.(*pattern)
-	named, answered := true, true                                                                 // whether a client may have any name, and lines have a status
-	if r.time < earliest && !(ok && p.named()) || len(r.method) == 0 && requestText.Match(line) { // a trace may begin at 0
-		return false
-	}
-	switch l := l.(type) {
-	case prefixed:
+	if l, ok := l.(prefixed); ok {
 		line, _ = cutPrefix(line)
 		return plausible(l.layout, line, r)
+	}
+	p, ok := l.(*pattern)
+	// Whether a client may have any name, and whether lines have a status.
+	isNamed := func(p part) bool { return p.kind == client && p.name == "client" }
+	named, answered := ok && slices.ContainsFunc(p.parts, isNamed), !ok || has(p.parts, status)
+	if r.time < earliest && !named || len(r.method) == 0 && requestText.Match(line) { // a trace may begin at 0
+		return false
+	}
+	switch l.(type) {
 	case *objects:
 		return true
 	case *columns:
-		return !ftpCommand.Match(r.method)
-	case *pattern:
-		named, answered = p.named(), p.has(status)
-	case clf:
-		named = false
+		return !ftpCommand.Match(r.method) && isClient(r.client, line)
 	}
 	if !answered && !named && statusText.Match(line) {
 		return false
@@ -203,8 +202,9 @@ func (t trial) detect() (format string, l layout, n int) {
 			format, l, n, t = f, prefixed{inner}, m, rest
 		}
 	}
-	if format == "combined" && 2*count(t.lines, func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }) < len(t.lines) {
-		format = "clf" // most lines have no referer and agent
+	extended := func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }
+	if format == "clf" && 2*count(t.lines, extended) >= len(t.lines) {
+		format = "combined" // most lines have a referer and an agent
 	}
 	return format, l, n
 }
@@ -224,16 +224,11 @@ func (t trial) withoutPrefixes() trial {
 // truncated line of S3's log is still an entry of the common log format.
 func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
+	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
 	for i, f := range formats() {
-		switch l := f.layout; f.Name {
-		case "clf": // combined has its lines
-		case "nginx-proxy-manager":
-			own := trial{slices.DeleteFunc(slices.Clone(t.lines), func(s []byte) bool { return !bytes.Contains(s, []byte(" [Client ")) }), t.location}
-			if own.matches(l) > 0 { // all other lines are combined
-				counts[i] = t.matches(l)
-			}
-		default:
-			counts[i] = t.matches(l)
+		// Without lines of its own, Nginx Proxy Manager's log is combined.
+		if f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0 {
+			counts[i] = t.matches(f.layout)
 		}
 	}
 	most := slices.Max(counts)
@@ -253,10 +248,10 @@ func declared(lines [][]byte) (format string, l layout) {
 			return "zeek", &columns{zeek: true, tabs: true}
 		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
 			if bytes.Contains(line, []byte("x-edge-")) {
-				return "cloudfront", newColumns(true, cloudFrontFields)
+				return "cloudfront", cloudFront()
 			}
 			return "w3c", &columns{}
-		case !bytes.HasPrefix(line, []byte("#")):
+		case line[0] != '#':
 			return "", nil
 		}
 	}
@@ -282,3 +277,50 @@ func (e *RefusedError) Error() string {
 
 // Hint says what to do about it.
 func (e *RefusedError) Hint() string { return e.hint }
+
+// behindProxy reports whether the clients seem to be proxies: most lines have a text that looks like
+// X-Forwarded-For, which then has the real clients, and nearly all clients have private addresses or there are many more
+// addresses in X-Forwarded-For.
+func (t trial) behindProxy(l layout) bool {
+	entries, private := 0, 0
+	clients, forwarded := map[string]int{}, map[string]int{}
+	t.parse(l, 0, func(line []byte, r *record, reason string) {
+		if reason != "" {
+			return
+		}
+		entries++
+		clients[string(r.client)]++
+		if isPrivate(addressOf(r.client)) {
+			private++
+		}
+		for text := range bytes.SplitSeq(line, []byte{'"'}) {
+			if text = bytes.TrimSpace(text); isForwardedFor(text) {
+				forwarded[string(firstOf(text))]++
+			}
+		}
+	})
+	listed := 0
+	for client, n := range forwarded {
+		if clients[client] == 0 {
+			listed += n
+		}
+	}
+	return listed*2 >= entries && entries > 0 && (private*20 >= entries*19 || len(forwarded) >= 4*len(clients))
+}
+
+// isForwardedFor reports whether text is a comma-separated list of addresses, and the first is public.
+func isForwardedFor(text []byte) bool {
+	for address := range bytes.SplitSeq(text, []byte{','}) {
+		if !addressOf(firstOf(address)).IsValid() {
+			return false
+		}
+	}
+	return !isPrivate(addressOf(firstOf(text)))
+}
+
+var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")
+
+// isPrivate reports whether a cannot be a client on the Internet.
+func isPrivate(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || carrierGrade.Contains(a)
+}

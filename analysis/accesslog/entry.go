@@ -1,11 +1,14 @@
 package accesslog
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math/bits"
 	"net/netip"
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/dchest/siphash"
 )
 
 // An Entry is one request in a log. Fields that the log does not have are zero. Header is valid
@@ -62,3 +65,17 @@ type Arrival struct {
 // A Client identifies a client within a log: it is the client's name padded with zeros if that
 // has at most 15 bytes, otherwise a 128-bit hash of it whose last byte is not zero.
 type Client [16]byte
+
+// clientOf returns the Client of a name. The key of the hash is fixed, so that the same log
+// always has the same clients; finding two names with the same 127 bits is infeasible.
+func clientOf(name []byte) (c Client) {
+	if len(name) < len(c) && bytes.IndexByte(name, 0) < 0 {
+		copy(c[:], name)
+		return c
+	}
+	lo, hi := siphash.Hash128(0x656467652e6c6f67, 0x636c69656e742d31, name)
+	binary.LittleEndian.PutUint64(c[:], lo)
+	binary.LittleEndian.PutUint64(c[8:], hi)
+	c[15] |= 0x80
+	return c
+}

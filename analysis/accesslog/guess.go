@@ -18,75 +18,77 @@ type guess struct{ what, hint string }
 const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in: " +
 	`--pattern '$remote_addr - $remote_user [$time_local] "$request" $status'`
 
+// A look says what the text that an expression matches may be.
+type look struct {
+	text *regexp.Regexp
+	guess
+}
+
+func looks(text, what, hint string) look { return look{regexp.MustCompile(text), guess{what, hint}} }
+
+// binaries describe the beginnings of files that are not text. A byte that is not in UTF-8 is \x{FFFD} in an expression.
+var binaries = []look{
+	looks(`^\x{FFFD}7zXZ`, "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"),
+	looks(`^\x04"M\x18`, "data compressed by lz4", "decompress it first, as in: lz4 -dc FILE | …"),
+	looks(`^PK\x03\x04`, "a zip archive", "unpack it first, as in: unzip -p FILE | …"),
+	looks(`^\x{FFFD}\x{FFFD}`, "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"),
+	// The first header without its NULs: name, numbers, type and magic.
+	looks(`^[^\n]{1,100}[0-7]{6,} ?[0-7]{6,} ?[^\n]{0,120}[0-7 ][0-9gx]ustar`, "a tar archive", "unpack it first, as in: tar -xOf FILE | …"),
+}
+
 // binaryGuess guesses what a binary file is.
 func binaryGuess(head []byte) (guess, bool) {
-	for _, m := range []struct{ magic, what, hint string }{
-		{"\xfd7zXZ", "data compressed by xz", "decompress it first, as in: xz -dc FILE | …"},
-		{"\x04\x22\x4d\x18", "data compressed by lz4", "decompress it first, as in: lz4 -dc FILE | …"},
-		{"PK\x03\x04", "a zip archive", "unpack it first, as in: unzip -p FILE | …"},
-		{"\xff\xfe", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
-		{"\xfe\xff", "text in UTF-16", "convert it, as in: iconv -f UTF-16 -t UTF-8 FILE | …"},
-	} {
-		if bytes.HasPrefix(head, []byte(m.magic)) {
-			return guess{m.what, m.hint}, true
+	for _, b := range binaries {
+		if b.text.Match(head) {
+			return b.guess, true
 		}
-	}
-	if tarHeader.Match(head) {
-		return guess{"a tar archive", "unpack it first, as in: tar -xOf FILE | …"}, true
 	}
 	first := head[:min(len(head), 4096)]
-	controls := 0
-	for _, c := range first {
-		if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
-			controls++
-		}
-	}
-	if controls*20 > len(first) {
+	if len(control.FindAllIndex(first, -1))*20 > len(first) {
 		return guess{"binary data", "only text can be read, uncompressed or compressed by gzip, zstd or bzip2"}, true
 	}
 	return guess{}, false
 }
 
-// tarHeader matches the first header of a tar archive without its NULs: name, numbers, type and magic.
-var tarHeader = regexp.MustCompile(`^[^\n]{1,100}[0-7]{6,} ?[0-7]{6,} ?[^\n]{0,120}[0-7 ][0-9gx]ustar`)
+const (
+	useAccessLog = "use the server's access log"
+	onlyHTTP     = "only logs of HTTP requests can be read"
 
-// ftpCommand matches a method that is a command of FTP: IIS logs FTP like HTTP. ftpLine matches its lines.
-const ftpCommands = `(\[\d+\]\w+|USER|PASS|QUIT|RETR|STOR|CWD|PASV|EPSV|PORT|LIST|TYPE|ControlChannel(Opened|Closed)|DataChannel(Opened|Closed))`
+	// ftpCommands are methods in logs of FTP, which IIS writes like those of HTTP.
+	ftpCommands = `(\[\d+\]\w+|USER|PASS|QUIT|RETR|STOR|CWD|PASV|EPSV|PORT|LIST|TYPE|ControlChannel(Opened|Closed)|DataChannel(Opened|Closed))`
+)
 
 var (
 	ftpCommand = regexp.MustCompile(`^` + ftpCommands + `$`)
-	ftpLine    = regexp.MustCompile(` ` + ftpCommands + ` `)
+	control    = regexp.MustCompile(`[\x00-\x08\x0b\x0c\x0e-\x1f]`)
+
+	// columnsText matches a request in columns.
+	columnsText = regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`)
 )
 
-// textGuesses describe lines of other logs. They are not used for a log in a known format.
-var textGuesses = []struct {
-	line       *regexp.Regexp
-	what, hint string
-}{
-	{regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:`), "nginx's error log", "use the access log instead: see access_log in nginx's configuration"},
-	{regexp.MustCompile(`^\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]`), "Apache's error log", "use the access log instead: see CustomLog in Apache's configuration"},
-	{regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\]`), "an error log, such as LiteSpeed's", "use the server's access log"},
-	{regexp.MustCompile(`^<Event[ >]`), "Windows events as XML", "use the log files that IIS writes in the W3C format"},
-	{regexp.MustCompile(`^<(\?xml|!DOCTYPE|html)`), "XML or HTML", "use the server's access log"},
-	{regexp.MustCompile(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`), "a DNS server's log", "only logs of HTTP requests can be read"},
-	{regexp.MustCompile(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])`), "an FTP server's log", "only logs of HTTP requests can be read"},
-	{regexp.MustCompile(`\bunix:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ `), "HAProxy's log of clients on a UNIX socket, which have no address",
-		"log X-Forwarded-For with 'http-request capture' in HAProxy, and describe the lines: see --pattern of 'edge replay'"},
-	{regexp.MustCompile(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`), "HAProxy's TCP log", "it has connections, not requests: set 'option httplog' in HAProxy"},
-	{regexp.MustCompile(`^(__\w+|_[A-Z_]+|SYSLOG_\w+|PRIORITY|MESSAGE)=`), "an export of systemd's journal", "write the messages alone, as in: journalctl -u nginx -o cat | …"},
-	{regexp.MustCompile(`^\d{4}-\d\d-\d\d[ \t]\d\d:\d\d:\d\d[ \t].*\b(GET|POST|HEAD|PUT|DELETE|OPTIONS)[ \t]+/`), "a W3C log, such as IIS's, without #Fields",
-		"name its columns, as in: --fields 'date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"},
-	{regexp.MustCompile(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`), "an application's log in logfmt", "use the server's access log"},
-	{regexp.MustCompile(`^\s*\{\s*$`), "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"},
-	{regexp.MustCompile(`^\s*\[\s*(\{|$)`), "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"},
+// otherLogs describe lines of other logs. They are not used for a log in a known format. The last two describe the first line
+// of a file.
+var otherLogs = []look{
+	looks(`^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+:|\[\w{3} \w{3} [ \d]\d [\d:.]+ \d{4}\] \[\S*\w+\]|`+
+		`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[(NOTICE|INFO|WARN|ERROR|DEBUG)\])`, "a server's error log", useAccessLog),
+	looks(`^<(Event[ >]|\?xml|!DOCTYPE|html)`, "XML or HTML", useAccessLog+", in the W3C format if it is IIS"),
+	looks(`(query: \S+ IN \w+|named\[\d+\]|query\[\w+\] |dnsmasq\[|unbound\[|"\w+ IN \S+ (udp|tcp) )`, "a DNS server's log", onlyHTTP),
+	looks(`^\w{3} \w{3} [ \d]\d [\d:]{8} \d{4} (\d+ \S+ \d+ \S+ [ab] \S+ [oid] |\[pid \d+\])|^[\d:-]{8,} .* `+ftpCommands+` `,
+		"an FTP server's log", onlyHTTP),
+	looks(`\bunix:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ `, "HAProxy's log of clients on a UNIX socket, which have no address",
+		"log X-Forwarded-For with 'http-request capture' in HAProxy, and describe the lines: see --pattern of 'edge replay'"),
+	looks(`\S+:\d+ \[\d\d/\w{3}/\d{4}:[\d:.]+\] \S+ \S+/\S+ -?\d+/-?\d+/`, "HAProxy's TCP log",
+		"it has connections, not requests: set 'option httplog' in HAProxy"),
+	looks(`^(__\w+|_[A-Z_]+|SYSLOG_\w+|PRIORITY|MESSAGE)=`, "an export of systemd's journal",
+		"write the messages alone, as in: journalctl -u nginx -o cat | …"),
+	looks(`(?i)^\w+=("[^"]*"|\S+) .*\b(level|lvl|msg)=`, "an application's log in logfmt", useAccessLog),
+	looks(`^\s*\{\s*$`, "multi-line JSON", "put each object on its own line, as in: jq -c . FILE | …"),
+	looks(`^\s*\[\s*(\{|$)`, "a JSON array", "put each object on its own line, as in: jq -c '.[]' FILE | …"),
 }
 
 // guessOf guesses what a file in no known format is.
 func guessOf(head []byte, lines [][]byte) guess {
 	if g, binary := binaryGuess(head); binary {
-		return g
-	}
-	if g, ok := declaredGuess(lines); ok {
 		return g
 	}
 	for _, text := range append([][]byte{bytes.TrimPrefix(head, byteOrderMark)}, lines[:min(10, len(lines))]...) {
@@ -95,28 +97,34 @@ func guessOf(head []byte, lines [][]byte) guess {
 		}
 	}
 	// Choose the guess that matches the most lines.
-	counts := make([]int, len(textGuesses))
+	counts := make([]int, len(otherLogs))
 	for _, line := range lines {
-		for i, g := range textGuesses {
-			if g.line.Match(line) {
-				counts[i]++
-				break
-			}
+		if i := slices.IndexFunc(otherLogs, func(l look) bool { return l.text.Match(line) }); i >= 0 {
+			counts[i]++
 		}
 	}
-	objects := count(lines, func(line []byte) bool { return line[0] == '{' && line[len(line)-1] == '}' })
-	requests := count(lines, requestText.Match)
-	syslog := count(lines, func(line []byte) bool { _, ok := cutSyslog(line); return ok })
+	most := func(match func(line []byte) bool) bool { return 2*count(lines, match) >= len(lines) }
 	best := slices.Index(counts, slices.Max(counts))
+	format, l := declared(lines)
 	switch {
-	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(textGuesses)-2:
-		return guess{textGuesses[best].what, textGuesses[best].hint}
-	case objects*2 >= len(lines):
+	case format == "w3c" && !l.(*columns).after(bytes.Join(lines, newline)).complete:
+		return guess{"a W3C log without the client's address or times",
+			"log c-ip, date and time, or name the client's field, as in: --format 'w3c:client=cs(X-Forwarded-For)'"}
+	case counts[best]*3 >= len(lines) || counts[best] > 0 && best >= len(otherLogs)-2:
+		return otherLogs[best].guess
+	case format == "zeek":
+		return guess{"a Zeek log other than http.log", "use Zeek's http.log"}
+	case format != "":
+		return guess{"a W3C log whose lines do not match #Fields", nameFormat}
+	case most(columnsText.Match):
+		return guess{"a W3C log, such as IIS's, without #Fields",
+			"name its columns, as in: --fields 'date time s-ip cs-method cs-uri-stem cs-uri-query c-ip sc-status'"}
+	case most(func(line []byte) bool { return line[0] == '{' && line[len(line)-1] == '}' }):
 		return guess{"JSON objects without known names for time, client, request and status",
 			"name the fields, as in: --format json:time=at,client=ip,method=verb,path=url,status=code"}
-	case requests*2 >= len(lines):
+	case most(requestText.Match):
 		return guess{"requests in an unknown format", nameFormat}
-	case syslog*2 >= len(lines):
+	case most(func(line []byte) bool { _, ok := cutPrefix(line); return ok }):
 		return guess{"a system log (syslog)", "use the web server's own access log"}
 	}
 	return guess{"text in an unknown format", nameFormat}
@@ -178,30 +186,3 @@ func unwrapped(text []byte, path string) string {
 }
 
 var jqName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
-
-// declaredGuess returns what a file declares itself to be in its directives.
-func declaredGuess(lines [][]byte) (guess, bool) {
-	zeek := ""
-	for _, line := range lines {
-		switch {
-		case bytes.HasPrefix(line, []byte("#path\t")):
-			zeek = string(line[len("#path\t"):])
-		case bytes.HasPrefix(line, []byte("#fields\t")):
-			if !letters([]byte(zeek)) { // it is shown
-				return guess{"a Zeek log other than http.log", "use Zeek's http.log"}, true
-			}
-			return guess{"Zeek's " + zeek + " log", "use Zeek's http.log"}, true
-		case len(line) > 8 && bytes.EqualFold(line[:8], []byte("#fields:")):
-			c := (&columns{}).withDirective(line)
-			switch {
-			case 3*count(lines, ftpLine.Match) >= len(lines):
-				return guess{"an FTP server's log", "only logs of HTTP requests can be read"}, true
-			case !c.complete():
-				return guess{"a W3C log without the client's address or times",
-					"log c-ip, date and time, or name the client's field, as in: --format 'w3c:client=cs(X-Forwarded-For)'"}, true
-			}
-			return guess{"a W3C log whose lines do not match #Fields", nameFormat}, true
-		}
-	}
-	return guess{}, false
-}

@@ -50,14 +50,11 @@ type objects struct {
 	slots  int
 	fields [kinds][]int
 	mark   []int
-	header []headerSlots // sorted by name
+	header [][]int
 	is     []int
 	value  string // required of is
-}
 
-type headerSlots struct {
-	name  string
-	slots []int
+	headerNames []string // of header, sorted
 }
 
 func newObjects(n names) *objects {
@@ -66,7 +63,8 @@ func newObjects(n names) *objects {
 		if kind, ok := named[key]; ok {
 			o.fields[kind] = o.slotsOf(n[key])
 		} else if name, ok := strings.CutPrefix(key, "header:"); ok {
-			o.header = append(o.header, headerSlots{name, o.slotsOf(n[key])})
+			o.header = append(o.header, o.slotsOf(n[key]))
+			o.headerNames = append(o.headerNames, name)
 		}
 	}
 	o.mark = o.slotsOf(n["mark"])
@@ -136,7 +134,7 @@ func (o *objects) parse(s []byte, r *record) string {
 		return "no JSON object"
 	default:
 		p := scanner{s: s[i+1:], r: r, o: o, slots: slots, path: r.member[:0]}
-		ok := p.object(true, 0)
+		_, ok := p.list('}', true, 0)
 		if r.member = p.path; !ok {
 			return "incomplete JSON object"
 		}
@@ -180,8 +178,8 @@ func (o *objects) parse(s []byte, r *record) string {
 		}
 	}
 	r.read()
-	for _, h := range o.header {
-		r.set(h.name, r.plainOf(first(h.slots)))
+	for i, name := range o.headerNames {
+		r.set(name, r.plainOf(first(o.header[i])))
 	}
 	return ""
 }
@@ -196,7 +194,8 @@ func (o *objects) readTime(slots []value, r *record) (ok bool) {
 		text := r.plainOf(v)
 		if day, ok := r.clock.date(text); ok {
 			for _, i := range o.fields[epoch] {
-				if r.time, ok = r.clock.at(day, slots[i].text); ok {
+				if micros, n, ok := timeOfDay(slots[i].text); ok && n == len(slots[i].text) {
+					r.time = r.clock.wall(day*second + micros)
 					return true
 				}
 			}

@@ -102,10 +102,7 @@ func OpenWith(names []string, stdin io.Reader, o Options) (*Log, error) {
 	}
 	l := &Log{o: o}
 	for _, name := range names {
-		s := &source{name: name, log: l}
-		if name == "-" {
-			s.name, s.stdin = "stdin", stdin
-		}
+		s := newSource(name, stdin, l)
 		if err := s.inspect(); err != nil {
 			l.Close()
 			return nil, err

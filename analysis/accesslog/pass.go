@@ -18,27 +18,34 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 	defer func() { err = cmp.Or(err, o.close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
-	r := &reader{log: l, idle: make(chan *worker, l.o.Workers), blocks: make(chan *block, l.o.Workers+2)}
+	idle := make(chan *worker, l.o.Workers)
+	blocks := make(chan *block, l.o.Workers+2) // in input order
 	for range l.o.Workers {
 		w := &worker{entries: o.entries != nil}
 		w.record.need, w.record.clock.location = need, l.o.Location
-		r.idle <- w
+		idle <- w
 	}
-	go r.run(ctx)
+	go l.cut(ctx, idle, blocks)
 	defer func() {
 		cancel()
 		if l.again() { // else the reader may be blocked on a silent sender; it ends when the read returns
-			for range r.blocks {
+			for range blocks {
 			}
 		}
 	}()
 	for {
-		b, err := r.parsed(ctx)
-		if err != nil {
-			return err
+		var b *block
+		select {
+		case b = <-blocks:
+		case <-ctx.Done():
 		}
-		if b == nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case b == nil:
 			return o.finish()
+		case b.done != nil:
+			<-b.done
 		}
 		l.stats.count(b)
 		if len(b.arrivals) > 0 {
@@ -55,53 +62,39 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 	}
 }
 
-// A reader reads the input and cuts it into blocks.
-type reader struct {
-	log    *Log
-	idle   chan *worker
-	blocks chan *block // in input order
-}
-
-// parsed waits until the next block is parsed and returns it, or nil after the last.
-func (r *reader) parsed(ctx context.Context) (*block, error) {
-	select {
-	case b := <-r.blocks:
-		if b != nil && b.done != nil {
-			<-b.done
+// cut reads the input, cuts it into blocks, and lets idle workers parse them.
+func (l *Log) cut(ctx context.Context, idle chan *worker, blocks chan<- *block) {
+	defer close(blocks)
+	send := func(b *block) {
+		select {
+		case blocks <- b:
+		case <-ctx.Done():
 		}
-		return b, ctx.Err()
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
-}
-
-func (r *reader) run(ctx context.Context) {
-	defer close(r.blocks)
-	for i, s := range r.log.sources {
+	for i, s := range l.sources {
 		f, err := s.take()
 		if err == nil {
-			err = cmp.Or(r.file(ctx, i, f), f.Close())
+			err = cmp.Or(l.cutFile(ctx, i, f, idle, send), f.Close())
 		}
 		if err != nil || ctx.Err() != nil {
-			r.send(ctx, &block{file: i, err: err})
+			send(&block{file: i, err: err})
 			return
 		}
 	}
 }
 
-// file sends the blocks of a file.
-func (r *reader) file(ctx context.Context, i int, f *file) error {
-	s := r.log.sources[i]
+func (l *Log) cutFile(ctx context.Context, i int, f *file, idle chan *worker, send func(*block)) error {
+	s := l.sources[i]
 	c := &cutter{text: f}
 	layout := s.layout
 	for !c.end {
 		var w *worker
 		select {
-		case w = <-r.idle:
+		case w = <-idle:
 		case <-ctx.Done():
 			return nil
 		}
-		err := c.fill(w, r.log.o.block)
+		err := c.fill(w, l.o.block)
 		b := &block{file: i, layout: layout, brokenOff: s.brokenOff(err), done: make(chan struct{})}
 		if c, ok := layout.(*columns); ok {
 			layout = c.after(w.lines)
@@ -109,19 +102,12 @@ func (r *reader) file(ctx context.Context, i int, f *file) error {
 		go func() {
 			w.parse(b)
 			close(b.done)
-			r.idle <- w
+			idle <- w
 		}()
-		r.send(ctx, b)
+		send(b)
 		if err != nil && !b.brokenOff {
 			return s.failed(err)
 		}
 	}
 	return nil
-}
-
-func (r *reader) send(ctx context.Context, b *block) {
-	select {
-	case r.blocks <- b:
-	case <-ctx.Done():
-	}
 }

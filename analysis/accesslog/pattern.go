@@ -2,7 +2,7 @@ package accesslog
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,35 +14,24 @@ import (
 type pattern struct {
 	lead  []byte // text before the first variable
 	parts []part
-	least int  // number of parts that every line has; what follows them may be missing or different
-	fold  bool // treat several spaces as one
+	least int // number of parts that every line has; what follows them may be missing or different
 }
-
-const otherBeginning = "the line does not begin as the format does"
 
 // A part is a variable of a pattern.
 type part struct {
-	name   string   // nginx's name of the variable, or of a similar one
-	shown  string   // as in the pattern
-	quoted bool     // between quotes
-	only   []string // allowed values; those that end in a dot are allowed prefixes
-	until  []byte   // text up to the next variable; the time may contain it
+	name   string // nginx's name of the variable, or of a similar one
+	quoted bool   // between quotes
+	until  []byte // text up to the next variable; the time may contain it
 	kind   kind
 	header string // name of a header field
+	escape byte   // begins an escape: see unescape
 	needs  Fields // those of this and the following parts
 	reason string // why a line without this part is not an entry
 }
 
-// clientVariables may name the client, preferred ones first. $client is not a variable of any
-// server: patterns use it for whatever should be the client. $client_port is address:port.
-var clientVariables = []string{
-	"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip", "http_x_forwarded_for",
-	"realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host",
-}
-
-// builtIn returns the pattern of a built-in format. Lines may end after the variable least.
+// builtIn returns the pattern of a built-in format. Lines may end after the variable least, or be empty if least is "".
 func builtIn(text, least string) *pattern {
-	p, err := newPattern(text)
+	p, err := compile(text)
 	if err != nil {
 		panic(err) // built-in patterns are valid
 	}
@@ -50,25 +39,14 @@ func builtIn(text, least string) *pattern {
 	return p
 }
 
-func folded(p *pattern) *pattern {
-	p.fold = true
-	return p
-}
-
 // newPattern compiles the pattern of a whole line.
 func newPattern(text string) (*pattern, error) {
 	p, err := compile(text)
-	switch {
-	case err != nil:
-		return nil, err
-	case !p.has(client):
-		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the client: "+
-			"use $remote_addr or $client, or %%h in Apache's notation", text)
-	case !p.has(epoch):
-		return nil, fmt.Errorf("accesslog: the pattern %q has no variable for the time: "+
-			"use $time_local, $time_iso8601, $msec or $time, or %%t in Apache's notation", text)
+	if err == nil && !(has(p.parts, client) && has(p.parts, epoch)) {
+		err = fmt.Errorf("accesslog: the pattern %q needs variables for the client and the time: $remote_addr or $client, and "+
+			"$time_local, $time_iso8601, $msec or $time; in Apache's notation %%h and %%t", text)
 	}
-	return p, nil
+	return p, err
 }
 
 // compile compiles a pattern.
@@ -77,11 +55,19 @@ func compile(text string) (*pattern, error) {
 	if !strings.Contains(text, "$") {
 		described = fromApache(text)
 	}
-	lead, parts, err := splitNginx(described)
-	if err != nil {
-		return nil, fmt.Errorf("accesslog: the pattern %q %w", text, err)
+	lead, _, _ := strings.Cut(described, "$")
+	p := &pattern{lead: []byte(lead)}
+	for _, m := range variable.FindAllStringSubmatch(described, -1) {
+		part := part{name: m[1] + m[2], until: []byte(m[3]), escape: '\\'}
+		if part.name == "" {
+			return nil, fmt.Errorf("accesslog: the pattern %q has a $ without a name, or an unclosed brace", text)
+		}
+		if sent, ok := strings.CutPrefix(part.name, "http_"); ok {
+			part.kind, part.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
+		}
+		p.parts = append(p.parts, part)
 	}
-	p := &pattern{lead: []byte(lead), parts: parts, least: len(parts)}
+	p.least = len(p.parts)
 	before := &p.lead
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -90,101 +76,75 @@ func compile(text string) (*pattern, error) {
 			*before, part.until = (*before)[:len(*before)-1], part.until[1:]
 		}
 		if len(part.until) == 0 && !part.quoted && i+1 < len(p.parts) {
-			return nil, fmt.Errorf("accesslog: the pattern %q has nothing between %s and the next variable", text, part.shown)
+			return nil, fmt.Errorf("accesslog: the pattern %q has nothing between $%s and the next variable", text, part.name)
 		}
 		before = &part.until
 	}
-	for i := range p.parts {
-		part := &p.parts[i]
-		switch {
-		case len(part.only) > 0:
-			part.reason = fmt.Sprintf("no %s, such as %s", strings.ReplaceAll(part.name, "_", " "), part.only[0])
-		case part.quoted:
-			part.reason = "no " + part.shown + " in quotes"
-		default:
-			part.reason = fmt.Sprintf("no %q after %s", part.until, part.shown)
+	for i, part := range p.parts {
+		p.parts[i].reason = fmt.Sprintf("no %q after $%s", part.until, part.name)
+		if part.quoted {
+			p.parts[i].reason = "no $" + part.name + " in quotes"
 		}
 	}
-	p.bind()
-	var needed Fields
-	for i := range slices.Backward(p.parts) {
-		needed |= needs[p.parts[i].kind]
-		p.parts[i].needs = needed
-	}
+	bind(p.parts, &variables)
 	return p, nil
 }
 
 // variable matches a variable, $name or ${name}, and the text up to the next one.
 var variable = regexp.MustCompile(`\$(?:\{([^}]*)\}|(\w*))([^$]*)`)
 
-// splitNginx splits a pattern into variables and the text between them. Built-in formats may list the values of a
-// variable within the braces, as in ${kind=http,https}.
-func splitNginx(text string) (lead string, parts []part, err error) {
-	lead, _, _ = strings.Cut(text, "$")
-	for _, m := range variable.FindAllStringSubmatch(text, -1) {
-		name, only, limited := strings.Cut(m[1]+m[2], "=")
-		if name == "" {
-			return "", nil, errors.New("has a $ without a name, or an unclosed brace")
-		}
-		p := part{name: name, shown: "$" + name, until: []byte(m[3])}
-		if limited {
-			p.only = strings.Split(only, ",")
-		}
-		parts = append(parts, p)
-	}
-	return lead, parts, nil
-}
-
 // variables are the variables that are used, by kind. If a pattern has several of a kind, the first in the list is used.
+// $client is not a variable of any server: patterns use it for whatever should be the client. $client_port is address:port.
 var variables = [kinds][]string{
-	epoch: {"time_local", "time_iso8601", "msec", "time"}, client: clientVariables, request: {"request"},
-	method: {"request_method"}, host: {"host", "http_host", "server_name"},
+	epoch: {"time_local", "time_iso8601", "msec", "time"},
+	client: {"client", "client_port", "remote_addr", "http_cf_connecting_ip", "http_true_client_ip", "http_x_real_ip",
+		"http_x_forwarded_for", "realip_remote_addr", "proxy_protocol_addr", "proxy_add_x_forwarded_for", "remote_host"},
+	request: {"request"}, method: {"request_method"}, host: {"host", "http_host", "server_name"},
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
-// bind determines which variables are used.
-func (p *pattern) bind() {
-	at := func(name string) int { return slices.IndexFunc(p.parts, func(p part) bool { return p.name == name }) }
-	for i := range p.parts {
-		part := &p.parts[i]
-		if sent, ok := strings.CutPrefix(part.name, "http_"); ok {
-			part.kind, part.header = header, headerName([]byte(strings.ReplaceAll(sent, "_", "-")))
+// bind gives a kind to the parts that have one of the names of a kind: to one part for each, which has the first name.
+func bind(parts []part, names *[kinds][]string) {
+	for k, list := range names {
+		for _, name := range list {
+			if i := slices.IndexFunc(parts, func(p part) bool { return p.name == name }); i >= 0 {
+				if parts[i].kind = kind(k); parts[i].kind != client {
+					parts[i].header = ""
+				}
+				break
+			}
 		}
 	}
-	for k, names := range variables {
-		if i := slices.IndexFunc(names, func(name string) bool { return at(name) >= 0 }); i >= 0 {
-			p.parts[at(names[i])].kind = kind(k)
-		}
+	var needed Fields
+	for i := range slices.Backward(parts) {
+		needed |= needs[parts[i].kind]
+		parts[i].needs = needed
 	}
 }
 
-// has reports whether the pattern has a part of this kind.
-func (p *pattern) has(k kind) bool {
-	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == k })
+// has reports whether there is a part of this kind.
+func has(parts []part, k kind) bool {
+	return slices.ContainsFunc(parts, func(p part) bool { return p.kind == k })
 }
 
-// named reports whether clients may have any name.
-func (p *pattern) named() bool {
-	return slices.ContainsFunc(p.parts, func(p part) bool { return p.kind == client && p.name == "client" })
-}
-
-// store stores the text of a part in r.
+// store stores the text of a part that is needed in r.
 func (p *part) store(r *record, text []byte) (reason string) {
+	if p.header != "" && r.need&Header != 0 {
+		r.set(p.header, r.unescape(text, p.escape))
+	}
 	switch p.kind {
-	case unused:
+	case header:
 	case epoch:
-		parse := r.clock.any
-		if p.name == "msec" {
-			parse = unix
-		}
 		ok := false
-		if r.time, ok = parse(text); !ok {
+		if p.name == "msec" {
+			r.time, ok = unix(text)
+		} else {
+			r.time, ok = r.clock.any(text)
+		}
+		if !ok {
 			return "unreadable time"
 		}
 	case client:
-		if p.header != "" && !missing(text) {
-			r.set(p.header, r.unescape(text, '\\'))
-		}
 		if p.name != "client_port" {
 			if bytes.IndexByte(text, '\t') >= 0 {
 				return "more columns than a client"
@@ -195,14 +155,10 @@ func (p *part) store(r *record, text []byte) (reason string) {
 		if !missing(text) && !addressOf(r.client).IsValid() || len(text) == 0 {
 			return "no client address"
 		}
-	case header:
-		if r.need&Header != 0 && !missing(text) {
-			r.set(p.header, r.unescape(text, '\\'))
-		}
+	case date, clockTime:
+		r.texts[p.kind] = text
 	default:
-		if r.need&needs[p.kind] != 0 {
-			r.texts[p.kind] = r.unescape(text, '\\')
-		}
+		r.texts[p.kind] = r.unescape(text, p.escape)
 	}
 	return ""
 }
@@ -217,16 +173,22 @@ func (p *pattern) parse(s []byte, r *record) string {
 
 // fill stores the texts of the parts in r.
 func (p *pattern) fill(s []byte, r *record) (reason string) {
-	s, ok := bytes.CutPrefix(s, p.lead)
+	ok := bytes.HasPrefix(s, p.lead)
 	if !ok {
-		return otherBeginning
+		return "the line does not begin as the format does"
 	}
+	s = s[len(p.lead):]
 	for i := range p.parts {
 		part := &p.parts[i]
 		if i >= p.least && (len(s) == 0 || r.need&part.needs == 0) {
 			break
 		}
-		text, rest, ok := part.cut(s, &r.clock)
+		var text, rest []byte
+		if part.quoted {
+			text, rest, ok = part.cutQuoted(s)
+		} else {
+			text, rest, ok = part.cut(s, &r.clock)
+		}
 		if !ok {
 			switch differs := len(s) == 0 || part.quoted && s[0] != '"'; {
 			case i >= p.least && differs:
@@ -236,13 +198,12 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 			}
 			text, rest = bytes.Trim(s, `"`), nil // the last one in the line
 		}
-		if len(part.only) > 0 && !part.allows(text) {
-			return part.reason
+		if r.needs(part.kind) {
+			if reason := part.store(r, text); reason != "" {
+				return reason
+			}
 		}
-		if reason := part.store(r, text); reason != "" {
-			return reason
-		}
-		if s = rest; p.fold {
+		if s = rest; len(s) > 0 && s[0] == ' ' && bytes.HasSuffix(part.until, []byte{' '}) {
 			s = trimSpaces(s)
 		}
 	}
@@ -252,11 +213,9 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 // cut cuts s into the text of p and what follows p.until.
 func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 	switch {
-	case p.quoted:
-		return p.cutQuoted(s)
 	case len(p.until) == 0:
 		return s, nil, true
-	case p.name == "skipped": // anything up to the next quote
+	case p.kind == unused && p.name == "skipped": // anything up to the next quote
 		i := bytes.IndexByte(s, '"')
 		return nil, s[max(i, 0):], i >= 0
 	}
@@ -266,18 +225,23 @@ func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 		at = max(bytes.Index(s, []byte(" HTTP/"))+1, 0)
 	case p.kind == epoch && len(s) > 0 && s[0] == '[':
 		at = max(bytes.IndexByte(s, ']'), 0)
-	case p.kind == epoch:
+	case p.kind == epoch && p.until[0] != '\t':
 		if _, n, ok := c.stamp(s); ok {
 			at = n
 		}
 	}
 	for ; ; at++ {
-		i := bytes.Index(s[at:], p.until)
+		i := bytes.IndexByte(s[at:], p.until[0])
 		if i < 0 {
 			return nil, s, false
 		}
 		at += i
-		rest = s[at+len(p.until):]
+		rest = s[at+1:]
+		if len(p.until) > 1 {
+			if rest, ok = bytes.CutPrefix(s[at:], p.until); !ok {
+				continue
+			}
+		}
 		switch {
 		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' ||
 			len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):
@@ -311,30 +275,51 @@ func (p *part) cutQuoted(s []byte) (text, rest []byte, ok bool) {
 	return s[:i], s[i+1+len(p.until):], true
 }
 
-// allows reports whether text is an allowed value of p.
-func (p *part) allows(text []byte) bool {
-	for _, only := range p.only {
-		if string(text) == only || only[len(only)-1] == '.' && len(text) > len(only) && string(text[:len(only)]) == only {
-			return true
-		}
-	}
-	return false
-}
-
 // alternatives is a format whose lines are in any of several formats.
 type alternatives []layout
 
-func (a alternatives) parse(s []byte, r *record) string {
-	why := otherBeginning
+func (a alternatives) parse(s []byte, r *record) (first string) {
 	for _, l := range a {
 		r.reset()
 		reason := l.parse(s, r)
 		if reason == "" {
 			return ""
 		}
-		if why == otherBeginning {
-			why = reason
-		}
+		first = cmp.Or(first, reason)
 	}
-	return why
+	return first
+}
+
+// directive matches a directive of Apache's LogFormat: conditions, an argument, and a letter.
+var directive = regexp.MustCompile(`%[<>!,0-9]*(?:\{([^}]*)\})?(\^t[io]|[a-zA-Z%])`)
+
+// apacheVariables maps the relevant directives of Apache to nginx's variables.
+var apacheVariables = map[string]string{
+	"a": "remote_addr", "h": "remote_addr", "r": "request", "m": "request_method", "U": "uri", "q": "args",
+	"s": "status", "v": "server_name", "V": "host", "t": "time",
+}
+
+// apacheMerged matches the parts of a time, and path and query, which are read together.
+var apacheMerged = regexp.MustCompile(`(\$\{time\})(?:[. ]?\$\{time\})+|(\$\{uri\})\$\{args\}`)
+
+// fromApache returns a pattern in the notation of LogFormat in that of nginx. Directives without a counterpart become
+// variables that are not used.
+func fromApache(text string) string {
+	text = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`).Replace(text)
+	text = directive.ReplaceAllStringFunc(text, func(d string) string {
+		m := directive.FindStringSubmatch(d)
+		name, argument := m[2], m[1]
+		switch {
+		case name == "%":
+			return "%"
+		case name == "i":
+			name = "http_" + strings.ToLower(strings.ReplaceAll(argument, "-", "_"))
+		case name == "a" && argument != "":
+			name = "realip_remote_addr"
+		case apacheVariables[name] != "" && (argument == "" || name == "t"):
+			name = apacheVariables[name]
+		}
+		return "${" + name + "}"
+	})
+	return apacheMerged.ReplaceAllString(text, "$1$2")
 }

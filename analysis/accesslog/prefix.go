@@ -17,98 +17,84 @@ func (p prefixed) parse(s []byte, r *record) string {
 
 // cutPrefix removes the prefixes of docker compose, container engines and syslog, in this order.
 func cutPrefix(s []byte) (rest []byte, ok bool) {
-	for _, cut := range [...]func([]byte) ([]byte, bool){cutCompose, cutContainer, cutSyslog} {
-		if len(s) == 0 {
-			break
-		}
-		if rest, found := cut(s); found {
+	s, ok = cutCompose(s)
+	for range 2 {
+		if rest, found := cutStamped(s); found {
 			s, ok = rest, true
 		}
 	}
 	return s, ok
 }
 
-// cutSyslog removes the prefix of syslog: priority, time, host, and the process if there is
-// one, as in RFC 3164 and RFC 5424, and as daemons write it to files.
-func cutSyslog(s []byte) (rest []byte, ok bool) {
-	versioned := false
+// cutStamped removes a prefix with a time.
+//
+// That of syslog has a priority, a time, a host, and the process if there is one, as in RFC 3164 and RFC 5424, and as
+// daemons write it to files. That of container engines on Kubernetes has a time, a stream, and F for a whole line. Parts of
+// split lines, tagged P, are removed entirely.
+func cutStamped(s []byte) (rest []byte, ok bool) {
+	message, versioned := s, false
 	if length, after := cutSpace(s); len(after) > 0 && after[0] == '<' {
 		if _, ok := number(length); ok { // of the message, in bytes
-			s = after
+			message = after
 		}
 	}
-	if s[0] == '<' {
-		i := bytes.IndexByte(s, '>')
-		if i < 2 || i > 4 {
+	if len(message) > 0 && message[0] == '<' {
+		priority, after, _ := bytes.Cut(message[1:], []byte{'>'})
+		if _, ok := number(priority); !ok {
 			return s, false
 		}
-		if s = s[i+1:]; len(s) > 2 && s[0] == '1' && s[1] == ' ' {
-			s, versioned = s[2:], true
-		}
+		message, versioned = bytes.CutPrefix(after, []byte("1 "))
 	}
-	var t clock
-	if _, n, ok := t.stamp(s); ok && n < len(s) && s[n] == ' ' && s[10] == 'T' {
-		s = s[n+1:]
-	} else if len(s) > 16 && monthOf(s[:3]) > 0 && s[3] == ' ' && s[6] == ' ' && s[15] == ' ' {
-		if _, ok := hms(s[7:15]); !ok {
-			return s, false
-		}
-		s = s[16:]
-	} else {
+	message = afterTime(message)
+	host, rest := cutWord(message)
+	if len(host) == 0 {
 		return s, false
-	}
-	host, rest := cutWord(s)
-	switch {
-	case len(host) == 0, host[0] == '[', host[0] == '"', string(host) == "stdout", string(host) == "stderr":
-		return s, false
-	case host[0] == '{': // Loki's labels
-		_, rest, ok := bytes.Cut(s, []byte("} "))
-		return trimSpaces(rest), ok
 	}
 	tag, after := cutWord(rest)
-	tagged := len(tag) > 1 && tag[len(tag)-1] == ':'
 	switch {
-	case versioned:
-		rest = trimSpaces(skipWords(rest, 3)) // application, process, message
-		for len(rest) > 0 && rest[0] == '[' {
-			end := 1
-			for end < len(rest) && (rest[end] != ']' || escaped(rest[:end])) {
-				end++
-			}
-			if end == len(rest) {
-				return s, false
-			}
-			if rest = rest[end+1:]; len(rest) > 0 && rest[0] == ' ' {
-				return bytes.TrimPrefix(rest[1:], byteOrderMark), true
-			}
+	case host[0] == '[', host[0] == '"':
+		return s, false
+	case string(host) == "stdout", string(host) == "stderr":
+		if len(tag) > 0 && tag[0] == 'P' {
+			return nil, true
 		}
-		_, rest = cutWord(rest)
-		return bytes.TrimPrefix(rest, byteOrderMark), true
-	case tagged:
-		return trimSpaces(after), true
+		return after, true
+	case host[0] == '{': // Loki's labels
+		_, rest, ok = bytes.Cut(message, []byte("} "))
+	case versioned:
+		rest, ok = trimSpaces(skipWords(after, 2)), true // application, process, message
+		if len(rest) > 0 && rest[0] == '[' {             // structured data
+			_, rest, ok = bytes.Cut(rest, []byte(`"] `))
+		} else {
+			_, rest = cutWord(rest)
+		}
+		rest = bytes.TrimPrefix(rest, byteOrderMark)
+	case len(tag) > 1 && tag[len(tag)-1] == ':':
+		rest, ok = after, true
 	case addressOf(firstOf(host)).IsValid(): // the time alone
-		return s, true
+		return message, true
+	default:
+		ok = true
 	}
-	return trimSpaces(rest), true
+	return trimSpaces(rest), ok
 }
 
-// cutContainer removes the prefix of container engines on Kubernetes: time, stream, and F for a
-// whole line. Parts of split lines, tagged P, are removed entirely.
-func cutContainer(s []byte) (rest []byte, ok bool) {
-	var t clock
-	_, n, ok := t.stamp(s)
-	if !ok || n >= len(s) || s[n] != ' ' {
-		return s, false
+// afterTime returns what follows a time like 2006-01-02T15:04:05Z or Jan _2 15:04:05 and a space.
+func afterTime(s []byte) []byte {
+	at := len("Jan _2 ")
+	switch {
+	case len(s) < len("Jan _2 15:04:05"):
+		return nil
+	case s[4] == '-' && s[10] == 'T':
+		at = len("2006-01-02T")
+	case s[3] != ' ' || s[6] != ' ' || !letters(s[:3]):
+		return nil
 	}
-	stream, rest := cutWord(s[n:])
-	if string(stream) != "stdout" && string(stream) != "stderr" {
-		return s, false
+	if _, _, ok := timeOfDay(s[at:]); !ok {
+		return nil
 	}
-	tags, rest := cutWord(rest)
-	if tag, _, _ := bytes.Cut(tags, []byte(":")); string(tag) == "P" {
-		return nil, true
-	}
-	return rest, true
+	_, rest := cutSpace(s[at+len("15:04:05"):])
+	return rest
 }
 
 // cutCompose removes the name of a container and a bar, the prefix of docker compose, and the colours around them.
@@ -125,10 +111,9 @@ func cutCompose(s []byte) (rest []byte, ok bool) {
 func withoutColours(s []byte) []byte {
 	for {
 		sequence, ok := bytes.CutPrefix(trimSpaces(s), []byte("\x1b["))
-		end := bytes.IndexByte(sequence, 'm')
-		if !ok || end < 0 {
+		if !ok {
 			return s
 		}
-		s = sequence[end+1:]
+		_, s, _ = bytes.Cut(sequence, []byte{'m'})
 	}
 }

@@ -61,10 +61,17 @@ const (
 	kinds
 )
 
+// always stands for Time and Client, which are always needed.
+const always Fields = 1 << 7
+
 // needs are the fields for which the text of each kind is needed.
 var needs = [kinds]Fields{
+	date: always, clockTime: always, epoch: always, client: always,
 	request: Method | Host | Path, method: Method | Host | Path, host: Host, target: Host | Path, query: Path, status: Status, attack: All, header: Header,
 }
+
+// needs reports whether the text of a kind is needed.
+func (r *record) needs(k kind) bool { return (r.need|always)&needs[k] != 0 }
 
 // A line is a field of a request's header.
 type line struct {
@@ -103,22 +110,16 @@ func (r *record) read() {
 	if len(r.path) == 0 && !missing(t[target]) {
 		r.target(t[target])
 	}
-	if !missing(t[query]) {
-		r.query = either(r.query, bytes.TrimPrefix(t[query], []byte("?")))
+	if len(r.query) == 0 && !missing(t[query]) {
+		r.query = bytes.TrimPrefix(t[query], []byte("?"))
 	}
-	if !missing(t[host]) {
-		r.host = either(r.host, t[host])
+	if len(r.host) == 0 && !missing(t[host]) {
+		r.host = t[host]
 	}
-	r.code(t[status])
+	if n, ok := number(t[status]); ok && n < 1000 {
+		r.status = n
+	}
 	r.attack = string(t[attack]) == "true" || string(t[attack]) == "1"
-}
-
-// either returns a, or b if a is empty.
-func either(a, b []byte) []byte {
-	if len(a) > 0 {
-		return a
-	}
-	return b
 }
 
 // set adds a header field if header fields are needed and the value is not missing.
@@ -237,3 +238,71 @@ func parseIPv4(s []byte) (a [4]byte, ok bool) {
 	}
 	return a, true
 }
+
+// request parses a request line, or as much of an invalid one as possible.
+func (r *record) request(s []byte) {
+	if r.need&(Method|Path|Host) == 0 {
+		return
+	}
+	end := bytes.IndexByte(s, ' ')
+	if end <= 0 || end > 32 || !letters(s[:end]) {
+		return
+	}
+	method, target := s[:end], trimSpaces(s[end+1:])
+	complete := false
+	i := bytes.LastIndexByte(target, ' ')
+	if i >= 0 && !bytes.HasPrefix(target[i:], []byte(" HTTP/")) {
+		i = bytes.LastIndex(target, []byte(" HTTP/"))
+	}
+	if i >= 0 {
+		target, complete = bytes.TrimRight(target[:i], " "), true
+	}
+	if len(target) == 0 || !complete && target[0] != '/' && target[0] != '*' && !bytes.Contains(target, []byte("://")) {
+		return
+	}
+	r.method = method
+	r.target(target)
+}
+
+// letters reports whether s begins with a letter and consists of letters, - and _, as every
+// method in use does.
+func letters(s []byte) bool {
+	for i, c := range s {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c != '-' && c != '_') {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// target parses a request target: a path with an optional query, a URL, or for CONNECT a host.
+func (r *record) target(s []byte) {
+	if len(s) > 0 && s[0] != '/' {
+		if i := bytes.Index(s, []byte("://")); i > 0 && i < 12 && letters(s[:i]) {
+			scheme, rest := s[:i], s[i+3:]
+			end := bytes.IndexAny(rest, "/?#")
+			if end < 0 {
+				end = len(rest)
+			}
+			host := rest[:end]
+			host = host[bytes.LastIndexByte(host, '@')+1:] // without user and password
+			r.host = bytes.TrimSuffix(host, []byte(defaultPorts[string(scheme)]))
+			if s = rest[end:]; len(s) == 0 || s[0] != '/' {
+				r.path, r.query = []byte("/"), bytes.TrimPrefix(s, []byte("?"))
+				return
+			}
+		} else if string(r.method) == "CONNECT" {
+			r.host = s
+			return
+		} else if s[0] != '*' && bytes.IndexByte(s, ':') >= 0 {
+			return // an error's name, in Squid's log
+		}
+	}
+	if i := bytes.IndexByte(s, '?'); i >= 0 {
+		r.path, r.query = s[:i], s[i+1:]
+		return
+	}
+	r.path = s
+}
+
+var defaultPorts = map[string]string{"http": ":80", "https": ":443"}

@@ -40,25 +40,21 @@ type scanner struct {
 
 const maxDepth = 64
 
-// object parses an object after its opening brace. Only if it is wanted may it have members that o selects.
-func (p *scanner) object(wanted bool, depth int) bool {
-	if depth > maxDepth {
-		return false
+// list parses an object or an array after its opening bracket, and returns the first value. Only if an object is wanted may
+// it have members that o selects; the elements of an array that is wanted are header fields.
+func (p *scanner) list(closing byte, wanted bool, depth int) (first value, ok bool) {
+	if p.space(); depth > maxDepth || p.accept(closing) {
+		return value{}, depth <= maxDepth
 	}
-	p.space()
-	if p.accept('}') {
-		return true
-	}
-	for length := len(p.path); ; {
-		if p.space(); !p.accept('"') {
-			return false
-		}
-		name, _, ok := p.text()
-		if p.space(); !ok || !p.accept(':') {
-			return false
-		}
-		slot, known, field := -1, false, false
-		if wanted {
+	isArray := closing == ']'
+	for n, length := 0, len(p.path); ; n++ {
+		var name []byte
+		slot, known, field := -1, wanted, false
+		if isArray {
+			p.listed, p.name, p.path = wanted, nil, p.path[:length]
+		} else if name, ok = p.member(); !ok {
+			return value{}, false
+		} else if known = false; wanted {
 			p.path = append(append(p.path[:length], name...), '.')
 			path := p.path[:len(p.path)-1]
 			slot, known = p.o.members[string(path)]
@@ -68,7 +64,7 @@ func (p *scanner) object(wanted bool, depth int) bool {
 		}
 		v, ok := p.value(known, depth)
 		if !ok {
-			return false
+			return value{}, false
 		}
 		if known && slot >= 0 {
 			p.slots[slot] = v
@@ -76,28 +72,38 @@ func (p *scanner) object(wanted bool, depth int) bool {
 		if field {
 			p.header(name, v)
 		}
-		if p.space(); p.accept(',') {
-			continue
+		if n == 0 {
+			first = v
 		}
-		return p.accept('}')
+		if p.space(); !p.accept(',') {
+			p.listed = p.listed && !isArray
+			return first, p.accept(closing)
+		}
 	}
+}
+
+// member parses the name of a member and the colon after it.
+func (p *scanner) member() (name []byte, ok bool) {
+	if p.space(); !p.accept('"') {
+		return nil, false
+	}
+	name, _, ok = p.text()
+	p.space()
+	return name, ok && p.accept(':')
 }
 
 // header sets a header field.
 func (p *scanner) header(name []byte, v value) {
-	switch {
-	case p.listed && string(name) == "name":
-		p.name = v.text
-		return
-	case p.listed:
+	if p.listed {
+		if string(name) == "name" {
+			p.name = v.text
+			return
+		}
 		name = p.name
-	}
-	if len(name) == 0 {
-		return
 	}
 	if len(name) == 4 && bytes.EqualFold(name, []byte("host")) {
 		p.r.host = p.r.needed(Host, p.r.plainOf(v))
-	} else if p.r.need&Header != 0 {
+	} else if p.r.need&Header != 0 && len(name) > 0 {
 		p.r.set(headerName(name), p.r.plainOf(v))
 	}
 }
@@ -109,9 +115,10 @@ func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 		text, escaped, ok := p.text()
 		return value{text, true, escaped}, ok
 	case p.accept('{'):
-		return value{}, p.object(wanted, depth+1)
+		_, ok := p.list('}', wanted, depth+1)
+		return value{}, ok
 	case p.accept('['):
-		return p.array(wanted && bytes.Equal(p.path, p.o.headers), depth+1)
+		return p.list(']', wanted && bytes.Equal(p.path, p.o.headers), depth+1)
 	}
 	i := bytes.IndexAny(p.s, ",}] \t")
 	if i <= 0 {
@@ -119,33 +126,6 @@ func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 	}
 	v.text, p.s = p.s[:i], p.s[i:]
 	return v, !bytes.ContainsAny(v.text, "{[\"\\:")
-}
-
-// array parses an array, and returns its first element. If it is listed, its elements are header fields.
-func (p *scanner) array(listed bool, depth int) (first value, ok bool) {
-	if depth > maxDepth {
-		return value{}, false
-	}
-	p.space()
-	if p.accept(']') {
-		return value{}, true
-	}
-	length := len(p.path)
-	for n := 0; ; n++ {
-		p.listed, p.name, p.path = listed, nil, p.path[:length]
-		v, ok := p.value(listed, depth)
-		if !ok {
-			return value{}, false
-		}
-		if n == 0 {
-			first = v
-		}
-		if p.space(); p.accept(',') {
-			continue
-		}
-		p.listed = false
-		return first, p.accept(']')
-	}
 }
 
 // text parses a string after its opening quote.
@@ -169,11 +149,7 @@ func (p *scanner) text() (text []byte, escaped, ok bool) {
 	}
 }
 
-func (p *scanner) space() {
-	for len(p.s) > 0 && (p.s[0] == ' ' || p.s[0] == '\t') {
-		p.s = p.s[1:]
-	}
-}
+func (p *scanner) space() { p.s = trimSpaces(p.s) }
 
 func (p *scanner) accept(c byte) bool {
 	if len(p.s) == 0 || p.s[0] != c {
@@ -181,4 +157,53 @@ func (p *scanner) accept(c byte) bool {
 	}
 	p.s = p.s[1:]
 	return true
+}
+
+// pairs parses text such as method=GET path="/a b", and stores the members of o in slots.
+// Words that are not pairs are skipped.
+func (o *objects) pairs(s []byte, slots []value) {
+	for {
+		if s = trimSpaces(s); len(s) == 0 {
+			return
+		}
+		end := bytes.IndexAny(s, "= ")
+		if end < 0 {
+			return
+		}
+		if s[end] == ' ' {
+			s = s[end:]
+			continue
+		}
+		slot, known := o.members[string(s[:end])]
+		var v value
+		if s = s[end+1:]; len(s) > 0 && s[0] == '"' {
+			p := scanner{s: s[1:]}
+			text, escaped, ok := p.text()
+			if !ok {
+				return // cut off
+			}
+			v, s = value{text, true, escaped}, p.s
+		} else {
+			v.text, s = cutSpace(s)
+		}
+		if known && slot >= 0 {
+			slots[slot] = v
+		}
+	}
+}
+
+// leadingTime parses the time in the prefix of syslog or Heroku, which may follow a length, and a priority and a
+// version. It reports whether it found one.
+func (r *record) leadingTime(s []byte) bool {
+	for range 3 {
+		t, n, ok := r.clock.stamp(s)
+		if ok && n < len(s) && s[n] == ' ' {
+			r.time = t
+			return true
+		}
+		if s = skipWords(s, 1); len(s) == 0 {
+			return false
+		}
+	}
+	return false
 }

@@ -225,11 +225,15 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// newSource returns the source with this name; "-" is stdin.
+func newSource(name string, stdin io.Reader, l *Log) *source {
+	if name == "-" {
+		return &source{name: "stdin", stdin: stdin, log: l}
+	}
+	return &source{name: name, log: l}
+}
+
 // OpenText opens the named file, or stdin for "-". Reading from it returns decompressed text.
 func OpenText(name string, stdin io.Reader) (io.ReadCloser, error) {
-	s := &source{name: name, log: new(Log)}
-	if name == "-" {
-		s.stdin = stdin
-	}
-	return s.open()
+	return newSource(name, stdin, new(Log)).open()
 }

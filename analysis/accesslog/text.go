@@ -2,7 +2,8 @@ package accesslog
 
 import (
 	"bytes"
-	"strconv"
+	"encoding/binary"
+	"encoding/hex"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -49,9 +50,9 @@ func closingQuote(s, until []byte) int {
 		}
 		at += i
 		rest := s[at+1:]
-		follows := bytes.HasPrefix(rest, until)
-		if len(until) == 0 {
-			follows = len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
+		follows := len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'
+		if len(until) > 0 {
+			follows = len(rest) > 0 && rest[0] == until[0] && (len(until) == 1 || bytes.HasPrefix(rest, until))
 		}
 		if follows && !escaped(s[:at]) {
 			return at
@@ -68,17 +69,20 @@ func escaped(s []byte) bool {
 	return (len(s)-n)%2 == 1
 }
 
-// trimSpaces removes leading spaces.
+// trimSpaces removes leading spaces and tabs.
 func trimSpaces(s []byte) []byte {
-	for len(s) > 0 && s[0] == ' ' {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
 	}
 	return s
 }
 
 // unescape decodes the escapes in s that begin with mark: \ for those of servers' logs, such as \xHH and \", % for
-// percent-encoding, and + for a space, as IIS writes it. It keeps unknown escapes.
+// percent-encoding, + for a space, as IIS writes it, and 0 for none. It keeps unknown escapes.
 func (r *record) unescape(s []byte, mark byte) []byte {
+	if mark == 0 || mark == '+' && bytes.IndexByte(s, ' ') >= 0 { // not encoded
+		return s
+	}
 	i := bytes.IndexByte(s, mark)
 	if i < 0 {
 		return s
@@ -101,57 +105,49 @@ const (
 
 // escape appends the character for the escape at the beginning of s to r.plain. It returns the length of the escape.
 func (r *record) escape(s []byte) int {
+	next, after := byte(0), 1 // what follows a backslash
+	if s[0] == '\\' && len(s) > 1 {
+		next, after = s[1], 2
+	}
+	at := strings.IndexByte(escapes, next)
+	c, ok := hexadecimal(s[after:], 2)
 	switch {
 	case s[0] == '+':
 		r.plain = append(r.plain, ' ')
 		return 1
-	case s[0] == '%':
-		if c, ok := hexadecimal(s[1:], 2); ok {
-			r.plain = append(r.plain, byte(c))
-			return 3
-		}
-	}
-	if len(s) == 1 || s[0] == '%' {
+	case ok && (s[0] == '%' || next == 'x'):
+		r.plain = append(r.plain, byte(c))
+		return after + 2
+	case after == 1: // nothing follows that is known
 		r.plain = append(r.plain, s[0])
 		return 1
-	}
-	if at := strings.IndexByte(escapes, s[1]); at >= 0 {
+	case at >= 0:
 		r.plain = append(r.plain, unescaped[at])
 		return 2
 	}
-	switch s[1] {
-	case 'x':
-		if c, ok := hexadecimal(s[2:], 2); ok {
-			r.plain = append(r.plain, byte(c))
-			return 4
-		}
-	case 'u':
-		if c, ok := hexadecimal(s[2:], 4); ok {
-			n := 6
-			if utf16.IsSurrogate(c) {
-				var second rune
-				if after, ok := bytes.CutPrefix(s[n:], []byte(`\u`)); ok {
-					second, _ = hexadecimal(after, 4)
-				}
-				if c = utf16.DecodeRune(c, second); c != utf8.RuneError {
-					n = 12
-				}
-			}
-			r.plain = utf8.AppendRune(r.plain, c)
-			return n
+	if c, ok = hexadecimal(s[2:], 4); !ok || next != 'u' {
+		r.plain = append(r.plain, '\\', next)
+		return 2
+	}
+	n := 6
+	if second, ok := bytes.CutPrefix(s[n:], []byte(`\u`)); ok && utf16.IsSurrogate(c) {
+		low, _ := hexadecimal(second, 4)
+		if c = utf16.DecodeRune(c, low); c != utf8.RuneError {
+			n = 12
 		}
 	}
-	r.plain = append(r.plain, '\\', s[1])
-	return 2
+	r.plain = utf8.AppendRune(r.plain, c)
+	return n
 }
 
-// hexadecimal decodes the hexadecimal digits at the beginning of s; there must be n.
+// hexadecimal decodes the n hexadecimal digits, 2 or 4, at the beginning of s.
 func hexadecimal(s []byte, n int) (c rune, ok bool) {
 	if len(s) < n {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(string(s[:n]), 16, 64)
-	return rune(v), err == nil
+	var b [2]byte
+	_, err := hex.Decode(b[:], s[:n])
+	return rune(binary.BigEndian.Uint16(b[:]) >> (16 - 4*n)), err == nil
 }
 
 // withoutPort returns the address of address:port and [address]:port, without a zone, and IPv4 mapped to IPv6 as IPv4. It
