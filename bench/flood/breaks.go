@@ -27,7 +27,7 @@ func breaks() {
 	const (
 		threshold, rate = 50, 40
 		slack           = rate / 10 // requests that pass in the 100 ms until a client that exceeds the threshold is refused
-		period          = 4 * time.Second
+		period          = 3 * time.Second
 		at              = 2 * period / 5 // of the event
 		innocents       = 30
 	)

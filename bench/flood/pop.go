@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,19 +49,7 @@ func (n *node) restart(stopped func()) {
 	stopped()
 	n.Wait()
 	n.Process = n.start()
-	n.ready()
-}
-
-// ready waits until the node is ready.
-func (n *node) ready() {
-	harness.Eventually("a node to be ready", func() bool {
-		resp, err := http.Get("http://" + n.metrics + "/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
+	harness.WaitForReady(n.metrics)
 }
 
 // start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It returns
@@ -126,7 +113,7 @@ func (s setup) start(lasts time.Duration) (p pop) {
 		p.running = append(p.running, n)
 	}
 	for _, n := range p.running {
-		n.ready()
+		harness.WaitForReady(n.metrics)
 	}
 	time.Sleep(500 * time.Millisecond) // the nodes discover each other
 	const window = time.Minute
