@@ -120,7 +120,7 @@ func steady() {
 	var rows []*row
 	for _, times := range []float64{1.02, 1.6, 4} {
 		rows = append(rows, &row{name: fmt.Sprint(times, " times the limit"), bar: atMost(allowed + allowed/200), bound: true, measure: func(binary string, _ int) run {
-			p := start(binary, "0,1", fmt.Sprintf(perSecond, threshold), 3, 0, *last)
+			p := start(binary, "0,1", fmt.Sprintf(perSecond, threshold), 3, 0, 0)
 			defer p.end()
 			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 			return ask("192.0.2.66", int(times*threshold), *last, p.nodes...)
