@@ -25,7 +25,7 @@ var (
 // breaks shows how many requests of an attacker pass in a window, around an event that loses counts.
 func breaks() {
 	const (
-		threshold, rate = 50, 40
+		threshold, rate = 50, 80
 		slack           = rate / 10 // requests that pass in the 100 ms until a client that exceeds the threshold is refused
 		period          = 3 * time.Second
 		at              = 2 * period / 5 // of the event

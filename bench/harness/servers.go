@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Memcached starts a memcached of 2 GiB on some cores, whose hash table need not grow for up to six million items,
@@ -23,6 +24,11 @@ func MemcachedAt(cores, addr string, args ...string) *Process {
 	_, port, _ := net.SplitHostPort(addr)
 	p := Start(cores, "memcached", append([]string{"-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root"}, args...)...)
 	WaitFor(addr)
+	select {
+	case <-p.ended: // another program listens there
+		Check(fmt.Errorf("memcached cannot listen on %s", addr))
+	case <-time.After(50 * time.Millisecond):
+	}
 	return p
 }
 
