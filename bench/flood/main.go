@@ -1,6 +1,6 @@
 // Command flood measures how many requests pass from clients that exceed a limit: during a flood of
-// keys that are seen once, with a slow shard, in a burst, and at a saturated threshold. Each run
-// starts its own nodes, memcached and nginx as the origin; all of them end with this program.
+// keys that are seen once, with a slow shard, in a burst, at a threshold, and while shards and nodes
+// break. Each run starts its own nodes, memcached and nginx as the origin; all of them end with this program.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go build -o /tmp/flood ./flood && /tmp/flood -edge /tmp/edge
 //
@@ -13,6 +13,7 @@ import (
 	"log"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/bench/harness"
@@ -21,24 +22,26 @@ import (
 var (
 	edge    = flag.String("edge", "edge", "the `binary`")
 	against = flag.String("against", "", "older `binary` to measure alternately with -edge")
-	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, networks, or all")
+	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, networks, breaks, steady, schedules, or all")
 	only    = flag.String("row", "", "measure only the rows whose names contain this `text`")
 	runs    = flag.Int("runs", 5, "runs of each row; the report has the median and the worst")
-	last    = flag.Duration("for", 10*time.Second, "length of a run; overshoot runs twice as long")
+	last    = flag.Duration("for", 10*time.Second, "length of a run; overshoot runs twice as long; breaks and schedules have their own")
+	seed    = flag.Uint64("seed", 1, "of the first run of schedules; the next run has the next one")
 )
 
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	known := []string{"flood", "slow", "burst", "overshoot", "networks"}
-	print := map[string]func(){"flood": floods, "slow": slow, "burst": burst, "overshoot": overshoot, "networks": networks}
+	known := []string{"flood", "slow", "burst", "overshoot", "networks", "breaks", "steady", "schedules"}
+	print := map[string]func(){"flood": floods, "slow": slow, "burst": burst, "overshoot": overshoot, "networks": networks,
+		"breaks": breaks, "steady": steady, "schedules": schedules}
 	chosen := strings.Split(*tables, ",")
 	if *tables == "all" {
 		chosen = known
 	}
 	for _, name := range chosen {
 		if print[name] == nil {
-			log.Fatalf("unknown table %q: choose flood, slow, burst, overshoot, networks or all", name)
+			log.Fatalf("unknown table %q: choose %s or all", name, strings.Join(known, ", "))
 		}
 	}
 	harness.Main(func() {
@@ -57,6 +60,10 @@ type run struct {
 	rate       float64       // requests per second of all clients
 	busy       float64       // fraction of the nodes' cores in use
 	most       int           // maximum number of requests that passed in one second
+
+	sent                int // requests in the window in which most passed, of the client of which most passed
+	all                 int // requests of that client that passed, in all windows
+	innocents, innocent int // requests of clients that never exceed half of the limit: all and refused
 }
 
 func passed(r run) int { return r.passed }
@@ -113,8 +120,10 @@ func sum(all []run, of func(run) int) (n int) {
 // A row is measured several times with each binary.
 type row struct {
 	name    string
-	measure func(binary string) run
+	measure func(binary string, nth int) run
 	bar     func() int // maximum of the median; nil: no limit
+	bound   bool       // the bar is the maximum of every run
+	paired  bool       // both binaries are measured at the same time
 	all     []run      // results with -edge
 }
 
@@ -135,11 +144,16 @@ func show(title string, columns []column, rows []*row) {
 	fmt.Printf("| %s |\n|---%s|\n", strings.Join(head, " | "), strings.Repeat("|--:", len(head)-1))
 	for _, r := range rows {
 		var before []run
-		for range *runs {
-			r.all = append(r.all, r.measure(*edge))
-			if *against != "" {
-				before = append(before, r.measure(*against))
+		for nth := range *runs {
+			var old sync.WaitGroup
+			if *against != "" && r.paired {
+				old.Go(func() { before = append(before, r.measure(*against, nth)) })
 			}
+			r.all = append(r.all, r.measure(*edge, nth))
+			if *against != "" && !r.paired {
+				before = append(before, r.measure(*against, nth))
+			}
+			old.Wait()
 		}
 		line := []string{r.name}
 		for _, c := range columns {
@@ -148,7 +162,7 @@ func show(title string, columns []column, rows []*row) {
 		bar := ""
 		if r.bar != nil {
 			bar = fmt.Sprint(r.bar())
-			if median(r.all, passed) > r.bar() {
+			if median(r.all, passed) > r.bar() || r.bound && worst(r.all, passed) > r.bar() {
 				bar += ", **missed**"
 			}
 		}

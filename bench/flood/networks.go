@@ -97,7 +97,7 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 	*r = attackRun{}
 	var mu sync.Mutex
 	acted := map[string]map[int]time.Time{} // by key and node
-	p := startLogging(func(node int, line []byte) {
+	p := setup{binary: binary, cores: cores, rule: perNetwork, nodes: 3, delay: delay, log: func(node int, line []byte) {
 		var entry struct {
 			Time     time.Time
 			Msg, Key string
@@ -113,7 +113,7 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 		if acted[entry.Key][node].IsZero() {
 			acted[entry.Key][node] = entry.Time
 		}
-	}, binary, cores, perNetwork, 3, delay, *last)
+	}}.start(*last)
 	defer p.end()
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // so that a network exceeds its limit within a window
 	begin, busy := time.Now(), busyTime(cores)
@@ -177,17 +177,25 @@ func (r *attackRun) measure(binary, cores string, delay time.Duration) {
 
 // networkKeys returns the keys of the attack's networks, as nodes log them.
 func networkKeys() (keys []string) {
-	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+perNetwork+"]\n"))
+	of := keysOf(perNetwork, "block")
+	for i := range attackNetworks {
+		keys = append(keys, of(attacker(i)).String())
+	}
+	return keys
+}
+
+// keysOf returns a function that returns the key of an address under one of some rules.
+func keysOf(rules, id string) func(netip.Addr) counter.Key {
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+rules+"]\n"))
 	harness.Check(err)
 	secret, err := counter.NewSecret(secretText)
 	harness.Check(err)
-	for i := range attackNetworks {
-		req := rule.Request{Addr: attacker(i)}
+	return func(addr netip.Addr) counter.Key {
+		req := rule.Request{Addr: addr}
 		req.Canonicalize(rule.ClientPrefix{})
-		material, _ := set.Rule("block").AppendKey(nil, &req)
-		keys = append(keys, secret.Tag(material).String())
+		material, _ := set.Rule(id).AppendKey(nil, &req)
+		return secret.Tag(material)
 	}
-	return keys
 }
 
 // A line is a connection to a node that sends one request after another.

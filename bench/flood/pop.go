@@ -8,69 +8,117 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A pop is a group of nodes that count in the same memcached, and their origin.
+// A pop is a group of nodes that count in the same shards, and their origin.
 type pop struct {
 	*harness.Origin
-	nodes []string // addresses
-	end   func()
+	binary  string
+	nodes   []string // addresses
+	running []*node
+	end     func()
 }
 
 // secretText is the secret of a PoP.
 const secretText = "a secret of the benchmark"
 
-// start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It returns
-// once at least lasts is left of the current window of a minute.
-func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
-	return startLogging(nil, binary, cores, rule, nodes, delay, lasts)
+// A setup is how a PoP is started.
+type setup struct {
+	binary, cores, rule string
+	nodes               int
+	delay               time.Duration               // of the answers of its memcached
+	shards              []string                    // used instead of its memcached
+	embedded            bool                        // each node has a shard, instead of its memcached
+	log                 func(node int, line []byte) // gets each line of the nodes' logs, unless it is nil
 }
 
-// startLogging is like start, but passes each line of the nodes' logs to log, unless that is nil.
-func startLogging(log func(node int, line []byte), binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
+// A node is one process of a PoP.
+type node struct {
+	*harness.Process
+	listen, metrics, admin string
+	start                  func() *harness.Process
+}
+
+// restart stops the node, calls stopped, and returns once the node is ready again.
+func (n *node) restart(stopped func()) {
+	n.Signal(syscall.SIGTERM)
+	stopped()
+	n.Wait()
+	n.Process = n.start()
+	harness.WaitForReady(n.metrics)
+}
+
+// start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It returns
+// once at least lasts, unless it is 0, is left of the current window of a minute.
+func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
+	return setup{binary: binary, cores: cores, rule: rule, nodes: nodes, delay: delay}.start(lasts)
+}
+
+func (s setup) start(lasts time.Duration) (p pop) {
 	dir, remove := harness.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
-	var running []*harness.Process
-	addrs := harness.FreeAddrs(2 * nodes)
-	p := pop{nodes: addrs[:nodes], end: func() {
+	var behind []*harness.Process
+	addrs := harness.FreeAddrs(5 * s.nodes)
+	p.binary, p.nodes = s.binary, addrs[:s.nodes]
+	p.end = func() {
 		cancel()
-		for i := range running {
-			running[len(running)-1-i].End() // nodes first
+		for _, n := range p.running {
+			n.End()
+		}
+		for _, b := range behind {
+			b.End()
 		}
 		remove()
-	}}
+	}
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		harness.Check(os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	memcached, shard := harness.Memcached(cores)
-	p.Origin = harness.StartOrigin(cores, dir)
-	running = append(running, memcached, p.Process)
-	if delay > 0 {
-		shard = relay(ctx, shard, delay)
+	p.Origin = harness.StartOrigin(s.cores, dir)
+	behind = append(behind, p.Process)
+	if s.shards == nil && !s.embedded {
+		memcached, shard := harness.Memcached(s.cores)
+		behind = append(behind, memcached)
+		if s.delay > 0 {
+			shard = relay(ctx, shard, s.delay)
+		}
+		s.shards = []string{shard}
 	}
-	rules, secret, gossip := file("rules.yaml", "rules: ["+rule+"]\n"), file("secret", secretText), addrs[nodes:]
-	for i, addr := range p.nodes {
-		args := []string{"node", "--name", fmt.Sprint("n", i+1), "--rules", rules, "--origin", "http://" + p.Addr, "--listen", addr, "--metrics-listen", "", "--admin-listen", "",
-			"--secret-file", secret, "--shard", shard, "--trusted-proxy", "127.0.0.0/8"}
-		if nodes > 1 {
+	of := func(kind int) []string { return addrs[kind*s.nodes : (kind+1)*s.nodes] }
+	rules, secret, gossip := file("rules.yaml", "rules: ["+s.rule+"]\n"), file("secret", secretText), of(1)
+	for i := range s.nodes {
+		n := &node{listen: p.nodes[i], metrics: of(2)[i], admin: of(3)[i]}
+		args := []string{"node", "--name", fmt.Sprint("n", i+1), "--rules", rules, "--origin", "http://" + p.Addr, "--listen", n.listen,
+			"--metrics-listen", n.metrics, "--admin-listen", n.admin, "--secret-file", secret, "--trusted-proxy", "127.0.0.0/8"}
+		if s.embedded {
+			args = append(args, "--shard-listen", of(4)[i])
+		} else {
+			args = append(args, "--shard", strings.Join(s.shards, ","))
+		}
+		if s.nodes > 1 {
 			args = append(args, "--gossip-listen", gossip[i], "--join", strings.Join(gossip, ","))
 		}
-		if log != nil {
-			running = append(running, harness.StartLogging(func(line []byte) { log(i, line) }, cores, binary, append(args, "--log-level", "debug", "--log-format", "json")...))
-		} else {
-			running = append(running, harness.Start(cores, binary, append(args, "--log-level", "error")...))
+		n.start = func() *harness.Process {
+			if s.log != nil {
+				return harness.StartLogging(func(line []byte) { s.log(i, line) }, s.cores, s.binary, append(args, "--log-level", "debug", "--log-format", "json")...)
+			}
+			return harness.Start(s.cores, s.binary, append(args, "--log-level", "error")...)
 		}
-		harness.WaitFor(addr)
+		n.Process = n.start()
+		p.running = append(p.running, n)
+	}
+	for _, n := range p.running {
+		harness.WaitForReady(n.metrics)
 	}
 	time.Sleep(500 * time.Millisecond) // the nodes discover each other
 	const window = time.Minute
 	begun := time.Duration(time.Now().UnixNano()) % window
-	if left := window - begun; left < lasts+2*time.Second {
+	if left := window - begun; left < lasts+2*time.Second && lasts > 0 {
 		time.Sleep(left + 100*time.Millisecond)
 	}
 	return p

@@ -25,7 +25,7 @@ const warmup = 2 * time.Second
 func floods() {
 	const rate, threshold = 100, 50
 	crowd := func(name, cores string, nodes, clients, bar int, f flooding) *row {
-		return &row{name: name, bar: atMost(bar), measure: func(binary string) (r run) {
+		return &row{name: name, bar: atMost(bar), measure: func(binary string, _ int) (r run) {
 			p := start(binary, cores, fmt.Sprintf(perMinute, threshold), nodes, 0, warmup+*last)
 			defer p.end()
 			ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func slow() {
 	for _, nodes := range []int{1, 3} {
 		first := len(rows)
 		for _, delay := range []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond} {
-			r := &row{name: fmt.Sprintf("answers %v late, attacker at %d of 3 nodes", delay, nodes), measure: func(binary string) (r run) {
+			r := &row{name: fmt.Sprintf("answers %v late, attacker at %d of 3 nodes", delay, nodes), measure: func(binary string, _ int) (r run) {
 				p := start(binary, "0,1", fmt.Sprintf(perMinute, threshold), 3, delay, *last)
 				defer p.end()
 				var wg sync.WaitGroup
@@ -105,7 +105,7 @@ var passedOf = regexp.MustCompile(`status codes: (\d+) 2xx`)
 func burst() {
 	var rows []*row
 	for _, conns := range []int{1, 40} {
-		rows = append(rows, &row{name: fmt.Sprintf("%d connections of 250 streams", conns), bar: atMost(60), measure: func(binary string) (r run) {
+		rows = append(rows, &row{name: fmt.Sprintf("%d connections of 250 streams", conns), bar: atMost(60), measure: func(binary string, _ int) (r run) {
 			p := start(binary, "0,1", fmt.Sprintf(perMinute, 50), 1, 0, time.Second)
 			defer p.end()
 			out := harness.Output("h2load", "-c", strconv.Itoa(conns), "-m", "250", "-n", strconv.Itoa(conns*250), "http://"+p.nodes[0]+"/")
@@ -128,7 +128,7 @@ func overshoot() {
 		{"worst", func(all []run) string { return overBy(float64(worst(all, passed))/lasts.Seconds(), threshold) }},
 		{"most in one second", func(all []run) string { return fmt.Sprint(worst(all, func(r run) int { return r.most })) }},
 		allRequests,
-	}, []*row{{name: "12 connections to each node", measure: func(binary string) (r run) {
+	}, []*row{{name: "12 connections to each node", measure: func(binary string, _ int) (r run) {
 		p := start(binary, "0,1", fmt.Sprintf(perSecond, threshold), 3, 0, lasts)
 		defer p.end()
 		var mu sync.Mutex

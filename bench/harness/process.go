@@ -80,6 +80,9 @@ func (p *Process) End() {
 	<-p.ended
 }
 
+// Signal sends a signal to the process, unless it has ended.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
 // CPU returns the CPU time that the process has used, user and system, in steps of 10 ms.
 func (p *Process) CPU() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))

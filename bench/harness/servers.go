@@ -9,16 +9,27 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Memcached starts a memcached of 2 GiB on some cores, whose hash table need not grow for up to six million items,
 // and returns its address once it listens.
 func Memcached(cores string) (p *Process, addr string) {
 	addr = FreeAddr()
+	return MemcachedAt(cores, addr, "-m", "2048", "-o", "hashpower=22"), addr
+}
+
+// MemcachedAt starts a memcached on some cores, and returns it once it listens on addr.
+func MemcachedAt(cores, addr string, args ...string) *Process {
 	_, port, _ := net.SplitHostPort(addr)
-	p = Start(cores, "memcached", "-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root", "-m", "2048", "-o", "hashpower=22")
+	p := Start(cores, "memcached", append([]string{"-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root"}, args...)...)
 	WaitFor(addr)
-	return p, addr
+	select {
+	case <-p.ended: // another program listens there
+		Check(fmt.Errorf("memcached cannot listen on %s", addr))
+	case <-time.After(50 * time.Millisecond):
+	}
+	return p
 }
 
 // Nginx starts nginx on some cores as a single process with the given contents of its http block, and returns

@@ -56,14 +56,7 @@ func (n *node) start() {
 	n.cmd = exec.Command(*edge, n.args...)
 	n.cmd.Stderr = os.Stderr
 	harness.Check(n.cmd.Start())
-	harness.Eventually("a node to be ready", func() bool {
-		resp, err := http.Get("http://" + n.metrics + "/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
+	harness.WaitForReady(n.metrics)
 }
 
 // stop stops the node as an operator would, and returns how long that took.
