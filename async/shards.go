@@ -260,6 +260,9 @@ func (c *Loop) move(now time.Time) {
 	case alone == c.alone:
 	case alone:
 		c.metrics.alone.Set(1)
+		if len(p.all) == 0 {
+			break // none is known yet
+		}
 		c.o.Logger.Warn("no shard is available: this node counts alone", "shards", len(p.in))
 	default:
 		c.metrics.alone.Set(0)

@@ -295,7 +295,7 @@ func (n *Node) join() error {
 	var clock clockCheck
 	n.running.Go(func() { tick.Every(n.counting, time.Second, func() { n.inspectPeers(&clock) }) })
 	if n.o.ShardListen != "" {
-		n.shards.Discover(n.gossip.Addr(), port) // before there are counts
+		n.shards.Discover(n.gossip.Addr(), port, len(n.o.Gossip.Join) > 0) // before there are counts
 	}
 	return nil
 }

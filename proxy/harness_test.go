@@ -44,11 +44,11 @@ func newProxy(t testing.TB, rules, origin string, set func(*proxy.Options)) (*pr
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := mitigation.New(mitigation.Options{})
 	secret, err := counter.NewSecret("a secret of the proxy's tests")
 	if err != nil {
 		t.Fatal(err)
 	}
+	table := mitigation.New(mitigation.Options{ID: secret.ID})
 	limiter, err := limit.New(limit.Options{Secret: secret, Rules: parsed, Table: table, Logger: logger, Queue: 1024, TrackedKeys: 1024}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -35,12 +35,16 @@ type sighting struct {
 }
 
 // see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
-// how long to wait before looking again even if nothing changes, 0 if only changes matter. The first shards are added immediately.
-func (s sightings) see(there []string, now time.Time) (ring []string, again time.Duration) {
-	first := len(s) == 0
+// how long to wait before looking again even if nothing changes, 0 if only changes matter. While there are none in the
+// ring, all but the one at late are added immediately.
+func (s sightings) see(there []string, late string, now time.Time) (ring []string, again time.Duration) {
+	begun := false
+	for _, shard := range s {
+		begun = begun || shard.inRing
+	}
 	for _, addr := range there {
 		if s[addr] == nil {
-			s[addr] = &sighting{inRing: first}
+			s[addr] = &sighting{inRing: !begun && addr != late}
 		}
 	}
 	apply, waited := true, false // apply: all changes have lasted; waited: one has waited long enough
@@ -85,10 +89,14 @@ const metaShard = 1
 // Meta returns the metadata with which a node announces that its shard listens at port.
 func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// Discover sets the ring to this node's shard and those of the peers. addr is the address at which this node
-// gossips, port that of its shard.
-func (w *Watch) Discover(addr string, port uint16) {
+// Discover sets the ring to the shards of the peers, and adds this node's when they do: a node that counted in its own
+// sooner would make counters that lack what the peers know. If the node joins no others, its shard is added immediately. addr
+// is the address at which this node gossips, port that of its shard.
+func (w *Watch) Discover(addr string, port uint16, joins bool) {
 	w.own = shardAt(addr, port)
+	if joins {
+		w.late = w.own
+	}
 	w.look(time.Now())
 }
 
@@ -120,7 +128,7 @@ func (w *Watch) look(now time.Time) (again time.Duration) {
 		// A killed node is still a peer, like its new process, until it is declared dead.
 		present = append(present, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
-	ring, again := w.sightings.see(present, now)
+	ring, again := w.sightings.see(present, w.late, now)
 	w.replace(ring)
 	for addr, s := range w.known {
 		switch {

@@ -109,13 +109,13 @@ func TestDiscovery(t *testing.T) {
 				go server.Serve(ctx, pipe)
 				o.Client.Dial, o.Own = pipe.Dial, pipe.Dial
 				g.watch = New(o)
-				g.watch.Discover("10.0.0.1:7946", 11211)
+				g.watch.Discover("10.0.0.1:7946", 11211, true)
 				go g.watch.Run(ctx)
 				time.Sleep(time.Second)
 				tt.do(g)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				if diff := cmp.Diff(append([]string{"0s 1 2 3"}, tt.want...), got); diff != "" {
+				if diff := cmp.Diff(append([]string{"0s 2 3", "500ms 1 2 3"}, tt.want...), got); diff != "" {
 					t.Errorf("the ring (-want +got):\n%s", diff)
 				}
 			})
@@ -123,12 +123,35 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
+// The shard of a node that joins others is in the ring when they have added it, or alone if there is nobody.
+func TestOwnShardWaitsForPeers(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	s := sightings{}
+	for _, at := range []struct {
+		after time.Duration
+		there []string
+		want  string
+	}{
+		{0, []string{"own"}, "[]"}, {100 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"},
+		{499 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"}, {500 * time.Millisecond, []string{"own", "a", "b"}, "[a b own]"},
+	} {
+		if ring, _ := s.see(at.there, "own", now.Add(at.after)); fmt.Sprint(ring) != at.want {
+			t.Errorf("after %v the ring is %v, want %s", at.after, ring, at.want)
+		}
+	}
+	s = sightings{}
+	_, again := s.see([]string{"own"}, "own", now)
+	if ring, _ := s.see([]string{"own"}, "own", now.Add(again)); fmt.Sprint(ring) != "[own]" || again != discoverPause {
+		t.Errorf("after %v the ring of a node without peers is %v", again, ring)
+	}
+}
+
 // A shard that was seen and has left the ring is forgotten.
 func TestSightingsAreForgotten(t *testing.T) {
 	s, now := sightings{}, time.Unix(1_800_000_000, 0)
-	s.see([]string{"a", "b"}, now)
-	s.see([]string{"a"}, now)
-	s.see([]string{"a"}, now.Add(discoverPause))
+	s.see([]string{"a", "b"}, "", now)
+	s.see([]string{"a"}, "", now)
+	s.see([]string{"a"}, "", now.Add(discoverPause))
 	if s["a"] == nil || len(s) != 1 {
 		t.Errorf("%d shards are remembered, want that which stayed", len(s))
 	}
@@ -143,7 +166,7 @@ func TestClientsAreBounded(t *testing.T) {
 	o := options(func([]async.Shard, ...string) error { return nil })
 	o.Peers = g.Peers
 	w := New(o)
-	w.Discover("10.0.0.1:7946", 11211)
+	w.Discover("10.0.0.1:7946", 11211, false)
 	clear(g.at)
 	now := time.Now()
 	w.look(now)

@@ -69,6 +69,7 @@ type Watch struct {
 	own       string                       // address of the embedded shard
 	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
 	sightings sightings
+	late      string // own, if the peers add it
 
 	setting sync.Mutex // held while the ring changes; locked before mu
 

@@ -2,7 +2,6 @@ package translate_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -209,10 +209,12 @@ func startNginx(t *testing.T, dir, config string, probes []probe) {
 			why, _ := os.ReadFile(dir + "/error")
 			t.Fatalf("nginx exited: %s", why)
 		}
-		conn, err := new(net.Dialer).DialContext(context.Background(), "unix", filepath.Join(dir, probes[len(probes)-1].socket))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
+		return !slices.ContainsFunc(probes, func(p probe) bool {
+			conn, err := net.Dial("unix", filepath.Join(dir, p.socket))
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err != nil
+		})
 	})
 }
