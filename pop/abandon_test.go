@@ -1,12 +1,15 @@
 package pop_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -242,7 +245,8 @@ func TestIncompleteGuessesCount(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}
-	nginx := startNginx(t, "if ($request_method = POST) { return 401; } return 200;")
+	log := filepath.Join(t.TempDir(), "log")
+	nginx := startNginx(t, "access_log "+log+"; if ($request_method = POST) { return 401; } return 200;")
 	for name, set := range map[string]func(*pop.Options){
 		"Go": nil,
 		"nginx": func(o *pop.Options) {
@@ -256,10 +260,18 @@ func TestIncompleteGuessesCount(t *testing.T) {
 				conn, _ := w.dial(early + "\r\nContent-Length: 5\r\n\r\nwron")
 				_ = conn.Close()
 			}
-			w.mitigated()
 			await(t, "no request waits", func() bool { return w.metric("edge_abandoned_requests_waiting") == 0 })
-			if n, counted := judged.Load(), w.metric("edge_abandoned_requests_total/answered"); float64(n)-counted > 6 {
+			// Beyond limit.MaxAbandoned at a time, requests of a key that has failed often count without an answer.
+			n, counted := int(judged.Load()), int(w.metric("edge_abandoned_requests_total/answered")+w.metric("edge_abandoned_requests_total/dropped"))
+			if name == "nginx" {
+				lines, _ := os.ReadFile(log)
+				n = bytes.Count(lines, []byte(`" 401 `))
+			}
+			if n-counted > 6 {
 				t.Errorf("%d guesses were judged and %v counted", n, counted)
+			}
+			if n > 6 { // on a busy machine, the node may notice that a client has left before it passes the request on
+				w.mitigated()
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -126,6 +127,8 @@ func leaves(v reflect.Value, path string, into map[string]string) map[string]str
 			level++
 		}
 		into[path] = fmt.Sprintf("%T from %v", logger.Handler(), level)
+	case v.Type() == reflect.TypeFor[*[]netip.Prefix]() && !v.IsNil():
+		into[path] = fmt.Sprint(v.Elem())
 	case v.Kind() != reflect.Func && v.Kind() != reflect.Pointer: // these are not settings
 		into[path] = fmt.Sprint(v)
 	}
