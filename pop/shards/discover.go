@@ -36,7 +36,7 @@ type sighting struct {
 
 // see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
 // how long to wait before looking again even if nothing changes, 0 if only changes matter. While there are none in the
-// ring, all but the one at late are added immediately.
+// ring, all but the one at late are added immediately, and late waits from then on, for longer than others.
 func (s sightings) see(there []string, late string, now time.Time) (ring []string, again time.Duration) {
 	begun := false
 	for _, shard := range s {
@@ -49,8 +49,11 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 	}
 	apply, waited := true, false // apply: all changes have lasted; waited: one has waited long enough
 	for addr, one := range s {
-		if is := slices.Contains(there, addr); is != one.there {
+		if is := slices.Contains(there, addr); is != one.there || !begun && addr == late && len(there) > 1 {
 			one.there, one.since = is, now
+			if addr == late {
+				one.since = now.Add(discoverPause)
+			}
 		}
 		if lasted := now.Sub(one.since); one.there != one.inRing {
 			apply = apply && lasted >= discoverPause
@@ -89,8 +92,8 @@ const metaShard = 1
 // Meta returns the metadata with which a node announces that its shard listens at port.
 func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// Discover sets the ring to the shards of the peers, and adds this node's when they do: a node that counted in its own
-// sooner would make counters that lack what the peers know. If the node joins no others, its shard is added immediately. addr
+// Discover sets the ring to the shards of the peers, and adds this node's after they have added it: a node that counted in
+// its own sooner would make counters that lack what the peers know. If the node joins no others, its shard is added immediately. addr
 // is the address at which this node gossips, port that of its shard.
 func (w *Watch) Discover(addr string, port uint16, joins bool) {
 	w.own = shardAt(addr, port)

@@ -109,13 +109,13 @@ func TestDiscovery(t *testing.T) {
 				go server.Serve(ctx, pipe)
 				o.Client.Dial, o.Own = pipe.Dial, pipe.Dial
 				g.watch = New(o)
-				g.watch.Discover("10.0.0.1:7946", 11211, true)
+				g.watch.Discover("10.0.0.1:7946", 11211, false)
 				go g.watch.Run(ctx)
 				time.Sleep(time.Second)
 				tt.do(g)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				if diff := cmp.Diff(append([]string{"0s 2 3", "500ms 1 2 3"}, tt.want...), got); diff != "" {
+				if diff := cmp.Diff(append([]string{"0s 1 2 3"}, tt.want...), got); diff != "" {
 					t.Errorf("the ring (-want +got):\n%s", diff)
 				}
 			})
@@ -133,7 +133,7 @@ func TestOwnShardWaitsForPeers(t *testing.T) {
 		want  string
 	}{
 		{0, []string{"own"}, "[]"}, {100 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"},
-		{499 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"}, {500 * time.Millisecond, []string{"own", "a", "b"}, "[a b own]"},
+		{1099 * time.Millisecond, []string{"own", "a", "b"}, "[a b]"}, {1100 * time.Millisecond, []string{"own", "a", "b"}, "[a b own]"},
 	} {
 		if ring, _ := s.see(at.there, "own", now.Add(at.after)); fmt.Sprint(ring) != at.want {
 			t.Errorf("after %v the ring is %v, want %s", at.after, ring, at.want)
@@ -141,7 +141,7 @@ func TestOwnShardWaitsForPeers(t *testing.T) {
 	}
 	s = sightings{}
 	_, again := s.see([]string{"own"}, "own", now)
-	if ring, _ := s.see([]string{"own"}, "own", now.Add(again)); fmt.Sprint(ring) != "[own]" || again != discoverPause {
+	if ring, _ := s.see([]string{"own"}, "own", now.Add(again)); fmt.Sprint(ring) != "[own]" || again != 2*discoverPause {
 		t.Errorf("after %v the ring of a node without peers is %v", again, ring)
 	}
 }

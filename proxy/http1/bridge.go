@@ -77,10 +77,10 @@ func (c *bridged) open() bool {
 }
 
 // CloseWrite ends the request's body, even if it is incomplete: HTTP/2 has END_STREAM for that. An HTTP/1.1 transport would
-// abort the request, and lose the answer of an origin that has seen enough. So there it does nothing.
+// abort the request, and lose the answer of an origin that has seen enough. So there it only returns an error.
 func (c *bridged) CloseWrite() error {
 	if p, ok := c.t.(*pool); !ok || p.last() != protoHTTP2 {
-		return nil
+		return errors.ErrUnsupported
 	}
 	c.halved.Store(true)
 	return c.far.SetReadDeadline(past)
