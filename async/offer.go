@@ -102,8 +102,8 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 		c.expect(r, key, waiting, now)
 		waiting += before // the loop may be evaluating them: a burst must not pass because a flush cuts it in two
 	}
-	alone := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
-	if !near && !alone || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
+	enough := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
+	if !near && !enough || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
 		return // nothing is exceeded, or the loop decides
 	}
 	f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now)
