@@ -2,6 +2,7 @@ package rule_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/edgelimit/edge/rule"
@@ -33,4 +34,24 @@ func TestPlaceholders(t *testing.T) {
 func responseWith(t *testing.T, body string) *rule.Response {
 	t.Helper()
 	return parse(t, withKeys("response: {body: "+strconv.Quote(body)+"}")).Rules()[0].Response
+}
+
+// A field with {origin} is sent only to a listed origin, whole.
+func TestOrigins(t *testing.T) {
+	r := parse(t, withKeys(`response: {origins: [https://app.example.com, "https://*.example.net:8443", "http://[::1]:3000"], headers: {Vary: Origin, A: "<{origin}> {retry_after}"}}`)).Rules()[0].Response
+	for _, origin := range []string{"https://app.example.com", "https://a.example.net:8443", "https://a-1.b.example.net:8443", "http://[::1]:3000"} {
+		if got, want := string(r.AppendFields(nil, nil, 60, origin)), "Vary: Origin\r\nA: <"+origin+"> 60\r\n"; got != want {
+			t.Errorf("%s: %q, want %q", origin, got, want)
+		}
+	}
+	for _, origin := range []string{
+		"", "null", "https://app.example.com.", "https://app.example.com:443", "http://app.example.com", "https://App.example.com", "https://example.net:8443",
+		"https://.example.net:8443", "https://a.example.net", "https://evil.example/.example.net:8443", "https://evil.example:80#.example.net:8443",
+		"https://a@b.example.net:8443", "https://a\r\nX: y.example.net:8443", "https://A.example.net:8443", "https://*.example.net:8443", "{origin}",
+		"https://" + strings.Repeat("a.", 130) + "example.net:8443", "https://a.example.net:8443, https://app.example.com",
+	} {
+		if got, want := string(r.AppendFields(nil, nil, 60, origin)), "Vary: Origin\r\n"; got != want {
+			t.Errorf("%q: %q, want %q", origin, got, want)
+		}
+	}
 }

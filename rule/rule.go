@@ -19,6 +19,9 @@ const (
 	MinPeriod    = time.Second        // periods are whole seconds
 	MaxPeriod    = 7 * 24 * time.Hour // also the maximum of a mitigation timeout
 	MaxBody      = 64 << 10           // bytes of a response body
+	MaxFields    = 16                 // further header fields of a response
+	MaxFieldSize = 2048               // bytes of all of them, so that every proxy has room for them
+	MaxOrigins   = 64                 // of a response
 	MaxID        = 64                 // bytes of a rule's ID
 	MaxCost      = 1_000_000          // of a request
 	MinStatus    = 200
@@ -83,6 +86,9 @@ type Rule struct {
 	Action   Action
 	Response *Response
 
+	// HidesQuota keeps the rule out of the fields that tell clients their quota.
+	HidesQuota bool
+
 	// OnFailure says what happens to requests if the shard of their key is unavailable. It is not part
 	// of the key.
 	OnFailure OnFailure
@@ -105,9 +111,9 @@ func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action
 // CountsMitigated reports whether requests of a mitigated key count even though they are refused.
 func (r *Rule) CountsMitigated() bool { return r.CountWhileMitigated || r.Action == Shed }
 
-// RefusesClient reports whether a mitigation by r refuses every request of a client.
+// RefusesClient reports whether a mitigation by r refuses every request of a client, with the same response.
 func (r *Rule) RefusesClient() bool {
-	return r.Action == Block && r.Empty() && len(r.Except) == 0 && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP
+	return r.Action == Block && len(r.Response.Origins) == 0 && r.Empty() && len(r.Except) == 0 && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP
 }
 
 // CountsAnswer reports whether requests are counted after the origin has answered, because the answer

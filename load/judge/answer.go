@@ -3,6 +3,7 @@ package judge
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -199,11 +200,18 @@ func (j *judgment) returned(k *keying, wrong map[*request]bool, shed map[*key]bo
 			switch p := &promises[k.n]; {
 			case q.outcome != refused:
 				p.lastPass = max(p.lastPass, q.Done)
-			case visible && q.Answer.Retry > 0 && alike:
+			case visible && q.Answer.Retry > 0 && alike && !capped(keys, q):
 				p.sent, p.until = q.Sent, q.Done+int64(q.Answer.Retry)*1e6
 			}
 		}
 	}
+}
+
+// capped reports whether Retry-After may be shorter than the mitigation, because a rule bounds it.
+func capped(keys []*key, q *request) bool {
+	return slices.ContainsFunc(keys, func(k *key) bool {
+		return k.rule.Response.MaxRetryAfter > 0 && time.Duration(q.Answer.Retry)*time.Second >= k.rule.Response.MaxRetryAfter
+	})
 }
 
 // overstated returns the number of refusals that are followed by a request with the same keys that passes, although by

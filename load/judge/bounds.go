@@ -303,7 +303,7 @@ func (b *bounds) answered(q *request) {
 	if may < q.Sent {
 		wrong.key = b.nearest(wrong.key, keys, q)
 		b.found = append(b.found, wrong)
-	} else if q.Answer.Retry > 0 && seen(keys, q) {
+	} else if q.Answer.Retry > 0 && seen(keys, q) && !capped(keys, q) {
 		b.promised(q, ends, must, alike)
 	}
 }

@@ -173,7 +173,7 @@ func TestOverridesAreNormalized(t *testing.T) {
 // The judge knows every field of a rule, or may ignore it. A new field must be judged, or make its rules unknown.
 func TestFieldsAreKnown(t *testing.T) {
 	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost CostHeader
-		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response OnFailure Threshold
+		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response HidesQuota OnFailure Threshold
 		Period SubWindows Estimate Kind Name Skip First Labels Reading ExactCase ExactSlash ExactParameters`)
 	for _, value := range []any{rule.Rule{}, rule.Match{}, rule.PathSyntax{}, rule.Characteristic{}, rule.Limit{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(value)) {

@@ -4,6 +4,7 @@ package describe
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ func Counting(r *rule.Rule) string {
 	b.WriteString(" are counted " + cost(r) + "for each " + key(r))
 	return b.String()
 }
+
+var fieldNames = regexp.MustCompile(`(?m)^[\w-]+`) // of a response
 
 // Rule returns sentences about what r does.
 func Rule(r *rule.Rule) string {
@@ -68,6 +71,15 @@ func Rule(r *rule.Rule) string {
 	}
 	if looksAtPath(r) {
 		b.WriteString(" " + paths(r.PathSyntax))
+	}
+	if names := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1); names != nil && r.Action != rule.Log {
+		b.WriteString(" The response has the headers " + prose.Enumerate(names, "and") + ".")
+	}
+	if r.Response.MaxRetryAfter > 0 && r.Action != rule.Log {
+		b.WriteString(" Clients are told to wait at most " + rule.FormatDuration(r.Response.MaxRetryAfter) + ".")
+	}
+	if r.HidesQuota {
+		b.WriteString(" Clients are not told their quota.")
 	}
 	switch {
 	case r.OnFailure == rule.FailOpen:

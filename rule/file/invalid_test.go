@@ -1,6 +1,9 @@
 package file_test
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // withKeys returns a file with a rule that has more keys, one per line.
 func withKeys(lines ...string) string {
@@ -69,7 +72,7 @@ var invalid = []struct {
 	{"key twice", "rules: []\nallow: []\nrules: []\n", duplicate, "r.yaml:3:1: rules is in the file twice, first on line 1 (remove one of them)"},
 	{"key that is a list", "? [rules]\n: []\n", noDocument, "r.yaml:1:3: a key of the file is a list (the keys are rules, allow, deny, networks and labels)"},
 	{"key that is an alias of another", "allow: [&rules 192.0.2.1]\n*rules : []\n", "", `r.yaml:2:1: unknown key "192.0.2.1" in the file (the keys are rules, allow, deny, networks and labels)`},
-	{"merged mapping", withKeys("<<: {action: log}"), "", `r.yaml:5:3: unknown key "<<" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, on_failure and enabled)`},
+	{"merged mapping", withKeys("<<: {action: log}"), "", `r.yaml:5:3: unknown key "<<" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, ratelimit_headers, on_failure and enabled)`},
 	{"rules empty", "rules:\n", "", `r.yaml:1:7: rules is empty, not a list (begin every rule with "- id:")`},
 	{"rules is a mapping", "rules:\n  id: a\n", "", `r.yaml:2:3: rules is a mapping, not a list (begin every rule with "- id:")`},
 	{"rules is tagged as a set", "rules: !!set {}\n", "", `r.yaml:1:8: rules is tagged !!set, not a list (begin every rule with "- id:")`},
@@ -125,9 +128,9 @@ var invalid = []struct {
 	{"rule without limits", "rules:\n- id: a\n  characteristics: [ip]\n", "", "r.yaml:2:3: this rule has no limits (write limits: [{threshold: 50, period: 1m}])"},
 	{"unknown key with a transposition", withKeys("mitigation_timeuot: 1m"), "", `r.yaml:5:3: unknown key "mitigation_timeuot" in this rule (did you mean mitigation_timeout?)`},
 	{"unknown key without underscore", withKeys("mitigationtimeout: 1m"), "", `r.yaml:5:3: unknown key "mitigationtimeout" in this rule (did you mean mitigation_timeout?)`},
-	{"unknown key that belongs deeper", withKeys("paths: [/login]"), "", `r.yaml:5:3: unknown key "paths" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, on_failure and enabled)`},
+	{"unknown key that belongs deeper", withKeys("paths: [/login]"), "", `r.yaml:5:3: unknown key "paths" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, ratelimit_headers, on_failure and enabled)`},
 	{"key of a rule twice", withKeys("action: log", "action: block"), duplicate, "r.yaml:6:3: action is in this rule twice, first on line 5 (remove one of them)"},
-	{"key that is a number", withKeys("1: 2"), "", `r.yaml:5:3: unknown key "1" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, on_failure and enabled)`},
+	{"key that is a number", withKeys("1: 2"), "", `r.yaml:5:3: unknown key "1" in this rule (the keys are id, match, except, count, characteristics, limits, overrides, mitigation_timeout, count_while_mitigated, min_clients, action, response, ratelimit_headers, on_failure and enabled)`},
 	{"enabled is not a truth value", withKeys("enabled: maybe"), "", `r.yaml:5:12: enabled is the string "maybe", not true or false (write enabled: false to disable the rule)`},
 	{"enabled is empty", withKeys("enabled:"), "", `r.yaml:5:11: enabled is empty, not true or false (write enabled: false to disable the rule)`},
 	{"mistake in a disabled rule", withKeys("enabled: false", "action: blok"), "", `r.yaml:6:11: action cannot be "blok" (did you mean block?)`},
@@ -318,7 +321,7 @@ var invalid = []struct {
 	{"on_failure is a list", withKeys("on_failure: [open]"), "", "r.yaml:5:15: on_failure is a list, not a string (write local, open or closed)"},
 	{"on_failure misspelled", withKeys("on_falure: open"), "", `r.yaml:5:3: unknown key "on_falure" in this rule (did you mean on_failure?)`},
 	{"response is a number", withKeys("response: 429"), "", "r.yaml:5:13: response is the number 429, not a mapping (write response: {status: 429, body: too many requests})"},
-	{"unknown key in response", withKeys("response: {code: 429}"), "", `r.yaml:5:14: unknown key "code" in response (the keys are status, content_type and body)`},
+	{"unknown key in response", withKeys("response: {code: 429}"), "", `r.yaml:5:14: unknown key "code" in response (the keys are status, content_type, body, headers, origins and max_retry_after)`},
 	{"unknown key in response with a likely one", withKeys("response: {content-typ: text/html}"), "", `r.yaml:5:14: unknown key "content-typ" in response (did you mean content_type?)`},
 	{"response status 199", withKeys("response: {status: 199}"), "", "r.yaml:5:22: status cannot be 199 (write a whole number from 200 to 599)"},
 	{"response status 600", withKeys("response: {status: 600}"), "", "r.yaml:5:22: status cannot be 600 (write a whole number from 200 to 599)"},
@@ -333,6 +336,34 @@ var invalid = []struct {
 		"r.yaml:6:11: unknown placeholder {ID} in body (use {id} or {retry_after})\nr.yaml:6:11: unknown placeholder {retryAfter} in body (use {id} or {retry_after})"},
 	{"placeholder that betrays a shadow ban", withKeys("action: shadow_ban", "response: {body: 'hello {id}'}"), shape,
 		"r.yaml:6:20: a shadow_ban must not be noticeable, but its body has {id} or {retry_after} (leave the placeholders out, or write action: block)"},
+	{"header that the node sets", withKeys("response: {headers: {content-type: text/html}}"), "", "r.yaml:5:24: the header content-type is one of those that nodes and proxies set themselves (write content_type)"},
+	{"header for Retry-After", withKeys("response: {headers: {Retry-After: '60'}}"), "", "r.yaml:5:24: the header Retry-After is one of those that nodes and proxies set themselves (write max_retry_after to bound it)"},
+	{"header with a quota", withKeys("response: {headers: {X-RateLimit-Limit: '60'}}"), shape, "r.yaml:5:24: the header X-RateLimit-Limit is one of those that nodes and proxies set themselves (leave it out)"},
+	{"header of a hop", withKeys("response: {headers: {Connection: close}}"), "", "r.yaml:5:24: the header Connection is one of those that nodes and proxies set themselves (leave it out)"},
+	{"header with an underscore", withKeys("response: {headers: {X_A: b}}"), "", `r.yaml:5:24: the name of a header cannot be "X_A" (it has letters, digits and hyphens, and begins with a letter)`},
+	{"header with a line break in its name", withKeys(`response: {headers: {"A\r\nB": b}}`), "", `r.yaml:5:24: the name of a header cannot be "A\r\nB" (it has letters, digits and hyphens, and begins with a letter)`},
+	{"header with a line break", withKeys(`response: {headers: {A: "b\r\nSet-Cookie: c=d"}}`), "", `r.yaml:5:27: A cannot be "b\r\nSet-Cookie: c=d" (it has printable ASCII characters, and neither begins nor ends with a blank)`},
+	{"header that is empty", withKeys(`response: {headers: {A: ""}}`), "", `r.yaml:5:27: A cannot be "" (it has printable ASCII characters, and neither begins nor ends with a blank)`},
+	{"header that is a number", withKeys(`response: {headers: {A: 5}}`), "", `r.yaml:5:27: A is the number 5, not a string (quote it: "5")`},
+	{"header twice", withKeys("response: {headers: {Vary: a, vary: b}}"), shape, "r.yaml:5:33: the header vary is in headers twice (remove one of them)"},
+	{"headers are a list", withKeys("response: {headers: [Vary]}"), "", `r.yaml:5:23: headers is a list, not a mapping (write headers: {Access-Control-Allow-Origin: "*"})`},
+	{"17 headers", withKeys("response: {headers: {" + seventeen + "}}"), "", "r.yaml:5:23: there are 17 headers with 119 bytes (at most 16 headers with 2048 bytes are allowed)"},
+	{"headers of 2 KiB and a byte", withKeys("response: {headers: {A: " + strings.Repeat("b", 2044) + "}}"), size, "r.yaml:5:23: there are 1 headers with 2049 bytes (at most 16 headers with 2048 bytes are allowed)"},
+	{"placeholder of a header, misspelled", withKeys(`response: {origins: ["https://a.example"], headers: {A: "{orgin}"}}`), shape, "r.yaml:5:59: unknown placeholder {orgin} in header A (use {id} or {retry_after} or {origin})"},
+	{"header that betrays a shadow ban", withKeys("action: shadow_ban", `response: {headers: {A: "x{retry_after}"}}`), shape,
+		"r.yaml:6:27: a shadow_ban must not be noticeable, but its header A has {id} or {retry_after} (leave the placeholders out, or write action: block)"},
+	{"origin without origins", withKeys(`response: {headers: {A: "{origin}"}}`), shape, "r.yaml:5:23: headers have {origin}, but there are no origins (add origins: [https://app.example.com] to the response)"},
+	{"origins without a header", withKeys("response: {origins: [https://app.example.com]}"), shape,
+		`r.yaml:5:23: the response has origins, but no header with {origin} (add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out)`},
+	{"no origins", withKeys("response: {origins: []}"), "", "r.yaml:5:23: origins is an empty list (write [https://app.example.com])"},
+	{"origin with a path", withKeys("response: {origins: [https://app.example.com/]}"), "", wrongOrigin("https://app.example.com/")},
+	{"origin in capitals", withKeys("response: {origins: [https://App.example.com]}"), "", wrongOrigin("https://App.example.com")},
+	{"every origin", withKeys(`response: {origins: ["*"]}`), "", wrongOrigin("*")},
+	{"origin of every scheme", withKeys(`response: {origins: ["https://*"]}`), "", wrongOrigin("https://*")},
+	{"origin with the default port", withKeys("response: {origins: ['https://app.example.com:443']}"), shape, wrongOrigin("https://app.example.com:443")},
+	{"origin twice", withKeys(`response: {headers: {A: "{origin}"}, origins: [https://a.example, https://a.example]}`), "", "r.yaml:5:69: the origin https://a.example is listed twice (remove one of them)"},
+	{"no retry", withKeys("response: {max_retry_after: 0}"), "", "r.yaml:5:31: max_retry_after cannot be 0 (must be from 1s to 7d)"},
+	{"quota as text", withKeys("ratelimit_headers: none"), "", `r.yaml:5:22: ratelimit_headers is the string "none", not true or false (write ratelimit_headers: false to keep the rule's quota out of RateLimit and X-RateLimit)`},
 	{"content type empty", withKeys(`response: {content_type: ""}`), "", `r.yaml:5:28: content_type cannot be "" (write a type such as text/html or application/json)`},
 	{"content type of one word", withKeys("response: {content_type: html}"), "", `r.yaml:5:28: content_type cannot be "html" (write a type such as text/html or application/json)`},
 	{"content type with a line break", withKeys(`response: {content_type: "text/html\r\nSet-Cookie: a=b"}`), "", "r.yaml:5:28: content_type cannot be \"text/html\\r\\nSet-Cookie: a=b\" (write a type such as text/html or application/json)"},
@@ -388,3 +419,12 @@ var invalid = []struct {
 
 // lines returns the lines of an error with several.
 func lines(lines ...string) string { return strings.Join(lines, "\n") }
+
+// seventeen headers, in flow style.
+const seventeen = "A0: b, A1: b, A2: b, A3: b, A4: b, A5: b, A6: b, A7: b, A8: b, A9: b, B0: b, B1: b, B2: b, B3: b, B4: b, B5: b, B6: b"
+
+// wrongOrigin is the error about an origin.
+func wrongOrigin(text string) string {
+	return fmt.Sprintf("r.yaml:5:24: an origin cannot be %q (write it as browsers do, such as https://app.example.com or https://*.example.com:8443: "+
+		"in lower case, without a path or the default port)", text)
+}

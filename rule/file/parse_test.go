@@ -160,6 +160,20 @@ rules:
 		{ID: "none", Index: 8, File: "r.yaml", Line: 11, Characteristics: byIP, Limits: five, Action: rule.Block, Response: &rule.Response{Status: 204, ContentType: "text/plain; charset=utf-8"}},
 		{ID: "quiet", Index: 9, File: "r.yaml", Line: 12, Characteristics: byIP, Limits: five, Action: rule.ShadowBan, Response: &rule.Response{Status: 429, ContentType: "text/plain; charset=utf-8"}},
 	}, nil},
+	{"headers of a response", withKeys(`response:`, `  headers:`, `    access-control-allow-origin: "{origin}"`, `    Vary: Origin`, `    X-Id: "{id} {other} {{retry_after}"`,
+		`  origins: [https://app.example.com, "https://*.example.com:8443", "http://[::1]:3000", chrome-extension://abc]`, `  max_retry_after: 1h`, `ratelimit_headers: false`,
+	), []*rule.Rule{{
+		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, HidesQuota: true,
+		Response: &rule.Response{
+			Status: 429, ContentType: refusal.ContentType, Body: refusal.Body, MaxRetryAfter: time.Hour,
+			Fields: "Vary: Origin\r\nX-Id: {id} {other} {{retry_after}\r\n", OriginFields: "Access-Control-Allow-Origin: {origin}\r\n",
+			Origins: []string{"https://app.example.com", "https://*.example.com:8443", "http://[::1]:3000", "chrome-extension://abc"},
+		},
+	}}, nil},
+	{"shadow ban with headers like the origin's", withKeys(`action: shadow_ban`, `response: {headers: {Access-Control-Allow-Origin: "{origin}"}, origins: [https://a.example]}`), []*rule.Rule{{
+		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.ShadowBan,
+		Response: &rule.Response{Status: 200, ContentType: refusal.ContentType, OriginFields: "Access-Control-Allow-Origin: {origin}\r\n", Origins: []string{"https://a.example"}},
+	}}, nil},
 	{"hosts, methods and paths of all shapes", withKeys(
 		`match:`,
 		`  hosts: [Example.COM, "*.B.example.", "[2001:DB8:0::1]", 192.0.2.1, localhost, a_b.c-d, "`+strings.Repeat("a.", 126)+`b"]`,
@@ -402,29 +416,6 @@ rules:
 	}
 	if b.Characteristics[1].Skip || !c.Characteristics[1].Skip {
 		t.Errorf("Skip of %v is %t, of the same with missing: skip %t, want false and true", b.Characteristics[1], b.Characteristics[1].Skip, c.Characteristics[1].Skip)
-	}
-}
-
-func TestDuration(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"0": 0, "0s": 0, "0d0h": 0, "1s": time.Second, "90s": 90 * time.Second, "1m30s": 90 * time.Second,
-		"1h": time.Hour, "7d": 168 * time.Hour, "1d1s": 24*time.Hour + time.Second, "36h": 36 * time.Hour, "10000d": 240000 * time.Hour,
-	} {
-		got, err := strictyaml.ParseDuration(text, time.Second)
-		if err != nil || got != want {
-			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
-		}
-		if again, err := strictyaml.ParseDuration(rule.FormatDuration(want), time.Second); err != nil || again != want {
-			t.Errorf("ParseDuration(FormatDuration(%v) = %q) = %v, %v", want, rule.FormatDuration(want), again, err)
-		}
-	}
-	for _, text := range []string{"", "1", "00", "s", "1x", "1.5s", "-1s", "+1s", " 1s", "1s ", "1 s", "1s1m", "1m1m", "01s", "500ms", "1µs", "10001d", "99999999999999999999s"} {
-		if got, err := strictyaml.ParseDuration(text, time.Second); err == nil {
-			t.Errorf("ParseDuration(%q) = %v, want an error", text, got)
-		}
-	}
-	if got := rule.FormatDuration(90*time.Minute + time.Second + time.Millisecond); got != "1h30m1s" {
-		t.Errorf("FormatDuration(1h30m1.001s) = %q, want 1h30m1s", got)
 	}
 }
 

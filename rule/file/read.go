@@ -96,7 +96,8 @@ func (r *reader) rule(n *yaml.Node) {
 	to := &rule.Rule{File: r.File, Line: n.Line + r.Offset, Action: rule.Block, Response: new(rule.Response)}
 	one := readRule{Rule: to, id: r.place(n)}
 	r.paths = r.paths[:0]
-	var counting, body *yaml.Node // of count_while_mitigated and of the response
+	var counting *yaml.Node // count_while_mitigated
+	var response responseNodes
 	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
 		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { to.ID, one.id = r.identifier(n, "id"), r.place(n) }},
 		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
@@ -119,7 +120,10 @@ func (r *reader) rule(n *yaml.Node) {
 		}},
 		strictyaml.Whole(&r.Document, "min_clients", "", &to.MinClients, 1, rule.MaxClients),
 		strictyaml.Word(&r.Document, "action", &to.Action, actionWords),
-		{Name: "response", Read: func(n *yaml.Node) { body = r.response(n, to.Response) }},
+		{Name: "response", Read: func(n *yaml.Node) { response = r.response(n, to.Response) }},
+		{Name: "ratelimit_headers", Read: func(n *yaml.Node) {
+			to.HidesQuota = !r.Boolean(n, "ratelimit_headers", "write ratelimit_headers: false to keep the rule's quota out of RateLimit and X-RateLimit")
+		}},
 		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, onFailureWords),
 		{Name: "enabled", Read: func(n *yaml.Node) {
 			one.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
@@ -138,10 +142,10 @@ func (r *reader) rule(n *yaml.Node) {
 		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated", by)
 	}
 	r.checkShared(n, to)
-	if to.Action == rule.ShadowBan && to.Response.Filled {
-		r.Fail(body, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its body has {id} or {retry_after}")
+	if to.Action == rule.ShadowBan && response.filled != nil {
+		r.Fail(response.filled, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its %s has {id} or {retry_after}", response.what)
 	}
-	to.Response = intern(r, complete(*to.Response, to.Action, body != nil))
+	to.Response = intern(r, complete(*to.Response, to.Action, response.body != nil))
 	r.loader.rules = append(r.loader.rules, one)
 }
 

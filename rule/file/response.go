@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/textproto"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -15,8 +18,17 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// response reads a response into to. It returns the node of the body, or nil if there is none.
-func (r *reader) response(n *yaml.Node, to *rule.Response) (body *yaml.Node) {
+// responseNodes are nodes of a response, nil if missing.
+type responseNodes struct {
+	body, headers, origins *yaml.Node
+
+	filled *yaml.Node // the first that has {id} or {retry_after}
+	what   string     // it is
+}
+
+// response reads a response into to.
+func (r *reader) response(n *yaml.Node, to *rule.Response) (nodes responseNodes) {
+	before := len(r.Errs)
 	r.Mapping(n, "response", "write response: {status: 429, body: too many requests}", []strictyaml.Field{
 		strictyaml.Whole(&r.Document, "status", "", &to.Status, rule.MinStatus, rule.MaxStatus),
 		{Name: "content_type", Read: func(n *yaml.Node) {
@@ -31,28 +43,102 @@ func (r *reader) response(n *yaml.Node, to *rule.Response) (body *yaml.Node) {
 			if ok && len(text) > rule.MaxBody {
 				r.Fail(n, fmt.Sprintf("at most %d are allowed", rule.MaxBody), "body has %d bytes", len(text))
 			}
-			to.Body, to.Filled, body = text, r.placeholders(n, text), n
+			used := r.placeholders(n, "body", text, &nodes)
+			to.Body, to.Filled, nodes.body = text, len(used) > 0, n
 		}},
+		{Name: "headers", Read: func(n *yaml.Node) { nodes.headers = n; r.headers(n, to, &nodes) }},
+		{Name: "origins", Read: func(n *yaml.Node) { nodes.origins = n; to.Origins = r.originList(n) }},
+		{Name: "max_retry_after", Read: func(n *yaml.Node) { to.MaxRetryAfter, _ = r.duration(n, "max_retry_after", time.Second) }},
 	})
 	if to.Body != "" && (to.Status == http.StatusNoContent || to.Status == http.StatusNotModified) {
-		r.Fail(body, "leave the body out, or use another status", "a response of status %d has no body", to.Status)
+		r.Fail(nodes.body, "leave the body out, or use another status", "a response of status %d has no body", to.Status)
 	}
-	return body
+	switch {
+	case len(r.Errs) > before:
+	case to.OriginFields != "" && len(to.Origins) == 0:
+		r.Fail(nodes.headers, "add origins: [https://app.example.com] to the response", "headers have {origin}, but there are no origins")
+	case to.OriginFields == "" && len(to.Origins) > 0:
+		r.Fail(nodes.origins, `add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out`, "the response has origins, but no header with {origin}")
+	}
+	return nodes
 }
 
-// placeholders reports whether a body has placeholders. Other names in braces, such as those in scripts,
-// are text, unless they look like misspelled placeholders.
-func (r *reader) placeholders(n *yaml.Node, body string) (some bool) {
-	for _, found := range inBraces.FindAllStringSubmatch(body, -1) {
-		switch name := found[1]; prose.Guess(name, []string{"id", "retry_after"}) {
+// headers reads further header fields.
+func (r *reader) headers(n *yaml.Node, to *rule.Response, nodes *responseNodes) {
+	var names []string
+	size := 0
+	for _, pair := range r.Pairs(n, "headers", `write headers: {Access-Control-Allow-Origin: "*"}`) {
+		name, isName := r.Text(pair[0], "the name of a header")
+		value, isText := r.Text(pair[1], name)
+		lower := strings.ToLower(name)
+		switch {
+		case !isName || !isText:
+		case !fieldName.MatchString(name):
+			r.Fail(pair[0], "it has letters, digits and hyphens, and begins with a letter", "the name of a header cannot be %s", prose.Quote(name))
+		case rule.NodeSets(name):
+			r.Fail(pair[0], cmp.Or(map[string]string{"content-type": "write content_type", "retry-after": "write max_retry_after to bound it"}[lower], "leave it out"), "the header %s is one of those that nodes and proxies set themselves", name)
+		case slices.Contains(names, lower):
+			r.Fail(pair[0], "remove one of them", "the header %s is in headers twice", name)
+		case !fieldValue.MatchString(value):
+			r.Fail(pair[1], "it has printable ASCII characters, and neither begins nor ends with a blank", "%s cannot be %s", name, prose.Quote(value))
+		default:
+			line := textproto.CanonicalMIMEHeaderKey(name) + ": " + value + "\r\n"
+			size += len(line)
+			if slices.Contains(r.placeholders(pair[1], "header "+name, value, nodes, "origin"), "origin") {
+				to.OriginFields += line
+			} else {
+				to.Fields += line
+			}
+		}
+		names = append(names, lower)
+	}
+	if len(names) > rule.MaxFields || size > rule.MaxFieldSize {
+		r.Fail(n, fmt.Sprintf("at most %d headers with %d bytes are allowed", rule.MaxFields, rule.MaxFieldSize), "there are %d headers with %d bytes", len(names), size)
+	}
+}
+
+var (
+	fieldName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
+	fieldValue = regexp.MustCompile(`^[!-~]([ -~]*[!-~])?$`)
+	origin     = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://((\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?$`)
+)
+
+// originList reads the origins that may replace {origin}.
+func (r *reader) originList(n *yaml.Node) (list []string) {
+	for _, each := range r.Sequence(n, "origins", "write [https://app.example.com]", "") {
+		text, ok := r.Text(each, "an origin")
+		switch {
+		case !ok:
+		case !origin.MatchString(text) || strings.HasPrefix(text, "https:") && strings.HasSuffix(text, ":443") || strings.HasPrefix(text, "http:") && strings.HasSuffix(text, ":80"):
+			r.Fail(each, "write it as browsers do, such as https://app.example.com or https://*.example.com:8443: in lower case, without a path or the default port", "an origin cannot be %s", prose.Quote(text))
+		case slices.Contains(list, text):
+			r.Fail(each, "remove one of them", "the origin %s is listed twice", text)
+		}
+		list = append(list, text)
+	}
+	if len(list) > rule.MaxOrigins {
+		r.Fail(n, fmt.Sprintf("at most %d are allowed; https://*.example.com stands for all subdomains", rule.MaxOrigins), "there are %d origins", len(list))
+	}
+	return list
+}
+
+// placeholders returns the placeholders that text, which is what, uses: {id}, {retry_after} or one of others. Other names
+// in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
+func (r *reader) placeholders(n *yaml.Node, what, text string, nodes *responseNodes, others ...string) (used []string) {
+	known := append([]string{"id", "retry_after"}, others...)
+	for _, found := range inBraces.FindAllStringSubmatch(text, -1) {
+		switch name := found[1]; prose.Guess(name, known) {
 		case "":
 		case name:
-			some = true
+			used = append(used, name)
+			if nodes.filled == nil && name != "origin" {
+				nodes.filled, nodes.what = n, what
+			}
 		default:
-			r.Fail(n, "use {id} or {retry_after}", "unknown placeholder {%s} in body", name)
+			r.Fail(n, "use {"+strings.Join(known, "} or {")+"}", "unknown placeholder {%s} in %s", name, what)
 		}
 	}
-	return some
+	return used
 }
 
 var inBraces = regexp.MustCompile(`\{([\w-]+)\}`)
