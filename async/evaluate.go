@@ -13,9 +13,11 @@ import (
 // A view holds the counts of a limit's windows.
 type view struct {
 	counter.Windows[int64, uint64]
-	limit counter.Limit
-	stale int64 // age of what this node knows of other nodes' counts, in microseconds: see Sheds
-	fresh bool  // the previous window was not read yet
+	limit   counter.Limit
+	stale   int64  // age of what this node knows of other nodes' counts, in microseconds: see Sheds
+	fresh   bool   // the previous window was not read yet
+	gap     uint64 // how many requests other nodes probably have counted since
+	knownAt uint32 // of the track
 }
 
 // view returns the counts of the ith limit of t.
@@ -29,7 +31,7 @@ func (t *track) view(i int) view {
 // show makes requests see v as the counts of the ith limit.
 func (t *track) show(i int, v *view) {
 	w := &t.windows()[i]
-	w.shown, w.shownIndex, w.shownFresh = [2]uint64{v.Prev, v.Cur}, uint32(v.Index), v.fresh
+	w.shown, w.shownIndex, w.shownFresh, w.shownGap = [2]uint64{v.Prev, v.Cur}, uint32(v.Index), v.fresh, w.Cur.gap
 }
 
 // shown appends the counts of a key at its last evaluation to dst, or nothing if they are of another
@@ -45,7 +47,7 @@ func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Ti
 	windows := t.windows()
 	for i := range windows {
 		w, limit := &windows[i], t.limit(i)
-		v := view{limit: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh}
+		v := view{limit: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh, gap: uint64(w.shownGap), knownAt: t.knownAt.Load()}
 		v.Index, v.Prev, v.Cur = int64(w.shownIndex), w.shown[0], w.shown[1]
 		dst = append(dst, v)
 	}
@@ -147,7 +149,7 @@ type Quota struct {
 	// Known reports whether the node has a current estimate. If not, only Rule and Limit are set.
 	Known bool
 
-	// Remaining is how many more requests the limit allows now.
+	// Remaining is how many more requests the limit allows now, as far as the node can tell: see [Loop.Remaining].
 	Remaining uint64
 
 	// Reset is the time until Remaining changes if no more requests come: when the period
@@ -156,9 +158,18 @@ type Quota struct {
 	Reset time.Duration
 }
 
-// Remaining appends what is left of each limit of r under key at now to dst. The request path may
-// call it.
-func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, now time.Time) []Quota {
+// A Passing is a request that passes, whose answer tells the client at Now what is left.
+type Passing struct {
+	Cost         uint64
+	Arrived, Now time.Time // Arrived is zero if no request passes
+}
+
+// Remaining appends what p leaves of each limit of r under key to dst. If no shard has answered since p arrived, p itself
+// may not be counted yet, and other nodes may have counted more: they are assumed to have counted as much as between
+// the last two answers. So clients that send each request to another node are told no more than there is. The request
+// path may call Remaining.
+func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, p Passing) []Quota {
+	now := p.Now
 	at := len(dst)
 	for _, limit := range r.Limits {
 		dst = append(dst, Quota{Rule: r, Limit: limit})
@@ -170,6 +181,10 @@ func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, now time.Ti
 			q := &dst[at+i]
 			v.limit.Threshold = q.Limit.Threshold // may have changed since
 			n := v.limit.Remaining(v.Prev, v.Cur, elapsed)
+			late := v.knownAt == 0 || int32(v.knownAt-uint32(p.Arrived.UnixMilli())) < 0 || !p.Arrived.Before(now)
+			if late && !p.Arrived.IsZero() {
+				n -= min(n, p.Cost+v.gap)
+			}
 			if q.Limit.Period.Microseconds() != v.limit.Period || v.Index != index || v.fresh || q.Known && q.Remaining <= n {
 				continue
 			}

@@ -20,8 +20,9 @@ type tally struct {
 	// up the budget of a packed field. It is 0 for plain counters.
 	unanswered uint64
 
-	exists bool // the shard has the counter, as far as this node knows
-	fell   bool // a reply showed that the shard has lost counts
+	gap    uint8 // requests that other nodes counted between the last two replies, at most 255
+	exists bool  // the shard has the counter, as far as this node knows
+	fell   bool  // a reply showed that the shard has lost counts
 }
 
 // all returns a lower bound of the requests in the window.
@@ -74,6 +75,9 @@ func (t *tally) start(l counter.Layout) uint64 {
 func (t *tally) reply(l counter.Layout, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.answered, delta)) != 0 && t.fall()
 	others = l.Below(t.known, value) != 0
+	if t.answered > 0 && delta > 0 {
+		t.gap = uint8(min(l.Sum(l.Sub(value, t.known)), 255))
+	}
 	t.known, t.answered = l.Max(t.known, value), l.Max(t.answered, value)
 	t.exists = t.exists || value > 0
 	return others, fell

@@ -64,6 +64,7 @@ type window struct {
 	shown      [2]uint64 // shared: known values of prev and cur at the last evaluation
 	shownIndex uint32    // shared: the index then
 	shownFresh bool      // shared: fresh then
+	shownGap   uint8     // shared: Cur.gap then
 
 	fresh  bool   // the previous counter was not read yet
 	others bool   // other nodes have counted since the last evaluation
@@ -272,6 +273,7 @@ func (c *Loop) roll(t *track, i int, index uint32) {
 		c.lost[dropShard] += t.limit(i).Layout.Sum(w.Prev.waiting)
 		clients = t.seen()[0]
 		w.Roll(index)
+		w.Cur.gap = w.Prev.gap
 	} else {
 		c.lose(t, dropShard, i)
 		if index < w.Index { // answers for this window may be on their way

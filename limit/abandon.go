@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 )
 
@@ -26,7 +27,7 @@ func (d *Decision) CountsAnswer() bool {
 }
 
 // byAnswer yields the keys under which the request counts by the origin's answer.
-func (d *Decision) byAnswer(yield func(counted) bool) {
+func (d *Decision) byAnswer(yield func(*counted) bool) {
 	for i := range d.n {
 		if c := d.at(i); !d.Verdict.Refused() && c.rule.CountsAnswer() && !yield(c) {
 			return
@@ -71,7 +72,7 @@ func (l *Limiter) Forsake(d *Decision, now time.Time) {
 func (l *Limiter) countNear(d *Decision, now time.Time) {
 	var room [4]Quota
 	for c := range d.byAnswer {
-		if slices.ContainsFunc(l.Remaining(room[:0], c.rule, c.key, now), func(q Quota) bool {
+		if slices.ContainsFunc(l.Remaining(room[:0], c.rule, c.key, async.Passing{Now: now}), func(q Quota) bool {
 			return q.Known && 2*q.Remaining < q.Limit.Threshold
 		}) {
 			l.countAnswer(d, c, c.rule.CostOf(1), now)

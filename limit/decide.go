@@ -68,7 +68,7 @@ type Decision struct {
 	refusedWith bool // refused because another request is: see Limiter.DecideBy
 	source      async.Source
 
-	decided int64           // when, for the decision log; 0 if not logged
+	decided int64           // when, in microseconds; 0 if it was only looked up
 	logged  *decision.Batch // keys in the log's sample; nil if none
 }
 
@@ -78,6 +78,16 @@ func (d *Decision) Deadline() time.Time {
 		return time.Time{}
 	}
 	return d.Record.Deadline
+}
+
+// RetryAfter returns how long a refused client should wait: until the deadline, or for the longest time that the rule's
+// response says. It is not positive if no mitigation decided.
+func (d *Decision) RetryAfter(now time.Time) time.Duration {
+	left := d.Deadline().Sub(now)
+	if d.Rule != nil && d.Rule.Response.MaxRetryAfter > 0 {
+		left = min(left, d.Rule.Response.MaxRetryAfter)
+	}
+	return left
 }
 
 // RefusesClient reports whether all requests of the client are refused until end, unless an operator changes that, and
@@ -95,6 +105,7 @@ type counted struct {
 	key        counter.Key
 	generation uint32 // how often the key's mitigation was lifted before
 	mitigated  bool   // it counts whether the request passes or not
+	cost       uint64 // how much it has counted
 }
 
 func (d *Decision) add(c counted) {
@@ -106,11 +117,11 @@ func (d *Decision) add(c counted) {
 	d.n++
 }
 
-func (d *Decision) at(i int) counted {
+func (d *Decision) at(i int) *counted {
 	if i < len(d.counts) {
-		return d.counts[i]
+		return &d.counts[i]
 	}
-	return d.more[i-len(d.counts)]
+	return &d.more[i-len(d.counts)]
 }
 
 // Decide decides a request that arrived at now, and counts it if it passes. A request that any
@@ -129,7 +140,7 @@ func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
 // DecideTo is Decide for a caller that has memory for the decision, which must be zero.
 func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
 	rules := l.rules.Load()
-	l.begin(d, now)
+	d.decided = now.UnixMicro()
 	l.look(d, rules.set, req, now)
 	l.countArrival(d, req, 1, now)
 	if d.logged != nil {
@@ -173,7 +184,7 @@ func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 	for i, ask := range asks {
 		d := &decisions[i]
 		ask.Request.Canonicalize(l.o.Client)
-		l.begin(d, now)
+		d.decided = now.UnixMicro()
 		if ask.Request.Malformed {
 			d.Verdict = Malformed
 		} else if !ask.Listed || !d.listed(rules.set, ask.Request) {
@@ -306,7 +317,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)
 				if r.CountsMitigated() {
-					d.add(counted{r, key, record.Generation, true})
+					d.add(counted{r, key, record.Generation, true, 0})
 					d.still = true
 				}
 				if logs {
@@ -315,7 +326,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 				continue
 			}
 			generation := l.o.Table.Generation(key)
-			if d.add(counted{r, key, generation, false}); logs {
+			if d.add(counted{r, key, generation, false, 0}); logs {
 				d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
 			}
 			if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
@@ -372,7 +383,8 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 	}
 	for i := range d.n {
 		if c := d.at(i); !c.rule.CountsAnswer() && d.counted(c.rule, c.mitigated) {
-			l.Offer(c.rule, c.key, c.generation, &d.source, c.rule.CostOf(n), now)
+			c.cost = c.rule.CostOf(n)
+			l.Offer(c.rule, c.key, c.generation, &d.source, c.cost, now)
 		}
 	}
 }
@@ -452,7 +464,7 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {
 			key := l.o.Secret.Tag(keys.At(i))
-			d.add(counted{set.Override(r, keys.At(i)), key, l.o.Table.Generation(key), false})
+			d.add(counted{set.Override(r, keys.At(i)), key, l.o.Table.Generation(key), false, 0})
 		}
 	}
 	if d.CountsAnswer() {

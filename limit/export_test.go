@@ -12,8 +12,7 @@ func (l *Limiter) LogTo(decisions *decision.Log) { l.decisions = decisions }
 
 // Logged returns the keys of a request that the decision log would get.
 func (l *Limiter) Logged(req *rule.Request, now time.Time) []decision.Key {
-	var d Decision
-	l.begin(&d, now)
+	d := Decision{decided: now.UnixMicro()}
 	l.look(&d, l.Rules(), req, now)
 	if d.logged == nil {
 		return nil

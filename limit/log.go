@@ -7,13 +7,6 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// begin has d logged if it has keys in the sample of the decision log.
-func (l *Limiter) begin(d *Decision, now time.Time) {
-	if l.decisions != nil {
-		d.decided = now.UnixMicro()
-	}
-}
-
 // log logs what is decided about the keys of the sample, for a request that counts n times if it
 // passes.
 func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
@@ -36,7 +29,8 @@ func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 }
 
 // countAnswer counts a request by its answer, or without it, at now.
-func (l *Limiter) countAnswer(d *Decision, c counted, cost uint64, now time.Time) {
+func (l *Limiter) countAnswer(d *Decision, c *counted, cost uint64, now time.Time) {
+	c.cost = cost
 	l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
 	if l.decisions.Samples(c.key) {
 		b := l.decisions.Add(nil, decision.Key{Rule: c.rule, Key: c.key, Generation: c.generation, Cost: cost})

@@ -11,16 +11,19 @@ import (
 type Quota = async.Quota
 
 // Quotas appends what the client of a decided request may be told at now to dst. Rules with the
-// actions log and shadow_ban, which clients must not notice, are left out. For a mitigated
+// actions log and shadow_ban, which clients must not notice, are left out, and those that hide it. For a mitigated
 // request the quotas are those of the rule that decided. For a rule with several keys the
 // smallest remaining quota counts, an unknown one if there is one.
 func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 	switch d.Verdict {
 	case Blocked, Closed:
+		if d.Rule.HidesQuota {
+			return dst
+		}
 		for _, limit := range d.Rule.Limits {
 			q := Quota{Rule: d.Rule, Limit: limit}
 			if q.Known = limit.Period.Microseconds() == d.Record.Why.Limit.Period; q.Known {
-				q.Reset = d.Deadline().Sub(now)
+				q.Reset = d.RetryAfter(now)
 			}
 			dst = append(dst, q)
 		}
@@ -29,11 +32,15 @@ func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 		at := 0 // index of its first quota
 		for i := range d.n {
 			c := d.at(i)
-			if c.rule.Action < rule.Block {
+			if c.rule.Action < rule.Block || c.rule.HidesQuota {
 				continue
 			}
 			end := len(dst)
-			if dst = l.Remaining(dst, c.rule, c.key, now); c.rule.Base() != last {
+			p := async.Passing{Cost: c.cost, Arrived: time.UnixMicro(d.decided), Now: now}
+			if c.rule.CountsAnswer() && c.cost > 0 {
+				p.Arrived = now // when it was counted
+			}
+			if dst = l.Remaining(dst, c.rule, c.key, p); c.rule.Base() != last {
 				last, at = c.rule.Base(), end
 				continue
 			}

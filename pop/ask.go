@@ -29,7 +29,7 @@ func (n *Node) DecideBy(asks ...Ask) []Answer {
 		answers[i] = Answer{Decision: d, Quotas: n.limiter.Quotas(nil, &d, now)}
 		if d.Verdict.Refused() {
 			answers[i].ID = n.limiter.ID(&d, asks[i].Request.Addr)
-			left := d.Deadline().Sub(now) // negative if there is no record
+			left := d.RetryAfter(now) // negative if there is no record
 			answers[i].RetryAfter = max(time.Second, (left + time.Second - 1).Truncate(time.Second))
 		}
 	}

@@ -25,7 +25,8 @@ import (
 )
 
 // request sends requests: request ip=192.0.2.1 x=60 every=2ms node=1 method=POST host=… path=…
-// header=(name:value) answer=401 takes=1s. It sends each after the given time: if two nodes counted at the same
+// header=(name:value) answer=401 takes=1s. With stop=yes, the client waits for each answer, and stops when RateLimit says that
+// nothing remains. It sends each after the given time: if two nodes counted at the same
 // moment, the transcript would depend on chance. Without node, nodes take turns. It prints the statuses in
 // order.
 func (s *scenario) request(d *datadriven.TestData) (string, error) {
@@ -50,7 +51,13 @@ func (s *scenario) request(d *datadriven.TestData) (string, error) {
 			r.Header.Set(name, value)
 		}
 		wg.Go(func() { results[i] = s.serve(s.nodes[n-1], r) })
-		synctest.Wait()
+		if synctest.Wait(); arg(d, "stop", "no") == "yes" {
+			wg.Wait()
+			if strings.Contains(s.last, ";r=0;") {
+				results = results[:i+1]
+				break
+			}
+		}
 	}
 	wg.Wait()
 	statuses = results

@@ -33,7 +33,7 @@ func statusOf(a *pop.Answer, hits uint64) *rls.RateLimitResponse_DescriptorStatu
 	for _, q := range a.Quotas {
 		left, falls := q.Remaining, q.Reset
 		if !q.Known { // no request was counted yet
-			left, falls = q.Limit.Threshold, q.Limit.Period
+			left, falls = q.Limit.Threshold-min(q.Limit.Threshold, hits), q.Limit.Period
 		}
 		if status.CurrentLimit != nil && left >= remaining {
 			continue
@@ -45,7 +45,7 @@ func statusOf(a *pop.Answer, hits uint64) *rls.RateLimitResponse_DescriptorStatu
 		status.Code, remaining, reset = rls.RateLimitResponse_OVER_LIMIT, 0, a.RetryAfter
 	}
 	if reset > 0 {
-		status.LimitRemaining = clamp(remaining - min(remaining, hits))
+		status.LimitRemaining = clamp(remaining)
 		status.DurationUntilReset = &durationpb.Duration{Seconds: seconds(reset)}
 	}
 	return status
