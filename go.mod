@@ -29,6 +29,7 @@ require (
 require (
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/coder/websocket v1.8.14
+	github.com/dunglas/httpsfv v1.1.2 // an independent reader of structured fields, for RateLimit
 	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/common v0.72.0
 	github.com/rogpeppe/go-internal v1.16.0
