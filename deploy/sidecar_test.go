@@ -38,7 +38,14 @@ type sidecar struct {
 
 // sidecarRules limit /limited, /banned, /closed, /redirected and example.com/host, and failed logins.
 const sidecarRules = `rules:
-  - {id: limited, match: {paths: [/limited]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}
+  - id: limited
+    match: {paths: [/limited]}
+    characteristics: [ip]
+    limits: [{threshold: 5, period: 1m}]
+    mitigation_timeout: 1h
+    response:
+      origins: [https://app.example.com]
+      headers: {Access-Control-Allow-Origin: "{origin}", Access-Control-Allow-Credentials: "true", Access-Control-Expose-Headers: "Retry-After, RateLimit", Vary: Origin}
   - {id: banned, match: {paths: [/banned]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: shadow_ban}
   - {id: closed, match: {paths: [/closed]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h, action: close}
   - {id: guesses, match: {paths: [/login], methods: [POST]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1h}

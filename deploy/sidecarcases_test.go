@@ -122,6 +122,19 @@ func (s *sidecar) testRefused() {
 	if resp, err := s.get(c, "GET", "/limited", "X-Forwarded-For", "192.0.2.1", "X-Original-URL", "/", "X-Forwarded-Uri", "/", "X-Original-Method", "PUT", "X-Forwarded-Method", "PUT"); err != nil || resp.StatusCode != 429 {
 		s.t.Errorf("the refused client with a forged address: %v, %v", resp, err)
 	}
+	// Scripts in browsers can read a refusal if the rule's response lets them.
+	for origin, want := range map[string]string{"https://app.example.com": "https://app.example.com", "https://evil.example": ""} {
+		resp, err := s.get(c, "GET", "/limited", "Origin", origin)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.check429(resp, "limited")
+		h := resp.Header
+		if _, sent := h["Access-Control-Allow-Origin"]; h.Get("Access-Control-Allow-Origin") != want || sent != (want != "") || h.Get("Access-Control-Allow-Credentials") != "true" ||
+			h.Get("Access-Control-Expose-Headers") != "Retry-After, RateLimit" || h.Get("Vary") != "Origin" {
+			s.t.Errorf("refused for the origin %s with %v", origin, h)
+		}
+	}
 	resp, err = s.exceed(s.by(22), "GET", "/keys", http.StatusOK, "X-Api-Key", "k")
 	if err != nil {
 		s.t.Fatal(err)

@@ -50,6 +50,10 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	if a.drops() {
 		panic(http.ErrAbortHandler)
 	}
+	for _, origin := range r.Header["Origin"] {
+		a.observe("Origin", origin)
+	}
+	a.observe("Content-Type", r.Header.Get("Content-Type"))
 	var text []byte
 	lines, status, body := a.p.refusal(a.p.appendNode(nil), &text, &a.arrival, a.now)
 	discard(w, r)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/spop"
+	"github.com/edgelimit/edge/rule"
 )
 
 // An Agent answers HAProxy over SPOP. It handles two messages, whose arguments are named in HAProxy's
@@ -18,7 +19,7 @@ import (
 //
 // The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
 // retry_after and refusal_id; remember (true) if HAProxy may refuse all requests of src for two seconds without asking;
-// and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its var-prefix.
+// the fields of the rule's response, such as header_vary; and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its var-prefix.
 type Agent struct{ p *Proxy }
 
 // NewAgent returns an Agent that decides as p does.
@@ -88,6 +89,10 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 			if src == q.client && q.decision.RefusesClient(now.Add(remembered)) {
 				actions.SetTrue("remember")
 			}
+			if q.decision.Verdict.Refused() {
+				spop.Headers(q.header, func(name, value []byte) { q.observe(borrow(name), borrow(value)) })
+				q.grpc = "" // HAProxy answers in the client's protocol
+			}
 			return p.setVariables(actions, &q.arrival), 0
 		})
 	}
@@ -95,6 +100,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 
 // readFields reads the fields that rules count by, and X-Forwarded-For.
 func (a *Agent) readFields(q *question, bin []byte) {
+	q.header = bin
 	set := a.p.o.Limiter.Rules()
 	if !set.ReadsFields() && a.p.trusted.Size() == 0 {
 		return
@@ -134,7 +140,12 @@ func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
 	return status
 }
 
-// variableOf returns the name of a field's variable: ratelimit_policy for RateLimit-Policy.
+// variableOf returns the name of a field's variable: ratelimit_policy for RateLimit-Policy, header_vary for Vary, which
+// is one of the fields of a rule's response.
 func variableOf(field string) string {
-	return strings.ToLower(strings.ReplaceAll(field, "-", "_"))
+	name := strings.ToLower(strings.ReplaceAll(field, "-", "_"))
+	if rule.NodeSets(field) {
+		return name
+	}
+	return "header_" + name
 }

@@ -73,7 +73,7 @@ func headerBlocks() (blocks [2]string) {
 	hp := hpack.NewEncoder(&block)
 	for i := range blocks {
 		block.Reset()
-		for _, f := range []string{":method GET", ":scheme http", ":authority a.example", ":path /a?b=c", "user-agent bench", "accept */*"} {
+		for _, f := range []string{":method GET", ":scheme http", ":authority a.example", ":path /a?b=c", "user-agent bench", "accept */*", "origin https://b.a.example"} {
 			name, value, _ := strings.Cut(f, " ")
 			_ = hp.WriteField(hpack.HeaderField{Name: name, Value: value})
 		}
@@ -83,7 +83,7 @@ func headerBlocks() (blocks [2]string) {
 }
 
 // aRequest is what looped connections send.
-const aRequest = "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
+const aRequest = "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\nAccept: */*\r\nOrigin: https://b.a.example\r\n\r\n"
 
 // serverOf returns an HTTP/1.1 engine for p.
 func serverOf(p *proxy.Proxy) *http1.Server {
@@ -107,13 +107,17 @@ func TestFieldsAllocateNothing(t *testing.T) {
 		})
 	}
 	// The race detector empties pools at random.
-	if one, several := allocated(oneLimit), allocated(severalLimits); several > one+refusals/2 {
-		t.Errorf("%d refusals allocate %v times with several limits, %v times with one", refusals, several, one)
+	one := allocated(oneLimit)
+	for name, more := range map[string]string{"several limits": severalLimits, "fields of the response": oneLimit + fields} {
+		if n := allocated(more); n > one+refusals/2 {
+			t.Errorf("%d refusals allocate %v times with %s, %v times without", refusals, n, name, one)
+		}
 	}
 }
 
 const (
 	oneLimit      = "limits: [{threshold: 1, period: 1h}]"
+	fields        = ", response: {origins: ['https://*.a.example'], headers: {Access-Control-Allow-Origin: '{origin}', Vary: Origin, X-Support: '{id} {retry_after}'}}"
 	severalLimits = "limits: [{threshold: 1, period: 1h}, {threshold: 100000, period: 1h30m}, {threshold: 1000000, period: 7d}]"
 )
 
@@ -125,6 +129,7 @@ func BenchmarkEngine(b *testing.B) {
 		"refuse":         oneLimit,
 		"refuse_several": severalLimits,
 		"refuse_by_id":   oneLimit + ", response: {body: 'quote {id}, or wait {retry_after} s'}",
+		"refuse_fields":  oneLimit + fields,
 		"pass":           "limits: [{threshold: 1000000000000, period: 1h}]",
 	} {
 		rules := "rules: [{id: all, characteristics: [ip], " + rest + "}]"

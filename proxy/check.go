@@ -99,6 +99,10 @@ func (k *Check) serve(c client, r *http1.Request) {
 		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
 		if !x.report {
 			p.timed(now)
+			if x.decision.Verdict.Refused() {
+				x.observeAll(r)
+				x.grpc = "" // the asking proxy answers in the client's protocol
+			}
 			fields, status, body = k.verdict(fields, &x, now)
 		}
 		c.Answer(r, status, fields, body)

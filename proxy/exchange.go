@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,32 @@ type arrival struct {
 	peer     netip.Addr // of the connection
 	trusted  bool       // the peer is a trusted proxy
 	client   netip.Addr
+	from     string // Origin; see observe
+	grpc     string // Content-Type of the refusal of a gRPC call; see observe
+	refused  int    // the status of the refusal, if another is sent
+}
+
+// observe notes what the refusal of a request depends on, if the request has a field of this name. The value must be
+// valid until then.
+func (x *arrival) observe(name, value string) {
+	switch {
+	case len(name) == len("Content-Type") && strings.EqualFold(name, "Content-Type"):
+		x.grpc = grpcType(value)
+	case len(name) != len("Origin") || !strings.EqualFold(name, "Origin"):
+	case x.from == "":
+		x.from = value
+	default:
+		x.from = "null" // several are invalid; no rule lists it
+	}
+}
+
+// observeAll calls observe for the fields of r.
+func (x *arrival) observeAll(r *http1.Request) {
+	for f := range r.Fields {
+		if f.Name == http1.Other {
+			x.observe(borrow(r.NameOf(f)), borrow(r.ValueOf(f)))
+		}
+	}
 }
 
 // An exchange is one request on its way through the proxy.
@@ -136,6 +163,7 @@ func (x *exchange) ask() {
 // admit reports whether the request may be relayed. Otherwise it answers the request.
 func (x *exchange) admit() bool {
 	if x.decision.Verdict.Refused() {
+		x.observeAll(x.r)
 		x.refuse()
 		return false
 	}
@@ -183,6 +211,10 @@ func (x *exchange) Pass() {
 	if x.r.Upgrade {
 		x.p.upgrades.Add(x)
 		defer x.p.upgrades.Remove(x)
+	}
+	if x.decision.CountsAnswer() {
+		x.observeAll(x.r) // it may be refused when its header is no longer valid
+		x.from = strings.Clone(x.from)
 	}
 	err := x.c.Relay(x.r, x.origin.relayed, x)
 	switch {

@@ -14,6 +14,7 @@ type question struct {
 	arrival
 	req             rule.Request
 	chain           []string // X-Forwarded-For
+	header          []byte   // all fields, in the encoding of SPOP
 	target          string   // path and query, possibly in absolute form
 	report          bool
 	status          int      // of the reported answer; 0 if it is missing or invalid

@@ -12,35 +12,42 @@ import (
 // a closed connection as a failure of the node.
 func (x *arrival) drops() bool { return x.decision.Verdict == limit.Closed && !x.trusted }
 
-const plainText = "Content-Type: text/plain; charset=utf-8\r\n"
+const (
+	plain     = "text/plain; charset=utf-8"
+	plainText = "Content-Type: " + plain + "\r\n"
+)
 
 // refusal returns the answer to a refused request: fields, which it appends to dst as lines that end in
 // CRLF, the status and the body. A body with placeholders uses text as its buffer.
 func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fields []byte, status int, body string) {
-	d := &x.decision
+	d, kind := &x.decision, plain
 	id := p.o.Limiter.ID(d, x.client)
 	switch d.Verdict {
 	case limit.Denied:
-		return append(appendID(dst, id), plainText...), http.StatusForbidden, "forbidden\n"
+		dst, status, body = appendID(dst, id), http.StatusForbidden, "forbidden\n"
 	case limit.Malformed:
-		return append(dst, plainText...), http.StatusBadRequest, "bad request target\n"
+		status, body = http.StatusBadRequest, "bad request target\n"
 	case limit.Unavailable:
-		return append(dst, comeBack...), http.StatusServiceUnavailable, unavailable
-	case limit.ShadowBanned:
+		dst, status, body = append(dst, comeBack...), http.StatusServiceUnavailable, "temporarily unavailable\n"
 	default:
-		dst = append(dst, "Retry-After: "...)
-		dst = strconv.AppendInt(dst, retryAfter(d, now), 10)
-		dst = append(appendID(append(dst, "\r\n"...), id), "Cache-Control: no-store\r\n"...)
-		dst = p.o.Headers.append(dst, p.o.Limiter, d, now)
+		response, wait := d.Rule.Response, seconds(d.RetryAfter(now))
+		if d.Verdict != limit.ShadowBanned {
+			dst = append(dst, "Retry-After: "...)
+			dst = strconv.AppendInt(dst, wait, 10)
+			dst = append(appendID(append(dst, "\r\n"...), id), "Cache-Control: no-store\r\n"...)
+			dst = p.o.Headers.append(dst, p.o.Limiter, d, now)
+		}
+		dst = response.AppendFields(dst, id[:], wait, x.from)
+		kind, status, body = response.ContentType, response.Status, response.Body
+		if response.Filled {
+			*text = response.AppendBody((*text)[:0], id[:], wait)
+			body = borrow(*text)
+		}
 	}
-	response := d.Rule.Response
-	dst = append(append(dst, "Content-Type: "...), response.ContentType...)
-	body = response.Body
-	if response.Filled {
-		*text = response.AppendBody((*text)[:0], id[:], retryAfter(d, now))
-		body = borrow(*text)
+	if x.grpc != "" && d.Verdict != limit.ShadowBanned {
+		return x.appendGRPC(dst, status, now), http.StatusOK, ""
 	}
-	return append(dst, "\r\n"...), response.Status, body
+	return append(append(append(dst, "Content-Type: "...), kind...), "\r\n"...), status, body
 }
 
 // appendID appends the field that identifies a refusal. Its name is in Go's canonical form, so that
@@ -52,16 +59,8 @@ func appendID(dst []byte, id limit.ID) []byte {
 	return append(append(append(dst, "Refusal-Id: "...), id[:]...), "\r\n"...)
 }
 
-// The answer to a client that may succeed in a second: within that time, a shard that has recovered is noticed.
-const (
-	comeBack    = "Retry-After: 1\r\nCache-Control: no-store\r\n" + plainText
-	unavailable = "temporarily unavailable\n"
-)
-
-// retryAfter returns the seconds until the mitigation ends on this node, rounded up. It is never 0.
-func retryAfter(d *limit.Decision, now time.Time) int64 {
-	return seconds(d.Deadline().Sub(now))
-}
+// comeBack is for a client that may succeed in a second: within that time, a shard that has recovered is noticed.
+const comeBack = "Retry-After: 1\r\nCache-Control: no-store\r\n"
 
 // seconds rounds d up to whole seconds, and to at least 1.
 func seconds(d time.Duration) int64 {

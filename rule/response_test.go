@@ -38,7 +38,11 @@ func responseWith(t *testing.T, body string) *rule.Response {
 
 // A field with {origin} is sent only to a listed origin, whole.
 func TestOrigins(t *testing.T) {
-	r := parse(t, withKeys(`response: {origins: [https://app.example.com, "https://*.example.net:8443", "http://[::1]:3000"], headers: {Vary: Origin, A: "<{origin}> {retry_after}"}}`)).Rules()[0].Response
+	one := parse(t, withKeys(`response: {origins: [https://app.example.com, "https://*.example.net:8443", "http://[::1]:3000"], headers: {Vary: Origin, A: "<{origin}> {retry_after}"}}`)).Rules()[0]
+	r := one.Response
+	if one.RefusesClient() {
+		t.Error("the same response for every request of a client")
+	}
 	for _, origin := range []string{"https://app.example.com", "https://a.example.net:8443", "https://a-1.b.example.net:8443", "http://[::1]:3000"} {
 		if got, want := string(r.AppendFields(nil, nil, 60, origin)), "Vary: Origin\r\nA: <"+origin+"> 60\r\n"; got != want {
 			t.Errorf("%s: %q, want %q", origin, got, want)

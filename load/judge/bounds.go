@@ -400,7 +400,8 @@ func (b *bounds) known(k *key, n int, q *request) int64 {
 	return s.views[q.Node].count(n, from, to, k.rule.Limits[n].Period.Microseconds())
 }
 
-// remaining checks that an answer reports at least as many remaining requests as the greatest possible count leaves.
+// remaining checks that an answer reports at least as many remaining requests as twice the greatest possible count
+// leaves: a node may assume that the others count on as they did.
 func (b *bounds) remaining(keys []*key, q *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
@@ -411,7 +412,7 @@ func (b *bounds) remaining(keys []*key, q *request) {
 				c := b.limits(k)[n].most
 				count = 1 + max(c.count(from), c.count(to)) // count rounds down
 			}
-			least = min(least, b.m.threshold(l)-count)
+			least = min(least, b.m.threshold(l)-2*count)
 		}
 	}
 	b.reported++

@@ -1,0 +1,42 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// grpcTypes are the media types of gRPC calls. A refusal has the same one, without the client's suffix.
+var grpcTypes = [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"}
+
+// grpcType returns the media type of the refusal of a request with this Content-Type if it is a gRPC call, and else "".
+func grpcType(contentType string) string {
+	for _, t := range grpcTypes {
+		if len(contentType) >= len(t) && strings.EqualFold(contentType[:len(t)], t) {
+			return t
+		}
+	}
+	return ""
+}
+
+// appendGRPC appends the fields of a refusal with this status to a gRPC call. There is no body: the fields are the
+// trailers, too ("Trailers-Only" in gRPC over HTTP/2). The access log shows the status, not the 200 that is sent.
+func (x *arrival) appendGRPC(dst []byte, status int, now time.Time) []byte {
+	x.refused = status
+	code := "8\r\nGrpc-Message: too many requests\r\n" // RESOURCE_EXHAUSTED
+	switch status {
+	case http.StatusBadRequest:
+		code = "3\r\nGrpc-Message: bad request\r\n" // INVALID_ARGUMENT
+	case http.StatusForbidden:
+		code = "7\r\nGrpc-Message: forbidden\r\n" // PERMISSION_DENIED
+	case http.StatusServiceUnavailable:
+		code = "14\r\nGrpc-Message: temporarily unavailable\r\n" // UNAVAILABLE
+	}
+	dst = append(append(append(append(dst, "Content-Type: "...), x.grpc...), "\r\nGrpc-Status: "...), code...)
+	if x.decision.Rule != nil {
+		dst = append(dst, "Grpc-Retry-Pushback-Ms: "...)
+		dst = append(strconv.AppendInt(dst, 1000*seconds(x.decision.RetryAfter(now)), 10), "\r\n"...)
+	}
+	return dst
+}
