@@ -132,7 +132,6 @@ func TestRefusedRecords(t *testing.T) {
 		"the version of stored records": change(0, 1),
 		"another version":               change(0, 3),
 		"unknown flags":                 change(1, 16),
-		"an unknown kind of estimate":   change(1, 6),
 		"no fields":                     change(2, 0),
 		"no bits":                       change(3, 0),
 		"a layout of more than 64 bits": change(2, 9, 9),
