@@ -39,13 +39,14 @@ func start(count int) (nodes []*gossip.Gossip) {
 	for i, addr := range addrs {
 		g, err := gossip.New(gossip.Options{
 			Name: fmt.Sprint("edge-", i), Listen: addr, Join: addrs[:1], Keys: [][]byte{key},
-			Receive:       func(string, []byte, time.Duration) { received.Add(1) },
-			Status:        func() []byte { return make([]byte, statusSize) },
-			ReceiveStatus: func(string, []byte) { statuses.Add(1) },
-			Logger:        slog.New(slog.DiscardHandler),
+			Logger: slog.New(slog.DiscardHandler),
 		})
 		harness.Check(err)
-		harness.Check(g.Start(nil))
+		harness.Check(g.Start(gossip.Handler{
+			Receive:       func(string, []byte, time.Duration) error { received.Add(1); return nil },
+			Status:        func() []byte { return make([]byte, statusSize) },
+			ReceiveStatus: func(string, []byte) error { statuses.Add(1); return nil },
+		}, nil))
 		nodes = append(nodes, g)
 	}
 	for begun := statuses.Load(); statuses.Load()-begun < int64(4*count*(count-1)); {
