@@ -83,15 +83,15 @@ func (v *investigation) mistakes() []mistake {
 	rows = append(rows, []mistake{
 		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{replaced: true},
 			unless: none(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 })},
-		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true, unless: short == 0},
-		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true, unless: long == 0},
+		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", tenths(short)), m: model{timeout: short, replaced: true}, rough: true, unless: short == 0},
+		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", tenths(long)), m: model{timeout: long, replaced: true}, rough: true, unless: long == 0},
 		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", violated: bucket, rough: true, unless: bucket == nil},
 		{name: "counts_twice", text: "it counts some requests twice", m: model{twice: true}, loose: true},
 	}...)
 	return slices.DeleteFunc(rows, func(m mistake) bool { return m.unless })
 }
 
-func rounded(micros int64) time.Duration {
+func tenths(micros int64) time.Duration {
 	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)
 }
 

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Rules *rule.Set
 
-	// Client is the prefix of an address that identifies a client, as set on the nodes.
+	// Client is the prefix of an address that identifies a client, as set on the nodes. NAT64 is ignored.
 	Client rule.ClientPrefix
 
 	// Lag is the maximum time until all nodes have counted a request and act on the resulting mitigation. If zero, 500

@@ -10,6 +10,7 @@ const (
 	wholeOldest             // the whole oldest sub-window
 	fixed                   // ignores the previous window
 	slidingLog              // no estimate: the requests in the period
+	rounded                 // like weighted, rounded down
 
 	// Known mistakes.
 	reversed   // the oldest sub-window in proportion to its part outside the period
@@ -17,7 +18,7 @@ const (
 )
 
 // kinds holds the estimates that a rule may use, by name.
-var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
+var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed, "weighted_rounded": rounded}
 
 // A counter counts requests, weighted by the cost of their rule. It keeps the time of every request. An estimate uses
 // the sub-windows of one period and the oldest one that it overlaps. Times are in microseconds since the Unix epoch.
@@ -93,10 +94,15 @@ func (c *counter) over(t, threshold int64) bool {
 	return part*left > c.room(whole, threshold)
 }
 
-// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold; it is
-// negative if whole alone exceeds it. Products stay below 2^63 with ten million requests and a period of seven days.
+// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold, or, if rounded,
+// is less than threshold + 1; it is negative if whole alone exceeds it. Products stay below 2^63 with ten million requests
+// and a period of seven days.
 func (c *counter) room(whole, threshold int64) int64 {
-	return (threshold/c.cost-whole)*c.period + threshold%c.cost*c.period/c.cost
+	less := int64(0)
+	if c.kind == rounded {
+		threshold, less = threshold+1, 1
+	}
+	return (threshold/c.cost-whole)*c.period + floor(threshold%c.cost*c.period-less, c.cost)
 }
 
 // back returns the first time, not before t, at which over returns false if no more requests arrive.
