@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,18 +10,22 @@ import (
 
 // A model describes how a target counts and mitigates. The zero value is the correct one.
 type model struct {
-	kind     kind    // of estimate, unless weighted
-	more     int64   // added to thresholds
-	scale    float64 // of thresholds, unless 0
-	timeout  int64   // of mitigations, in microseconds, if replaced is set
-	replaced bool
+	kind    kind             // of estimate, unless weighted
+	misread func(*rule.Rule) // turns a copy of a rule into the one that the target follows, unless nil
+	refused bool             // refused requests are counted
+	twice   bool             // requests may be counted twice
+	wider   bool             // shedding rules count requests that narrower rules refuse
+}
 
-	refused  bool // refused requests are counted
-	passed   bool // refused requests are not counted, even if the rule counts them
-	statuses bool // all statuses are counted
-	twice    bool // requests may be counted twice
-	once     bool // each request counts 1, whatever the rule's cost
-	wider    bool // shedding rules count requests that narrower rules refuse
+// read returns the rule that the target follows instead of r.
+func (m *model) read(r *rule.Rule) *rule.Rule {
+	if m.misread == nil {
+		return r
+	}
+	other := *r
+	other.Limits = slices.Clone(r.Limits)
+	m.misread(&other)
+	return &other
 }
 
 // Bounds are the least and the greatest counts of each key that are possible with a model: a request may arrive at any
@@ -32,7 +35,8 @@ type bounds struct {
 	k      *keying
 	m      model
 	lag    int64
-	states []*state // by key; nil if it cannot exceed a threshold
+	rules  map[*rule.Rule]*rule.Rule // the rules of keys, as the model reads them
+	states []*state                  // by key; nil if it cannot exceed a threshold
 	sent   []*request
 	done   []*request // the same requests, in the order in which they were answered
 
@@ -51,6 +55,7 @@ type bounds struct {
 
 // A state is what is known about a key.
 type state struct {
+	rule   *rule.Rule // as the model reads it
 	limits []limitBounds
 	span   span
 
@@ -92,7 +97,17 @@ type violation struct {
 }
 
 func (j *judgment) bounds(k *keying, m model) *bounds {
-	return &bounds{j: j, k: k, m: m, lag: j.lag, sent: j.sent, done: j.done}
+	return &bounds{j: j, k: k, m: m, lag: j.lag, rules: map[*rule.Rule]*rule.Rule{}, sent: j.sent, done: j.done}
+}
+
+// rule returns the rule of a key, as the model reads it.
+func (b *bounds) rule(k *key) *rule.Rule {
+	r := b.rules[k.rule]
+	if r == nil {
+		r = b.m.read(k.rule)
+		b.rules[k.rule] = r
+	}
+	return r
 }
 
 // counter returns a new counter for limit l of r.
@@ -101,29 +116,27 @@ func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
 	if m.kind == weighted {
 		c.kind = kinds[fmt.Sprint(l.Estimate)]
 	}
-	if m.once {
-		c.cost = 1
+	if c.kind == leaky {
+		c.leak = int64(l.Threshold)
 	}
 	return c
 }
 
-// threshold returns the threshold of a limit according to the model.
-func (m *model) threshold(l rule.Limit) int64 {
-	scaled := math.Round(float64(min(l.Threshold, 1<<53)) * cmp.Or(m.scale, 1))
-	return max(0, int64(scaled)+m.more)
-}
+// threshold returns the threshold of a limit. No count exceeds the maximum.
+func threshold(l rule.Limit) int64 { return int64(min(l.Threshold, 1<<62)) }
 
 // prepare creates the state of each key with enough requests to exceed a threshold. Other keys need no state, and there
 // may be a million of them.
 func (b *bounds) prepare() {
 	b.states, b.leaked, b.pending, b.shed = make([]*state, len(b.k.keys)), map[*request]bool{}, map[*request][]pending{}, map[*request]bool{}
 	for n, k := range b.k.keys {
-		most := k.most()
+		r := b.rule(k)
+		most := k.most(r)
 		if b.m.twice {
 			most *= 2
 		}
-		if slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return most > b.m.threshold(l) }) {
-			b.states[n] = &state{}
+		if slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return most > threshold(l) }) {
+			b.states[n] = &state{rule: r}
 		}
 	}
 }
@@ -132,8 +145,8 @@ func (b *bounds) prepare() {
 func (b *bounds) limits(k *key) []limitBounds {
 	s := b.states[k.n]
 	if s.limits == nil {
-		for _, l := range k.rule.Limits {
-			s.limits = append(s.limits, limitBounds{b.m.counter(k.rule, l), b.m.counter(k.rule, l)})
+		for _, l := range s.rule.Limits {
+			s.limits = append(s.limits, limitBounds{b.m.counter(s.rule, l), b.m.counter(s.rule, l)})
 		}
 	}
 	return s.limits
@@ -177,11 +190,11 @@ func (b *bounds) blurred(q *request) (from, to int64) { return q.Sent - b.j.skew
 
 // counts reports whether a request may and must be counted under a key, given what is known so far.
 func (b *bounds) counts(k *key, q *request) (may, must bool) {
-	status := q.Answer.Status
+	r, status := b.states[k.n].rule, q.Answer.Status
 	if q.outcome == refused || q.outcome == uncertain {
 		status = q.Answer.Expected
 	}
-	fits := b.m.statuses || countsStatus(k.rule, status)
+	fits := countsStatus(r, status)
 	switch q.outcome {
 	case passed:
 		return fits, fits
@@ -192,8 +205,7 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 			return b.reaches(k, q)
 		}
 		// It certainly counts only if no other rule can have refused it.
-		prolongs := k.rule.CountWhileMitigated && !b.m.passed
-		return fits && (b.m.refused || prolongs), fits && (b.m.refused || prolongs && len(b.k.of(q)) == 1)
+		return fits && (b.m.refused || r.CountWhileMitigated), fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1)
 	}
 	return false, false
 }
@@ -241,27 +253,20 @@ func (b *bounds) mayCount(k *key, q *request) {
 		if b.m.twice && !k.sheds() {
 			l.most.add(from, latest)
 		}
-		threshold := b.m.threshold(k.rule.Limits[n])
+		threshold := threshold(state.rule.Limits[n])
 		for at := from; enough || s.may >= from; at = min(to, l.most.begin(l.most.index(at)+1)) {
 			if l.most.over(at, threshold) {
 				if s.may < at {
 					s.maySince = q.Sent
 				}
 				back := l.most.back(at, threshold) + b.lag + b.j.skew
-				s.may, s.over = max(s.may, back, to+b.timeout(k)+b.lag), max(s.over, back)
+				s.may, s.over = max(s.may, back, to+state.rule.MitigationTimeout.Microseconds()+b.lag), max(s.over, back)
 			}
 			if at == to {
 				break
 			}
 		}
 	}
-}
-
-func (b *bounds) timeout(k *key) int64 {
-	if b.m.replaced {
-		return b.m.timeout
-	}
-	return k.rule.MitigationTimeout.Microseconds()
 }
 
 // answered handles the answer to a request.
@@ -346,14 +351,14 @@ func (b *bounds) mustCount(k *key, q *request) {
 	}
 	from, to := b.blurred(q)
 	late := to + b.lag
-	s := b.span(k)
+	s, r := b.span(k), b.states[k.n].rule
 	until, back := int64(0), int64(0)
-	timeout, grace := b.timeout(k), int64(0)
-	if q.outcome == refused && (k.rule.CountWhileMitigated || b.m.refused) {
+	timeout, grace := r.MitigationTimeout.Microseconds(), int64(0)
+	if q.outcome == refused && (r.CountWhileMitigated || b.m.refused) {
 		timeout, grace = 0, prolonged
 	}
 	for n, l := range b.limits(k) {
-		threshold := b.m.threshold(k.rule.Limits[n])
+		threshold := threshold(r.Limits[n])
 		l.least.add(from, from)
 		// Some mistakes keep the estimate from falling in the meantime.
 		if l.least.over(late, threshold) && l.least.back(from, threshold) >= late {
@@ -397,21 +402,22 @@ func (b *bounds) known(k *key, n int, q *request) int64 {
 		return 0
 	}
 	from, to := b.blurred(q)
-	return s.views[q.Node].count(n, from, to, k.rule.Limits[n].Period.Microseconds())
+	return s.views[q.Node].count(n, from, to, s.rule.Limits[n].Period.Microseconds())
 }
 
 // remaining checks that an answer reports at least as many remaining requests as the greatest possible count leaves.
 func (b *bounds) remaining(keys []*key, q *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
-		for n, l := range k.rule.Limits {
-			count := k.most()
+		r := b.rule(k)
+		for n, l := range r.Limits {
+			count := k.most(r)
 			if b.states[k.n] != nil {
 				from, to := b.blurred(q)
 				c := b.limits(k)[n].most
 				count = 1 + max(c.count(from), c.count(to)) // count rounds down
 			}
-			least = min(least, b.m.threshold(l)-count)
+			least = min(least, threshold(l)-count)
 		}
 	}
 	b.reported++
@@ -428,8 +434,8 @@ func (b *bounds) maxRemaining(keys []*key, q *request) int64 {
 	}
 	most := int64(0)
 	for _, k := range keys {
-		for n, l := range k.rule.Limits {
-			most = max(most, b.m.threshold(l)-b.known(k, n, q))
+		for n, l := range b.rule(k).Limits {
+			most = max(most, threshold(l)-b.known(k, n, q))
 		}
 	}
 	return most
@@ -444,8 +450,8 @@ func (b *bounds) see(k *key, q *request) {
 	}
 	v := &s.views[q.Node]
 	if v.limits == nil {
-		for _, l := range k.rule.Limits {
-			v.limits = append(v.limits, b.m.counter(k.rule, l))
+		for _, l := range s.rule.Limits {
+			v.limits = append(v.limits, b.m.counter(s.rule, l))
 		}
 	}
 	for ; v.n < len(s.counted) && s.counted[v.n].Done+b.j.skew+b.lag <= q.Sent-b.j.skew; v.n++ {

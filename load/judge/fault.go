@@ -6,6 +6,8 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +25,7 @@ type Fault struct {
 }
 
 // A mistake is a fault that a model tells apart: a target that counts and mitigates like the model gives the responses
-// that are wrong by the rules.
+// that are wrong by the rules. Most mistakes are rules that the target misreads.
 type mistake struct {
 	unless bool // the rules and the nodes rule it out
 	name   string
@@ -37,39 +39,72 @@ type mistake struct {
 	violated map[*request]bool // requests that contradict it
 }
 
+// limits returns a function that changes each limit of a rule.
+func limits(change func(*rule.Limit)) func(*rule.Rule) {
+	return func(r *rule.Rule) {
+		for i := range r.Limits {
+			change(&r.Limits[i])
+		}
+	}
+}
+
+// scaled multiplies thresholds.
+func scaled(scale float64) model {
+	return model{misread: limits(func(l *rule.Limit) { l.Threshold = uint64(math.Round(float64(l.Threshold) * scale)) })}
+}
+
+// tokenBucket turns limits into buckets with the limit's rate, for bursts of a multiple of the threshold.
+func tokenBucket(scale float64) model {
+	return model{kind: leaky, misread: func(r *rule.Rule) {
+		r.MitigationTimeout = 0
+		limits(func(l *rule.Limit) {
+			burst := max(1, math.Round(float64(l.Threshold)*scale))
+			l.Threshold, l.Period = uint64(burst), time.Duration(float64(l.Period)*burst/float64(max(1, l.Threshold)))
+		})(r)
+	}}
+}
+
+// lasting makes mitigations last this long, in microseconds, unless it is 0.
+func lasting(micros int64) model {
+	return model{misread: func(r *rule.Rule) {
+		r.MitigationTimeout = cmp.Or(time.Duration(micros)*time.Microsecond, r.MitigationTimeout)
+	}}
+}
+
 // mistakes returns the known mistakes that are possible with these rules, simplest first.
 func (v *investigation) mistakes() []mistake {
 	j := v.j
-	alone := len(j.trace.Nodes()) < 2
 	own := rule.ClientPrefix{IPv4: cmp.Or(j.o.Client.IPv4, 32), IPv6: cmp.Or(j.o.Client.IPv6, 64)}
-	none := func(is func(r *rule.Rule) bool) bool { return !j.some(is) }
 	short, long := lasted(v.found)
-	bucket, scale := j.bucket(), v.fit()
+	scale, burst := v.fit(0.6, scaled), v.fit(0.4, tokenBucket)
+	strict, percent := "threshold_high", fmt.Sprintf("%.0f%% higher", 100*(scale-1))
+	if scale < 1 {
+		strict, percent = "threshold_low", fmt.Sprintf("%.0f%% lower", 100*(1-scale))
+	}
 	rows := []mistake{
-		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{more: 1}},
-		{name: "threshold_low", text: "it refuses as if each threshold were lower by one", m: model{more: -1}},
-		{name: "threshold_high", text: fmt.Sprintf("it refuses as if each threshold were about %.0f%% higher", 100*(scale-1)), m: model{scale: scale}, rough: true, unless: scale < 1.005},
-		{name: "threshold_low", text: fmt.Sprintf("it refuses as if each threshold were about %.0f%% lower", 100*(1-scale)), m: model{scale: scale}, rough: true, unless: scale > 0.995},
+		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{misread: limits(func(l *rule.Limit) { l.Threshold++ })}},
+		{name: "threshold_low", text: "it refuses as if each threshold were lower by one",
+			m: model{misread: limits(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},
+		{name: strict, text: "it refuses as if each threshold were about " + percent, m: scaled(scale), rough: true, unless: math.Abs(scale-1) < 0.005},
 		{name: "clients_not_told_apart", text: "it counts the requests of all clients together: " + cmp.Or(j.o.Distrust, "it does not learn their addresses"), v: variant{alike: true}},
 		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
 		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: model{refused: true}},
-		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: alone},
-		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does", m: model{passed: true},
-			unless: none(func(r *rule.Rule) bool { return r.CountWhileMitigated })},
-		{name: "ignores_cost", text: "it counts each request once, although the rule gives requests a higher cost", m: model{once: true},
-			unless: none(func(r *rule.Rule) bool { return r.Cost > 1 })},
-		{name: "ignores_overrides", text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true},
-			unless: none(func(r *rule.Rule) bool { return r.Overrides != "" })},
-		{name: "ignores_statuses", text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{statuses: true},
-			unless: none(func(r *rule.Rule) bool { return r.Statuses != nil })},
+		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: len(j.trace.Nodes()) < 2},
+		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does",
+			m: model{misread: func(r *rule.Rule) { r.CountWhileMitigated = false }}},
+		{name: "ignores_cost", text: "it counts each request once, although the rule gives requests a higher cost", m: model{misread: func(r *rule.Rule) { r.Cost = min(1, r.Cost) }}},
+		{name: "ignores_overrides", text: "it limits all keys alike, although the rule has overrides", m: model{misread: func(r *rule.Rule) {
+			r.Overrides, r.Limits = "", j.rules[slices.IndexFunc(j.rules, func(plain *rule.Rule) bool { return plain.ID == r.ID })].Limits
+		}}},
+		{name: "ignores_statuses", text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{misread: func(r *rule.Rule) { r.Statuses = nil }}},
 		{name: "shares_missing_value", text: "it counts requests without a value together, although the rule skips them", v: variant{share: true},
-			unless: none(func(r *rule.Rule) bool {
+			unless: !j.some(func(r *rule.Rule) bool {
 				return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
 			})},
 		{name: "counts_for_wider_networks", text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true},
-			unless: len(j.rules) < 2 || none(func(r *rule.Rule) bool { return r.Action == rule.Shed })},
+			unless: len(j.rules) < 2 || !j.some(func(r *rule.Rule) bool { return r.Action == rule.Shed })},
 	}
 	prefix := func(family string, bits, own int, client rule.ClientPrefix) {
 		rows = append(rows, mistake{name: "client_prefix", text: fmt.Sprintf("it counts %s clients by /%d, not by /%d", family, bits, own), v: variant{client: client}, unless: bits == own})
@@ -81,14 +116,15 @@ func (v *investigation) mistakes() []mistake {
 		prefix("IPv4", bits, own.IPv4, rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6})
 	}
 	rows = append(rows, []mistake{
-		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{replaced: true},
-			unless: none(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 })},
-		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", tenths(short)), m: model{timeout: short, replaced: true}, rough: true, unless: short == 0},
-		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", tenths(long)), m: model{timeout: long, replaced: true}, rough: true, unless: long == 0},
-		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", violated: bucket, rough: true, unless: bucket == nil},
+		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{misread: func(r *rule.Rule) { r.MitigationTimeout = 0 }}},
+		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", tenths(short)), m: lasting(short), rough: true},
+		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", tenths(long)), m: lasting(long), rough: true},
+		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", m: tokenBucket(burst), rough: true},
 		{name: "counts_twice", text: "it counts some requests twice", m: model{twice: true}, loose: true},
 	}...)
-	return slices.DeleteFunc(rows, func(m mistake) bool { return m.unless })
+	return slices.DeleteFunc(rows, func(m mistake) bool {
+		return m.unless || m.m.misread != nil && m.m.kind == weighted && !j.some(func(r *rule.Rule) bool { return !reflect.DeepEqual(r, m.m.read(r)) })
+	})
 }
 
 func tenths(micros int64) time.Duration {

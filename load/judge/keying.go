@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 
@@ -12,7 +13,6 @@ type variant struct {
 	alike  bool              // all clients have the generator's address
 	client rule.ClientPrefix // if zero, that of the options
 	share  bool              // requests without a value share a count even if the rule skips them
-	plain  bool              // all keys have the rule's own limits
 	apart  bool              // each node has its own keys
 }
 
@@ -37,11 +37,8 @@ type key struct {
 	width int
 }
 
-// most returns the maximum count of k's requests.
-func (k *key) most() int64 { return k.sent * costOf(k.rule) }
-
-// mayExceed reports whether k has enough requests to exceed a limit.
-func (k *key) mayExceed(l rule.Limit) bool { return k.most() > int64(min(l.Threshold, 1<<62)) }
+// most returns the maximum count of k's requests by a rule.
+func (k *key) most(r *rule.Rule) int64 { return k.sent * costOf(r) }
 
 func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
 
@@ -106,10 +103,7 @@ func (j *judgment) keying(v variant) *keying {
 			}
 			for _, r := range list {
 				for _, name := range keys(r, &f, v.share) {
-					by, found := j.plans[r][name]
-					if !found || v.plain {
-						by = r
-					}
+					by := cmp.Or(j.plans[r][name], r)
 					k := known[node+name]
 					if k == nil {
 						k = &key{n: len(all.keys), rule: by, width: width(by)}

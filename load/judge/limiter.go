@@ -53,7 +53,7 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 func (l *limiter) count(k *key, at int64, see func(c *counter, threshold int64)) {
 	known := &l.keys[k.n]
 	for n, limit := range k.rule.Limits {
-		if !k.mayExceed(limit) {
+		if k.most(k.rule) <= threshold(limit) {
 			continue
 		}
 		if known.counters == nil {
@@ -63,7 +63,7 @@ func (l *limiter) count(k *key, at int64, see func(c *counter, threshold int64))
 			known.counters[n] = l.m.counter(k.rule, limit)
 		}
 		known.counters[n].add(at, at)
-		see(known.counters[n], int64(limit.Threshold))
+		see(known.counters[n], threshold(limit))
 	}
 }
 

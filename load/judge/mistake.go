@@ -1,11 +1,8 @@
 package judge
 
 import (
-	"maps"
 	"math"
 	"slices"
-
-	"github.com/edgelimit/edge/rule"
 )
 
 // minEvidence is the minimum number of violations that a mistake must explain.
@@ -76,58 +73,6 @@ func (v *investigation) take(explained func(violation) bool) (requests []*reques
 	return requests
 }
 
-// bucket returns the requests that contradict a token bucket with the rate of a rule and the largest burst seen. It
-// returns nil if nothing suggests a bucket, because no request passed after others of its key were refused.
-func (j *judgment) bucket() map[*request]bool {
-	const tick = 2000 // the assumed resolution of its clock, in microseconds
-	type bucket struct {
-		at    int64
-		full  float64
-		waits bool
-	}
-	buckets, burst, resumed := map[*key]*bucket{}, map[*rule.Rule]float64{}, map[*rule.Rule]bool{}
-	waited, violated := map[*request]float64{}, map[*request]bool{} // by refusal: how full its bucket was
-	leak := func(r *rule.Rule, micros int64) float64 {
-		return float64(micros) * float64(r.Limits[0].Threshold) / float64(r.Limits[0].Period.Microseconds())
-	}
-	for _, q := range j.sent {
-		keys := j.keys.of(q)
-		if q.outcome == refused || q.outcome == foreign {
-			violated[q] = true
-		}
-		if q.outcome != passed && q.outcome != refused || len(keys) != 1 || keys[0].sheds() || len(keys[0].rule.Limits) != 1 {
-			continue
-		}
-		now, r := q.Sent+(q.Done-q.Sent)/2, keys[0].rule
-		b := buckets[keys[0]]
-		if b == nil {
-			b = &bucket{at: now}
-			buckets[keys[0]] = b
-		}
-		b.full = max(0, b.full-leak(r, now-b.at))
-		b.at = now
-		if q.outcome == refused {
-			waited[q], b.waits = b.full, true
-			continue
-		}
-		resumed[r] = resumed[r] || b.waits
-		b.full += float64(costOf(r))
-		burst[r] = max(burst[r], b.full)
-	}
-	for q, full := range waited {
-		r := j.keys.of(q)[0].rule
-		cost := float64(costOf(r))
-		leaked := min(cost, full, leak(r, q.Done-q.Sent+tick)) // perhaps, between sending and answer
-		if full+cost > burst[r]-leaked && resumed[r] {
-			delete(violated, q)
-		}
-	}
-	if !slices.Contains(slices.Collect(maps.Values(resumed)), true) {
-		return nil
-	}
-	return violated
-}
-
 // sharpLag is the lag that PoPs usually stay below, in microseconds; longLag is the one that they should stay below.
 const (
 	sharpLag = 30_000
@@ -187,13 +132,13 @@ func (v *investigation) test(by variant, m model) *bounds {
 	return b
 }
 
-// fit returns the highest scale of thresholds with which hardly any request is refused too early, but not more are than
-// pass too late.
-func (v *investigation) fit() float64 {
-	low, high := 0.6, 1.6
+// fit returns the highest scale, from low on, with whose model hardly any request is refused too early, but not more are
+// than pass too late.
+func (v *investigation) fit(low float64, model func(scale float64) model) float64 {
+	high := 1.6
 	for range 9 {
 		scale := (low + high) / 2
-		passed, wrong := split(v.test(variant{}, model{scale: scale}).run())
+		passed, wrong := split(v.test(variant{}, model(scale)).run())
 		if len(wrong) > len(passed) {
 			high = scale
 		} else {

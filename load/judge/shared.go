@@ -63,8 +63,8 @@ func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
 		return 1
 	}
 	p := 1.0
-	for n, l := range k.rule.Limits {
-		p = min(p, float64(b.m.threshold(l))/float64(max(1, b.known(k, n, q))))
+	for n, l := range b.states[k.n].rule.Limits {
+		p = min(p, float64(threshold(l))/float64(max(1, b.known(k, n, q))))
 	}
 	return p
 }
@@ -113,7 +113,7 @@ func (b *bounds) nearest(blamed *key, keys []*key, q *request) *key {
 			continue
 		}
 		for n, l := range b.limits(k) {
-			if part := float64(l.most.count(q.Done)) / float64(b.m.threshold(k.rule.Limits[n])); part > most {
+			if part := float64(l.most.count(q.Done)) / float64(threshold(b.states[k.n].rule.Limits[n])); part > most {
 				blamed, most = k, part
 			}
 		}

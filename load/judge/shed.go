@@ -103,7 +103,7 @@ func (b *bounds) tally(k *key, q *request, probability float64) {
 	from, to := b.blurred(q)
 	least, most := 1.0, 0.0
 	for n, l := range b.limits(k) {
-		threshold, count := float64(b.m.threshold(k.rule.Limits[n])), float64(1+max(l.most.count(from), l.most.count(to)))
+		threshold, count := float64(threshold(state.rule.Limits[n])), float64(1+max(l.most.count(from), l.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && b.canRefuse(k, q) {

@@ -15,6 +15,7 @@ const (
 	// Known mistakes.
 	reversed   // the oldest sub-window in proportion to its part outside the period
 	neverFalls // the whole previous window
+	leaky      // a bucket that leaks steadily, or one of tokens, with room for the threshold
 )
 
 // kinds holds the estimates that a rule may use, by name.
@@ -27,10 +28,17 @@ type counter struct {
 	kind      kind
 	cost      int64   // of a request
 	from, to  []int64 // the earliest and the latest times of requests, each sorted
+
+	// Of a leaky bucket: what leaks in a microsecond, and what is in it at a time, both as a count times the period.
+	leak, level, at int64
 }
 
 // add counts a request in each sub-window between from and to.
 func (c *counter) add(from, to int64) {
+	if c.kind == leaky {
+		c.level, c.at = c.left(to)+c.cost*c.period, max(c.at, to)
+		return
+	}
 	c.from = slices.Insert(c.from, before(c.from, from), from)
 	c.to = slices.Insert(c.to, before(c.to, to), to)
 }
@@ -61,10 +69,16 @@ func (c *counter) between(first, end int64) int64 {
 	return int64(before(c.from, end) - before(c.to, first))
 }
 
+// left returns what is left in a leaky bucket at t.
+func (c *counter) left(t int64) int64 { return max(0, c.level-max(0, t-c.at)*c.leak) }
+
 // estimate returns the parts of the estimate at t, which is whole + part·left/period.
 func (c *counter) estimate(t int64) (whole, part, left int64) {
-	if c.kind == slidingLog {
+	switch c.kind {
+	case slidingLog:
 		return int64(len(c.to) - before(c.to, t-c.period+1)), 0, 0
+	case leaky:
+		return 1, c.left(t) / c.cost, 1 // including the next request, which does not enter a full bucket
 	}
 	i := c.index(t)
 	end, left := c.begin(i+1), (i+1)*c.period-c.n*t
@@ -87,7 +101,7 @@ func (c *counter) estimate(t int64) (whole, part, left int64) {
 
 // over reports whether the estimate at t exceeds threshold.
 func (c *counter) over(t, threshold int64) bool {
-	if int64(len(c.from))*c.cost <= threshold {
+	if c.kind != leaky && int64(len(c.from))*c.cost <= threshold {
 		return false
 	}
 	whole, part, left := c.estimate(t)
@@ -107,11 +121,13 @@ func (c *counter) room(whole, threshold int64) int64 {
 
 // back returns the first time, not before t, at which over returns false if no more requests arrive.
 func (c *counter) back(t, threshold int64) int64 {
-	if c.kind == slidingLog {
-		if !c.over(t, threshold) {
-			return t
-		}
+	switch {
+	case !c.over(t, threshold):
+		return t
+	case c.kind == slidingLog:
 		return c.to[len(c.to)-1-int(threshold/c.cost)] + c.period
+	case c.kind == leaky:
+		return max(t, c.at) - floor(c.room(1, threshold)*c.cost-c.left(t), c.leak)
 	}
 	// Within a sub-window the estimate is monotonic.
 	for i := c.index(t); ; i++ {
