@@ -40,14 +40,14 @@ type bounds struct {
 	sent   []*request
 	done   []*request // the same requests, in the order in which they were answered
 
-	brief bool // do not check the remaining requests in answers
+	brief bool // do not check headers
 
-	found    []violation
-	leaked   map[*request]bool // requests that passed but had to be refused: they may not have been counted
-	retry    RetryAfter
-	reported uint64 // passed responses that report the remaining requests
-	tooFew   uint64 // those that report too few
-	tooMany  uint64 // those that report too many
+	found      []violation
+	leaked     map[*request]bool // requests that passed but had to be refused: they may not have been counted
+	headers    Headers
+	retry      RetryAfter
+	reported   uint64 // passed responses that report the remaining requests
+	overstated uint64 // refusals whose Retry-After was followed by a request that passed much earlier
 
 	pending map[*request][]pending // by key, of requests with keys of shedding rules; those of passed requests are removed once answered
 	shed    map[*request]bool      // requests that a shedding rule may have refused
@@ -65,6 +65,9 @@ type state struct {
 	clients clients   // of all requests that may have been counted, if the rule has min_clients
 	atNodes []clients // by node: of those that must have been counted
 	tally   *tally    // nil unless the rule sheds
+
+	promise *request // the last refusal with a Retry-After
+	passed  int64    // when the last request that was not refused was answered
 }
 
 // LimitBounds hold the greatest and the least possible count for one limit.
@@ -214,7 +217,7 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 func (b *bounds) asked(q *request) {
 	keys := b.k.of(q)
 	if q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && int64(q.Answer.Remaining) > b.maxRemaining(keys, q) {
-		b.tooMany++
+		b.headers.TooMuch++
 	}
 	for n, k := range keys {
 		s := b.span(k)
@@ -273,13 +276,19 @@ func (b *bounds) mayCount(k *key, q *request) {
 func (b *bounds) answered(q *request) {
 	keys := b.k.of(q)
 	b.answeredShared(keys, q)
-	switch {
-	case q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && b.j.alone(q):
-		b.remaining(keys, q)
-		return
-	case q.outcome != refused && q.outcome != foreign:
+	justified := q.outcome != refused && q.outcome != foreign || b.justified(keys, q)
+	if b.brief {
 		return
 	}
+	b.checkHeaders(keys, q)
+	b.checkPromises(keys, q, justified)
+	if q.outcome == passed && q.Answer.Remaining >= 0 && b.j.alone(q) {
+		b.remaining(keys, q)
+	}
+}
+
+// justified reports whether a rule may have refused a request, or else adds a violation.
+func (b *bounds) justified(keys []*key, q *request) bool {
 	wrong := violation{request: q}
 	may, must, ends, alike := int64(0), int64(0), int64(0), true
 	var action *rule.Action
@@ -308,21 +317,20 @@ func (b *bounds) answered(q *request) {
 	if may < q.Sent {
 		wrong.key = b.nearest(wrong.key, keys, q)
 		b.found = append(b.found, wrong)
-	} else if q.Answer.Retry > 0 && seen(keys, q) {
-		b.promised(q, ends, must, alike)
+		return false
 	}
-}
-
-// promised compares Retry-After, which is the time left on the node, rounded up to whole seconds, with the latest and
-// earliest end of the mitigation. If rules with different actions refuse, Retry-After covers only some of them.
-func (b *bounds) promised(q *request, may, must int64, alike bool) {
-	b.retry.Compared++
-	switch seconds := int64(q.Answer.Retry) * 1e6; {
-	case seconds-1e6 > max(0, may-q.Sent):
-		b.retry.TooLong++
-	case alike && seconds < must-q.Done:
-		b.retry.TooShort++
+	// Retry-After is the time left on the node, rounded up to whole seconds. If rules with different actions refuse, it
+	// covers only some of them.
+	if q.Answer.Retry > 0 && seen(keys, q) {
+		b.retry.Compared++
+		switch {
+		case q.retry()-1e6 > max(0, ends-q.Sent):
+			b.retry.TooLong++
+		case alike && q.retry() < must-q.Done:
+			b.retry.TooShort++
+		}
 	}
+	return true
 }
 
 // prolonged is the least extension of a mitigation by refused requests that nodes act on, in microseconds.
@@ -422,7 +430,7 @@ func (b *bounds) remaining(keys []*key, q *request) {
 	}
 	b.reported++
 	if int64(q.Answer.Remaining) < least {
-		b.tooFew++
+		b.headers.TooLittle++
 	}
 }
 

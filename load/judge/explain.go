@@ -224,47 +224,27 @@ func requestsOf(found []violation) map[*request]bool {
 
 // answers reports faults in the headers of answers.
 func (v *investigation) answers(s *Score) {
-	j, last, r := v.j, v.last, &s.RetryAfter
-	wrong := map[*request]bool{}
-	for _, w := range last.found {
-		wrong[w.request] = wrong[w.request] || !w.leak
+	last, h, r := v.last, &s.Headers, &s.RetryAfter
+	*h, *r = last.headers, last.retry
+	if v.rough {
+		r.Compared, r.TooShort, r.TooLong = 0, 0, 0
 	}
-	if !v.rough {
-		*r = last.retry
+	if r.TooLong == 0 && len(v.faults) == 0 && last.overstated >= minEvidence { // it is plainly wrong only if mitigations are right
+		r.TooLong = last.overstated
 	}
-	j.headers(last.k, &s.Headers, r)
-	if r.TooLong == 0 && len(v.faults) == 0 { // it is plainly wrong only if mitigations are right
-		if n := j.overstated(last.k); n >= minEvidence {
-			r.TooLong = n
+	drop := func(n *uint64, all uint64, unknown bool) {
+		if unknown || len(v.faults) > 0 && 100**n < all { // a few may be due to another fault
+			*n = 0
 		}
 	}
-	if !last.m.refused && !j.some(func(r *rule.Rule) bool { return r.CountWhileMitigated }) { // else the refused request itself may extend the mitigation
-		shed := map[*key]bool{}
-		for n, s := range last.states {
-			k := last.k.keys[n]
-			shed[k] = s != nil && k.sheds() && s.span.over > 0
-		}
-		j.returned(last.k, wrong, shed, r)
-	}
-	// A few of these may be due to another fault.
-	few := func(n, all uint64) bool { return len(v.faults) > 0 && 100*n < all }
-	significant := func(n uint64) uint64 {
-		if v.rough || few(n, last.reported) {
-			return 0
-		}
-		return n
-	}
-	s.Headers.TooLittle, s.Headers.TooMuch = significant(last.tooFew), significant(last.tooMany)
 	has := func(name string) bool {
 		return slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == name })
 	}
-	if few(r.TooShort, r.Compared) || has(deafNode) { // it is unknown whether that node counts requests that it lets through
-		r.TooShort = 0
-	}
-	if few(r.TooLong, r.Compared) || has(shedsEarly) { // it is computed for another threshold
-		r.TooLong = 0
-	}
-	for _, f := range symptoms(&s.Headers, r) {
+	drop(&h.TooLittle, last.reported, v.rough)
+	drop(&h.TooMuch, last.reported, v.rough)
+	drop(&r.TooShort, r.Compared, has(deafNode))  // it is unknown whether that node counts requests that it lets through
+	drop(&r.TooLong, r.Compared, has(shedsEarly)) // it is computed for another threshold
+	for _, f := range symptoms(h, r) {
 		if f.responses > 0 {
 			v.note(f.name, f.responses, "%s", f.text)
 		}
