@@ -113,7 +113,9 @@ type RetryAfter struct {
 }
 
 // alone reports whether q was sent so late that traffic from before the trace no longer matters.
-func (j *judgment) alone(q *request) bool { return q.Sent-j.requests[0].Sent > 2*j.memory+j.lag }
+func (j *judgment) alone(q *request) bool {
+	return q.Sent-j.requests[0].Sent > j.memory.Microseconds()+j.lag
+}
 
 // seen reports whether the client can recognize the refusal of its request by one of these keys.
 func seen(keys []*key, q *request) bool {
@@ -158,7 +160,7 @@ const returnMargin = 50_000
 // the rules differ, the most severe one answers, and the others are unknown.
 func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	var states []*state
-	due, alike, visible := !b.m.refused, true, q.outcome == refused && seen(keys, q)
+	due, visible := !b.m.refused, q.outcome == refused && seen(keys, q)
 	for _, k := range keys {
 		switch s := b.states[k.n]; {
 		case s == nil:
@@ -166,10 +168,9 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 			p := s.promise
 			due = due && !k.rule.CountWhileMitigated && // else the refused request itself may extend the mitigation
 				p != nil && q.Sent >= p.Done+p.retry()+returnMargin && p.Sent >= s.passed+b.j.lag
-			alike = alike && k.rule.Action == keys[0].rule.Action
 			states = append(states, s)
-		case s.span.over > 0: // the rule counts the refused request itself
-			due, alike = false, false
+		case s.over > 0: // the rule counts the refused request itself
+			due, visible = false, false
 		}
 	}
 	if due && len(states) > 0 && (q.outcome == passed || visible && justified) {
@@ -182,16 +183,13 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	for _, s := range states {
 		p := s.promise
 		switch {
-		case visible && q.Answer.Retry > 0 && alike:
+		case visible && q.Answer.Retry > 0 && b.alike(keys, q):
 			s.promise = q
 		case q.outcome == passed && p != nil && b.k.senderOf(p) == b.k.senderOf(q) && q.Sent > p.Done:
 			named := len(b.j.trace.Nodes()) > 1 // else there may be several nodes behind one name
 			if q.Done+2*b.j.skew < p.Sent+p.retry()-1e6 && (named && q.Node == p.Node || q.Sent > p.Done+b.j.lag) {
 				overstated, s.promise = true, nil
 			}
-		}
-		if q.outcome != refused {
-			s.passed = max(s.passed, q.Done)
 		}
 	}
 	if overstated {

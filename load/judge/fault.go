@@ -35,8 +35,7 @@ type mistake struct {
 	rough  bool // it does not predict when mitigations end
 	loose  bool // its bounds explain nearly anything, so it comes last
 
-	bounds   *bounds
-	violated map[*request]bool // requests that contradict it
+	violated map[*request]bool // requests of the sample that contradict it
 }
 
 // limits returns a function that changes each limit of a rule.
@@ -87,6 +86,8 @@ func (v *investigation) mistakes() []mistake {
 			m: model{misread: limits(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},
 		{name: strict, text: "it refuses as if each threshold were about " + percent, m: scaled(scale), rough: true, unless: math.Abs(scale-1) < 0.005},
 		{name: "clients_not_told_apart", text: "it counts the requests of all clients together: " + cmp.Or(j.o.Distrust, "it does not learn their addresses"), v: variant{alike: true}},
+		{name: "remembers_earlier_run", m: model{earlier: true},
+			text: fmt.Sprintf("the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or let clients have other addresses", j.memory)},
 		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
@@ -118,7 +119,7 @@ func (v *investigation) mistakes() []mistake {
 	rows = append(rows, []mistake{
 		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{misread: func(r *rule.Rule) { r.MitigationTimeout = 0 }}},
 		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", tenths(short)), m: lasting(short), rough: true},
-		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", tenths(long)), m: lasting(long), rough: true},
+		{name: "mitigation_too_long", text: fmt.Sprintf("its mitigations last for about %v", tenths(long)), m: lasting(long), rough: true},
 		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", m: tokenBucket(burst), rough: true},
 		{name: "counts_twice", text: "it counts some requests twice", m: model{twice: true}, loose: true},
 	}...)
@@ -133,13 +134,8 @@ func tenths(micros int64) time.Duration {
 
 // Names of faults that others depend on.
 const (
-	deafNode       = "node_ignores_mitigations"
-	leaks          = "leaks"
-	mitigationLong = "mitigation_too_long"
-	refusesAtWill  = "refuses_at_random"
-	refusesSome    = "refuses_innocent"
-	refusesWrongly = "refuses_wrongly"
-	shedsEarly     = "sheds_below_threshold"
+	deafNode   = "node_ignores_mitigations"
+	shedsEarly = "sheds_below_threshold"
 )
 
 // Surroundings are what happened before and after a violation. For a request that passed, refusals of its key by the
@@ -147,8 +143,10 @@ const (
 type surroundings struct {
 	*violation
 	before, after bool
+	nothing       bool // the target refuses nothing
 	never         bool // the key is never refused, although others are
-	over          bool // the key ever exceeds a threshold
+	over          bool // one of the request's keys ever exceeds a threshold
+	random        bool // most refusals are individual requests of several clients
 }
 
 // situations are the faults that no model explains. The first row that fits applies.
@@ -158,49 +156,46 @@ var situations = []struct {
 	text string
 	fits func(s surroundings) bool
 }{
+	{true, "refuses_nothing", "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules", func(s surroundings) bool { return s.nothing }},
 	{true, "mitigation_returns", "clients are refused, then pass, then are refused again by the same mitigation", func(s surroundings) bool { return s.before && s.after }},
 	{true, "mitigation_too_short", "mitigations end too early", func(s surroundings) bool { return s.before }},
 	{true, "client_never_refused", "some clients that exceed a threshold are never refused, although others are", func(s surroundings) bool { return s.never }},
-	{true, leaks, "requests that should be refused pass later after their client crossed the threshold than the lag allows", func(surroundings) bool { return true }},
+	{true, "leaks", "requests that should be refused pass later after their client crossed the threshold than the lag allows", func(surroundings) bool { return true }},
 	{false, "refused_by_no_rule", "requests are refused although no rule can refuse them: check that the PoP has the same rules", func(s surroundings) bool { return s.key == nil }},
 	{false, shedsEarly, "some clients of a network or label are refused although it does not exceed a threshold", func(s surroundings) bool { return s.key.sheds() }},
-	{false, refusesAtWill, "individual requests are refused although the client's requests before and after them pass", func(s surroundings) bool { return !s.before && !s.after }},
-	{false, refusesSome, "clients that never exceed a threshold are refused", func(s surroundings) bool { return !s.over }},
-	{false, mitigationLong, "mitigations end too late", func(s surroundings) bool { return s.until > 0 && s.before }},
-	{false, refusesWrongly, "requests are refused before their client exceeds a threshold, or after the mitigation must have ended", func(surroundings) bool { return true }},
-}
-
-// A symptom is a fault that responses show by themselves.
-type symptom struct {
-	responses uint64
-	name      string
-	text      string
+	{false, "refuses_at_random", "individual requests are refused although the client's requests before and after them pass", func(s surroundings) bool { return s.random }},
+	{false, "refuses_innocent", "clients that never exceed a threshold are refused", func(s surroundings) bool { return !s.over }},
+	{false, "mitigation_too_long", "mitigations end too late", func(s surroundings) bool { return s.until > 0 && s.before }},
+	{false, "refuses_wrongly", "requests are refused before their client exceeds a threshold, or after the mitigation must have ended", func(surroundings) bool { return true }},
 }
 
 // symptoms returns what is wrong with the headers of responses.
-func symptoms(h *Headers, r *RetryAfter) []symptom {
+func symptoms(h *Headers, r *RetryAfter) []Fault {
 	var differ []string
 	n := uint64(0)
-	for _, s := range []symptom{
-		{h.NoRetryAfter, "", "refusals have no Retry-After"},
-		{r.Bad, "", "refusals have a Retry-After that is not a number of seconds"},
-		{h.Remaining, "", "refusals report that more requests are allowed"},
-		{h.OtherTime, "", "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
-		{h.PassedRetryAfter, "", "passed responses have a Retry-After"},
-		{h.TooLittle, "", "passed responses report fewer remaining requests than the requests sent leave"},
-		{h.TooMuch, "", "passed responses report more remaining requests than their node's counts leave"},
+	for _, s := range []struct {
+		responses uint64
+		text      string
+	}{
+		{h.NoRetryAfter, "refusals have no Retry-After"},
+		{r.Bad, "refusals have a Retry-After that is not a number of seconds"},
+		{h.Remaining, "refusals report that more requests are allowed"},
+		{h.OtherTime, "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
+		{h.PassedRetryAfter, "passed responses have a Retry-After"},
+		{h.TooLittle, "passed responses report fewer remaining requests than the requests sent leave"},
+		{h.TooMuch, "passed responses report more remaining requests than their node's counts leave"},
 	} {
 		if s.responses > 0 {
 			n += s.responses
 			differ = append(differ, fmt.Sprint(s.responses)+" "+s.text)
 		}
 	}
-	return []symptom{
-		{cmp.Or(r.Untrue, r.TooShort), "retry_after_too_short", fmt.Sprintf("Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d responses, %d say less than the mitigation lasts",
+	return slices.DeleteFunc([]Fault{
+		{Requests: cmp.Or(r.Untrue, r.TooShort), Name: "retry_after_too_short", Text: fmt.Sprintf("Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d responses, %d say less than the mitigation lasts",
 			r.Checked, r.Untrue, r.Compared, r.TooShort)},
-		{r.TooLong, "retry_after_too_long", fmt.Sprintf("Retry-After is too long: of %d responses, %d say more than the mitigation can last", r.Compared, r.TooLong)},
-		{r.Zero, "retry_after_zero", fmt.Sprintf("Retry-After is 0 in %d refusals", r.Zero)},
-		{h.ShadowShown, "shadow_ban_shows", "responses of a shadow ban have a Retry-After or report remaining requests"},
-		{n, "headers_disagree", strings.Join(differ, "; ")},
-	}
+		{Requests: r.TooLong, Name: "retry_after_too_long", Text: fmt.Sprintf("Retry-After is too long: of %d responses, %d say more than the mitigation can last", r.Compared, r.TooLong)},
+		{Requests: r.Zero, Name: "retry_after_zero", Text: fmt.Sprintf("Retry-After is 0 in %d refusals", r.Zero)},
+		{Requests: h.ShadowShown, Name: "shadow_ban_shows", Text: "responses of a shadow ban have a Retry-After or report remaining requests"},
+		{Requests: n, Name: "headers_disagree", Text: strings.Join(differ, "; ")},
+	}, func(f Fault) bool { return f.Requests == 0 })
 }

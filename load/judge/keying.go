@@ -3,7 +3,6 @@ package judge
 import (
 	"cmp"
 	"net/netip"
-	"strconv"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -72,12 +71,16 @@ func (j *judgment) keying(v variant) *keying {
 	}
 	all := &keying{senders: make([]*sender, len(j.requests))}
 	j.keyings[v] = all
-	senders, known, rules, clients := map[alike]*sender{}, map[string]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
+	type named struct {
+		name string
+		node int
+	}
+	senders, known, rules, clients := map[alike]*sender{}, map[named]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
 	for i := range j.requests {
 		q := &j.requests[i]
-		from, node := alike{client: q.Client, look: q.Look}, ""
+		from := alike{client: q.Client, look: q.Look}
 		if v.apart {
-			from.node, node = q.Node, strconv.Itoa(q.Node)+" "
+			from.node = q.Node
 		}
 		s := senders[from]
 		if s == nil {
@@ -103,11 +106,10 @@ func (j *judgment) keying(v variant) *keying {
 			}
 			for _, r := range list {
 				for _, name := range keys(r, &f, v.share) {
-					by := cmp.Or(j.plans[r][name], r)
-					k := known[node+name]
+					k := known[named{name, from.node}]
 					if k == nil {
-						k = &key{n: len(all.keys), rule: by, width: width(by)}
-						known[node+name], all.keys = k, append(all.keys, k)
+						k = &key{n: len(all.keys), rule: cmp.Or(j.plans[r][name], r), width: width(r)}
+						known[named{name, from.node}], all.keys = k, append(all.keys, k)
 					}
 					s.keys = append(s.keys, k)
 				}

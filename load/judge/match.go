@@ -278,9 +278,7 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 
 // sizesOf parses the prefix lengths for IPv4 and IPv6: 24/48.
 func sizesOf(sizes string) (ipv4, ipv6 int) {
-	a, b, _ := strings.Cut(sizes, "/")
-	ipv4, _ = strconv.Atoi(a)
-	ipv6, _ = strconv.Atoi(b)
+	_, _ = fmt.Sscanf(sizes, "%d/%d", &ipv4, &ipv6)
 	return ipv4, ipv6
 }
 

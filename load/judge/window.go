@@ -26,11 +26,11 @@ var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "
 type counter struct {
 	period, n int64 // n sub-windows in a period
 	kind      kind
-	cost      int64   // of a request
+	cost      int64 // of a request
+	threshold int64
 	from, to  []int64 // the earliest and the latest times of requests, each sorted
 
-	// Of a leaky bucket: what leaks in a microsecond, and what is in it at a time, both as a count times the period.
-	leak, level, at int64
+	level, at int64 // what is in a leaky bucket at a time, as a count times the period; the threshold leaks in a period
 }
 
 // add counts a request in each sub-window between from and to.
@@ -70,7 +70,7 @@ func (c *counter) between(first, end int64) int64 {
 }
 
 // left returns what is left in a leaky bucket at t.
-func (c *counter) left(t int64) int64 { return max(0, c.level-max(0, t-c.at)*c.leak) }
+func (c *counter) left(t int64) int64 { return max(0, c.level-max(0, t-c.at)*c.threshold) }
 
 // estimate returns the parts of the estimate at t, which is whole + part·left/period.
 func (c *counter) estimate(t int64) (whole, part, left int64) {
@@ -99,20 +99,20 @@ func (c *counter) estimate(t int64) (whole, part, left int64) {
 	return whole, part, left
 }
 
-// over reports whether the estimate at t exceeds threshold.
-func (c *counter) over(t, threshold int64) bool {
-	if c.kind != leaky && int64(len(c.from))*c.cost <= threshold {
+// over reports whether the estimate at t exceeds the threshold.
+func (c *counter) over(t int64) bool {
+	if c.kind != leaky && int64(len(c.from))*c.cost <= c.threshold {
 		return false
 	}
 	whole, part, left := c.estimate(t)
-	return part*left > c.room(whole, threshold)
+	return part*left > c.room(whole)
 }
 
-// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold, or, if rounded,
+// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed the threshold, or, if rounded,
 // is less than threshold + 1; it is negative if whole alone exceeds it. Products stay below 2^63 with ten million requests
 // and a period of seven days.
-func (c *counter) room(whole, threshold int64) int64 {
-	less := int64(0)
+func (c *counter) room(whole int64) int64 {
+	threshold, less := c.threshold, int64(0)
 	if c.kind == rounded {
 		threshold, less = threshold+1, 1
 	}
@@ -120,25 +120,25 @@ func (c *counter) room(whole, threshold int64) int64 {
 }
 
 // back returns the first time, not before t, at which over returns false if no more requests arrive.
-func (c *counter) back(t, threshold int64) int64 {
+func (c *counter) back(t int64) int64 {
 	switch {
-	case !c.over(t, threshold):
+	case !c.over(t):
 		return t
 	case c.kind == slidingLog:
-		return c.to[len(c.to)-1-int(threshold/c.cost)] + c.period
+		return c.to[len(c.to)-1-int(c.threshold/c.cost)] + c.period
 	case c.kind == leaky:
-		return max(t, c.at) - floor(c.room(1, threshold)*c.cost-c.left(t), c.leak)
+		return max(t, c.at) - floor(c.room(1)*c.cost-c.left(t), max(1, c.threshold))
 	}
 	// Within a sub-window the estimate is monotonic.
 	for i := c.index(t); ; i++ {
 		begin, end := max(t, c.begin(i)), c.begin(i+1)
-		if !c.over(begin, threshold) {
+		if !c.over(begin) {
 			return begin
 		}
-		if !c.over(end-1, threshold) {
+		if !c.over(end - 1) {
 			// The weight of part falls by n each microsecond.
 			whole, part, left := c.estimate(begin)
-			return begin - floor(c.room(whole, threshold)-part*left, part*c.n)
+			return begin - floor(c.room(whole)-part*left, part*c.n)
 		}
 	}
 }
