@@ -69,10 +69,13 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			"{threshold: 5, period: 2s}", "{threshold: 10, period: 10s}", "{threshold: 3, period: 1s}, {threshold: 12, period: 10s}",
 			"{threshold: 10, period: 10s, sub_windows: auto}", "{threshold: 20, period: 6s, sub_windows: 4}",
 			"{threshold: 10, period: 5s, estimate: fixed}", "{threshold: 10, period: 6s, sub_windows: 4, estimate: whole_oldest}",
+			"{threshold: 5, period: 10s, round: down}", "{threshold: 3, period: 5s, sub_windows: auto, round: down}",
+			"{threshold: 4, period: 2s, round: down}, {threshold: 20, period: 6s, sub_windows: 4}",
 		}).Draw(t, "limits")
 		timeout := rapid.SampledFrom([]string{"0s", "1s", "15s"}).Draw(t, "timeout")
 		more := rapid.SampledFrom([]string{"", ", {id: more, characteristics: [ip], limits: [{threshold: 20, period: 15s}], mitigation_timeout: 3s}"}).Draw(t, "another rule")
-		rules, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, characteristics: [ip], limits: [%s], mitigation_timeout: %s}%s]", limits, timeout, more))
+		cost := rapid.SampledFrom([]string{"", "", "count: {cost: 3}, "}).Draw(t, "cost")
+		rules, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, %scharacteristics: [ip], limits: [%s], mitigation_timeout: %s}%s]", cost, limits, timeout, more))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,9 @@ type RetryAfter struct {
 }
 
 // alone reports whether q was sent so late that traffic from before the trace no longer matters.
-func (j *judgment) alone(q *request) bool { return q.Sent-j.requests[0].Sent > 2*j.memory+j.lag }
+func (j *judgment) alone(q *request) bool {
+	return q.Sent-j.requests[0].Sent > j.memory.Microseconds()+j.lag
+}
 
 // seen reports whether the client can recognize the refusal of its request by one of these keys.
 func seen(keys []*key, q *request) bool {
@@ -123,87 +125,76 @@ func seen(keys []*key, q *request) bool {
 	})
 }
 
-// headers counts answers whose headers contradict their status.
-func (j *judgment) headers(k *keying, h *Headers, r *RetryAfter) {
-	for i := range j.requests {
-		q := &j.requests[i]
-		a, keys := &q.Answer, k.of(q)
-		visible := q.outcome == refused && seen(keys, q)
-		hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != rule.ShadowBan })
-		if (q.outcome == refused && !visible || q.outcome == passed && hidden) && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
-			h.ShadowShown++
-			continue
-		}
-		switch {
-		case q.outcome == passed && a.Retry >= 0 && a.Status < 400:
-			h.PassedRetryAfter++
-		case !visible:
-		case a.Retry == NoRetry:
-			h.NoRetryAfter++
-		case a.Retry == BadRetry:
-			r.Bad++
-		case a.Retry == 0:
-			r.Zero++
-		}
-		if visible && a.Remaining > 0 {
-			h.Remaining++
-		}
-		if visible && a.OtherTime {
-			h.OtherTime++
+// checkHeaders counts a response whose headers contradict its status.
+func (b *bounds) checkHeaders(keys []*key, q *request) {
+	a, h, r := &q.Answer, &b.headers, &b.retry
+	visible := q.outcome == refused && seen(keys, q)
+	hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != rule.ShadowBan })
+	unseen := q.outcome == refused && !visible || q.outcome == passed && hidden
+	if unseen && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
+		h.ShadowShown++
+		return
+	}
+	count := func(n *uint64, is bool) {
+		if is {
+			*n++
 		}
 	}
-}
-
-// A promise is the last Retry-After for a key.
-type promise struct {
-	sent     int64 // when the refused request was sent
-	until    int64 // when the client may retry; 0 before any refusal
-	lastPass int64 // when the key's last request that was not refused was answered
+	count(&h.PassedRetryAfter, q.outcome == passed && a.Retry >= 0 && a.Status < 400)
+	count(&h.NoRetryAfter, visible && a.Retry == NoRetry)
+	count(&r.Bad, visible && a.Retry == BadRetry)
+	count(&r.Zero, visible && a.Retry == 0)
+	count(&h.Remaining, visible && a.Remaining > 0)
+	count(&h.OtherTime, visible && a.OtherTime)
 }
 
 // returnMargin is how long after Retry-After requests are first checked, in microseconds.
 const returnMargin = 50_000
 
-// returned checks requests that were sent after Retry-After, unless a request with one of their keys passed since the
-// refusal, or so shortly before it that it was not counted yet. wrong holds requests that were refused without a
-// reason, and shed the keys of shedding rules that exceeded a threshold.
+// checkPromises compares a response with the last Retry-After for each of its keys. A client that returns then must
+// pass, unless a request with one of the keys passed since the refusal, or so shortly before it that it was not counted
+// yet. If it passes much earlier, at a node that still had to refuse it, Retry-After was overstated: it is rounded up to
+// a second. justified is whether a rule may have refused the request.
 //
 // If several rules with the same action refuse, Retry-After is that of the longest mitigation. It therefore applies to
 // each key of the request, and a request must pass once the Retry-After of all its keys has elapsed. If the actions of
 // the rules differ, the most severe one answers, and the others are unknown.
-func (j *judgment) returned(k *keying, wrong map[*request]bool, shed map[*key]bool, r *RetryAfter) {
-	promises := make([]promise, len(k.keys))
-	for n := range promises {
-		promises[n].lastPass = -j.lag
+func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
+	var states []*state
+	due, visible := !b.m.refused, q.outcome == refused && seen(keys, q)
+	for _, k := range keys {
+		switch s := b.states[k.n]; {
+		case s == nil:
+		case !k.sheds():
+			p := s.promise
+			due = due && !k.rule.CountWhileMitigated && // else the refused request itself may extend the mitigation
+				p != nil && q.Sent >= p.Done+p.retry()+returnMargin && p.Sent >= s.passed+b.j.lag
+			states = append(states, s)
+		case s.over > 0: // the rule counts the refused request itself
+			due, visible = false, false
+		}
 	}
-	for _, q := range j.sent {
-		keys := k.of(q)
-		// A shedding rule counts the refused request itself, so Retry-After promises nothing.
-		if slices.ContainsFunc(keys, func(k *key) bool { return shed[k] }) {
-			continue
+	if due && len(states) > 0 && (q.outcome == passed || visible && justified) {
+		b.retry.Checked++
+		if visible {
+			b.retry.Untrue++
 		}
-		keys = without(keys, (*key).sheds)
-		due := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool {
-			p := &promises[k.n]
-			return p.until == 0 || q.Sent < p.until+returnMargin || p.sent < p.lastPass+j.lag
-		})
-		visible := q.outcome == refused && seen(k.of(q), q)
+	}
+	overstated := false
+	for _, s := range states {
+		p := s.promise
 		switch {
-		case due && q.outcome == passed:
-			r.Checked++
-		case due && visible && !wrong[q]:
-			r.Checked++
-			r.Untrue++
-		}
-		alike := !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != keys[0].rule.Action })
-		for _, k := range keys {
-			switch p := &promises[k.n]; {
-			case q.outcome != refused:
-				p.lastPass = max(p.lastPass, q.Done)
-			case visible && q.Answer.Retry > 0 && alike && !capped(keys, q):
-				p.sent, p.until = q.Sent, q.Done+int64(q.Answer.Retry)*1e6
+		case visible && q.Answer.Retry > 0 && b.alike(keys, q) && !capped(keys, q):
+			s.promise = q
+		case q.outcome == passed && p != nil && b.k.senderOf(p) == b.k.senderOf(q) && q.Sent > p.Done:
+			named := len(b.j.trace.Nodes()) > 1 // else there may be several nodes behind one name
+			if q.Done+2*b.j.skew < p.Sent+p.retry()-1e6 && (named && q.Node == p.Node || q.Sent > p.Done+b.j.lag) {
+				overstated, s.promise = true, nil
 			}
 		}
+	}
+	if overstated {
+		b.overstated++
 	}
 }
 
@@ -214,25 +205,5 @@ func capped(keys []*key, q *request) bool {
 	})
 }
 
-// overstated returns the number of refusals that are followed by a request with the same keys that passes, although by
-// Retry-After, which is rounded up to a second, its node still had to refuse it.
-func (j *judgment) overstated(k *keying) (n uint64) {
-	least := func(q *request) int64 { return q.Sent + int64(q.Answer.Retry-1)*1e6 }
-	refusals := map[*sender]*request{} // the one that promises the latest end
-	named := len(j.trace.Nodes()) > 1  // else there may be several nodes behind one name
-	for _, q := range j.sent {
-		s := k.senderOf(q)
-		before := refusals[s]
-		switch {
-		case q.outcome == refused && q.Answer.Retry > 0 && seen(s.keys, q) && !slices.ContainsFunc(s.keys, (*key).sheds):
-			if before == nil || least(q) > least(before) {
-				refusals[s] = q
-			}
-		case q.outcome == passed && before != nil && q.Done+2*j.skew < least(before) && q.Sent > before.Done &&
-			(named && q.Node == before.Node || q.Sent > before.Done+j.lag):
-			n++
-			delete(refusals, s)
-		}
-	}
-	return n
-}
+// retry returns Retry-After in microseconds.
+func (q *request) retry() int64 { return int64(q.Answer.Retry) * 1e6 }

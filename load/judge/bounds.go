@@ -11,18 +11,23 @@ import (
 
 // A model describes how a target counts and mitigates. The zero value is the correct one.
 type model struct {
-	kind     kind    // of estimate, unless weighted
-	more     int64   // added to thresholds
-	scale    float64 // of thresholds, unless 0
-	timeout  int64   // of mitigations, in microseconds, if replaced is set
-	replaced bool
+	kind    kind             // of estimate, unless weighted
+	misread func(*rule.Rule) // turns a copy of a rule into the one that the target follows, unless nil
+	refused bool             // refused requests are counted
+	earlier bool             // keys may have exceeded thresholds before the trace
+	twice   bool             // requests may be counted twice
+	wider   bool             // shedding rules count requests that narrower rules refuse
+}
 
-	refused  bool // refused requests are counted
-	passed   bool // refused requests are not counted, even if the rule counts them
-	statuses bool // all statuses are counted
-	twice    bool // requests may be counted twice
-	once     bool // each request counts 1, whatever the rule's cost
-	wider    bool // shedding rules count requests that narrower rules refuse
+// read returns the rule that the target follows instead of r.
+func (m *model) read(r *rule.Rule) *rule.Rule {
+	if m.misread == nil {
+		return r
+	}
+	other := *r
+	other.Limits = slices.Clone(r.Limits)
+	m.misread(&other)
+	return &other
 }
 
 // Bounds are the least and the greatest counts of each key that are possible with a model: a request may arrive at any
@@ -31,28 +36,34 @@ type bounds struct {
 	j      *judgment
 	k      *keying
 	m      model
-	lag    int64
-	states []*state // by key; nil if it cannot exceed a threshold
-	sent   []*request
-	done   []*request // the same requests, in the order in which they were answered
+	rules  map[*rule.Rule]*rule.Rule // the rules of keys, as the model reads them
+	states []*state                  // by key; nil if it cannot exceed a threshold
 
-	brief bool // do not check the remaining requests in answers
+	brief bool // do not check headers
 
-	found    []violation
-	leaked   map[*request]bool // requests that passed but had to be refused: they may not have been counted
-	retry    RetryAfter
-	reported uint64 // passed responses that report the remaining requests
-	tooFew   uint64 // those that report too few
-	tooMany  uint64 // those that report too many
+	found      []violation
+	leaked     map[*request]bool // requests that passed but had to be refused: they may not have been counted
+	headers    Headers
+	retry      RetryAfter
+	reported   uint64 // passed responses that report the remaining requests
+	overstated uint64 // refusals whose Retry-After was followed by a request that passed much earlier
 
 	pending map[*request][]pending // by key, of requests with keys of shedding rules; those of passed requests are removed once answered
 	shed    map[*request]bool      // requests that a shedding rule may have refused
 }
 
-// A state is what is known about a key.
+// A state is what is known about a key: bounds of its counts, and the times until which its requests may be refused, and
+// must be.
 type state struct {
+	rule   *rule.Rule // as the model reads it
 	limits []limitBounds
-	span   span
+
+	may, must           int64
+	maySince, mustSince int64 // when the requests that caused them were sent
+
+	// Used only if the rule sheds; must then stays 0. The times until which the estimate may exceed a threshold, and
+	// until which all nodes shed.
+	over, sheds int64
 
 	counted []*request // certainly, in the order in which they were answered
 	views   []view     // by node; nil if no request is counted
@@ -60,23 +71,17 @@ type state struct {
 	clients clients   // of all requests that may have been counted, if the rule has min_clients
 	atNodes []clients // by node: of those that must have been counted
 	tally   *tally    // nil unless the rule sheds
+
+	first   *request // the first refusal
+	promise *request // the last refusal with a Retry-After
+	passed  int64    // when the last request that was not refused was answered
 }
 
 // LimitBounds hold the greatest and the least possible count for one limit.
 type limitBounds struct{ most, least *counter }
 
-// A span holds the times until which requests of a key may be refused, and must be.
-type span struct {
-	may, must           int64
-	maySince, mustSince int64 // when the requests that caused them were sent
-
-	// Used only if the rule sheds; must then stays 0. The times until which the estimate may exceed a threshold, and
-	// until which all nodes shed.
-	over, sheds int64
-}
-
 // refuses returns the time until which the rule of k may refuse requests.
-func (s *span) refuses(k *key) int64 {
+func (s *state) refuses(k *key) int64 {
 	if k.sheds() {
 		return s.over
 	}
@@ -92,80 +97,71 @@ type violation struct {
 }
 
 func (j *judgment) bounds(k *keying, m model) *bounds {
-	return &bounds{j: j, k: k, m: m, lag: j.lag, sent: j.sent, done: j.done}
+	return &bounds{j: j, k: k, m: m, rules: map[*rule.Rule]*rule.Rule{}}
+}
+
+// rule returns the rule of a key, as the model reads it.
+func (b *bounds) rule(k *key) *rule.Rule {
+	r := b.rules[k.rule]
+	if r == nil {
+		r = b.m.read(k.rule)
+		b.rules[k.rule] = r
+	}
+	return r
 }
 
 // counter returns a new counter for limit l of r.
 func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
-	c := &counter{period: l.Period.Microseconds(), n: int64(max(1, l.SubWindows)), kind: m.kind, cost: costOf(r)}
+	c := &counter{
+		period: l.Period.Microseconds(), n: int64(max(1, l.SubWindows)), kind: m.kind, cost: costOf(r), threshold: threshold(l),
+	}
 	if m.kind == weighted {
 		c.kind = kinds[fmt.Sprint(l.Estimate)]
-	}
-	if m.once {
-		c.cost = 1
 	}
 	return c
 }
 
-// threshold returns the threshold of a limit according to the model.
-func (m *model) threshold(l rule.Limit) int64 {
-	scaled := math.Round(float64(min(l.Threshold, 1<<53)) * cmp.Or(m.scale, 1))
-	return max(0, int64(scaled)+m.more)
-}
+// threshold returns the threshold of a limit. No count exceeds the maximum.
+func threshold(l rule.Limit) int64 { return int64(min(l.Threshold, 1<<62)) }
 
 // prepare creates the state of each key with enough requests to exceed a threshold. Other keys need no state, and there
 // may be a million of them.
 func (b *bounds) prepare() {
 	b.states, b.leaked, b.pending, b.shed = make([]*state, len(b.k.keys)), map[*request]bool{}, map[*request][]pending{}, map[*request]bool{}
 	for n, k := range b.k.keys {
-		most := k.most()
+		r := b.rule(k)
+		most := k.most(r)
 		if b.m.twice {
 			most *= 2
 		}
-		if slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return most > b.m.threshold(l) }) {
-			b.states[n] = &state{}
+		if b.m.earlier || slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return most > threshold(l) }) {
+			b.states[n] = &state{rule: r}
+			for _, l := range r.Limits {
+				b.states[n].limits = append(b.states[n].limits, limitBounds{b.m.counter(r, l), b.m.counter(r, l)})
+			}
 		}
 	}
-}
-
-// limits returns the bounds of a key's counts.
-func (b *bounds) limits(k *key) []limitBounds {
-	s := b.states[k.n]
-	if s.limits == nil {
-		for _, l := range k.rule.Limits {
-			s.limits = append(s.limits, limitBounds{b.m.counter(k.rule, l), b.m.counter(k.rule, l)})
-		}
-	}
-	return s.limits
-}
-
-// span returns the span of a key, or nil if the key cannot exceed a threshold.
-func (b *bounds) span(k *key) *span {
-	if b.states[k.n] == nil {
-		return nil
-	}
-	return &b.states[k.n].span
 }
 
 // run processes the events of all requests in order: sent, answered, and settled, that is, the lag has passed since the
 // answer. It returns the violations found.
 func (b *bounds) run() []violation {
 	b.prepare()
-	sent, settled := 0, 0
-	for done := 0; done < len(b.done); {
-		next := b.done[done].Done
-		asks := sent < len(b.sent) && b.sent[sent].Sent <= next
+	sent, settled, j := 0, 0, b.j
+	for done := 0; done < len(j.done); {
+		next := j.done[done].Done
+		asks := sent < len(j.sent) && j.sent[sent].Sent <= next
 		if asks {
-			next = b.sent[sent].Sent
+			next = j.sent[sent].Sent
 		}
-		for ; settled < done && b.done[settled].Done+b.j.skew+b.lag <= next; settled++ {
-			b.settled(b.done[settled])
+		for ; settled < done && j.done[settled].Done+j.skew+j.lag <= next; settled++ {
+			b.settled(j.done[settled])
 		}
 		if asks {
-			b.asked(b.sent[sent])
+			b.asked(j.sent[sent])
 			sent++
 		} else {
-			b.answered(b.done[done])
+			b.answered(j.done[done])
 			done++
 		}
 	}
@@ -177,11 +173,11 @@ func (b *bounds) blurred(q *request) (from, to int64) { return q.Sent - b.j.skew
 
 // counts reports whether a request may and must be counted under a key, given what is known so far.
 func (b *bounds) counts(k *key, q *request) (may, must bool) {
-	status := q.Answer.Status
+	r, status := b.states[k.n].rule, q.Answer.Status
 	if q.outcome == refused || q.outcome == uncertain {
 		status = q.Answer.Expected
 	}
-	fits := b.m.statuses || countsStatus(k.rule, status)
+	fits := countsStatus(r, status)
 	switch q.outcome {
 	case passed:
 		return fits, fits
@@ -192,8 +188,7 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 			return b.reaches(k, q)
 		}
 		// It certainly counts only if no other rule can have refused it.
-		prolongs := k.rule.CountWhileMitigated && !b.m.passed
-		return fits && (b.m.refused || prolongs), fits && (b.m.refused || prolongs && len(b.k.of(q)) == 1)
+		return fits && (b.m.refused || r.CountWhileMitigated), fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1)
 	}
 	return false, false
 }
@@ -202,10 +197,10 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 func (b *bounds) asked(q *request) {
 	keys := b.k.of(q)
 	if q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && int64(q.Answer.Remaining) > b.maxRemaining(keys, q) {
-		b.tooMany++
+		b.headers.TooMuch++
 	}
 	for n, k := range keys {
-		s := b.span(k)
+		s := b.states[k.n]
 		if s == nil {
 			continue
 		}
@@ -230,25 +225,24 @@ func (b *bounds) asked(q *request) {
 // begin a mitigation: immediately, or at the start of each sub-window in which it may have been counted.
 func (b *bounds) mayCount(k *key, q *request) {
 	from, to := b.blurred(q)
-	s, state := b.span(k), b.states[k.n]
-	enough := state.clients.enough(k.rule, b.k.senderOf(q).client, from, to, k.rule.MinClients)
-	for n, l := range b.limits(k) {
+	s := b.states[k.n]
+	enough := s.clients.enough(k.rule, b.k.senderOf(q).client, from, to, k.rule.MinClients)
+	for _, l := range s.limits {
 		latest := to
 		if b.m.kind == slidingLog {
-			latest += b.lag // it may use the time of counting
+			latest += b.j.lag // it may use the time of counting
 		}
 		l.most.add(from, latest)
 		if b.m.twice && !k.sheds() {
 			l.most.add(from, latest)
 		}
-		threshold := b.m.threshold(k.rule.Limits[n])
 		for at := from; enough || s.may >= from; at = min(to, l.most.begin(l.most.index(at)+1)) {
-			if l.most.over(at, threshold) {
+			if l.most.over(at) {
 				if s.may < at {
 					s.maySince = q.Sent
 				}
-				back := l.most.back(at, threshold) + b.lag + b.j.skew
-				s.may, s.over = max(s.may, back, to+b.timeout(k)+b.lag), max(s.over, back)
+				back := l.most.back(at) + b.j.lag + b.j.skew
+				s.may, s.over = max(s.may, back, to+s.rule.MitigationTimeout.Microseconds()+b.j.lag), max(s.over, back)
 			}
 			if at == to {
 				break
@@ -257,36 +251,34 @@ func (b *bounds) mayCount(k *key, q *request) {
 	}
 }
 
-func (b *bounds) timeout(k *key) int64 {
-	if b.m.replaced {
-		return b.m.timeout
-	}
-	return k.rule.MitigationTimeout.Microseconds()
-}
-
 // answered handles the answer to a request.
 func (b *bounds) answered(q *request) {
 	keys := b.k.of(q)
 	b.answeredShared(keys, q)
-	switch {
-	case q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && b.j.alone(q):
-		b.remaining(keys, q)
-		return
-	case q.outcome != refused && q.outcome != foreign:
-		return
-	}
-	wrong := violation{request: q}
-	may, must, ends, alike := int64(0), int64(0), int64(0), true
-	var action *rule.Action
-	for _, k := range keys {
-		if !k.sheds() || b.canRefuse(k, q) {
-			alike = alike && (action == nil || *action == k.rule.Action)
-			action = &k.rule.Action
+	justified := q.outcome != refused && q.outcome != foreign || b.justified(keys, q)
+	if !b.brief {
+		b.checkHeaders(keys, q)
+		b.checkPromises(keys, q, justified)
+		if q.outcome == passed && q.Answer.Remaining >= 0 && b.j.alone(q) {
+			b.remaining(keys, q)
 		}
+	}
+	for _, k := range keys {
+		if s := b.states[k.n]; s != nil && q.outcome != refused {
+			s.passed = max(s.passed, q.Done)
+		}
+	}
+}
+
+// justified reports whether a rule may have refused a request, or else adds a violation.
+func (b *bounds) justified(keys []*key, q *request) bool {
+	wrong := violation{request: q}
+	may, must, ends := int64(0), int64(0), int64(0)
+	for _, k := range keys {
 		if wrong.key == nil && refuses(k.rule, &q.Answer) {
 			wrong.key = k
 		}
-		s := b.span(k)
+		s := b.states[k.n]
 		if s == nil {
 			continue
 		}
@@ -295,29 +287,51 @@ func (b *bounds) answered(q *request) {
 			continue
 		}
 		until := s.refuses(k)
+		if b.m.earlier {
+			until = max(until, b.remembers(s, q))
+		}
 		if until >= may {
 			wrong.key, wrong.since, wrong.until = k, s.maySince, until
 		}
-		may, ends = max(may, until), max(ends, s.may)
+		may, ends = max(may, until), max(ends, s.may, until)
 	}
 	if may < q.Sent {
 		wrong.key = b.nearest(wrong.key, keys, q)
 		b.found = append(b.found, wrong)
-	} else if q.Answer.Retry > 0 && seen(keys, q) && !capped(keys, q) {
-		b.promised(q, ends, must, alike)
+		return false
 	}
+	// Retry-After is the time left on the node, rounded up to whole seconds. If rules with different actions refuse, it
+	// covers only some of them.
+	if q.Answer.Retry > 0 && seen(keys, q) && !capped(keys, q) {
+		b.retry.Compared++
+		switch {
+		case q.retry()-1e6 > max(0, ends-q.Sent):
+			b.retry.TooLong++
+		case q.retry() < must-q.Done && b.alike(keys, q):
+			b.retry.TooShort++
+		}
+	}
+	return true
 }
 
-// promised compares Retry-After, which is the time left on the node, rounded up to whole seconds, with the latest and
-// earliest end of the mitigation. If rules with different actions refuse, Retry-After covers only some of them.
-func (b *bounds) promised(q *request, may, must int64, alike bool) {
-	b.retry.Compared++
-	switch seconds := int64(q.Answer.Retry) * 1e6; {
-	case seconds-1e6 > max(0, may-q.Sent):
-		b.retry.TooLong++
-	case alike && seconds < must-q.Done:
-		b.retry.TooShort++
+// remembers returns the time until which a mitigation from before the trace may refuse requests of a key of which none
+// has passed: until the first refusal's Retry-After has elapsed, unless refused requests prolong it.
+func (b *bounds) remembers(s *state, q *request) int64 {
+	s.first = cmp.Or(s.first, q)
+	end := b.j.sent[0].Sent + b.j.memory.Microseconds()
+	switch {
+	case s.passed > 0:
+		return 0
+	case s.rule.CountWhileMitigated || capped(b.k.of(s.first), s.first):
+		return end
 	}
+	return min(end, s.first.Done+s.first.retry()+b.j.lag)
+}
+
+// alike reports whether all rules that may refuse a request have the same action.
+func (b *bounds) alike(keys []*key, q *request) bool {
+	keys = without(keys, func(k *key) bool { return k.sheds() && !b.canRefuse(k, q) })
+	return !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != keys[0].rule.Action })
 }
 
 // prolonged is the least extension of a mitigation by refused requests that nodes act on, in microseconds.
@@ -345,20 +359,20 @@ func (b *bounds) mustCount(k *key, q *request) {
 		b.see(k, q)
 	}
 	from, to := b.blurred(q)
-	late := to + b.lag
-	s := b.span(k)
+	late := to + b.j.lag
+	s := b.states[k.n]
+	r := s.rule
 	until, back := int64(0), int64(0)
-	timeout, grace := b.timeout(k), int64(0)
-	if q.outcome == refused && (k.rule.CountWhileMitigated || b.m.refused) {
+	timeout, grace := r.MitigationTimeout.Microseconds(), int64(0)
+	if q.outcome == refused && (r.CountWhileMitigated || b.m.refused) {
 		timeout, grace = 0, prolonged
 	}
-	for n, l := range b.limits(k) {
-		threshold := b.m.threshold(k.rule.Limits[n])
+	for _, l := range s.limits {
 		l.least.add(from, from)
 		// Some mistakes keep the estimate from falling in the meantime.
-		if l.least.over(late, threshold) && l.least.back(from, threshold) >= late {
-			back = max(back, l.least.back(late, threshold)-b.lag-grace)
-			until = max(until, back, q.Sent+timeout-b.lag)
+		if l.least.over(late) && l.least.back(from) >= late {
+			back = max(back, l.least.back(late)-b.j.lag-grace)
+			until = max(until, back, q.Sent+timeout-b.j.lag)
 		}
 	}
 	switch {
@@ -381,43 +395,39 @@ type view struct {
 	last   int64 // when the node's last request was sent
 }
 
-// count returns the nth limit's count that the node must know for a request that arrived between from and to. It is 0
-// unless the node has counts of the window in which the request is counted, and that window is unambiguous.
-func (v *view) count(n int, from, to, period int64) int64 {
-	if v.limits == nil || floor(v.last, period) != floor(from, period) || floor(from, period) != floor(to, period) {
-		return 0
-	}
-	return min(v.limits[n].count(from), v.limits[n].count(to))
-}
-
-// known returns the nth limit's count of a key that the node that answers q must know.
+// known returns the nth limit's count of a key that the node that answers q must know. It is 0 unless the node has counts
+// of the window in which q is counted, and that window is unambiguous.
 func (b *bounds) known(k *key, n int, q *request) int64 {
 	s := b.states[k.n]
-	if s == nil || s.views == nil {
+	if s == nil || s.views == nil || s.views[q.Node].limits == nil {
 		return 0
 	}
+	v, c := &s.views[q.Node], s.views[q.Node].limits[n]
 	from, to := b.blurred(q)
-	return s.views[q.Node].count(n, from, to, k.rule.Limits[n].Period.Microseconds())
+	if floor(v.last, c.period) != floor(from, c.period) || floor(from, c.period) != floor(to, c.period) {
+		return 0
+	}
+	return min(c.count(from), c.count(to))
 }
 
-// remaining checks that an answer reports at least as many remaining requests as twice the greatest possible count
-// leaves: a node may assume that the others count on as they did.
+// remaining checks that an answer reports at least as many remaining requests as the greatest possible count leaves.
 func (b *bounds) remaining(keys []*key, q *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
-		for n, l := range k.rule.Limits {
-			count := k.most()
+		r := b.rule(k)
+		for n, l := range r.Limits {
+			count := k.most(r)
 			if b.states[k.n] != nil {
 				from, to := b.blurred(q)
-				c := b.limits(k)[n].most
+				c := b.states[k.n].limits[n].most
 				count = 1 + max(c.count(from), c.count(to)) // count rounds down
 			}
-			least = min(least, b.m.threshold(l)-2*count)
+			least = min(least, threshold(l)-2*count)
 		}
 	}
 	b.reported++
 	if int64(q.Answer.Remaining) < least {
-		b.tooFew++
+		b.headers.TooLittle++
 	}
 }
 
@@ -429,8 +439,8 @@ func (b *bounds) maxRemaining(keys []*key, q *request) int64 {
 	}
 	most := int64(0)
 	for _, k := range keys {
-		for n, l := range k.rule.Limits {
-			most = max(most, b.m.threshold(l)-b.known(k, n, q))
+		for n, l := range b.rule(k).Limits {
+			most = max(most, threshold(l)-b.known(k, n, q))
 		}
 	}
 	return most
@@ -445,11 +455,11 @@ func (b *bounds) see(k *key, q *request) {
 	}
 	v := &s.views[q.Node]
 	if v.limits == nil {
-		for _, l := range k.rule.Limits {
-			v.limits = append(v.limits, b.m.counter(k.rule, l))
+		for _, l := range s.rule.Limits {
+			v.limits = append(v.limits, b.m.counter(s.rule, l))
 		}
 	}
-	for ; v.n < len(s.counted) && s.counted[v.n].Done+b.j.skew+b.lag <= q.Sent-b.j.skew; v.n++ {
+	for ; v.n < len(s.counted) && s.counted[v.n].Done+b.j.skew+b.j.lag <= q.Sent-b.j.skew; v.n++ {
 		from, _ := b.blurred(s.counted[v.n])
 		for _, l := range v.limits {
 			l.add(from, from)

@@ -3,9 +3,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -21,9 +19,8 @@ type investigation struct {
 
 	overExact, overEstimate map[*key]bool // keys that exceed a threshold with all requests counted
 
-	// The requests that mistakes are tested on.
-	sent, done []*request
-	sampled    func(*request) bool
+	sample  *judgment // of the requests that mistakes are tested on
+	sampled map[*request]bool
 }
 
 // over reports whether a key ever exceeds a threshold.
@@ -66,56 +63,17 @@ func (v *investigation) contradictions() uint64 { return v.last.retry.TooShort +
 // explain reports known mistakes, and classifies the remaining violations by when and where they happened.
 func (v *investigation) explain() {
 	if !v.j.refuses {
-		list := v.take(func(w violation) bool { return w.leak })
-		if len(list) > 0 {
-			v.add("refuses_nothing", list, "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules")
-		}
+		v.situations()
+		return
 	}
-	v.earlierRun()
 	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
-	v.sample()
+	v.draw()
 	v.sharpen()
 	list := v.mistakes()
 	for v.assume(list, 0.9) {
 	}
 	v.sharpen()
 	v.situations()
-}
-
-// earlierRun recognizes a target that remembers an earlier run: it refuses clients from their first request on, for no
-// longer than it says, and so early that the requests before do not exceed a threshold.
-func (v *investigation) earlierRun() {
-	first, ended, wait := map[*key]*request{}, map[*key]bool{}, time.Duration(0)
-	plain := map[*key]bool{} // those refused too early for another reason
-	for rank, q := range v.j.sent {
-		for _, k := range v.j.keys.of(q) {
-			begin := first[k]
-			switch {
-			case ended[k] || k.sheds():
-			case q.outcome != refused:
-				ended[k] = true
-			case begin == nil:
-				first[k] = q
-				plain[k] = !slices.ContainsFunc(k.rule.Limits, func(l rule.Limit) bool { return uint64(rank) >= l.Threshold })
-				for _, l := range k.rule.Limits {
-					wait = max(wait, 2*l.Period+k.rule.MitigationTimeout, time.Duration(q.Answer.Retry)*time.Second)
-				}
-			case q.Sent > begin.Done+int64(begin.Answer.Retry)*1e6+v.j.lag && !k.rule.CountWhileMitigated:
-				ended[k], plain[k] = true, false
-				delete(first, k)
-			}
-		}
-	}
-	maps.DeleteFunc(plain, func(_ *key, is bool) bool { return !is })
-	if len(plain) == 0 {
-		return
-	}
-	until := v.j.sent[0].Sent + v.j.memory
-	list := v.take(func(w violation) bool { return !w.leak && (first[w.key] != nil || w.request.Sent < until) })
-	if len(list) > 0 {
-		v.add("remembers_earlier_run", list, "the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or let clients have other addresses",
-			wait)
-	}
 }
 
 // report adds the faults to the score.
@@ -224,49 +182,25 @@ func requestsOf(found []violation) map[*request]bool {
 
 // answers reports faults in the headers of answers.
 func (v *investigation) answers(s *Score) {
-	j, last, r := v.j, v.last, &s.RetryAfter
-	wrong := map[*request]bool{}
-	for _, w := range last.found {
-		wrong[w.request] = wrong[w.request] || !w.leak
+	last, h, r := v.last, &s.Headers, &s.RetryAfter
+	*h, *r = last.headers, last.retry
+	if v.rough {
+		r.Compared, r.TooShort, r.TooLong = 0, 0, 0
 	}
-	if !v.rough {
-		*r = last.retry
+	if r.TooLong == 0 && len(v.faults) == 0 && last.overstated >= minEvidence { // it is plainly wrong only if mitigations are right
+		r.TooLong = last.overstated
 	}
-	j.headers(last.k, &s.Headers, r)
-	if r.TooLong == 0 && len(v.faults) == 0 { // it is plainly wrong only if mitigations are right
-		if n := j.overstated(last.k); n >= minEvidence {
-			r.TooLong = n
+	drop := func(n *uint64, all uint64, unknown bool) {
+		if unknown || len(v.faults) > 0 && 100**n < all { // a few may be due to another fault
+			*n = 0
 		}
 	}
-	if !last.m.refused && !j.some(func(r *rule.Rule) bool { return r.CountWhileMitigated }) { // else the refused request itself may extend the mitigation
-		shed := map[*key]bool{}
-		for n, s := range last.states {
-			k := last.k.keys[n]
-			shed[k] = s != nil && k.sheds() && s.span.over > 0
-		}
-		j.returned(last.k, wrong, shed, r)
-	}
-	// A few of these may be due to another fault.
-	few := func(n, all uint64) bool { return len(v.faults) > 0 && 100*n < all }
-	significant := func(n uint64) uint64 {
-		if v.rough || few(n, last.reported) {
-			return 0
-		}
-		return n
-	}
-	s.Headers.TooLittle, s.Headers.TooMuch = significant(last.tooFew), significant(last.tooMany)
 	has := func(name string) bool {
 		return slices.ContainsFunc(v.faults, func(f Fault) bool { return f.Name == name })
 	}
-	if few(r.TooShort, r.Compared) || has(deafNode) { // it is unknown whether that node counts requests that it lets through
-		r.TooShort = 0
-	}
-	if few(r.TooLong, r.Compared) || has(shedsEarly) { // it is computed for another threshold
-		r.TooLong = 0
-	}
-	for _, f := range symptoms(&s.Headers, r) {
-		if f.responses > 0 {
-			v.note(f.name, f.responses, "%s", f.text)
-		}
-	}
+	drop(&h.TooLittle, last.reported, v.rough)
+	drop(&h.TooMuch, last.reported, v.rough)
+	drop(&r.TooShort, r.Compared, has(deafNode))  // it is unknown whether that node counts requests that it lets through
+	drop(&r.TooLong, r.Compared, has(shedsEarly)) // it is computed for another threshold
+	v.faults = append(v.faults, symptoms(h, r)...)
 }

@@ -6,6 +6,8 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +25,7 @@ type Fault struct {
 }
 
 // A mistake is a fault that a model tells apart: a target that counts and mitigates like the model gives the responses
-// that are wrong by the rules.
+// that are wrong by the rules. Most mistakes are rules that the target misreads.
 type mistake struct {
 	unless bool // the rules and the nodes rule it out
 	name   string
@@ -33,43 +35,77 @@ type mistake struct {
 	rough  bool // it does not predict when mitigations end
 	loose  bool // its bounds explain nearly anything, so it comes last
 
-	bounds   *bounds
-	violated map[*request]bool // requests that contradict it
+	violated map[*request]bool // requests of the sample that contradict it
+}
+
+// limits returns a function that changes each limit of a rule.
+func limits(change func(*rule.Limit)) func(*rule.Rule) {
+	return func(r *rule.Rule) {
+		for i := range r.Limits {
+			change(&r.Limits[i])
+		}
+	}
+}
+
+// scaled multiplies thresholds.
+func scaled(scale float64) model {
+	return model{misread: limits(func(l *rule.Limit) { l.Threshold = uint64(math.Round(float64(l.Threshold) * scale)) })}
+}
+
+// tokenBucket turns limits into buckets with the limit's rate, for bursts of a multiple of the threshold.
+func tokenBucket(scale float64) model {
+	return model{kind: leaky, misread: func(r *rule.Rule) {
+		r.MitigationTimeout = 0
+		limits(func(l *rule.Limit) {
+			burst := max(1, math.Round(float64(l.Threshold)*scale))
+			l.Threshold, l.Period = uint64(burst), time.Duration(float64(l.Period)*burst/float64(max(1, l.Threshold)))
+		})(r)
+	}}
+}
+
+// lasting makes mitigations last this long, in microseconds, unless it is 0.
+func lasting(micros int64) model {
+	return model{misread: func(r *rule.Rule) {
+		r.MitigationTimeout = cmp.Or(time.Duration(micros)*time.Microsecond, r.MitigationTimeout)
+	}}
 }
 
 // mistakes returns the known mistakes that are possible with these rules, simplest first.
 func (v *investigation) mistakes() []mistake {
 	j := v.j
-	alone := len(j.trace.Nodes()) < 2
 	own := rule.ClientPrefix{IPv4: cmp.Or(j.o.Client.IPv4, 32), IPv6: cmp.Or(j.o.Client.IPv6, 64)}
-	none := func(is func(r *rule.Rule) bool) bool { return !j.some(is) }
 	short, long := lasted(v.found)
-	bucket, scale := j.bucket(), v.fit()
+	scale, burst := v.fit(0.6, scaled), v.fit(0.4, tokenBucket)
+	strict, percent := "threshold_high", fmt.Sprintf("%.0f%% higher", 100*(scale-1))
+	if scale < 1 {
+		strict, percent = "threshold_low", fmt.Sprintf("%.0f%% lower", 100*(1-scale))
+	}
 	rows := []mistake{
-		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{more: 1}},
-		{name: "threshold_low", text: "it refuses as if each threshold were lower by one", m: model{more: -1}},
-		{name: "threshold_high", text: fmt.Sprintf("it refuses as if each threshold were about %.0f%% higher", 100*(scale-1)), m: model{scale: scale}, rough: true, unless: scale < 1.005},
-		{name: "threshold_low", text: fmt.Sprintf("it refuses as if each threshold were about %.0f%% lower", 100*(1-scale)), m: model{scale: scale}, rough: true, unless: scale > 0.995},
+		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{misread: limits(func(l *rule.Limit) { l.Threshold++ })}},
+		{name: "threshold_low", text: "it refuses as if each threshold were lower by one",
+			m: model{misread: limits(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},
+		{name: strict, text: "it refuses as if each threshold were about " + percent, m: scaled(scale), rough: true, unless: math.Abs(scale-1) < 0.005},
 		{name: "clients_not_told_apart", text: "it counts the requests of all clients together: " + cmp.Or(j.o.Distrust, "it does not learn their addresses"), v: variant{alike: true}},
+		{name: "remembers_earlier_run", m: model{earlier: true},
+			text: fmt.Sprintf("the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or let clients have other addresses", j.memory)},
 		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
 		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: model{refused: true}},
-		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: alone},
-		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does", m: model{passed: true},
-			unless: none(func(r *rule.Rule) bool { return r.CountWhileMitigated })},
-		{name: "ignores_cost", text: "it counts each request once, although the rule gives requests a higher cost", m: model{once: true},
-			unless: none(func(r *rule.Rule) bool { return r.Cost > 1 })},
-		{name: "ignores_overrides", text: "it limits all keys alike, although the rule has overrides", v: variant{plain: true},
-			unless: none(func(r *rule.Rule) bool { return r.Overrides != "" })},
-		{name: "ignores_statuses", text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{statuses: true},
-			unless: none(func(r *rule.Rule) bool { return r.Statuses != nil })},
+		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: len(j.trace.Nodes()) < 2},
+		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does",
+			m: model{misread: func(r *rule.Rule) { r.CountWhileMitigated = false }}},
+		{name: "ignores_cost", text: "it counts each request once, although the rule gives requests a higher cost", m: model{misread: func(r *rule.Rule) { r.Cost = min(1, r.Cost) }}},
+		{name: "ignores_overrides", text: "it limits all keys alike, although the rule has overrides", m: model{misread: func(r *rule.Rule) {
+			r.Overrides, r.Limits = "", j.rules[slices.IndexFunc(j.rules, func(plain *rule.Rule) bool { return plain.ID == r.ID })].Limits
+		}}},
+		{name: "ignores_statuses", text: "it counts requests whatever the origin answers, although the rule counts only some statuses", m: model{misread: func(r *rule.Rule) { r.Statuses = nil }}},
 		{name: "shares_missing_value", text: "it counts requests without a value together, although the rule skips them", v: variant{share: true},
-			unless: none(func(r *rule.Rule) bool {
+			unless: !j.some(func(r *rule.Rule) bool {
 				return slices.ContainsFunc(r.Characteristics, func(c rule.Characteristic) bool { return c.Skip })
 			})},
 		{name: "counts_for_wider_networks", text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true},
-			unless: len(j.rules) < 2 || none(func(r *rule.Rule) bool { return r.Action == rule.Shed })},
+			unless: len(j.rules) < 2 || !j.some(func(r *rule.Rule) bool { return r.Action == rule.Shed })},
 	}
 	prefix := func(family string, bits, own int, client rule.ClientPrefix) {
 		rows = append(rows, mistake{name: "client_prefix", text: fmt.Sprintf("it counts %s clients by /%d, not by /%d", family, bits, own), v: variant{client: client}, unless: bits == own})
@@ -81,29 +117,25 @@ func (v *investigation) mistakes() []mistake {
 		prefix("IPv4", bits, own.IPv4, rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6})
 	}
 	rows = append(rows, []mistake{
-		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{replaced: true},
-			unless: none(func(r *rule.Rule) bool { return r.MitigationTimeout > 0 })},
-		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", rounded(short)), m: model{timeout: short, replaced: true}, rough: true, unless: short == 0},
-		{name: mitigationLong, text: fmt.Sprintf("its mitigations last for about %v", rounded(long)), m: model{timeout: long, replaced: true}, rough: true, unless: long == 0},
-		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", violated: bucket, rough: true, unless: bucket == nil},
+		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{misread: func(r *rule.Rule) { r.MitigationTimeout = 0 }}},
+		{name: "mitigation_too_short", text: fmt.Sprintf("its mitigations end after about %v", tenths(short)), m: lasting(short), rough: true},
+		{name: "mitigation_too_long", text: fmt.Sprintf("its mitigations last for about %v", tenths(long)), m: lasting(long), rough: true},
+		{name: "token_bucket", text: "it is a token bucket: after a burst, requests pass evenly, one by one, although the rule counts per period", m: tokenBucket(burst), rough: true},
 		{name: "counts_twice", text: "it counts some requests twice", m: model{twice: true}, loose: true},
 	}...)
-	return slices.DeleteFunc(rows, func(m mistake) bool { return m.unless })
+	return slices.DeleteFunc(rows, func(m mistake) bool {
+		return m.unless || m.m.misread != nil && m.m.kind == weighted && !j.some(func(r *rule.Rule) bool { return !reflect.DeepEqual(r, m.m.read(r)) })
+	})
 }
 
-func rounded(micros int64) time.Duration {
+func tenths(micros int64) time.Duration {
 	return (time.Duration(micros) * time.Microsecond).Round(100 * time.Millisecond)
 }
 
 // Names of faults that others depend on.
 const (
-	deafNode       = "node_ignores_mitigations"
-	leaks          = "leaks"
-	mitigationLong = "mitigation_too_long"
-	refusesAtWill  = "refuses_at_random"
-	refusesSome    = "refuses_innocent"
-	refusesWrongly = "refuses_wrongly"
-	shedsEarly     = "sheds_below_threshold"
+	deafNode   = "node_ignores_mitigations"
+	shedsEarly = "sheds_below_threshold"
 )
 
 // Surroundings are what happened before and after a violation. For a request that passed, refusals of its key by the
@@ -111,8 +143,10 @@ const (
 type surroundings struct {
 	*violation
 	before, after bool
+	nothing       bool // the target refuses nothing
 	never         bool // the key is never refused, although others are
-	over          bool // the key ever exceeds a threshold
+	over          bool // one of the request's keys ever exceeds a threshold
+	random        bool // most refusals are individual requests of several clients
 }
 
 // situations are the faults that no model explains. The first row that fits applies.
@@ -122,49 +156,46 @@ var situations = []struct {
 	text string
 	fits func(s surroundings) bool
 }{
+	{true, "refuses_nothing", "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules", func(s surroundings) bool { return s.nothing }},
 	{true, "mitigation_returns", "clients are refused, then pass, then are refused again by the same mitigation", func(s surroundings) bool { return s.before && s.after }},
 	{true, "mitigation_too_short", "mitigations end too early", func(s surroundings) bool { return s.before }},
 	{true, "client_never_refused", "some clients that exceed a threshold are never refused, although others are", func(s surroundings) bool { return s.never }},
-	{true, leaks, "requests that should be refused pass later after their client crossed the threshold than the lag allows", func(surroundings) bool { return true }},
+	{true, "leaks", "requests that should be refused pass later after their client crossed the threshold than the lag allows", func(surroundings) bool { return true }},
 	{false, "refused_by_no_rule", "requests are refused although no rule can refuse them: check that the PoP has the same rules", func(s surroundings) bool { return s.key == nil }},
 	{false, shedsEarly, "some clients of a network or label are refused although it does not exceed a threshold", func(s surroundings) bool { return s.key.sheds() }},
-	{false, refusesAtWill, "individual requests are refused although the client's requests before and after them pass", func(s surroundings) bool { return !s.before && !s.after }},
-	{false, refusesSome, "clients that never exceed a threshold are refused", func(s surroundings) bool { return !s.over }},
-	{false, mitigationLong, "mitigations end too late", func(s surroundings) bool { return s.until > 0 && s.before }},
-	{false, refusesWrongly, "requests are refused before their client exceeds a threshold, or after the mitigation must have ended", func(surroundings) bool { return true }},
-}
-
-// A symptom is a fault that responses show by themselves.
-type symptom struct {
-	responses uint64
-	name      string
-	text      string
+	{false, "refuses_at_random", "individual requests are refused although the client's requests before and after them pass", func(s surroundings) bool { return s.random }},
+	{false, "refuses_innocent", "clients that never exceed a threshold are refused", func(s surroundings) bool { return !s.over }},
+	{false, "mitigation_too_long", "mitigations end too late", func(s surroundings) bool { return s.until > 0 && s.before }},
+	{false, "refuses_wrongly", "requests are refused before their client exceeds a threshold, or after the mitigation must have ended", func(surroundings) bool { return true }},
 }
 
 // symptoms returns what is wrong with the headers of responses.
-func symptoms(h *Headers, r *RetryAfter) []symptom {
+func symptoms(h *Headers, r *RetryAfter) []Fault {
 	var differ []string
 	n := uint64(0)
-	for _, s := range []symptom{
-		{h.NoRetryAfter, "", "refusals have no Retry-After"},
-		{r.Bad, "", "refusals have a Retry-After that is not a number of seconds"},
-		{h.Remaining, "", "refusals report that more requests are allowed"},
-		{h.OtherTime, "", "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
-		{h.PassedRetryAfter, "", "passed responses have a Retry-After"},
-		{h.TooLittle, "", "passed responses report fewer remaining requests than the requests sent leave"},
-		{h.TooMuch, "", "passed responses report more remaining requests than their node's counts leave"},
+	for _, s := range []struct {
+		responses uint64
+		text      string
+	}{
+		{h.NoRetryAfter, "refusals have no Retry-After"},
+		{r.Bad, "refusals have a Retry-After that is not a number of seconds"},
+		{h.Remaining, "refusals report that more requests are allowed"},
+		{h.OtherTime, "refusals have a time in RateLimit or X-RateLimit-Reset that differs from Retry-After"},
+		{h.PassedRetryAfter, "passed responses have a Retry-After"},
+		{h.TooLittle, "passed responses report fewer remaining requests than the requests sent leave"},
+		{h.TooMuch, "passed responses report more remaining requests than their node's counts leave"},
 	} {
 		if s.responses > 0 {
 			n += s.responses
 			differ = append(differ, fmt.Sprint(s.responses)+" "+s.text)
 		}
 	}
-	return []symptom{
-		{cmp.Or(r.Untrue, r.TooShort), "retry_after_too_short", fmt.Sprintf("Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d responses, %d say less than the mitigation lasts",
+	return slices.DeleteFunc([]Fault{
+		{Requests: cmp.Or(r.Untrue, r.TooShort), Name: "retry_after_too_short", Text: fmt.Sprintf("Retry-After is too short: of %d clients that returned when told to, %d were refused again; of %d responses, %d say less than the mitigation lasts",
 			r.Checked, r.Untrue, r.Compared, r.TooShort)},
-		{r.TooLong, "retry_after_too_long", fmt.Sprintf("Retry-After is too long: of %d responses, %d say more than the mitigation can last", r.Compared, r.TooLong)},
-		{r.Zero, "retry_after_zero", fmt.Sprintf("Retry-After is 0 in %d refusals", r.Zero)},
-		{h.ShadowShown, "shadow_ban_shows", "responses of a shadow ban have a Retry-After or report remaining requests"},
-		{n, "headers_disagree", strings.Join(differ, "; ")},
-	}
+		{Requests: r.TooLong, Name: "retry_after_too_long", Text: fmt.Sprintf("Retry-After is too long: of %d responses, %d say more than the mitigation can last", r.Compared, r.TooLong)},
+		{Requests: r.Zero, Name: "retry_after_zero", Text: fmt.Sprintf("Retry-After is 0 in %d refusals", r.Zero)},
+		{Requests: h.ShadowShown, Name: "shadow_ban_shows", Text: "responses of a shadow ban have a Retry-After or report remaining requests"},
+		{Requests: n, Name: "headers_disagree", Text: strings.Join(differ, "; ")},
+	}, func(f Fault) bool { return f.Requests == 0 })
 }

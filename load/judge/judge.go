@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Rules *rule.Set
 
-	// Client is the prefix of an address that identifies a client, as set on the nodes.
+	// Client is the prefix of an address that identifies a client, as set on the nodes. NAT64 is ignored.
 	Client rule.ClientPrefix
 
 	// Lag is the maximum time until all nodes have counted a request and act on the resulting mitigation. If zero, 500
@@ -104,14 +104,14 @@ type judgment struct {
 	why       []string                             // the reason for each of others
 	plans     map[*rule.Rule]map[string]*rule.Rule // by key: the rule with the key's overridden limits
 	lag, skew int64
-	memory    int64 // the longest period or mitigation timeout
+	memory    time.Duration // the longest time for which earlier traffic matters
 
 	requests []request
 	keys     *keying // by the clients' own addresses
 	keyings  map[variant]*keying
 	sent     []*request // those that reached the target, in the order in which they were sent
 	done     []*request // the same, in the order in which they were answered
-	refuses  bool       // at least one request was refused
+	refuses  bool       // at least one request was refused, by a rule or not
 }
 
 // A request is a request of the trace and its outcome.
@@ -144,9 +144,8 @@ func Judge(trace Trace, o Options) (*Score, error) {
 			continue
 		}
 		j.rules = append(j.rules, r)
-		j.memory = max(j.memory, r.MitigationTimeout.Microseconds())
 		for _, l := range r.Limits {
-			j.memory = max(j.memory, l.Period.Microseconds())
+			j.memory = max(j.memory, 2*l.Period+r.MitigationTimeout)
 		}
 	}
 	for i := range j.requests {
@@ -158,7 +157,7 @@ func Judge(trace Trace, o Options) (*Score, error) {
 		if q.outcome = j.outcomeOf(q); q.outcome != unsent {
 			j.sent = append(j.sent, q)
 		}
-		j.refuses = j.refuses || q.outcome == refused
+		j.refuses = j.refuses || q.outcome == refused || q.outcome == foreign
 	}
 	j.done = answered(j.sent)
 	return j.score(), nil

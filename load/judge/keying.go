@@ -1,8 +1,8 @@
 package judge
 
 import (
+	"cmp"
 	"net/netip"
-	"strconv"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -12,7 +12,6 @@ type variant struct {
 	alike  bool              // all clients have the generator's address
 	client rule.ClientPrefix // if zero, that of the options
 	share  bool              // requests without a value share a count even if the rule skips them
-	plain  bool              // all keys have the rule's own limits
 	apart  bool              // each node has its own keys
 }
 
@@ -37,11 +36,8 @@ type key struct {
 	width int
 }
 
-// most returns the maximum count of k's requests.
-func (k *key) most() int64 { return k.sent * costOf(k.rule) }
-
-// mayExceed reports whether k has enough requests to exceed a limit.
-func (k *key) mayExceed(l rule.Limit) bool { return k.most() > int64(min(l.Threshold, 1<<62)) }
+// most returns the maximum count of k's requests by a rule.
+func (k *key) most(r *rule.Rule) int64 { return k.sent * costOf(r) }
 
 func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
 
@@ -75,12 +71,16 @@ func (j *judgment) keying(v variant) *keying {
 	}
 	all := &keying{senders: make([]*sender, len(j.requests))}
 	j.keyings[v] = all
-	senders, known, rules, clients := map[alike]*sender{}, map[string]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
+	type named struct {
+		name string
+		node int
+	}
+	senders, known, rules, clients := map[alike]*sender{}, map[named]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
 	for i := range j.requests {
 		q := &j.requests[i]
-		from, node := alike{client: q.Client, look: q.Look}, ""
+		from := alike{client: q.Client, look: q.Look}
 		if v.apart {
-			from.node, node = q.Node, strconv.Itoa(q.Node)+" "
+			from.node = q.Node
 		}
 		s := senders[from]
 		if s == nil {
@@ -106,14 +106,10 @@ func (j *judgment) keying(v variant) *keying {
 			}
 			for _, r := range list {
 				for _, name := range keys(r, &f, v.share) {
-					by, found := j.plans[r][name]
-					if !found || v.plain {
-						by = r
-					}
-					k := known[node+name]
+					k := known[named{name, from.node}]
 					if k == nil {
-						k = &key{n: len(all.keys), rule: by, width: width(by)}
-						known[node+name], all.keys = k, append(all.keys, k)
+						k = &key{n: len(all.keys), rule: cmp.Or(j.plans[r][name], r), width: width(r)}
+						known[named{name, from.node}], all.keys = k, append(all.keys, k)
 					}
 					s.keys = append(s.keys, k)
 				}

@@ -16,6 +16,7 @@ type limiter struct {
 // limited is the state of a key in a limiter.
 type limited struct {
 	counters []*counter
+	created  bool
 	until    int64 // of its mitigation
 }
 
@@ -40,9 +41,9 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 		if mitigated {
 			timeout = 0 // it is only prolonged
 		}
-		l.count(k, q.Sent, func(c *counter, threshold int64) {
-			if c.over(q.Sent, threshold) {
-				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent, threshold))
+		l.count(k, q.Sent, func(c *counter) {
+			if c.over(q.Sent) {
+				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent))
 			}
 		})
 	}
@@ -50,20 +51,17 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 }
 
 // count counts a request under a key and calls see for each limit that the key may exceed. Few of a million keys may.
-func (l *limiter) count(k *key, at int64, see func(c *counter, threshold int64)) {
+func (l *limiter) count(k *key, at int64, see func(c *counter)) {
 	known := &l.keys[k.n]
-	for n, limit := range k.rule.Limits {
-		if !k.mayExceed(limit) {
-			continue
+	for _, limit := range k.rule.Limits {
+		if !known.created && k.most(k.rule) > threshold(limit) {
+			known.counters = append(known.counters, l.m.counter(k.rule, limit))
 		}
-		if known.counters == nil {
-			known.counters = make([]*counter, len(k.rule.Limits))
-		}
-		if known.counters[n] == nil {
-			known.counters[n] = l.m.counter(k.rule, limit)
-		}
-		known.counters[n].add(at, at)
-		see(known.counters[n], int64(limit.Threshold))
+	}
+	known.created = true
+	for _, c := range known.counters {
+		c.add(at, at)
+		see(c)
 	}
 }
 
@@ -98,15 +96,6 @@ func (j *judgment) compare(s *Score, v *investigation) {
 			s.Exact++
 			s.rule(k).ExactRefused++
 		}
-		if shed && !over { // not because of the client's own requests
-			s.Refused++
-			if unexplained[q] {
-				s.WronglyRefused.Requests++
-				s.WronglyRefused.Unexplained++
-			}
-			continue
-		}
-		cross(s, clients, q, over)
 		d := &s.WronglyAllowed
 		switch q.outcome {
 		case passed:
@@ -115,19 +104,23 @@ func (j *judgment) compare(s *Score, v *investigation) {
 			d = &s.WronglyRefused
 		case unavailable:
 			s.Unavailable++
-			continue
 		default:
 			s.Unknown++
-			continue
 		}
-		if (q.outcome == refused) == over {
+		wrong := q.outcome == passed && over || q.outcome == refused && !over
+		if shed && !over { // not because of the client's own requests
+			wrong = unexplained[q]
+		} else {
+			cross(s, clients, q, over)
+		}
+		if !wrong {
 			continue
 		}
 		d.Requests++
 		switch {
 		case unexplained[q]:
 			d.Unexplained++
-		case estimated == (q.outcome == refused):
+		case estimated != over:
 			d.Estimate++
 		default:
 			d.Lag++
@@ -211,8 +204,8 @@ func (j *judgment) overshoot() Overshoot {
 			if q.outcome != passed || !countsStatus(k.rule, q.Answer.Status) {
 				continue
 			}
-			logs.count(k, q.Done, func(c *counter, threshold int64) {
-				if more := c.count(q.Done) - threshold; more > 0 {
+			logs.count(k, q.Done, func(c *counter) {
+				if more := c.count(q.Done) - c.threshold; more > 0 {
 					peaks[k] = max(peaks[k], more)
 				}
 			})

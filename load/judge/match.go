@@ -59,10 +59,21 @@ func longest[T any](list map[netip.Prefix]T, a netip.Addr) (found T, ok bool) {
 	return found, false
 }
 
+// translators is the prefix of IPv4 addresses that translators embed in IPv6 addresses (RFC 6052).
+var translators = netip.MustParsePrefix("64:ff9b::/96")
+
+// unmapped returns the IPv4 address that is embedded in a, if any, else a.
+func unmapped(a netip.Addr) netip.Addr {
+	if translators.Contains(a) {
+		a, _ = netip.AddrFromSlice(a.AsSlice()[12:])
+	}
+	return a.Unmap()
+}
+
 // formOf returns the form of a request. bits is the prefix of an address that identifies a client.
 func formOf(p *Properties, bits rule.ClientPrefix) form {
 	path, query, _ := strings.Cut(p.Target, "?")
-	addr := p.Addr.Unmap()
+	addr := unmapped(p.Addr)
 	n := cmp.Or(bits.IPv6, 64)
 	if addr.Is4() {
 		n = cmp.Or(bits.IPv4, 32)
@@ -267,9 +278,7 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 
 // sizesOf parses the prefix lengths for IPv4 and IPv6: 24/48.
 func sizesOf(sizes string) (ipv4, ipv6 int) {
-	a, b, _ := strings.Cut(sizes, "/")
-	ipv4, _ = strconv.Atoi(a)
-	ipv6, _ = strconv.Atoi(b)
+	_, _ = fmt.Sscanf(sizes, "%d/%d", &ipv4, &ipv6)
 	return ipv4, ipv6
 }
 

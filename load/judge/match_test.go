@@ -49,7 +49,7 @@ func TestKeysMatchNodes(t *testing.T) {
 		bits := rule.ClientPrefix{IPv4: rapid.SampledFrom([]int{0, 24}).Draw(t, "IPv4"), IPv6: rapid.SampledFrom([]int{0, 48, 128}).Draw(t, "IPv6")}
 		request := func() judge.Properties {
 			p := judge.Properties{
-				Addr:   netip.MustParseAddr(one("address", "192.0.2.1", "192.0.2.2", "198.51.100.1", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db9::1")),
+				Addr:   netip.MustParseAddr(one("address", "192.0.2.1", "192.0.2.2", "198.51.100.1", "::ffff:192.0.2.1", "64:ff9b::c000:201", "64:ff9b::1:c000:201", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db9::1")),
 				Method: one("method", "GET", "get", "POST", "Purge", "purge"),
 				Host:   one("host", "example.com", "EXAMPLE.com:80", "a.example.com.", "x.b.example.com", "[2001:DB8:0::1]:443", "other"),
 			}
@@ -111,7 +111,7 @@ func TestUnknownRules(t *testing.T) {
 		"action":                func(r *rule.Rule) { r.Action = rule.Close + 1 },
 		"characteristic":        func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.First + 1}} },
 		"the origin's response": func(r *rule.Rule) { r.CostHeader = "X-Cost" },
-		"estimate":              func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WholeOldest + 1}} },
+		"estimate":              func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WeightedRounded + 1}} },
 		"path_reading":          func(r *rule.Rule) { r.PathSyntax.Reading = rule.ReadURL + 1 },
 		"a shadow_ban without":  func(r *rule.Rule) { r.Action, r.Response = rule.ShadowBan, &rule.Response{} },
 	} {
@@ -147,7 +147,7 @@ func TestLabelsAreJudged(t *testing.T) {
 // Values in overrides files are normalized like those of requests, whatever else the rule matches.
 func TestOverridesAreNormalized(t *testing.T) {
 	for _, test := range []struct{ characteristic, value string }{
-		{"ip", "::ffff:192.0.2.1"}, {"network:24/48", "192.0.2.0/24"}, {"host", "EXAMPLE.com."}, {"method", "get"}, {"path", "/LOGIN/"}, {"header:x-key", "a"},
+		{"ip", "::ffff:192.0.2.1"}, {"ip", "64:ff9b::192.0.2.1"}, {"network:24/48", "192.0.2.0/24"}, {"host", "EXAMPLE.com."}, {"method", "get"}, {"path", "/LOGIN/"}, {"header:x-key", "a"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{

@@ -1,11 +1,8 @@
 package judge
 
 import (
-	"maps"
 	"math"
 	"slices"
-
-	"github.com/edgelimit/edge/rule"
 )
 
 // minEvidence is the minimum number of violations that a mistake must explain.
@@ -15,37 +12,33 @@ const minEvidence = 3
 // requests that pass or are refused and causes hardly any other violation. It then removes the explained violations and
 // returns true.
 func (v *investigation) assume(mistakes []mistake, part float64) bool {
-	if len(v.left) == 0 {
-		return false
-	}
-	passed, wrong := split(without(v.left, func(w violation) bool { return !v.sampled(w.request) }))
+	left := without(v.left, func(w violation) bool { return !v.sampled[w.request] })
+	passed, wrong := split(left)
 	// A shedding rule may refuse any client while its key is over the threshold, so any mistake that puts it over would
 	// explain the refusals.
-	_, own := split(without(v.left, func(w violation) bool { return !v.sampled(w.request) || w.key != nil && w.key.sheds() }))
+	_, own := split(without(left, func(w violation) bool { return w.key != nil && w.key.sheds() }))
 	before := requestsOf(v.found)
 	var best *mistake
 	most := 0
 	for i := range mistakes {
 		m := &mistakes[i]
-		if m.loose && best != nil {
+		if len(left) == 0 || m.loose && best != nil {
 			continue
 		}
-		if m.violated == nil { // once, on the sample
-			m.bounds = v.test(m.v, m.m)
-			m.violated = requestsOf(m.bounds.run())
+		if m.violated == nil { // once
+			m.violated = requestsOf(v.test(v.sample, m.v, m.m).run())
 		}
 		explains := func(list []*request) int { return len(without(list, func(q *request) bool { return m.violated[q] })) }
-		more := 0
-		for q := range m.violated {
-			if !before[q] && v.sampled(q) {
-				more++
-			}
-		}
 		refused := own
 		if m.m.wider {
 			refused = wrong
 		}
-		p, r := explains(passed), explains(refused)
+		p, r, more := explains(passed), explains(refused), 0
+		for q := range m.violated {
+			if !before[q] {
+				more++
+			}
+		}
 		enough := p > 0 && float64(p) >= part*float64(len(passed)) || r > 0 && float64(r) >= part*float64(len(refused))
 		if value := p + r - more; enough && p+r >= minEvidence && float64(more) <= (1-part)*float64(p+r) && value > most {
 			best, most = m, value
@@ -54,13 +47,11 @@ func (v *investigation) assume(mistakes []mistake, part float64) bool {
 	if best == nil {
 		return false
 	}
-	if best.bounds != nil { // test it on all requests
-		v.last = v.j.bounds(best.bounds.k, best.bounds.m)
-		v.last.lag = best.bounds.lag
-		best.violated = requestsOf(v.last.run())
-	}
+	v.last = v.test(v.j, best.v, best.m) // on all requests
+	v.last.brief = false
+	violated := requestsOf(v.last.run())
 	v.rough = v.rough || best.rough
-	v.add(best.name, v.take(func(w violation) bool { return !best.violated[w.request] }), "%s", best.text)
+	v.add(best.name, v.take(func(w violation) bool { return !violated[w.request] }), "%s", best.text)
 	return true
 }
 
@@ -74,58 +65,6 @@ func (v *investigation) take(explained func(violation) bool) (requests []*reques
 		return is
 	})
 	return requests
-}
-
-// bucket returns the requests that contradict a token bucket with the rate of a rule and the largest burst seen. It
-// returns nil if nothing suggests a bucket, because no request passed after others of its key were refused.
-func (j *judgment) bucket() map[*request]bool {
-	const tick = 2000 // the assumed resolution of its clock, in microseconds
-	type bucket struct {
-		at    int64
-		full  float64
-		waits bool
-	}
-	buckets, burst, resumed := map[*key]*bucket{}, map[*rule.Rule]float64{}, map[*rule.Rule]bool{}
-	waited, violated := map[*request]float64{}, map[*request]bool{} // by refusal: how full its bucket was
-	leak := func(r *rule.Rule, micros int64) float64 {
-		return float64(micros) * float64(r.Limits[0].Threshold) / float64(r.Limits[0].Period.Microseconds())
-	}
-	for _, q := range j.sent {
-		keys := j.keys.of(q)
-		if q.outcome == refused || q.outcome == foreign {
-			violated[q] = true
-		}
-		if q.outcome != passed && q.outcome != refused || len(keys) != 1 || keys[0].sheds() || len(keys[0].rule.Limits) != 1 {
-			continue
-		}
-		now, r := q.Sent+(q.Done-q.Sent)/2, keys[0].rule
-		b := buckets[keys[0]]
-		if b == nil {
-			b = &bucket{at: now}
-			buckets[keys[0]] = b
-		}
-		b.full = max(0, b.full-leak(r, now-b.at))
-		b.at = now
-		if q.outcome == refused {
-			waited[q], b.waits = b.full, true
-			continue
-		}
-		resumed[r] = resumed[r] || b.waits
-		b.full += float64(costOf(r))
-		burst[r] = max(burst[r], b.full)
-	}
-	for q, full := range waited {
-		r := j.keys.of(q)[0].rule
-		cost := float64(costOf(r))
-		leaked := min(cost, full, leak(r, q.Done-q.Sent+tick)) // perhaps, between sending and answer
-		if full+cost > burst[r]-leaked && resumed[r] {
-			delete(violated, q)
-		}
-	}
-	if !slices.Contains(slices.Collect(maps.Values(resumed)), true) {
-		return nil
-	}
-	return violated
 }
 
 // sharpLag is the lag that PoPs usually stay below, in microseconds; longLag is the one that they should stay below.
@@ -142,8 +81,9 @@ func (v *investigation) sharpen() {
 	if _, wrong := split(v.left); len(wrong) > 0 || v.j.lag <= 2*sharpLag {
 		return
 	}
-	sharp := v.j.bounds(v.last.k, v.last.m)
-	sharp.lag = sharpLag
+	j := *v.j
+	j.lag = sharpLag
+	sharp := j.bounds(v.last.k, v.last.m)
 	found := sharp.run()
 	since, crossings := map[*key]int64{}, map[violation]bool{}
 	needed, fastest := int64(0), int64(math.MaxInt64) // from a crossing to the last request that passes, and to the first refusal
@@ -166,10 +106,9 @@ func (v *investigation) sharpen() {
 		return
 	}
 	found = without(found, func(w violation) bool { return !w.leak })
-	look := &investigation{j: v.j, found: found, left: slices.Clone(found), last: sharp}
-	look.sample()
-	list := without(look.mistakes(), func(m mistake) bool { return m.violated != nil })
-	if look.assume(list, 0.98) {
+	look := &investigation{j: &j, found: found, left: slices.Clone(found), last: sharp}
+	look.draw()
+	if look.assume(look.mistakes(), 0.98) {
 		v.faults = append(v.faults, look.faults...)
 		v.last = v.j.bounds(look.last.k, look.last.m)
 		explained := requestsOf(v.last.run())
@@ -177,23 +116,23 @@ func (v *investigation) sharpen() {
 	}
 }
 
-// test computes bounds of the sample, which the caller runs.
-func (v *investigation) test(by variant, m model) *bounds {
+// test returns bounds of requests that the caller runs.
+func (v *investigation) test(j *judgment, by variant, m model) *bounds {
 	if m.kind == weighted {
 		m.kind = v.last.m.kind // weighted or slidingLog
 	}
-	b := v.j.bounds(v.j.keying(by), m)
-	b.sent, b.done, b.brief, b.lag = v.sent, v.done, true, v.last.lag
+	b := j.bounds(j.keying(by), m)
+	b.brief = true
 	return b
 }
 
-// fit returns the highest scale of thresholds with which hardly any request is refused too early, but not more are than
-// pass too late.
-func (v *investigation) fit() float64 {
-	low, high := 0.6, 1.6
+// fit returns the highest scale, from low on, with whose model hardly any request is refused too early, but not more are
+// than pass too late.
+func (v *investigation) fit(low float64, model func(scale float64) model) float64 {
+	high := 1.6
 	for range 9 {
 		scale := (low + high) / 2
-		passed, wrong := split(v.test(variant{}, model{scale: scale}).run())
+		passed, wrong := split(v.test(v.sample, variant{}, model(scale)).run())
 		if len(wrong) > len(passed) {
 			high = scale
 		} else {
@@ -207,8 +146,8 @@ func (v *investigation) fit() float64 {
 // violations.
 const sampleSize = 30_000
 
-// sample selects the requests that mistakes are tested on.
-func (v *investigation) sample() {
+// draw selects the requests that mistakes are tested on.
+func (v *investigation) draw() {
 	first := min(sampleSize, len(v.j.sent))
 	requests := map[uint64]int{} // by client
 	for _, q := range v.j.sent[first:] {
@@ -221,9 +160,17 @@ func (v *investigation) sample() {
 			room -= n
 		}
 	}
-	v.sampled = func(q *request) bool { return first == 0 || q.i <= v.j.sent[first-1].i || clients[q.Client] }
-	v.sent = without(v.j.sent, func(q *request) bool { return !v.sampled(q) })
-	v.done = answered(v.sent)
+	sample := *v.j
+	sample.sent, v.sampled = slices.Clone(v.j.sent[:first]), map[*request]bool{}
+	for _, q := range v.j.sent[first:] {
+		if clients[q.Client] {
+			sample.sent = append(sample.sent, q)
+		}
+	}
+	for _, q := range sample.sent {
+		v.sampled[q] = true
+	}
+	sample.done, v.sample = answered(sample.sent), &sample
 }
 
 // everOver returns the keys that ever exceed a threshold if all requests are counted.
@@ -236,7 +183,7 @@ func (j *judgment) everOver(k kind) map[*key]bool {
 	b.brief = true
 	b.run()
 	for n, s := range b.states {
-		if s != nil && s.span.may > 0 {
+		if s != nil && s.may > 0 {
 			over[j.keys.keys[n]] = true
 		}
 	}

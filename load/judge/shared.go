@@ -35,36 +35,37 @@ type pending struct {
 
 // canRefuse reports whether q may have been refused because of a key, given what is known so far.
 func (b *bounds) canRefuse(k *key, q *request) bool {
-	s := b.span(k)
+	s := b.states[k.n]
 	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
 }
 
 // reaches reports whether a refused request may, and must, count under a key of a shedding rule: it does unless a
-// narrower rule refuses it.
+// narrower rule refuses it. If no rule can have refused it, it may.
 func (b *bounds) reaches(k *key, q *request) (may, must bool) {
-	narrower := false
+	narrower, known := false, false
 	for _, by := range b.k.of(q) {
 		if !b.canRefuse(by, q) {
 			continue
 		}
+		known = true
 		if by.width < k.width {
 			narrower = true
 		} else {
 			may = true
 		}
 	}
-	return may || b.m.wider, may && !narrower || b.m.wider
+	return may || !known || b.m.wider, may && !narrower || b.m.wider
 }
 
 // passes returns the greatest probability that a request passes the rule of a key. It is 1 if the node that answers may
 // not know that the key is over its threshold, or if another rule must refuse the request.
 func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
-	if b.span(k).sheds < q.Done || slices.ContainsFunc(keys, func(by *key) bool { s := b.span(by); return s != nil && s.must >= q.Done }) {
+	if b.states[k.n].sheds < q.Done || slices.ContainsFunc(keys, func(by *key) bool { s := b.states[by.n]; return s != nil && s.must >= q.Done }) {
 		return 1
 	}
 	p := 1.0
-	for n, l := range k.rule.Limits {
-		p = min(p, float64(b.m.threshold(l))/float64(max(1, b.known(k, n, q))))
+	for n, l := range b.states[k.n].limits {
+		p = min(p, float64(l.most.threshold)/float64(max(1, b.known(k, n, q))))
 	}
 	return p
 }
@@ -78,7 +79,6 @@ func (b *bounds) answeredShared(keys []*key, q *request) {
 	if q.outcome == passed {
 		delete(b.pending, q)
 	}
-	known := slices.ContainsFunc(keys, func(k *key) bool { return b.canRefuse(k, q) })
 	for n, k := range keys {
 		if b.states[k.n] == nil || !k.sheds() {
 			continue
@@ -86,9 +86,6 @@ func (b *bounds) answeredShared(keys []*key, q *request) {
 		p := &list[n]
 		counted := p.may
 		p.may, p.sure = b.counts(k, q)
-		if q.outcome == refused && !known { // for an unknown reason
-			p.may = true
-		}
 		if q.outcome == refused && b.canRefuse(k, q) {
 			b.shed[q] = true
 		}
@@ -112,8 +109,8 @@ func (b *bounds) nearest(blamed *key, keys []*key, q *request) *key {
 		if b.states[k.n] == nil || !refuses(k.rule, &q.Answer) {
 			continue
 		}
-		for n, l := range b.limits(k) {
-			if part := float64(l.most.count(q.Done)) / float64(b.m.threshold(k.rule.Limits[n])); part > most {
+		for _, l := range b.states[k.n].limits {
+			if part := float64(l.most.count(q.Done)) / float64(l.most.threshold); part > most {
 				blamed, most = k, part
 			}
 		}

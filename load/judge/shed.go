@@ -18,30 +18,27 @@ type tally struct {
 	changes []change
 }
 
-// A share holds what happened to the requests of a client. In between the greatest estimate at which a request passed
-// and the least one at which one was refused is the client's own threshold.
+// A share holds what happened to the requests of a client. Each client has a position between 0 and 1 in the order in
+// which clients are refused: it passes if its position is less than the probability of passing. So the position is at
+// least low, because of a refusal at lowAt, and less than high, because of a request that passed at highAt.
 type share struct {
-	passes, refusals  weight
-	requests          int // that this key alone decided
-	passed, refusedAt level
+	passes, refusals weight
+	requests         int // that this key alone decided
+	low, high        float64
+	lowAt, highAt    int64
 }
 
-// A level is an estimate, as a multiple of the threshold, and the time of a request. If it is 0, it is unset.
-type level struct {
-	estimate float64
-	at       int64
-}
-
-// A change is a pair of a client's requests, one passed and one refused, that no threshold of the client explains, so
-// an epoch must have ended between them.
+// A change is a pair of a client's requests, one passed and one refused, that no position of the client explains, so an
+// epoch must have ended between them.
 type change struct {
 	client   int32
 	from, to int64
 }
 
 // A weight is the number of a client's requests that pass, or are refused, of those that may be, and the expected
-// number. All requests of a client share the same fate.
-type weight struct{ all, requests, expected float64 }
+// number. All requests of a client share the same fate. The sum over clients has the variance of the number of requests,
+// and the requests of the heaviest client.
+type weight struct{ all, requests, expected, variance, heaviest float64 }
 
 func (w *weight) add(is bool, probability float64) {
 	if is {
@@ -51,31 +48,33 @@ func (w *weight) add(is bool, probability float64) {
 	w.expected += probability
 }
 
-// A total is the sum of weights: the variance of the number of requests, and the requests of the heaviest client.
-type total struct {
-	weight
-	variance, heaviest float64
-}
-
-// add adds the weights of a tally's clients.
-func (s *total) add(t *tally, weightOf func(*share) weight) {
-	for _, client := range slices.Sorted(maps.Keys(t.shares)) { // in a fixed order: sums are rounded
-		w := weightOf(t.shares[client])
-		s.all, s.requests, s.expected = s.all+w.all, s.requests+w.requests, s.expected+w.expected
-		s.variance += w.expected * (w.all - w.expected)
-		s.heaviest = max(s.heaviest, w.all)
-	}
+// sum adds the weight of a client.
+func (w *weight) sum(c weight) {
+	w.all, w.requests, w.expected = w.all+c.all, w.requests+c.requests, w.expected+c.expected
+	w.variance += c.expected * (c.all - c.expected)
+	w.heaviest = max(w.heaviest, c.all)
 }
 
 // tolerance returns by how much the number of requests may exceed the expected one: 5% of those expected to pass, plus
 // the variation due to the clients' shares, except for one key in three thousand.
-func (s *total) tolerance(passes float64) float64 {
+func (w *weight) tolerance(passes float64) float64 {
 	const rare = 8 // exponent of Bernstein's inequality: the probability is at most exp(−8)
-	return 0.05*passes + math.Sqrt(2*rare*s.variance) + rare*s.heaviest/3
+	return 0.05*passes + math.Sqrt(2*rare*w.variance) + rare*w.heaviest/3
 }
 
-// exceeds reports whether there are more requests than expected and tolerated.
-func (s *total) exceeds(passes float64) bool { return s.requests > s.expected+s.tolerance(passes) }
+// sums returns the sums over the clients of tallies, in a fixed order because sums are rounded, and whether more pass or
+// are refused than expected and tolerated.
+func sums(tallies ...*tally) (passes, refusals weight, little, much bool) {
+	for _, t := range tallies {
+		for _, client := range slices.Sorted(maps.Keys(t.shares)) {
+			passes.sum(t.shares[client].passes)
+			refusals.sum(t.shares[client].refusals)
+		}
+	}
+	little = passes.requests > passes.expected+passes.tolerance(passes.expected)
+	much = refusals.requests > refusals.expected+refusals.tolerance(refusals.all-refusals.expected)
+	return passes, refusals, little, much
+}
 
 // tally adds an answered request, which passed with at most the given probability. Requests that other rules may refuse
 // say nothing about how many this one refuses.
@@ -86,52 +85,51 @@ func (b *bounds) tally(k *key, q *request, probability float64) {
 	}
 	s := state.tally.shares[client]
 	if s == nil {
-		s = &share{}
+		s = &share{high: 1}
 		state.tally.shares[client] = s
 	}
 	if probability < 1 {
 		s.passes.add(passes, probability)
 		if passes {
-			state.tally.observe(client, true, level{1 / probability, q.Sent})
+			state.tally.observe(client, 0, probability, q.Sent)
 		}
 	}
 	for _, by := range b.k.of(q) {
-		if s := b.span(by); by != k && s != nil && s.refuses(by) >= q.Sent {
+		if s := b.states[by.n]; by != k && s != nil && s.refuses(by) >= q.Sent {
 			return
 		}
 	}
 	from, to := b.blurred(q)
 	least, most := 1.0, 0.0
-	for n, l := range b.limits(k) {
-		threshold, count := float64(b.m.threshold(k.rule.Limits[n])), float64(1+max(l.most.count(from), l.most.count(to)))
+	for _, l := range state.limits {
+		threshold, count := float64(l.most.threshold), float64(1+max(l.most.count(from), l.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && b.canRefuse(k, q) {
-		state.tally.observe(client, false, level{most, q.Sent})
+		state.tally.observe(client, 1/most, 1, q.Sent)
 	}
 	if least < 1 {
 		s.refusals.add(!passes, 1-least)
 	}
 }
 
-// observe adds a request that was decided by this key alone. l is the least possible estimate if it passed, or the
-// greatest possible one if it was refused.
-func (t *tally) observe(client int32, passes bool, l level) {
+// observe adds a request that was decided by this key alone: the client's position is at least low and less than high.
+func (t *tally) observe(client int32, low, high float64, at int64) {
 	s := t.shares[client]
 	s.requests++
-	other := s.passed
-	if passes {
-		other = s.refusedAt
+	if low >= s.high || high <= s.low {
+		from := s.highAt
+		if high <= s.low {
+			from = s.lowAt
+		}
+		t.changes = append(t.changes, change{client, from, at})
+		s.low, s.high = 0, 1
 	}
-	if other.estimate > 0 && (passes && l.estimate >= other.estimate || !passes && l.estimate <= other.estimate) {
-		t.changes = append(t.changes, change{client, other.at, l.at})
-		s.passed, s.refusedAt = level{}, level{}
+	if low > 0 && low >= s.low {
+		s.low, s.lowAt = low, at
 	}
-	switch {
-	case passes && l.estimate >= s.passed.estimate:
-		s.passed = l
-	case !passes && (s.refusedAt.estimate == 0 || l.estimate <= s.refusedAt.estimate):
-		s.refusedAt = l
+	if high < 1 && high <= s.high {
+		s.high, s.highAt = high, at
 	}
 }
 
@@ -170,29 +168,23 @@ type Shed struct {
 // shed compares what a shedding rule lets through and refuses with what it should.
 func (v *investigation) shed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
-	passesOf, refusalsOf := func(s *share) weight { return s.passes }, func(s *share) weight { return s.refusals }
-	var passes, refusals total
 	little, much := false, false
 	var tallies []*tally
 	for n, s := range v.last.states {
-		if v.last.k.keys[n].rule.ID != r.ID || s == nil {
+		if s == nil || v.last.k.keys[n].rule.ID != r.ID {
 			continue
 		}
-		if s.span.over > 0 {
+		if s.over > 0 {
 			shed.Keys++
 		}
-		if s.tally == nil {
-			continue
+		if s.tally != nil {
+			_, _, l, m := sums(s.tally)
+			little, much = little || l, much || m
+			tallies = append(tallies, s.tally)
 		}
-		tallies = append(tallies, s.tally)
-		var p, r total // of this key alone
-		p.add(s.tally, passesOf)
-		r.add(s.tally, refusalsOf)
-		little, much = little || p.exceeds(p.expected), much || r.exceeds(r.all-r.expected)
-		passes.add(s.tally, passesOf)
-		refusals.add(s.tally, refusalsOf)
 	}
-	little, much = little || passes.exceeds(passes.expected), much || refusals.exceeds(refusals.all-refusals.expected)
+	passes, refusals, l, m := sums(tallies...)
+	little, much = little || l, much || m
 	tolerance := passes.tolerance(passes.expected)
 	shed.Passed, shed.Expected, shed.Tolerance = uint64(passes.requests), math.Round(passes.expected), math.Ceil(tolerance)
 	switch {
@@ -203,9 +195,9 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 		shed.NotJudged = "too few clients or too short a run for a reliable comparison"
 	}
 	early := slices.ContainsFunc(v.found, func(w violation) bool { return !w.leak && w.key != nil && w.key.rule.ID == r.ID })
-	add := func(name, verb string, t *total, tolerance float64) {
-		v.note(name, uint64(max(1, math.Round(t.requests-t.expected))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f, with a tolerance of %.0f",
-			r.ID, verb, t.requests, t.expected, tolerance)
+	add := func(name, verb string, w *weight, tolerance float64) {
+		v.note(name, uint64(max(1, math.Round(w.requests-w.expected))), "rule %s %s %.0f requests of keys above its threshold; expected at most %.0f, with a tolerance of %.0f",
+			r.ID, verb, w.requests, w.expected, tolerance)
 	}
 	if little {
 		add("sheds_too_little", "passed", &passes, tolerance)
@@ -222,7 +214,7 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 // byRequest adds a fault if a shedding rule both refuses and passes requests of the same clients although neither the
 // estimate nor the end of an epoch required it.
 func (v *investigation) byRequest(id string, tallies []*tally) {
-	found, clients, treated := 0, 0, map[int32]bool{}
+	found, clients, treated := uint64(0), 0, map[int32]bool{}
 	for _, t := range tallies {
 		for _, s := range t.shares {
 			if s.requests > 1 {
@@ -235,7 +227,7 @@ func (v *investigation) byRequest(id string, tallies []*tally) {
 		}
 	}
 	if len(treated) >= minEvidence && 100*len(treated) > clients {
-		v.note("sheds_by_request", uint64(found),
+		v.note("sheds_by_request", found,
 			"rule %s refuses some requests of a client and passes others, although the estimate of its network or label did not require it: of %d clients of keys above the threshold, %d were treated like this", id, clients, len(treated))
 	}
 }

@@ -5,29 +5,47 @@ import (
 	"slices"
 )
 
+// A history identifies the requests among which a violation is seen: the refusals of its key if a request passed, else
+// all requests of its key that were answered by the rule or the origin.
+type history struct {
+	key  *key
+	leak bool
+}
+
 // situations reports the violations that no mistake explains by when and where they happened.
 func (v *investigation) situations() {
 	v.deafNode(func(own, others int) bool { return others > own })
-	keys := map[*key]bool{}
+	lines := map[history][]*request{} // in the order in which they were sent
 	for _, w := range v.left {
-		keys[w.key] = true
+		lines[history{w.key, true}], lines[history{w.key, false}] = nil, nil
 	}
-	lines, refusals := map[*key][]*request{}, map[*key][]*request{} // in the order in which they were sent
 	for _, q := range v.j.sent {
 		for _, k := range v.j.keys.of(q) {
-			switch {
-			case keys[k] && q.outcome == refused:
-				refusals[k] = append(refusals[k], q)
-				fallthrough
-			case keys[k] && q.outcome == passed:
-				lines[k] = append(lines[k], q)
+			for _, h := range []history{{k, true}, {k, false}} {
+				if line, ok := lines[h]; ok && (q.outcome == refused || q.outcome == passed && !h.leak) {
+					lines[h] = append(line, q)
+				}
 			}
 		}
 	}
-	by := map[string][]*request{}
+	var all []surroundings
+	clients, individual, others := map[uint64]bool{}, 0, 0 // refusals with none before or after them, and others
 	for i := range v.left {
-		w := &v.left[i]
-		s := v.surroundings(w, lines[w.key], refusals[w.key])
+		s := v.surroundings(&v.left[i], lines)
+		all = append(all, s)
+		switch {
+		case s.leak || s.key == nil || s.key.sheds():
+		case s.before || s.after:
+			others++
+		default:
+			individual++
+			clients[s.request.Client] = true
+		}
+	}
+	// A few random refusals follow one another, or a mitigation.
+	random, by := len(clients) >= 3 && individual > 2*others, map[string][]*request{}
+	for _, s := range all {
+		s.random = random
 		for _, row := range situations {
 			if row.leak == s.leak && row.fits(s) {
 				by[row.name] = append(by[row.name], s.request)
@@ -35,7 +53,6 @@ func (v *investigation) situations() {
 			}
 		}
 	}
-	v.atRandom(by)
 	for _, row := range situations {
 		if len(by[row.name]) > 0 {
 			v.add(row.name, by[row.name], "%s", row.text)
@@ -44,41 +61,18 @@ func (v *investigation) situations() {
 	}
 }
 
-// surroundings returns what happened before and after a violation, given the requests of its key.
-func (v *investigation) surroundings(w *violation, line, refusals []*request) surroundings {
-	s := surroundings{violation: w, over: v.over(w.key), never: len(refusals) == 0 && v.j.refuses}
-	adjacent := refusals
-	if !w.leak {
-		adjacent = line
-	}
-	at, found := slices.BinarySearchFunc(adjacent, w.request, func(a, b *request) int { return cmp.Compare(a.i, b.i) })
-	s.before = at > 0 && adjacent[at-1].outcome == refused && (!w.leak || adjacent[at-1].Sent >= w.since)
+// surroundings returns what happened before and after a violation.
+func (v *investigation) surroundings(w *violation, lines map[history][]*request) surroundings {
+	line := lines[history{w.key, w.leak}]
+	s := surroundings{violation: w, nothing: !v.j.refuses, never: len(lines[history{w.key, true}]) == 0}
+	s.over = v.over(w.key) || slices.ContainsFunc(v.j.keys.of(w.request), v.over)
+	at, found := slices.BinarySearchFunc(line, w.request, func(a, b *request) int { return cmp.Compare(a.i, b.i) })
+	s.before = at > 0 && line[at-1].outcome == refused && (!w.leak || line[at-1].Sent >= w.since)
 	if found {
 		at++
 	}
-	s.after = at < len(adjacent) && adjacent[at].outcome == refused && (!w.leak || adjacent[at].Sent <= w.until)
+	s.after = at < len(line) && line[at].outcome == refused && (!w.leak || line[at].Sent <= w.until)
 	return s
-}
-
-// atRandom treats refusals as random if most are individual requests of several clients: a few random refusals follow
-// one another, or a mitigation.
-func (v *investigation) atRandom(by map[string][]*request) {
-	random, clients := by[refusesAtWill], map[uint64]bool{}
-	for _, q := range random {
-		clients[q.Client] = true
-	}
-	delete(by, refusesAtWill)
-	if others := slices.Concat(by[refusesSome], by[mitigationLong], by[refusesWrongly]); len(clients) >= 3 && len(random) > 2*len(others) {
-		by[refusesAtWill], by[refusesSome], by[mitigationLong], by[refusesWrongly] = append(random, others...), nil, nil, nil
-		return
-	}
-	for _, q := range random {
-		name := refusesSome
-		if slices.ContainsFunc(v.j.keys.of(q), v.over) {
-			name = refusesWrongly
-		}
-		by[name] = append(by[name], q)
-	}
 }
 
 // plainlyDeaf is how many refusals by other nodes show that a node without any refusals is deaf: a mistake that all

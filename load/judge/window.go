@@ -10,26 +10,35 @@ const (
 	wholeOldest             // the whole oldest sub-window
 	fixed                   // ignores the previous window
 	slidingLog              // no estimate: the requests in the period
+	rounded                 // like weighted, rounded down
 
 	// Known mistakes.
 	reversed   // the oldest sub-window in proportion to its part outside the period
 	neverFalls // the whole previous window
+	leaky      // a bucket that leaks steadily, or one of tokens, with room for the threshold
 )
 
 // kinds holds the estimates that a rule may use, by name.
-var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed}
+var kinds = map[string]kind{"weighted": weighted, "whole_oldest": wholeOldest, "fixed": fixed, "weighted_rounded": rounded}
 
 // A counter counts requests, weighted by the cost of their rule. It keeps the time of every request. An estimate uses
 // the sub-windows of one period and the oldest one that it overlaps. Times are in microseconds since the Unix epoch.
 type counter struct {
 	period, n int64 // n sub-windows in a period
 	kind      kind
-	cost      int64   // of a request
+	cost      int64 // of a request
+	threshold int64
 	from, to  []int64 // the earliest and the latest times of requests, each sorted
+
+	level, at int64 // what is in a leaky bucket at a time, as a count times the period; the threshold leaks in a period
 }
 
 // add counts a request in each sub-window between from and to.
 func (c *counter) add(from, to int64) {
+	if c.kind == leaky {
+		c.level, c.at = c.left(to)+c.cost*c.period, max(c.at, to)
+		return
+	}
 	c.from = slices.Insert(c.from, before(c.from, from), from)
 	c.to = slices.Insert(c.to, before(c.to, to), to)
 }
@@ -60,10 +69,16 @@ func (c *counter) between(first, end int64) int64 {
 	return int64(before(c.from, end) - before(c.to, first))
 }
 
+// left returns what is left in a leaky bucket at t.
+func (c *counter) left(t int64) int64 { return max(0, c.level-max(0, t-c.at)*c.threshold) }
+
 // estimate returns the parts of the estimate at t, which is whole + part·left/period.
 func (c *counter) estimate(t int64) (whole, part, left int64) {
-	if c.kind == slidingLog {
+	switch c.kind {
+	case slidingLog:
 		return int64(len(c.to) - before(c.to, t-c.period+1)), 0, 0
+	case leaky:
+		return 1, c.left(t) / c.cost, 1 // including the next request, which does not enter a full bucket
 	}
 	i := c.index(t)
 	end, left := c.begin(i+1), (i+1)*c.period-c.n*t
@@ -84,39 +99,46 @@ func (c *counter) estimate(t int64) (whole, part, left int64) {
 	return whole, part, left
 }
 
-// over reports whether the estimate at t exceeds threshold.
-func (c *counter) over(t, threshold int64) bool {
-	if int64(len(c.from))*c.cost <= threshold {
+// over reports whether the estimate at t exceeds the threshold.
+func (c *counter) over(t int64) bool {
+	if c.kind != leaky && int64(len(c.from))*c.cost <= c.threshold {
 		return false
 	}
 	whole, part, left := c.estimate(t)
-	return part*left > c.room(whole, threshold)
+	return part*left > c.room(whole)
 }
 
-// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed threshold; it is
-// negative if whole alone exceeds it. Products stay below 2^63 with ten million requests and a period of seven days.
-func (c *counter) room(whole, threshold int64) int64 {
-	return (threshold/c.cost-whole)*c.period + threshold%c.cost*c.period/c.cost
+// room returns the greatest part·left for which cost·(whole + part·left/period) does not exceed the threshold, or, if rounded,
+// is less than threshold + 1; it is negative if whole alone exceeds it. Products stay below 2^63 with ten million requests
+// and a period of seven days.
+func (c *counter) room(whole int64) int64 {
+	threshold, less := c.threshold, int64(0)
+	if c.kind == rounded {
+		threshold, less = threshold+1, 1
+	}
+	return (threshold/c.cost-whole)*c.period + floor(threshold%c.cost*c.period-less, c.cost)
 }
 
 // back returns the first time, not before t, at which over returns false if no more requests arrive.
-func (c *counter) back(t, threshold int64) int64 {
-	if c.kind == slidingLog {
-		if !c.over(t, threshold) {
-			return t
-		}
-		return c.to[len(c.to)-1-int(threshold/c.cost)] + c.period
+func (c *counter) back(t int64) int64 {
+	switch {
+	case !c.over(t):
+		return t
+	case c.kind == slidingLog:
+		return c.to[len(c.to)-1-int(c.threshold/c.cost)] + c.period
+	case c.kind == leaky:
+		return max(t, c.at) - floor(c.room(1)*c.cost-c.left(t), max(1, c.threshold))
 	}
 	// Within a sub-window the estimate is monotonic.
 	for i := c.index(t); ; i++ {
 		begin, end := max(t, c.begin(i)), c.begin(i+1)
-		if !c.over(begin, threshold) {
+		if !c.over(begin) {
 			return begin
 		}
-		if !c.over(end-1, threshold) {
+		if !c.over(end - 1) {
 			// The weight of part falls by n each microsecond.
 			whole, part, left := c.estimate(begin)
-			return begin - floor(c.room(whole, threshold)-part*left, part*c.n)
+			return begin - floor(c.room(whole)-part*left, part*c.n)
 		}
 	}
 }
