@@ -1,6 +1,6 @@
 package file
 
-// Reading a rule's match and exceptions: hosts, methods, paths, networks.
+// Reading a rule's match and exceptions: hosts, methods, paths, networks. Conditions are read in condition.go.
 
 import (
 	"net/netip"
@@ -90,6 +90,9 @@ func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
 				return name, true
 			})
 		}},
+		r.conditions(m, "headers", rule.Header),
+		r.conditions(m, "cookies", rule.Cookie),
+		r.conditions(m, "query", rule.Query),
 	}
 }
 
@@ -156,20 +159,24 @@ func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 
 // path checks a path. It must be canonical already, so that the file shows what is matched.
 func (r *reader) path(n *yaml.Node, path string) (string, bool) {
-	prefix, wildcard := strings.CutSuffix(path, "*")
-	rest := ""
-	if wildcard {
-		rest = "x" // so that /a/.* is valid, for all files that begin with a dot
+	root := "" // before the last segment
+	if strings.HasPrefix(path, "*") && path != "*" {
+		root = "/"
 	}
-	canonical := rule.Request{Path: prefix + rest}
+	canonical := rule.Request{Path: root + path}
 	canonical.Canonicalize(rule.ClientPrefix{})
+	decoded := strings.TrimPrefix(canonical.Path, root)
 	switch {
-	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
-		return path, true
-	case !strings.HasPrefix(path, "/") || strings.ContainsAny(prefix, "*?#"):
-		r.Fail(n, "write a path that begins with a slash, without a query; a * at the end stands for anything", "%s is not a path", prose.Quote(path))
+	case strings.Contains(path, "**"):
+		r.Fail(n, "write one *: it stands for anything, at the end of a path also for slashes", "%s has two stars in succession", prose.Quote(path))
+	case root != "" && (strings.Contains(path, "/") || strings.HasSuffix(path, "*")):
+		r.Fail(n, `write the end of a segment, such as "*.php", or begin with a slash`, "%s begins with a *, so that it is about the last segment", prose.Quote(path))
+	case root == "" && path != "*" && !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#"):
+		r.Fail(n, "write a path that begins with a slash, without a query; a * stands for anything", "%s is not a path", prose.Quote(path))
+	case path != decoded:
+		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(decoded), "%s matches no request", prose.Quote(path))
 	default:
-		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
+		return path, true
 	}
 	return "", false
 }
