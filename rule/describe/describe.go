@@ -97,7 +97,30 @@ func match(m *rule.Match, anyMethod string) string {
 		}
 		text += " from " + prose.Enumerate(names, "or")
 	}
+	var conditions []string
+	for i := range m.Conditions {
+		conditions = append(conditions, condition(&m.Conditions[i]))
+	}
+	if len(conditions) > 0 {
+		text += " " + prose.Enumerate(conditions, "and")
+	}
 	return text
+}
+
+// condition describes what requests have that meet c.
+func condition(c *rule.Condition) string {
+	name := "the " + characteristic(c.Characteristic)
+	var patterns []string
+	for _, p := range c.Patterns {
+		patterns = append(patterns, p.String())
+	}
+	switch {
+	case c.Absent:
+		return "without " + name
+	case len(patterns) > 0:
+		return "with " + name + " like " + prose.Enumerate(patterns, "or")
+	}
+	return "with " + name
 }
 
 // cost says how much a request counts. It is empty for the default.
@@ -212,6 +235,7 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
 	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
 	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
+	notes = append(notes, matchNotes(r)...)
 	notes = append(notes, characteristicNotes(s, r)...)
 	cost := r.CostOf(1)
 	for _, l := range r.Limits {
@@ -272,12 +296,14 @@ func bound(s *rule.Set, r *rule.Rule) string {
 	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
 }
 
+// in reports whether of, a list of a match in which nothing means everything, has only what list has.
+func in[T comparable](list, of []T) bool {
+	return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(each T) bool { return !slices.Contains(list, each) })
+}
+
 // covers reports whether r counts all requests that o counts. It may return false even if r does.
 func covers(r, o *rule.Rule) bool {
-	in := func(list, of []string) bool {
-		return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(text string) bool { return !slices.Contains(list, text) })
-	}
-	return len(r.Except) == 0 && len(r.Networks) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
+	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
 		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
 		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostHeader == ""
 }
