@@ -3,7 +3,6 @@ package rule
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -27,17 +26,6 @@ type Condition struct {
 	Absent         bool           // the request has no value
 }
 
-// String returns the condition as spelled in rules files, such as header:accept absent.
-func (c *Condition) String() string {
-	switch {
-	case c.Absent:
-		return c.Characteristic.String() + " absent"
-	case len(c.Patterns) == 0:
-		return c.Characteristic.String() + " present"
-	}
-	return fmt.Sprint(c.Characteristic, " ", c.Patterns)
-}
-
 // holds reports whether req meets c, the condition of a match or an exception.
 func (c *Condition) holds(req *Request, except bool) bool {
 	if req.partial {
@@ -57,39 +45,17 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	}
 	for len(b) > 0 {
 		end := 4 + binary.BigEndian.Uint32(b)
-		if c.matches(b[4:end]) != except {
+		value := b[4:end]
+		if b = b[end:]; c.Characteristic.Kind == Header {
+			for i, each := range value {
+				value[i] = lowerByte(each)
+			}
+		}
+		if slices.ContainsFunc(c.Patterns, func(p Pattern) bool { return p.matches(value) }) != except {
 			return !except
 		}
-		b = b[end:]
 	}
 	return except
-}
-
-// matches reports whether value matches one of c's patterns. It brings the value of a header into lower case.
-func (c *Condition) matches(value []byte) bool {
-	if c.Characteristic.Kind == Header {
-		for i, b := range value {
-			value[i] = lowerByte(b)
-		}
-	}
-	for i := range c.Patterns {
-		p := &c.Patterns[i]
-		if p.expression != nil && p.searches(value) || p.expression == nil && like(p.text, value, "") {
-			return true
-		}
-	}
-	return false
-}
-
-// scratch has buffers for values, since those that package regexp searches escape to the heap.
-var scratch = sync.Pool{New: func() any { return new([]byte) }}
-
-// searches reports whether p's expression matches a part of value.
-func (p *Pattern) searches(value []byte) bool {
-	buf := scratch.Get().(*[]byte)
-	defer scratch.Put(buf)
-	*buf = append((*buf)[:0], value...)
-	return p.expression.Match(*buf)
 }
 
 // hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
@@ -123,15 +89,14 @@ func NewPattern(kind Kind, text string) (p Pattern, err error) {
 		return p, fmt.Errorf("the pattern has %d bytes, more than %d", len(text), MaxPattern)
 	}
 	p.text = text
-	switch expression, ok := strings.CutPrefix(text, "~"); {
-	case ok && expression == "":
-		err = errors.New("the expression is empty")
-	case ok:
-		if p.expression, err = regexp.Compile(expression); err == nil && kind == Header {
-			p.expression, err = regexp.Compile("(?i)" + expression)
-		}
-	case kind == Header:
+	expression, ok := strings.CutPrefix(text, "~")
+	if kind == Header && ok {
+		expression = "(?i)" + expression
+	} else if kind == Header {
 		p.text = lower(text)
+	}
+	if ok {
+		p.expression, err = regexp.Compile(expression)
 	}
 	return p, err
 }
@@ -141,6 +106,19 @@ func (p Pattern) String() string { return p.text }
 
 // Equal reports whether p and o are the same pattern.
 func (p Pattern) Equal(o Pattern) bool { return p.text == o.text }
+
+// scratch has buffers for values, since those that package regexp searches escape to the heap.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+func (p *Pattern) matches(value []byte) bool {
+	if p.expression == nil {
+		return like(p.text, value, "")
+	}
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	*buf = append((*buf)[:0], value...)
+	return p.expression.Match(*buf)
+}
 
 // like reports whether s is like pattern, in which a * stands for any bytes but those of stops, and one at the end for anything.
 func like(pattern string, s []byte, stops string) bool {
