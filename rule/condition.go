@@ -34,14 +34,11 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	var room [256]byte
 	l := list{most: maxReadings}
 	b := c.Characteristic.collect(room[:0], &l, req)
-	several := l.n > l.most
 	switch {
-	case several && (l.pairs == 0 || len(c.Patterns) > 0):
+	case l.n > l.most && (l.pairs == 0 || len(c.Patterns) > 0):
 		return !except
-	case c.Absent || l.n == 0:
-		return c.Absent == (l.n == 0)
 	case len(c.Patterns) == 0:
-		return true
+		return c.Absent == (l.n == 0)
 	}
 	for len(b) > 0 {
 		end := 4 + binary.BigEndian.Uint32(b)
@@ -55,7 +52,7 @@ func (c *Condition) holds(req *Request, except bool) bool {
 			return !except
 		}
 	}
-	return except
+	return except && l.n > 0
 }
 
 // hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
