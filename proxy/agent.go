@@ -93,7 +93,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	}
 }
 
-// readFields reads the fields that rules count by, and X-Forwarded-For.
+// readFields reads the fields that rules look at, and X-Forwarded-For.
 func (a *Agent) readFields(q *question, bin []byte) {
 	set := a.p.o.Limiter.Rules()
 	if !set.ReadsFields() && a.p.trusted.Size() == 0 {
