@@ -30,7 +30,11 @@ func (u Unseen) Use(rules *rule.Set) {
 		}
 		add("status", r.Statuses != nil, func(e *accesslog.Entry) bool { return e.Status != 0 })
 		add(r.CostHeader+" of responses", r.CostHeader != "", func(*accesslog.Entry) bool { return false })
-		for _, c := range r.Characteristics {
+		used := slices.Clone(r.Characteristics)
+		for _, c := range r.AllConditions() {
+			used = append(used, c.Characteristic)
+		}
+		for _, c := range used {
 			kind, name, _ := strings.Cut(c.String(), ":")
 			if kind == "cookie" {
 				name = "cookie"

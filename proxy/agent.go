@@ -98,7 +98,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	}
 }
 
-// readFields reads the fields that rules count by, and X-Forwarded-For.
+// readFields reads the fields that rules look at, and X-Forwarded-For.
 func (a *Agent) readFields(q *question, bin []byte) {
 	q.header = bin
 	set := a.p.o.Limiter.Rules()

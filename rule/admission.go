@@ -118,30 +118,30 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
-// AddField adds a field of a request to header, as net/http spells it, if a rule of s counts by it. A name that CGI
-// cannot distinguish from that of a counted field, such as X_Api_Key, counts as well: PHP, WSGI and Rack read both.
+// AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. A name that CGI
+// cannot distinguish from that of such a field, such as X_Api_Key, counts as well: PHP, WSGI and Rack read both.
 func (s *Set) AddField(header map[string][]string, name, value string) {
 	if len(name) >= len(s.fields) {
 		return
 	}
-	for _, counted := range s.fields[len(name)] {
-		if cgiConfuses(counted, name) {
-			header[counted] = append(header[counted], value)
+	for _, used := range s.fields[len(name)] {
+		if cgiConfuses(used, name) {
+			header[used] = append(header[used], value)
 		}
 	}
 }
 
-// Confuses reports whether CGI cannot distinguish a field called name, by which no rule of s counts, from one by which a
-// rule counts.
+// Confuses reports whether CGI cannot distinguish a field called name, at which no rule of s looks, from one at which a
+// rule looks.
 func (s *Set) Confuses(name string) (confuses bool) {
 	if len(name) >= len(s.fields) {
 		return false
 	}
-	for _, counted := range s.fields[len(name)] {
-		if strings.EqualFold(counted, name) {
+	for _, used := range s.fields[len(name)] {
+		if strings.EqualFold(used, name) {
 			return false
 		}
-		confuses = confuses || cgiConfuses(counted, name)
+		confuses = confuses || cgiConfuses(used, name)
 	}
 	return confuses
 }

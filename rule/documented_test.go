@@ -65,6 +65,29 @@ func TestDocumentedExceptions(t *testing.T) {
 	}
 }
 
+func TestDocumentedConditions(t *testing.T) {
+	set := documented(t, "Headers, cookies and the query")
+	for _, test := range []struct {
+		query  string
+		header map[string][]string
+		want   int
+	}{
+		{"export", map[string][]string{"User-Agent": {"Python-urllib/3.12"}}, 1},
+		{"export", map[string][]string{"User-Agent": {"Java/21"}, "Cookie": {"beta=2"}}, 1},
+		{"export", map[string][]string{"User-Agent": {"a Java/21"}}, 0},
+		{"", map[string][]string{"User-Agent": {"curl/8"}}, 0},
+		{"export", map[string][]string{"User-Agent": {"curl/8"}, "Authorization": {"a"}}, 0},
+		{"export", map[string][]string{"User-Agent": {"curl/8"}, "Cookie": {"beta=1"}}, 0},
+		{"export", map[string][]string{"User-Agent": {"curl/8"}, "Cookie": {"beta=1; beta=2"}}, 1},
+	} {
+		req := rule.Request{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Path: "/", Query: test.query, Header: test.header}
+		req.Canonicalize(rule.ClientPrefix{})
+		if got := len(set.Match(&req, nil)); got != test.want {
+			t.Errorf("?%s %v is matched by %d rules, want %d", test.query, test.header, got, test.want)
+		}
+	}
+}
+
 // The rules in docs/rules.md are valid, and do what it says.
 func TestDocumentedParents(t *testing.T) {
 	set := load(t, map[string]string{

@@ -21,7 +21,7 @@ func (r *Request) Read(s PathSyntax) {
 
 // Pairs returns how many cookies or parameters with a name are read in a text.
 func Pairs(text, name string, cookies bool) int {
-	var l list
+	l := list{most: MaxKeys}
 	l.appendPairs(nil, text, name, cookies)
 	return l.pairs
 }

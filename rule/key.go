@@ -161,22 +161,29 @@ func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte
 		return c.appendValue(b, req)
 	}
 	number := len(b)
-	b, n = r.collect(append(b, 0, 0, 0, 0), c, req)
-	binary.BigEndian.PutUint32(b[number:], uint32(n))
-	return b, n
+	b = append(b, 0, 0, 0, 0)
+	l := list{from: len(b), most: MaxKeys}
+	if c.Kind == Path {
+		b = r.appendPaths(b, &l, req)
+	} else {
+		b = c.collect(b, &l, req)
+	}
+	binary.BigEndian.PutUint32(b[number:], uint32(l.n))
+	return b, l.n
 }
 
 func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
 
-// A list counts the distinct values of a characteristic that are appended to a key. Once it has more than MaxKeys, other
-// values make no difference.
+// A list counts the distinct values of a characteristic that are appended to a key, or for a condition. Once it has more
+// than most, other values make no difference.
 type list struct {
 	from  int // where the values begin, each after its length
 	n     int
+	most  int
 	read  int // cookies or parameters
-	pairs int // those with the name
+	pairs int // those with the name, or lines of a header
 }
 
 // end ends a value that begins at begin, with room for its length. It removes a duplicate.
@@ -229,15 +236,12 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
 	return b, 1
 }
 
-// collect appends req's distinct values of c, which can have several, and returns their number.
-func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
-	l := list{from: len(b)}
+// collect appends req's distinct values of c, a header, cookie or query parameter.
+func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 	switch c.Kind {
-	case Path:
-		b = r.appendPaths(b, &l, req)
 	case Header:
 		for _, value := range req.fields()[c.canonical] {
-			if l.n <= MaxKeys {
+			if l.pairs++; l.n <= l.most {
 				begin := len(b)
 				b = l.end(appendString(b, trimBlanks(value)), begin)
 			}
@@ -249,7 +253,7 @@ func (r *Rule) collect(b []byte, c *Characteristic, req *Request) (_ []byte, n i
 	default:
 		b = l.appendPairs(b, req.Query, c.Name, false)
 	}
-	return b, l.n
+	return b
 }
 
 // maxForms is the maximum size of several forms of a path, with their lengths, that are counted separately.
@@ -259,7 +263,7 @@ const maxForms = 512
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 	for i := range req.target.ways() {
 		form, ok := req.target.read(i, r.PathSyntax)
-		if !ok || l.n > MaxKeys || !r.matchForm(req, form) {
+		if !ok || l.n > l.most || !r.matchForm(req, form) {
 			continue
 		}
 		begin := len(b)

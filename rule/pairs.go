@@ -24,7 +24,7 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	}
 	first := true      // since the last separator
 	end, cut := -1, -1 // the next separators
-	for i := 0; i < len(text) && l.n <= MaxKeys; {
+	for i := 0; i < len(text) && l.n <= l.most; {
 		c := text[i]
 		if c == separator || c == other {
 			i, first = i+1, c == separator || first && cookies
@@ -52,9 +52,9 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	return b
 }
 
-// overflow appends values until there are more than MaxKeys.
+// overflow appends values until there are more than l.most.
 func (l *list) overflow(b []byte) []byte {
-	for ; l.n <= MaxKeys; l.n++ {
+	for ; l.n <= l.most; l.n++ {
 		b = append(b, 0, 0, 0, 0)
 	}
 	return b

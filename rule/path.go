@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strings"
@@ -396,7 +397,26 @@ func (s PathSyntax) names(pattern, path string) bool {
 		prefix, segment = strings.CutSuffix(prefix, "/")
 	}
 	rest, ok := s.cut(path, prefix)
-	return ok && (rest == "" || wildcard && (!segment || rest[0] == '/'))
+	if ok && (rest == "" || wildcard && (!segment || rest[0] == '/')) {
+		return true
+	}
+	return strings.IndexByte(prefix, '*') >= 0 && s.resembles(pattern, path)
+}
+
+// resembles is names for patterns with a * before their end.
+func (s PathSyntax) resembles(pattern, path string) bool {
+	var room [256]byte
+	form := room[:0]
+	if s.ExactCase {
+		form = append(form, path...)
+	} else {
+		form = appendFolded(form, path)
+	}
+	if pattern[0] == '*' {
+		form = form[bytes.LastIndexByte(form, '/')+1:]
+	}
+	segment, ok := strings.CutSuffix(pattern, "/*")
+	return like(pattern, form, "/") || ok && !s.ExactSlash && like(segment, form, "/")
 }
 
 // cut returns path without prefix, which is in normal form. ok is false if path does not begin with it.

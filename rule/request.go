@@ -32,6 +32,8 @@ type Request struct {
 	client netip.Addr // first address of the client's network
 	bits   uint8      // length of that network; 0 means an IPv4 /32 or an IPv6 /64
 	target target     // Path as received
+
+	partial bool // only the values of some characteristics are known: see Rule.RequestFrom
 }
 
 // Canonicalize brings r into the form in which requests are matched and counted: see [Request.Identify] and

@@ -11,7 +11,7 @@ import (
 )
 
 // parse returns the set of a valid file.
-func parse(t testing.TB, text string) *rule.Set {
+func parse(t failer, text string) *rule.Set {
 	t.Helper()
 	set, err := rulefile.Parse("r.yaml", []byte(text))
 	if err != nil {

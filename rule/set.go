@@ -22,7 +22,7 @@ type Set struct {
 	everywhere []*Rule // those without hosts
 	malformed  []*Rule // those that apply to malformed requests
 
-	fields [][]string // names of those that rules count by, as net/http spells them, by length
+	fields [][]string // names of those that rules look at, as net/http spells them, by length
 
 	access    bart.Table[Access]
 	overrides map[*Rule]*Overrides
@@ -75,12 +75,10 @@ func NewSet(p Parts) *Set {
 			s.malformed = append(s.malformed, r)
 		}
 		for c := range r.Leaves() {
-			switch c.Kind {
-			case Header:
-				s.countBy(c.canonical)
-			case Cookie:
-				s.countBy("Cookie")
-			}
+			s.use(c)
+		}
+		for _, c := range r.AllConditions() {
+			s.use(&c.Characteristic)
 		}
 	}
 	s.byHost = make([]link, 1, hosts+1)
@@ -120,8 +118,17 @@ func (s *Set) Hash() uint64 { return s.hash }
 // Rules returns all rules in the order of the files. The slice must not be modified.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// countBy notes that a rule counts by a field.
-func (s *Set) countBy(name string) {
+// use notes the field that c is about.
+func (s *Set) use(c *Characteristic) {
+	name := ""
+	switch c.Kind {
+	case Header:
+		name = c.canonical
+	case Cookie:
+		name = "Cookie"
+	default:
+		return
+	}
 	s.fields = append(s.fields, make([][]string, max(0, len(name)+1-len(s.fields)))...)
 	if same := s.fields[len(name)]; !slices.Contains(same, name) {
 		s.fields[len(name)] = append(same, name)
@@ -187,7 +194,7 @@ func (s *Set) MatchOf(of func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 
 // matches reports whether r, which has the host of req, applies to req.
 func (r *Rule) matches(req *Request, of func(*Rule) bool) bool {
-	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && (of == nil || of(r)) && r.matchPath(req)
+	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && (of == nil || of(r)) && r.hasValues(req, false) && r.matchPath(req)
 }
 
 // MatchesByPath reports whether the path of a request decides whether r applies to it.
@@ -212,7 +219,8 @@ func (r *Rule) matchForm(req *Request, form string) bool {
 		return false
 	}
 	for i := range r.Except {
-		if e := &r.Except[i]; e.hasHost(req.Host) && e.hasMethod(req.Method) && e.hasAddr(req.Addr) && e.hasPath(form, r.PathSyntax) {
+		e := &r.Except[i]
+		if e.hasHost(req.Host) && e.hasMethod(req.Method) && e.hasAddr(req.Addr) && e.hasPath(form, r.PathSyntax) && e.hasValues(req, true) {
 			return false
 		}
 	}
@@ -221,7 +229,7 @@ func (r *Rule) matchForm(req *Request, form string) bool {
 
 // Empty reports whether m has only empty lists, so that it matches every request.
 func (m *Match) Empty() bool {
-	return len(m.Hosts) == 0 && len(m.Methods) == 0 && len(m.Paths) == 0 && len(m.Networks) == 0
+	return len(m.Hosts) == 0 && len(m.Methods) == 0 && len(m.Paths) == 0 && len(m.Networks) == 0 && len(m.Conditions) == 0
 }
 
 // hasHost is for exceptions. Rules are found by host in the index of the Set.

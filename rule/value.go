@@ -30,7 +30,7 @@ func (r *Rule) RequestOf(value string) (Request, error) {
 // r skips requests without it, and for a value that no request counted by r can have. [Request.Check] finds values that
 // no request can have.
 func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)) (Request, error) {
-	req := Request{Method: "GET", Path: "/"}
+	req := Request{Method: "GET", Path: "/", partial: true}
 	for i := range r.Characteristics {
 		c := &r.Characteristics[i]
 		value, ok := valueOf(c)

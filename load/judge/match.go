@@ -220,8 +220,22 @@ func matches(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
 		return h == f.host || wildcard && len(f.host) > len(suffix) && strings.HasSuffix(f.host, suffix)
 	}) && among(m.Methods, func(method string) bool { return method == f.method }) && among(m.Paths, func(p string) bool {
 		prefix, wildcard := strings.CutSuffix(p, "*")
-		return p == path || wildcard && (strings.HasPrefix(path, prefix) || !syntax.ExactSlash && path+"/" == prefix)
+		return p == path || wildcard && (strings.HasPrefix(path, prefix) || !syntax.ExactSlash && path+"/" == prefix) ||
+			strings.Contains(prefix, "*") && (starred(p, path) || !syntax.ExactSlash && strings.HasSuffix(p, "/*") && starred(p, path+"/"))
 	})
+}
+
+// starred reports whether path matches a pattern with a * before its end.
+func starred(pattern, path string) bool {
+	prefix, wildcard := strings.CutSuffix(pattern, "*")
+	expression := strings.ReplaceAll(regexp.QuoteMeta(prefix), `\*`, "[^/]*") + "$"
+	if wildcard {
+		expression = strings.TrimSuffix(expression, "$")
+	}
+	if strings.HasPrefix(pattern, "*") {
+		return regexp.MustCompile("/" + expression).MatchString(path)
+	}
+	return regexp.MustCompile("^" + expression).MatchString(path)
 }
 
 // among reports whether list is empty or holds returns true for one of its entries.
@@ -372,6 +386,8 @@ func unknown(r *rule.Rule) string {
 		return "the origin's response gives the cost of a request, in " + r.CostHeader
 	case r.Action == rule.ShadowBan && r.Response.Body == "":
 		return "a shadow_ban without a body: its responses look like those of the origin"
+	case len(r.AllConditions()) > 0:
+		return "conditions about headers, cookies or query parameters"
 	case r.Action > rule.Close:
 		return fmt.Sprintf("action %d", r.Action)
 	case r.PathSyntax.Reading > rule.ReadURL:

@@ -32,7 +32,7 @@ func TestKeysMatchNodes(t *testing.T) {
 			one("networks", "", "networks: [a], ", "networks: [a, b], "),
 			one("hosts", "", "hosts: [example.com, '*.example.com'], ", "hosts: ['*.b.example.com', '[2001:db8::1]'], "),
 			one("methods", "", "methods: [GET, PURGE], ", "methods: [POST], "),
-			one("paths", "", "paths: [/login], ", "paths: [/login/, '/a/*'], ", "paths: ['/api/*', /b], "),
+			one("paths", "", "paths: [/login], ", "paths: [/login/, '/a/*'], ", "paths: ['/api/*', /b], ", "paths: ['/*/login', '/a*b'], ", "paths: ['/*/*/*', '*in'], "),
 			one("case", "", "path_case: exact, "), one("slash", "", "path_trailing_slash: exact, "), one("parameters", "", "path_parameters: exact, "),
 			one("reading", "", "path_reading: resolved, ", "path_reading: literal, ", "path_reading: url, "),
 			one("except", "", "except: {paths: [/login]}, ", "except: [{methods: [PURGE]}, {hosts: ['*.example.com'], paths: ['/a/*']}], ", "except: {hosts: [example.com], methods: [GET]}, ", "except: {networks: [b]}, "),
@@ -112,6 +112,7 @@ func TestUnknownRules(t *testing.T) {
 		"characteristic":        func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.First + 1}} },
 		"the origin's response": func(r *rule.Rule) { r.CostHeader = "X-Cost" },
 		"estimate":              func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WeightedRounded + 1}} },
+		"conditions about":      func(r *rule.Rule) { r.Except = []rule.Match{{Conditions: make([]rule.Condition, 1)}} },
 		"path_reading":          func(r *rule.Rule) { r.PathSyntax.Reading = rule.ReadURL + 1 },
 		"a shadow_ban without":  func(r *rule.Rule) { r.Action, r.Response = rule.ShadowBan, &rule.Response{} },
 	} {
@@ -172,7 +173,7 @@ func TestOverridesAreNormalized(t *testing.T) {
 
 // The judge knows every field of a rule, or may ignore it. A new field must be judged, or make its rules unknown.
 func TestFieldsAreKnown(t *testing.T) {
-	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks PathSyntax Statuses Cost CostHeader
+	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks Conditions PathSyntax Statuses Cost CostHeader
 		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response HidesQuota OnFailure Threshold
 		Period SubWindows Estimate Kind Name Skip First Labels Reading ExactCase ExactSlash ExactParameters`)
 	for _, value := range []any{rule.Rule{}, rule.Match{}, rule.PathSyntax{}, rule.Characteristic{}, rule.Limit{}} {

@@ -109,6 +109,28 @@ func match(m *rule.Match, anyMethod string) string {
 		}
 		text += " from " + prose.Enumerate(names, "or")
 	}
+	var conditions []string
+	for i := range m.Conditions {
+		conditions = append(conditions, condition(&m.Conditions[i]))
+	}
+	if len(conditions) > 0 {
+		text += " " + prose.Enumerate(conditions, "and")
+	}
+	return text
+}
+
+// condition describes what requests have that meet c.
+func condition(c *rule.Condition) string {
+	var patterns []string
+	for _, p := range c.Patterns {
+		patterns = append(patterns, p.String())
+	}
+	text := "with the " + characteristic(c.Characteristic)
+	if c.Absent {
+		text = "without the " + characteristic(c.Characteristic)
+	} else if len(patterns) > 0 {
+		text += " like " + prose.Enumerate(patterns, "or")
+	}
 	return text
 }
 
@@ -224,6 +246,7 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
 	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
 	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
+	matchNotes(r, note)
 	notes = append(notes, characteristicNotes(s, r)...)
 	cost := r.CostOf(1)
 	for _, l := range r.Limits {
@@ -237,6 +260,60 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	note(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing.")
 	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases assume that each request counts %d. Requests that it does not answer do not count.", cost)
 	return notes
+}
+
+// matchNotes takes notes about the match and the exceptions of r.
+func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any)) {
+	why := never(r)
+	note(why != "", "This rule never applies: %s.", why)
+	conditions := r.AllConditions()
+	note(len(conditions) > 0, "Clients choose their headers, cookies and parameters: those that do not send what match names, or send what except names, escape this rule.")
+	for _, c := range conditions {
+		for _, p := range c.Patterns {
+			text := p.String()
+			note(strings.HasPrefix(text, "^") || text != "" && text[0] != '~' && (strings.HasSuffix(text, "$") || strings.Contains(text, ".*")),
+				"The pattern %s of the %s is text in which only * is special: begin it with ~ if it is an expression.", text, characteristic(c.Characteristic))
+		}
+	}
+	for _, e := range r.Except {
+		for _, path := range e.Paths {
+			note(len(path) > 1 && path[0] == '*', "The exception %s also exempts /login/x%s, which some origins answer as /login: name a directory, such as /static/*.",
+				path, strings.ReplaceAll(path, "*", ""))
+		}
+	}
+}
+
+// never says why r applies to no request, or returns an empty string.
+func never(r *rule.Rule) string {
+	for i := range r.Except {
+		if e := &r.Except[i]; exempts(e, &r.Match) {
+			return "all of its requests are excepted, as " + match(e, "those")
+		}
+	}
+	for _, c := range r.Conditions {
+		skips := func(o rule.Characteristic) bool { return c.Absent && o.Skip && o.Same(c.Characteristic) }
+		if slices.ContainsFunc(r.Characteristics, skips) {
+			return "it skips requests " + condition(&c) + ", and matches no others"
+		}
+		for _, o := range r.Conditions {
+			if c.Absent && c.Characteristic.String() == "header:cookie" && o.Characteristic.Kind == rule.Cookie && !o.Absent {
+				return "no request " + condition(&c) + " is " + condition(&o)
+			}
+		}
+	}
+	return ""
+}
+
+// exempts reports whether e, an exception, has all requests that m has. It may return false even if it does.
+func exempts(e, m *rule.Match) bool {
+	uncertain := func(c rule.Condition) bool { // several values may match a pattern of m, and not all of those in e
+		return len(c.Patterns) > 0 || !slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool {
+			return o.Characteristic.Same(c.Characteristic) && o.Absent == c.Absent
+		})
+	}
+	everywhere := slices.Contains(e.Paths, "*") || slices.Contains(e.Paths, "/*")
+	return in(e.Hosts, m.Hosts) && in(e.Methods, m.Methods) && (everywhere || in(e.Paths, m.Paths)) && in(e.Networks, m.Networks) &&
+		!slices.ContainsFunc(e.Conditions, uncertain)
 }
 
 // characteristicNotes returns the notes about the characteristics of r.
@@ -284,12 +361,14 @@ func bound(s *rule.Set, r *rule.Rule) string {
 	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
 }
 
+// in reports whether of, a list of a match in which nothing means everything, has only what list has.
+func in[T comparable](list, of []T) bool {
+	return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(each T) bool { return !slices.Contains(list, each) })
+}
+
 // covers reports whether r counts all requests that o counts. It may return false even if r does.
 func covers(r, o *rule.Rule) bool {
-	in := func(list, of []string) bool {
-		return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(text string) bool { return !slices.Contains(list, text) })
-	}
-	return len(r.Except) == 0 && len(r.Networks) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
+	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
 		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
 		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostHeader == ""
 }

@@ -113,7 +113,7 @@ func (r *reader) named(n *yaml.Node, kind rule.Kind, name string) rule.Character
 	case kind == rule.Network:
 		r.Fail(n, "write network:24/48, with up to 31 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits", prose.Quote(name))
 	case kind == rule.Header && strings.EqualFold(name, "host"):
-		r.Fail(n, "write host", "the host is a separate characteristic, not a header")
+		r.Fail(n, "write host or, in a match, hosts: [example.com]", "the host is a separate characteristic, not a header")
 	default:
 		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", prose.Quote(name), kind)
 	}

@@ -1,9 +1,11 @@
 package file
 
-// Reading a rule's match and exceptions: hosts, methods, paths, networks.
+// Reading a rule's match and exceptions: hosts, methods, paths, networks, conditions.
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -90,6 +92,9 @@ func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
 				return name, true
 			})
 		}},
+		r.conditions(m, "headers", rule.Header),
+		r.conditions(m, "cookies", rule.Cookie),
+		r.conditions(m, "query", rule.Query),
 	}
 }
 
@@ -156,20 +161,80 @@ func (r *reader) method(n *yaml.Node, method string) (string, bool) {
 
 // path checks a path. It must be canonical already, so that the file shows what is matched.
 func (r *reader) path(n *yaml.Node, path string) (string, bool) {
-	prefix, wildcard := strings.CutSuffix(path, "*")
-	rest := ""
-	if wildcard {
-		rest = "x" // so that /a/.* is valid, for all files that begin with a dot
+	root := "" // before the last segment
+	if strings.HasPrefix(path, "*") && path != "*" {
+		root = "/"
 	}
-	canonical := rule.Request{Path: prefix + rest}
+	canonical := rule.Request{Path: root + path}
 	canonical.Canonicalize(rule.ClientPrefix{})
+	decoded := strings.TrimPrefix(canonical.Path, root)
 	switch {
-	case path == "*" || prefix+rest == canonical.Path && !strings.ContainsAny(prefix, "*?#"):
-		return path, true
-	case !strings.HasPrefix(path, "/") || strings.ContainsAny(prefix, "*?#"):
-		r.Fail(n, "write a path that begins with a slash, without a query; a * at the end stands for anything", "%s is not a path", prose.Quote(path))
+	case strings.Contains(path, "**"):
+		r.Fail(n, "write one *: it stands for anything, at the end of a path also for slashes", "%s has two stars in succession", prose.Quote(path))
+	case root != "" && (strings.Contains(path, "/") || strings.HasSuffix(path, "*")):
+		r.Fail(n, `write the end of a segment, such as "*.php", or begin with a slash`, "%s begins with a *, so that it is about the last segment", prose.Quote(path))
+	case root == "" && path != "*" && !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#"):
+		r.Fail(n, "write a path that begins with a slash, without a query; a * stands for anything", "%s is not a path", prose.Quote(path))
+	case path != decoded:
+		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(decoded), "%s matches no request", prose.Quote(path))
 	default:
-		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(strings.TrimSuffix(canonical.Path, rest)+path[len(prefix):]), "%s matches no request", prose.Quote(path))
+		return path, true
 	}
 	return "", false
+}
+
+// conditions is the key of a match or an exception that has conditions of m about headers, cookies or query parameters.
+func (r *reader) conditions(m *rule.Match, key string, kind rule.Kind) strictyaml.Field {
+	hint := "write " + key + `: {example: ["a*"]}, or {example: present}, or {example: absent}`
+	return strictyaml.Field{Name: key, Read: func(n *yaml.Node) {
+		pairs := r.Pairs(n, key, hint)
+		if strictyaml.IsMapping(n) && len(pairs) == 0 {
+			r.Fail(n, hint, "%s is empty", key)
+		}
+		for _, pair := range pairs {
+			name, ok := r.Text(pair[0], "a name in "+key)
+			if !ok {
+				continue
+			}
+			c := rule.Condition{Characteristic: r.named(pair[0], kind, name)}
+			if slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool { return o.Characteristic.Same(c.Characteristic) }) {
+				r.Fail(pair[0], "write one list of patterns", "%s is in %s twice", prose.Quote(name), key)
+			}
+			r.values(pair[1], &c)
+			m.Conditions = append(m.Conditions, c)
+		}
+	}}
+}
+
+// values reads the values that a condition wants.
+func (r *reader) values(n *yaml.Node, c *rule.Condition) {
+	name, nodes := c.Characteristic.String(), []*yaml.Node{n}
+	switch {
+	case strictyaml.IsString(n) && (n.Value == "present" || n.Value == "absent"):
+		c.Absent = n.Value == "absent"
+		return
+	case strictyaml.IsSequence(n):
+		nodes = r.Sequence(n, name, "", "write present or absent")
+	case !strictyaml.IsString(n) && !strictyaml.IsInteger(n):
+		r.Fail(n, `write present, absent, or patterns in quotes: ["a*", "b"]`, "%s is %s, not a pattern", name, strictyaml.KindOf(n))
+		return
+	}
+	for _, each := range nodes {
+		text, ok := r.Text(each, name)
+		p, err := rule.NewPattern(c.Characteristic.Kind, text)
+		switch {
+		case !ok:
+		case text == "present" || text == "absent":
+			r.Fail(each, fmt.Sprintf(`write %s without brackets, or "~^%[1]s$" for the word itself`, text), "%s is not in a list of patterns", text)
+		case err != nil && strings.HasPrefix(text, "~*"):
+			r.Fail(each, "letter case never counts in headers, and elsewhere (?i) after the ~ turns it off", "%s is not an expression", prose.Quote(text))
+		case err != nil:
+			r.Fail(each, fmt.Sprintf("write at most %d bytes: text in which * stands for anything or, after a ~, an RE2 expression", rule.MaxPattern),
+				"%s cannot have the pattern %s: %v", name, strictyaml.Short(text), err)
+		case slices.ContainsFunc(c.Patterns, p.Equal):
+			r.Fail(each, "remove one of them", "%s is in %s twice", prose.Quote(text), name)
+		default:
+			c.Patterns = append(c.Patterns, p)
+		}
+	}
 }

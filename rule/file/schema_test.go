@@ -243,6 +243,7 @@ var edges = []string{
 	"example.com", "EXAMPLE.com", "example.com:80", `"*.example.com"`, `"*example.com"`, ".example.com", "bücher.example", `"[::1]"`, `"[0::1]"`, `"[:::1]"`, `"[1.2.3.4]"`, `"::1"`,
 	"192.0.2.0/24", "192.0.2.1/24", "192.0.2.0/33", "192.0.2.300", "text/html", "text", `"text/html; a"`, `"text/html\n"`,
 	"{threshold: 5, period: 1m}", "{threshold: 5, period: 60s}", "{threshold: 6, period: 1m}",
+	"present", "absent", `"~a("`, `"~"`, "{accept: present}", "{accept: [a], Accept: [b]}", `"*.php"`, `"*/a"`, `"/*/a"`, `"/**"`,
 	"auto", "2", "3", "4", "6", "96", "97", "384", "385", "6145", "196609", "402653185", "weighted", "fixed", "whole_oldest",
 }
 
@@ -304,6 +305,7 @@ var onlyParser = []string{
 	`is not a host (write a name such as example.com or "*.example.com", or an address)`, // IPv6
 	"write a type such as text/html", // parameters
 	"a rule with sub_windows cannot", // auto may be 1
+	"cannot have the pattern", "is not an expression",
 }
 
 // shared are rules with characteristics that clients share, and with alternatives.
@@ -311,6 +313,7 @@ var shared = []string{
 	"rules: [{id: a, characteristics: [network:24/48, host], limits: [{threshold: 5, period: 1m}], min_clients: 2, action: shed}]",
 	"rules: [{id: a, characteristics: [{first: [cookie:sid, {header: x, missing: skip}, ip]}], limits: [{threshold: 5, period: 1m}]}]",
 	"rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], action: shed, count: {cost: 2}}]",
+	"rules: [{id: a, match: {headers: {accept: [a, '~b']}, query: {a: present}, paths: ['/a/*/b', '*.php']}, except: {cookies: {a: absent}}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]",
 }
 
 func TestSchemaAgreesWithTheParser(t *testing.T) {

@@ -40,6 +40,8 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/x"}, {"a", "a.test", "/img/x"}, {"a", "a.test", "/img/no/x"}, {"a", "a.test", "/img/no/yes/x"}}, ""},
 	{"a later expression", `server { listen SOCKET/a; location ~ ^/a { limit_req zone=z; } location ~ ^/ab { } location /abc { } location ^~ /ad { } location = /ae { } }`,
 		[]probe{{"a", "a.test", "/a"}, {"a", "a.test", "/ab"}, {"a", "a.test", "/abc"}, {"a", "a.test", "/adx"}, {"a", "a.test", "/ae"}}, ""},
+	{"an escaped star", `server { listen SOCKET/a; location ~ ^/a\*b { limit_req zone=z; } }`,
+		[]probe{{"a", "a.test", "/axb"}, {"a", "a.test", "/a*b"}}, "whose paths rules cannot match"},
 	{"an expression around", `server { listen SOCKET/a; location ~ ^/a { } location /ab { limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/abc"}}, ""},
 	{"a star", `server { listen SOCKET/a; location = /a* { limit_req zone=z; } }`,

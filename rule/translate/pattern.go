@@ -95,6 +95,8 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 			}
 			if h.open {
 				r.broader = true // what follows is ignored
+			} else if slices.Contains(re.Rune, '*') {
+				return false // it would stand for other characters
 			} else {
 				r.heads[i].text += string(re.Rune)
 			}

@@ -343,6 +343,10 @@ func expressible(index int, values ...string) bool {
 	if (index == byHost || index == byPath) && !slices.ContainsFunc(values, func(v string) bool { return !plain.MatchString(v) || (v[0] == '/') != (index == byPath) }) {
 		return true
 	}
+	inner := func(v string) bool { return strings.Contains(strings.Trim(v, "*"), "*") } // other limiters have no such stars
+	if index == byPath && slices.ContainsFunc(values, inner) {
+		return false
+	}
 	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
 	_, err := rulefile.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil

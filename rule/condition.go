@@ -1,0 +1,144 @@
+package rule
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// MaxPattern is the maximum size of a [Pattern] in bytes.
+const MaxPattern = 256
+
+// maxReadings is the maximum number of distinct values that a condition compares, which only headers reach.
+const maxReadings = 8 * maxPairs
+
+// A Condition is met by requests with certain values of a header, cookie or query parameter. Values are read as those of the
+// characteristic are. The condition of a match is met if one of them matches a pattern, and that of an exception only if
+// all of them do. If there are more than nodes read, so that the missing ones might decide, a match applies and an exception
+// does not.
+type Condition struct {
+	Characteristic Characteristic // of a kind whose values clients choose
+	Patterns       []Pattern      // if there are none, any value does
+	Absent         bool           // the request has no value
+}
+
+// holds reports whether req meets c, the condition of a match or an exception.
+func (c *Condition) holds(req *Request, except bool) bool {
+	if req.partial {
+		return !except
+	}
+	var room [256]byte
+	l := list{most: maxReadings}
+	b := c.Characteristic.collect(room[:0], &l, req)
+	switch {
+	case l.n > l.most && (l.pairs == 0 || len(c.Patterns) > 0):
+		return !except
+	case len(c.Patterns) == 0:
+		return c.Absent == (l.n == 0)
+	}
+	for len(b) > 0 {
+		end := 4 + binary.BigEndian.Uint32(b)
+		value := b[4:end]
+		if b = b[end:]; c.Characteristic.Kind == Header {
+			for i, each := range value {
+				value[i] = lowerByte(each)
+			}
+		}
+		if slices.ContainsFunc(c.Patterns, func(p Pattern) bool { return p.matches(value) }) != except {
+			return !except
+		}
+	}
+	return except && l.n > 0
+}
+
+// hasValues reports whether req meets the conditions of m, which belongs to an exception or not.
+func (m *Match) hasValues(req *Request, except bool) bool {
+	for i := range m.Conditions {
+		if !m.Conditions[i].holds(req, except) {
+			return false
+		}
+	}
+	return true
+}
+
+// AllConditions returns all conditions of r and of its exceptions.
+func (r *Rule) AllConditions() []Condition {
+	all := slices.Clip(r.Conditions)
+	for i := range r.Except {
+		all = append(all, r.Except[i].Conditions...)
+	}
+	return all
+}
+
+// A Pattern is a text in which * stands for anything, or an RE2 expression after a ~, which may match any part of a value.
+type Pattern struct {
+	text       string // in lower case for a header, where letter case does not count
+	expression *regexp.Regexp
+}
+
+// NewPattern returns a pattern for values of characteristics of a kind.
+func NewPattern(kind Kind, text string) (p Pattern, err error) {
+	if len(text) > MaxPattern {
+		return p, fmt.Errorf("the pattern has %d bytes, more than %d", len(text), MaxPattern)
+	}
+	p.text = text
+	expression, ok := strings.CutPrefix(text, "~")
+	if kind == Header && ok {
+		expression = "(?i)" + expression
+	} else if kind == Header {
+		p.text = lower(text)
+	}
+	if ok {
+		p.expression, err = regexp.Compile(expression)
+	}
+	return p, err
+}
+
+// String returns the pattern as spelled in rules files, that of a header in lower case.
+func (p Pattern) String() string { return p.text }
+
+// Equal reports whether p and o are the same pattern.
+func (p Pattern) Equal(o Pattern) bool { return p.text == o.text }
+
+// scratch has buffers for values, since those that package regexp searches escape to the heap.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+func (p *Pattern) matches(value []byte) bool {
+	if p.expression == nil {
+		return like(p.text, value, "")
+	}
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	*buf = append((*buf)[:0], value...)
+	return p.expression.Match(*buf)
+}
+
+// like reports whether s is like pattern, in which a * stands for any bytes but those of stops, and one at the end for anything.
+func like(pattern string, s []byte, stops string) bool {
+	star, from, i := -1, 0, 0 // the last star that was passed, and where the bytes after it may begin in s
+	for j := 0; j < len(s); {
+		switch {
+		case i < len(pattern) && pattern[i] == '*':
+			if i++; i == len(pattern) {
+				return true
+			}
+			star, from = i-1, j
+		case i < len(pattern) && pattern[i] == s[j]:
+			i, j = i+1, j+1
+		case star < 0:
+			return false
+		default:
+			skipped := 1 + bytes.IndexByte(s[from+1:], pattern[star+1])
+			if skipped == 0 || bytes.ContainsAny(s[from:from+skipped], stops) {
+				return false
+			}
+			from += skipped
+			i, j = star+1, from
+		}
+	}
+	return strings.Trim(pattern[i:], "*") == ""
+}
