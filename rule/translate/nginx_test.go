@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/rule/translate"
 )
 
-// A probe is a request: the socket that it goes to, its host, and its target.
+// A probe is a request: the socket that it goes to, its host, and its target. A blank and a User-Agent may follow the target.
 type probe struct{ socket, host, target string }
 
 // A comparison is a configuration of nginx whose rules count what nginx counts. If they do not, the
@@ -40,6 +40,14 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/x"}, {"a", "a.test", "/img/x"}, {"a", "a.test", "/img/no/x"}, {"a", "a.test", "/img/no/yes/x"}}, ""},
 	{"a later expression", `server { listen SOCKET/a; location ~ ^/a { limit_req zone=z; } location ~ ^/ab { } location /abc { } location ^~ /ad { } location = /ae { } }`,
 		[]probe{{"a", "a.test", "/a"}, {"a", "a.test", "/ab"}, {"a", "a.test", "/abc"}, {"a", "a.test", "/adx"}, {"a", "a.test", "/ae"}}, ""},
+	{"the end of a path", `server { listen SOCKET/a; location / { } location ~ \.(php|asp)$ { limit_req zone=z; } location ^~ /img/ { } location = /no.php { } }`,
+		[]probe{{"a", "a.test", "/x.php"}, {"a", "a.test", "/a/b.asp"}, {"a", "a.test", "/x.PHP"}, {"a", "a.test", "/x.php/y"}, {"a", "a.test", "/img/x.php"}, {"a", "a.test", "/no.php"}, {"a", "a.test", "/x.php?a"}, {"a", "a.test", "/x.php/"}}, ""},
+	{"the end of a path without a limit", `server { listen SOCKET/a; location / { limit_req zone=z; } location ~ \.css$ { } location /in/ { limit_req zone=other burst=9; } location = /a.css { limit_req zone=z; } }`,
+		[]probe{{"a", "a.test", "/x"}, {"a", "a.test", "/x.css"}, {"a", "a.test", "/in/x.css"}, {"a", "a.test", "/in/x"}, {"a", "a.test", "/a.css"}}, ""},
+	{"the end of a path after another", `server { listen SOCKET/a; location ~ ^/a/ { } location ~ \.php$ { limit_req zone=z; } location ~ ^/b/ { } }`,
+		[]probe{{"a", "a.test", "/a/x.php"}, {"a", "a.test", "/b/x.php"}, {"a", "a.test", "/b/x"}}, ""},
+	{"a limit within an exception", `server { listen SOCKET/a; location / { limit_req zone=z; } location ~ ^/a { } location = /ab { limit_req zone=z; } }`,
+		[]probe{{"a", "a.test", "/ac"}, {"a", "a.test", "/ab"}}, ""},
 	{"an escaped star", `server { listen SOCKET/a; location ~ ^/a\*b { limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/axb"}, {"a", "a.test", "/a*b"}}, "whose paths rules cannot match"},
 	{"an expression around", `server { listen SOCKET/a; location ~ ^/a { } location /ab { limit_req zone=z; } }`,
@@ -106,6 +114,16 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/a/x"}, {"a", "a.test", "/a/no"}}, "exempts requests by $uri"},
 	{"the query", `map $request_uri $k { default ""; /a $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
 		[]probe{{"a", "a.test", "/a"}, {"a", "a.test", "/a?b"}}, "compares $request_uri"},
+	{"some agents", `map $http_user_agent $k { default ""; curl $remote_addr; ~*bot $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
+		[]probe{{"a", "a.test", "/ curl"}, {"a", "a.test", "/ CURL"}, {"a", "a.test", "/ curl/8"}, {"a", "a.test", "/ a Bot b"}, {"a", "a.test", "/ x"}, {"a", "a.test", "/"}}, ""},
+	{"all agents but some", `map $http_user_agent $k { default $remote_addr; ~*^(good|best)bot ""; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
+		[]probe{{"a", "a.test", "/ GoodBot"}, {"a", "a.test", "/ a goodbot"}, {"a", "a.test", "/ x"}, {"a", "a.test", "/"}}, ""},
+	{"agents by letter case", `map $http_user_agent $k { default ""; ~Bot $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
+		[]probe{{"a", "a.test", "/ Bot"}, {"a", "a.test", "/ bot"}}, "which ignores letter case"},
+	{"no agent", `map $http_user_agent $k { default ""; ~^$ $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
+		[]probe{{"a", "a.test", "/"}, {"a", "a.test", "/ x"}}, "which rules cannot match"},
+	{"agents in both directions", `map $http_user_agent $k { default $remote_addr; ~*goodbot $remote_addr; ~*bot ""; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
+		[]probe{{"a", "a.test", "/ goodbot"}, {"a", "a.test", "/ bot"}}, "exempts requests by $http_user_agent"},
 	{"stars in a map", `map $uri $k { default ""; /a/* $remote_addr; } limit_req_zone $k zone=k:1m rate=1r/m; server { listen SOCKET/a; limit_req zone=k; }`,
 		[]probe{{"a", "a.test", "/a/x"}, {"a", "a.test", "/a/*"}}, "rules cannot match"},
 }
@@ -151,7 +169,10 @@ func TestCountsAsNginx(t *testing.T) {
 // countedByRules reports whether a rule that blocks counts a request.
 func countedByRules(set *rule.Set, client netip.Addr, p probe) bool {
 	r := rule.Request{Addr: client}
-	r.Admit("GET", p.host, p.target)
+	target, agent, named := strings.Cut(p.target, " ")
+	if r.Admit("GET", p.host, target); named {
+		r.Header = http.Header{"User-Agent": {agent}}
+	}
 	r.Canonicalize(rule.ClientPrefix{})
 	for _, found := range set.Match(&r, nil) {
 		if found.Action != rule.Log && found.Limits[0].Threshold < 1000 && set.Access(client) == 0 {
@@ -163,13 +184,17 @@ func countedByRules(set *rule.Set, client netip.Addr, p probe) bool {
 
 // countedByNginx reports whether nginx refuses the second of two requests.
 func countedByNginx(t *testing.T, dir string, client netip.Addr, p probe) (refused bool) {
+	target, agent, named := strings.Cut(p.target, " ")
+	if named {
+		agent = "User-Agent: " + agent + "\r\n"
+	}
 	for range 2 {
 		conn, err := net.Dial("unix", filepath.Join(dir, p.socket))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nX-Client: %v\r\nConnection: close\r\n\r\n", p.target, p.host, client)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nX-Client: %v\r\n%sConnection: close\r\n\r\n", target, p.host, client, agent)
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		refused = err != nil || answer.StatusCode == http.StatusServiceUnavailable
 	}

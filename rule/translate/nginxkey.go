@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/edgelimit/edge/rule"
 )
 
 // A key says what a zone counts by, and which requests it counts.
@@ -48,7 +50,7 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 		if one.unknown != "" {
 			return key{unknown: one.unknown}
 		}
-		if len(named) > 1 && (one.never || len(slices.Concat(one.match[:]...))+len(one.exempt) > 0) {
+		if len(named) > 1 && (one.never || len(slices.Concat(one.match[:]...))+len(one.exempt)+len(one.headerName) > 0) {
 			return key{unknown: fmt.Sprintf("the key combines $%s%s, which a map or geo defines, with other variables", m[1], m[2])}
 		}
 		for _, c := range one.characteristics {
@@ -197,7 +199,10 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	}
 	k = made[len(made)-1]
 	same := func(a, b key) bool {
-		return fmt.Sprint(a.characteristics, a.match, a.exempt) == fmt.Sprint(b.characteristics, b.match, b.exempt)
+		of := func(k key) string {
+			return fmt.Sprint(k.characteristics, k.match, k.exempt, k.headerName, k.headers, k.others)
+		}
+		return of(a) == of(b)
 	}
 	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
 		if slices.Contains(clientHeaders, headerOf(source)) {
@@ -222,6 +227,8 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 				k.logs = append(k.logs, fmt.Sprintf("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern))
 			}
 		}
+	case otherwise == "" && len(empty) == 1 && k.byHeader(where, source, counted, &k.headers):
+	case otherwise != "" && len(counted) == 1 && k.byHeader(where, source, empty, &k.others):
 	case otherwise != "" || len(empty) > 1:
 		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty)))
 	default:
@@ -271,6 +278,32 @@ func (k *key) only(where, source string, counted []mapEntry) {
 	if source == "$request_uri" {
 		k.logs = append(k.logs, where+" compares $request_uri, which includes the query; edge compares the path alone")
 	}
+}
+
+// byHeader adds the patterns of a map of a header to those of k's match or exception. It returns false if rules cannot have
+// them. A request without the header has an empty value in nginx.
+func (k *key) byHeader(where, source string, entries []mapEntry, to *[]string) bool {
+	header := headerOf(source)
+	if header == "" || header == "host" || k.headerName != "" {
+		return false
+	}
+	var patterns, logs []string
+	for _, e := range entries {
+		expression := "^" + regexp.QuoteMeta(strings.TrimPrefix(e.pattern, `\`)) + "$"
+		if e.isRegex() {
+			expression = strings.TrimLeft(e.pattern, "~*")
+		}
+		p, err := rule.NewPattern(rule.Header, "~"+expression)
+		if empty, _ := regexp.MatchString(expression, ""); err != nil || empty {
+			return false
+		}
+		patterns = append(patterns, p.String())
+		if e.isRegex() && !strings.HasPrefix(e.pattern, "~*") && strings.ToUpper(expression) != strings.ToLower(expression) {
+			logs = append(logs, fmt.Sprintf("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern))
+		}
+	}
+	k.headerName, *to, k.logs = header, unique(patterns), append(k.logs, logs...)
+	return true
 }
 
 // byNetwork exempts clients in networks of a geo block for which a map has no key.

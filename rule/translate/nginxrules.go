@@ -118,8 +118,7 @@ func (n *nginx) elsewhere(s *server) *server {
 
 // usesOf returns the limits of l with their paths, unless the location around it has the same.
 func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
-	differ := func(p string) bool { return s.longest(strings.TrimSuffix(p, "*")).level.counts != l.level.counts }
-	if l.level.counts == "" || l.around != nil && l.around.level.counts == l.level.counts && !(l.isRegex() && slices.ContainsFunc(l.patterns, differ)) {
+	if l.level.counts == "" || l.around != nil && l.around.level.counts == l.level.counts && !s.apart(l) {
 		return nil
 	}
 	if !l.ok {
@@ -164,13 +163,16 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			made.logs = append(made.logs, fmt.Sprintf("nginx handles requests for %v without this limit; rules cannot except such paths", m))
 		}
 		for _, q := range m.patterns {
-			switch among := func(p string) bool { return p != q && includes(p, q) }; {
-			case slices.ContainsFunc(l.patterns, among):
+			among := func(p string) bool { return p != q && includes(p, q) }
+			within := func(p string) bool { return includes(q, p) }
+			beside := func(p string) bool { return overlaps(p, q) }
+			switch {
+			case slices.ContainsFunc(l.patterns, among), slices.ContainsFunc(l.patterns, beside) && !slices.ContainsFunc(l.patterns, within):
 				made.except[byPath] = append(made.except[byPath], q)
 				if m.broader || m.kind == "~*" && !made.anyCase {
 					made.notes = append(made.notes, fmt.Sprintf("%v matches other paths than this rule excepts", m))
 				}
-			case slices.ContainsFunc(l.patterns, func(p string) bool { return includes(q, p) }):
+			case slices.ContainsFunc(l.patterns, within):
 				made.logs = append(made.logs, fmt.Sprintf("nginx handles such requests in %v", m))
 			}
 		}
@@ -190,6 +192,21 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		uses = append(uses, &one)
 	}
 	return uses
+}
+
+// apart reports whether the rule of the location around l, which has the same limits, may not count all requests of l.
+func (s *server) apart(l *location) bool {
+	if l.isRegex() {
+		return slices.ContainsFunc(l.patterns, func(p string) bool {
+			return p[0] == '*' || s.longest(strings.TrimSuffix(p, "*")).level.counts != l.level.counts
+		})
+	}
+	excepted := func(m *location) bool {
+		return m.level.counts != l.level.counts && slices.ContainsFunc(m.patterns, func(q string) bool {
+			return slices.ContainsFunc(l.patterns, func(p string) bool { return includes(q, p) || overlaps(q, p) })
+		})
+	}
+	return (l.kind == "=" || l.kind == "^~") && slices.ContainsFunc(s.regexes, excepted)
 }
 
 // join joins uses that differ only in a list of their matches. Those that are apart differ in another, too.
@@ -234,6 +251,7 @@ func (n *nginx) addRule(u *use, shared bool) {
 	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
 	r.characteristics, r.limits = z.key.characteristics, bucket{z.rate, z.perMinute, u.burst}.limits()
 	r.notes, r.logs = slices.Concat([]string{z.difference(u)}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
+	r.headerName, r.headers, r.others = z.key.headerName, z.key.headers, z.key.others
 	for i, only := range z.key.match {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only

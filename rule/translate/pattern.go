@@ -11,9 +11,9 @@ import (
 // maxPatterns is the maximum number of alternatives of an expression.
 const maxPatterns = 64
 
-// patternsOf returns the texts that expr matches. A text that anything may follow ends in *. broader
-// reports whether they match more than expr does. ok is false if expr is not anchored at the beginning, or
-// cannot be expressed.
+// patternsOf returns the texts that expr matches. A text that anything may follow ends in *. If expr matches the end of a
+// segment alone, they begin with *. broader reports whether they match more than expr does. ok is false if expr cannot
+// be expressed.
 func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -21,10 +21,14 @@ func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	}
 	r := reading{heads: []head{{}}}
 	if !r.extend(re) || !r.anchored {
-		return nil, false, false
+		r = reading{heads: []head{{text: "*"}}, anchored: true}
+		if !r.extend(re) {
+			return nil, false, false
+		}
 	}
 	for _, h := range r.heads {
-		if h.text == "" {
+		segment := strings.HasPrefix(h.text, "*")
+		if h.text == "" || segment && (len(h.text) == 1 || !h.closed || strings.Contains(h.text, "/")) {
 			return nil, false, false
 		}
 		if !h.closed {
@@ -142,8 +146,19 @@ func lettersOf(class *syntax.Regexp) (letters []*syntax.Regexp) {
 	return letters
 }
 
+// overlaps reports whether a path may match both patterns, although neither includes the other: one is the end of a segment.
+func overlaps(pattern, other string) bool {
+	ends := func(a, b string) bool {
+		return strings.HasPrefix(a, "*") && strings.HasPrefix(b, "/") && strings.HasSuffix(b, "*")
+	}
+	return ends(pattern, other) || ends(other, pattern)
+}
+
 // includes reports whether pattern, a path in a rule, matches everything that other matches.
 func includes(pattern, other string) bool {
+	if suffix, segment := strings.CutPrefix(pattern, "*"); segment {
+		return strings.HasSuffix(other, suffix)
+	}
 	prefix, open := strings.CutSuffix(pattern, "*")
 	return pattern == other || open && strings.HasPrefix(strings.TrimSuffix(other, "*"), prefix)
 }

@@ -88,9 +88,11 @@ type draft struct {
 	notes           []string // differences in meaning
 	logs            []string // why the rule only logs; if empty, it blocks
 	match           match
-	except          match  // each list is an exception
-	reading         string // the path_reading, with exact paths; if empty, the defaults
-	anyCase         bool   // despite reading, the case of letters does not matter
+	except          match    // each list is an exception
+	headerName      string   // whose patterns are in the next two
+	headers, others []string // patterns of the match, and of an exception
+	reading         string   // the path_reading, with exact paths; if empty, the defaults
+	anyCase         bool     // despite reading, the case of letters does not matter
 	characteristics []characteristic
 	limits          []rule.Limit
 	status          int
@@ -236,17 +238,20 @@ func (r *draft) write(b *bytes.Buffer) {
 		comment(b, "  ", "- ", text)
 	}
 	fmt.Fprintf(b, "  - id: %s\n", scalar(r.id))
-	block := func(head, indent string, lists match) {
+	block := func(head, indent string, lists match, patterns []string) {
 		for i, list := range lists {
 			if len(list) > 0 {
 				fmt.Fprintf(b, "%s%s%s: %s\n", head, indent, matchKeys[i], sequence(list))
 				head = ""
 			}
 		}
+		if len(patterns) > 0 {
+			fmt.Fprintf(b, "%s%sheaders: {%s: [%s]}\n", head, indent, scalar(r.headerName), strings.Join(scalars(patterns), ", "))
+		}
 	}
-	block("    match:\n", "      ", r.match)
+	block("    match:\n", "      ", r.match, r.headers)
 	if r.reading != "" && r.readsPaths() {
-		if len(slices.Concat(r.match[:]...)) == 0 {
+		if len(slices.Concat(r.match[:]...))+len(r.headers) == 0 {
 			b.WriteString("    match:\n")
 		}
 		if !r.anyCase {
@@ -254,7 +259,7 @@ func (r *draft) write(b *bytes.Buffer) {
 		}
 		fmt.Fprintf(b, "      path_trailing_slash: exact\n      path_parameters: exact\n      path_reading: %s\n", r.reading)
 	}
-	block("    except:\n", "      - ", r.except)
+	block("    except:\n", "      - ", r.except, r.others)
 	var list []string
 	for _, c := range r.characteristics {
 		if kind, name, _ := strings.Cut(c.text, ":"); c.skip {
