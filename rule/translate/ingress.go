@@ -49,21 +49,18 @@ func (t *Translation) nameOthers(v value) {
 		switch {
 		case imported.MatchString(short):
 		case limiting.MatchString(short) || limiting.MatchString(kv[1].text()) && naming.MatchString(name):
-			t.uncovered(kv[0].at(), "%s: a limit of connections or bandwidth, of a snippet, or of another controller", name)
+			t.uncovered(kv[0], "%s: a limit of connections or bandwidth, of a snippet, or of another controller", name)
 		default:
 			t.nameOthers(kv[1])
 		}
 	}
 }
 
-func translateIngress(t *Translation, files []*File) error {
+func translateIngress(t *Translation, files []*File) {
 	var all []*ingress
 	statuses := map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}
 	for _, each := range files {
-		roots, err := (&source{File: each}).documents(each.Text)
-		if err != nil {
-			return err
-		}
+		roots := (&source{File: each}).documents(each.Text)
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
 			if root.child("items").Node == nil {
@@ -80,30 +77,25 @@ func translateIngress(t *Translation, files []*File) error {
 					if statuses[name] == 0 {
 						continue
 					}
-					if statuses[name], err = strconv.Atoi(kv[1].text()); err != nil || statuses[name] < rule.MinStatus || statuses[name] > rule.MaxStatus {
-						return kv[1].fail("write a status from 400 to 599", "invalid %s %q", name, kv[1].text())
-					}
+					status, err := strconv.Atoi(kv[1].text())
+					require(err == nil && status >= rule.MinStatus && status <= rule.MaxStatus,
+						kv[1], "write a status from 400 to 599", "invalid %s %q", name, kv[1].text())
+					statuses[name] = status
 				}
 			}
 		}
 	}
-	if len(all) == 0 {
-		return position{file: files[0]}.fail("import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
-	}
+	require(len(all) > 0, position{file: files[0]},
+		"import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
 	for _, in := range all {
-		if err := in.localLimit(t, all, statuses["limit-req-status-code"]); err != nil {
-			return err
-		}
-		if err := in.globalLimit(t, all, statuses["global-rate-limit-status-code"]); err != nil {
-			return err
-		}
+		in.localLimit(t, all, statuses["limit-req-status-code"])
+		in.globalLimit(t, all, statuses["global-rate-limit-status-code"])
 	}
 	if len(t.rules) > 0 {
 		t.commonDifferences()
 	} else if len(t.missing) == 0 {
 		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
 	}
-	return nil
 }
 
 func newIngress(root value) *ingress {
@@ -163,33 +155,19 @@ func (s *site) addPath(path, kind string, regex bool) {
 }
 
 // number returns the value of an annotation that is a whole number, or 0 if it is missing.
-func (in *ingress) number(name string) (uint64, error) {
+func (in *ingress) number(name string) uint64 {
 	n := in.annotations[name]
-	if n.Node == nil {
-		return 0, nil
-	}
 	v, err := strconv.ParseUint(strings.TrimSpace(n.text()), 10, 31)
-	if err != nil {
-		return 0, n.fail("write a whole number in quotes", "invalid %s %q", name, n.text())
-	}
-	return v, nil
+	require(err == nil || n.Node == nil, n, "write a whole number in quotes", "invalid %s %q", name, n.text())
+	return v
 }
 
 // localLimit makes the rules of limit-rps and limit-rpm.
-func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error {
-	multiplier, err := in.number("limit-burst-multiplier")
-	if err != nil {
-		return err
-	}
-	if multiplier == 0 {
-		multiplier = 5 // its default
-	}
+func (in *ingress) localLimit(t *Translation, all []*ingress, status int) {
+	multiplier := cmp.Or(in.number("limit-burst-multiplier"), 5)
 	r := &draft{id: in.name, characteristics: []characteristic{{text: "ip"}}, status: status}
 	for _, name := range []string{"limit-rps", "limit-rpm"} {
-		rate, err := in.number(name)
-		if err != nil {
-			return err
-		}
+		rate := in.number(name)
 		if rate == 0 {
 			continue
 		}
@@ -197,43 +175,36 @@ func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error 
 		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.annotations[name].at()))
 		r.notes = append(r.notes, fmt.Sprintf("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b))
 		for _, l := range b.limits() {
-			i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period })
-			if i < 0 {
-				r.limits = append(r.limits, l)
-			} else {
+			if i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period }); i >= 0 {
 				r.limits[i].Threshold = min(r.limits[i].Threshold, l.Threshold)
+			} else {
+				r.limits = append(r.limits, l)
 			}
 		}
 	}
 	if r.limits == nil {
-		return nil
+		return
 	}
 	if len(r.from) > 1 {
 		r.notes = append(r.notes, "both limits become one rule, with the lower threshold for each period")
 	}
-	if err := in.exempt(t, "limit-whitelist", "limit-allowlist"); err != nil {
-		return err
-	}
+	in.exempt(t, "limit-whitelist", "limit-allowlist")
 	in.add(t, r, all)
-	return nil
 }
 
 // globalLimit makes the rules of global-rate-limit.
-func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error {
-	threshold, err := in.number("global-rate-limit")
-	if err != nil || threshold == 0 {
-		return err
+func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) {
+	threshold := in.number("global-rate-limit")
+	if threshold == 0 {
+		return
 	}
-	at, key := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"]
-	spelled := in.annotations["global-rate-limit-window"].text()
-	window, err := time.ParseDuration(spelled)
-	if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
-		n := cmp.Or(in.annotations["global-rate-limit-window"], at)
-		return n.fail("set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
-	}
+	at, key, spelled := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"], in.annotations["global-rate-limit-window"]
+	window, err := time.ParseDuration(spelled.text())
+	require(err == nil && window >= rule.MinPeriod && window <= rule.MaxPeriod && window%time.Second == 0, cmp.Or(spelled, at),
+		"set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled.text())
 	k := (&scope{}).keyOf(cmp.Or(key.text(), "$remote_addr"), 0)
 	if k.unknown != "" {
-		t.uncovered(key.at(), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
+		t.uncovered(key, "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
 	} else {
 		in.add(t, &draft{
 			id:              in.name + "-global",
@@ -245,11 +216,11 @@ func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error
 			status:          status,
 		}, all)
 	}
-	return in.exempt(t, "global-rate-limit-ignored-cidrs")
+	in.exempt(t, "global-rate-limit-ignored-cidrs")
 }
 
 // exempt puts the networks of annotations on the allow list.
-func (in *ingress) exempt(t *Translation, names ...string) error {
+func (in *ingress) exempt(t *Translation, names ...string) {
 	for _, name := range names {
 		n := in.annotations[name]
 		for each := range strings.SplitSeq(n.text(), ",") {
@@ -257,13 +228,10 @@ func (in *ingress) exempt(t *Translation, names ...string) error {
 				continue
 			}
 			prefix, ok := parseNetwork(each)
-			if !ok {
-				return n.fail("write networks, separated by commas", "%s: %q is not a network", name, each)
-			}
+			require(ok, n, "write networks, separated by commas", "%s: %q is not a network", name, each)
 			list(&t.allow, prefix, fmt.Sprintf("%s of Ingress %s (%v) exempts it from that limit; allow exempts it from all rules and from deny", name, in.name, n.at()))
 		}
 	}
-	return nil
 }
 
 // add adds rule r for the hosts and paths of the Ingress, as one rule if all hosts have the same paths.

@@ -12,7 +12,7 @@ import (
 )
 
 // rules makes the rules from what nginx.go has read.
-func (n *nginx) rules() error {
+func (n *nginx) rules() {
 	uses := map[*zone][]*use{}
 	for _, s := range n.servers {
 		hosts, logs, ok := n.hostsOf(s)
@@ -35,10 +35,9 @@ func (n *nginx) rules() error {
 			n.addRule(u, len(joined) > 1)
 		}
 		if !z.used {
-			n.uncovered(z.position, "no limit_req uses the zone %s", z.name)
+			n.uncovered(z, "no limit_req uses the zone %s", z.name)
 		}
 	}
-	return nil
 }
 
 // hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
@@ -54,7 +53,7 @@ func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
 	})
 	switch {
 	case len(s.hosts) == 0 && !first && len(s.strange) == 0:
-		n.uncovered(s.position, "the limits of this server: nginx sends all hosts to others that listen at the same address")
+		n.uncovered(s, "the limits of this server: nginx sends all hosts to others that listen at the same address")
 		return nil, nil, false
 	case named && len(s.hosts) == 0:
 		logs = append(logs, "other servers that come first have the names of this one")
@@ -123,7 +122,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		return nil
 	}
 	if !l.ok {
-		n.uncovered(l.position, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
+		n.uncovered(l, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
 		return nil
 	}
 	made := draft{reading: "resolved", anyCase: l.kind == "~*"}
@@ -223,11 +222,11 @@ func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
 func (n *nginx) addRule(u *use, shared bool) {
 	z := u.zone
 	if z.key.unknown != "" {
-		n.uncovered(u.position, "%s: %s", u.source(), z.key.unknown)
+		n.uncovered(u, "%s: %s", u.source(), z.key.unknown)
 		return
 	}
 	if z.key.never {
-		n.uncovered(u.position, "%s: the key is always empty, so nginx counts nothing", u.source())
+		n.uncovered(u, "%s: the key is always empty, so nginx counts nothing", u.source())
 		return
 	}
 	r := u.draft

@@ -53,12 +53,10 @@ type location struct {
 
 func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
 
-func (n *nginx) addServer(d *directive, outer level) error {
+func (n *nginx) addServer(d *directive, outer level) {
 	s := &server{directive: d, prefixes: map[string]*location{}, exact: map[string]*location{}}
 	s.root = &location{directive: d, patterns: []string{"/*"}, ok: true}
-	if err := n.addLocation(s, s.root, outer); err != nil {
-		return err
-	}
+	n.addLocation(s, s.root, outer)
 	n.readNames(s)
 	for _, l := range s.locations[1:] {
 		shorter := l.path
@@ -80,14 +78,12 @@ func (n *nginx) addServer(d *directive, outer level) error {
 		}
 	}
 	n.servers, n.layouts[s.layout] = append(n.servers, s), true
-	return n.listen(s)
+	n.listen(s)
 }
 
 // addLocation adds l, whose settings are those of its block, and the locations within it.
-func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
-	if l.level, err = n.inherit(outer, l.block); err != nil {
-		return err
-	}
+func (n *nginx) addLocation(s *server, l *location, outer level) {
+	l.level = n.inherit(outer, l.block)
 	has := func(names ...string) int {
 		return slices.IndexFunc(l.block, func(d *directive) bool { return slices.Contains(names, d.name()) })
 	}
@@ -96,7 +92,7 @@ func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
 	s.returns = s.returns || returns && l == s.root
 	if hidden := l.kind == "@" || has("internal") >= 0; hidden || returns || s.returns {
 		if hidden && l.level.counts != "" && l.level.counts != outer.counts {
-			n.uncovered(l.position, "the limits of %s, which only internal redirects reach: %s", l.source(), sources(l.level.limits))
+			n.uncovered(l, "the limits of %s, which only internal redirects reach: %s", l.source(), sources(l.level.limits))
 		}
 		l.level.limits, l.level.counts = nil, ""
 	}
@@ -104,27 +100,17 @@ func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
 		s.locations = append(s.locations, l)
 	}
 	for _, d := range l.block {
-		if d.name() != "location" || !d.body {
-			continue
-		}
-		inner, err := s.newLocation(d, l)
-		if err == nil {
-			err = n.addLocation(s, inner, l.level)
-		}
-		if err != nil {
-			return err
+		if d.name() == "location" && d.body {
+			n.addLocation(s, s.newLocation(d, l), l.level)
 		}
 	}
-	return nil
 }
 
 var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|) ?(.+)$`)
 
-func (s *server) newLocation(d *directive, outer *location) (*location, error) {
+func (s *server) newLocation(d *directive, outer *location) *location {
 	m := locationArgs.FindStringSubmatch(strings.Join(d.args(), " "))
-	if m == nil || len(d.words) > 3 {
-		return nil, d.fail("write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
-	}
+	require(m != nil && len(d.words) <= 3, d, "write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
 	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
 	among := s.prefixes
 	switch l.kind {
@@ -133,9 +119,9 @@ func (s *server) newLocation(d *directive, outer *location) (*location, error) {
 		l.patterns, l.broader, l.ok = patternsOf(m[2])
 		s.regexes = append(s.regexes, l)
 		l.regex, _ = regexp.Compile(strings.Repeat("(?i)", len(l.kind)-1) + m[2])
-		return l, nil
+		return l
 	case "@":
-		return l, nil
+		return l
 	case "=":
 		among, l.patterns = s.exact, []string{l.path}
 	default:
@@ -143,10 +129,10 @@ func (s *server) newLocation(d *directive, outer *location) (*location, error) {
 	}
 	l.ok = !strings.Contains(l.path, "*") && expressible(byPath, l.patterns...)
 	if o := among[l.path]; o != nil && o.outer == outer {
-		return nil, d.fail(fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
+		fail(d, fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
 	}
 	among[l.path] = l
-	return l, nil
+	return l
 }
 
 // longest returns the location with the longest prefix of path.
@@ -289,19 +275,19 @@ func (n *nginx) readNames(s *server) {
 	}
 	s.hosts = unique(s.hosts)
 	if len(s.strange) > 0 && len(s.hosts) > 0 {
-		n.uncovered(s.position, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
+		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
 	} else if len(s.strange) > 0 {
 		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " ")))
 	}
 }
 
 // listen adds a server to the sockets at which it listens.
-func (n *nginx) listen(s *server) error {
+func (n *nginx) listen(s *server) {
 	for _, d := range s.block {
 		if d.name() == "listen" && len(d.words) > 1 {
 			if k := n.bind(s, d.words[1].text); slices.Contains(d.args(), "default_server") {
 				if o := n.defaults[d.words[1].text]; o != nil {
-					return d.fail(fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
+					fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
 				}
 				k.first, n.defaults[d.words[1].text] = s, s
 			}
@@ -310,7 +296,6 @@ func (n *nginx) listen(s *server) error {
 	if len(s.sockets) == 0 {
 		n.bind(s, "80")
 	}
-	return nil
 }
 
 // bind adds a server to the socket at an address.

@@ -24,16 +24,16 @@ var (
 
 // checkKeys checks the keys of v, a descriptor or a rate_limit. right are valid there, and wrong are
 // ignored. It returns the ignored ones.
-func (v value) checkKeys(what string, right, wrong []string) (ignored []string, err error) {
+func (v value) checkKeys(what string, right, wrong []string) (ignored []string) {
 	for _, kv := range v.pairs() {
 		switch name := kv[0].Value; {
 		case slices.Contains(wrong, name):
 			ignored = append(ignored, name)
 		case !slices.Contains(right, name):
-			return nil, kv[0].fail(prose.Suggest(name, right), "unknown key %q in %s", name, what)
+			fail(kv[0], prose.Suggest(name, right), "unknown key %q in %s", name, what)
 		}
 	}
-	return ignored, nil
+	return ignored
 }
 
 // units are the units of envoyproxy/ratelimit. Rules have periods of at most a week.
@@ -90,76 +90,57 @@ type ratelimit struct {
 	descriptors int // number of descriptors read, of all domains
 }
 
-func translateRatelimit(t *Translation, files []*File) error {
+func translateRatelimit(t *Translation, files []*File) {
 	r, found := &ratelimit{Translation: t, domains: map[string]bool{}}, false
 	for _, each := range files {
-		roots, err := (&source{File: each}).documents(each.Text)
-		if err != nil {
-			return err
-		}
+		roots := (&source{File: each}).documents(each.Text)
 		for i := 0; i < len(roots); i++ {
 			switch root := roots[i]; {
 			case root.text("kind") == "ConfigMap":
 				var inside []value
 				for _, kv := range root.child("data").pairs() {
-					if !strings.Contains(kv[1].text(), "domain:") {
-						continue
+					if strings.Contains(kv[1].text(), "domain:") {
+						inside = append(inside, kv[1].documents()...)
 					}
-					inner, err := kv[1].documents()
-					if err != nil {
-						return err
-					}
-					inside = append(inside, inner...)
 				}
 				roots = slices.Insert(roots, i+1, inside...)
 			case root.text("kind") == "" || root.child("descriptors").Node != nil: // not another kind of manifest
 				found = true
-				if err := r.readDomain(root); err != nil {
-					return err
-				}
+				r.readDomain(root)
 			default:
 				t.nameOthers(root)
 			}
 		}
 	}
-	if !found {
-		return position{file: files[0]}.fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "the file has no descriptors")
-	}
+	require(found, position{file: files[0]}, domainHint, "the file has no descriptors")
 	if len(t.rules) > 0 {
 		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
 		t.note("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
 		t.noteAddresses("Envoy")
 	}
-	return nil
 }
 
-func (t *ratelimit) readDomain(root value) error {
-	if !root.is(yaml.MappingNode) {
-		return root.fail("begin it with domain:", "the file is not a mapping")
-	}
+const domainHint = "import the file of Envoy's rate limit service, whose keys are domain and descriptors"
+
+func (t *ratelimit) readDomain(root value) {
+	require(root.is(yaml.MappingNode), root, "begin it with domain:", "the file is not a mapping")
 	for _, kv := range root.pairs() {
-		if !slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value) {
-			return kv[0].fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "unknown key %q", kv[0].Value)
-		}
+		require(slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value), kv[0], domainHint, "unknown key %q", kv[0].Value)
 	}
-	if t.domain = root.text("domain"); t.domain == "" {
-		return root.fail("write domain: and a name", "the domain is missing")
-	}
-	if t.domains[t.domain] {
-		return root.child("domain").fail("write its descriptors in one file", "the domain %q is a duplicate: ratelimit does not load it", t.domain)
-	}
+	t.domain = root.text("domain")
+	require(t.domain != "", root, "write domain: and a name", "the domain is missing")
+	require(!t.domains[t.domain], root.child("domain"),
+		"write its descriptors in one file", "the domain %q is a duplicate: ratelimit does not load it", t.domain)
 	t.domains[t.domain] = true
-	return t.readDescriptors(root.child("descriptors"), nil)
+	t.readDescriptors(root.child("descriptors"), nil)
 }
 
 // readDescriptors reads a list of descriptors, whose parents are path.
-func (t *ratelimit) readDescriptors(list value, path []entry) error {
-	if list.text() != "" || list.is(yaml.MappingNode) {
-		return list.fail("write a list", "descriptors is not a list")
-	}
-	if t.descriptors += len(list.elements()); len(path) > maxDepth || t.descriptors > maxDescriptors {
-		return list.fail("", "there are too many descriptors, or they are nested too deeply")
-	}
+func (t *ratelimit) readDescriptors(list value, path []entry) {
+	require(list.text() == "" && !list.is(yaml.MappingNode), list, "write a list", "descriptors is not a list")
+	t.descriptors += len(list.elements())
+	require(len(path) <= maxDepth && t.descriptors <= maxDescriptors,
+		list, "", "there are too many descriptors, or they are nested too deeply")
 	values, seen := map[string][]string{}, map[string]bool{}
 	for _, d := range list.elements() {
 		if value := d.text("value"); value != "" {
@@ -167,87 +148,65 @@ func (t *ratelimit) readDescriptors(list value, path []entry) error {
 		}
 	}
 	for _, d := range list.elements() {
-		if !d.is(yaml.MappingNode) {
-			return d.fail("write key: and a name", "a descriptor is not a mapping")
-		}
-		if _, err := d.checkKeys("a descriptor", descriptorKeys, rateLimitKeys); err != nil {
-			return err
-		}
+		require(d.is(yaml.MappingNode), d, "write key: and a name", "a descriptor is not a mapping")
+		d.checkKeys("a descriptor", descriptorKeys, rateLimitKeys)
 		e := entry{descriptor: d, key: d.text("key"), value: d.text("value"), shared: d.text("share_threshold") == "true"}
-		if e.key == "" {
-			return d.fail("write key: and a name", "a descriptor has no key")
-		}
+		require(e.key != "", d, "write key: and a name", "a descriptor has no key")
 		composite := strings.TrimSuffix(e.key+"_"+e.value, "_") // as ratelimit compares them
-		if seen[composite] {
-			return d.fail("remove one", "the descriptor %v is a duplicate: ratelimit does not load it", e)
-		}
+		require(!seen[composite], d, "remove one", "the descriptor %v is a duplicate: ratelimit does not load it", e)
 		if seen[composite] = true; e.value == "" {
 			e.siblings = values[e.key]
 		}
 		deeper := append(slices.Clip(path), e)
 		if limit := d.child("rate_limit"); limit.is(yaml.MappingNode) {
-			if err := t.readLimit(limit, deeper); err != nil {
-				return err
-			}
+			t.readLimit(limit, deeper)
 		}
 		if below := d.child("descriptors"); below.Node != nil {
-			if err := t.readDescriptors(below, deeper); err != nil {
-				return err
-			}
+			t.readDescriptors(below, deeper)
 		}
 	}
-	return nil
 }
 
 // readLimit reads the rate_limit n of the descriptor at the end of path.
-func (t *ratelimit) readLimit(n value, path []entry) error {
-	ignored, err := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
-	if err != nil {
-		return err
-	}
+func (t *ratelimit) readLimit(n value, path []entry) {
+	ignored := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
 	id, title := t.describe(path)
 	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title}}
 	for _, name := range ignored {
 		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it next to rate_limit")
 	}
 	if n.text("unlimited") == "true" {
-		if n.text("unit") != "" {
-			return n.child("unit").fail("remove unit, or unlimited", "a limit is unlimited and has a unit")
-		}
+		require(n.text("unit") == "", n.child("unit"), "remove unit, or unlimited", "a limit is unlimited and has a unit")
 		if prefix, ok := soleClient(path); ok {
 			list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
 		} else {
-			t.uncovered(path[len(path)-1].descriptor.at(), "%s is unlimited: except such requests from the rules that count them", title)
+			t.uncovered(path[len(path)-1].descriptor, "%s is unlimited: except such requests from the rules that count them", title)
 		}
-		return nil
+		return
 	}
 	unit := strings.ToLower(n.text("unit"))
 	period, ok := units[unit]
-	if !ok {
-		return cmp.Or(n.child("unit"), n).fail("write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	require(ok, cmp.Or(n.child("unit"), n), "write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	m := n.child("unit_multiplier")
+	times, err := strconv.ParseUint(m.text(), 10, 31)
+	if m.Node == nil {
+		times, err = 1, nil
 	}
-	times := uint64(1)
-	if m := n.child("unit_multiplier"); m.Node != nil {
-		if times, err = strconv.ParseUint(m.text(), 10, 31); err != nil || times == 0 {
-			return m.fail("write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
-		}
-	}
+	require(err == nil && times > 0, m, "write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
 	at := n.child("requests_per_unit")
 	threshold, err := strconv.ParseUint(at.text(), 10, 32)
-	if err != nil {
-		return cmp.Or(at, n).fail("write a whole number", "invalid requests_per_unit %q", at.text())
-	}
+	require(err == nil, cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", at.text())
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
-		t.uncovered(n.at(), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
-		return nil
+		t.uncovered(n, "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
+		return
 	}
 	if threshold == 0 {
 		if prefix, ok := soleClient(path); ok && path[0].descriptor.text("shadow_mode") != "true" {
 			list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
 		} else {
-			t.uncovered(path[len(path)-1].descriptor.at(), "%s may send no requests: a rule's threshold is at least 1", title)
+			t.uncovered(path[len(path)-1].descriptor, "%s may send no requests: a rule's threshold is at least 1", title)
 		}
-		return nil
+		return
 	}
 	r.limits = []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}
 	r.entries(path)
@@ -260,7 +219,6 @@ func (t *ratelimit) readLimit(n value, path []entry) error {
 		r.logs = append(r.logs, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	}
 	t.rules = append(t.rules, r)
-	return nil
 }
 
 // describe returns an ID and a title for the limit of the descriptor at the end of path.

@@ -36,7 +36,7 @@ func (f File) withoutMark() *File {
 // kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
 	name      string
-	translate func(*Translation, []*File) error
+	translate func(*Translation, []*File)
 }{
 	{"nginx", translateNginx},
 	{"ingress-nginx", translateIngress},
@@ -104,27 +104,31 @@ type characteristic struct {
 
 // Files translates files of a kind. For nginx it takes the main file, and reads the files that it includes.
 // Errors in the files are [rulefile.Error].
-func Files(kind string, files ...File) (*Translation, error) {
-	t := &Translation{kind: kind, said: map[string]bool{}}
-	for _, k := range kinds {
-		if k.name != kind {
-			continue
+func Files(kind string, files ...File) (t *Translation, err error) {
+	defer func() {
+		switch cause := recover().(type) {
+		case nil:
+		case failure:
+			t, err = nil, cause.error
+		default:
+			panic(cause)
 		}
-		var trimmed []*File
-		for _, f := range files {
-			t.files = append(t.files, f.Name)
-			trimmed = append(trimmed, f.withoutMark())
-		}
-		if err := k.translate(t, trimmed); err != nil {
-			return nil, err
-		}
-		t.nameRules()
-		if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
-			return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
-		}
-		return t, nil
+	}()
+	i := slices.Index(Kinds(), kind)
+	if i < 0 {
+		return nil, errors.New("translate: unknown kind " + kind)
 	}
-	return nil, errors.New("translate: unknown kind " + kind)
+	t = &Translation{kind: kind, said: map[string]bool{}}
+	var trimmed []*File
+	for _, f := range files {
+		t.files, trimmed = append(t.files, f.Name), append(trimmed, f.withoutMark())
+	}
+	kinds[i].translate(t, trimmed)
+	t.nameRules()
+	if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
+		return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
+	}
+	return t, nil
 }
 
 // note records a difference that concerns all rules.
@@ -133,8 +137,8 @@ func (t *Translation) note(format string, args ...any) {
 }
 
 // uncovered records something that no rule can express.
-func (t *Translation) uncovered(at fmt.Stringer, format string, args ...any) {
-	t.say(&t.missing, fmt.Sprintf("%v: ", at)+fmt.Sprintf(format, args...))
+func (t *Translation) uncovered(where place, format string, args ...any) {
+	t.say(&t.missing, fmt.Sprintf("%v: ", where.at())+fmt.Sprintf(format, args...))
 }
 
 func (t *Translation) say(list *[]string, text string) {
@@ -362,10 +366,26 @@ type position struct {
 
 func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file.Name, p.line, p.column) }
 
-// fail returns an error at p.
-func (p position) fail(hint, format string, args ...any) error {
+// A place is something in a file.
+type place interface{ at() position }
+
+func (p position) at() position { return p }
+
+// A failure is an error in a file. It ends the translation: fail panics with it, and Files recovers.
+type failure struct{ error }
+
+// fail ends the translation with an error at a position.
+func fail(where place, hint, format string, args ...any) {
+	p := where.at()
 	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
-	return rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]
+	panic(failure{rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]})
+}
+
+// require fails unless ok is true.
+func require(ok bool, where place, hint, format string, args ...any) {
+	if !ok {
+		fail(where, hint, format, args...)
+	}
 }
 
 // without returns the elements of list that are not in other.

@@ -26,22 +26,21 @@ type value struct {
 }
 
 // documents returns the roots of the documents in text, which is the text of s.
-func (s *source) documents(text []byte) (roots []value, err error) {
+func (s *source) documents(text []byte) (roots []value) {
 	docs, err := strictyaml.Documents(text, math.MaxInt)
 	if syntax, ok := errors.AsType[*yaml.LoadError](err); ok {
 		at := position{s.File, syntax.Mark.Line + s.line, max(1, syntax.Mark.Column) + s.column}
-		return nil, at.fail("render templates first, for example with helm template", "not YAML: %s", syntax.Message)
-	} else if err != nil {
-		return nil, position{s.File, s.line, s.column}.fail("", "not YAML: %v", err)
+		fail(at, "render templates first, for example with helm template", "not YAML: %s", syntax.Message)
 	}
+	require(err == nil, position{s.File, s.line, s.column}, "", "not YAML: %v", err)
 	for _, doc := range docs {
 		roots = append(roots, value{doc, s}.children()...)
 	}
-	return roots, nil
+	return roots
 }
 
 // documents returns the roots of the documents in the string v, such as a value of a ConfigMap.
-func (v value) documents() ([]value, error) {
+func (v value) documents() []value {
 	s := &source{File: v.source.File, line: v.at().line}
 	if lines := strings.Split(string(s.Text), "\n"); s.line < len(lines) { // a block scalar begins on the line after its indicator
 		s.column = len(lines[s.line]) - len(strings.TrimLeft(lines[s.line], " "))
@@ -52,10 +51,6 @@ func (v value) documents() ([]value, error) {
 // at returns the position of v.
 func (v value) at() position {
 	return position{v.source.File, v.Line + v.source.line, v.Column + v.source.column}
-}
-
-func (v value) fail(hint, format string, args ...any) error {
-	return v.at().fail(hint, format, args...)
 }
 
 // is reports whether v exists and has the given kind.
