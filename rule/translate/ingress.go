@@ -24,7 +24,7 @@ type ingress struct {
 type site struct {
 	host  string // empty means all
 	paths []string
-	logs  []string
+	logs  remarks
 }
 
 // annotationPrefixes are the prefixes of ingress-nginx's annotations.
@@ -145,12 +145,10 @@ func (s *site) addPath(path, kind string, regex bool) {
 	}
 	if !ok || !expressible(byPath, patterns...) {
 		s.paths = append(s.paths, "/*")
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match the path %q", path))
+		s.logs.add("rules cannot match the path %q", path)
 		return
 	}
-	if broader {
-		s.logs = append(s.logs, fmt.Sprintf("the path %q matches fewer requests than the rule", path))
-	}
+	s.logs.addIf(broader, "the path %q matches fewer requests than the rule", path)
 	s.paths = append(s.paths, without(patterns, s.paths)...)
 }
 
@@ -173,7 +171,7 @@ func (in *ingress) localLimit(t *Translation, all []*ingress, status int) {
 		}
 		b := bucket{rate, name == "limit-rpm", rate * multiplier}
 		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.annotations[name].at()))
-		r.notes = append(r.notes, fmt.Sprintf("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b))
+		r.notes.add("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b)
 		for _, l := range b.limits() {
 			if i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period }); i >= 0 {
 				r.limits[i].Threshold = min(r.limits[i].Threshold, l.Threshold)
@@ -185,9 +183,7 @@ func (in *ingress) localLimit(t *Translation, all []*ingress, status int) {
 	if r.limits == nil {
 		return
 	}
-	if len(r.from) > 1 {
-		r.notes = append(r.notes, "both limits become one rule, with the lower threshold for each period")
-	}
+	r.notes.addIf(len(r.from) > 1, "both limits become one rule, with the lower threshold for each period")
 	in.exempt(t, "limit-whitelist", "limit-allowlist")
 	in.add(t, r, all)
 }
@@ -242,22 +238,18 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	}
 	for _, s := range in.sites {
 		one := *r
-		one.reading, one.anyCase = "resolved", in.regex
-		if in.class != "" {
-			one.logs = append(slices.Clip(one.logs), "the Ingress is for "+in.class+", which ignores the annotations of ingress-nginx")
-		}
+		one.reading, one.anyCase, one.notes, one.logs = "resolved", in.regex, slices.Clip(r.notes), slices.Clip(r.logs)
+		one.logs.addIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
 		if !slices.Contains(s.paths, "/*") {
 			one.match[byPath] = s.paths
 		}
 		if s.host != "" && expressible(byHost, s.host) {
 			one.match[byHost] = []string{s.host}
 		} else if s.host != "" {
-			one.logs = append(slices.Clip(one.logs), fmt.Sprintf("rules cannot match the host %q", s.host))
+			one.logs.add("rules cannot match the host %q", s.host)
 		}
-		if strings.HasPrefix(s.host, "*.") {
-			one.notes = append(slices.Clip(one.notes), fmt.Sprintf("%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host))
-		}
-		one.logs = append(slices.Clip(one.logs), s.logs...)
+		one.notes.addIf(strings.HasPrefix(s.host, "*."), "%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host)
+		one.logs = append(one.logs, s.logs...)
 		for _, o := range all {
 			for _, other := range o.sites {
 				if o != in && other.host == s.host {
@@ -276,7 +268,7 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	}
 	if len(made) > 1 {
 		for _, each := range made {
-			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts all hosts and paths of the Ingress together; these rules count them separately")
+			each.notes.add("ingress-nginx counts all hosts and paths of the Ingress together; these rules count them separately")
 		}
 	}
 	t.rules = append(t.rules, made...)

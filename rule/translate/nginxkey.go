@@ -38,7 +38,7 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 	named := variables.FindAllStringSubmatch(expr, -1)
 	if len(named) == 0 {
 		if k.never = expr == ""; !k.never {
-			k.constant("the key is the same for all requests")
+			k.constant()
 		}
 		return k
 	}
@@ -60,19 +60,19 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 	}
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 && !k.never {
-		k.constant("the key is the same for all requests")
+		k.constant()
 	}
 	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
 		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
-		k.notes = append(k.notes, fmt.Sprintf("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind))
+		k.notes.add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind)
 	}
 	return k
 }
 
 // constant makes k the closest equivalent of a key that all requests share.
-func (k *key) constant(why string) {
+func (k *key) constant() {
 	k.characteristics = []characteristic{{text: "host"}}
-	k.notes = append(k.notes, why+"; rules have no such key, so edge counts the requests of all clients per host")
+	k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all clients per host")
 }
 
 // plainVariables are variables that are, or come close to, a characteristic without a name.
@@ -118,12 +118,8 @@ func (s *scope) variable(name string, depth int) (k key) {
 	switch {
 	case plainVariables[name] != "":
 		k.characteristics = []characteristic{{text: plainVariables[name]}}
-		if note := variableNotes[name]; note != "" {
-			k.notes = append(k.notes, "$"+name+" "+note)
-		}
-		if name == "request_uri" || name == "request" {
-			k.logs = append(k.logs, "it counts together requests that nginx counts separately")
-		}
+		k.notes.addIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
+		k.logs.addIf(name == "request_uri" || name == "request", "it counts together requests that nginx counts separately")
 	case name == "proxy_add_x_forwarded_for":
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
 		k.clientHeader("X-Forwarded-For")
@@ -138,7 +134,7 @@ func (s *scope) variable(name string, depth int) (k key) {
 		}
 	default:
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
-		k.notes = append(k.notes, fmt.Sprintf("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind]))
+		k.notes.add("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
 	}
 	if len(k.characteristics) > 0 && !expressibleCharacteristic(k.characteristics[0].text) {
 		return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
@@ -147,8 +143,8 @@ func (s *scope) variable(name string, depth int) (k key) {
 }
 
 func (k *key) clientHeader(header string) {
-	k.notes = append(k.notes, fmt.Sprintf("%s contains a client's address, written by another proxy or by the client: "+
-		"set trusted_proxy on the nodes and count by ip instead", header))
+	k.notes.add("%s contains a client's address, written by another proxy or by the client: "+
+		"set trusted_proxy on the nodes and count by ip instead", header)
 }
 
 // A mapEntry is a line of a map or geo block.
@@ -202,7 +198,7 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
-			k.logs = append(k.logs, fmt.Sprintf("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source))
+			k.logs.add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source)
 			return k
 		}
 		return key{unknown: where + " has keys of several kinds"}
@@ -219,11 +215,11 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 			if addr, err := netip.ParseAddr(e.pattern); err == nil {
 				k.exempt = append(k.exempt, listed{netip.PrefixFrom(addr, addr.BitLen()), where})
 			} else { // a map does not look up networks
-				k.logs = append(k.logs, fmt.Sprintf("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern))
+				k.logs.add("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern)
 			}
 		}
 	case otherwise != "" || len(empty) > 1:
-		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty)))
+		k.logs.add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
 	default:
 		k.only(where, source, counted)
 	}
@@ -263,14 +259,10 @@ func (k *key) only(where, source string, counted []mapEntry) {
 			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source, e.pattern)
 			return
 		}
-		if broader {
-			k.logs = append(k.logs, fmt.Sprintf("%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index]))
-		}
+		k.logs.addIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
 		k.match[index] = append(k.match[index], without(patterns, k.match[index])...)
 	}
-	if source == "$request_uri" {
-		k.logs = append(k.logs, where+" compares $request_uri, which includes the query; edge compares the path alone")
-	}
+	k.logs.addIf(source == "$request_uri", "%s compares $request_uri, which includes the query; edge compares the path alone", where)
 }
 
 // byNetwork exempts clients in networks of a geo block for which a map has no key.
@@ -290,19 +282,15 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 		return
 	}
 	for _, o := range options {
-		if o.name() != "volatile" {
-			k.notes = append(k.notes, fmt.Sprintf("%s: %s is not covered", where, o.source()))
-		}
+		k.notes.addIf(o.name() != "volatile", "%s: %s is not covered", where, o.source())
 	}
-	if len(geo.words) == 3 && geo.words[1].text != "$remote_addr" {
-		k.logs = append(k.logs, fmt.Sprintf("%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text))
-	}
+	k.logs.addIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr", "%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text)
 	var kept []netip.Prefix
 	for _, n := range networks {
 		prefix, ok := parseNetwork(n.pattern)
 		switch {
 		case !ok:
-			k.logs = append(k.logs, fmt.Sprintf("%s: %q is not a network", where, n.pattern))
+			k.logs.add("%s: %q is not a network", where, n.pattern)
 		case counts(n.value):
 			kept = append(kept, prefix)
 		default:
@@ -311,9 +299,7 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 	}
 	for _, p := range kept {
 		for _, e := range k.exempt {
-			if e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits() {
-				k.notes = append(k.notes, fmt.Sprintf("%s counts %v within %v; edge exempts it", where, p, e.prefix))
-			}
+			k.notes.addIf(e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits(), "%s counts %v within %v; edge exempts it", where, p, e.prefix)
 		}
 	}
 }

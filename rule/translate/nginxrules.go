@@ -42,7 +42,7 @@ func (n *nginx) rules() {
 
 // hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
 // that other servers have. ok is false if nginx sends no request to s, or counts none there.
-func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
+func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 	if !slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != "" }) {
 		return nil, nil, false
 	}
@@ -56,7 +56,7 @@ func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
 		n.uncovered(s, "the limits of this server: nginx sends all hosts to others that listen at the same address")
 		return nil, nil, false
 	case named && len(s.hosts) == 0:
-		logs = append(logs, "other servers that come first have the names of this one")
+		logs.add("other servers that come first have the names of this one")
 	case named && first:
 		n.note("At an address where nginx listens, the first server, or the default_server, also has all hosts that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
@@ -77,12 +77,12 @@ func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
 		}
 		for _, o := range k.servers {
 			if len(s.hosts) == 0 && len(o.strange) > 0 && o.layout != s.layout {
-				logs = append(logs, fmt.Sprintf("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position, strings.Join(o.strange, " ")))
+				logs.add("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position, strings.Join(o.strange, " "))
 			}
 		}
 	}
 	if o := n.elsewhere(s); o != nil {
-		logs = append(logs, fmt.Sprintf("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge does not distinguish where requests arrive", s.position, o.position))
+		logs.add("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge does not distinguish where requests arrive", s.position, o.position)
 	}
 	return unique(except), append(logs, s.logs...), true
 }
@@ -129,9 +129,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 	if !slices.Equal(l.patterns, []string{"/*"}) {
 		made.match[byPath] = l.patterns
 	}
-	if l.broader {
-		made.logs = append(made.logs, fmt.Sprintf("%v matches fewer paths than the rule", l))
-	}
+	made.logs.addIf(l.broader, "%v matches fewer paths than the rule", l)
 	// What is within the paths of l counts with it if it has the same limits.
 	within, others := []*location{l}, []*location(nil)
 	for i := 0; i < len(within); i++ {
@@ -159,25 +157,19 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		}
 	}
 	for _, m := range others {
-		if !m.ok {
-			made.logs = append(made.logs, fmt.Sprintf("nginx handles requests for %v without this limit; rules cannot except such paths", m))
-		}
+		made.logs.addIf(!m.ok, "nginx handles requests for %v without this limit; rules cannot except such paths", m)
 		for _, q := range m.patterns {
 			switch among := func(p string) bool { return p != q && includes(p, q) }; {
 			case slices.ContainsFunc(l.patterns, among):
 				made.except[byPath] = append(made.except[byPath], q)
-				if m.broader || m.kind == "~*" && !made.anyCase {
-					made.notes = append(made.notes, fmt.Sprintf("%v matches other paths than this rule excepts", m))
-				}
+				made.notes.addIf(m.broader || m.kind == "~*" && !made.anyCase, "%v matches other paths than this rule excepts", m)
 			case slices.ContainsFunc(l.patterns, func(p string) bool { return includes(q, p) }):
-				made.logs = append(made.logs, fmt.Sprintf("nginx handles such requests in %v", m))
+				made.logs.add("nginx handles such requests in %v", m)
 			}
 		}
 	}
 	for _, d := range l.level.errors {
-		if slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))) {
-			made.notes = append(made.notes, fmt.Sprintf("%v replaces nginx's answer to refused requests; edge has none of it", d))
-		}
+		made.notes.addIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))), "%v replaces nginx's answer to refused requests; edge has none of it", d)
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
 	for _, u := range l.level.limits {
@@ -237,16 +229,12 @@ func (n *nginx) addRule(u *use, shared bool) {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
 		} else if len(only) > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("the zone counts only %s", strings.Join(only, ", ")))
-			r.logs = append(r.logs, "rules cannot match both the zone's map and the location")
+			r.notes.add("the zone counts only %s", strings.Join(only, ", "))
+			r.logs.add("rules cannot match both the zone's map and the location")
 		}
 	}
-	if shared {
-		r.notes = append(r.notes, fmt.Sprintf("nginx counts all requests of zone %s together; these rules count them separately", z.name))
-	}
-	if u.dry {
-		r.logs = append(r.logs, "limit_req_dry_run is on")
-	}
+	r.notes.addIf(shared, "nginx counts all requests of zone %s together; these rules count them separately", z.name)
+	r.logs.addIf(u.dry, "limit_req_dry_run is on")
 	for _, e := range z.key.exempt {
 		list(&n.allow, e.prefix, e.why+" exempts it from zone "+z.name+"; allow exempts it from all rules and from deny")
 	}

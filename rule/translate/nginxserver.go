@@ -15,7 +15,7 @@ type server struct {
 	*directive
 	hosts     []string // empty means all
 	strange   []string // hosts that rules cannot match
-	logs      []string
+	logs      remarks
 	sockets   []*socket
 	returns   bool        // it answers all requests before limit_req
 	layout    string      // equal for servers that count alike
@@ -48,7 +48,7 @@ type location struct {
 	outer    *location   // the block around it
 	around   *location   // the location that has its requests without it
 	children []*location // those that it is around, except regular expressions
-	logs     []string
+	logs     remarks
 }
 
 func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
@@ -203,17 +203,17 @@ func (s *server) redirects() {
 
 // leaves records that d takes requests away from l before limit_req counts them there.
 func (s *server) leaves(l *location, d *directive) {
-	log := fmt.Sprintf("nginx does not count the requests that %v takes away before limit_req", d)
+	logs := &l.logs
 	if l == s.root {
-		s.logs = append(s.logs, log)
-	} else if l.level.counts != "" {
-		l.logs = append(l.logs, log)
+		logs = &s.logs
 	}
+	logs.addIf(l == s.root || l.level.counts != "", "nginx does not count the requests that %v takes away before limit_req", d)
 }
 
 // redirect records that d passes requests from a location to others within nginx.
 func (s *server) redirect(from *location, d *directive, uri string) {
 	early := d.name() == "rewrite"
+	passes := early || !slices.ContainsFunc(from.level.limits, (*use).always) // not counted before
 	for _, to := range s.reached(uri) {
 		if to.level.counts == from.level.counts {
 			continue
@@ -221,9 +221,7 @@ func (s *server) redirect(from *location, d *directive, uri string) {
 		if early {
 			s.leaves(from, d)
 		}
-		if to.level.counts != "" && (early || from.level.counts == "" || !slices.ContainsFunc(from.level.limits, (*use).always)) {
-			to.logs = append(to.logs, fmt.Sprintf("nginx also counts the requests that %v passes on to %v", d, to))
-		}
+		to.logs.addIf(passes && to.level.counts != "", "nginx also counts the requests that %v passes on to %v", d, to)
 	}
 }
 
@@ -277,7 +275,7 @@ func (n *nginx) readNames(s *server) {
 	if len(s.strange) > 0 && len(s.hosts) > 0 {
 		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
 	} else if len(s.strange) > 0 {
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " ")))
+		s.logs.add("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " "))
 	}
 }
 

@@ -173,7 +173,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	id, title := t.describe(path)
 	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title}}
 	for _, name := range ignored {
-		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it next to rate_limit")
+		r.notes.add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
 	}
 	if n.text("unlimited") == "true" {
 		require(n.text("unit") == "", n.child("unit"), "remove unit, or unlimited", "a limit is unlimited and has a unit")
@@ -213,11 +213,9 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	r.options(n, path[len(path)-1].descriptor)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
-		r.notes = append(r.notes, "ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
+		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
 	}
-	if len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0 {
-		r.logs = append(r.logs, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
-	}
+	r.logs.addIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	t.rules = append(t.rules, r)
 }
 
@@ -248,36 +246,28 @@ func (r *draft) countsBy(text string) bool {
 // entries makes r match and count by the entries of a descriptor.
 func (r *draft) entries(path []entry) {
 	for _, e := range path {
-		if len(e.siblings) > 0 {
-			r.logs = append(r.logs, fmt.Sprintf("ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", ")))
-		}
+		r.logs.addIf(len(e.siblings) > 0, "ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
 		at := slices.IndexFunc(requestEntries, func(q requestEntry) bool { return slices.Contains(q.keys, e.key) })
 		switch {
 		case at >= 0:
 			r.request(e, requestEntries[at])
 		case slices.Contains(ipEntries, e.key):
 			r.countBy(characteristic{text: "ip"})
-			if e.key == "masked_remote_address" {
-				r.notes = append(r.notes, "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
-			}
-			if e.value != "" {
-				r.logs = append(r.logs, fmt.Sprintf("the limit is for the client %s alone, which rules cannot match", e.value))
-			}
+			r.notes.addIf(e.key == "masked_remote_address", "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
+			r.logs.addIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
 		case slices.Contains(routeEntries, e.key) && e.value == "":
-			r.logs = append(r.logs, fmt.Sprintf("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key))
+			r.logs.add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key)
 		case slices.Contains(routeEntries, e.key):
-			r.logs = append(r.logs, fmt.Sprintf("Envoy's routes decide which requests are %s: write these as the rule's match", e))
+			r.logs.add("Envoy's routes decide which requests are %s: write these as the rule's match", e)
 		case e.value == "":
 			r.header(e)
 		default:
-			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e))
+			r.logs.add("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e)
 			if e.wild() {
 				r.header(e)
 			}
 		}
-		if e.shared && strings.Contains(e.value, "*") {
-			r.notes = append(r.notes, fmt.Sprintf("share_threshold: all values of %s share one count", e))
-		}
+		r.notes.addIf(e.shared && strings.Contains(e.value, "*"), "share_threshold: all values of %s share one count", e)
 	}
 }
 
@@ -291,11 +281,11 @@ func (r *draft) request(e entry, q requestEntry) {
 	case r.match[q.match] == nil && expressible(q.match, e.value):
 		r.match[q.match] = []string{e.value}
 	default:
-		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
+		r.logs.add("rules cannot match %s", e)
 	}
 	if q.match == byPath {
 		r.reading = "literal"
-		r.logs = append(r.logs, "in Envoy, :path contains the query; edge compares and counts the path alone")
+		r.logs.add("in Envoy, :path contains the query; edge compares and counts the path alone")
 	}
 }
 
@@ -303,38 +293,32 @@ func (r *draft) request(e entry, q requestEntry) {
 func (r *draft) header(e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
 	if !expressibleCharacteristic(name) {
-		r.logs = append(r.logs, fmt.Sprintf("rules cannot count by %q", e.key))
+		r.logs.add("rules cannot count by %q", e.key)
 		return
 	}
 	r.countBy(characteristic{name, true})
-	r.notes = append(r.notes, fmt.Sprintf("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:")))
+	r.notes.add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:"))
 }
 
 // options records the effect of the other keys of a descriptor.
 func (r *draft) options(limit, descriptor value) {
 	is := func(name string) bool { return descriptor.text(name) == "true" }
-	if is("shadow_mode") {
-		r.logs = append(r.logs, "shadow_mode is on")
-	}
-	if is("quota_mode") {
-		r.logs = append(r.logs, "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
-	}
+	r.logs.addIf(is("shadow_mode"), "shadow_mode is on")
+	r.logs.addIf(is("quota_mode"), "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
 	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
-		if is(name) || name == "metadata" && descriptor.child(name).Node != nil {
-			r.notes = append(r.notes, name+" is not covered: edge's metrics and responses name the rule, never values of requests")
-		}
+		r.notes.addIf(is(name) || name == "metadata" && descriptor.child(name).Node != nil,
+			"%s is not covered: edge's metrics and responses name the rule, never values of requests", name)
 	}
 	if replaced := limit.child("replaces").elements(); len(replaced) > 0 {
 		var names []string
 		for _, each := range replaced {
 			names = append(names, fmt.Sprintf("%q", each.text("name")))
 		}
-		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", ")))
-		r.logs = append(r.logs, "the limits that it replaces could refuse requests that it lets pass")
+		r.notes.add("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", "))
+		r.logs.add("the limits that it replaces could refuse requests that it lets pass")
 	}
-	if a := limit.text("algorithm"); a != "" {
-		r.notes = append(r.notes, fmt.Sprintf("algorithm %s is not covered: edge estimates over two windows", a))
-	}
+	a := limit.text("algorithm")
+	r.notes.addIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
 }
 
 // soleClient returns the client that path describes, if it describes nothing else.

@@ -85,8 +85,8 @@ var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths
 type draft struct {
 	id              string
 	from            []string // its sources, with their positions
-	notes           []string // differences in meaning
-	logs            []string // why the rule only logs; if empty, it blocks
+	notes           remarks  // differences in meaning
+	logs            remarks  // why the rule only logs; if empty, it blocks
 	match           match
 	except          match  // each list is an exception
 	reading         string // the path_reading, with exact paths; if empty, the defaults
@@ -94,6 +94,19 @@ type draft struct {
 	characteristics []characteristic
 	limits          []rule.Limit
 	status          int
+}
+
+// Remarks are texts for comments.
+type remarks []string
+
+func (r *remarks) add(format string, args ...any) {
+	*r = append(*r, fmt.Sprintf(format, args...))
+}
+
+func (r *remarks) addIf(applies bool, format string, args ...any) {
+	if applies {
+		r.add(format, args...)
+	}
 }
 
 // A characteristic of a draft.
