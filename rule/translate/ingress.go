@@ -91,9 +91,8 @@ func translateIngress(t *Translation, files []*File) {
 		in.localLimit(t, all, statuses["limit-req-status-code"])
 		in.globalLimit(t, all, statuses["global-rate-limit-status-code"])
 	}
-	if len(t.rules) > 0 {
-		t.commonDifferences()
-	} else if len(t.missing) == 0 {
+	t.commonDifferences()
+	if len(t.rules)+len(t.missing) == 0 {
 		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
 	}
 }
@@ -164,12 +163,12 @@ func (in *ingress) number(name string) uint64 {
 func (in *ingress) localLimit(t *Translation, all []*ingress, status int) {
 	multiplier := cmp.Or(in.number("limit-burst-multiplier"), 5)
 	r := &draft{id: in.name, characteristics: []characteristic{{text: "ip"}}, status: status}
-	for _, name := range []string{"limit-rps", "limit-rpm"} {
+	for i, name := range []string{"limit-rps", "limit-rpm"} {
 		rate := in.number(name)
 		if rate == 0 {
 			continue
 		}
-		b := bucket{rate, name == "limit-rpm", rate * multiplier}
+		b := bucket{rate, []time.Duration{time.Second, time.Minute}[i], rate * multiplier}
 		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.annotations[name].at()))
 		r.notes.add("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b)
 		for _, l := range b.limits() {

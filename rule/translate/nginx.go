@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // An nginx translates an nginx configuration.
@@ -23,17 +24,18 @@ type nginx struct {
 	trusted  []string           // set_real_ip_from
 }
 
+var nowhere = position{file: new(File)}
+
 // standardIndex is in force where no other index is.
-var standardIndex = &directive{position: position{file: new(File)}, words: []token{{text: "index"}, {text: "index.html"}}}
+var standardIndex = &directive{position: nowhere, words: []token{{text: "index"}, {text: "index.html"}}}
 
 // A zone is defined by limit_req_zone.
 type zone struct {
 	*directive
-	name      string
-	key       key
-	rate      uint64
-	perMinute bool
-	used      bool
+	bucket // without a burst
+	name   string
+	key    key
+	used   bool
 }
 
 // A level has the settings that a block inherits or sets.
@@ -49,8 +51,8 @@ type level struct {
 type use struct {
 	*directive
 	draft
+	bucket
 	zone   *zone
-	burst  uint64
 	queue  string // delay=N, nodelay, or empty
 	dry    bool
 	places []string
@@ -60,7 +62,8 @@ func translateNginx(t *Translation, files []*File) {
 	f := files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
 	top := r.parse(f)
-	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
+	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{},
+		defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
 	n.nameOthers(top)
 	n.blocks(top)
 	n.rules()
@@ -70,7 +73,10 @@ func translateNginx(t *Translation, files []*File) {
 	if len(t.rules)+len(t.missing) == 0 {
 		t.uncovered(position{f, 1, 1}, "no limit_req found; if another file includes this one, import that file")
 	}
-	n.differences()
+	t.commonDifferences()
+	if len(t.rules) > 0 && len(n.trusted) > 0 {
+		t.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(n.trusted, ", "))
+	}
 }
 
 // blocks reads everything outside of servers, and everything in a file that the http block includes.
@@ -95,7 +101,7 @@ func (n *nginx) blocks(top []*directive) {
 		z.key = n.keyOf(z.words[1].text, 0)
 	}
 	outer := n.inherit(level{indexes: []*directive{standardIndex}}, all)
-	loose := &directive{position: position{file: new(File)}, words: []token{{text: "server"}}, body: true}
+	loose := &directive{position: nowhere, words: []token{{text: "server"}}, body: true}
 	for _, d := range all {
 		switch {
 		case d.name() == "server" && d.body:
@@ -113,7 +119,7 @@ func (n *nginx) blocks(top []*directive) {
 var rates = regexp.MustCompile(`^([0-9]{1,9})r/([sm])$`)
 
 func (n *nginx) addZone(d *directive) {
-	z := &zone{directive: d, rate: 1} // nginx's default
+	z := &zone{directive: d, bucket: bucket{rate: 1, per: time.Second}} // nginx's default
 	for i, arg := range d.args() {
 		value := func(name string) (string, bool) { return strings.CutPrefix(arg, name) }
 		if text, ok := value("zone="); ok {
@@ -122,7 +128,7 @@ func (n *nginx) addZone(d *directive) {
 			m := rates.FindStringSubmatch(text)
 			require(m != nil && m[1] != "0", d.words[i+1], "write rate=10r/s or rate=30r/m", "invalid rate %q", text)
 			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
-			z.perMinute = m[2] == "m"
+			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[m[2]]
 		} else if i > 0 && arg != "sync" {
 			fail(d.words[i+1], "the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
 		}
@@ -212,10 +218,10 @@ func (n *nginx) newUse(d *directive) *use {
 		case "burst", "delay":
 			number, err := strconv.ParseUint(value, 10, 31)
 			require(err == nil, d.words[i+1], "write a whole number", "invalid %s %q", name, value)
-			if name == "burst" {
-				u.burst = number
-			} else {
+			if name == "delay" {
 				u.queue = arg
+			} else {
+				u.burst = number
 			}
 		case "nodelay":
 			u.queue = arg
@@ -224,5 +230,6 @@ func (n *nginx) newUse(d *directive) *use {
 		}
 	}
 	require(u.zone != nil, d, "write limit_req zone=NAME", "limit_req has no zone")
+	u.rate, u.per = u.zone.rate, u.zone.per
 	return u
 }

@@ -213,18 +213,18 @@ func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
 // addRule adds the rule of a use. shared reports whether other rules have the same zone.
 func (n *nginx) addRule(u *use, shared bool) {
 	z := u.zone
-	if z.key.unknown != "" {
-		n.uncovered(u, "%s: %s", u.source(), z.key.unknown)
-		return
-	}
+	why := z.key.unknown
 	if z.key.never {
-		n.uncovered(u, "%s: the key is always empty, so nginx counts nothing", u.source())
+		why = "the key is always empty, so nginx counts nothing"
+	}
+	if why != "" {
+		n.uncovered(u, "%s: %s", u.source(), why)
 		return
 	}
 	r := u.draft
 	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
-	r.characteristics, r.limits = z.key.characteristics, bucket{z.rate, z.perMinute, u.burst}.limits()
-	r.notes, r.logs = slices.Concat([]string{z.difference(u)}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
+	r.characteristics, r.limits = z.key.characteristics, u.bucket.limits()
+	r.notes, r.logs = slices.Concat([]string{u.difference()}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
 	for i, only := range z.key.match {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
@@ -241,81 +241,61 @@ func (n *nginx) addRule(u *use, shared bool) {
 	n.Translation.rules = append(n.Translation.rules, &r)
 }
 
-// A bucket is a leaky bucket of nginx: a rate, and the burst that it also allows.
+// A bucket is a leaky bucket of nginx: a rate per second or minute, and the burst that it also allows.
 type bucket struct {
-	rate      uint64
-	perMinute bool
-	burst     uint64
+	rate  uint64
+	per   time.Duration
+	burst uint64
 }
+
+var unitNames = map[time.Duration]string{time.Second: "second", time.Minute: "minute"}
 
 // limits returns the limits that allow what b allows: one request, burst more at once, and the rate. So
 // at most burst + 1 + rate × period pass in any period, and the estimate for a client that nginx never
 // refuses never exceeds that.
-func (b bucket) limits() []rule.Limit {
-	second, minute := b.rate, 60*b.rate
-	if b.perMinute {
-		second, minute = (b.rate+59)/60, b.rate
+func (b bucket) limits() (limits []rule.Limit) {
+	for _, period := range []time.Duration{time.Second, time.Minute} {
+		rate := (b.rate*uint64(period) + uint64(b.per) - 1) / uint64(b.per)
+		limits = append(limits, rule.Limit{Threshold: rate + b.burst + 1, Period: period})
 	}
-	limits := []rule.Limit{{Threshold: second + b.burst + 1, Period: time.Second}, {Threshold: minute + b.burst + 1, Period: time.Minute}}
 	if limits[0].Threshold >= limits[1].Threshold {
 		return limits[1:]
 	}
 	return limits
 }
 
-// unit returns the unit of the rate, and its name.
-func (b bucket) unit() (time.Duration, string) {
-	if b.perMinute {
-		return time.Minute, "minute"
-	}
-	return time.Second, "second"
-}
-
 // String says how b differs from its limits.
 func (b bucket) String() string {
-	_, unit := b.unit()
-	return fmt.Sprintf("allows %d requests at once and then %d per %s; edge allows %s", b.burst+1, b.rate, unit, b.spokenLimits())
+	return fmt.Sprintf("allows %d requests at once and then %d per %s; edge allows %s", b.burst+1, b.rate, unitNames[b.per], b.spokenLimits())
 }
 
 func (b bucket) spokenLimits() string {
 	var list []string
 	for _, l := range b.limits() {
-		unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute"}[l.Period]
-		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unit))
+		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period]))
 	}
 	return strings.Join(list, " and ")
 }
 
-// difference says how a limit in nginx differs from that of a rule.
-func (z *zone) difference(u *use) string {
-	b := bucket{z.rate, z.perMinute, u.burst}
+// difference says how u differs from the limit of a rule.
+func (u *use) difference() string {
 	switch {
 	case u.burst == 0:
-		unit, _ := b.unit()
 		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; edge allows %s, however close together",
-			(unit / time.Duration(z.rate)).Round(time.Millisecond), b.spokenLimits())
+			(u.per / time.Duration(u.rate)).Round(time.Millisecond), u.spokenLimits())
 	case u.queue == "":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay) but edge does not, so the origin may get %d at once", b, u.burst+1)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay) but edge does not, so the origin may get %d at once", u.bucket, u.burst+1)
 	case u.queue != "nodelay":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, but edge does not", b, u.queue)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, but edge does not", u.bucket, u.queue)
 	}
-	return fmt.Sprintf("nginx %v", b)
+	return fmt.Sprintf("nginx %v", u.bucket)
 }
 
-// differences records the differences that concern all rules.
-func (n *nginx) differences() {
-	if len(n.Translation.rules) == 0 {
+// commonDifferences records how edge differs from both nginx and ingress-nginx, if there are rules.
+func (t *Translation) commonDifferences() {
+	if len(t.rules) == 0 {
 		return
 	}
-	n.commonDifferences()
-	if len(n.trusted) > 0 {
-		n.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(n.trusted, ", "))
-	}
-}
-
-// commonDifferences records how edge differs from both nginx and ingress-nginx.
-func (t *Translation) commonDifferences() {
-	const program = "nginx"
 	t.note("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
 	t.note("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses all requests until the estimate is back at the threshold.")
 	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
@@ -325,7 +305,7 @@ func (t *Translation) commonDifferences() {
 			t.note("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which tells clients more.")
 		}
 		if r.reading != "" && r.readsPaths() {
-			t.note("Rules compare paths as %s does. If the origin takes other spellings for the same path, such as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/rules.md).", program)
+			t.note("Rules compare paths as nginx does. If the origin takes other spellings for the same path, such as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/rules.md).")
 		}
 	}
 }
