@@ -63,7 +63,7 @@ func translateNginx(t *Translation, files []*File) {
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
 	top := r.parse(f)
 	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{},
-		defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
+		defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]key{}}}
 	n.nameOthers(top)
 	n.blocks(top)
 	n.rules()

@@ -22,7 +22,7 @@ type key struct {
 type scope struct {
 	maps map[string]*directive
 	geos map[string]*directive
-	keys map[string]*key // of the variables of maps; nil while a key is being made
+	keys map[string]key // of the variables of maps
 }
 
 var variables = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
@@ -97,41 +97,31 @@ var namedVariables = map[string]string{"http": "header", "cookie": "cookie", "ar
 func (s *scope) variable(name string, depth int) (k key) {
 	if d := s.maps[name]; d != nil {
 		made, seen := s.keys[name]
-		switch {
-		case seen && made == nil:
-			k.unknown = fmt.Sprintf("map $%s refers to itself", name)
-			return k
-		case !seen:
-			s.keys[name] = nil
-			k = s.mapped(d, depth)
-			s.keys[name] = &k
-			return k
+		if !seen {
+			s.keys[name] = key{unknown: fmt.Sprintf("map $%s refers to itself", name)} // while it is being made
+			made = s.mapped(d, depth)
+			s.keys[name] = made
 		}
-		return *made
+		return made
 	}
 	if s.geos[name] != nil {
-		k.unknown = fmt.Sprintf("it counts by the values of geo $%s", name)
-		return k
+		return key{unknown: fmt.Sprintf("it counts by the values of geo $%s", name)}
 	}
 	prefix, rest, _ := strings.Cut(name, "_")
-	kind := namedVariables[prefix]
+	kind, header := namedVariables[prefix], headerOf(name)
 	switch {
 	case plainVariables[name] != "":
 		k.characteristics = []characteristic{{text: plainVariables[name]}}
 		k.notes.addIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
 		k.logs.addIf(name == "request_uri" || name == "request", "it counts together requests that nginx counts separately")
 	case name == "proxy_add_x_forwarded_for":
+		header = "X-Forwarded-For"
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
-		k.clientHeader("X-Forwarded-For")
 	case slices.Contains(constantVariables, name):
 	case kind == "" || rest == "":
 		k.unknown = fmt.Sprintf("rules cannot count by $%s", name)
 	case kind == "header":
-		header := headerOf(name)
 		k.characteristics = []characteristic{{"header:" + header, true}}
-		if slices.Contains(clientHeaders, header) {
-			k.clientHeader(header)
-		}
 	default:
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
 		k.notes.add("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
@@ -139,12 +129,9 @@ func (s *scope) variable(name string, depth int) (k key) {
 	if len(k.characteristics) > 0 && !expressibleCharacteristic(k.characteristics[0].text) {
 		return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
 	}
+	k.notes.addIf(slices.Contains(clientHeaders, strings.ToLower(header)), "%s contains a client's address, written by "+
+		"another proxy or by the client: set trusted_proxy on the nodes and count by ip instead", header)
 	return k
-}
-
-func (k *key) clientHeader(header string) {
-	k.notes.add("%s contains a client's address, written by another proxy or by the client: "+
-		"set trusted_proxy on the nodes and count by ip instead", header)
 }
 
 // A mapEntry is a line of a map or geo block.
@@ -177,25 +164,21 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	entries, otherwise, _ := mapEntries(d)
 	where := fmt.Sprintf("map %s (%v)", name, d.position)
 	var counted, empty []mapEntry
-	var made []key
+	kinds := map[string]bool{} // of keys
 	for _, e := range append(slices.Clip(entries), mapEntry{"default", otherwise}) {
 		if e.value == "" {
 			empty = append(empty, e)
-		} else {
-			counted, made = append(counted, e), append(made, s.keyOf(e.value, depth+1))
+			continue
 		}
+		if k = s.keyOf(e.value, depth+1); k.unknown != "" {
+			return k
+		}
+		counted, kinds[fmt.Sprint(k.characteristics, k.match, k.exempt)] = append(counted, e), true
 	}
 	if len(counted) == 0 {
 		return key{never: true}
 	}
-	if i := slices.IndexFunc(made, func(one key) bool { return one.unknown != "" }); i >= 0 {
-		return made[i]
-	}
-	k = made[len(made)-1]
-	same := func(a, b key) bool {
-		return fmt.Sprint(a.characteristics, a.match, a.exempt) == fmt.Sprint(b.characteristics, b.match, b.exempt)
-	}
-	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
+	if len(kinds) > 1 {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
 			k.logs.add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source)
@@ -248,12 +231,10 @@ func (k *key) only(where, source string, counted []mapEntry) {
 		return
 	}
 	for _, e := range counted {
-		patterns, broader, ok := []string{e.pattern}, false, true
+		text := strings.TrimPrefix(e.pattern, `\`)
+		patterns, broader, ok := []string{text}, false, !strings.Contains(text, "*") // it is no wildcard, except with hostnames
 		if e.isRegex() {
 			patterns, broader, ok = patternsOf(strings.TrimLeft(e.pattern, "~*"))
-		} else {
-			patterns[0] = strings.TrimPrefix(patterns[0], `\`)
-			ok = !strings.Contains(patterns[0], "*") // it is no wildcard, except with hostnames
 		}
 		if !ok || !expressible(index, patterns...) {
 			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source, e.pattern)
@@ -308,12 +289,11 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 func quoteSome(entries []mapEntry) string {
 	const most = 4
 	var list []string
-	for i, e := range entries {
-		if i == most {
-			list = append(list, fmt.Sprintf("%d more", len(entries)-most))
-			break
-		}
+	for _, e := range entries[:min(most, len(entries))] {
 		list = append(list, fmt.Sprintf("%q", e.pattern))
+	}
+	if more := len(entries) - most; more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(list, ", ")
 }

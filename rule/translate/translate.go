@@ -180,16 +180,14 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 
 // nameRules makes the IDs of the rules valid and unique.
 func (t *Translation) nameRules() {
-	used, next := map[string]bool{}, map[string]int{}
+	next := map[string]int{} // the number that makes an ID unique
 	for _, r := range t.rules {
 		base := strings.Trim(regexp.MustCompile(`[^A-Za-z0-9_.]+`).ReplaceAllString(r.id, "-"), "-_.")
 		base = cmp.Or(strings.TrimRight(base[:min(len(base), rule.MaxID-4)], "-_."), "rule")
-		r.id = base
-		for used[r.id] {
+		for r.id = base; next[r.id] > 0; r.id = fmt.Sprintf("%s-%d", base, next[base]) {
 			next[base]++
-			r.id = fmt.Sprintf("%s-%d", base, next[base]+1)
 		}
-		used[r.id] = true
+		next[r.id]++
 	}
 }
 
@@ -198,41 +196,33 @@ func (t *Translation) Text() []byte {
 	var b bytes.Buffer
 	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its original. "+
 		"Before you enforce the rules, see what they would have refused: edge replay rules FILE access.log", strings.Join(t.files, ", "), t.kind))
-	if len(t.general) > 0 {
-		b.WriteString("#\n# Differences that concern all rules:\n")
-		for _, text := range t.general {
+	remark := func(title string, list []string) {
+		for i, text := range list {
+			if i == 0 {
+				b.WriteString(title)
+			}
 			comment(&b, "", "- ", text)
 		}
 	}
+	remark("#\n# Differences that concern all rules:\n", t.general)
 	b.WriteString("\nrules:")
 	if len(t.rules) == 0 {
-		b.WriteString(" []")
+		b.WriteString(" []\n")
 	}
-	b.WriteString("\n")
-	for i, r := range t.rules {
-		if i > 0 {
-			b.WriteString("\n")
-		}
+	for _, r := range t.rules {
+		b.WriteString("\n")
 		r.write(&b)
 	}
-	for _, l := range []struct {
-		name string
-		list []listed
-	}{{"allow", t.allow}, {"deny", t.deny}} {
-		if len(l.list) > 0 {
-			fmt.Fprintf(&b, "\n%s:\n", l.name)
+	for i, list := range [][]listed{t.allow, t.deny} {
+		if len(list) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n", []string{"allow", "deny"}[i])
 		}
-		for _, each := range l.list {
+		for _, each := range list {
 			comment(&b, "  ", "", each.why)
 			fmt.Fprintf(&b, "  - %s\n", scalar(each.prefix.String()))
 		}
 	}
-	if len(t.missing) > 0 {
-		b.WriteString("\n# Not covered:\n")
-		for _, text := range t.missing {
-			comment(&b, "", "- ", text)
-		}
-	}
+	remark("\n# Not covered:\n", t.missing)
 	return b.Bytes()
 }
 
@@ -301,18 +291,14 @@ func (r *draft) write(b *bytes.Buffer) {
 // comment writes text as a comment of several lines. The first line begins with mark.
 func comment(b *bytes.Buffer, indent, mark, text string) {
 	const width = 110
-	line := indent + "# " + mark
-	empty := true
+	line, space := indent+"# "+mark, ""
 	for word := range strings.FieldsSeq(text) {
 		word = prose.Printable(word)
-		if !empty && len(line)+1+len(word) > width {
+		if space != "" && len(line)+1+len(word) > width {
 			b.WriteString(line + "\n")
-			line, empty = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), true
+			line, space = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), ""
 		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
+		line, space = line+space+word, " "
 	}
 	b.WriteString(line + "\n")
 }
