@@ -64,14 +64,14 @@ func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 		others := k.hosts
 		if len(s.hosts) > 0 {
 			others = nil
-			for _, h := range s.hosts {
-				if strings.HasPrefix(h, "*.") {
-					others = append(others, k.under[h[1:]]...)
-				}
+		}
+		for _, h := range s.hosts {
+			if ending, wild := strings.CutPrefix(h, "*"); wild {
+				others = append(others, k.under[ending]...)
 			}
 		}
 		for _, h := range others {
-			if o := k.names[h]; o != s && o.layout != s.layout && !slices.Contains(s.hosts, h) {
+			if k.names[h].layout != s.layout && !slices.Contains(s.hosts, h) {
 				except = append(except, h)
 			}
 		}
@@ -100,9 +100,9 @@ func (n *nginx) elsewhere(s *server) *server {
 		others := k.servers
 		if len(s.hosts) > 0 {
 			others = nil
-			for _, h := range s.hosts {
-				others = append(others, cmp.Or(k.names[h], k.first))
-			}
+		}
+		for _, h := range s.hosts {
+			others = append(others, cmp.Or(k.names[h], k.first))
 		}
 		for _, o := range others {
 			if o.returns {
@@ -149,11 +149,9 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			others = append(others, m)
 		}
 	}
-	if l.isRegex() {
-		for _, m := range s.locations {
-			if m.level.counts != l.level.counts && (m.kind == "=" || m.kind == "^~") {
-				others = append(others, m)
-			}
+	for _, m := range s.locations {
+		if l.isRegex() && m.level.counts != l.level.counts && (m.kind == "=" || m.kind == "^~") {
+			others = append(others, m)
 		}
 	}
 	for _, m := range others {

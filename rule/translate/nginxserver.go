@@ -112,7 +112,7 @@ func (s *server) newLocation(d *directive, outer *location) *location {
 	m := locationArgs.FindStringSubmatch(strings.Join(d.args(), " "))
 	require(m != nil && len(d.words) <= 3, d, "write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
 	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
-	among := s.prefixes
+	among, star := s.prefixes, "*"
 	switch l.kind {
 	case "~", "~*":
 		l.path = outer.path
@@ -123,10 +123,9 @@ func (s *server) newLocation(d *directive, outer *location) *location {
 	case "@":
 		return l
 	case "=":
-		among, l.patterns = s.exact, []string{l.path}
-	default:
-		l.patterns = []string{l.path + "*"}
+		among, star = s.exact, ""
 	}
+	l.patterns = []string{l.path + star}
 	l.ok = !strings.Contains(l.path, "*") && expressible(byPath, l.patterns...)
 	if o := among[l.path]; o != nil && o.outer == outer {
 		fail(d, fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
@@ -178,22 +177,17 @@ func (s *server) redirects() {
 			case "return":
 				s.leaves(from, d)
 			case "rewrite":
-				uri, flag := "", ""
-				if len(args) > 1 {
-					uri, flag = args[1], strings.Join(args[2:], "")
-				}
-				switch {
+				args = append(args, "", "", "") // missing ones
+				switch uri, flag := args[1], args[2]; {
 				case flag == "redirect" || flag == "permanent" || strings.HasPrefix(uri, "http") || strings.HasPrefix(uri, "$scheme"):
 					s.leaves(from, d)
-				case from == s.root:
-					if slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != s.root.level.counts }) {
-						s.leaves(from, d)
-					}
-				case flag != "break":
+				case from != s.root && flag != "break":
 					s.redirect(from, d, uri)
+				case from == s.root && slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != from.level.counts }):
+					s.leaves(from, d)
 				}
 			case "try_files", "error_page", "auth_request", "mirror", "index":
-				if uri := strings.Join(args[max(0, len(args)-1):], ""); strings.HasPrefix(uri, "/") || strings.HasPrefix(uri, "$") {
+				if uri := append([]string{""}, args...)[len(args)]; strings.HasPrefix(uri, "/") || strings.HasPrefix(uri, "$") {
 					s.redirect(from, d, uri)
 				}
 			}
@@ -272,11 +266,11 @@ func (n *nginx) readNames(s *server) {
 		}
 	}
 	s.hosts = unique(s.hosts)
-	if len(s.strange) > 0 && len(s.hosts) > 0 {
-		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
-	} else if len(s.strange) > 0 {
-		s.logs.add("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " "))
+	strange := strings.Join(s.strange, " ")
+	if strange != "" && len(s.hosts) > 0 {
+		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strange)
 	}
+	s.logs.addIf(strange != "" && len(s.hosts) == 0, "rules cannot match hosts such as %s, so this rule applies to all hosts", strange)
 }
 
 // listen adds a server to the sockets at which it listens.
@@ -314,13 +308,13 @@ func (n *nginx) bind(s *server, address string) *socket {
 	}
 	s.sockets, k.servers = append(s.sockets, k), append(k.servers, s)
 	for _, host := range s.hosts {
-		if k.names[host] == nil {
-			k.names[host] = s
-			k.hosts = append(k.hosts, host)
-			for i, c := range host {
-				if c == '.' {
-					k.under[host[i:]] = append(k.under[host[i:]], host)
-				}
+		if k.names[host] != nil {
+			continue
+		}
+		k.names[host], k.hosts = s, append(k.hosts, host)
+		for i, c := range host {
+			if c == '.' {
+				k.under[host[i:]] = append(k.under[host[i:]], host)
 			}
 		}
 	}
