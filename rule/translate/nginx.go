@@ -199,9 +199,9 @@ func (n *nginx) nameOthers(block []*directive) {
 }
 
 func sources(list []*use) string {
-	words := make([]string, len(list))
-	for i, u := range list {
-		words[i] = u.source()
+	var words []string
+	for _, u := range list {
+		words = append(words, u.source())
 	}
 	return strings.Join(words, "; ")
 }

@@ -101,8 +101,7 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 		}
 		return true
 	case syntax.OpEndText, syntax.OpEndLine:
-		for i, h := range r.heads {
-			// After something like .*, which extends up to the end, the end does not matter.
+		for i, h := range r.heads { // after something like .*, which extends up to the end, the end does not matter
 			r.heads[i].closed = !h.open
 		}
 		return true

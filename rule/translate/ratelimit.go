@@ -48,21 +48,14 @@ const maxDescriptors = 1 << 18
 // Keys of entries whose meaning is fixed by Envoy or by convention.
 var (
 	ipEntries      = []string{"remote_address", "masked_remote_address"}
-	requestEntries = []requestEntry{
-		{[]string{"path", ":path", "PATH"}, byPath, "path"},
-		{[]string{"method", ":method", "METHOD", "http_method", "request_method"}, byMethod, "method"},
-		{[]string{"host", ":authority", "authority", "HOST"}, byHost, "host"},
+	requestEntries = match{
+		byPath:   {"path", ":path", "PATH"},
+		byMethod: {"method", ":method", "METHOD", "http_method", "request_method"},
+		byHost:   {"host", ":authority", "authority", "HOST"},
 	}
 	// Envoy's routes set the values of these.
 	routeEntries = []string{"generic_key", "header_match", "query_match", "destination_cluster", "source_cluster"}
 )
-
-// A requestEntry is a property of requests by which rules match and count.
-type requestEntry struct {
-	keys           []string
-	match          int
-	characteristic string
-}
 
 // An entry is a descriptor on the path to a limit.
 type entry struct {
@@ -139,12 +132,12 @@ func (t *ratelimit) readDomain(root value) {
 func (t *ratelimit) readDescriptors(list value, path []entry) {
 	require(list.text() == "" && !list.is(yaml.MappingNode), list, "write a list", "descriptors is not a list")
 	t.descriptors += len(list.elements())
-	require(len(path) <= maxDepth && t.descriptors <= maxDescriptors,
+	require(list.Node == nil || len(path) <= maxDepth && t.descriptors <= maxDescriptors,
 		list, "", "there are too many descriptors, or they are nested too deeply")
 	values, seen := map[string][]string{}, map[string]bool{}
 	for _, d := range list.elements() {
-		if value := d.text("value"); value != "" {
-			values[d.text("key")] = append(values[d.text("key")], value)
+		if key, value := d.text("key"), d.text("value"); value != "" {
+			values[key] = append(values[key], value)
 		}
 	}
 	for _, d := range list.elements() {
@@ -161,9 +154,7 @@ func (t *ratelimit) readDescriptors(list value, path []entry) {
 		if limit := d.child("rate_limit"); limit.is(yaml.MappingNode) {
 			t.readLimit(limit, deeper)
 		}
-		if below := d.child("descriptors"); below.Node != nil {
-			t.readDescriptors(below, deeper)
-		}
+		t.readDescriptors(d.child("descriptors"), deeper)
 	}
 }
 
@@ -171,16 +162,13 @@ func (t *ratelimit) readDescriptors(list value, path []entry) {
 func (t *ratelimit) readLimit(n value, path []entry) {
 	ignored := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
 	id, title := t.describe(path)
-	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title}}
-	for _, name := range ignored {
-		r.notes.add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
-	}
+	last, client := path[len(path)-1].descriptor, soleClient(path)
 	if n.text("unlimited") == "true" {
 		require(n.text("unit") == "", n.child("unit"), "remove unit, or unlimited", "a limit is unlimited and has a unit")
-		if prefix, ok := soleClient(path); ok {
-			list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
+		if client.IsValid() {
+			list(&t.allow, client, title+" is unlimited; allow exempts it from all rules and from deny")
 		} else {
-			t.uncovered(path[len(path)-1].descriptor, "%s is unlimited: except such requests from the rules that count them", title)
+			t.uncovered(last, "%s is unlimited: except such requests from the rules that count them", title)
 		}
 		return
 	}
@@ -201,16 +189,20 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		return
 	}
 	if threshold == 0 {
-		if prefix, ok := soleClient(path); ok && path[0].descriptor.text("shadow_mode") != "true" {
-			list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
+		if client.IsValid() && last.text("shadow_mode") != "true" {
+			list(&t.deny, client, title+" may send no requests: edge refuses them with 403")
 		} else {
-			t.uncovered(path[len(path)-1].descriptor, "%s may send no requests: a rule's threshold is at least 1", title)
+			t.uncovered(last, "%s may send no requests: a rule's threshold is at least 1", title)
 		}
 		return
 	}
-	r.limits = []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}
+	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title},
+		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
+	for _, name := range ignored {
+		r.notes.add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
+	}
 	r.entries(path)
-	r.options(n, path[len(path)-1].descriptor)
+	r.options(n, last)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
 		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
@@ -233,7 +225,7 @@ func (t *ratelimit) describe(path []entry) (id, title string) {
 
 // countBy adds a characteristic, unless r has it.
 func (r *draft) countBy(c characteristic) {
-	if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
+	if !r.countsBy(c.text) {
 		r.characteristics = append(r.characteristics, c)
 	}
 }
@@ -247,10 +239,10 @@ func (r *draft) countsBy(text string) bool {
 func (r *draft) entries(path []entry) {
 	for _, e := range path {
 		r.logs.addIf(len(e.siblings) > 0, "ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
-		at := slices.IndexFunc(requestEntries, func(q requestEntry) bool { return slices.Contains(q.keys, e.key) })
+		at := slices.IndexFunc(requestEntries[:], func(keys []string) bool { return slices.Contains(keys, e.key) })
 		switch {
 		case at >= 0:
-			r.request(e, requestEntries[at])
+			r.request(e, at)
 		case slices.Contains(ipEntries, e.key):
 			r.countBy(characteristic{text: "ip"})
 			r.notes.addIf(e.key == "masked_remote_address", "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
@@ -272,18 +264,16 @@ func (r *draft) entries(path []entry) {
 }
 
 // request matches and counts by an entry that is a property of requests.
-func (r *draft) request(e entry, q requestEntry) {
+func (r *draft) request(e entry, index int) {
 	if e.value == "" || e.wild() {
-		r.countBy(characteristic{text: q.characteristic})
+		r.countBy(characteristic{text: requestEntries[index][0]})
 	}
-	switch {
-	case e.value == "":
-	case r.match[q.match] == nil && expressible(q.match, e.value):
-		r.match[q.match] = []string{e.value}
-	default:
-		r.logs.add("rules cannot match %s", e)
+	if r.match[index] == nil && e.value != "" && expressible(index, e.value) {
+		r.match[index] = []string{e.value}
+	} else {
+		r.logs.addIf(e.value != "", "rules cannot match %s", e)
 	}
-	if q.match == byPath {
+	if index == byPath {
 		r.reading = "literal"
 		r.logs.add("in Envoy, :path contains the query; edge compares and counts the path alone")
 	}
@@ -309,22 +299,20 @@ func (r *draft) options(limit, descriptor value) {
 		r.notes.addIf(is(name) || name == "metadata" && descriptor.child(name).Node != nil,
 			"%s is not covered: edge's metrics and responses name the rule, never values of requests", name)
 	}
-	if replaced := limit.child("replaces").elements(); len(replaced) > 0 {
-		var names []string
-		for _, each := range replaced {
-			names = append(names, fmt.Sprintf("%q", each.text("name")))
-		}
-		r.notes.add("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", "))
-		r.logs.add("the limits that it replaces could refuse requests that it lets pass")
+	var replaced []string
+	for _, each := range limit.child("replaces").elements() {
+		replaced = append(replaced, strconv.Quote(each.text("name")))
 	}
+	r.notes.addIf(replaced != nil, "replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(replaced, ", "))
+	r.logs.addIf(replaced != nil, "the limits that it replaces could refuse requests that it lets pass")
 	a := limit.text("algorithm")
 	r.notes.addIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
 }
 
 // soleClient returns the client that path describes, if it describes nothing else.
-func soleClient(path []entry) (p netip.Prefix, ok bool) {
-	if len(path) != 1 || !slices.Contains(ipEntries, path[0].key) || path[0].value == "" {
-		return p, false
+func soleClient(path []entry) (p netip.Prefix) {
+	if len(path) == 1 && slices.Contains(ipEntries, path[0].key) {
+		p, _ = parseNetwork(path[0].value)
 	}
-	return parseNetwork(path[0].value)
+	return p
 }
