@@ -60,7 +60,7 @@ func translateIngress(t *Translation, files []*File) {
 	var all []*ingress
 	statuses := map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}
 	for _, each := range files {
-		roots := (&source{File: each}).documents(each.Text)
+		roots := documents(each.Text, position{file: each})
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
 			if root.child("items").Node == nil {
@@ -201,15 +201,11 @@ func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) {
 	if k.unknown != "" {
 		t.uncovered(key, "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
 	} else {
-		in.add(t, &draft{
-			id:              in.name + "-global",
-			from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, at.at())},
-			notes:           append(k.notes, "ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass"),
-			logs:            k.logs,
-			characteristics: k.characteristics,
-			limits:          []rule.Limit{{Threshold: threshold, Period: window}},
-			status:          status,
-		}, all)
+		r := k.draft
+		r.id, r.status, r.limits = in.name+"-global", status, []rule.Limit{{Threshold: threshold, Period: window}}
+		r.from = []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, at.at())}
+		r.notes.add("ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass")
+		in.add(t, &r, all)
 	}
 	in.exempt(t, "global-rate-limit-ignored-cidrs")
 }

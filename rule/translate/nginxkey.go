@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A key says what a zone counts by, and which requests it counts.
@@ -126,8 +128,10 @@ func (s *scope) variable(name string, depth int) (k key) {
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
 		k.notes.add("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
 	}
-	if len(k.characteristics) > 0 && !expressibleCharacteristic(k.characteristics[0].text) {
-		return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
+	for _, c := range k.characteristics {
+		if _, err := rulefile.ParseCharacteristic(c.text); err != nil {
+			return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
+		}
 	}
 	k.notes.addIf(slices.Contains(clientHeaders, strings.ToLower(header)), "%s contains a client's address, written by "+
 		"another proxy or by the client: set trusted_proxy on the nodes and count by ip instead", header)

@@ -61,11 +61,11 @@ type nginxReader struct {
 	absent    []string // included files that do not exist
 }
 
-// The parts of a file, other than ; { and }. A brace after a dollar sign belongs to the word.
+// The parts of a file: blanks, and symbols, quoted words and others. A brace after a dollar sign belongs to the word.
 var (
-	blanks     = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
-	quotedWord = regexp.MustCompile(`(?s)^(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)
-	bareWord   = regexp.MustCompile(`(?s)^(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{])*`)
+	blanks = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
+	parts  = regexp.MustCompile(`(?s)^(?:[;{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|` +
+		`(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{"'])(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{])*)`)
 
 	// A comment, a string, a brace, or anything else in another language, such as Lua.
 	code = regexp.MustCompile(`(?s)^(?:--[^\n]*|#[^\n]*|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[^-#"'{}]+|.)`)
@@ -94,8 +94,6 @@ func (s *nginxScanner) take(p *regexp.Regexp) string {
 	return string(text)
 }
 
-var symbol = regexp.MustCompile(`^[;{}]`)
-
 // next returns the next token, or false at the end of the file.
 func (s *nginxScanner) next() (t token, ok bool) {
 	s.take(blanks)
@@ -103,16 +101,12 @@ func (s *nginxScanner) next() (t token, ok bool) {
 	if len(s.text) == 0 {
 		return t, false
 	}
-	if t.text = s.take(symbol); t.text != "" {
-		t.symbol = true
-		return t, true
-	}
-	if s.text[0] != '"' && s.text[0] != '\'' {
-		t.text = unescape(s.take(bareWord))
-		return t, true
-	}
-	word := s.take(quotedWord)
+	word := s.take(parts)
 	require(word != "", t, "end the word with the quote that begins it", "a quote is not closed")
+	t.symbol = strings.Contains(";{}", word)
+	if t.text = unescape(word); word[0] != '"' && word[0] != '\'' {
+		return t, true
+	}
 	t.text = unescape(word[1 : len(word)-1])
 	if len(s.text) > 0 && strings.IndexByte(" \t\r\n;{})", s.text[0]) < 0 {
 		fail(s, "put a space or a semicolon after the quote", "unexpected %q after a quoted word", s.text[:1])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit accepts
@@ -86,7 +87,7 @@ type ratelimit struct {
 func translateRatelimit(t *Translation, files []*File) {
 	r, found := &ratelimit{Translation: t, domains: map[string]bool{}}, false
 	for _, each := range files {
-		roots := (&source{File: each}).documents(each.Text)
+		roots := documents(each.Text, position{file: each})
 		for i := 0; i < len(roots); i++ {
 			switch root := roots[i]; {
 			case root.text("kind") == "ConfigMap":
@@ -282,7 +283,7 @@ func (r *draft) request(e entry, index int) {
 // header counts by the header from which Envoy probably takes the value of an entry.
 func (r *draft) header(e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
-	if !expressibleCharacteristic(name) {
+	if _, err := rulefile.ParseCharacteristic(name); err != nil {
 		r.logs.add("rules cannot count by %q", e.key)
 		return
 	}

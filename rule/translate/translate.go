@@ -351,12 +351,6 @@ func expressible(index int, values ...string) bool {
 	return err == nil
 }
 
-// expressibleCharacteristic reports whether text is a characteristic.
-func expressibleCharacteristic(text string) bool {
-	_, err := rulefile.ParseCharacteristic(text)
-	return err == nil
-}
-
 // A position is a place in a file.
 type position struct {
 	file         *File
