@@ -27,8 +27,10 @@ type site struct {
 	logs  remarks
 }
 
-// annotationPrefixes are the prefixes of ingress-nginx's annotations.
-var annotationPrefixes = []string{"nginx.ingress.kubernetes.io/", "ingress.kubernetes.io/"}
+// annotation returns the name of an annotation of ingress-nginx without its prefix.
+func annotation(name string) (short string, ok bool) {
+	return strings.CutPrefix(strings.TrimPrefix(name, "nginx."), "ingress.kubernetes.io/")
+}
 
 // Keys of other limits, and keys whose values may name or contain such limits.
 var (
@@ -45,7 +47,7 @@ func (t *Translation) nameOthers(v value) {
 	}
 	for _, kv := range v.pairs() {
 		name := kv[0].Value
-		short := strings.TrimPrefix(strings.TrimPrefix(name, "nginx."), "ingress.kubernetes.io/")
+		short, _ := annotation(name)
 		switch {
 		case imported.MatchString(short):
 		case limiting.MatchString(short) || limiting.MatchString(kv[1].text()) && naming.MatchString(name):
@@ -103,10 +105,8 @@ func newIngress(root value) *ingress {
 		in.name = namespace + "-" + in.name
 	}
 	for _, kv := range root.child("metadata", "annotations").pairs() {
-		for _, prefix := range annotationPrefixes {
-			if name, ok := strings.CutPrefix(kv[0].Value, prefix); ok {
-				in.annotations[name] = kv[1]
-			}
+		if name, ok := annotation(kv[0].Value); ok {
+			in.annotations[name] = kv[1]
 		}
 	}
 	in.class = foreign.FindString(cmp.Or(root.text("spec", "ingressClassName"), root.text("metadata", "annotations", "kubernetes.io/ingress.class")))
@@ -148,7 +148,7 @@ func (s *site) addPath(path, kind string, regex bool) {
 		return
 	}
 	s.logs.addIf(broader, "the path %q matches fewer requests than the rule", path)
-	s.paths = append(s.paths, without(patterns, s.paths)...)
+	s.paths = unique(append(s.paths, patterns...))
 }
 
 // number returns the value of an annotation that is a whole number, or 0 if it is missing.
@@ -258,7 +258,7 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 		if i < 0 {
 			made = append(made, &one)
 		} else {
-			made[i].match[byHost] = union(made[i].match[byHost], one.match[byHost])
+			made[i].match[byHost] = unique(union(made[i].match[byHost], one.match[byHost]))
 		}
 	}
 	if len(made) > 1 {

@@ -75,7 +75,7 @@ func translateNginx(t *Translation, files []*File) {
 	}
 	t.commonDifferences()
 	if len(t.rules) > 0 && len(n.trusted) > 0 {
-		t.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(n.trusted, ", "))
+		t.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(unique(n.trusted), ", "))
 	}
 }
 
@@ -190,9 +190,7 @@ func (n *nginx) nameOthers(block []*directive) {
 		case bandwidth.MatchString(name):
 			n.uncovered(d, "%s: edge limits requests, not bandwidth", d.source())
 		case name == "set_real_ip_from":
-			if text := strings.Join(d.args(), " "); !slices.Contains(n.trusted, text) {
-				n.trusted = append(n.trusted, text)
-			}
+			n.trusted = append(n.trusted, strings.Join(d.args(), " "))
 		}
 		n.nameOthers(d.block)
 	}

@@ -38,12 +38,7 @@ var constantVariables = []string{"server_port", "server_addr", "server_protocol"
 // keyOf returns the key of an expression of variables and text.
 func (s *scope) keyOf(expr string, depth int) (k key) {
 	named := variables.FindAllStringSubmatch(expr, -1)
-	if len(named) == 0 {
-		if k.never = expr == ""; !k.never {
-			k.constant()
-		}
-		return k
-	}
+	k.never = expr == ""
 	var all draft
 	for _, m := range named {
 		one := s.variable(m[1]+m[2], depth)
@@ -62,19 +57,14 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 	}
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 && !k.never {
-		k.constant()
+		k.characteristics = []characteristic{{text: "host"}}
+		k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all clients per host")
 	}
 	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
 		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
 		k.notes.add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind)
 	}
 	return k
-}
-
-// constant makes k the closest equivalent of a key that all requests share.
-func (k *key) constant() {
-	k.characteristics = []characteristic{{text: "host"}}
-	k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all clients per host")
 }
 
 // plainVariables are variables that are, or come close to, a characteristic without a name.
@@ -245,7 +235,7 @@ func (k *key) only(where, source string, counted []mapEntry) {
 			return
 		}
 		k.logs.addIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
-		k.match[index] = append(k.match[index], without(patterns, k.match[index])...)
+		k.match[index] = unique(append(k.match[index], patterns...))
 	}
 	k.logs.addIf(source == "$request_uri", "%s compares $request_uri, which includes the query; edge compares the path alone", where)
 }

@@ -195,12 +195,7 @@ func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
 			first[id], joined = u, append(joined, u)
 			continue
 		}
-		if o.places = append(o.places, u.places...); len(o.match[index]) > 0 {
-			o.match[index] = append(o.match[index], u.match[index]...)
-		}
-		if len(u.match[index]) == 0 {
-			o.match[index] = nil
-		}
+		o.places, o.match[index] = append(o.places, u.places...), union(o.match[index], u.match[index])
 	}
 	for _, u := range joined {
 		u.match[index], u.places = unique(u.match[index]), unique(u.places)

@@ -38,7 +38,6 @@ func (d *directive) source() string {
 	return strings.Join(append([]string{d.name()}, d.args()...), " ")
 }
 
-// String returns the directive with its position.
 func (d *directive) String() string {
 	if d.line == 0 {
 		return d.source() + " (the default)"

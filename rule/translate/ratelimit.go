@@ -216,10 +216,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 func (t *ratelimit) describe(path []entry) (id, title string) {
 	words, ids := []string{}, []string{t.domain}
 	for _, e := range path {
-		words, ids = append(words, e.String()), append(ids, e.key)
-		if e.value != "" {
-			ids = append(ids, e.value)
-		}
+		words, ids = append(words, e.String()), append(ids, e.key, e.value)
 	}
 	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, path[len(path)-1].descriptor.at())
 }

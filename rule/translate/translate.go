@@ -381,22 +381,12 @@ func require(ok bool, where place, hint, format string, args ...any) {
 	}
 }
 
-// without returns the elements of list that are not in other.
-func without(list, other []string) (rest []string) {
-	for _, each := range list {
-		if !slices.Contains(other, each) {
-			rest = append(rest, each)
-		}
-	}
-	return rest
-}
-
-// union returns the elements of both lists without duplicates. An empty list means everything.
+// union appends b to a. An empty list means everything.
 func union(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
-	return unique(slices.Concat(a, b))
+	return append(a, b...)
 }
 
 // unique returns the elements of list without duplicates.
