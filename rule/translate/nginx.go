@@ -121,16 +121,17 @@ var rates = regexp.MustCompile(`^([0-9]{1,9})r/([sm])$`)
 func (n *nginx) addZone(d *directive) {
 	z := &zone{directive: d, bucket: bucket{rate: 1, per: time.Second}} // nginx's default
 	for i, arg := range d.args() {
-		value := func(name string) (string, bool) { return strings.CutPrefix(arg, name) }
-		if text, ok := value("zone="); ok {
-			z.name, _, _ = strings.Cut(text, ":")
-		} else if text, ok := value("rate="); ok {
-			m := rates.FindStringSubmatch(text)
-			require(m != nil && m[1] != "0", d.words[i+1], "write rate=10r/s or rate=30r/m", "invalid rate %q", text)
+		switch name, value, ok := strings.Cut(arg, "="); {
+		case ok && name == "zone":
+			z.name, _, _ = strings.Cut(value, ":")
+		case ok && name == "rate":
+			m := rates.FindStringSubmatch(value)
+			require(m != nil && m[1] != "0", d.words[i+1], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
 			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
 			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[m[2]]
-		} else if i > 0 && arg != "sync" {
-			fail(d.words[i+1], "the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
+		default:
+			require(i == 0 || arg == "sync", d.words[i+1],
+				"the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
 		}
 	}
 	require(len(d.words) > 1 && z.name != "", d, "write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")

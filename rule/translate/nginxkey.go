@@ -139,12 +139,10 @@ func (e mapEntry) isRegex() bool { return strings.HasPrefix(e.pattern, "~") }
 func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*directive) {
 	for _, e := range d.block {
 		switch name := e.name(); {
-		case len(e.words) == 1 || e.body:
+		case len(e.words) == 1 || e.body || d.name() == "geo" && (name == "proxy" || name == "delete"):
 			options = append(options, e)
 		case name == "default":
 			otherwise = e.words[1].text
-		case d.name() == "geo" && (name == "proxy" || name == "delete"):
-			options = append(options, e)
 		default:
 			entries = append(entries, mapEntry{name, e.words[1].text})
 		}

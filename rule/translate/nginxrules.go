@@ -51,13 +51,12 @@ func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 	s.hosts = slices.DeleteFunc(s.hosts, func(h string) bool {
 		return !slices.ContainsFunc(s.sockets, func(k *socket) bool { return k.names[h] == s })
 	})
-	switch {
-	case len(s.hosts) == 0 && !first && len(s.strange) == 0:
+	if len(s.hosts) == 0 && !first && len(s.strange) == 0 {
 		n.uncovered(s, "the limits of this server: nginx sends all hosts to others that listen at the same address")
 		return nil, nil, false
-	case named && len(s.hosts) == 0:
-		logs.add("other servers that come first have the names of this one")
-	case named && first:
+	}
+	logs.addIf(named && len(s.hosts) == 0, "other servers that come first have the names of this one")
+	if len(s.hosts) > 0 && first {
 		n.note("At an address where nginx listens, the first server, or the default_server, also has all hosts that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
 	for _, k := range s.sockets {

@@ -3,6 +3,7 @@ package translate
 // nginx's configuration, from bytes to directives. The directives of included files replace the include.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -210,7 +211,7 @@ func (r *nginxReader) include(d *directive) (all []*directive) {
 			continue
 		}
 		require(err == nil, at, "", "cannot read the included file: %v", err)
-		all = append(all, r.parse(File{name, text}.withoutMark())...)
+		all = append(all, r.parse(&File{name, bytes.TrimPrefix(text, byteOrderMark)})...)
 	}
 	return all
 }

@@ -85,32 +85,35 @@ type ratelimit struct {
 }
 
 func translateRatelimit(t *Translation, files []*File) {
-	r, found := &ratelimit{Translation: t, domains: map[string]bool{}}, false
+	r := &ratelimit{Translation: t, domains: map[string]bool{}}
 	for _, each := range files {
-		roots := documents(each.Text, position{file: each})
-		for i := 0; i < len(roots); i++ {
-			switch root := roots[i]; {
-			case root.text("kind") == "ConfigMap":
-				var inside []value
-				for _, kv := range root.child("data").pairs() {
-					if strings.Contains(kv[1].text(), "domain:") {
-						inside = append(inside, kv[1].documents()...)
-					}
-				}
-				roots = slices.Insert(roots, i+1, inside...)
-			case root.text("kind") == "" || root.child("descriptors").Node != nil: // not another kind of manifest
-				found = true
-				r.readDomain(root)
-			default:
-				t.nameOthers(root)
-			}
+		for _, root := range documents(each.Text, position{file: each}) {
+			r.readManifest(root)
 		}
 	}
-	require(found, position{file: files[0]}, domainHint, "the file has no descriptors")
+	require(len(r.domains) > 0, position{file: files[0]}, domainHint, "the file has no descriptors")
 	if len(t.rules) > 0 {
 		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
 		t.note("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
 		t.noteAddresses("Envoy")
+	}
+}
+
+// readManifest reads a domain, also within a ConfigMap, or another manifest.
+func (t *ratelimit) readManifest(root value) {
+	switch kind := root.text("kind"); {
+	case kind == "ConfigMap":
+		for _, kv := range root.child("data").pairs() {
+			if strings.Contains(kv[1].text(), "domain:") {
+				for _, inner := range kv[1].documents() {
+					t.readManifest(inner)
+				}
+			}
+		}
+	case kind == "" || root.child("descriptors").Node != nil:
+		t.readDomain(root)
+	default:
+		t.nameOthers(root)
 	}
 }
 

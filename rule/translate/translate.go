@@ -27,11 +27,7 @@ type File struct {
 	Text []byte
 }
 
-// withoutMark returns f without its byte order mark.
-func (f File) withoutMark() *File {
-	f.Text = bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
-	return &f
-}
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
@@ -134,7 +130,8 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	t = &Translation{kind: kind, said: map[string]bool{}}
 	var trimmed []*File
 	for _, f := range files {
-		t.files, trimmed = append(t.files, f.Name), append(trimmed, f.withoutMark())
+		f.Text = bytes.TrimPrefix(f.Text, byteOrderMark)
+		t.files, trimmed = append(t.files, f.Name), append(trimmed, &f)
 	}
 	kinds[i].translate(t, trimmed)
 	t.nameRules()
