@@ -64,26 +64,9 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 	case syntax.OpAlternate:
 		return r.either(re.Sub...)
 	}
-	return r.anchored && r.extendText(re)
-}
-
-// either is extend for alternatives.
-func (r *reading) either(alternatives ...*syntax.Regexp) bool {
-	var longer []head
-	all := true
-	for _, sub := range alternatives {
-		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
-		if !one.extend(sub) || len(longer)+len(one.heads) > maxPatterns {
-			return false
-		}
-		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
+	if !r.anchored {
+		return false
 	}
-	r.heads, r.anchored = longer, all
-	return all
-}
-
-// extendText is extend for the operators that match text.
-func (r *reading) extendText(re *syntax.Regexp) bool {
 	free := false // it matches everything
 	switch re.Op {
 	case syntax.OpQuest:
@@ -123,6 +106,21 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 	}
 	r.broader = r.broader || !free
 	return true
+}
+
+// either is extend for alternatives.
+func (r *reading) either(alternatives ...*syntax.Regexp) bool {
+	var longer []head
+	all := true
+	for _, sub := range alternatives {
+		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
+		if !one.extend(sub) || len(longer)+len(one.heads) > maxPatterns {
+			return false
+		}
+		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
+	}
+	r.heads, r.anchored = longer, all
+	return all
 }
 
 // lettersOf returns the letters of a character class as literals, or nil if there are many.
