@@ -193,7 +193,8 @@ func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) {
 	if threshold == 0 {
 		return
 	}
-	at, key, spelled := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"], in.annotations["global-rate-limit-window"]
+	at, key := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"]
+	spelled := in.annotations["global-rate-limit-window"]
 	window, err := time.ParseDuration(spelled.text())
 	require(err == nil && window >= rule.MinPeriod && window <= rule.MaxPeriod && window%time.Second == 0, cmp.Or(spelled, at),
 		"set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled.text())
@@ -234,7 +235,8 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	for _, s := range in.sites {
 		one := *r
 		one.reading, one.anyCase, one.notes, one.logs = "resolved", in.regex, slices.Clip(r.notes), slices.Clip(r.logs)
-		one.logs.addIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
+		one.logs.addIf(in.class != "",
+			"the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
 		if !slices.Contains(s.paths, "/*") {
 			one.match[byPath] = s.paths
 		}
@@ -243,7 +245,8 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 		} else if s.host != "" {
 			one.logs.add("rules cannot match the host %q", s.host)
 		}
-		one.notes.addIf(strings.HasPrefix(s.host, "*."), "%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host)
+		one.notes.addIf(strings.HasPrefix(s.host, "*."),
+			"%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host)
 		one.logs = append(one.logs, s.logs...)
 		for _, o := range all {
 			for _, other := range o.sites {

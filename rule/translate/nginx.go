@@ -134,7 +134,8 @@ func (n *nginx) addZone(d *directive) {
 				"the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
 		}
 	}
-	require(len(d.words) > 1 && z.name != "", d, "write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
+	require(len(d.words) > 1 && z.name != "", d,
+		"write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
 	if o := n.zones[z.name]; o != nil {
 		fail(d, fmt.Sprintf("the other one is at %v", o.position), "the zone %q is defined twice", z.name)
 	}
@@ -156,7 +157,8 @@ func (n *nginx) inherit(outer level, block []*directive) level {
 			l.limits = append(slices.Clip(l.limits), u)
 		case "limit_req_status":
 			status, err := strconv.Atoi(strings.Join(d.args(), " "))
-			require(err == nil && status >= 400 && status <= 599, d, "write a status from 400 to 599", "invalid limit_req_status")
+			require(err == nil && status >= 400 && status <= 599, d,
+				"write a status from 400 to 599", "invalid limit_req_status")
 			l.status = status
 		case "limit_req_dry_run":
 			l.dry = slices.Equal(d.args(), []string{"on"})
@@ -212,7 +214,8 @@ func (n *nginx) newUse(d *directive) *use {
 		switch name {
 		case "zone":
 			u.zone = n.zones[value]
-			require(u.zone != nil, d.words[i+1], "import the file that has the http block", "no limit_req_zone defines the zone %q", value)
+			require(u.zone != nil, d.words[i+1],
+				"import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			u.zone.used = true
 		case "burst", "delay":
 			number, err := strconv.ParseUint(value, 10, 31)

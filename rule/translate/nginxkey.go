@@ -105,7 +105,8 @@ func (s *scope) variable(name string, depth int) (k key) {
 	case plainVariables[name] != "":
 		k.characteristics = []characteristic{{text: plainVariables[name]}}
 		k.notes.addIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
-		k.logs.addIf(name == "request_uri" || name == "request", "it counts together requests that nginx counts separately")
+		k.logs.addIf(name == "request_uri" || name == "request",
+			"it counts together requests that nginx counts separately")
 	case name == "proxy_add_x_forwarded_for":
 		header = "X-Forwarded-For"
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
@@ -235,7 +236,8 @@ func (k *key) only(where, source string, counted []mapEntry) {
 		k.logs.addIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
 		k.match[index] = unique(append(k.match[index], patterns...))
 	}
-	k.logs.addIf(source == "$request_uri", "%s compares $request_uri, which includes the query; edge compares the path alone", where)
+	k.logs.addIf(source == "$request_uri",
+		"%s compares $request_uri, which includes the query; edge compares the path alone", where)
 }
 
 // byNetwork exempts clients in networks of a geo block for which a map has no key.
@@ -257,7 +259,8 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 	for _, o := range options {
 		k.notes.addIf(o.name() != "volatile", "%s: %s is not covered", where, o.source())
 	}
-	k.logs.addIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr", "%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text)
+	k.logs.addIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr",
+		"%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text)
 	var kept []netip.Prefix
 	for _, n := range networks {
 		prefix, ok := parseNetwork(n.pattern)
@@ -272,7 +275,8 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 	}
 	for _, p := range kept {
 		for _, e := range k.exempt {
-			k.notes.addIf(e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits(), "%s counts %v within %v; edge exempts it", where, p, e.prefix)
+			k.notes.addIf(e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits(),
+				"%s counts %v within %v; edge exempts it", where, p, e.prefix)
 		}
 	}
 }

@@ -159,14 +159,16 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			switch among := func(p string) bool { return p != q && includes(p, q) }; {
 			case slices.ContainsFunc(l.patterns, among):
 				made.except[byPath] = append(made.except[byPath], q)
-				made.notes.addIf(m.broader || m.kind == "~*" && !made.anyCase, "%v matches other paths than this rule excepts", m)
+				made.notes.addIf(m.broader || m.kind == "~*" && !made.anyCase,
+					"%v matches other paths than this rule excepts", m)
 			case slices.ContainsFunc(l.patterns, func(p string) bool { return includes(q, p) }):
 				made.logs.add("nginx handles such requests in %v", m)
 			}
 		}
 	}
 	for _, d := range l.level.errors {
-		made.notes.addIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))), "%v replaces nginx's answer to refused requests; edge has none of it", d)
+		made.notes.addIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))),
+			"%v replaces nginx's answer to refused requests; edge has none of it", d)
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
 	for _, u := range l.level.limits {

@@ -110,7 +110,8 @@ var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|) ?(.+)$`)
 
 func (s *server) newLocation(d *directive, outer *location) *location {
 	m := locationArgs.FindStringSubmatch(strings.Join(d.args(), " "))
-	require(m != nil && len(d.words) <= 3, d, "write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
+	require(m != nil && len(d.words) <= 3, d,
+		"write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
 	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
 	among, star := s.prefixes, "*"
 	switch l.kind {
@@ -169,6 +170,7 @@ func (s *server) reached(uri string) (list []*location) {
 func (s *server) redirects() {
 	for _, from := range s.locations {
 		block := slices.Concat(from.block, from.level.errors, from.level.indexes)
+		elsewhere := func(l *location) bool { return l.level.counts != from.level.counts }
 		for i := 0; i < len(block); i++ {
 			d, args := block[i], block[i].args()
 			switch d.name() {
@@ -183,7 +185,7 @@ func (s *server) redirects() {
 					s.leaves(from, d)
 				case from != s.root && flag != "break":
 					s.redirect(from, d, uri)
-				case from == s.root && slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != from.level.counts }):
+				case from == s.root && slices.ContainsFunc(s.locations, elsewhere):
 					s.leaves(from, d)
 				}
 			case "try_files", "error_page", "auth_request", "mirror", "index":
@@ -201,7 +203,8 @@ func (s *server) leaves(l *location, d *directive) {
 	if l == s.root {
 		logs = &s.logs
 	}
-	logs.addIf(l == s.root || l.level.counts != "", "nginx does not count the requests that %v takes away before limit_req", d)
+	logs.addIf(l == s.root || l.level.counts != "",
+		"nginx does not count the requests that %v takes away before limit_req", d)
 }
 
 // redirect records that d passes requests from a location to others within nginx.
@@ -270,7 +273,8 @@ func (n *nginx) readNames(s *server) {
 	if strange != "" && len(s.hosts) > 0 {
 		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strange)
 	}
-	s.logs.addIf(strange != "" && len(s.hosts) == 0, "rules cannot match hosts such as %s, so this rule applies to all hosts", strange)
+	s.logs.addIf(strange != "" && len(s.hosts) == 0,
+		"rules cannot match hosts such as %s, so this rule applies to all hosts", strange)
 }
 
 // listen adds a server to the sockets at which it listens.

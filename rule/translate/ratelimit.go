@@ -122,7 +122,8 @@ const domainHint = "import the file of Envoy's rate limit service, whose keys ar
 func (t *ratelimit) readDomain(root value) {
 	require(root.is(yaml.MappingNode), root, "begin it with domain:", "the file is not a mapping")
 	for _, kv := range root.pairs() {
-		require(slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value), kv[0], domainHint, "unknown key %q", kv[0].Value)
+		known := slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value)
+		require(known, kv[0], domainHint, "unknown key %q", kv[0].Value)
 	}
 	t.domain = root.text("domain")
 	require(t.domain != "", root, "write domain: and a name", "the domain is missing")
@@ -168,7 +169,8 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	id, title := t.describe(path)
 	last, client := path[len(path)-1].descriptor, soleClient(path)
 	if n.text("unlimited") == "true" {
-		require(n.text("unit") == "", n.child("unit"), "remove unit, or unlimited", "a limit is unlimited and has a unit")
+		require(n.text("unit") == "", n.child("unit"),
+			"remove unit, or unlimited", "a limit is unlimited and has a unit")
 		if client.IsValid() {
 			list(&t.allow, client, title+" is unlimited; allow exempts it from all rules and from deny")
 		} else {
@@ -178,7 +180,8 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	}
 	unit := strings.ToLower(n.text("unit"))
 	period, ok := units[unit]
-	require(ok, cmp.Or(n.child("unit"), n), "write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	require(ok, cmp.Or(n.child("unit"), n),
+		"write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
 	m := n.child("unit_multiplier")
 	times, err := strconv.ParseUint(m.text(), 10, 31)
 	if m.Node == nil {
@@ -211,7 +214,8 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		r.characteristics = []characteristic{{text: "host"}}
 		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
 	}
-	r.logs.addIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
+	r.logs.addIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0,
+		"Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	t.rules = append(t.rules, r)
 }
 
@@ -239,14 +243,17 @@ func (r *draft) countsBy(text string) bool {
 // entries makes r match and count by the entries of a descriptor.
 func (r *draft) entries(path []entry) {
 	for _, e := range path {
-		r.logs.addIf(len(e.siblings) > 0, "ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
+		r.logs.addIf(len(e.siblings) > 0,
+			"ratelimit has other limits for %s %s, which this rule also counts",
+			e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
 		at := slices.IndexFunc(requestEntries[:], func(keys []string) bool { return slices.Contains(keys, e.key) })
 		switch {
 		case at >= 0:
 			r.request(e, at)
 		case slices.Contains(ipEntries, e.key):
 			r.countBy(characteristic{text: "ip"})
-			r.notes.addIf(e.key == "masked_remote_address", "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
+			r.notes.addIf(e.key == "masked_remote_address",
+				"masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
 			r.logs.addIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
 		case slices.Contains(routeEntries, e.key) && e.value == "":
 			r.logs.add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key)
@@ -260,7 +267,8 @@ func (r *draft) entries(path []entry) {
 				r.header(e)
 			}
 		}
-		r.notes.addIf(e.shared && strings.Contains(e.value, "*"), "share_threshold: all values of %s share one count", e)
+		r.notes.addIf(e.shared && strings.Contains(e.value, "*"),
+			"share_threshold: all values of %s share one count", e)
 	}
 }
 
@@ -304,7 +312,8 @@ func (r *draft) options(limit, descriptor value) {
 	for _, each := range limit.child("replaces").elements() {
 		replaced = append(replaced, strconv.Quote(each.text("name")))
 	}
-	r.notes.addIf(replaced != nil, "replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(replaced, ", "))
+	r.notes.addIf(replaced != nil,
+		"replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(replaced, ", "))
 	r.logs.addIf(replaced != nil, "the limits that it replaces could refuse requests that it lets pass")
 	a := limit.text("algorithm")
 	r.notes.addIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
