@@ -24,11 +24,13 @@ type ingress struct {
 type site struct {
 	host  string // empty means all
 	paths []string
-	logs  []string
+	logs  remarks
 }
 
-// annotationPrefixes are the prefixes of ingress-nginx's annotations.
-var annotationPrefixes = []string{"nginx.ingress.kubernetes.io/", "ingress.kubernetes.io/"}
+// annotation returns the name of an annotation of ingress-nginx without its prefix.
+func annotation(name string) (short string, ok bool) {
+	return strings.CutPrefix(strings.TrimPrefix(name, "nginx."), "ingress.kubernetes.io/")
+}
 
 // Keys of other limits, and keys whose values may name or contain such limits.
 var (
@@ -45,25 +47,22 @@ func (t *Translation) nameOthers(v value) {
 	}
 	for _, kv := range v.pairs() {
 		name := kv[0].Value
-		short := strings.TrimPrefix(strings.TrimPrefix(name, "nginx."), "ingress.kubernetes.io/")
+		short, _ := annotation(name)
 		switch {
 		case imported.MatchString(short):
 		case limiting.MatchString(short) || limiting.MatchString(kv[1].text()) && naming.MatchString(name):
-			t.uncovered(kv[0].at(), "%s: a limit of connections or bandwidth, of a snippet, or of another controller", name)
+			t.uncovered(kv[0], "%s: a limit of connections or bandwidth, of a snippet, or of another controller", name)
 		default:
 			t.nameOthers(kv[1])
 		}
 	}
 }
 
-func translateIngress(t *Translation, files []*File) error {
+func translateIngress(t *Translation, files []*File) {
 	var all []*ingress
 	statuses := map[string]int{"limit-req-status-code": 503, "global-rate-limit-status-code": 429}
 	for _, each := range files {
-		roots, err := (&source{File: each}).documents(each.Text)
-		if err != nil {
-			return err
-		}
+		roots := documents(each.Text, position{file: each})
 		for i := 0; i < len(roots); i++ {
 			root := roots[i]
 			if root.child("items").Node == nil {
@@ -80,30 +79,24 @@ func translateIngress(t *Translation, files []*File) error {
 					if statuses[name] == 0 {
 						continue
 					}
-					if statuses[name], err = strconv.Atoi(kv[1].text()); err != nil || statuses[name] < rule.MinStatus || statuses[name] > rule.MaxStatus {
-						return kv[1].fail("write a status from 400 to 599", "invalid %s %q", name, kv[1].text())
-					}
+					status, err := strconv.Atoi(kv[1].text())
+					require(err == nil && status >= rule.MinStatus && status <= rule.MaxStatus,
+						kv[1], "write a status from 400 to 599", "invalid %s %q", name, kv[1].text())
+					statuses[name] = status
 				}
 			}
 		}
 	}
-	if len(all) == 0 {
-		return position{file: files[0]}.fail("import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
-	}
+	require(len(all) > 0, position{file: files[0]},
+		"import the manifests, or the output of helm template or kubectl get ingress -A -o yaml", "the file has no Ingress")
 	for _, in := range all {
-		if err := in.localLimit(t, all, statuses["limit-req-status-code"]); err != nil {
-			return err
-		}
-		if err := in.globalLimit(t, all, statuses["global-rate-limit-status-code"]); err != nil {
-			return err
-		}
+		in.localLimit(t, all, statuses["limit-req-status-code"])
+		in.globalLimit(t, all, statuses["global-rate-limit-status-code"])
 	}
-	if len(t.rules) > 0 {
-		t.commonDifferences()
-	} else if len(t.missing) == 0 {
+	t.commonDifferences()
+	if len(t.rules)+len(t.missing) == 0 {
 		t.uncovered(position{files[0], 1, 1}, "no Ingress has limit-rps, limit-rpm or global-rate-limit")
 	}
-	return nil
 }
 
 func newIngress(root value) *ingress {
@@ -112,10 +105,8 @@ func newIngress(root value) *ingress {
 		in.name = namespace + "-" + in.name
 	}
 	for _, kv := range root.child("metadata", "annotations").pairs() {
-		for _, prefix := range annotationPrefixes {
-			if name, ok := strings.CutPrefix(kv[0].Value, prefix); ok {
-				in.annotations[name] = kv[1]
-			}
+		if name, ok := annotation(kv[0].Value); ok {
+			in.annotations[name] = kv[1]
 		}
 	}
 	in.class = foreign.FindString(cmp.Or(root.text("spec", "ingressClassName"), root.text("metadata", "annotations", "kubernetes.io/ingress.class")))
@@ -153,103 +144,75 @@ func (s *site) addPath(path, kind string, regex bool) {
 	}
 	if !ok || !expressible(byPath, patterns...) {
 		s.paths = append(s.paths, "/*")
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match the path %q", path))
+		s.logs.add("rules cannot match the path %q", path)
 		return
 	}
-	if broader {
-		s.logs = append(s.logs, fmt.Sprintf("the path %q matches fewer requests than the rule", path))
-	}
-	s.paths = append(s.paths, without(patterns, s.paths)...)
+	s.logs.addIf(broader, "the path %q matches fewer requests than the rule", path)
+	s.paths = unique(append(s.paths, patterns...))
 }
 
 // number returns the value of an annotation that is a whole number, or 0 if it is missing.
-func (in *ingress) number(name string) (uint64, error) {
+func (in *ingress) number(name string) uint64 {
 	n := in.annotations[name]
-	if n.Node == nil {
-		return 0, nil
-	}
 	v, err := strconv.ParseUint(strings.TrimSpace(n.text()), 10, 31)
-	if err != nil {
-		return 0, n.fail("write a whole number in quotes", "invalid %s %q", name, n.text())
-	}
-	return v, nil
+	require(err == nil || n.Node == nil, n, "write a whole number in quotes", "invalid %s %q", name, n.text())
+	return v
 }
 
 // localLimit makes the rules of limit-rps and limit-rpm.
-func (in *ingress) localLimit(t *Translation, all []*ingress, status int) error {
-	multiplier, err := in.number("limit-burst-multiplier")
-	if err != nil {
-		return err
-	}
-	if multiplier == 0 {
-		multiplier = 5 // its default
-	}
+func (in *ingress) localLimit(t *Translation, all []*ingress, status int) {
+	multiplier := cmp.Or(in.number("limit-burst-multiplier"), 5)
 	r := &draft{id: in.name, characteristics: []characteristic{{text: "ip"}}, status: status}
-	for _, name := range []string{"limit-rps", "limit-rpm"} {
-		rate, err := in.number(name)
-		if err != nil {
-			return err
-		}
+	for i, name := range []string{"limit-rps", "limit-rpm"} {
+		rate := in.number(name)
 		if rate == 0 {
 			continue
 		}
-		b := bucket{rate, name == "limit-rpm", rate * multiplier}
+		b := bucket{rate, []time.Duration{time.Second, time.Minute}[i], rate * multiplier}
 		r.from = append(r.from, fmt.Sprintf("%s: %d of Ingress %s (%v)", name, rate, in.name, in.annotations[name].at()))
-		r.notes = append(r.notes, fmt.Sprintf("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b))
+		r.notes.add("ingress-nginx (limit-burst-multiplier: %d) %v", multiplier, b)
 		for _, l := range b.limits() {
-			i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period })
-			if i < 0 {
-				r.limits = append(r.limits, l)
-			} else {
+			if i := slices.IndexFunc(r.limits, func(o rule.Limit) bool { return o.Period == l.Period }); i >= 0 {
 				r.limits[i].Threshold = min(r.limits[i].Threshold, l.Threshold)
+			} else {
+				r.limits = append(r.limits, l)
 			}
 		}
 	}
 	if r.limits == nil {
-		return nil
+		return
 	}
-	if len(r.from) > 1 {
-		r.notes = append(r.notes, "both limits become one rule, with the lower threshold for each period")
-	}
-	if err := in.exempt(t, "limit-whitelist", "limit-allowlist"); err != nil {
-		return err
-	}
+	r.notes.addIf(len(r.from) > 1, "both limits become one rule, with the lower threshold for each period")
+	in.exempt(t, "limit-whitelist", "limit-allowlist")
 	in.add(t, r, all)
-	return nil
 }
 
 // globalLimit makes the rules of global-rate-limit.
-func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) error {
-	threshold, err := in.number("global-rate-limit")
-	if err != nil || threshold == 0 {
-		return err
+func (in *ingress) globalLimit(t *Translation, all []*ingress, status int) {
+	threshold := in.number("global-rate-limit")
+	if threshold == 0 {
+		return
 	}
 	at, key := in.annotations["global-rate-limit"], in.annotations["global-rate-limit-key"]
-	spelled := in.annotations["global-rate-limit-window"].text()
-	window, err := time.ParseDuration(spelled)
-	if err != nil || window < rule.MinPeriod || window > rule.MaxPeriod || window%time.Second != 0 {
-		n := cmp.Or(in.annotations["global-rate-limit-window"], at)
-		return n.fail("set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled)
-	}
+	spelled := in.annotations["global-rate-limit-window"]
+	window, err := time.ParseDuration(spelled.text())
+	require(err == nil && window >= rule.MinPeriod && window <= rule.MaxPeriod && window%time.Second == 0, cmp.Or(spelled, at),
+		"set it to whole seconds, minutes or hours, such as 2m", "invalid global-rate-limit-window %q", spelled.text())
 	k := (&scope{}).keyOf(cmp.Or(key.text(), "$remote_addr"), 0)
 	if k.unknown != "" {
-		t.uncovered(key.at(), "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
+		t.uncovered(key, "global-rate-limit of Ingress %s: %s", in.name, k.unknown)
 	} else {
-		in.add(t, &draft{
-			id:              in.name + "-global",
-			from:            []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, at.at())},
-			notes:           append(k.notes, "ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass"),
-			logs:            k.logs,
-			characteristics: k.characteristics,
-			limits:          []rule.Limit{{Threshold: threshold, Period: window}},
-			status:          status,
-		}, all)
+		r := k.draft
+		r.id, r.status, r.limits = in.name+"-global", status, []rule.Limit{{Threshold: threshold, Period: window}}
+		r.from = []string{fmt.Sprintf("global-rate-limit: %d in %s of Ingress %s (%v)", threshold, rule.FormatDuration(window), in.name, at.at())}
+		r.notes.add("ingress-nginx has the same estimate over two windows, but asks memcached before each request; edge counts after it, so slightly more may pass")
+		in.add(t, &r, all)
 	}
-	return in.exempt(t, "global-rate-limit-ignored-cidrs")
+	in.exempt(t, "global-rate-limit-ignored-cidrs")
 }
 
 // exempt puts the networks of annotations on the allow list.
-func (in *ingress) exempt(t *Translation, names ...string) error {
+func (in *ingress) exempt(t *Translation, names ...string) {
 	for _, name := range names {
 		n := in.annotations[name]
 		for each := range strings.SplitSeq(n.text(), ",") {
@@ -257,13 +220,10 @@ func (in *ingress) exempt(t *Translation, names ...string) error {
 				continue
 			}
 			prefix, ok := parseNetwork(each)
-			if !ok {
-				return n.fail("write networks, separated by commas", "%s: %q is not a network", name, each)
-			}
+			require(ok, n, "write networks, separated by commas", "%s: %q is not a network", name, each)
 			list(&t.allow, prefix, fmt.Sprintf("%s of Ingress %s (%v) exempts it from that limit; allow exempts it from all rules and from deny", name, in.name, n.at()))
 		}
 	}
-	return nil
 }
 
 // add adds rule r for the hosts and paths of the Ingress, as one rule if all hosts have the same paths.
@@ -274,22 +234,20 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 	}
 	for _, s := range in.sites {
 		one := *r
-		one.reading, one.anyCase = "resolved", in.regex
-		if in.class != "" {
-			one.logs = append(slices.Clip(one.logs), "the Ingress is for "+in.class+", which ignores the annotations of ingress-nginx")
-		}
+		one.reading, one.anyCase, one.notes, one.logs = "resolved", in.regex, slices.Clip(r.notes), slices.Clip(r.logs)
+		one.logs.addIf(in.class != "",
+			"the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
 		if !slices.Contains(s.paths, "/*") {
 			one.match[byPath] = s.paths
 		}
 		if s.host != "" && expressible(byHost, s.host) {
 			one.match[byHost] = []string{s.host}
 		} else if s.host != "" {
-			one.logs = append(slices.Clip(one.logs), fmt.Sprintf("rules cannot match the host %q", s.host))
+			one.logs.add("rules cannot match the host %q", s.host)
 		}
-		if strings.HasPrefix(s.host, "*.") {
-			one.notes = append(slices.Clip(one.notes), fmt.Sprintf("%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host))
-		}
-		one.logs = append(slices.Clip(one.logs), s.logs...)
+		one.notes.addIf(strings.HasPrefix(s.host, "*."),
+			"%s matches one level of subdomains in Kubernetes, and any number of levels in edge", s.host)
+		one.logs = append(one.logs, s.logs...)
 		for _, o := range all {
 			for _, other := range o.sites {
 				if o != in && other.host == s.host {
@@ -303,12 +261,12 @@ func (in *ingress) add(t *Translation, r *draft, all []*ingress) {
 		if i < 0 {
 			made = append(made, &one)
 		} else {
-			made[i].match[byHost] = union(made[i].match[byHost], one.match[byHost])
+			made[i].match[byHost] = unique(union(made[i].match[byHost], one.match[byHost]))
 		}
 	}
 	if len(made) > 1 {
 		for _, each := range made {
-			each.notes = append(slices.Clip(each.notes), "ingress-nginx counts all hosts and paths of the Ingress together; these rules count them separately")
+			each.notes.add("ingress-nginx counts all hosts and paths of the Ingress together; these rules count them separately")
 		}
 	}
 	t.rules = append(t.rules, made...)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // An nginx translates an nginx configuration.
@@ -23,17 +24,18 @@ type nginx struct {
 	trusted  []string           // set_real_ip_from
 }
 
+var nowhere = position{file: new(File)}
+
 // standardIndex is in force where no other index is.
-var standardIndex = &directive{position: position{file: new(File)}, words: []token{{text: "index"}, {text: "index.html"}}}
+var standardIndex = &directive{position: nowhere, words: []token{{text: "index"}, {text: "index.html"}}}
 
 // A zone is defined by limit_req_zone.
 type zone struct {
 	*directive
-	name      string
-	key       key
-	rate      uint64
-	perMinute bool
-	used      bool
+	bucket // without a burst
+	name   string
+	key    key
+	used   bool
 }
 
 // A level has the settings that a block inherits or sets.
@@ -49,40 +51,36 @@ type level struct {
 type use struct {
 	*directive
 	draft
+	bucket
 	zone   *zone
-	burst  uint64
 	queue  string // delay=N, nodelay, or empty
 	dry    bool
 	places []string
 }
 
-func translateNginx(t *Translation, files []*File) error {
+func translateNginx(t *Translation, files []*File) {
 	f := files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
-	top, err := r.parse(f)
-	if err != nil {
-		return err
-	}
-	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]*key{}}}
+	top := r.parse(f)
+	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{},
+		defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]key{}}}
 	n.nameOthers(top)
-	if err := n.blocks(top); err != nil {
-		return err
-	}
-	if err := n.rules(); err != nil {
-		return err
-	}
+	n.blocks(top)
+	n.rules()
 	for _, name := range r.absent {
 		t.uncovered(position{f, 1, 1}, "the included file %s does not exist", name)
 	}
 	if len(t.rules)+len(t.missing) == 0 {
 		t.uncovered(position{f, 1, 1}, "no limit_req found; if another file includes this one, import that file")
 	}
-	n.differences()
-	return nil
+	t.commonDifferences()
+	if len(t.rules) > 0 && len(n.trusted) > 0 {
+		t.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(unique(n.trusted), ", "))
+	}
 }
 
 // blocks reads everything outside of servers, and everything in a file that the http block includes.
-func (n *nginx) blocks(top []*directive) error {
+func (n *nginx) blocks(top []*directive) {
 	all := top
 	for _, d := range top {
 		if d.name() == "http" && d.body {
@@ -96,70 +94,56 @@ func (n *nginx) blocks(top []*directive) error {
 		case d.name() == "geo" && d.body && len(d.words) >= 2:
 			n.geos[strings.Trim(d.words[len(d.words)-1].text, "${}")] = d
 		case d.name() == "limit_req_zone":
-			if err := n.addZone(d); err != nil {
-				return err
-			}
+			n.addZone(d)
 		}
 	}
 	for _, z := range n.order {
 		z.key = n.keyOf(z.words[1].text, 0)
 	}
-	outer, err := n.inherit(level{indexes: []*directive{standardIndex}}, all)
-	if err != nil {
-		return err
-	}
-	loose := &directive{position: position{file: new(File)}, words: []token{{text: "server"}}, body: true}
+	outer := n.inherit(level{indexes: []*directive{standardIndex}}, all)
+	loose := &directive{position: nowhere, words: []token{{text: "server"}}, body: true}
 	for _, d := range all {
 		switch {
 		case d.name() == "server" && d.body:
-			if err := n.addServer(d, outer); err != nil {
-				return err
-			}
+			n.addServer(d, outer)
 		case d.name() == "location" && d.body:
 			loose.block = append(loose.block, d)
 		}
 	}
 	// A part of a server, or the limits of a server in another file.
 	if len(loose.block) > 0 || len(n.servers) == 0 && len(outer.limits) > 0 {
-		return n.addServer(loose, outer)
+		n.addServer(loose, outer)
 	}
-	return nil
 }
 
 var rates = regexp.MustCompile(`^([0-9]{1,9})r/([sm])$`)
 
-func (n *nginx) addZone(d *directive) error {
-	z := &zone{directive: d}
+func (n *nginx) addZone(d *directive) {
+	z := &zone{directive: d, bucket: bucket{rate: 1, per: time.Second}} // nginx's default
 	for i, arg := range d.args() {
-		value := func(name string) (string, bool) { return strings.CutPrefix(arg, name) }
-		if text, ok := value("zone="); ok {
-			z.name, _, _ = strings.Cut(text, ":")
-		} else if text, ok := value("rate="); ok {
-			m := rates.FindStringSubmatch(text)
-			if m == nil || m[1] == "0" {
-				return d.words[i+1].fail("write rate=10r/s or rate=30r/m", "invalid rate %q", text)
-			}
+		switch name, value, ok := strings.Cut(arg, "="); {
+		case ok && name == "zone":
+			z.name, _, _ = strings.Cut(value, ":")
+		case ok && name == "rate":
+			m := rates.FindStringSubmatch(value)
+			require(m != nil && m[1] != "0", d.words[i+1], "write rate=10r/s or rate=30r/m", "invalid rate %q", value)
 			z.rate, _ = strconv.ParseUint(m[1], 10, 64)
-			z.perMinute = m[2] == "m"
-		} else if i > 0 && arg != "sync" {
-			return d.words[i+1].fail("the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
+			z.per = map[string]time.Duration{"s": time.Second, "m": time.Minute}[m[2]]
+		default:
+			require(i == 0 || arg == "sync", d.words[i+1],
+				"the parameters are zone, rate and sync", "unknown parameter %q of limit_req_zone", arg)
 		}
 	}
-	switch {
-	case len(d.words) < 2 || z.name == "":
-		return d.fail("write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
-	case n.zones[z.name] != nil:
-		return d.fail(fmt.Sprintf("the other one is at %v", n.zones[z.name].position), "the zone %q is defined twice", z.name)
-	}
-	if z.rate == 0 {
-		z.rate = 1 // nginx's default
+	require(len(d.words) > 1 && z.name != "", d,
+		"write limit_req_zone KEY zone=NAME:SIZE rate=RATE", "limit_req_zone has no zone")
+	if o := n.zones[z.name]; o != nil {
+		fail(d, fmt.Sprintf("the other one is at %v", o.position), "the zone %q is defined twice", z.name)
 	}
 	n.zones[z.name], n.order = z, append(n.order, z)
-	return nil
 }
 
 // inherit returns the settings of a block, which inherits those of outer.
-func (n *nginx) inherit(outer level, block []*directive) (level, error) {
+func (n *nginx) inherit(outer level, block []*directive) level {
 	l, seen := outer, map[string]bool{}
 	for _, d := range block {
 		again := seen[d.name()]
@@ -168,17 +152,13 @@ func (n *nginx) inherit(outer level, block []*directive) (level, error) {
 			if !again {
 				l.limits = nil
 			}
-			u, err := n.newUse(d)
-			if err != nil {
-				return l, err
-			}
+			u := n.newUse(d)
 			again = slices.ContainsFunc(l.limits, func(o *use) bool { return o.zone == u.zone })
 			l.limits = append(slices.Clip(l.limits), u)
 		case "limit_req_status":
 			status, err := strconv.Atoi(strings.Join(d.args(), " "))
-			if err != nil || status < 400 || status > 599 {
-				return l, d.fail("write a status from 400 to 599", "invalid limit_req_status")
-			}
+			require(err == nil && status >= 400 && status <= 599, d,
+				"write a status from 400 to 599", "invalid limit_req_status")
 			l.status = status
 		case "limit_req_dry_run":
 			l.dry = slices.Equal(d.args(), []string{"on"})
@@ -191,15 +171,13 @@ func (n *nginx) inherit(outer level, block []*directive) (level, error) {
 		default:
 			continue
 		}
-		if again {
-			return l, d.fail("remove one: nginx does not load both", "%s is a duplicate", d.source())
-		}
+		require(!again, d, "remove one: nginx does not load both", "%s is a duplicate", d.source())
 		seen[d.name()] = true
 	}
 	if l.counts = ""; len(l.limits) > 0 {
 		l.counts = fmt.Sprint(sources(l.limits), l.status, l.dry)
 	}
-	return l, nil
+	return l
 }
 
 var bandwidth = regexp.MustCompile(`^\w*limit_rate(_after)?$`)
@@ -209,56 +187,51 @@ func (n *nginx) nameOthers(block []*directive) {
 	for _, d := range block {
 		switch name := d.name(); {
 		case name == "limit_conn":
-			n.uncovered(d.position, "%s: edge counts requests, not connections", d.source())
+			n.uncovered(d, "%s: edge counts requests, not connections", d.source())
 		case strings.HasPrefix(name, "access_by_lua") || strings.HasPrefix(name, "rewrite_by_lua"):
-			n.uncovered(d.position, "%s: it may limit requests, or answer them before limit_req", name)
+			n.uncovered(d, "%s: it may limit requests, or answer them before limit_req", name)
 		case bandwidth.MatchString(name):
-			n.uncovered(d.position, "%s: edge limits requests, not bandwidth", d.source())
+			n.uncovered(d, "%s: edge limits requests, not bandwidth", d.source())
 		case name == "set_real_ip_from":
-			if text := strings.Join(d.args(), " "); !slices.Contains(n.trusted, text) {
-				n.trusted = append(n.trusted, text)
-			}
+			n.trusted = append(n.trusted, strings.Join(d.args(), " "))
 		}
 		n.nameOthers(d.block)
 	}
 }
 
 func sources(list []*use) string {
-	words := make([]string, len(list))
-	for i, u := range list {
-		words[i] = u.source()
+	var words []string
+	for _, u := range list {
+		words = append(words, u.source())
 	}
 	return strings.Join(words, "; ")
 }
 
-func (n *nginx) newUse(d *directive) (*use, error) {
+func (n *nginx) newUse(d *directive) *use {
 	u := &use{directive: d}
 	for i, arg := range d.args() {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
 		case "zone":
-			if u.zone = n.zones[value]; u.zone == nil {
-				return nil, d.words[i+1].fail("import the file that has the http block", "no limit_req_zone defines the zone %q", value)
-			}
+			u.zone = n.zones[value]
+			require(u.zone != nil, d.words[i+1],
+				"import the file that has the http block", "no limit_req_zone defines the zone %q", value)
 			u.zone.used = true
 		case "burst", "delay":
 			number, err := strconv.ParseUint(value, 10, 31)
-			if err != nil {
-				return nil, d.words[i+1].fail("write a whole number", "invalid %s %q", name, value)
-			}
-			if name == "burst" {
-				u.burst = number
-			} else {
+			require(err == nil, d.words[i+1], "write a whole number", "invalid %s %q", name, value)
+			if name == "delay" {
 				u.queue = arg
+			} else {
+				u.burst = number
 			}
 		case "nodelay":
 			u.queue = arg
 		default:
-			return nil, d.words[i+1].fail("the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)
+			fail(d.words[i+1], "the parameters are zone, burst, nodelay and delay", "unknown parameter %q of limit_req", arg)
 		}
 	}
-	if u.zone == nil {
-		return nil, d.fail("write limit_req zone=NAME", "limit_req has no zone")
-	}
-	return u, nil
+	require(u.zone != nil, d, "write limit_req zone=NAME", "limit_req has no zone")
+	u.rate, u.per = u.zone.rate, u.zone.per
+	return u
 }

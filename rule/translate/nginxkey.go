@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A key says what a zone counts by, and which requests it counts.
@@ -24,7 +25,7 @@ type key struct {
 type scope struct {
 	maps map[string]*directive
 	geos map[string]*directive
-	keys map[string]*key // of the variables of maps; nil while a key is being made
+	keys map[string]key // of the variables of maps
 }
 
 var variables = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
@@ -38,12 +39,7 @@ var constantVariables = []string{"server_port", "server_addr", "server_protocol"
 // keyOf returns the key of an expression of variables and text.
 func (s *scope) keyOf(expr string, depth int) (k key) {
 	named := variables.FindAllStringSubmatch(expr, -1)
-	if len(named) == 0 {
-		if k.never = expr == ""; !k.never {
-			k.constant("the key is the same for all requests")
-		}
-		return k
-	}
+	k.never = expr == ""
 	var all draft
 	for _, m := range named {
 		one := s.variable(m[1]+m[2], depth)
@@ -62,19 +58,14 @@ func (s *scope) keyOf(expr string, depth int) (k key) {
 	}
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 && !k.never {
-		k.constant("the key is the same for all requests")
+		k.characteristics = []characteristic{{text: "host"}}
+		k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all clients per host")
 	}
 	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
 		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
-		k.notes = append(k.notes, fmt.Sprintf("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind))
+		k.notes.add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind)
 	}
 	return k
-}
-
-// constant makes k the closest equivalent of a key that all requests share.
-func (k *key) constant(why string) {
-	k.characteristics = []characteristic{{text: "host"}}
-	k.notes = append(k.notes, why+"; rules have no such key, so edge counts the requests of all clients per host")
 }
 
 // plainVariables are variables that are, or come close to, a characteristic without a name.
@@ -99,58 +90,44 @@ var namedVariables = map[string]string{"http": "header", "cookie": "cookie", "ar
 func (s *scope) variable(name string, depth int) (k key) {
 	if d := s.maps[name]; d != nil {
 		made, seen := s.keys[name]
-		switch {
-		case seen && made == nil:
-			k.unknown = fmt.Sprintf("map $%s refers to itself", name)
-			return k
-		case !seen:
-			s.keys[name] = nil
-			k = s.mapped(d, depth)
-			s.keys[name] = &k
-			return k
+		if !seen {
+			s.keys[name] = key{unknown: fmt.Sprintf("map $%s refers to itself", name)} // while it is being made
+			made = s.mapped(d, depth)
+			s.keys[name] = made
 		}
-		return *made
+		return made
 	}
 	if s.geos[name] != nil {
-		k.unknown = fmt.Sprintf("it counts by the values of geo $%s", name)
-		return k
+		return key{unknown: fmt.Sprintf("it counts by the values of geo $%s", name)}
 	}
 	prefix, rest, _ := strings.Cut(name, "_")
-	kind := namedVariables[prefix]
+	kind, header := namedVariables[prefix], headerOf(name)
 	switch {
 	case plainVariables[name] != "":
 		k.characteristics = []characteristic{{text: plainVariables[name]}}
-		if note := variableNotes[name]; note != "" {
-			k.notes = append(k.notes, "$"+name+" "+note)
-		}
-		if name == "request_uri" || name == "request" {
-			k.logs = append(k.logs, "it counts together requests that nginx counts separately")
-		}
+		k.notes.addIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
+		k.logs.addIf(name == "request_uri" || name == "request",
+			"it counts together requests that nginx counts separately")
 	case name == "proxy_add_x_forwarded_for":
+		header = "X-Forwarded-For"
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
-		k.clientHeader("X-Forwarded-For")
 	case slices.Contains(constantVariables, name):
 	case kind == "" || rest == "":
 		k.unknown = fmt.Sprintf("rules cannot count by $%s", name)
 	case kind == "header":
-		header := headerOf(name)
 		k.characteristics = []characteristic{{"header:" + header, true}}
-		if slices.Contains(clientHeaders, header) {
-			k.clientHeader(header)
-		}
 	default:
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
-		k.notes = append(k.notes, fmt.Sprintf("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind]))
+		k.notes.add("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
 	}
-	if len(k.characteristics) > 0 && !expressibleCharacteristic(k.characteristics[0].text) {
-		return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
+	for _, c := range k.characteristics {
+		if _, err := rulefile.ParseCharacteristic(c.text); err != nil {
+			return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
+		}
 	}
+	k.notes.addIf(slices.Contains(clientHeaders, strings.ToLower(header)), "%s contains a client's address, written by "+
+		"another proxy or by the client: set trusted_proxy on the nodes and count by ip instead", header)
 	return k
-}
-
-func (k *key) clientHeader(header string) {
-	k.notes = append(k.notes, fmt.Sprintf("%s contains a client's address, written by another proxy or by the client: "+
-		"set trusted_proxy on the nodes and count by ip instead", header))
 }
 
 // A mapEntry is a line of a map or geo block.
@@ -164,12 +141,10 @@ func (e mapEntry) isRegex() bool { return strings.HasPrefix(e.pattern, "~") }
 func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*directive) {
 	for _, e := range d.block {
 		switch name := e.name(); {
-		case len(e.words) == 1 || e.body:
+		case len(e.words) == 1 || e.body || d.name() == "geo" && (name == "proxy" || name == "delete"):
 			options = append(options, e)
 		case name == "default":
 			otherwise = e.words[1].text
-		case d.name() == "geo" && (name == "proxy" || name == "delete"):
-			options = append(options, e)
 		default:
 			entries = append(entries, mapEntry{name, e.words[1].text})
 		}
@@ -183,31 +158,24 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	entries, otherwise, _ := mapEntries(d)
 	where := fmt.Sprintf("map %s (%v)", name, d.position)
 	var counted, empty []mapEntry
-	var made []key
+	kinds := map[string]bool{} // of keys
 	for _, e := range append(slices.Clip(entries), mapEntry{"default", otherwise}) {
 		if e.value == "" {
 			empty = append(empty, e)
-		} else {
-			counted, made = append(counted, e), append(made, s.keyOf(e.value, depth+1))
+			continue
 		}
+		if k = s.keyOf(e.value, depth+1); k.unknown != "" {
+			return k
+		}
+		counted, kinds[fmt.Sprint(k.characteristics, k.match, k.exempt, k.headerName, k.headers, k.others)] = append(counted, e), true
 	}
 	if len(counted) == 0 {
 		return key{never: true}
 	}
-	if i := slices.IndexFunc(made, func(one key) bool { return one.unknown != "" }); i >= 0 {
-		return made[i]
-	}
-	k = made[len(made)-1]
-	same := func(a, b key) bool {
-		of := func(k key) string {
-			return fmt.Sprint(k.characteristics, k.match, k.exempt, k.headerName, k.headers, k.others)
-		}
-		return of(a) == of(b)
-	}
-	if slices.ContainsFunc(made, func(o key) bool { return !same(o, k) }) {
+	if len(kinds) > 1 {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
-			k.logs = append(k.logs, fmt.Sprintf("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source))
+			k.logs.add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source)
 			return k
 		}
 		return key{unknown: where + " has keys of several kinds"}
@@ -224,13 +192,13 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 			if addr, err := netip.ParseAddr(e.pattern); err == nil {
 				k.exempt = append(k.exempt, listed{netip.PrefixFrom(addr, addr.BitLen()), where})
 			} else { // a map does not look up networks
-				k.logs = append(k.logs, fmt.Sprintf("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern))
+				k.logs.add("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern)
 			}
 		}
 	case otherwise == "" && len(empty) == 1 && k.byHeader(where, source, counted, &k.headers):
 	case otherwise != "" && len(counted) == 1 && k.byHeader(where, source, empty, &k.others):
 	case otherwise != "" || len(empty) > 1:
-		k.logs = append(k.logs, fmt.Sprintf("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty)))
+		k.logs.add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
 	default:
 		k.only(where, source, counted)
 	}
@@ -259,25 +227,20 @@ func (k *key) only(where, source string, counted []mapEntry) {
 		return
 	}
 	for _, e := range counted {
-		patterns, broader, ok := []string{e.pattern}, false, true
+		text := strings.TrimPrefix(e.pattern, `\`)
+		patterns, broader, ok := []string{text}, false, !strings.Contains(text, "*") // it is no wildcard, except with hostnames
 		if e.isRegex() {
 			patterns, broader, ok = patternsOf(strings.TrimLeft(e.pattern, "~*"))
-		} else {
-			patterns[0] = strings.TrimPrefix(patterns[0], `\`)
-			ok = !strings.Contains(patterns[0], "*") // it is no wildcard, except with hostnames
 		}
 		if !ok || !expressible(index, patterns...) {
 			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source, e.pattern)
 			return
 		}
-		if broader {
-			k.logs = append(k.logs, fmt.Sprintf("%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index]))
-		}
-		k.match[index] = append(k.match[index], without(patterns, k.match[index])...)
+		k.logs.addIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
+		k.match[index] = unique(append(k.match[index], patterns...))
 	}
-	if source == "$request_uri" {
-		k.logs = append(k.logs, where+" compares $request_uri, which includes the query; edge compares the path alone")
-	}
+	k.logs.addIf(source == "$request_uri",
+		"%s compares $request_uri, which includes the query; edge compares the path alone", where)
 }
 
 // byHeader adds the patterns of a map of a header to those of k's match or exception. It returns false if rules cannot have
@@ -287,7 +250,8 @@ func (k *key) byHeader(where, source string, entries []mapEntry, to *[]string) b
 	if header == "" || header == "host" || k.headerName != "" {
 		return false
 	}
-	var patterns, logs []string
+	var patterns []string
+	var logs remarks
 	for _, e := range entries {
 		expression := "^" + regexp.QuoteMeta(strings.TrimPrefix(e.pattern, `\`)) + "$"
 		if e.isRegex() {
@@ -299,7 +263,7 @@ func (k *key) byHeader(where, source string, entries []mapEntry, to *[]string) b
 		}
 		patterns = append(patterns, p.String())
 		if e.isRegex() && !strings.HasPrefix(e.pattern, "~*") && strings.ToUpper(expression) != strings.ToLower(expression) {
-			logs = append(logs, fmt.Sprintf("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern))
+			logs.add("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
 		}
 	}
 	k.headerName, *to, k.logs = header, unique(patterns), append(k.logs, logs...)
@@ -323,19 +287,16 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 		return
 	}
 	for _, o := range options {
-		if o.name() != "volatile" {
-			k.notes = append(k.notes, fmt.Sprintf("%s: %s is not covered", where, o.source()))
-		}
+		k.notes.addIf(o.name() != "volatile", "%s: %s is not covered", where, o.source())
 	}
-	if len(geo.words) == 3 && geo.words[1].text != "$remote_addr" {
-		k.logs = append(k.logs, fmt.Sprintf("%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text))
-	}
+	k.logs.addIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr",
+		"%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text)
 	var kept []netip.Prefix
 	for _, n := range networks {
 		prefix, ok := parseNetwork(n.pattern)
 		switch {
 		case !ok:
-			k.logs = append(k.logs, fmt.Sprintf("%s: %q is not a network", where, n.pattern))
+			k.logs.add("%s: %q is not a network", where, n.pattern)
 		case counts(n.value):
 			kept = append(kept, prefix)
 		default:
@@ -344,9 +305,8 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 	}
 	for _, p := range kept {
 		for _, e := range k.exempt {
-			if e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits() {
-				k.notes = append(k.notes, fmt.Sprintf("%s counts %v within %v; edge exempts it", where, p, e.prefix))
-			}
+			k.notes.addIf(e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits(),
+				"%s counts %v within %v; edge exempts it", where, p, e.prefix)
 		}
 	}
 }
@@ -355,12 +315,11 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 func quoteSome(entries []mapEntry) string {
 	const most = 4
 	var list []string
-	for i, e := range entries {
-		if i == most {
-			list = append(list, fmt.Sprintf("%d more", len(entries)-most))
-			break
-		}
+	for _, e := range entries[:min(most, len(entries))] {
 		list = append(list, fmt.Sprintf("%q", e.pattern))
+	}
+	if more := len(entries) - most; more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(list, ", ")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // rules makes the rules from what nginx.go has read.
-func (n *nginx) rules() error {
+func (n *nginx) rules() {
 	uses := map[*zone][]*use{}
 	for _, s := range n.servers {
 		hosts, logs, ok := n.hostsOf(s)
@@ -35,15 +35,14 @@ func (n *nginx) rules() error {
 			n.addRule(u, len(joined) > 1)
 		}
 		if !z.used {
-			n.uncovered(z.position, "no limit_req uses the zone %s", z.name)
+			n.uncovered(z, "no limit_req uses the zone %s", z.name)
 		}
 	}
-	return nil
 }
 
 // hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
 // that other servers have. ok is false if nginx sends no request to s, or counts none there.
-func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
+func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 	if !slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != "" }) {
 		return nil, nil, false
 	}
@@ -52,38 +51,37 @@ func (n *nginx) hostsOf(s *server) (except, logs []string, ok bool) {
 	s.hosts = slices.DeleteFunc(s.hosts, func(h string) bool {
 		return !slices.ContainsFunc(s.sockets, func(k *socket) bool { return k.names[h] == s })
 	})
-	switch {
-	case len(s.hosts) == 0 && !first && len(s.strange) == 0:
-		n.uncovered(s.position, "the limits of this server: nginx sends all hosts to others that listen at the same address")
+	if len(s.hosts) == 0 && !first && len(s.strange) == 0 {
+		n.uncovered(s, "the limits of this server: nginx sends all hosts to others that listen at the same address")
 		return nil, nil, false
-	case named && len(s.hosts) == 0:
-		logs = append(logs, "other servers that come first have the names of this one")
-	case named && first:
+	}
+	logs.addIf(named && len(s.hosts) == 0, "other servers that come first have the names of this one")
+	if len(s.hosts) > 0 && first {
 		n.note("At an address where nginx listens, the first server, or the default_server, also has all hosts that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
 	for _, k := range s.sockets {
 		others := k.hosts
 		if len(s.hosts) > 0 {
 			others = nil
-			for _, h := range s.hosts {
-				if strings.HasPrefix(h, "*.") {
-					others = append(others, k.under[h[1:]]...)
-				}
+		}
+		for _, h := range s.hosts {
+			if ending, wild := strings.CutPrefix(h, "*"); wild {
+				others = append(others, k.under[ending]...)
 			}
 		}
 		for _, h := range others {
-			if o := k.names[h]; o != s && o.layout != s.layout && !slices.Contains(s.hosts, h) {
+			if k.names[h].layout != s.layout && !slices.Contains(s.hosts, h) {
 				except = append(except, h)
 			}
 		}
 		for _, o := range k.servers {
 			if len(s.hosts) == 0 && len(o.strange) > 0 && o.layout != s.layout {
-				logs = append(logs, fmt.Sprintf("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position, strings.Join(o.strange, " ")))
+				logs.add("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position, strings.Join(o.strange, " "))
 			}
 		}
 	}
 	if o := n.elsewhere(s); o != nil {
-		logs = append(logs, fmt.Sprintf("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge does not distinguish where requests arrive", s.position, o.position))
+		logs.add("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge does not distinguish where requests arrive", s.position, o.position)
 	}
 	return unique(except), append(logs, s.logs...), true
 }
@@ -101,9 +99,9 @@ func (n *nginx) elsewhere(s *server) *server {
 		others := k.servers
 		if len(s.hosts) > 0 {
 			others = nil
-			for _, h := range s.hosts {
-				others = append(others, cmp.Or(k.names[h], k.first))
-			}
+		}
+		for _, h := range s.hosts {
+			others = append(others, cmp.Or(k.names[h], k.first))
 		}
 		for _, o := range others {
 			if o.returns {
@@ -122,16 +120,14 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		return nil
 	}
 	if !l.ok {
-		n.uncovered(l.position, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
+		n.uncovered(l, "the limits of %s, whose paths rules cannot match: %s", l.source(), sources(l.level.limits))
 		return nil
 	}
 	made := draft{reading: "resolved", anyCase: l.kind == "~*"}
 	if !slices.Equal(l.patterns, []string{"/*"}) {
 		made.match[byPath] = l.patterns
 	}
-	if l.broader {
-		made.logs = append(made.logs, fmt.Sprintf("%v matches fewer paths than the rule", l))
-	}
+	made.logs.addIf(l.broader, "%v matches fewer paths than the rule", l)
 	// What is within the paths of l counts with it if it has the same limits.
 	within, others := []*location{l}, []*location(nil)
 	for i := 0; i < len(within); i++ {
@@ -151,17 +147,13 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			others = append(others, m)
 		}
 	}
-	if l.isRegex() {
-		for _, m := range s.locations {
-			if m.level.counts != l.level.counts && (m.kind == "=" || m.kind == "^~") {
-				others = append(others, m)
-			}
+	for _, m := range s.locations {
+		if l.isRegex() && m.level.counts != l.level.counts && (m.kind == "=" || m.kind == "^~") {
+			others = append(others, m)
 		}
 	}
 	for _, m := range others {
-		if !m.ok {
-			made.logs = append(made.logs, fmt.Sprintf("nginx handles requests for %v without this limit; rules cannot except such paths", m))
-		}
+		made.logs.addIf(!m.ok, "nginx handles requests for %v without this limit; rules cannot except such paths", m)
 		for _, q := range m.patterns {
 			among := func(p string) bool { return p != q && includes(p, q) }
 			within := func(p string) bool { return includes(q, p) }
@@ -169,18 +161,16 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			switch {
 			case slices.ContainsFunc(l.patterns, among), slices.ContainsFunc(l.patterns, beside) && !slices.ContainsFunc(l.patterns, within):
 				made.except[byPath] = append(made.except[byPath], q)
-				if m.broader || m.kind == "~*" && !made.anyCase {
-					made.notes = append(made.notes, fmt.Sprintf("%v matches other paths than this rule excepts", m))
-				}
+				made.notes.addIf(m.broader || m.kind == "~*" && !made.anyCase,
+					"%v matches other paths than this rule excepts", m)
 			case slices.ContainsFunc(l.patterns, within):
-				made.logs = append(made.logs, fmt.Sprintf("nginx handles such requests in %v", m))
+				made.logs.add("nginx handles such requests in %v", m)
 			}
 		}
 	}
 	for _, d := range l.level.errors {
-		if slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))) {
-			made.notes = append(made.notes, fmt.Sprintf("%v replaces nginx's answer to refused requests; edge has none of it", d))
-		}
+		made.notes.addIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))),
+			"%v replaces nginx's answer to refused requests; edge has none of it", d)
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
 	for _, u := range l.level.limits {
@@ -223,12 +213,7 @@ func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
 			first[id], joined = u, append(joined, u)
 			continue
 		}
-		if o.places = append(o.places, u.places...); len(o.match[index]) > 0 {
-			o.match[index] = append(o.match[index], u.match[index]...)
-		}
-		if len(u.match[index]) == 0 {
-			o.match[index] = nil
-		}
+		o.places, o.match[index] = append(o.places, u.places...), union(o.match[index], u.match[index])
 	}
 	for _, u := range joined {
 		u.match[index], u.places = unique(u.match[index]), unique(u.places)
@@ -239,114 +224,90 @@ func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
 // addRule adds the rule of a use. shared reports whether other rules have the same zone.
 func (n *nginx) addRule(u *use, shared bool) {
 	z := u.zone
-	if z.key.unknown != "" {
-		n.uncovered(u.position, "%s: %s", u.source(), z.key.unknown)
-		return
-	}
+	why := z.key.unknown
 	if z.key.never {
-		n.uncovered(u.position, "%s: the key is always empty, so nginx counts nothing", u.source())
+		why = "the key is always empty, so nginx counts nothing"
+	}
+	if why != "" {
+		n.uncovered(u, "%s: %s", u.source(), why)
 		return
 	}
 	r := u.draft
 	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
-	r.characteristics, r.limits = z.key.characteristics, bucket{z.rate, z.perMinute, u.burst}.limits()
-	r.notes, r.logs = slices.Concat([]string{z.difference(u)}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
+	r.characteristics, r.limits = z.key.characteristics, u.bucket.limits()
+	r.notes, r.logs = slices.Concat([]string{u.difference()}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
 	r.headerName, r.headers, r.others = z.key.headerName, z.key.headers, z.key.others
 	for i, only := range z.key.match {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
 		} else if len(only) > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("the zone counts only %s", strings.Join(only, ", ")))
-			r.logs = append(r.logs, "rules cannot match both the zone's map and the location")
+			r.notes.add("the zone counts only %s", strings.Join(only, ", "))
+			r.logs.add("rules cannot match both the zone's map and the location")
 		}
 	}
-	if shared {
-		r.notes = append(r.notes, fmt.Sprintf("nginx counts all requests of zone %s together; these rules count them separately", z.name))
-	}
-	if u.dry {
-		r.logs = append(r.logs, "limit_req_dry_run is on")
-	}
+	r.notes.addIf(shared, "nginx counts all requests of zone %s together; these rules count them separately", z.name)
+	r.logs.addIf(u.dry, "limit_req_dry_run is on")
 	for _, e := range z.key.exempt {
 		list(&n.allow, e.prefix, e.why+" exempts it from zone "+z.name+"; allow exempts it from all rules and from deny")
 	}
 	n.Translation.rules = append(n.Translation.rules, &r)
 }
 
-// A bucket is a leaky bucket of nginx: a rate, and the burst that it also allows.
+// A bucket is a leaky bucket of nginx: a rate per second or minute, and the burst that it also allows.
 type bucket struct {
-	rate      uint64
-	perMinute bool
-	burst     uint64
+	rate  uint64
+	per   time.Duration
+	burst uint64
 }
+
+var unitNames = map[time.Duration]string{time.Second: "second", time.Minute: "minute"}
 
 // limits returns the limits that allow what b allows: one request, burst more at once, and the rate. So
 // at most burst + 1 + rate × period pass in any period, and the estimate for a client that nginx never
 // refuses never exceeds that.
-func (b bucket) limits() []rule.Limit {
-	second, minute := b.rate, 60*b.rate
-	if b.perMinute {
-		second, minute = (b.rate+59)/60, b.rate
+func (b bucket) limits() (limits []rule.Limit) {
+	for _, period := range []time.Duration{time.Second, time.Minute} {
+		rate := (b.rate*uint64(period) + uint64(b.per) - 1) / uint64(b.per)
+		limits = append(limits, rule.Limit{Threshold: rate + b.burst + 1, Period: period})
 	}
-	limits := []rule.Limit{{Threshold: second + b.burst + 1, Period: time.Second}, {Threshold: minute + b.burst + 1, Period: time.Minute}}
 	if limits[0].Threshold >= limits[1].Threshold {
 		return limits[1:]
 	}
 	return limits
 }
 
-// unit returns the unit of the rate, and its name.
-func (b bucket) unit() (time.Duration, string) {
-	if b.perMinute {
-		return time.Minute, "minute"
-	}
-	return time.Second, "second"
-}
-
 // String says how b differs from its limits.
 func (b bucket) String() string {
-	_, unit := b.unit()
-	return fmt.Sprintf("allows %d requests at once and then %d per %s; edge allows %s", b.burst+1, b.rate, unit, b.spokenLimits())
+	return fmt.Sprintf("allows %d requests at once and then %d per %s; edge allows %s", b.burst+1, b.rate, unitNames[b.per], b.spokenLimits())
 }
 
 func (b bucket) spokenLimits() string {
 	var list []string
 	for _, l := range b.limits() {
-		unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute"}[l.Period]
-		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unit))
+		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period]))
 	}
 	return strings.Join(list, " and ")
 }
 
-// difference says how a limit in nginx differs from that of a rule.
-func (z *zone) difference(u *use) string {
-	b := bucket{z.rate, z.perMinute, u.burst}
+// difference says how u differs from the limit of a rule.
+func (u *use) difference() string {
 	switch {
 	case u.burst == 0:
-		unit, _ := b.unit()
 		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; edge allows %s, however close together",
-			(unit / time.Duration(z.rate)).Round(time.Millisecond), b.spokenLimits())
+			(u.per / time.Duration(u.rate)).Round(time.Millisecond), u.spokenLimits())
 	case u.queue == "":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay) but edge does not, so the origin may get %d at once", b, u.burst+1)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay) but edge does not, so the origin may get %d at once", u.bucket, u.burst+1)
 	case u.queue != "nodelay":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, but edge does not", b, u.queue)
+		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, but edge does not", u.bucket, u.queue)
 	}
-	return fmt.Sprintf("nginx %v", b)
+	return fmt.Sprintf("nginx %v", u.bucket)
 }
 
-// differences records the differences that concern all rules.
-func (n *nginx) differences() {
-	if len(n.Translation.rules) == 0 {
+// commonDifferences records how edge differs from both nginx and ingress-nginx, if there are rules.
+func (t *Translation) commonDifferences() {
+	if len(t.rules) == 0 {
 		return
 	}
-	n.commonDifferences()
-	if len(n.trusted) > 0 {
-		n.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(n.trusted, ", "))
-	}
-}
-
-// commonDifferences records how edge differs from both nginx and ingress-nginx.
-func (t *Translation) commonDifferences() {
-	const program = "nginx"
 	t.note("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
 	t.note("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses all requests until the estimate is back at the threshold.")
 	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
@@ -356,7 +317,7 @@ func (t *Translation) commonDifferences() {
 			t.note("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which tells clients more.")
 		}
 		if r.reading != "" && r.readsPaths() {
-			t.note("Rules compare paths as %s does. If the origin takes other spellings for the same path, such as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/rules.md).", program)
+			t.note("Rules compare paths as nginx does. If the origin takes other spellings for the same path, such as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/rules.md).")
 		}
 	}
 }

@@ -15,7 +15,7 @@ type server struct {
 	*directive
 	hosts     []string // empty means all
 	strange   []string // hosts that rules cannot match
-	logs      []string
+	logs      remarks
 	sockets   []*socket
 	returns   bool        // it answers all requests before limit_req
 	layout    string      // equal for servers that count alike
@@ -48,17 +48,15 @@ type location struct {
 	outer    *location   // the block around it
 	around   *location   // the location that has its requests without it
 	children []*location // those that it is around, except regular expressions
-	logs     []string
+	logs     remarks
 }
 
 func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
 
-func (n *nginx) addServer(d *directive, outer level) error {
+func (n *nginx) addServer(d *directive, outer level) {
 	s := &server{directive: d, prefixes: map[string]*location{}, exact: map[string]*location{}}
 	s.root = &location{directive: d, patterns: []string{"/*"}, ok: true}
-	if err := n.addLocation(s, s.root, outer); err != nil {
-		return err
-	}
+	n.addLocation(s, s.root, outer)
 	n.readNames(s)
 	for _, l := range s.locations[1:] {
 		shorter := l.path
@@ -80,14 +78,12 @@ func (n *nginx) addServer(d *directive, outer level) error {
 		}
 	}
 	n.servers, n.layouts[s.layout] = append(n.servers, s), true
-	return n.listen(s)
+	n.listen(s)
 }
 
 // addLocation adds l, whose settings are those of its block, and the locations within it.
-func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
-	if l.level, err = n.inherit(outer, l.block); err != nil {
-		return err
-	}
+func (n *nginx) addLocation(s *server, l *location, outer level) {
+	l.level = n.inherit(outer, l.block)
 	has := func(names ...string) int {
 		return slices.IndexFunc(l.block, func(d *directive) bool { return slices.Contains(names, d.name()) })
 	}
@@ -96,7 +92,7 @@ func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
 	s.returns = s.returns || returns && l == s.root
 	if hidden := l.kind == "@" || has("internal") >= 0; hidden || returns || s.returns {
 		if hidden && l.level.counts != "" && l.level.counts != outer.counts {
-			n.uncovered(l.position, "the limits of %s, which only internal redirects reach: %s", l.source(), sources(l.level.limits))
+			n.uncovered(l, "the limits of %s, which only internal redirects reach: %s", l.source(), sources(l.level.limits))
 		}
 		l.level.limits, l.level.counts = nil, ""
 	}
@@ -104,49 +100,39 @@ func (n *nginx) addLocation(s *server, l *location, outer level) (err error) {
 		s.locations = append(s.locations, l)
 	}
 	for _, d := range l.block {
-		if d.name() != "location" || !d.body {
-			continue
-		}
-		inner, err := s.newLocation(d, l)
-		if err == nil {
-			err = n.addLocation(s, inner, l.level)
-		}
-		if err != nil {
-			return err
+		if d.name() == "location" && d.body {
+			n.addLocation(s, s.newLocation(d, l), l.level)
 		}
 	}
-	return nil
 }
 
 var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|) ?(.+)$`)
 
-func (s *server) newLocation(d *directive, outer *location) (*location, error) {
+func (s *server) newLocation(d *directive, outer *location) *location {
 	m := locationArgs.FindStringSubmatch(strings.Join(d.args(), " "))
-	if m == nil || len(d.words) > 3 {
-		return nil, d.fail("write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
-	}
+	require(m != nil && len(d.words) <= 3, d,
+		"write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
 	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
-	among := s.prefixes
+	among, star := s.prefixes, "*"
 	switch l.kind {
 	case "~", "~*":
 		l.path = outer.path
 		l.patterns, l.broader, l.ok = patternsOf(m[2])
 		s.regexes = append(s.regexes, l)
 		l.regex, _ = regexp.Compile(strings.Repeat("(?i)", len(l.kind)-1) + m[2])
-		return l, nil
+		return l
 	case "@":
-		return l, nil
+		return l
 	case "=":
-		among, l.patterns = s.exact, []string{l.path}
-	default:
-		l.patterns = []string{l.path + "*"}
+		among, star = s.exact, ""
 	}
+	l.patterns = []string{l.path + star}
 	l.ok = !strings.Contains(l.path, "*") && expressible(byPath, l.patterns...)
 	if o := among[l.path]; o != nil && o.outer == outer {
-		return nil, d.fail(fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
+		fail(d, fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
 	}
 	among[l.path] = l
-	return l, nil
+	return l
 }
 
 // longest returns the location with the longest prefix of path.
@@ -184,6 +170,7 @@ func (s *server) reached(uri string) (list []*location) {
 func (s *server) redirects() {
 	for _, from := range s.locations {
 		block := slices.Concat(from.block, from.level.errors, from.level.indexes)
+		elsewhere := func(l *location) bool { return l.level.counts != from.level.counts }
 		for i := 0; i < len(block); i++ {
 			d, args := block[i], block[i].args()
 			switch d.name() {
@@ -192,22 +179,17 @@ func (s *server) redirects() {
 			case "return":
 				s.leaves(from, d)
 			case "rewrite":
-				uri, flag := "", ""
-				if len(args) > 1 {
-					uri, flag = args[1], strings.Join(args[2:], "")
-				}
-				switch {
+				args = append(args, "", "", "") // missing ones
+				switch uri, flag := args[1], args[2]; {
 				case flag == "redirect" || flag == "permanent" || strings.HasPrefix(uri, "http") || strings.HasPrefix(uri, "$scheme"):
 					s.leaves(from, d)
-				case from == s.root:
-					if slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != s.root.level.counts }) {
-						s.leaves(from, d)
-					}
-				case flag != "break":
+				case from != s.root && flag != "break":
 					s.redirect(from, d, uri)
+				case from == s.root && slices.ContainsFunc(s.locations, elsewhere):
+					s.leaves(from, d)
 				}
 			case "try_files", "error_page", "auth_request", "mirror", "index":
-				if uri := strings.Join(args[max(0, len(args)-1):], ""); strings.HasPrefix(uri, "/") || strings.HasPrefix(uri, "$") {
+				if uri := append([]string{""}, args...)[len(args)]; strings.HasPrefix(uri, "/") || strings.HasPrefix(uri, "$") {
 					s.redirect(from, d, uri)
 				}
 			}
@@ -217,17 +199,18 @@ func (s *server) redirects() {
 
 // leaves records that d takes requests away from l before limit_req counts them there.
 func (s *server) leaves(l *location, d *directive) {
-	log := fmt.Sprintf("nginx does not count the requests that %v takes away before limit_req", d)
+	logs := &l.logs
 	if l == s.root {
-		s.logs = append(s.logs, log)
-	} else if l.level.counts != "" {
-		l.logs = append(l.logs, log)
+		logs = &s.logs
 	}
+	logs.addIf(l == s.root || l.level.counts != "",
+		"nginx does not count the requests that %v takes away before limit_req", d)
 }
 
 // redirect records that d passes requests from a location to others within nginx.
 func (s *server) redirect(from *location, d *directive, uri string) {
 	early := d.name() == "rewrite"
+	passes := early || !slices.ContainsFunc(from.level.limits, (*use).always) // not counted before
 	for _, to := range s.reached(uri) {
 		if to.level.counts == from.level.counts {
 			continue
@@ -235,9 +218,7 @@ func (s *server) redirect(from *location, d *directive, uri string) {
 		if early {
 			s.leaves(from, d)
 		}
-		if to.level.counts != "" && (early || from.level.counts == "" || !slices.ContainsFunc(from.level.limits, (*use).always)) {
-			to.logs = append(to.logs, fmt.Sprintf("nginx also counts the requests that %v passes on to %v", d, to))
-		}
+		to.logs.addIf(passes && to.level.counts != "", "nginx also counts the requests that %v passes on to %v", d, to)
 	}
 }
 
@@ -288,20 +269,21 @@ func (n *nginx) readNames(s *server) {
 		}
 	}
 	s.hosts = unique(s.hosts)
-	if len(s.strange) > 0 && len(s.hosts) > 0 {
-		n.uncovered(s.position, "the limits of this server for hosts such as %s, which rules cannot match", strings.Join(s.strange, " "))
-	} else if len(s.strange) > 0 {
-		s.logs = append(s.logs, fmt.Sprintf("rules cannot match hosts such as %s, so this rule applies to all hosts", strings.Join(s.strange, " ")))
+	strange := strings.Join(s.strange, " ")
+	if strange != "" && len(s.hosts) > 0 {
+		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strange)
 	}
+	s.logs.addIf(strange != "" && len(s.hosts) == 0,
+		"rules cannot match hosts such as %s, so this rule applies to all hosts", strange)
 }
 
 // listen adds a server to the sockets at which it listens.
-func (n *nginx) listen(s *server) error {
+func (n *nginx) listen(s *server) {
 	for _, d := range s.block {
 		if d.name() == "listen" && len(d.words) > 1 {
 			if k := n.bind(s, d.words[1].text); slices.Contains(d.args(), "default_server") {
 				if o := n.defaults[d.words[1].text]; o != nil {
-					return d.fail(fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
+					fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
 				}
 				k.first, n.defaults[d.words[1].text] = s, s
 			}
@@ -310,7 +292,6 @@ func (n *nginx) listen(s *server) error {
 	if len(s.sockets) == 0 {
 		n.bind(s, "80")
 	}
-	return nil
 }
 
 // bind adds a server to the socket at an address.
@@ -331,13 +312,13 @@ func (n *nginx) bind(s *server, address string) *socket {
 	}
 	s.sockets, k.servers = append(s.sockets, k), append(k.servers, s)
 	for _, host := range s.hosts {
-		if k.names[host] == nil {
-			k.names[host] = s
-			k.hosts = append(k.hosts, host)
-			for i, c := range host {
-				if c == '.' {
-					k.under[host[i:]] = append(k.under[host[i:]], host)
-				}
+		if k.names[host] != nil {
+			continue
+		}
+		k.names[host], k.hosts = s, append(k.hosts, host)
+		for i, c := range host {
+			if c == '.' {
+				k.under[host[i:]] = append(k.under[host[i:]], host)
 			}
 		}
 	}

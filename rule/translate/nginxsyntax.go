@@ -3,6 +3,7 @@ package translate
 // nginx's configuration, from bytes to directives. The directives of included files replace the include.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,7 +39,6 @@ func (d *directive) source() string {
 	return strings.Join(append([]string{d.name()}, d.args()...), " ")
 }
 
-// String returns the directive with its position.
 func (d *directive) String() string {
 	if d.line == 0 {
 		return d.source() + " (the default)"
@@ -61,11 +61,11 @@ type nginxReader struct {
 	absent    []string // included files that do not exist
 }
 
-// The parts of a file, other than ; { and }. A brace after a dollar sign belongs to the word.
+// The parts of a file: blanks, and symbols, quoted words and others. A brace after a dollar sign belongs to the word.
 var (
-	blanks     = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
-	quotedWord = regexp.MustCompile(`(?s)^(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)
-	bareWord   = regexp.MustCompile(`(?s)^(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{])*`)
+	blanks = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
+	parts  = regexp.MustCompile(`(?s)^(?:[;{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|` +
+		`(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{"'])(?:\\.|\$\{[^ \t\r\n;{}]*\}?|[^ \t\r\n;{])*)`)
 
 	// A comment, a string, a brace, or anything else in another language, such as Lua.
 	code = regexp.MustCompile(`(?s)^(?:--[^\n]*|#[^\n]*|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|[^-#"'{}]+|.)`)
@@ -94,50 +94,43 @@ func (s *nginxScanner) take(p *regexp.Regexp) string {
 	return string(text)
 }
 
-var symbol = regexp.MustCompile(`^[;{}]`)
-
 // next returns the next token, or false at the end of the file.
-func (s *nginxScanner) next() (t token, ok bool, err error) {
+func (s *nginxScanner) next() (t token, ok bool) {
 	s.take(blanks)
 	t.position = s.position
-	if t.text = s.take(symbol); t.text != "" {
-		t.symbol = true
-		return t, true, nil
-	}
 	if len(s.text) == 0 {
-		return t, false, nil
-	} else if s.text[0] != '"' && s.text[0] != '\'' {
-		t.text = unescape(s.take(bareWord))
-		return t, true, nil
+		return t, false
 	}
-	word := s.take(quotedWord)
-	if word == "" {
-		return t, false, t.fail("end the word with the quote that begins it", "a quote is not closed")
+	word := s.take(parts)
+	require(word != "", t, "end the word with the quote that begins it", "a quote is not closed")
+	t.symbol = strings.Contains(";{}", word)
+	if t.text = unescape(word); word[0] != '"' && word[0] != '\'' {
+		return t, true
 	}
 	t.text = unescape(word[1 : len(word)-1])
 	if len(s.text) > 0 && strings.IndexByte(" \t\r\n;{})", s.text[0]) < 0 {
-		return t, false, s.fail("put a space or a semicolon after the quote", "unexpected %q after a quoted word", s.text[:1])
+		fail(s, "put a space or a semicolon after the quote", "unexpected %q after a quoted word", s.text[:1])
 	}
-	return t, true, nil
+	return t, true
 }
 
 // skipCode skips a block in another language, such as Lua, after its opening brace.
-func (s *nginxScanner) skipCode(open token) error {
+func (s *nginxScanner) skipCode(open token) {
 	for depth := 1; len(s.text) > 0; {
 		switch s.take(code) {
 		case "{":
 			depth++
 		case "}":
 			if depth--; depth == 0 {
-				return nil
+				return
 			}
 		}
 	}
-	return open.fail("add a }", "the block that begins here is not closed")
+	fail(open, "add a }", "the block that begins here is not closed")
 }
 
 // parse reads a file and the files that it includes.
-func (r *nginxReader) parse(f *File) ([]*directive, error) {
+func (r *nginxReader) parse(f *File) []*directive {
 	r.reading = append(r.reading, f.Name)
 	defer func() { r.reading = r.reading[:len(r.reading)-1] }()
 	return r.block(&nginxScanner{f.Text, position{f, 1, 1}}, nil)
@@ -151,97 +144,74 @@ const maxFiles = 10_000
 
 // block reads the directives up to the end of the current block or, if open is nil, of the file. open has
 // the opening braces of the current blocks, the outermost first.
-func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive, err error) {
+func (r *nginxReader) block(s *nginxScanner, open []token) (all []*directive) {
 	var words []token
 	for {
-		t, ok, err := s.next()
+		t, ok := s.next()
 		switch {
-		case err != nil:
-			return nil, err
 		case !ok && len(words) > 0:
-			return nil, words[0].fail("end it with a semicolon", "the directive %q is not terminated", words[0].text)
+			fail(words[0], "end it with a semicolon", "the directive %q is not terminated", words[0].text)
 		case !ok && open != nil:
-			return nil, open[len(open)-1].fail("add a }", "the block that begins here is not closed")
+			fail(open[len(open)-1], "add a }", "the block that begins here is not closed")
 		case !ok:
-			return all, nil
+			return all
 		case !t.symbol:
 			words = append(words, t)
 			continue
 		case t.text == "}" && len(words) > 0:
-			return nil, t.fail("end the directive before it with a semicolon", "unexpected }")
+			fail(t, "end the directive before it with a semicolon", "unexpected }")
 		case t.text == "}" && open == nil:
-			return nil, t.fail("remove it: no block is open here", "unexpected }")
+			fail(t, "remove it: no block is open here", "unexpected }")
 		case t.text == "}":
-			return all, nil
+			return all
 		case len(words) == 0:
-			return nil, t.fail("remove it, or render the template first", "unexpected %s", t.text)
+			fail(t, "remove it, or render the template first", "unexpected %s", t.text)
 		}
 		d := &directive{position: words[0].position, words: words}
 		words = nil
 		if t.text == "{" {
 			d.body = true
 			if strings.HasSuffix(d.name(), "_by_lua_block") {
-				err = s.skipCode(t)
-			} else if len(open) >= maxDepth {
-				err = t.fail("", "blocks are nested too deeply")
+				s.skipCode(t)
 			} else {
-				d.block, err = r.block(s, append(slices.Clip(open), t))
-			}
-			if err != nil {
-				return nil, err
+				require(len(open) < maxDepth, t, "", "blocks are nested too deeply")
+				d.block = r.block(s, append(slices.Clip(open), t))
 			}
 		}
 		if d.name() != "include" || d.body {
 			all = append(all, d)
-			continue
+		} else {
+			all = append(all, r.include(d)...)
 		}
-		included, err := r.include(d)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, included...)
 	}
 }
 
 // include reads the files that d includes. It records files that do not exist.
-func (r *nginxReader) include(d *directive) (all []*directive, err error) {
-	if len(d.words) != 2 {
-		return nil, d.fail("write one file or pattern", "include needs one argument")
-	}
-	pattern := d.words[1].text
+func (r *nginxReader) include(d *directive) (all []*directive) {
+	require(len(d.words) == 2, d, "write one file or pattern", "include needs one argument")
+	pattern, at := d.words[1].text, d.words[1]
 	if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(r.directory, pattern)
 	}
 	names, err := filepath.Glob(pattern)
-	if err != nil {
-		return nil, d.words[1].fail("", "invalid pattern %q", pattern)
-	}
+	require(err == nil, at, "", "invalid pattern %q", pattern)
 	if len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
 		r.absent = append(r.absent, pattern)
 	}
 	for _, name := range names {
-		if slices.Contains(r.reading, name) || len(r.reading) > maxDepth {
-			return nil, d.words[1].fail("", "%s includes itself", name)
-		}
-		if r.files++; r.files > maxFiles {
-			return nil, d.words[1].fail("", "more than %d files are included", maxFiles)
-		}
-		info, err := os.Stat(name)
-		if err == nil && !info.Mode().IsRegular() && !info.IsDir() && name != os.DevNull { // reading it might never end
-			return nil, d.words[1].fail("", "cannot read the included file: %s is not a regular file", name)
-		}
+		require(!slices.Contains(r.reading, name) && len(r.reading) <= maxDepth, at, "", "%s includes itself", name)
+		r.files++
+		require(r.files <= maxFiles, at, "", "more than %d files are included", maxFiles)
+		info, err := os.Stat(name) // reading a device might never end
+		require(err != nil || info.Mode().IsRegular() || info.IsDir() || name == os.DevNull,
+			at, "", "cannot read the included file: %s is not a regular file", name)
 		text, err := strictyaml.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) { // a dangling link
 			r.absent = append(r.absent, name)
 			continue
-		} else if err != nil {
-			return nil, d.words[1].fail("", "cannot read the included file: %v", err)
 		}
-		part, err := r.parse(File{name, text}.withoutMark())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, part...)
+		require(err == nil, at, "", "cannot read the included file: %v", err)
+		all = append(all, r.parse(&File{name, bytes.TrimPrefix(text, byteOrderMark)})...)
 	}
-	return all, nil
+	return all
 }

@@ -68,26 +68,9 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 	case syntax.OpAlternate:
 		return r.either(re.Sub...)
 	}
-	return r.anchored && r.extendText(re)
-}
-
-// either is extend for alternatives.
-func (r *reading) either(alternatives ...*syntax.Regexp) bool {
-	var longer []head
-	all := true
-	for _, sub := range alternatives {
-		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
-		if !one.extend(sub) || len(longer)+len(one.heads) > maxPatterns {
-			return false
-		}
-		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
+	if !r.anchored {
+		return false
 	}
-	r.heads, r.anchored = longer, all
-	return all
-}
-
-// extendText is extend for the operators that match text.
-func (r *reading) extendText(re *syntax.Regexp) bool {
 	free := false // it matches everything
 	switch re.Op {
 	case syntax.OpQuest:
@@ -107,8 +90,7 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 		}
 		return true
 	case syntax.OpEndText, syntax.OpEndLine:
-		for i, h := range r.heads {
-			// After something like .*, which extends up to the end, the end does not matter.
+		for i, h := range r.heads { // after something like .*, which extends up to the end, the end does not matter
 			r.heads[i].closed = !h.open
 		}
 		return true
@@ -130,6 +112,21 @@ func (r *reading) extendText(re *syntax.Regexp) bool {
 	}
 	r.broader = r.broader || !free
 	return true
+}
+
+// either is extend for alternatives.
+func (r *reading) either(alternatives ...*syntax.Regexp) bool {
+	var longer []head
+	all := true
+	for _, sub := range alternatives {
+		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
+		if !one.extend(sub) || len(longer)+len(one.heads) > maxPatterns {
+			return false
+		}
+		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
+	}
+	r.heads, r.anchored = longer, all
+	return all
 }
 
 // lettersOf returns the letters of a character class as literals, or nil if there are many.

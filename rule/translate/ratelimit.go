@@ -13,6 +13,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit accepts
@@ -24,16 +25,16 @@ var (
 
 // checkKeys checks the keys of v, a descriptor or a rate_limit. right are valid there, and wrong are
 // ignored. It returns the ignored ones.
-func (v value) checkKeys(what string, right, wrong []string) (ignored []string, err error) {
+func (v value) checkKeys(what string, right, wrong []string) (ignored []string) {
 	for _, kv := range v.pairs() {
 		switch name := kv[0].Value; {
 		case slices.Contains(wrong, name):
 			ignored = append(ignored, name)
 		case !slices.Contains(right, name):
-			return nil, kv[0].fail(prose.Suggest(name, right), "unknown key %q in %s", name, what)
+			fail(kv[0], prose.Suggest(name, right), "unknown key %q in %s", name, what)
 		}
 	}
-	return ignored, nil
+	return ignored
 }
 
 // units are the units of envoyproxy/ratelimit. Rules have periods of at most a week.
@@ -48,21 +49,14 @@ const maxDescriptors = 1 << 18
 // Keys of entries whose meaning is fixed by Envoy or by convention.
 var (
 	ipEntries      = []string{"remote_address", "masked_remote_address"}
-	requestEntries = []requestEntry{
-		{[]string{"path", ":path", "PATH"}, byPath, "path"},
-		{[]string{"method", ":method", "METHOD", "http_method", "request_method"}, byMethod, "method"},
-		{[]string{"host", ":authority", "authority", "HOST"}, byHost, "host"},
+	requestEntries = match{
+		byPath:   {"path", ":path", "PATH"},
+		byMethod: {"method", ":method", "METHOD", "http_method", "request_method"},
+		byHost:   {"host", ":authority", "authority", "HOST"},
 	}
 	// Envoy's routes set the values of these.
 	routeEntries = []string{"generic_key", "header_match", "query_match", "destination_cluster", "source_cluster"}
 )
-
-// A requestEntry is a property of requests by which rules match and count.
-type requestEntry struct {
-	keys           []string
-	match          int
-	characteristic string
-}
 
 // An entry is a descriptor on the path to a limit.
 type entry struct {
@@ -90,194 +84,153 @@ type ratelimit struct {
 	descriptors int // number of descriptors read, of all domains
 }
 
-func translateRatelimit(t *Translation, files []*File) error {
-	r, found := &ratelimit{Translation: t, domains: map[string]bool{}}, false
+func translateRatelimit(t *Translation, files []*File) {
+	r := &ratelimit{Translation: t, domains: map[string]bool{}}
 	for _, each := range files {
-		roots, err := (&source{File: each}).documents(each.Text)
-		if err != nil {
-			return err
-		}
-		for i := 0; i < len(roots); i++ {
-			switch root := roots[i]; {
-			case root.text("kind") == "ConfigMap":
-				var inside []value
-				for _, kv := range root.child("data").pairs() {
-					if !strings.Contains(kv[1].text(), "domain:") {
-						continue
-					}
-					inner, err := kv[1].documents()
-					if err != nil {
-						return err
-					}
-					inside = append(inside, inner...)
-				}
-				roots = slices.Insert(roots, i+1, inside...)
-			case root.text("kind") == "" || root.child("descriptors").Node != nil: // not another kind of manifest
-				found = true
-				if err := r.readDomain(root); err != nil {
-					return err
-				}
-			default:
-				t.nameOthers(root)
-			}
+		for _, root := range documents(each.Text, position{file: each}) {
+			r.readManifest(root)
 		}
 	}
-	if !found {
-		return position{file: files[0]}.fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "the file has no descriptors")
-	}
+	require(len(r.domains) > 0, position{file: files[0]}, domainHint, "the file has no descriptors")
 	if len(t.rules) > 0 {
 		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
 		t.note("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
 		t.noteAddresses("Envoy")
 	}
-	return nil
 }
 
-func (t *ratelimit) readDomain(root value) error {
-	if !root.is(yaml.MappingNode) {
-		return root.fail("begin it with domain:", "the file is not a mapping")
-	}
-	for _, kv := range root.pairs() {
-		if !slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value) {
-			return kv[0].fail("import the file of Envoy's rate limit service, whose keys are domain and descriptors", "unknown key %q", kv[0].Value)
+// readManifest reads a domain, also within a ConfigMap, or another manifest.
+func (t *ratelimit) readManifest(root value) {
+	switch kind := root.text("kind"); {
+	case kind == "ConfigMap":
+		for _, kv := range root.child("data").pairs() {
+			if strings.Contains(kv[1].text(), "domain:") {
+				for _, inner := range kv[1].documents() {
+					t.readManifest(inner)
+				}
+			}
 		}
+	case kind == "" || root.child("descriptors").Node != nil:
+		t.readDomain(root)
+	default:
+		t.nameOthers(root)
 	}
-	if t.domain = root.text("domain"); t.domain == "" {
-		return root.fail("write domain: and a name", "the domain is missing")
+}
+
+const domainHint = "import the file of Envoy's rate limit service, whose keys are domain and descriptors"
+
+func (t *ratelimit) readDomain(root value) {
+	require(root.is(yaml.MappingNode), root, "begin it with domain:", "the file is not a mapping")
+	for _, kv := range root.pairs() {
+		known := slices.Contains([]string{"domain", "descriptors", "name"}, kv[0].Value)
+		require(known, kv[0], domainHint, "unknown key %q", kv[0].Value)
 	}
-	if t.domains[t.domain] {
-		return root.child("domain").fail("write its descriptors in one file", "the domain %q is a duplicate: ratelimit does not load it", t.domain)
-	}
+	t.domain = root.text("domain")
+	require(t.domain != "", root, "write domain: and a name", "the domain is missing")
+	require(!t.domains[t.domain], root.child("domain"),
+		"write its descriptors in one file", "the domain %q is a duplicate: ratelimit does not load it", t.domain)
 	t.domains[t.domain] = true
-	return t.readDescriptors(root.child("descriptors"), nil)
+	t.readDescriptors(root.child("descriptors"), nil)
 }
 
 // readDescriptors reads a list of descriptors, whose parents are path.
-func (t *ratelimit) readDescriptors(list value, path []entry) error {
-	if list.text() != "" || list.is(yaml.MappingNode) {
-		return list.fail("write a list", "descriptors is not a list")
-	}
-	if t.descriptors += len(list.elements()); len(path) > maxDepth || t.descriptors > maxDescriptors {
-		return list.fail("", "there are too many descriptors, or they are nested too deeply")
-	}
+func (t *ratelimit) readDescriptors(list value, path []entry) {
+	require(list.text() == "" && !list.is(yaml.MappingNode), list, "write a list", "descriptors is not a list")
+	t.descriptors += len(list.elements())
+	require(list.Node == nil || len(path) <= maxDepth && t.descriptors <= maxDescriptors,
+		list, "", "there are too many descriptors, or they are nested too deeply")
 	values, seen := map[string][]string{}, map[string]bool{}
 	for _, d := range list.elements() {
-		if value := d.text("value"); value != "" {
-			values[d.text("key")] = append(values[d.text("key")], value)
+		if key, value := d.text("key"), d.text("value"); value != "" {
+			values[key] = append(values[key], value)
 		}
 	}
 	for _, d := range list.elements() {
-		if !d.is(yaml.MappingNode) {
-			return d.fail("write key: and a name", "a descriptor is not a mapping")
-		}
-		if _, err := d.checkKeys("a descriptor", descriptorKeys, rateLimitKeys); err != nil {
-			return err
-		}
+		require(d.is(yaml.MappingNode), d, "write key: and a name", "a descriptor is not a mapping")
+		d.checkKeys("a descriptor", descriptorKeys, rateLimitKeys)
 		e := entry{descriptor: d, key: d.text("key"), value: d.text("value"), shared: d.text("share_threshold") == "true"}
-		if e.key == "" {
-			return d.fail("write key: and a name", "a descriptor has no key")
-		}
+		require(e.key != "", d, "write key: and a name", "a descriptor has no key")
 		composite := strings.TrimSuffix(e.key+"_"+e.value, "_") // as ratelimit compares them
-		if seen[composite] {
-			return d.fail("remove one", "the descriptor %v is a duplicate: ratelimit does not load it", e)
-		}
+		require(!seen[composite], d, "remove one", "the descriptor %v is a duplicate: ratelimit does not load it", e)
 		if seen[composite] = true; e.value == "" {
 			e.siblings = values[e.key]
 		}
 		deeper := append(slices.Clip(path), e)
 		if limit := d.child("rate_limit"); limit.is(yaml.MappingNode) {
-			if err := t.readLimit(limit, deeper); err != nil {
-				return err
-			}
+			t.readLimit(limit, deeper)
 		}
-		if below := d.child("descriptors"); below.Node != nil {
-			if err := t.readDescriptors(below, deeper); err != nil {
-				return err
-			}
-		}
+		t.readDescriptors(d.child("descriptors"), deeper)
 	}
-	return nil
 }
 
 // readLimit reads the rate_limit n of the descriptor at the end of path.
-func (t *ratelimit) readLimit(n value, path []entry) error {
-	ignored, err := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
-	if err != nil {
-		return err
-	}
+func (t *ratelimit) readLimit(n value, path []entry) {
+	ignored := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
 	id, title := t.describe(path)
-	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title}}
-	for _, name := range ignored {
-		r.notes = append(r.notes, name+" has no effect within rate_limit: ratelimit reads it next to rate_limit")
-	}
+	last, client := path[len(path)-1].descriptor, soleClient(path)
 	if n.text("unlimited") == "true" {
-		if n.text("unit") != "" {
-			return n.child("unit").fail("remove unit, or unlimited", "a limit is unlimited and has a unit")
-		}
-		if prefix, ok := soleClient(path); ok {
-			list(&t.allow, prefix, title+" is unlimited; allow exempts it from all rules and from deny")
+		require(n.text("unit") == "", n.child("unit"),
+			"remove unit, or unlimited", "a limit is unlimited and has a unit")
+		if client.IsValid() {
+			list(&t.allow, client, title+" is unlimited; allow exempts it from all rules and from deny")
 		} else {
-			t.uncovered(path[len(path)-1].descriptor.at(), "%s is unlimited: except such requests from the rules that count them", title)
+			t.uncovered(last, "%s is unlimited: except such requests from the rules that count them", title)
 		}
-		return nil
+		return
 	}
 	unit := strings.ToLower(n.text("unit"))
 	period, ok := units[unit]
-	if !ok {
-		return cmp.Or(n.child("unit"), n).fail("write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	require(ok, cmp.Or(n.child("unit"), n),
+		"write second, minute, hour, day, week, month or year", "invalid unit %q", unit)
+	m := n.child("unit_multiplier")
+	times, err := strconv.ParseUint(m.text(), 10, 31)
+	if m.Node == nil {
+		times, err = 1, nil
 	}
-	times := uint64(1)
-	if m := n.child("unit_multiplier"); m.Node != nil {
-		if times, err = strconv.ParseUint(m.text(), 10, 31); err != nil || times == 0 {
-			return m.fail("write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
-		}
-	}
+	require(err == nil && times > 0, m, "write a whole number of at least 1", "invalid unit_multiplier %q", m.text())
 	at := n.child("requests_per_unit")
 	threshold, err := strconv.ParseUint(at.text(), 10, 32)
-	if err != nil {
-		return cmp.Or(at, n).fail("write a whole number", "invalid requests_per_unit %q", at.text())
-	}
+	require(err == nil, cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", at.text())
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
-		t.uncovered(n.at(), "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
-		return nil
+		t.uncovered(n, "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
+		return
 	}
 	if threshold == 0 {
-		if prefix, ok := soleClient(path); ok && path[0].descriptor.text("shadow_mode") != "true" {
-			list(&t.deny, prefix, title+" may send no requests: edge refuses them with 403")
+		if client.IsValid() && last.text("shadow_mode") != "true" {
+			list(&t.deny, client, title+" may send no requests: edge refuses them with 403")
 		} else {
-			t.uncovered(path[len(path)-1].descriptor.at(), "%s may send no requests: a rule's threshold is at least 1", title)
+			t.uncovered(last, "%s may send no requests: a rule's threshold is at least 1", title)
 		}
-		return nil
+		return
 	}
-	r.limits = []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}
+	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title},
+		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
+	for _, name := range ignored {
+		r.notes.add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
+	}
 	r.entries(path)
-	r.options(n, path[len(path)-1].descriptor)
+	r.options(n, last)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
-		r.notes = append(r.notes, "ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
+		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
 	}
-	if len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0 {
-		r.logs = append(r.logs, "Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
-	}
+	r.logs.addIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0,
+		"Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	t.rules = append(t.rules, r)
-	return nil
 }
 
 // describe returns an ID and a title for the limit of the descriptor at the end of path.
 func (t *ratelimit) describe(path []entry) (id, title string) {
 	words, ids := []string{}, []string{t.domain}
 	for _, e := range path {
-		words, ids = append(words, e.String()), append(ids, e.key)
-		if e.value != "" {
-			ids = append(ids, e.value)
-		}
+		words, ids = append(words, e.String()), append(ids, e.key, e.value)
 	}
 	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, path[len(path)-1].descriptor.at())
 }
 
 // countBy adds a characteristic, unless r has it.
 func (r *draft) countBy(c characteristic) {
-	if !slices.ContainsFunc(r.characteristics, func(o characteristic) bool { return o.text == c.text }) {
+	if !r.countsBy(c.text) {
 		r.characteristics = append(r.characteristics, c)
 	}
 }
@@ -290,99 +243,86 @@ func (r *draft) countsBy(text string) bool {
 // entries makes r match and count by the entries of a descriptor.
 func (r *draft) entries(path []entry) {
 	for _, e := range path {
-		if len(e.siblings) > 0 {
-			r.logs = append(r.logs, fmt.Sprintf("ratelimit has other limits for %s %s, which this rule also counts", e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", ")))
-		}
-		at := slices.IndexFunc(requestEntries, func(q requestEntry) bool { return slices.Contains(q.keys, e.key) })
+		r.logs.addIf(len(e.siblings) > 0,
+			"ratelimit has other limits for %s %s, which this rule also counts",
+			e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
+		at := slices.IndexFunc(requestEntries[:], func(keys []string) bool { return slices.Contains(keys, e.key) })
 		switch {
 		case at >= 0:
-			r.request(e, requestEntries[at])
+			r.request(e, at)
 		case slices.Contains(ipEntries, e.key):
 			r.countBy(characteristic{text: "ip"})
-			if e.key == "masked_remote_address" {
-				r.notes = append(r.notes, "masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
-			}
-			if e.value != "" {
-				r.logs = append(r.logs, fmt.Sprintf("the limit is for the client %s alone, which rules cannot match", e.value))
-			}
+			r.notes.addIf(e.key == "masked_remote_address",
+				"masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
+			r.logs.addIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
 		case slices.Contains(routeEntries, e.key) && e.value == "":
-			r.logs = append(r.logs, fmt.Sprintf("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key))
+			r.logs.add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key)
 		case slices.Contains(routeEntries, e.key):
-			r.logs = append(r.logs, fmt.Sprintf("Envoy's routes decide which requests are %s: write these as the rule's match", e))
+			r.logs.add("Envoy's routes decide which requests are %s: write these as the rule's match", e)
 		case e.value == "":
 			r.header(e)
 		default:
-			r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e))
+			r.logs.add("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e)
 			if e.wild() {
 				r.header(e)
 			}
 		}
-		if e.shared && strings.Contains(e.value, "*") {
-			r.notes = append(r.notes, fmt.Sprintf("share_threshold: all values of %s share one count", e))
-		}
+		r.notes.addIf(e.shared && strings.Contains(e.value, "*"),
+			"share_threshold: all values of %s share one count", e)
 	}
 }
 
 // request matches and counts by an entry that is a property of requests.
-func (r *draft) request(e entry, q requestEntry) {
+func (r *draft) request(e entry, index int) {
 	if e.value == "" || e.wild() {
-		r.countBy(characteristic{text: q.characteristic})
+		r.countBy(characteristic{text: requestEntries[index][0]})
 	}
-	switch {
-	case e.value == "":
-	case r.match[q.match] == nil && expressible(q.match, e.value):
-		r.match[q.match] = []string{e.value}
-	default:
-		r.logs = append(r.logs, fmt.Sprintf("rules cannot match %s", e))
+	if r.match[index] == nil && e.value != "" && expressible(index, e.value) {
+		r.match[index] = []string{e.value}
+	} else {
+		r.logs.addIf(e.value != "", "rules cannot match %s", e)
 	}
-	if q.match == byPath {
+	if index == byPath {
 		r.reading = "literal"
-		r.logs = append(r.logs, "in Envoy, :path contains the query; edge compares and counts the path alone")
+		r.logs.add("in Envoy, :path contains the query; edge compares and counts the path alone")
 	}
 }
 
 // header counts by the header from which Envoy probably takes the value of an entry.
 func (r *draft) header(e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
-	if !expressibleCharacteristic(name) {
-		r.logs = append(r.logs, fmt.Sprintf("rules cannot count by %q", e.key))
+	if _, err := rulefile.ParseCharacteristic(name); err != nil {
+		r.logs.add("rules cannot count by %q", e.key)
 		return
 	}
 	r.countBy(characteristic{name, true})
-	r.notes = append(r.notes, fmt.Sprintf("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:")))
+	r.notes.add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:"))
 }
 
 // options records the effect of the other keys of a descriptor.
 func (r *draft) options(limit, descriptor value) {
 	is := func(name string) bool { return descriptor.text(name) == "true" }
-	if is("shadow_mode") {
-		r.logs = append(r.logs, "shadow_mode is on")
-	}
-	if is("quota_mode") {
-		r.logs = append(r.logs, "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
-	}
+	r.logs.addIf(is("shadow_mode"), "shadow_mode is on")
+	r.logs.addIf(is("quota_mode"), "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
 	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
-		if is(name) || name == "metadata" && descriptor.child(name).Node != nil {
-			r.notes = append(r.notes, name+" is not covered: edge's metrics and responses name the rule, never values of requests")
-		}
+		r.notes.addIf(is(name) || name == "metadata" && descriptor.child(name).Node != nil,
+			"%s is not covered: edge's metrics and responses name the rule, never values of requests", name)
 	}
-	if replaced := limit.child("replaces").elements(); len(replaced) > 0 {
-		var names []string
-		for _, each := range replaced {
-			names = append(names, fmt.Sprintf("%q", each.text("name")))
-		}
-		r.notes = append(r.notes, fmt.Sprintf("replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(names, ", ")))
-		r.logs = append(r.logs, "the limits that it replaces could refuse requests that it lets pass")
+	var replaced []string
+	for _, each := range limit.child("replaces").elements() {
+		replaced = append(replaced, strconv.Quote(each.text("name")))
 	}
-	if a := limit.text("algorithm"); a != "" {
-		r.notes = append(r.notes, fmt.Sprintf("algorithm %s is not covered: edge estimates over two windows", a))
-	}
+	r.notes.addIf(replaced != nil,
+		"replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(replaced, ", "))
+	r.logs.addIf(replaced != nil, "the limits that it replaces could refuse requests that it lets pass")
+	a := limit.text("algorithm")
+	r.notes.addIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
 }
 
 // soleClient returns the client that path describes, if it describes nothing else.
-func soleClient(path []entry) (p netip.Prefix, ok bool) {
-	if len(path) != 1 || !slices.Contains(ipEntries, path[0].key) || path[0].value == "" {
-		return p, false
+func soleClient(path []entry) (p netip.Prefix) {
+	if len(path) == 1 && slices.Contains(ipEntries, path[0].key) {
+		p, _ = parseNetwork(path[0].value)
 	}
-	return parseNetwork(path[0].value)
+	return p
 }

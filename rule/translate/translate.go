@@ -27,16 +27,12 @@ type File struct {
 	Text []byte
 }
 
-// withoutMark returns f without its byte order mark.
-func (f File) withoutMark() *File {
-	f.Text = bytes.TrimPrefix(f.Text, []byte("\xef\xbb\xbf"))
-	return &f
-}
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // kinds are the kinds of configuration that can be translated.
 var kinds = []struct {
 	name      string
-	translate func(*Translation, []*File) error
+	translate func(*Translation, []*File)
 }{
 	{"nginx", translateNginx},
 	{"ingress-nginx", translateIngress},
@@ -85,8 +81,8 @@ var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths
 type draft struct {
 	id              string
 	from            []string // its sources, with their positions
-	notes           []string // differences in meaning
-	logs            []string // why the rule only logs; if empty, it blocks
+	notes           remarks  // differences in meaning
+	logs            remarks  // why the rule only logs; if empty, it blocks
 	match           match
 	except          match    // each list is an exception
 	headerName      string   // whose patterns are in the next two
@@ -98,6 +94,19 @@ type draft struct {
 	status          int
 }
 
+// Remarks are texts for comments.
+type remarks []string
+
+func (r *remarks) add(format string, args ...any) {
+	*r = append(*r, fmt.Sprintf(format, args...))
+}
+
+func (r *remarks) addIf(applies bool, format string, args ...any) {
+	if applies {
+		r.add(format, args...)
+	}
+}
+
 // A characteristic of a draft.
 type characteristic struct {
 	text string // as in rules files, such as header:x-api-key
@@ -106,27 +115,32 @@ type characteristic struct {
 
 // Files translates files of a kind. For nginx it takes the main file, and reads the files that it includes.
 // Errors in the files are [rulefile.Error].
-func Files(kind string, files ...File) (*Translation, error) {
-	t := &Translation{kind: kind, said: map[string]bool{}}
-	for _, k := range kinds {
-		if k.name != kind {
-			continue
+func Files(kind string, files ...File) (t *Translation, err error) {
+	defer func() {
+		switch cause := recover().(type) {
+		case nil:
+		case failure:
+			t, err = nil, cause.error
+		default:
+			panic(cause)
 		}
-		var trimmed []*File
-		for _, f := range files {
-			t.files = append(t.files, f.Name)
-			trimmed = append(trimmed, f.withoutMark())
-		}
-		if err := k.translate(t, trimmed); err != nil {
-			return nil, err
-		}
-		t.nameRules()
-		if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
-			return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
-		}
-		return t, nil
+	}()
+	i := slices.Index(Kinds(), kind)
+	if i < 0 {
+		return nil, errors.New("translate: unknown kind " + kind)
 	}
-	return nil, errors.New("translate: unknown kind " + kind)
+	t = &Translation{kind: kind, said: map[string]bool{}}
+	var trimmed []*File
+	for _, f := range files {
+		f.Text = bytes.TrimPrefix(f.Text, byteOrderMark)
+		t.files, trimmed = append(t.files, f.Name), append(trimmed, &f)
+	}
+	kinds[i].translate(t, trimmed)
+	t.nameRules()
+	if _, err := rulefile.Parse("the translation", t.Text()); err != nil {
+		return nil, fmt.Errorf("translate: the translation is not valid, which is a bug in this program: %w", err)
+	}
+	return t, nil
 }
 
 // note records a difference that concerns all rules.
@@ -135,8 +149,8 @@ func (t *Translation) note(format string, args ...any) {
 }
 
 // uncovered records something that no rule can express.
-func (t *Translation) uncovered(at fmt.Stringer, format string, args ...any) {
-	t.say(&t.missing, fmt.Sprintf("%v: ", at)+fmt.Sprintf(format, args...))
+func (t *Translation) uncovered(where place, format string, args ...any) {
+	t.say(&t.missing, fmt.Sprintf("%v: ", where.at())+fmt.Sprintf(format, args...))
 }
 
 func (t *Translation) say(list *[]string, text string) {
@@ -165,16 +179,14 @@ func parseNetwork(text string) (netip.Prefix, bool) {
 
 // nameRules makes the IDs of the rules valid and unique.
 func (t *Translation) nameRules() {
-	used, next := map[string]bool{}, map[string]int{}
+	next := map[string]int{} // the number that makes an ID unique
 	for _, r := range t.rules {
 		base := strings.Trim(regexp.MustCompile(`[^A-Za-z0-9_.]+`).ReplaceAllString(r.id, "-"), "-_.")
 		base = cmp.Or(strings.TrimRight(base[:min(len(base), rule.MaxID-4)], "-_."), "rule")
-		r.id = base
-		for used[r.id] {
+		for r.id = base; next[r.id] > 0; r.id = fmt.Sprintf("%s-%d", base, next[base]) {
 			next[base]++
-			r.id = fmt.Sprintf("%s-%d", base, next[base]+1)
 		}
-		used[r.id] = true
+		next[r.id]++
 	}
 }
 
@@ -183,41 +195,33 @@ func (t *Translation) Text() []byte {
 	var b bytes.Buffer
 	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its original. "+
 		"Before you enforce the rules, see what they would have refused: edge replay rules FILE access.log", strings.Join(t.files, ", "), t.kind))
-	if len(t.general) > 0 {
-		b.WriteString("#\n# Differences that concern all rules:\n")
-		for _, text := range t.general {
+	remark := func(title string, list []string) {
+		for i, text := range list {
+			if i == 0 {
+				b.WriteString(title)
+			}
 			comment(&b, "", "- ", text)
 		}
 	}
+	remark("#\n# Differences that concern all rules:\n", t.general)
 	b.WriteString("\nrules:")
 	if len(t.rules) == 0 {
-		b.WriteString(" []")
+		b.WriteString(" []\n")
 	}
-	b.WriteString("\n")
-	for i, r := range t.rules {
-		if i > 0 {
-			b.WriteString("\n")
-		}
+	for _, r := range t.rules {
+		b.WriteString("\n")
 		r.write(&b)
 	}
-	for _, l := range []struct {
-		name string
-		list []listed
-	}{{"allow", t.allow}, {"deny", t.deny}} {
-		if len(l.list) > 0 {
-			fmt.Fprintf(&b, "\n%s:\n", l.name)
+	for i, list := range [][]listed{t.allow, t.deny} {
+		if len(list) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n", []string{"allow", "deny"}[i])
 		}
-		for _, each := range l.list {
+		for _, each := range list {
 			comment(&b, "  ", "", each.why)
 			fmt.Fprintf(&b, "  - %s\n", scalar(each.prefix.String()))
 		}
 	}
-	if len(t.missing) > 0 {
-		b.WriteString("\n# Not covered:\n")
-		for _, text := range t.missing {
-			comment(&b, "", "- ", text)
-		}
-	}
+	remark("\n# Not covered:\n", t.missing)
 	return b.Bytes()
 }
 
@@ -289,18 +293,14 @@ func (r *draft) write(b *bytes.Buffer) {
 // comment writes text as a comment of several lines. The first line begins with mark.
 func comment(b *bytes.Buffer, indent, mark, text string) {
 	const width = 110
-	line := indent + "# " + mark
-	empty := true
+	line, space := indent+"# "+mark, ""
 	for word := range strings.FieldsSeq(text) {
 		word = prose.Printable(word)
-		if !empty && len(line)+1+len(word) > width {
+		if space != "" && len(line)+1+len(word) > width {
 			b.WriteString(line + "\n")
-			line, empty = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), true
+			line, space = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), ""
 		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
+		line, space = line+space+word, " "
 	}
 	b.WriteString(line + "\n")
 }
@@ -357,12 +357,6 @@ func expressible(index int, values ...string) bool {
 	return err == nil
 }
 
-// expressibleCharacteristic reports whether text is a characteristic.
-func expressibleCharacteristic(text string) bool {
-	_, err := rulefile.ParseCharacteristic(text)
-	return err == nil
-}
-
 // A position is a place in a file.
 type position struct {
 	file         *File
@@ -371,28 +365,34 @@ type position struct {
 
 func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file.Name, p.line, p.column) }
 
-// fail returns an error at p.
-func (p position) fail(hint, format string, args ...any) error {
+// A place is something in a file.
+type place interface{ at() position }
+
+func (p position) at() position { return p }
+
+// A failure is an error in a file. It ends the translation: fail panics with it, and Files recovers.
+type failure struct{ error }
+
+// fail ends the translation with an error at a position.
+func fail(where place, hint, format string, args ...any) {
+	p := where.at()
 	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
-	return rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]
+	panic(failure{rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]})
 }
 
-// without returns the elements of list that are not in other.
-func without(list, other []string) (rest []string) {
-	for _, each := range list {
-		if !slices.Contains(other, each) {
-			rest = append(rest, each)
-		}
+// require fails unless ok is true.
+func require(ok bool, where place, hint, format string, args ...any) {
+	if !ok {
+		fail(where, hint, format, args...)
 	}
-	return rest
 }
 
-// union returns the elements of both lists without duplicates. An empty list means everything.
+// union appends b to a. An empty list means everything.
 func union(a, b []string) []string {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
-	return unique(slices.Concat(a, b))
+	return append(a, b...)
 }
 
 // unique returns the elements of list without duplicates.

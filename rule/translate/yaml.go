@@ -13,49 +13,39 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A source is a YAML file, or one within a string of a file.
-type source struct {
-	*File
-	line, column int // where it begins in the file, from 0
-}
-
-// A value is a node of a YAML file. The zero value stands for a missing one.
+// A value is a node of a YAML file, or of one within a string of a file. The zero value stands for a missing one.
 type value struct {
 	*yaml.Node
-	source *source
+	start position // of the inner file, from 0
 }
 
-// documents returns the roots of the documents in text, which is the text of s.
-func (s *source) documents(text []byte) (roots []value, err error) {
+// documents returns the roots of the documents in text, which begins at start, from 0.
+func documents(text []byte, start position) (roots []value) {
 	docs, err := strictyaml.Documents(text, math.MaxInt)
 	if syntax, ok := errors.AsType[*yaml.LoadError](err); ok {
-		at := position{s.File, syntax.Mark.Line + s.line, max(1, syntax.Mark.Column) + s.column}
-		return nil, at.fail("render templates first, for example with helm template", "not YAML: %s", syntax.Message)
-	} else if err != nil {
-		return nil, position{s.File, s.line, s.column}.fail("", "not YAML: %v", err)
+		at := position{start.file, syntax.Mark.Line + start.line, max(1, syntax.Mark.Column) + start.column}
+		fail(at, "render templates first, for example with helm template", "not YAML: %s", syntax.Message)
 	}
+	require(err == nil, start, "", "not YAML: %v", err)
 	for _, doc := range docs {
-		roots = append(roots, value{doc, s}.children()...)
+		roots = append(roots, value{doc, start}.children()...)
 	}
-	return roots, nil
+	return roots
 }
 
 // documents returns the roots of the documents in the string v, such as a value of a ConfigMap.
-func (v value) documents() ([]value, error) {
-	s := &source{File: v.source.File, line: v.at().line}
-	if lines := strings.Split(string(s.Text), "\n"); s.line < len(lines) { // a block scalar begins on the line after its indicator
-		s.column = len(lines[s.line]) - len(strings.TrimLeft(lines[s.line], " "))
+func (v value) documents() []value {
+	start := position{file: v.start.file, line: v.at().line}
+	// A block scalar begins on the line after its indicator.
+	if lines := strings.Split(string(start.file.Text), "\n"); start.line < len(lines) {
+		start.column = len(lines[start.line]) - len(strings.TrimLeft(lines[start.line], " "))
 	}
-	return s.documents([]byte(v.Value))
+	return documents([]byte(v.Value), start)
 }
 
 // at returns the position of v.
 func (v value) at() position {
-	return position{v.source.File, v.Line + v.source.line, v.Column + v.source.column}
-}
-
-func (v value) fail(hint, format string, args ...any) error {
-	return v.at().fail(hint, format, args...)
+	return position{v.start.file, v.Line + v.start.line, v.Column + v.start.column}
 }
 
 // is reports whether v exists and has the given kind.
@@ -65,7 +55,7 @@ func (v value) is(kind yaml.Kind) bool { return v.Node != nil && v.Kind == kind 
 func (v value) children() []value {
 	list := make([]value, len(v.Content))
 	for i, n := range v.Content {
-		list[i] = value{n, v.source}
+		list[i] = value{n, v.start}
 	}
 	return list
 }
