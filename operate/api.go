@@ -22,10 +22,10 @@ import (
 	"github.com/edgelimit/edge/internal/prose"
 )
 
-// Options configures an API. Operator and Tokens are required; the zero value of every other field
+// Options configures an API. Operations and Tokens are required; the zero value of every other field
 // is usable.
 type Options struct {
-	Operator *Operator
+	Operations Operations
 
 	// Tokens are required for every operation that changes something.
 	Tokens *Tokens
@@ -292,7 +292,7 @@ func (a *API) operate(w http.ResponseWriter, r *http.Request, by string) {
 	}
 	var result any
 	if err == nil {
-		result, err = of.serve(a.o.Operator, values)
+		result, err = of.serve(a.o.Operations, values)
 	}
 	if of.change {
 		a.audit(r, by, of, values, result, err)

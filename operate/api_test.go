@@ -47,7 +47,7 @@ func newFixture(t testing.TB, change func(*operate.Options)) *fixture {
 	f.key = m.Key
 	o := operate.Options{
 		Tokens: tokensOf(t, "anna "+secret+"\n"), Host: "Edge-1.example", Open: true, Registerer: f.reg,
-		Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Operator: f.operator,
+		Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Operations: f.operator,
 	}
 	if change != nil {
 		change(&o)

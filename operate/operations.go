@@ -3,7 +3,31 @@ package operate
 import (
 	"net/netip"
 	"time"
+
+	"github.com/edgelimit/edge/async"
 )
+
+// Operations are what operators of a node can query and change; an [Operator] carries them out. Changes apply to the whole
+// PoP, except for Reload. All methods must be safe for concurrent use.
+type Operations interface {
+	Status() Status
+	Rules() Rules
+	Mitigations(Query) (Mitigations, error)
+	Mitigation(key string) (Mitigation, error)
+	Add(Order) (Mitigation, error)
+	Lift(LiftOne) (Lifted, error)
+	LiftAll(Selection) (LiftedAll, error)
+	Explain(values map[string]string) (Explanation, error)
+	Near(n int) []async.Near
+	Shards() Shards
+	Drain(shard string, on bool) error
+	Nodes() Nodes
+	Decisions(DecisionQuery) (Decisions, error)
+	Reload() (Reloaded, error)
+
+	// Changed returns a number that changes whenever mitigations or rules do.
+	Changed() uint64
+}
 
 // A Status describes the health of a node, and of its PoP as the node sees it.
 type Status struct {

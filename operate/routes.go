@@ -25,7 +25,7 @@ type route struct {
 
 	change         bool // always needs a token, and is logged
 	params, result reflect.Type
-	serve          func(o *Operator, values url.Values) (any, error)
+	serve          func(o Operations, values url.Values) (any, error)
 }
 
 // name returns the name of the route in log lines and in the description, such as mitigations-lift.
@@ -39,8 +39,8 @@ func (r *route) name() string {
 }
 
 // on returns a route that serves what do returns.
-func on[P, R any](method, path, summary string, do func(*Operator, P) (R, error)) route {
-	return route{method, path, summary, method != http.MethodGet, reflect.TypeFor[P](), reflect.TypeFor[R](), func(o *Operator, values url.Values) (any, error) {
+func on[P, R any](method, path, summary string, do func(Operations, P) (R, error)) route {
+	return route{method, path, summary, method != http.MethodGet, reflect.TypeFor[P](), reflect.TypeFor[R](), func(o Operations, values url.Values) (any, error) {
 		var p P
 		if err := decode(values, reflect.ValueOf(&p).Elem()); err != nil {
 			return nil, err
@@ -50,8 +50,8 @@ func on[P, R any](method, path, summary string, do func(*Operator, P) (R, error)
 }
 
 // get returns a route without parameters that serves what do returns.
-func get[R any](path, summary string, do func(*Operator) R) route {
-	return on(http.MethodGet, path, summary, func(o *Operator, _ struct{}) (R, error) { return do(o), nil })
+func get[R any](path, summary string, do func(Operations) R) route {
+	return on(http.MethodGet, path, summary, func(o Operations, _ struct{}) (R, error) { return do(o), nil })
 }
 
 // why are the parameters of a change that needs no others.
@@ -76,31 +76,31 @@ type byShard struct {
 }
 
 var routes = []route{
-	get("/api/v1/openapi.json", "This description", func(*Operator) json.RawMessage { return description }),
-	get("/api/v1/status", "Whether the node and its PoP are healthy", (*Operator).Status),
-	get("/api/v1/rules", "The rules in force, with their statistics", (*Operator).Rules),
-	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", (*Operator).Mitigations),
-	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o *Operator, p byKey) (Mitigation, error) {
+	get("/api/v1/openapi.json", "This description", func(Operations) json.RawMessage { return description }),
+	get("/api/v1/status", "Whether the node and its PoP are healthy", Operations.Status),
+	get("/api/v1/rules", "The rules in force, with their statistics", Operations.Rules),
+	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", Operations.Mitigations),
+	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o Operations, p byKey) (Mitigation, error) {
 		return o.Mitigation(p.Key)
 	}),
-	on("POST", "/api/v1/mitigations", "Start a mitigation by hand, on all nodes", (*Operator).Add),
-	on("POST", "/api/v1/mitigations/lift", "End one mitigation, on all nodes", (*Operator).Lift),
-	on("POST", "/api/v1/mitigations/lift-all", "End the mitigations of a selection, on all nodes", (*Operator).LiftAll),
-	on("GET", "/api/v1/explain", "Why a client is refused, or how far it is from each limit", func(o *Operator, p byValues) (Explanation, error) {
+	on("POST", "/api/v1/mitigations", "Start a mitigation by hand, on all nodes", Operations.Add),
+	on("POST", "/api/v1/mitigations/lift", "End one mitigation, on all nodes", Operations.Lift),
+	on("POST", "/api/v1/mitigations/lift-all", "End the mitigations of a selection, on all nodes", Operations.LiftAll),
+	on("GET", "/api/v1/explain", "Why a client is refused, or how far it is from each limit", func(o Operations, p byValues) (Explanation, error) {
 		return o.Explain(p.Values)
 	}),
-	get("/api/v1/shards", "The shards, in the order of their addresses", (*Operator).Shards),
-	on("POST", "/api/v1/shards/drain", "Take a shard out of the ring of all nodes", func(o *Operator, p byShard) (Shards, error) {
+	get("/api/v1/shards", "The shards, in the order of their addresses", Operations.Shards),
+	on("POST", "/api/v1/shards/drain", "Take a shard out of the ring of all nodes", func(o Operations, p byShard) (Shards, error) {
 		err := o.Drain(p.Shard, true)
 		return o.Shards(), err
 	}),
-	on("POST", "/api/v1/shards/undrain", "Let a shard own keys again", func(o *Operator, p byShard) (Shards, error) {
+	on("POST", "/api/v1/shards/undrain", "Let a shard own keys again", func(o Operations, p byShard) (Shards, error) {
 		err := o.Drain(p.Shard, false)
 		return o.Shards(), err
 	}),
-	get("/api/v1/nodes", "The nodes of the PoP, as this one knows them", (*Operator).Nodes),
-	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", (*Operator).Decisions),
-	on("POST", "/-/reload", "Load the node's files again", func(o *Operator, _ why) (Reloaded, error) { return o.Reload() }),
+	get("/api/v1/nodes", "The nodes of the PoP, as this one knows them", Operations.Nodes),
+	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", Operations.Decisions),
+	on("POST", "/-/reload", "Load the node's files again", func(o Operations, _ why) (Reloaded, error) { return o.Reload() }),
 }
 
 // find returns the route for a path, with the value of {key}, or else the methods that the path allows.

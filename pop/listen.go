@@ -100,10 +100,10 @@ func (n *Node) share(ln net.Listener, name string) net.Listener {
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
-	page := page.New(n.operator, n.registry)
+	page := page.New(n.operator, n.registry, n.o.Now)
 	n.running.Go(func() { page.Run(n.counting) })
 	api := operate.NewAPI(operate.Options{
-		Operator:   n.operator,
+		Operations: n.operator,
 		Page:       page,
 		Events:     http.HandlerFunc(page.Events),
 		Tokens:     &n.files.tokens,

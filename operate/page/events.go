@@ -63,7 +63,7 @@ func (p *Page) Events(w http.ResponseWriter, r *http.Request) {
 	defer ticker.Stop()
 	seed, sent := maphash.MakeSeed(), map[string]uint64{}
 	for {
-		now := p.operator.Now()
+		now := p.now()
 		e := event{Now: now.UnixMilli(), Build: p.build}
 		for _, part := range p.parts(v, now) {
 			if hash := maphash.String(seed, part.HTML); sent[part.ID] != hash {

@@ -24,8 +24,9 @@ import (
 // A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing
 // about the node. Events serves the rest.
 type Page struct {
-	operator *operate.Operator
+	operator operate.Operations
 	metrics  prometheus.Gatherer
+	now      func() time.Time
 	files    map[string]file
 	build    string // changes with the files
 	ended    chan struct{}
@@ -60,10 +61,10 @@ var (
 // policy allows only resources of the node, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// New returns the page of a node with these metrics. While [operate.Operator.Changed] returns the same number, most of the
-// page is rendered only every 5 s.
-func New(operator *operate.Operator, metrics prometheus.Gatherer) *Page {
-	p := &Page{operator: operator, metrics: metrics, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
+// New returns the page of a node with these metrics. While operator.Changed returns the same number, most of the page is
+// rendered only every 5 s.
+func New(operator operate.Operations, metrics prometheus.Gatherer, now func() time.Time) *Page {
+	p := &Page{operator: operator, metrics: metrics, now: now, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
 	all := sha256.New()
 	for _, f := range []struct{ path, kind, text string }{
 		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
@@ -109,7 +110,7 @@ func (p *Page) Run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		now := p.operator.Now()
+		now := p.now()
 		p.Sample(now)
 		timer.Reset(now.Truncate(sampleEvery).Add(sampleEvery).Sub(now))
 	}

@@ -92,7 +92,7 @@ func newNode(t *testing.T) *node {
 		OwnStatus: func() (s peers.Status) { return s },
 	}
 	n.mitigate(t, "203.0.113.7", 125*time.Second)
-	n.Page = page.New(n.operator, reg)
+	n.Page = page.New(n.operator, reg, now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -37,6 +37,7 @@ type fake struct {
 	lifted             []operate.LiftOne
 	text               string // used wherever a client or a file may provide text
 	remote             bool   // true if the listener is not on the loopback interface
+	looks              atomic.Uint64
 }
 
 // newFake returns a node with n mitigations.
@@ -175,6 +176,20 @@ func (f *fake) Nodes() (all operate.Nodes) {
 	return all
 }
 
+func (f *fake) Near(int) []async.Near {
+	near := func(key byte, of, client string, threshold, left uint64) (n async.Near) {
+		n.Key, n.Rule, n.Client, n.Remaining = counter.Key{key}, &rule.Rule{ID: of + f.text}, netip.MustParseAddr(client), left
+		if f.text != "" {
+			n.Client = netip.IPv6LinkLocalAllNodes().WithZone(f.text)
+		}
+		n.Limit.Threshold, n.Limit.Period = threshold, time.Minute.Microseconds()
+		return n
+	}
+	return []async.Near{near(0xab, "login", "198.51.100.23", 50, 2), near(0xcd, "everything", "2001:db8:7:9::", 600, 31)}
+}
+
+func (f *fake) Changed() uint64 { return f.looks.Add(1) }
+
 // A node serves a fake.
 type node struct {
 	*fake
@@ -197,19 +212,7 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_total", Help: "Requests."}, []string{"rule", "verdict"})
 	counted := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_counted_total", Help: "Counted."}, []string{"rule"})
 	lag := promauto.With(reg).NewHistogram(prometheus.HistogramOpts{Name: "edge_counting_lag_seconds", Help: "Lag.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}})
-	var looks atomic.Uint64
-	always := func() uint64 { return looks.Add(1) }
-	p := page.New(page.Options{Operations: f, Metrics: reg, Now: time.Now, Changed: always, Near: func(int) []async.Near {
-		near := func(key byte, of, client string, threshold, left uint64) (n async.Near) {
-			n.Key, n.Rule, n.Client, n.Remaining = counter.Key{key}, &rule.Rule{ID: of + f.text}, netip.MustParseAddr(client), left
-			if f.text != "" {
-				n.Client = netip.IPv6LinkLocalAllNodes().WithZone(f.text)
-			}
-			n.Limit.Threshold, n.Limit.Period = threshold, time.Minute.Microseconds()
-			return n
-		}
-		return []async.Near{near(0xab, "login", "198.51.100.23", 50, 2), near(0xcd, "everything", "2001:db8:7:9::", 600, 31)}
-	}})
+	p := page.New(f, reg, time.Now)
 	now := time.Now()
 	for i := range 400 {
 		n := float64(4000 + 900*((i*7)%13)/13 + 1500*((i/60)%3))
