@@ -274,11 +274,12 @@ func TestDeadConnections(t *testing.T) {
 				switch method {
 				case "POST":
 					want = 502
-				case "incomplete PUT": // its client sends no more
+				case "incomplete PUT": // its client sends no more; nothing of it may be sent yet, and then it is sent again
 					want, request = 502, strings.TrimSuffix(request, "dy")
 					request = strings.Replace(request, "Content-Length: 4", "Transfer-Encoding: chunked", 1)
 				}
-				if status, took := ask(s, request); status != want || took > 5*time.Second {
+				again := method == "incomplete PUT"
+				if status, took := ask(s, request); status != want && !(again && status == 200) || took > 5*time.Second {
 					t.Errorf("%s: status %d after %v, want %d within 5 s", method, status, took, want)
 				}
 			})
