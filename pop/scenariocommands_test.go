@@ -28,7 +28,7 @@ import (
 // header=(name:value) answer=401 takes=1s. It sends each after the given time: if two nodes counted at the same
 // moment, the transcript would depend on chance. Without node, nodes take turns. It prints the statuses in
 // order. With stop=yes, the client waits for each answer, and stops when RateLimit says that nothing remains. With
-// least=45, so many answers or a few more, all with the same status, are printed alike, since chance decides.
+// least=45, that number of answers or a few more, all with the same status, are printed alike, since chance decides.
 func (s *scenario) request(d *datadriven.TestData) (string, error) {
 	var statuses []string
 	s.origin.set(number(d, "answer", 200), duration(d, "takes", "0s"))
