@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/analysis/client"
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/chart"
 )
@@ -22,9 +23,8 @@ type Overview struct {
 	Busiest  []BusyClient `json:"busiest"`
 	Next     []Suggestion `json:"next,omitempty"` // set by the caller
 
-	// Most clients are addresses in their usual form: these take 16 bytes, and no pointer.
-	addresses map[[16]byte]requestCount
-	others    map[string]requestCount
+	counts *client.Values[requestCount]
+	names  map[[16]byte]string // of clients: see requestCount
 
 	over []int // clients whose estimate exceeds each of the default thresholds in a minute, up to the last that somebody exceeds
 }
@@ -45,15 +45,17 @@ type Suggestion struct {
 
 // A requestCount counts the requests of a client.
 type requestCount struct {
+	client    [16]byte // as in the log or, if that lacks its name, an IPv6 address in its usual form, or else a key of names
 	requests  int64
 	minute    int32  // since the Unix epoch
 	prev, cur uint32 // requests in the minute before it, and in it
 	most      uint32 // of cur
 	peak      uint32 // the smallest threshold that the estimate never exceeds
+	isAddress bool   // client is an IPv6 address
 }
 
-// add returns c with a request more.
-func (c requestCount) add(at int64) requestCount {
+// add counts a request.
+func (c *requestCount) add(at int64) {
 	period := time.Minute.Microseconds()
 	switch minute := int32(at / period); {
 	case minute == c.minute+1:
@@ -65,35 +67,44 @@ func (c requestCount) add(at int64) requestCount {
 	c.requests++
 	c.cur++
 	c.most = max(c.most, c.cur)
-	return c
+}
+
+// name keeps a name that is longer than a client of a log: in c if it is an IPv6 address, since a log may have millions.
+func (c *requestCount) name(name string, names map[[16]byte]string) {
+	if a, err := netip.ParseAddr(name); err == nil && a.Is6() && a.Zone() == "" && a.String() == name {
+		c.client, c.isAddress = a.As16(), true
+		return
+	}
+	names[c.client] = strings.Clone(name)
 }
 
 // Add adds an entry of the log. It never fails.
 func (o *Overview) Add(e *accesslog.Entry) error {
-	if o.addresses == nil {
-		o.addresses, o.others, o.From = map[[16]byte]requestCount{}, map[string]requestCount{}, figure.TimeOf(e.Time)
+	if o.counts == nil {
+		o.counts, o.names, o.From = client.NewValues[requestCount](1), map[[16]byte]string{}, figure.TimeOf(e.Time)
 	}
 	o.Requests++
 	o.To = figure.TimeOf(e.Time)
-	var usual [64]byte
-	if a, err := netip.ParseAddr(e.Client); err == nil && !a.Is4In6() && string(a.AppendTo(usual[:0])) == e.Client && a.Zone() == "" {
-		o.addresses[a.As16()] = o.addresses[a.As16()].add(e.Time)
-	} else if c, ok := o.others[e.Client]; ok {
-		o.others[e.Client] = c.add(e.Time)
-	} else {
-		o.others[strings.Clone(e.Client)] = c.add(e.Time)
+	from := accesslog.ClientOf(e.Client)
+	count := &o.counts.Of(client.Hash(&from), &from)[0]
+	if count.requests == 0 {
+		count.client = from
+		if _, named := from.Name(); !named {
+			count.name(e.Client, o.names)
+		}
 	}
+	count.add(e.Time)
 	return nil
 }
 
 // Finish sums up the entries. name returns the names of clients in the report; if nil, they are those in the log.
 func (o *Overview) Finish(name Namer) {
-	o.Clients = len(o.addresses) + len(o.others)
-	for client, c := range o.addresses {
-		o.see(c, func() string { return netip.AddrFrom16(client).Unmap().String() })
+	if o.counts == nil {
+		return
 	}
-	for client, c := range o.others {
-		o.see(c, func() string { return client })
+	o.Clients = int(o.counts.Len())
+	for n := range o.counts.Len() {
+		o.see(&o.counts.Numbered(n)[0])
 	}
 	for i := range o.Busiest {
 		o.Busiest[i].Pct = figure.Percent(uint64(o.Busiest[i].Requests), uint64(o.Requests))
@@ -104,7 +115,7 @@ func (o *Overview) Finish(name Namer) {
 }
 
 // see takes a client into account: the thresholds that it exceeds and, if it is one of the busiest, its name.
-func (o *Overview) see(c requestCount, client func() string) {
+func (o *Overview) see(c *requestCount) {
 	for i, threshold := range DefaultThresholds() {
 		if threshold >= uint64(c.peak) {
 			break
@@ -118,7 +129,15 @@ func (o *Overview) see(c requestCount, client func() string) {
 	if n := len(o.Busiest); n == most && c.requests < o.Busiest[n-1].Requests {
 		return
 	}
-	busy := BusyClient{Client: client(), Requests: c.requests, Most: int64(c.most)}
+	from := accesslog.Client(c.client)
+	name, named := from.Name()
+	switch {
+	case c.isAddress:
+		name = netip.AddrFrom16(c.client).String()
+	case !named:
+		name = o.names[c.client]
+	}
+	busy := BusyClient{Client: name, Requests: c.requests, Most: int64(c.most)}
 	at, _ := slices.BinarySearchFunc(o.Busiest, busy, func(a, b BusyClient) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Client, b.Client))
 	})
@@ -127,7 +146,7 @@ func (o *Overview) see(c requestCount, client func() string) {
 }
 
 // Limits returns thresholds for a minute: the highest of the usual ones that a client exceeds, or the lowest of them, and,
-// as a sweep recommends, the lowest that at most 0.1% of the clients exceed, but at least one; 0 if there is none.
+// as a sweep recommends, the lowest that at least one client but at most 0.1% of them exceed, or 0.
 func (o *Overview) Limits() (exceeded, recommended uint64) {
 	usual := DefaultThresholds()
 	if i := slices.IndexFunc(o.over, func(clients int) bool { return 1000*clients <= o.Clients }); i >= 0 {

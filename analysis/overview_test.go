@@ -9,6 +9,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/google/go-cmp/cmp"
 )
 
 // The overview suggests the threshold in a minute that the sweep recommends.
@@ -52,5 +53,26 @@ func TestOverviewSuggestsWhatTheSweepDoes(t *testing.T) {
 	}
 	if suggested == 0 {
 		t.Error("the overview never suggests a rule")
+	}
+}
+
+// An overview names its clients as the log does, however long their names are.
+func TestOverviewNamesClients(t *testing.T) {
+	names := []string{"203.0.113.7", "2001:db8::1", "2001:db8:7:9:a:b:c:d", "2001:DB8:7:9:A:B:C:D", "::ffff:203.0.113.7", "fe80::1234:5678%eth0", "a-client-with-a-long-name.example"}
+	var o analysis.Overview
+	for i, name := range names {
+		for range len(names) - i {
+			if err := o.Add(&accesslog.Entry{Time: 1e15, Client: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o.Finish(nil)
+	var got []string
+	for _, c := range o.Busiest {
+		got = append(got, c.Client)
+	}
+	if diff := cmp.Diff(names, got); diff != "" || o.Clients != len(names) {
+		t.Errorf("%d clients (-want +got):\n%s", o.Clients, diff)
 	}
 }

@@ -261,7 +261,7 @@ func (c *Loop) move(now time.Time) {
 	case alone:
 		c.metrics.alone.Set(1)
 		if len(p.all) == 0 {
-			break // none is known yet
+			break // no shard is known yet
 		}
 		c.o.Logger.Warn("no shard is available: this node counts alone", "shards", len(p.in))
 	default:

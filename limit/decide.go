@@ -251,7 +251,7 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 }
 
 // match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match leaves
-// out rules for which req makes no difference, because none of its keys is mitigated. It reads the path for no others.
+// out the rules under which no key of req is mitigated, and does not read the path for them.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
 	var room [8]*rule.Rule
 	refuse := room[:0] // if they match

@@ -120,10 +120,10 @@ func (r Record) lift() (lift Record) {
 	return r
 }
 
-// Merge returns what applies of have, the record that a node holds, and r, another record of the same key or a copy of
-// have, which has not ended at now. It is the greater one, by generation, lifted, end and node; of two copies it has the
-// earlier deadline. It also has the rule, the client and the sample of the other one, if it lacks them and the other one
-// has not ended. changed is false if the result is have, apart from the deadline.
+// Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy of
+// have. The greater record wins, by generation, lifted, end and node; of two copies, the earlier deadline applies. If the
+// winner lacks the rule, the client or the sample, it gets those of the other record, unless that has ended. changed
+// reports whether the result differs from have in more than the deadline.
 func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	active, order := now.Before(have.Deadline), compare(r, have)
 	switch {

@@ -37,7 +37,7 @@ func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
 // since a client may have made the proxy drop X-Forwarded-For.
 type ownRequests struct {
 	mu     sync.Mutex
-	second int64 // of the last one
+	second int64 // of the last request
 	n      int   // in that second
 	excess int64 // the last second with too many; 0 if that was reported to be over
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// grpcTypes are the media types of gRPC calls. A refusal has the same one, without the client's suffix.
+// grpcTypes are the media types of gRPC calls. A refusal has the type of its call, without the suffix.
 var grpcTypes = [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"}
 
 // grpcType returns the media type of the refusal of a request with this Content-Type if it is a gRPC call, and else "".

@@ -22,7 +22,7 @@ const maxReadings = 8 * maxPairs
 // does not.
 type Condition struct {
 	Characteristic Characteristic // of a kind whose values clients choose
-	Patterns       []Pattern      // if there are none, any value does
+	Patterns       []Pattern      // if empty, any value matches
 	Absent         bool           // the request has no value
 }
 
@@ -117,7 +117,7 @@ func (p *Pattern) matches(value []byte) bool {
 	return p.expression.Match(*buf)
 }
 
-// like reports whether s is like pattern, in which a * stands for any bytes but those of stops, and one at the end for anything.
+// like reports whether s matches pattern. A * matches any bytes except those in stops, at the end of pattern any bytes.
 func like(pattern string, s []byte, stops string) bool {
 	star, from, i := -1, 0, 0 // the last star that was passed, and where the bytes after it may begin in s
 	for j := 0; j < len(s); {

@@ -92,7 +92,7 @@ const (
 
 // set visits each byte of path once. It returns false if the path is odd, and too long or in too many segments.
 func (t *target) set(path string) bool {
-	segments, begin := 0, 0 // begin of the current one
+	segments, begin := 0, 0 // begin: where the current segment begins
 	kinds, escaped, bad := uint8(0), false, false
 	for i := 0; i < len(path) && (segments < MaxOddSegments || kinds <= encodedSlash); i++ {
 		c := path[i]
@@ -178,7 +178,7 @@ type way struct {
 	strip     bool // remove parameters first, unless the syntax has exact ones
 	backslash bool // read a backslash, even an escaped one, as a slash
 
-	differs uint8 // a path with nothing of this has the same form as in the first way
+	differs uint8 // what a path must contain to have another form than in the first way
 }
 
 var ways = [...]way{
@@ -189,7 +189,7 @@ var ways = [...]way{
 	{reading: ReadURL, differs: backslash | encodedSlash | emptySegment},
 }
 
-// ways returns the ways in which origins may read the path, and others in which an odd one has the same form as in the first.
+// ways returns the ways in which origins may read the path. In some of them, an odd path may have the same form as in the first.
 func (t *target) ways() []way {
 	if t.odd {
 		return ways[:]
@@ -200,8 +200,8 @@ func (t *target) ways() []way {
 // reads reports whether the path may have another form in way i than in the first way, or this is the first.
 func (t *target) reads(i int) bool { return i == 0 || ways[i].differs&t.kinds != 0 }
 
-// read returns the form in which origins with the syntax s read the path in way i, unless they do not, or if it is that of the
-// first way. Letters keep their case.
+// read returns the form of the path in way i, for origins with the syntax s. ok is false if they do not read paths in this
+// way, or if the form is that of the first way. Letters keep their case.
 func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 	switch {
 	case !t.odd:
@@ -221,7 +221,7 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 	return trimSlash(f.text[f.end[i]:f.end[i+1]], s), true
 }
 
-// make sets the forms of an odd path for origins that read it in some of the ways, and keep parameters.
+// make sets the forms of an odd path in these ways. keep is set if origins keep parameters.
 func (f *forms) make(t *target, ways []way, keep bool) {
 	var room [512]byte
 	var pieces [MaxOddSegments/2 + 1]piece

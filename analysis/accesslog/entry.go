@@ -66,6 +66,17 @@ type Arrival struct {
 // has at most 15 bytes, otherwise a 128-bit hash of it whose last byte is not zero.
 type Client [16]byte
 
+// ClientOf returns the client with a name.
+func ClientOf(name string) Client { return clientOf([]byte(name)) }
+
+// Name returns the name of a client, and whether c has it: longer names are hashed.
+func (c *Client) Name() (name string, ok bool) {
+	if c[len(c)-1] != 0 {
+		return "", false
+	}
+	return string(bytes.TrimRight(c[:], "\x00")), true
+}
+
 // clientOf returns the Client of a name. The key of the hash is fixed, so that the same log
 // always has the same clients; finding two names with the same 127 bits is infeasible.
 func clientOf(name []byte) (c Client) {

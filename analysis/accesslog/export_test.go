@@ -5,6 +5,3 @@ func (o Options) WithBlocks(bytes int) Options {
 	o.block = bytes
 	return o
 }
-
-// ClientOf returns the client of a name.
-func ClientOf(name string) Client { return clientOf([]byte(name)) }

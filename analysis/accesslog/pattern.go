@@ -103,7 +103,8 @@ var variables = [kinds][]string{
 	target: {"request_uri", "uri", "document_uri"}, query: {"args", "query_string"}, status: {"status"},
 }
 
-// bind gives a kind to the parts that have one of the names of a kind: to one part for each, which has the first name.
+// bind sets the kinds of parts by their names. Of several parts with names of the same kind, the one whose name comes first in
+// the list gets it.
 func bind(parts []part, names *[kinds][]string) {
 	for k, list := range names {
 		for _, name := range list {

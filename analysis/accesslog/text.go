@@ -77,8 +77,8 @@ func trimSpaces(s []byte) []byte {
 	return s
 }
 
-// unescape decodes the escapes in s that begin with mark: \ for those of servers' logs, such as \xHH and \", % for
-// percent-encoding, + for a space, as IIS writes it, and 0 for none. It keeps unknown escapes.
+// unescape decodes the escapes in s that begin with mark: \ in servers' logs, such as \xHH and \", % in percent-encoding,
+// and +, which IIS writes for a space. If mark is 0, s is not encoded. Unknown escapes are kept.
 func (r *record) unescape(s []byte, mark byte) []byte {
 	if mark == 0 || mark == '+' && bytes.IndexByte(s, ' ') >= 0 { // not encoded
 		return s

@@ -35,8 +35,8 @@ type sighting struct {
 }
 
 // see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
-// how long to wait before looking again even if nothing changes, 0 if only changes matter. While there are none in the
-// ring, all but the one at late are added immediately, and late waits from then on, for longer than others.
+// how long to wait before looking again even if nothing changes, 0 if only changes matter. While the ring is empty, all
+// shards but late are added immediately; late is added after the peers have had time to add it.
 func (s sightings) see(there []string, late string, now time.Time) (ring []string, again time.Duration) {
 	begun := false
 	for _, shard := range s {

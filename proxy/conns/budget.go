@@ -88,7 +88,7 @@ type Holder struct {
 	b      *Budget
 	conn   io.Closer
 	client netip.Addr
-	beside *Holder // of the same connection in another budget; nil if there is none
+	beside *Holder // of the same connection in another budget; may be nil
 	held   int     // as the owner of the connection has said
 	closed bool
 }

@@ -122,8 +122,8 @@ func (r *reader) originList(n *yaml.Node) (list []string) {
 	return list
 }
 
-// placeholders returns the placeholders that text, which is what, uses: {id}, {retry_after} or one of others. Other names
-// in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
+// placeholders returns the placeholders in text: {id}, {retry_after} and those in others. what names the text in errors.
+// Other names in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
 func (r *reader) placeholders(n *yaml.Node, what, text string, nodes *responseNodes, others ...string) (used []string) {
 	known := append([]string{"id", "retry_after"}, others...)
 	for _, found := range inBraces.FindAllStringSubmatch(text, -1) {
