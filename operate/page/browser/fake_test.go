@@ -38,11 +38,12 @@ type fake struct {
 	text               string // used wherever a client or a file may provide text
 	remote             bool   // true if the listener is not on the loopback interface
 	looks              atomic.Uint64
+	began              time.Time
 }
 
 // newFake returns a node with n mitigations.
 func newFake(n int, text string) *fake {
-	f := &fake{text: text, nodes: []string{"edge-1", "edge-2", "edge-3" + text}}
+	f := &fake{text: text, began: time.Now(), nodes: []string{"edge-1", "edge-2", "edge-3" + text}}
 	names := []string{"everything", "login", "api-key", "search", "checkout", "scraping"}
 	for i, name := range names {
 		f.rules = append(f.rules, operate.Rule{Rule: name + text, Text: "what it means" + text, Action: []string{"block", "block", "block", "log", "shadow_ban", "log"}[i],
@@ -79,6 +80,7 @@ func (f *fake) Mitigations(q operate.Query) (m operate.Mitigations, err error) {
 			continue
 		}
 		if m.Total++; m.Total > first && len(m.Mitigations) < q.Limit {
+			each.Left -= time.Since(f.began).Seconds()
 			m.Mitigations = append(m.Mitigations, each)
 		}
 	}
