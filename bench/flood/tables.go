@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	asClient  = "X-Forwarded-For: 192.0.2.1" // for nodes that trust this machine as a proxy, whose own requests pass
 	perMinute = "{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1m}"
 	perSecond = "{id: all, characteristics: [ip], limits: [{threshold: %d, period: 1s}], mitigation_timeout: 0s}"
 )
@@ -108,7 +109,7 @@ func burst() {
 		rows = append(rows, &row{name: fmt.Sprintf("%d connections of 250 streams", conns), bar: atMost(60), measure: func(binary string, _ int) (r run) {
 			p := start(binary, "0,1", fmt.Sprintf(perMinute, 50), 1, 0, time.Second)
 			defer p.end()
-			out := harness.Output("h2load", "-c", strconv.Itoa(conns), "-m", "250", "-n", strconv.Itoa(conns*250), "http://"+p.nodes[0]+"/")
+			out := harness.Output("h2load", "-H", asClient, "-c", strconv.Itoa(conns), "-m", "250", "-n", strconv.Itoa(conns*250), "http://"+p.nodes[0]+"/")
 			r.passed = number(passedOf, out)
 			return r
 		}})
@@ -138,7 +139,7 @@ func overshoot() {
 		sent := 0
 		for _, node := range p.nodes {
 			wg.Go(func() {
-				n := number(requestsOf, harness.Output("wrk", "-t1", "-c12", fmt.Sprintf("-d%.0fs", lasts.Seconds()), "http://"+node+"/"))
+				n := number(requestsOf, harness.Output("wrk", "-H", asClient, "-t1", "-c12", fmt.Sprintf("-d%.0fs", lasts.Seconds()), "http://"+node+"/"))
 				mu.Lock()
 				defer mu.Unlock()
 				sent += n
