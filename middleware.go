@@ -28,11 +28,19 @@ func (d Decision) Refuse(w http.ResponseWriter, r *http.Request) { d.a.Refuse(w,
 func (d Decision) Header(header http.Header) { d.a.Sign(header) }
 
 // Answered counts a request that passed, for the rules that count by the answer. It must be called
-// at most once. Only rules with a cost_header use header, which may be nil. If it returns true, the client must not get
-// the answer, since a rule refuses the request now: answer it with Refuse.
+// at most once. Only rules with a cost from the answer use header, which may be nil. If it returns true, the client
+// must not get the answer, since a rule refuses the request now: answer it with Refuse. Otherwise call Body and
+// EndBody.
 func (d Decision) Answered(status int, header http.Header) (withheld bool) {
 	return d.a.Answered(status, header)
 }
+
+// Body shows rules with a cost_json a part of the body of the answer.
+func (d Decision) Body(part []byte) { d.a.Body(part) }
+
+// EndBody counts a request, for rules with a cost_json, when the body of its answer has ended or, if whole is not set,
+// has broken off.
+func (d Decision) EndBody(whole bool) { d.a.EndBody(whole) }
 
 // Middleware returns a handler that answers requests that the rules refuse and passes the others to
 // next. Rules that count by the answer see what next writes. The http.ResponseWriter that next gets
@@ -49,7 +57,9 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		watched := &statusWriter{ResponseWriter: w, answered: func(status int) (withheld bool) {
+		whole := false
+		defer func() { d.EndBody(whole) }() // even if next panics
+		watched := &statusWriter{ResponseWriter: w, decision: d, answered: func(status int) (withheld bool) {
 			if withheld = d.Answered(status, w.Header()); withheld {
 				clear(w.Header())
 				d.Refuse(w, r)
@@ -58,12 +68,14 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 		}}
 		next.ServeHTTP(watched.extended(), r)
 		watched.answer(http.StatusOK)
+		whole = true
 	})
 }
 
 // A statusWriter calls answered once, with the answer's status. If that returns true, it discards the answer.
 type statusWriter struct {
 	http.ResponseWriter
+	decision Decision
 	answered func(status int) (withheld bool)
 	withheld bool
 }
@@ -89,6 +101,7 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 	if !w.answer(http.StatusOK) {
 		return len(p), nil
 	}
+	w.decision.Body(p)
 	return w.ResponseWriter.Write(p)
 }
 
@@ -96,6 +109,9 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 func (w *statusWriter) ReadFrom(r io.Reader) (int64, error) {
 	if !w.answer(http.StatusOK) {
 		return io.Copy(io.Discard, r)
+	}
+	if w.decision.a.ReadsBody() {
+		return io.Copy(struct{ io.Writer }{w}, r)
 	}
 	return io.Copy(w.ResponseWriter, r)
 }

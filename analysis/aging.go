@@ -5,8 +5,8 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// An agingTable has the same number of values for each key, and forgets a key once it has been unused for life to 2·life.
-// Its size therefore depends on the number of active keys, not on the length of the log.
+// An agingTable has the same number of values for each key, and forgets a key once it has been unused for life to
+// 2·life. Its size therefore depends on the number of active keys, not on the length of the log.
 type agingTable[V any] struct {
 	life        int64 // in microseconds
 	each        int   // number of values per key
@@ -24,7 +24,8 @@ func (a *agingTable[V]) age(from, to int64) {
 	case a.young.Len() == 0:
 		a.since = from
 	case from-a.since > a.life:
-		if a.old = a.young; from-a.used > a.life {
+		a.old = a.young
+		if from-a.used > a.life {
 			a.old = nil
 		}
 		a.young, a.since = client.NewValues[V](a.each), from

@@ -66,7 +66,8 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		if len(w.clients) == watchedClients {
 			w.forget()
 		}
-		c = &watched{name: name(), line: TimelineCollector{max: stepsOfClients}, held: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
+		c = &watched{name: name(), line: TimelineCollector{max: stepsOfClients}, held: TimelineCollector{max: stepsOfClients},
+			late: w.trimmed}
 		w.clients[client] = c
 	}
 	c.requests++
@@ -122,7 +123,8 @@ func (w *watch) report(name func(string) string) *Clients {
 	all := w.sorted()
 	for _, c := range all[:min(len(all), namedClients)] {
 		n := len(w.all.ticks)
-		t := ClientTimeline{Client: name(c.name), Requests: c.requests, Refused: c.refused, Partial: c.late, Passed: make([]uint64, n), Stopped: make([]uint64, n), Held: make([]bool, n)}
+		t := ClientTimeline{Client: name(c.name), Requests: c.requests, Refused: c.refused, Partial: c.late,
+			Passed: make([]uint64, n), Stopped: make([]uint64, n), Held: make([]bool, n)}
 		for at, tick := range c.line.in(&w.all) {
 			t.Passed[at], t.Stopped[at] = tick.Requests-tick.Refused, tick.Refused
 		}
@@ -136,7 +138,8 @@ func (w *watch) report(name func(string) string) *Clients {
 }
 
 func (c *Clients) plot() chart.Block {
-	s := chart.Strips{Title: "The clients with the most refusals over time", From: c.From, Step: time.Duration(c.StepS) * time.Second,
+	s := chart.Strips{Title: "The clients with the most refusals over time", From: c.From,
+		Step: time.Duration(c.StepS) * time.Second,
 		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the stronger the color, the more requests"}
 	for _, t := range c.Top {
 		row := chart.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}

@@ -80,7 +80,7 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 	}
 	c := &Comparer{o: o, player: newRulesPlayer(o.PoP.Client, o.Base, o.Rules), clients: map[netip.Addr]clientHistory{}}
 	for i, rules := range []*rule.Set{o.Base, o.Rules} {
-		if o.PoP.isInstant() {
+		if o.PoP.report().simplest() {
 			c.player.instant(rules, i, false)
 			continue
 		}

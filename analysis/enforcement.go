@@ -47,7 +47,7 @@ type PoPReport struct {
 	Losses []string `json:"losses,omitempty"` // in the format of ParseLoss
 }
 
-// simplest reports whether the PoP is one node that knows everything immediately and loses nothing.
+// simplest reports whether an instantPoP suffices: one node that knows everything immediately and loses nothing.
 func (p PoPReport) simplest() bool { return p.Nodes == 1 && p.LagS == 0 && len(p.Losses) == 0 }
 
 // String returns a description of the PoP.
@@ -55,7 +55,8 @@ func (p PoPReport) String() string {
 	if p.simplest() {
 		return "One node decides and knows every count immediately."
 	}
-	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", chart.Count(p.Nodes, "node"), chart.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
+	s := fmt.Sprintf("PoP: %s, %s, spread by %s, lag %v, clocks %v apart", chart.Count(p.Nodes, "node"),
+		chart.Count(p.Shards, "shard"), p.Spread, figure.Lasting(p.LagS), figure.Lasting(p.SkewS))
 	if len(p.Losses) > 0 {
 		s += ", lost: shard " + strings.Join(p.Losses, ", shard ")
 	}

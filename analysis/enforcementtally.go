@@ -110,7 +110,8 @@ func (r *ruleTally) report(o EnforcementOptions, m *ruleMitigations) RuleEnforce
 	e.FirstRefusal = r.refusals.firstRefusal()
 	e.Shares = r.refusals.shares()
 	e.TopClients, e.TopPaths = r.refusals.topClients(o.Top, o.Name), r.refusals.topPaths(o.Top)
-	e.Mitigations, e.Mitigated = m.n, MitigationDuration{TotalS: float64(m.total) / 1e6, MedianS: m.median(), MaxS: float64(m.longest) / 1e6}
+	e.Mitigations, e.Mitigated = m.n,
+		MitigationDuration{TotalS: float64(m.total) / 1e6, MedianS: m.median(), MaxS: float64(m.longest) / 1e6}
 	e.WronglyRefused, e.WronglyAllowed = r.wrong[wronglyRefused].report(), r.wrong[wronglyAllowed].report()
 	return e
 }

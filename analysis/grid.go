@@ -65,7 +65,8 @@ type cellKey struct {
 }
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
-	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list, MitigationTimeout: o.MitigationTimeout}, windows: client.NewValues[keyWindow](len(o.Periods)), byIP: isByClient(list), bytes: make([]byte, 0, 512)}
+	g := &grid{o: o, rule: rule.Rule{ID: "sweep", Characteristics: list, MitigationTimeout: o.MitigationTimeout},
+		windows: client.NewValues[keyWindow](len(o.Periods)), byIP: isByClient(list), bytes: make([]byte, 0, 512)}
 	for _, period := range o.Periods {
 		var c column
 		for _, threshold := range o.Thresholds {
@@ -127,7 +128,8 @@ func (g *grid) count(counted *[]keyWindow, key *accesslog.Client, hash uint64, m
 			g.columns[i].roll(w, moments[i].index)
 		}
 		if w.Cur == math.MaxUint32 {
-			return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.Cur, g.o.Periods[i], join(g.rule.Characteristics))
+			return fmt.Errorf("analysis: more than %d requests in one window of %v have the same %s", w.Cur, g.o.Periods[i],
+				join(g.rule.Characteristics))
 		}
 		w.Cur++
 	}

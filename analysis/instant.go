@@ -21,16 +21,17 @@ import (
 //
 // Several of them can share the requests of a log, so that each key is in one of them.
 type instantPoP struct {
-	rules     *rule.Set
-	client    rule.ClientPrefix
-	place     int // index of its first decision in replayed.decided
-	first     int // the first way in which it decides
-	requests  requests
-	clients   *keyTable               // of rules that count by the client alone
-	tables    []*keyTable             // of all rules; clients is the first
-	members   []member                // by the index of the rule
-	plans     map[*rule.Rule]*member  // rules with overridden limits
-	exceeded  map[netip.Addr]struct{} // clients whose requests, passed or not, exceeded a limit of a per-client rule; nil if clients share no keys
+	rules    *rule.Set
+	client   rule.ClientPrefix
+	place    int // index of its first decision in replayed.decided
+	first    int // the first way in which it decides
+	requests requests
+	clients  *keyTable              // of rules that count by the client alone
+	tables   []*keyTable            // of all rules; clients is the first
+	members  []member               // by the index of the rule
+	plans    map[*rule.Rule]*member // rules with overridden limits
+	// Clients whose requests, passed or not, exceeded a limit of a per-client rule; nil if clients share no keys.
+	exceeded  map[netip.Addr]struct{}
 	matched   []*rule.Rule
 	next      [decidedAtOnce]prepared
 	keys      []requestKey // of next
@@ -38,6 +39,8 @@ type instantPoP struct {
 	fetched   uint64   // meaningless: see fetch
 	matches   []uint64 // number of requests that each rule matched
 	counted   []uint64 // and that it counted
+	cold      []uint64 // and that it counted under cold keys alone
+	surveying bool
 	demand    []*demand
 	mitigated mitigations
 }
@@ -50,12 +53,16 @@ const (
 	ways
 )
 
+// noStates are those of all cold keys.
+var noStates keyStates
+
 // decidedAtOnce is the number of requests that are decided together.
 const decidedAtOnce = 1 << 6
 
 // A member is a rule with what an instantPoP needs to know of it.
 type member struct {
 	*rule.Rule
+	survey *survey // nil if there was none
 	table  *keyTable
 	place  int   // in table
 	counts int64 // maximum time that a request counts
@@ -68,6 +75,7 @@ type member struct {
 type prepared struct {
 	*replayed
 	listed rule.Access
+	cold   bool         // it has cold keys only, so it passes
 	own    []keyStates  // of its client
 	keys   []requestKey // the keys of a rule are adjacent
 }
@@ -78,6 +86,7 @@ type requestKey struct {
 	key    accesslog.Client
 	hash   uint64
 	counts bool       // the rule counts the request
+	cold   bool       // the key never exceeds a limit
 	states *keyStates // set by fetch
 }
 
@@ -86,8 +95,10 @@ type requestKey struct {
 func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact bool) *instantPoP {
 	all := rules.Rules()
 	p := &instantPoP{
-		rules: rules, client: client, place: place, requests: requests{fields: rules.ReadsFields()}, clients: &keyTable{life: never}, // they are counted at the end
-		members: make([]member, len(all)), plans: map[*rule.Rule]*member{}, matches: make([]uint64, len(all)), counted: make([]uint64, len(all)), mitigated: newMitigations(rules),
+		rules: rules, client: client, place: place, requests: requests{fields: rules.ReadsFields()},
+		clients: &keyTable{life: never}, // they are counted at the end
+		members: make([]member, len(all)), plans: map[*rule.Rule]*member{}, matches: make([]uint64, len(all)),
+		counted: make([]uint64, len(all)), cold: make([]uint64, len(all)), mitigated: newMitigations(rules),
 	}
 	if !exact {
 		p.first = byNodesEstimate
@@ -117,7 +128,8 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact b
 
 // newMember returns the member for r, whose states are the next in t.
 func (p *instantPoP) newMember(r *rule.Rule, t *keyTable) member {
-	m := member{Rule: r, table: t, place: t.each, few: uint8(len(keyStates{}.after)), width: int8(r.Width()), ways: byAllSent}
+	m := member{Rule: r, table: t, place: t.each, few: uint8(len(keyStates{}.after)), width: int8(r.Width()),
+		ways: byAllSent}
 	if p.exceeded != nil && m.width == 0 {
 		m.ways = ways
 	}
@@ -139,29 +151,93 @@ func (p *instantPoP) decideAll(requests []*replayed) {
 	for _, t := range p.tables {
 		t.age(requests[0].now, requests[len(requests)-1].now)
 	}
+	p.fetch(p.prepareAll(requests))
+	for i, r := range requests {
+		if q := &p.next[i]; q.cold {
+			p.countCold(q)
+		} else {
+			decided := p.decide(q)
+			copy(r.decided[p.place:], decided[p.first:])
+		}
+	}
+}
+
+// surveyAll counts up to decidedAtOnce requests of the log in the surveys of their rules.
+func (p *instantPoP) surveyAll(requests []*replayed) {
+	prepared := p.prepareAll(requests)
+	for i := range p.keys {
+		p.fetched += p.keys[i].survey.fetch(p.keys[i].hash)
+	}
+	for i := range prepared {
+		q := &prepared[i]
+		for j := range q.keys {
+			if k := &q.keys[j]; k.counts {
+				k.survey.count(k, q.now)
+			}
+		}
+	}
+}
+
+// survey makes the PoP ready for surveyAll.
+func (p *instantPoP) survey(cells int) {
+	p.surveying = true
+	for m := range p.allMembers {
+		m.survey = newSurvey(m.Rule, cells)
+	}
+}
+
+// surveyed makes the PoP ready for decideAll after a survey.
+func (p *instantPoP) surveyed() {
+	p.surveying = false
+	clear(p.matches)
+	for m := range p.allMembers {
+		m.survey.cells = nil
+	}
+}
+
+func (p *instantPoP) allMembers(yield func(*member) bool) {
+	for i := range p.members {
+		if !yield(&p.members[i]) {
+			return
+		}
+	}
+	for _, m := range p.plans {
+		if !yield(m) {
+			return
+		}
+	}
+}
+
+// prepareAll finds the keys of requests.
+func (p *instantPoP) prepareAll(requests []*replayed) []prepared {
 	p.keys = p.keys[:0]
 	var ends [decidedAtOnce]int
 	for i, r := range requests {
 		p.prepare(&p.next[i], r)
 		ends[i] = len(p.keys)
 	}
+	for i := range p.keys {
+		k := &p.keys[i]
+		k.cold = k.survey != nil && k.survey.isCold(k.hash)
+	}
 	from := 0
 	for i, end := range ends[:len(requests)] {
-		p.next[i].keys = p.keys[from:end]
+		q := &p.next[i]
+		q.keys = p.keys[from:end]
+		q.cold = q.cold && !slices.ContainsFunc(q.keys, func(k requestKey) bool { return !k.cold })
+		if p.place == 0 {
+			q.replayed.cold = q.cold
+		}
 		from = end
 	}
-	p.fetch(p.next[:len(requests)])
-	for i, r := range requests {
-		decided := p.decide(&p.next[i])
-		copy(r.decided[p.place:], decided[p.first:])
-	}
+	return p.next[:len(requests)]
 }
 
 // prepare finds the keys of a request.
 func (p *instantPoP) prepare(q *prepared, r *replayed) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
-	q.replayed, q.listed = r, p.rules.Access(req.Addr)
+	q.replayed, q.listed, q.cold = r, p.rules.Access(req.Addr), false
 	if p.place == 0 {
 		r.path = req.Path
 	}
@@ -187,12 +263,30 @@ func (p *instantPoP) prepare(q *prepared, r *replayed) {
 		}
 		p.matches[base.Index] += uint64(min(keys.Len(), 1))
 	}
+	q.cold = !req.Malformed
+}
+
+// countCold counts a request that passes because all its keys are cold.
+func (p *instantPoP) countCold(q *prepared) {
+	counted := -1
+	for i := range q.keys {
+		k := &q.keys[i]
+		if !k.counts {
+			continue
+		}
+		q.waits++
+		if k.Index != counted {
+			counted = k.Index
+			p.cold[counted]++
+		}
+	}
 }
 
 // add adds a key of a request.
 func (p *instantPoP) add(q *prepared, m *member, key accesslog.Client, hash uint64) {
-	p.keys = append(p.keys, requestKey{member: m, key: key, hash: hash, counts: counts(m.Rule, q.entry.Status)})
-	if p.demand != nil && counts(m.Rule, q.entry.Status) {
+	k := requestKey{member: m, key: key, hash: hash, counts: counts(m.Rule, q.entry.Status)}
+	p.keys = append(p.keys, k)
+	if p.demand != nil && k.counts && !p.surveying {
 		demanded(p.demand[m.Index].Of(hash, &key), m.Rule, q.now)
 	}
 }
@@ -204,7 +298,7 @@ func (p *instantPoP) fetch(requests []prepared) {
 		fetched += uint64(p.clients.young.Touch(requests[i].hash))
 	}
 	for i := range p.keys {
-		if k := &p.keys[i]; k.table != p.clients {
+		if k := &p.keys[i]; k.table != p.clients && !k.cold {
 			fetched += uint64(k.table.young.Touch(k.hash))
 		}
 	}
@@ -213,11 +307,14 @@ func (p *instantPoP) fetch(requests []prepared) {
 		q.own = p.clients.get(&q.client, q.hash)
 		for j := range q.keys {
 			k := &q.keys[j]
-			states := q.own
-			if k.table != p.clients {
-				states = k.table.get(&k.key, k.hash)
+			switch {
+			case k.cold:
+				k.states = &noStates
+			case k.table != p.clients:
+				k.states = &k.table.get(&k.key, k.hash)[k.place]
+			default:
+				k.states = &q.own[k.place]
 			}
-			k.states = &states[k.place]
 		}
 	}
 	for i := range p.keys {
@@ -234,12 +331,12 @@ func (p *instantPoP) fetch(requests []prepared) {
 }
 
 // decide decides a request, and counts it if it passes.
-func (p *instantPoP) decide(q *prepared) (decided [byAllSent]outcome) {
+func (p *instantPoP) decide(q *prepared) (decided [byAllSent]ruling) {
 	switch q.listed {
 	case rule.Allowed:
-		return [byAllSent]outcome{{verdict: limit.Allowed}, {verdict: limit.Allowed}}
+		return [byAllSent]ruling{{verdict: limit.Allowed}, {verdict: limit.Allowed}}
 	case rule.Denied:
-		return [byAllSent]outcome{{verdict: limit.Denied}, {verdict: limit.Denied}}
+		return [byAllSent]ruling{{verdict: limit.Denied}, {verdict: limit.Denied}}
 	}
 	for way := p.first; way < byAllSent; way++ {
 		decided[way] = p.look(q, way)
@@ -256,7 +353,7 @@ func (p *instantPoP) decide(q *prepared) (decided [byAllSent]outcome) {
 
 // count counts a request under a key, in each way in which it counts. It reports whether it counts by the nodes'
 // estimate.
-func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]outcome) bool {
+func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]ruling) bool {
 	var in [ways]bool
 	n := 0
 	for way := p.first; way < k.ways; way++ {
@@ -264,7 +361,7 @@ func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]outco
 			n++
 		}
 	}
-	if n == 0 || k.states.all == nil && n == k.ways-p.first && k.states.add(q.now, k.member) {
+	if n == 0 || k.cold || k.states.all == nil && n == k.ways-p.first && k.states.add(q.now, k.member) {
 		return n > 0
 	}
 	if k.states.all == nil {
@@ -289,21 +386,31 @@ func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]outco
 }
 
 // counts reports whether a request counts under a key: unless it is refused or the key is mitigated, and under
-// mitigated keys if the rule has CountWhileMitigated. Rules that shed count requests that no narrower rule refuses: see
-// [limit.Decision].
-func (p *instantPoP) counts(q *prepared, k *requestKey, way int, decided *[byAllSent]outcome) bool {
+// mitigated keys if the rule has CountWhileMitigated. Rules that shed, or have CountRefused and mitigate no key of the
+// request, count requests that no narrower rule refuses: see [limit.Decision].
+func (p *instantPoP) counts(q *prepared, k *requestKey, way int, decided *[byAllSent]ruling) bool {
 	if way == byAllSent {
 		return true
 	}
 	by := decided[way].by
+	offered := by == 0 || k.width < by
 	if k.Action == rule.Shed {
-		return by == 0 || k.width < by
+		return offered
 	}
-	mitigated := false
-	if all := k.states.all; all != nil {
-		_, mitigated = all[way].Until(q.now)
+	mitigated := k.mitigated(way, q.now)
+	if !mitigated && by != 0 && k.CountRefused {
+		return offered && !slices.ContainsFunc(q.keys, func(o requestKey) bool {
+			return o.Index == k.Index && o.mitigated(way, q.now)
+		})
 	}
 	return !mitigated && by == 0 || mitigated && k.CountWhileMitigated
+}
+
+func (k *requestKey) mitigated(way int, now int64) (mitigated bool) {
+	if all := k.states.all; all != nil {
+		_, mitigated = all[way].Until(now)
+	}
+	return mitigated
 }
 
 // mitigate records that the mitigation of a key by the nodes' estimate started or was prolonged.
@@ -318,8 +425,9 @@ func (p *instantPoP) mitigate(k *requestKey, now int64) {
 	p.mitigated.extend(key, k.Index, now, until)
 }
 
-// look returns the decision that follows from the mitigations of the request's keys, with the precedence of [limit.Decision].
-func (p *instantPoP) look(q *prepared, way int) (o outcome) {
+// look returns the decision that follows from the mitigations of the request's keys, with the precedence of
+// [limit.Decision].
+func (p *instantPoP) look(q *prepared, way int) (o ruling) {
 	o.verdict = limit.Passed
 	for i := range q.keys {
 		k := &q.keys[i]
@@ -328,14 +436,16 @@ func (p *instantPoP) look(q *prepared, way int) (o outcome) {
 		}
 		s := &k.states.all[way]
 		end, mitigated := s.Until(q.now)
-		if !mitigated || k.Action == rule.Shed && !s.Sheds(async.ShareOf(secret, counter.Key(k.key), q.network, time.UnixMicro(q.now)), q.now) {
+		if !mitigated || k.Action == rule.Shed &&
+			!s.Sheds(async.ShareOf(secret, counter.Key(k.key), q.network, time.UnixMicro(q.now)), q.now) {
 			continue
 		}
 		if k.Action != rule.Log && (o.by == 0 || k.width < o.by) {
 			o.by = k.width + 1
 		}
 		switch by := o.rule; {
-		case by == nil, k.Action > by.Action, k.Action == by.Action && (end > o.until || end == o.until && k.Index <= by.Index):
+		case by == nil, k.Action > by.Action, k.Action == by.Action &&
+			(end > o.until || end == o.until && k.Index <= by.Index):
 			o.rule, o.until = k.Rule, end
 		}
 	}

@@ -81,28 +81,28 @@ func TestExactCounts(t *testing.T) {
 }
 
 // instantly returns a function that decides each request in turn with an instantPoP.
-func instantly(rules *rule.Set) func(*accesslog.Entry) [byAllSent]outcome {
+func instantly(rules *rule.Set) func(*accesslog.Entry) [byAllSent]ruling {
 	_, decide := newInstantDecider(rules)
 	return decide
 }
 
-func newInstantDecider(rules *rule.Set) (*instantPoP, func(*accesslog.Entry) [byAllSent]outcome) {
+func newInstantDecider(rules *rule.Set) (*instantPoP, func(*accesslog.Entry) [byAllSent]ruling) {
 	p := newRulesPlayer(rule.ClientPrefix{}, rules)
 	p.owners = 1
 	x := newInstantPoP(p.client, rules, 0, true)
-	return x, func(e *accesslog.Entry) [byAllSent]outcome {
+	return x, func(e *accesslog.Entry) [byAllSent]ruling {
 		p.next = &batch{requests: make([]replayed, 0, 2)}
 		p.add(e)
 		r := &p.next.requests[0]
 		x.decideAll([]*replayed{r})
-		return [byAllSent]outcome(r.decided[:byAllSent])
+		return [byAllSent]ruling(r.decided[:byAllSent])
 	}
 }
 
 // likeNode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
 // code of nodes, which a Simulation runs, decides the same. Once a node may have extended a mitigation without a
 // request, the function stops comparing.
-func likeNode(t rapid.TB, file string) func(*accesslog.Entry) outcome {
+func likeNode(t rapid.TB, file string) func(*accesslog.Entry) ruling {
 	set, err := rulefile.Load(file)
 	if err != nil {
 		t.Fatal(err)
@@ -113,10 +113,10 @@ func likeNode(t rapid.TB, file string) func(*accesslog.Entry) outcome {
 	}
 	x, decide := newInstantDecider(set)
 	requests, unsure := 0, int64(math.MaxInt64)
-	return func(e *accesslog.Entry) outcome {
+	return func(e *accesslog.Entry) ruling {
 		requests++
 		d, got := node.Decide(e), decide(e)[byNodesEstimate]
-		want := outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
+		want := ruling{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
 		if e.Time < unsure && (got.level() != want.level() || got.rule != want.rule || got.rule != nil && got.until != want.until) {
 			text, _ := os.ReadFile(file)
 			t.Fatalf("request %d at %d: %+v, a node decides %+v\n%s", requests, e.Time, got, want, text)
@@ -167,7 +167,7 @@ func drawRules(t *rapid.T, dir string) (file string) {
 			characteristics.Draw(t, "characteristics"), limits.Draw(t, "limits"),
 			rapid.SampledFrom([]string{"0s", "1s", "4s"}).Draw(t, "timeout"),
 			rapid.SampledFrom([]string{"block", "log", "shadow_ban", "close"}).Draw(t, "action"),
-			rapid.SampledFrom([]string{"", "", ", count: {statuses: [401]}", ", match: {paths: [/login]}", ", count_while_mitigated: true",
+			rapid.SampledFrom([]string{"", "", ", count: {statuses: [401]}", ", match: {paths: [/login]}", ", count_while_mitigated: true", ", count_refused: true", ", count_refused: true, count_while_mitigated: true",
 				", count: {cost: 2}", ", count: {cost: 3, statuses: [401]}", ", count: {cost: 4, cost_header: X-Cost}", ", count: {cost: 1000000}, count_while_mitigated: true"}).Draw(t, "match"))
 	}
 	text = fmt.Appendf(text, "- {id: plans, characteristics: [{header: x-key, missing: skip}], limits: [{threshold: 4, period: 3s}, {threshold: 9, period: 30s}], overrides: keys.csv, mitigation_timeout: 2s%s}\n",

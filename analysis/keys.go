@@ -13,8 +13,8 @@ import (
 // longest timeout.
 type keyTable = agingTable[keyStates]
 
-// keyStates are the states of a key under a rule, one for each way of deciding. They contain only the times of the key's
-// requests, as long as these are too few to exceed a limit: most keys of most logs never have more.
+// keyStates are the states of a key under a rule, one for each way of deciding. They contain only the times of the
+// key's requests, as long as these are too few to exceed a limit: most keys of most logs never have more.
 // Their size is that of a cache line.
 type keyStates struct {
 	base  int64

@@ -24,7 +24,8 @@ type Loss struct {
 // ParseLoss parses a Loss: 10m is the first shard after ten minutes, 10m+30s the same for half a minute,
 // 2@10m+30s the second shard.
 func ParseLoss(text string) (l Loss, err error) {
-	when, bad := text, fmt.Errorf("analysis: invalid shard failure %q: write 10m, 10m+30s, or 2@10m+30s for the second shard", text)
+	const hint = "write 10m, 10m+30s, or 2@10m+30s for the second shard"
+	when, bad := text, fmt.Errorf("analysis: invalid shard failure %q: %s", text, hint)
 	if shard, rest, ok := strings.Cut(text, "@"); ok {
 		n, err := strconv.Atoi(shard)
 		if err != nil || n < 1 {

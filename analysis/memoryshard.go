@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A memoryShard is a async.Shard in memory, on a virtual clock. Items expire as in memcached: at the end of the
@@ -49,23 +48,14 @@ func (s *memoryShard) clear() {
 	s.counters, s.records, s.kept = map[counter.Item]memoryCounter{}, map[counter.Item]memoryRecord{}, 0
 }
 
-// fail takes the shard down and loses its items.
-func (s *memoryShard) fail() {
-	s.clear()
-	s.down = true
-}
-
-// restart brings the shard back.
-func (s *memoryShard) restart() { s.down = false }
-
 func (s *memoryShard) Addr() string    { return s.addr }
 func (s *memoryShard) Down() bool      { return s.down }
 func (s *memoryShard) Available() bool { return !s.down }
 
 // Exchange behaves like a memcached. The values that it reads are valid until the next call.
-func (s *memoryShard) Exchange(b *memcached.Batch) error {
+func (s *memoryShard) Exchange(b *counter.Batch) error {
 	if s.down {
-		return fmt.Errorf("%w: %s is lost", memcached.ErrNotSent, s.addr)
+		return fmt.Errorf("%w: %s is lost", counter.ErrNotSent, s.addr)
 	}
 	second := *s.now / 1e6
 	for i := range b.Increments {

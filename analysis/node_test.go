@@ -24,8 +24,8 @@ import (
 
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/internal/trace"
@@ -67,7 +67,7 @@ func startNode(t *testing.T, rules *rule.Set, shards int) *realNode {
 	node, err := pop.New(pop.Options{
 		Name: "n1", Secret: "a secret of the node", Rules: rules,
 		Origin: "http://origin", OriginOptions: proxy.OriginOptions{Transport: n},
-		Shards: addrs, ShardOptions: memcached.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		Shards: addrs, ShardOptions: wire.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return pipes[addr].Dial(ctx, network, addr)
 		}},
 		FlushInterval: time.Nanosecond,

@@ -26,7 +26,8 @@ type Overview struct {
 	counts *client.Values[requestCount]
 	names  map[[16]byte]string // of clients: see requestCount
 
-	over []int // clients whose estimate exceeds each of the default thresholds in a minute, up to the last that somebody exceeds
+	// Clients whose estimate exceeds each of the default thresholds in a minute, up to the last that somebody exceeds.
+	over []int
 }
 
 // A BusyClient is one of the clients with the most requests.
@@ -45,7 +46,8 @@ type Suggestion struct {
 
 // A requestCount counts the requests of a client.
 type requestCount struct {
-	client    [16]byte // as in the log or, if that lacks its name, an IPv6 address in its usual form, or else a key of names
+	// The client as in the log or, if that lacks its name, an IPv6 address in its usual form, or else a key of names
+	client    [16]byte
 	requests  int64
 	minute    int32  // since the Unix epoch
 	prev, cur uint32 // requests in the minute before it, and in it
@@ -63,13 +65,15 @@ func (c *requestCount) add(at int64) {
 	case minute != c.minute:
 		c.minute, c.prev, c.cur = minute, 0, 0
 	}
-	c.peak = max(c.peak, c.cur+uint32((int64(c.prev)*(period-at%period)+period-1)/period)) // it passes if the ones before it are too few
+	// it passes if the ones before it are too few
+	c.peak = max(c.peak, c.cur+uint32((int64(c.prev)*(period-at%period)+period-1)/period))
 	c.requests++
 	c.cur++
 	c.most = max(c.most, c.cur)
 }
 
-// name keeps a name that is longer than a client of a log: in c if it is an IPv6 address, since a log may have millions.
+// name keeps a name that is longer than a client of a log: in c if it is an IPv6 address, since a log may have
+// millions.
 func (c *requestCount) name(name string, names map[[16]byte]string) {
 	if a, err := netip.ParseAddr(name); err == nil && a.Is6() && a.Zone() == "" && a.String() == name {
 		c.client, c.isAddress = a.As16(), true
@@ -145,8 +149,8 @@ func (o *Overview) see(c *requestCount) {
 	o.Busiest = o.Busiest[:min(most, len(o.Busiest))]
 }
 
-// Limits returns thresholds for a minute: the highest of the usual ones that a client exceeds, or the lowest of them, and,
-// as a sweep recommends, the lowest that at least one client but at most 0.1% of them exceed, or 0.
+// Limits returns thresholds for a minute: the highest of the usual ones that a client exceeds, or the lowest of them,
+// and, as a sweep recommends, the lowest that at least one client but at most 0.1% of them exceed, or 0.
 func (o *Overview) Limits() (exceeded, recommended uint64) {
 	usual := DefaultThresholds()
 	if i := slices.IndexFunc(o.over, func(clients int) bool { return 1000*clients <= o.Clients }); i >= 0 {
@@ -159,11 +163,11 @@ func (o *Overview) Limits() (exceeded, recommended uint64) {
 func (o *Overview) Document() chart.Document {
 	busiest := chart.Table{Columns: chart.Columns("client", "requests", "of all", "most in a minute")}
 	for _, c := range o.Busiest {
-		busiest.Rows = append(busiest.Rows, chart.Row{Cells: []string{c.Client, chart.Grouped(c.Requests), fmt.Sprintf("%.1f%%", c.Pct), chart.Grouped(c.Most)}})
+		busiest.Add(c.Client, c.Requests, fmt.Sprintf("%.1f%%", c.Pct), c.Most)
 	}
 	d := chart.Document{
 		Title: "Summary", Data: o,
-		Lead:     chart.Count(o.Requests, "request") + " of " + chart.Count(o.Clients, "client") + figure.Between(o.From, o.To),
+		Lead:     lead(o.Requests, o.Clients, o.From, o.To),
 		Sections: []chart.Section{{Title: "Busiest clients", Blocks: []chart.Block{busiest}}},
 	}
 	if len(o.Next) > 0 {

@@ -3,9 +3,12 @@ package analysis
 import (
 	"cmp"
 	"hash/maphash"
+	"math/bits"
 	"net/netip"
 	"runtime"
 	"slices"
+	"sync"
+	"unsafe"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
@@ -24,13 +27,15 @@ type replayed struct {
 	owner   uint32           // index of the instantPoP in each set that decides the request
 	node    uint16           // node of each Simulation
 	path    string           // canonical
-	decided [maxDecisions]outcome
+	cold    bool             // passes because no key ever exceeds a limit
+	waits   int              // if cold, the number of keys under which it counts
+	decided [maxDecisions]ruling
 }
 
 const maxDecisions = int(causesOfError) + 1
 
-// An outcome is a decision.
-type outcome struct {
+// A ruling is a decision.
+type ruling struct {
 	verdict limit.Verdict
 	by      int8       // 1 + the width of the narrowest rule that refuses; 0 if no rule or an access list does
 	rule    *rule.Rule // the rule that decided; nil if none did
@@ -38,7 +43,7 @@ type outcome struct {
 }
 
 // level returns the severity of o.
-func (o outcome) level() level {
+func (o ruling) level() level {
 	switch {
 	case o.verdict.Refused():
 		return refused
@@ -60,14 +65,15 @@ const (
 // A player plays a log to PoPs, each in its own goroutine, and passes on the requests in the order of the log
 // once all PoPs have decided them. Its goroutines run from the first full batch until finish.
 type player struct {
-	client  rule.ClientPrefix
-	owners  uint32
-	byHost  bool              // owners share requests by host: no key spans two hosts
-	widest  rule.ClientPrefix // otherwise by network: no key spans two networks of this length
-	fields  bool              // rules read headers
-	spread  spread
-	players []func(*batch)
-	done    func(*replayed)
+	client   rule.ClientPrefix
+	owners   uint32
+	byHost   bool              // owners share requests by host: no key spans two hosts
+	widest   rule.ClientPrefix // otherwise by network: no key spans two networks of this length
+	fields   bool              // rules read headers
+	spread   spread
+	players  []func(*batch)
+	instants int // number of players that the others wait for
+	done     func(*replayed)
 
 	next        *batch
 	playing     []*batch // in the order of the log
@@ -80,6 +86,7 @@ type player struct {
 type batch struct {
 	requests []replayed
 	fields   []accesslog.Field // of all of them
+	instant  sync.WaitGroup    // waits for the players that share requests
 	left     chan struct{}     // receives a value from each player
 }
 
@@ -94,8 +101,10 @@ func newPlayer(client rule.ClientPrefix, fields bool, lists [][]rule.Characteris
 	p := &player{client: client, fields: fields, owners: 1}
 	isHost := func(c rule.Characteristic) bool { return c.Kind == rule.Host } // a request has a single one
 	widest, ok := widestNetworks(client, lists)
-	if p.widest = widest; !ok {
-		p.byHost = !slices.ContainsFunc(lists, func(list []rule.Characteristic) bool { return !slices.ContainsFunc(list, isHost) })
+	p.widest = widest
+	if !ok {
+		p.byHost = !slices.ContainsFunc(lists,
+			func(list []rule.Characteristic) bool { return !slices.ContainsFunc(list, isHost) })
 	}
 	if ok || p.byHost {
 		p.owners = uint32(runtime.GOMAXPROCS(0))
@@ -138,23 +147,48 @@ func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
 // instant adds PoPs that know everything immediately and share the requests of the log. They write their decisions
 // from the ith on, the exact ones first if exact is set.
 func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
-	for owner := range p.owners {
+	for range p.owners {
 		x := newInstantPoP(p.client, rules, i, exact)
 		all = append(all, x)
-		own := make([]*replayed, 0, requestsInBatch)
-		p.players = append(p.players, func(b *batch) {
-			own = own[:0]
-			for j := range b.requests {
-				if r := &b.requests[j]; r.owner == owner {
-					own = append(own, r)
-				}
-			}
-			for some := range slices.Chunk(own, decidedAtOnce) {
-				x.decideAll(some)
-			}
-		})
+		p.share(x.decideAll)
 	}
 	return all
+}
+
+// share adds an owner, which plays its requests, some of them at once. All owners are added before simulated PoPs.
+func (p *player) share(play func([]*replayed)) {
+	owner := uint32(p.instants) % p.owners
+	p.instants++
+	own := make([]*replayed, 0, requestsInBatch)
+	p.players = append(p.players, func(b *batch) {
+		own = own[:0]
+		for i := range b.requests {
+			if r := &b.requests[i]; r.owner == owner {
+				own = append(own, r)
+			}
+		}
+		for chunk := range slices.Chunk(own, decidedAtOnce) {
+			play(chunk)
+		}
+		b.instant.Done()
+	})
+}
+
+// survey returns a player that lets PoPs, one for each owner, survey a log before they play it. The cells of all
+// surveys take this many bytes at most, unless that leaves very few.
+func (p *player) survey(pops []*instantPoP, memory int) *player {
+	limits := 1
+	for m := range pops[0].allMembers {
+		limits += len(m.Limits)
+	}
+	cells := memory / int(unsafe.Sizeof(surveyCell{})) / (limits * len(pops))
+	s := &player{client: p.client, owners: p.owners, byHost: p.byHost, widest: p.widest, fields: p.fields,
+		done: func(*replayed) {}}
+	for _, x := range pops {
+		x.survey(1 << bits.Len(uint(cells/2)))
+		s.share(x.surveyAll)
+	}
+	return s
 }
 
 // simulate adds a simulated PoP, which writes the ith decision. A request goes to the same node in all
@@ -162,11 +196,16 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 func (p *player) simulate(s *Simulation, i int) {
 	p.spread = s.spread
 	p.players = append(p.players, func(b *batch) {
+		b.instant.Wait()
 		for j := range b.requests {
 			r := &b.requests[j]
+			if r.cold {
+				s.pass(r.entry.Time, r.node, r.waits)
+				continue
+			}
 			var d limit.Decision
 			path := s.decide(&d, &r.entry, r.addr, r.node)
-			r.decided[i] = outcome{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
+			r.decided[i] = ruling{verdict: d.Verdict, rule: d.Rule, until: d.Deadline().UnixMicro()}
 			if i == 0 {
 				r.path = path
 			}
@@ -183,7 +222,8 @@ func (p *player) add(e *accesslog.Entry) {
 	b.requests = b.requests[:len(b.requests)+1]
 	r := &b.requests[len(b.requests)-1]
 	r.entry = *e
-	if r.entry.Header = nil; p.fields && len(e.Header) > 0 {
+	r.entry.Header = nil
+	if p.fields && len(e.Header) > 0 {
 		from := len(b.fields)
 		b.fields = append(b.fields, e.Header...)
 		r.entry.Header = b.fields[from:len(b.fields):len(b.fields)]
@@ -234,6 +274,7 @@ func (p *player) pass() {
 		r := &p.next.requests[i]
 		r.node = uint16(p.spread.node(r.addr, r.now))
 	}
+	p.next.instant.Add(p.instants)
 	for _, q := range p.queues {
 		q <- p.next
 	}

@@ -1,20 +1,38 @@
 package analysis
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
 )
+
+// FieldsOf returns the fields of entries that a replay of rules needs.
+func FieldsOf(sets ...*rule.Set) accesslog.Fields {
+	if slices.ContainsFunc(sets, (*rule.Set).ReadsFields) {
+		return accesslog.All
+	}
+	return accesslog.All &^ accesslog.Header
+}
 
 // Unseen holds the properties of requests that rules use and that no entry of a log had yet, in the spelling of
 // characteristics, each with a function that reports whether an entry has it.
 type Unseen map[string]func(e *accesslog.Entry) bool
 
-// Use adds the properties that rules use. Those that logs never have, such as headers of responses, stay.
-func (u Unseen) Use(rules *rule.Set) {
+// NewUnseen returns the properties that rules use. Those that logs never have, such as headers of responses, stay.
+func NewUnseen(sets ...*rule.Set) Unseen {
+	u := Unseen{}
+	for _, rules := range sets {
+		u.use(rules)
+	}
+	return u
+}
+
+func (u Unseen) use(rules *rule.Set) {
 	add := func(name string, used bool, has func(e *accesslog.Entry) bool) {
 		if used {
 			u[name] = has
@@ -29,7 +47,7 @@ func (u Unseen) Use(rules *rule.Set) {
 			add("address", m.Networks != nil, func(e *accesslog.Entry) bool { return e.Addr.IsValid() })
 		}
 		add("status", r.Statuses != nil, func(e *accesslog.Entry) bool { return e.Status != 0 })
-		add(r.CostHeader+" of responses", r.CostHeader != "", func(*accesslog.Entry) bool { return false })
+		add(r.CostSource()+" of responses", r.CostSource() != "", func(*accesslog.Entry) bool { return false })
 		used := slices.Clone(r.Characteristics)
 		for _, c := range r.AllConditions() {
 			used = append(used, c.Characteristic)
@@ -53,4 +71,13 @@ func (u Unseen) Use(rules *rule.Set) {
 // Note removes the properties that an entry has.
 func (u Unseen) Note(e *accesslog.Entry) {
 	maps.DeleteFunc(u, func(_ string, has func(*accesslog.Entry) bool) bool { return has(e) })
+}
+
+// Err returns an error that lists the properties. Without any, it returns nil.
+func (u Unseen) Err() error {
+	if len(u) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the log lacks %s: rules that use these decide differently on a node",
+		prose.EnumerateAll(slices.Sorted(maps.Keys(u)), "and"))
 }

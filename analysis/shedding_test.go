@@ -82,14 +82,14 @@ func TestExtendedByHalfOfTimeLeft(t *testing.T) {
 	// left is no more than 0.533334 s.
 	for last, want := range map[int64]int64{3_733_330: 4_800_000, 3_733_331: 4_800_000, 3_733_332: 5_333_334, 3_733_333: 5_333_334} {
 		decide := likeNode(t, file)
-		request := func(after int64, client byte) outcome {
+		request := func(after int64, client byte) ruling {
 			return decide(&accesslog.Entry{Time: 1e15 + after, Addr: netip.AddrFrom4([4]byte{10, 0, 0, client})})
 		}
 		for range 5 {
 			request(0, 1)
 		}
 		request(last, 1)
-		got := outcome{}
+		got := ruling{}
 		for client := byte(2); client < 60 && got.rule == nil; client++ {
 			got = request(last+1, client)
 		}

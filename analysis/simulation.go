@@ -79,12 +79,10 @@ func (o PoPOptions) withDefaults() (PoPOptions, error) {
 	return o, nil
 }
 
-// isInstant reports whether the PoP knows everything immediately, so that an instantPoP suffices.
-func (o PoPOptions) isInstant() bool { return o.Nodes == 1 && o.Lag == 0 && len(o.Losses) == 0 }
-
 // report describes o for the report.
 func (o PoPOptions) report() PoPReport {
-	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(), SkewS: o.Skew.Seconds()}
+	r := PoPReport{Nodes: o.Nodes, Shards: o.Shards, Spread: o.Spread.String(), LagS: o.Lag.Seconds(),
+		SkewS: o.Skew.Seconds()}
 	for _, l := range o.Losses {
 		r.Losses = append(r.Losses, l.String())
 	}
@@ -128,7 +126,7 @@ type message struct {
 	packet []byte
 }
 
-// never is later than any time of a log.
+// never is a time after the end of any log.
 const never = 1<<63 - 1
 
 // NewSimulation returns a PoP that enforces rules.
@@ -141,7 +139,8 @@ func NewSimulation(o PoPOptions, rules *rule.Set) (*Simulation, error) {
 		return nil, err
 	}
 	s := &Simulation{
-		o: o, spread: newSpread(o), requests: requests{fields: rules.ReadsFields()}, counted: make([]uint64, len(rules.Rules())),
+		o: o, spread: newSpread(o), requests: requests{fields: rules.ReadsFields()},
+		counted: make([]uint64, len(rules.Rules())),
 	}
 	var shards []async.Shard
 	for i := range o.Shards {
@@ -232,6 +231,20 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		n.offered = true
 		s.step(n) // publishes the mitigation that the request may have started
 	}
+	s.wait(n, counted)
+	return req.Path
+}
+
+// pass is decide for a request that passes and counts under this number of keys. None of them ever exceeds a limit, so
+// the node need not count them, but flushes as if it did.
+func (s *Simulation) pass(at int64, node uint16, counted int) {
+	s.begin(at)
+	s.advance(max(s.now, at))
+	s.wait(s.nodes[node], counted)
+}
+
+// wait adds counts to those that wait for n's next flush.
+func (s *Simulation) wait(n *simulatedNode, counted int) {
 	n.waiting += counted
 	switch {
 	case counted == 0:
@@ -241,11 +254,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	case n.flush == never:
 		n.flush = s.now + s.o.Lag.Microseconds()
 	}
-	return req.Path
 }
-
-// countedBy returns the number of requests that a rule counted.
-func (s *Simulation) countedBy(r *rule.Rule) uint64 { return s.counted[r.Index] }
 
 // begin sets the clock to at, the time of the log's first request, unless it is already running.
 func (s *Simulation) begin(at int64) {
@@ -346,11 +355,10 @@ func (s *Simulation) changeShards() {
 	var out []string
 	for i, shard := range s.shards {
 		lost, outside := stateOf(s.o.Losses, i, s.now-s.start)
-		if lost && !shard.Down() {
-			shard.fail()
-		} else if !lost && shard.Down() {
-			shard.restart()
+		if lost && !shard.down {
+			shard.clear()
 		}
+		shard.down = lost
 		if outside {
 			out = append(out, shard.addr)
 		}

@@ -107,18 +107,39 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 			return o, err
 		}
 		same := func(a, b rule.Characteristic) bool { return a.Same(b) && a.Skip == b.Skip }
-		if slices.ContainsFunc(o.Characteristics[:i], func(other []rule.Characteristic) bool { return slices.EqualFunc(other, list, same) }) {
+		if slices.ContainsFunc(o.Characteristics[:i],
+			func(other []rule.Characteristic) bool { return slices.EqualFunc(other, list, same) }) {
 			return o, fmt.Errorf("analysis: %s is given twice", join(list))
 		}
 	}
 	if o.MitigationTimeout < 0 || o.MitigationTimeout > rule.MaxPeriod || o.MitigationTimeout%time.Second != 0 {
-		return o, fmt.Errorf("analysis: invalid mitigation timeout %v: must be whole seconds, at most 7 days", o.MitigationTimeout)
+		return o, fmt.Errorf("analysis: invalid mitigation timeout %v: must be whole seconds, at most 7 days",
+			o.MitigationTimeout)
 	}
 	if !(o.MaxClientsPct >= 0 && o.MaxClientsPct <= 100) {
 		return o, fmt.Errorf("analysis: invalid percentage of clients %v: must be 0 to 100", o.MaxClientsPct)
 	}
 	o.MaxClientsPct = cmp.Or(o.MaxClientsPct, 0.1)
 	return o, o.setDefaults()
+}
+
+// Fields returns the fields of entries that a Sweep needs.
+func (o SweepOptions) Fields() accesslog.Fields {
+	needs := accesslog.Addr
+	for _, c := range slices.Concat(o.Characteristics...) {
+		switch c.Kind {
+		case rule.IP:
+		case rule.Host:
+			needs |= accesslog.Host
+		case rule.Method:
+			needs |= accesslog.Method
+		case rule.Path, rule.Query:
+			needs |= accesslog.Path
+		default:
+			needs |= accesslog.Header
+		}
+	}
+	return needs
 }
 
 // A Sweep tries a grid of thresholds, periods and characteristics on a log in one pass. Each cell of the grid

@@ -13,21 +13,19 @@ import (
 
 // Document returns the report as a document. Of the thresholds that affect no clients, it shows only the first.
 func (r *SweepReport) Document() chart.Document {
-	d := chart.Document{Title: "Choosing a threshold", Lead: chart.Count(r.Requests, "request") + chart.When(r.Requests > 0, "%s", figure.Between(r.From, r.To)), Data: r}
+	d := chart.Document{Title: "Choosing a threshold", Lead: chart.Count(r.Requests, "request"), Data: r}
+	if r.Requests > 0 {
+		d.Lead += figure.Between(r.From, r.To)
+	}
 	all := chart.Section{Title: "Recommended thresholds", Blocks: []chart.Block{
-		chart.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. Top 1 and top 10 are the shares of the refused requests made by the one client and the ten clients with the most refusals.",
-			chart.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)), r.MaxClientsPct)),
+		chart.Paragraph(fmt.Sprintf("Each threshold is tried as a rule by itself, on every request%s. "+
+			"The recommended one is the smallest that affects (refuses requests of) at most %.4g%% of the clients. "+
+			"Top 1 and top 10 are the shares of the refused requests made by the one client and the ten clients "+
+			"with the most refusals.",
+			chart.When(r.MitigationTimeoutS > 0, ", with mitigations of at least %s", figure.Period(r.MitigationTimeoutS)),
+			r.MaxClientsPct)),
 	}}
 	var facts chart.Facts
-	var plots []chart.Block
-	for i := 0; i < len(r.Curves); {
-		n := i + 1
-		for n < len(r.Curves) && slices.Equal(r.Curves[n].Characteristics, r.Curves[i].Characteristics) {
-			n++
-		}
-		plots = append(plots, r.plot(r.Curves[i:n]), tradeOff(r.Curves[i:n]))
-		i = n
-	}
 	for i := range r.Curves {
 		c := &r.Curves[i]
 		d.Sections = append(d.Sections, c.section())
@@ -37,12 +35,17 @@ func (r *SweepReport) Document() chart.Document {
 		}
 		if cell := c.recommended(); cell != nil {
 			f.Value = chart.Grouped(cell.Threshold)
-			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of requests", chart.Grouped(cell.Clients), chart.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
+			f.Note = fmt.Sprintf("affects %s of %s (%.3g%%), refuses %.3g%% of requests",
+				chart.Grouped(cell.Clients), chart.Count(c.Clients, "client"), cell.ClientsPct, cell.RefusedPct)
 		}
 		f.Note += chart.When(c.Best && len(r.Curves) > 1, "; best period")
 		facts = append(facts, f)
 	}
-	all.Blocks = append(append(all.Blocks, facts), plots...)
+	all.Blocks = append(all.Blocks, facts)
+	for curves := range figure.Runs(r.Curves,
+		func(a, b *Curve) bool { return slices.Equal(a.Characteristics, b.Characteristics) }) {
+		all.Blocks = append(all.Blocks, r.plot(curves), tradeOff(curves))
+	}
 	d.Sections = append(slices.Insert(d.Sections, 0, all), r.rules())
 	return d
 }
@@ -57,18 +60,22 @@ func (r *SweepReport) rules() chart.Section {
 		}
 		names := make([]string, len(c.Characteristics))
 		for k, name := range c.Characteristics {
-			if names[k] = name; !plainName.MatchString(name) {
+			names[k] = name
+			if !plainName.MatchString(name) {
 				names[k] = strconv.Quote(name)
 			}
 		}
-		text += fmt.Sprintf("  - id: sweep-%d\n    characteristics: [%s]\n    limits: [{threshold: %d, period: %s}]\n", strings.Count(text, "id:")+1, strings.Join(names, ", "), c.Recommended, figure.Period(c.PeriodS))
-		text += chart.When(r.MitigationTimeoutS > 0, "    mitigation_timeout: %s\n", figure.Period(r.MitigationTimeoutS)) + "    action: log\n"
+		text += fmt.Sprintf("  - id: sweep-%d\n    characteristics: [%s]\n    limits: [{threshold: %d, period: %s}]\n",
+			strings.Count(text, "id:")+1, strings.Join(names, ", "), c.Recommended, figure.Period(c.PeriodS))
+		text += chart.When(r.MitigationTimeoutS > 0, "    mitigation_timeout: %s\n", figure.Period(r.MitigationTimeoutS)) +
+			"    action: log\n"
 	}
-	s := chart.Section{Title: "The rule to start with", Blocks: []chart.Block{chart.Code{Title: "it only logs; remove action: log to refuse requests", Text: text}}}
+	var block chart.Block = chart.Code{Title: "it only logs; remove action: log to refuse requests", Text: text}
 	if text == "rules:\n" {
-		s.Blocks = []chart.Block{chart.Paragraph(fmt.Sprintf("None: no tried threshold refuses a request and affects at most %.4g%% of the clients. Try other thresholds, or allow it to affect more clients.", r.MaxClientsPct))}
+		block = chart.Paragraph(fmt.Sprintf("None: no tried threshold refuses a request and affects "+
+			"at most %.4g%% of the clients. Try other thresholds, or allow it to affect more clients.", r.MaxClientsPct))
 	}
-	return s
+	return chart.Section{Title: "The rule to start with", Blocks: []chart.Block{block}}
 }
 
 var plainName = regexp.MustCompile(`^[a-z][a-z0-9:_-]*$`)
@@ -78,23 +85,20 @@ func (r *SweepReport) plot(curves []Curve) chart.Block {
 	first := &curves[0]
 	plot := chart.Lines{
 		Title: "Clients affected by a threshold, counted by " + first.characteristics(),
-		Note:  "Clients whose peak exceeds the threshold. Large dot: recommended. Ring: the knee, where the curve bends most, with both axes logarithmic.",
-		X:     chart.Axis{Name: "threshold, requests per period", Scale: chart.Logarithmic}, Y: chart.Axis{Name: "clients affected", Scale: chart.Counts}, What: "period",
+		Note: "Clients whose peak exceeds the threshold. Large dot: recommended. " +
+			"Ring: the knee, where the curve bends most, with both axes logarithmic.",
+		X: chart.Axis{Name: "threshold, requests per period", Scale: chart.Logarithmic},
+		Y: chart.Axis{Name: "clients affected", Scale: chart.Counts}, What: "period",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
-		plot.Cuts = []chart.Cut{{At: budget, Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, chart.Count(first.Clients, "client"))}}
+		plot.Cuts = []chart.Cut{{At: budget,
+			Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, chart.Count(first.Clients, "client"))}}
 	}
 	for i := range curves {
 		c := &curves[i]
-		l := chart.Line{Name: figure.Period(c.PeriodS)}
-		for _, cell := range c.shown() {
-			p := chart.LinePoint{X: float64(cell.Threshold), Y: float64(cell.Clients), Knee: cell.Threshold == c.Knee, Tip: c.tip(&cell)}
-			if cell.Threshold == c.Recommended {
-				p.Name = c.limit()
-			}
-			l.Points = append(l.Points, p)
-		}
-		addLine(&plot, l)
+		c.addLine(&plot, c.shown(), func(cell *Cell) chart.LinePoint {
+			return chart.LinePoint{X: float64(cell.Threshold), Y: float64(cell.Clients), Knee: cell.Threshold == c.Knee}
+		})
 	}
 	return plot
 }
@@ -102,31 +106,35 @@ func (r *SweepReport) plot(curves []Curve) chart.Block {
 // tradeOff plots the share of refused traffic against the number of affected clients.
 func tradeOff(curves []Curve) chart.Block {
 	plot := chart.Lines{
-		Title: "Refused traffic against affected clients, counted by " + curves[0].characteristics(), Note: "Each dot is a threshold. Upper left is better: more refused, fewer clients affected.",
-		X: chart.Axis{Name: "clients affected, %", Scale: chart.Logarithmic}, Y: chart.Axis{Name: "requests refused, %"}, What: "period",
+		Title: "Refused traffic against affected clients, counted by " + curves[0].characteristics(),
+		Note:  "Each dot is a threshold. Upper left is better: more refused, fewer clients affected.",
+		X:     chart.Axis{Name: "clients affected, %", Scale: chart.Logarithmic}, Y: chart.Axis{Name: "requests refused, %"},
+		What: "period",
 	}
 	for i := range curves {
-		c := &curves[i]
-		l := chart.Line{Name: figure.Period(c.PeriodS)}
-		for _, cell := range c.Cells {
-			if cell.Clients > 0 {
-				p := chart.LinePoint{X: cell.ClientsPct, Y: cell.RefusedPct, Tip: c.tip(&cell)}
-				if cell.Threshold == c.Recommended {
-					p.Name = c.limit()
-				}
-				l.Points = append(l.Points, p)
-			}
-		}
-		addLine(&plot, l)
+		affecting := slices.DeleteFunc(slices.Clone(curves[i].Cells), func(cell Cell) bool { return cell.Clients == 0 })
+		curves[i].addLine(&plot, affecting, func(cell *Cell) chart.LinePoint {
+			return chart.LinePoint{X: cell.ClientsPct, Y: cell.RefusedPct}
+		})
 	}
 	return plot
 }
 
-// addLine adds a line. If it would hide another line, the two are merged.
-func addLine(plot *chart.Lines, l chart.Line) {
+// addLine adds a line with the points of cells. If it would hide another line, the two are merged.
+func (c *Curve) addLine(plot *chart.Lines, cells []Cell, point func(*Cell) chart.LinePoint) {
+	l := chart.Line{Name: figure.Period(c.PeriodS)}
+	for i := range cells {
+		p := point(&cells[i])
+		p.Tip = c.tip(&cells[i])
+		if cells[i].Threshold == c.Recommended {
+			p.Name = chart.Grouped(c.Recommended) + " in " + figure.Period(c.PeriodS)
+		}
+		l.Points = append(l.Points, p)
+	}
 	for i := range plot.Lines {
 		other := &plot.Lines[i]
-		if slices.EqualFunc(l.Points, other.Points, func(a, b chart.LinePoint) bool { return a.X == b.X && a.Y == b.Y }) {
+		same := func(a, b chart.LinePoint) bool { return a.X == b.X && a.Y == b.Y }
+		if slices.EqualFunc(l.Points, other.Points, same) {
 			other.Name += ", " + l.Name
 			return
 		}
@@ -135,15 +143,13 @@ func addLine(plot *chart.Lines, l chart.Line) {
 }
 
 func (c *Curve) tip(cell *Cell) string {
-	return fmt.Sprintf("%s in %s\naffects %s (%.3g%%)\nrefuses %s (%.3g%%)", chart.Grouped(cell.Threshold), figure.Period(c.PeriodS),
+	return fmt.Sprintf("%s in %s\naffects %s (%.3g%%)\nrefuses %s (%.3g%%)", chart.Grouped(cell.Threshold),
+		figure.Period(c.PeriodS),
 		chart.Count(cell.Clients, "client"), cell.ClientsPct, chart.Count(cell.Refused, "request"), cell.RefusedPct)
 }
 
 func (c *Curve) characteristics() string { return strings.Join(c.Characteristics, "+") }
 func (c *Curve) name() string            { return c.characteristics() + " in " + figure.Period(c.PeriodS) }
-func (c *Curve) limit() string {
-	return chart.Grouped(c.Recommended) + " in " + figure.Period(c.PeriodS)
-}
 
 // shown returns the cells up to the first that affects no client, and the recommended one.
 func (c *Curve) shown() []Cell {
@@ -166,30 +172,34 @@ func (c *Curve) recommended() *Cell {
 func (c *Curve) section() chart.Section {
 	s := chart.Section{Title: c.name() + ": " + chart.Count(c.Clients, "client")}
 	if c.Clients == 1 {
-		s.Blocks = append(s.Blocks, chart.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not contain it."))
+		s.Blocks = append(s.Blocks,
+			chart.Paragraph("All requests have the same "+c.characteristics()+": perhaps the log does not contain it."))
 	}
-	table := chart.Table{Columns: chart.Columns("threshold", "clients affected", "%", "requests refused", "%", "top 1", "top 10")}
+	table := chart.Table{Columns: chart.Columns("threshold", "clients affected", "%", "requests refused", "%", "top 1",
+		"top 10")}
 	table.Columns[0].Numbers = true
 	for _, cell := range c.shown() {
-		row := chart.Row{Strong: cell.Threshold == c.Recommended, Cells: []string{chart.Grouped(cell.Threshold), chart.Grouped(cell.Clients), fmt.Sprintf("%.3f", cell.ClientsPct),
-			chart.Grouped(cell.Refused), fmt.Sprintf("%.2f", cell.RefusedPct), chart.When(cell.Refused > 0, "%.1f%%", cell.Top1Pct), chart.When(cell.Refused > 0, "%.1f%%", cell.Top10Pct)}}
+		row := table.Add(cell.Threshold, cell.Clients, fmt.Sprintf("%.3f", cell.ClientsPct), cell.Refused,
+			fmt.Sprintf("%.2f", cell.RefusedPct),
+			chart.When(cell.Refused > 0, "%.1f%%", cell.Top1Pct), chart.When(cell.Refused > 0, "%.1f%%", cell.Top10Pct))
 		var marks []string
-		if row.Strong {
+		if row.Strong = cell.Threshold == c.Recommended; row.Strong {
 			marks = append(marks, "recommended")
 		}
 		if cell.Threshold == c.Knee {
 			marks = append(marks, "knee")
 		}
 		row.Note = strings.Join(marks, ", ")
-		table.Rows = append(table.Rows, row)
 	}
 	s.Blocks = append(s.Blocks, table)
 	if cell := c.recommended(); cell != nil && c.Timeline != nil {
-		bars := chart.Bars{Title: fmt.Sprintf("Most refused at %s in %s", chart.Grouped(cell.Threshold), figure.Period(c.PeriodS)), What: "client", Parts: []string{"refused"}, Refusals: true, Listed: true}
+		limit := chart.Grouped(cell.Threshold) + " in " + figure.Period(c.PeriodS)
+		bars := chart.Bars{Title: "Most refused at " + limit, What: "client", Parts: []string{"refused"}, Refusals: true,
+			Listed: true}
 		for _, source := range cell.Top {
-			bars.Rows = append(bars.Rows, chart.Bar{Name: source.Name, Values: []uint64{source.Refused}, Share: chart.Percent(source.Refused, cell.Refused)})
+			bars.Add(source.Name, source.Refused, cell.Refused, "")
 		}
-		s.Blocks = append(s.Blocks, c.Timeline.Plot(fmt.Sprintf("What %s in %s would have refused", chart.Grouped(cell.Threshold), figure.Period(c.PeriodS))), bars)
+		s.Blocks = append(s.Blocks, c.Timeline.Plot("What "+limit+" would have refused"), bars)
 	}
 	return s
 }

@@ -72,8 +72,9 @@ type Source struct {
 func (s *Sweep) Report() *SweepReport {
 	all := s.whole()
 	r := &SweepReport{
-		Requests: s.player.n, MaxClientsPct: s.o.MaxClientsPct, MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
-		Timeline: s.timeline.Timeline(),
+		Requests: s.player.n, MaxClientsPct: s.o.MaxClientsPct,
+		MitigationTimeoutS: int64(s.o.MitigationTimeout / time.Second),
+		Timeline:           s.timeline.Timeline(),
 	}
 	if s.player.n > 0 {
 		r.From, r.To = figure.TimeOf(s.player.first), figure.TimeOf(s.player.last)
@@ -85,7 +86,8 @@ func (s *Sweep) Report() *SweepReport {
 		best := -1
 		for i := range r.Curves[len(r.Curves)-len(g.columns):] {
 			i += len(r.Curves) - len(g.columns)
-			if cell := r.Curves[i].recommended(); cell != nil && (best < 0 || cell.Refused > r.Curves[best].recommended().Refused) {
+			if cell := r.Curves[i].recommended(); cell != nil &&
+				(best < 0 || cell.Refused > r.Curves[best].recommended().Refused) {
 				best = i
 			}
 		}
@@ -117,7 +119,8 @@ func (s *Sweep) curve(g *grid, i int) Curve {
 		cell.Top1Pct = figure.Percent(top.sum(1), cell.Refused)
 		cell.Top10Pct = figure.Percent(top.sum(10), cell.Refused)
 		cell.Top = top[:min(len(top), s.o.Top)]
-		if c.Cells = append(c.Cells, cell); c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
+		c.Cells = append(c.Cells, cell)
+		if c.Recommended == 0 && c.Clients > 0 && cell.ClientsPct <= s.o.MaxClientsPct {
 			c.Recommended = threshold
 			all := s.timeline
 			all.ticks = slices.Clone(all.ticks)

@@ -17,7 +17,8 @@ const (
 var tickLengths = []int64{1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
 
 // pointLengths are the lengths of a timeline's points, in seconds. Further lengths double.
-var pointLengths = []int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 2 * 24 * 3600, 7 * 24 * 3600}
+var pointLengths = []int64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 3 * 3600, 6 * 3600,
+	12 * 3600, 24 * 3600, 2 * 24 * 3600, 7 * 24 * 3600}
 
 // after returns the next greater length.
 func after(lengths []int64, length int64) int64 {

@@ -61,11 +61,9 @@ func (t *Truth) facts(verb string) (facts chart.Facts) {
 	if t == nil {
 		return nil
 	}
-	for _, p := range []struct {
-		name string
-		TruthPart
-	}{{"attack", t.Attack}, {"legitimate", t.Legitimate}} {
-		facts = append(facts, chart.Fact{Name: p.name, Value: chart.Grouped(p.Refused), Note: verb + ", " + chart.Percent(p.Refused, p.Requests) + " of " + chart.Count(p.Requests, "request") + ", from " + chart.Count(p.Clients, "client")})
+	for i, p := range []TruthPart{t.Attack, t.Legitimate} {
+		facts.Add([]string{"attack", "legitimate"}[i], p.Refused, "%s, %s of %s, from %s", verb,
+			chart.Percent(p.Refused, p.Requests), chart.Count(p.Requests, "request"), chart.Count(p.Clients, "client"))
 	}
 	return facts
 }

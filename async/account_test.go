@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -83,17 +84,17 @@ func (s *troubledShard) Available() bool { return !s.Down() || s.chance.of(20) =
 func (s *troubledShard) trouble() error {
 	time.Sleep(time.Duration(s.chance.of(20)) * time.Millisecond)
 	if s.Down() || s.chance.of(8) == 0 {
-		return memcached.ErrNotSent
+		return counter.ErrNotSent
 	}
 	return nil
 }
 
 // Exchange loses operations and answers.
-func (s *troubledShard) Exchange(b *memcached.Batch) error {
+func (s *troubledShard) Exchange(b *counter.Batch) error {
 	if err := s.trouble(); err != nil {
 		return err
 	}
-	passed := memcached.Batch{Stores: b.Stores, Reads: b.Reads}
+	passed := counter.Batch{Stores: b.Stores, Reads: b.Reads}
 	var kept []int
 	for i := range b.Increments {
 		if op := &b.Increments[i]; s.chance.of(8) == 0 {
@@ -153,7 +154,7 @@ func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 		server := shard.New(shard.Options{})
 		pipe := shard.NewPipe()
 		serving.Go(func() { _ = server.Serve(ctx, pipe) })
-		s := memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: pipe.Dial})
+		s := memcached.New(fmt.Sprintf("s%d:11211", i), wire.Options{Dial: pipe.Dial})
 		defer s.Close()
 		for range 2 {
 			troubled = append(troubled, &troubledShard{Shard: s, chance: chance})

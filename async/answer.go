@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // answered handles the answers to a batch, or its failure.
 func (c *Loop) answered(b *batch) {
 	now := c.o.Now()
 	b.lane.flying--
-	if errors.Is(b.err, memcached.ErrNotSent) {
+	if errors.Is(b.err, counter.ErrNotSent) {
 		b.lane.retry = now.Add(retryPause)
 		b.lane.ended = c.ending
 	}
@@ -47,8 +46,8 @@ func (c *Loop) answered(b *batch) {
 	c.reuse(b)
 }
 
-// evaluateAnswer evaluates t if a shard has answered with a count. Without news, nothing is exceeded that was not before. If
-// the table had no room for the record, another would only evict others.
+// evaluateAnswer evaluates t if a shard has answered with a new count. Otherwise there is nothing to evaluate: if
+// the table had no room for the record, storing it again would only evict others.
 func (c *Loop) evaluateAnswer(t *track, now time.Time) {
 	if !t.news || t.rule == nil { // without a rule, only its record matters
 		return
@@ -56,7 +55,7 @@ func (c *Loop) evaluateAnswer(t *track, now time.Time) {
 	t.news = false
 	if r := c.rules.Load().Current(t.rule); r != nil { // else the rule was removed
 		c.update(t, r, now)
-		c.evaluate(t, 0, now)
+		c.evaluate(t, nil, now)
 	}
 }
 
@@ -66,7 +65,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 	s.news = true
 	switch made := op.Outcome == counter.Done || op.Outcome == counter.Unknown; {
 	case tally == nil && !made:
-		c.lost[dropShard] += s.layout.Sum(op.Delta)
+		c.metrics.lose(dropShard, s.layout.Sum(op.Delta))
 	case tally == nil:
 	case op.Outcome == counter.Done:
 		others, fell := tally.reply(s.layout, op.Value, op.Delta)
@@ -77,8 +76,8 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 		tally.unknown(s.layout, op.Delta)
 	default:
 		full, refused := tally.unmade(s.layout, op)
-		c.lost[dropFull] += full
-		c.lost[dropRefused] += refused
+		c.metrics.lose(dropFull, full)
+		c.metrics.lose(dropRefused, refused)
 		s.track.since = s.since
 		c.countFallen(op.Outcome == counter.Absent && !op.Create && !c.hasMoved(s, now) && tally.fall())
 	}
@@ -94,11 +93,11 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	if op.Outcome == counter.NotSent || tally == nil {
 		return
 	}
-	value, err := uint64(0), error(nil)
+	value, ok := uint64(0), true
 	if op.Outcome == counter.Done {
-		value, err = memcached.ParseNumber(op.Value)
+		value, ok = counter.ParseValue(op.Value)
 	}
-	if err == nil && op.Outcome != counter.Refused {
+	if ok && op.Outcome != counter.Refused {
 		_, fell := tally.reply(s.layout, value, 0)
 		c.countFallen(fell)
 	}
@@ -108,7 +107,8 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 }
 
-// hasMoved reports whether the key of s had another owner in a window that counts, so that its owner may lack the counter.
+// hasMoved reports whether the key of s had another owner in a window that counts, so that its owner may lack the
+// counter.
 func (c *Loop) hasMoved(s *slot, now time.Time) bool {
 	former := c.former.lane(s.key)
 	period := time.Duration(s.limit(s.nth).Period) * time.Microsecond

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 )
 
 const (
@@ -28,8 +27,8 @@ const (
 	maxSpare = 8
 )
 
-// A slot says what an answer is about: the counter of a limit in a window or the record of a key, and which state of the
-// track asked.
+// A slot says what an answer is about: the counter of a limit in a window or the record of a key, and which state of
+// the track asked.
 type slot struct {
 	*track
 	resets uint16 // of the track then
@@ -48,7 +47,7 @@ func (t *track) slot(i int, index uint32) slot {
 
 // find returns the window and the tally of s, or nil if the state that asked is gone: its window has passed, or the
 // track was reset or evicted.
-func (s *slot) find() (*window, *tally) {
+func (s *slot) find() (*limitWindows, *tally) {
 	if s.resets != s.track.resets || s.place == evicted {
 		return nil, nil
 	}
@@ -63,7 +62,7 @@ func (c *Loop) item(t *track, i int, index uint32) counter.Item {
 
 // A batch holds the operations of one exchange with a shard, and the slots and tracks they are for.
 type batch struct {
-	memcached.Batch
+	counter.Batch
 	lane  *lane
 	begun time.Time
 	err   error
@@ -198,11 +197,11 @@ func (c *Loop) increment(b *batch, s slot, tally *tally, senders int) {
 	}
 	budget := s.layout.Budget(senders)
 	if budget == 0 { // see Layout.MaxNodes
-		c.lost[dropNodes] += tally.keep(s.layout)
+		c.metrics.lose(dropNodes, tally.keep(s.layout))
 		return
 	}
 	delta, full := tally.send(s.layout, budget)
-	c.lost[dropFull] += full
+	c.metrics.lose(dropFull, full)
 	if delta == 0 {
 		return
 	}

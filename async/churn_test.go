@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/async"
-	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -20,7 +20,7 @@ type metered struct {
 	exchanges   atomic.Int64
 }
 
-func (s *metered) Exchange(b *memcached.Batch) error {
+func (s *metered) Exchange(b *counter.Batch) error {
 	s.exchanges.Add(1)
 	err := s.Shard.Exchange(b)
 	for i := range b.Reads {

@@ -86,3 +86,36 @@ func TestBurstAfterSlowRequests(t *testing.T) {
 		})
 	}
 }
+
+// A burst passes no more requests if it begins in one second and ends in the next, although these are counted apart.
+func TestBurstAcrossSeconds(t *testing.T) {
+	for _, first := range []int{1, 20, 45, 50} {
+		for name, begin := range map[string]time.Duration{"within a window": 90*time.Second - time.Millisecond, "across windows": 2*time.Minute - time.Millisecond} {
+			t.Run(fmt.Sprint(first, " ", name), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					l := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 50, period: 1m}]}]", nil)
+					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(begin)))
+					passed := 0
+					decide := func(now time.Time) {
+						req := request(1)
+						if !l.Decide(&req, now).Verdict.Refused() {
+							passed++
+						}
+					}
+					for range first {
+						decide(time.Now())
+					}
+					for range 100 {
+						decide(time.Now().Add(time.Millisecond)) // before the loop can flush the others
+					}
+					if passed != 51 {
+						t.Errorf("%d requests passed, want 51", passed)
+					}
+					l.end()
+					l.stop()
+					l.running.Wait()
+				})
+			})
+		}
+	}
+}

@@ -8,30 +8,32 @@
 //
 //   - flushes the queue into the tracks of their keys (flush.go), and evaluates each by what this node knows for
 //     certain, whatever the shards do;
-//   - sends each shard a batch (batch.go): an INCR for each key and window, and for a key that is new in a window reads of
-//     the previous window and of the record. Keys near their threshold go first, then those that have waited longest;
+//   - sends each shard a batch (batch.go): an INCR for each key and window, and for a key that is new in a window
+//     reads of the previous window and of the record. Keys near their threshold go first, then those that have waited
+//     longest;
 //   - handles the answers (answer.go), which other goroutines wait for;
-//   - evaluates (evaluate.go), and mitigates a key that exceeds a limit (mitigate.go): a record is merged into this node's
-//     table, sent to the peers, and stored alongside the counters (record.go).
+//   - evaluates (evaluate.go), and mitigates a key that exceeds a limit (mitigate.go): a record is merged into this
+//     node's table, sent to the peers, and stored alongside the counters (record.go).
 //
 // [Loop.Flush] and [Loop.Step] run the same code without goroutines.
 //
 // # What a node knows
 //
-// Of each key and window a node knows the size of a set of requests that the PoP has made, and of which none is waiting at
-// this node (tally.go). Own requests join the set when they are sent, and leave it if they were provably not counted;
-// otherwise the set only grows. A reply v is the size of another such set: those that some server has counted, each once, and
-// those with which the counter was created, which another server had counted before. Neither has requests that wait here.
-// So the greater of the two numbers is one, too, whichever server has answered, and no client is refused for requests
-// that it did not make. This holds field by field, and it needs four conditions:
+// Of each key and window a node knows the size of a set of requests that the PoP has made, and of which none is waiting
+// at this node (tally.go). Own requests join the set when they are sent, and leave it if they were provably not
+// counted; otherwise the set only grows. A reply v is the size of another such set: those that some server has counted,
+// each once, and those with which the counter was created, which another server had counted before. Neither has
+// requests that wait here. So the greater of the two numbers is one, too, whichever server has answered, and no client
+// is refused for requests that it did not make. This holds field by field, and it needs four conditions:
 //
 //   - a reply counts only for the state that asked: see slot;
 //   - a key is in one batch at a time, its increments before its reads, on one connection;
 //   - nothing repeats an INCR, unless it was provably not made;
-//   - a request reads what is known before it offers itself.
+//   - an offer reads what is known and what waits while its stripe is locked, so no request is in both or in neither.
 //
-// A counter that must be created starts with the greatest value of any reply, so that counts survive restarts, evictions
-// and changes of the ring. If a node that knows less creates it, a client passes at most its threshold once more.
+// A counter that must be created starts with the greatest value of any reply, so that counts survive restarts,
+// evictions and changes of the ring. If a node that knows less creates it, a client passes at most its threshold once
+// more.
 //
 // # Accounting
 //

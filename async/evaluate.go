@@ -28,26 +28,26 @@ func (t *track) view(i int) view {
 	return v
 }
 
-// show makes requests see v as the counts of the ith limit.
-func (t *track) show(i int, v *view) {
-	w := &t.windows()[i]
-	w.shown, w.shownIndex, w.shownFresh, w.shownGap = [2]uint64{v.Prev, v.Cur}, uint32(v.Index), v.fresh, w.Cur.gap
-}
-
 // shown appends the counts of a key at its last evaluation to dst, or nothing if they are of another
 // generation. Requests may call it.
 func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
 	part := c.part(key)
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	t := part.find(key)
+	return part.shown(dst, key, generation, now)
+}
+
+// shown does the work of Loop.shown. The caller holds p.mu.
+func (p *part) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
+	t := p.find(key)
 	if t == nil || t.generation != generation {
 		return dst
 	}
 	windows := t.windows()
 	for i := range windows {
 		w, limit := &windows[i], t.limit(i)
-		v := view{limit: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh, gap: uint64(w.shownGap), knownAt: t.knownAt.Load()}
+		v := view{limit: limit, stale: t.stale(now, limit.Period/maxStale), fresh: w.shownFresh, gap: uint64(w.shownGap),
+			knownAt: t.knownAt.Load()}
 		v.Index, v.Prev, v.Cur = int64(w.shownIndex), w.shown[0], w.shown[1]
 		dst = append(dst, v)
 	}
@@ -84,11 +84,11 @@ const (
 	nearFlushes = 4
 )
 
-// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. n is the number of requests since
-// the last flush.
-func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
+// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. added is what a flush has
+// just added, nil outside flushes.
+func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 	r, was := t.rule, t.near
-	f, over := t.evaluate(now, n, &c.part(t.key).mu)
+	f, over := t.evaluate(now, added, &c.part(t.key).mu)
 	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
 		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
 	}
@@ -104,29 +104,31 @@ func (c *Loop) evaluate(t *track, n uint64, now time.Time) {
 		return // it is evaluated again when the shard has answered, or with its next count
 	}
 	sample := t.sample()
-	if sample.At = t.since; n == 0 { // an answer exceeded the limit
+	sample.At = t.since
+	if added == nil { // an answer exceeded the limit
 		sample.At = now.UnixMicro() - t.stale(now, math.MaxInt32)
 	}
 	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
 }
 
 // evaluate compares the estimate of each limit with its threshold at now and reports whether one
-// is exceeded. n is the number of requests in this flush, 0 outside flushes. A request that is
+// is exceeded. added is what a flush has just added, nil outside flushes. A request that is
 // counted late weighs less, never more.
 //
 // If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation,
 // when the previous window weighed more. Then the record is read. shared guards what requests see.
-func (t *track) evaluate(now time.Time, n uint64, shared *sync.Mutex) (f finding, over bool) {
-	if n > 0 {
-		t.burst = uint16(min(n, math.MaxUint16))
-	}
+func (t *track) evaluate(now time.Time, added *item, shared *sync.Mutex) (f finding, over bool) {
 	f.generation, t.near = t.generation, false
 	shared.Lock()
 	defer shared.Unlock()
+	if added != nil {
+		added.shown = true
+		t.burst = uint16(min(added.n, math.MaxUint16))
+	}
 	windows := t.windows()
 	for i := range windows {
 		v, w := t.view(i), &windows[i]
-		t.show(i, &v)
+		w.shown, w.shownIndex, w.shownFresh, w.shownGap = [2]uint64{v.Prev, v.Cur}, w.Index, w.fresh, w.Cur.gap
 		elapsed := w.elapsed(v.limit, now)
 		if v.over(elapsed) {
 			over = true
@@ -164,10 +166,10 @@ type Passing struct {
 	Arrived, Now time.Time // Arrived is zero if no request passes
 }
 
-// Remaining appends what p leaves of each limit of r under key to dst. If no shard has answered since p arrived, p itself
-// may not be counted yet, and other nodes may have counted more: they are assumed to have counted as much as between
-// the last two answers. So clients that send each request to another node are told no more than there is. The request
-// path may call Remaining.
+// Remaining appends what p leaves of each limit of r under key to dst. If no shard has answered since p arrived, p
+// itself may not be counted yet, and other nodes may have counted more: they are assumed to have counted as much as
+// between the last two answers. So clients that send each request to another node are told no more than there is. The
+// request path may call Remaining.
 func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, p Passing) []Quota {
 	now := p.Now
 	at := len(dst)

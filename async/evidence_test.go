@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -87,10 +88,10 @@ func TestBurstAfterOtherRequests(t *testing.T) {
 func TestOwnEvidenceBesideAStalledShard(t *testing.T) {
 	for failure, want := range map[string]int{"local": 51, "open": 300} {
 		bubble.Test(t, func(t *testing.T) {
-			metrics := memcached.NewMetrics(prometheus.NewRegistry())
+			metrics := wire.NewMetrics(prometheus.NewRegistry())
 			stalled := shardThatStalls(50*time.Millisecond, metrics)
 			if failure == "open" {
-				stalled = memcached.New("s:1", memcached.Options{Metrics: metrics, Dial: dialNobody})
+				stalled = memcached.New("s:1", wire.Options{Metrics: metrics, Dial: dialNobody})
 			}
 			defer stalled.Close()
 			a := startSingle(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], on_failure: %s, limits: [{threshold: 50, period: 1m}], mitigation_timeout: 1m}]", failure),
@@ -174,6 +175,27 @@ func TestThrottlingIsLoggedRarely(t *testing.T) {
 		}
 		if value(t, a.reg, "edge_mitigation_log_lines_dropped_total", "") == 0 {
 			t.Error("suppressed lines were not counted")
+		}
+	})
+}
+
+// A flood of new keys evicts keys that have been counted, not those that wait to be: no count is lost.
+func TestCountsSurviveAFloodOfKeys(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a := startSingle(t, fmt.Sprintf(perMinute, 10, "1m"), func(o *limit.Options, _ *mitigation.Options) { o.TrackedKeys = 4096 })
+		defer a.close()
+		for i := range uint32(20_000) {
+			a.decide(100 + i)
+			if i%256 == 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		if n := value(t, a.reg, "edge_tracked_keys_evicted_total", ""); n < 10_000 {
+			t.Errorf("%v keys were evicted, want at least 10000", n)
+		}
+		if n := value(t, a.reg, "edge_increments_dropped_total", ""); n > 0 {
+			t.Errorf("%v counts were lost", n)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -23,7 +24,7 @@ func TestRestartedShardIsNoticed(t *testing.T) {
 			m := harness.StartMemcached(t)
 			table := mitigation.New(mitigation.Options{})
 			reg := prometheus.NewRegistry()
-			s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(m.Addr, wire.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			l, err := limit.New(limit.Options{
 				Rules: parse(t, fmt.Sprintf("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 168h, sub_windows: %d}]}]", subWindows)),

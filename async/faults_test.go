@@ -18,6 +18,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -52,7 +53,7 @@ func startSingle(t *testing.T, rules string, set func(*limit.Options, *mitigatio
 		t.Fatal(err)
 	}
 	o := limit.Options{Secret: a.secret, Node: 2, Rules: parse(t, rules), Registerer: a.reg, Logger: slog.New(slog.DiscardHandler)}
-	o.Shards = append(o.Shards, memcached.New("s:11211", memcached.Options{Metrics: memcached.NewMetrics(a.reg), Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+	o.Shards = append(o.Shards, memcached.New("s:11211", wire.Options{Metrics: wire.NewMetrics(a.reg), Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
 		if a.down.Load() {
 			return nil, errors.New("down")
 		}
@@ -142,7 +143,7 @@ func TestRaisedThresholdWhileWaiting(t *testing.T) {
 		time.Sleep(time.Second)
 		a.SetRules(parse(t, fmt.Sprintf(perMinute, 1000, "1h"))) // a reload
 		// Another node, which could reach the shard, has counted 20.
-		s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
+		s := memcached.New("s:1", wire.Options{Dial: a.pipe.Dial})
 		defer s.Close()
 		number, _ := counter.Window(time.Now(), 60e6)
 		if _, err := increment(s, a.secret.CounterItem(a.key(1), counter.Limit{Threshold: 1000, Period: 60e6, Layout: counter.Plain}, number), 20); err != nil {

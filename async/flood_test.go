@@ -10,6 +10,7 @@ import (
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -22,7 +23,7 @@ func TestShardGoesOutDuringFlood(t *testing.T) {
 		var refuses, stalls atomic.Bool // the flooded shard
 		a := startSingle(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 1h}]}]", nil)
 		defer a.close()
-		flooded := memcached.New("flooded:11211", memcached.Options{
+		flooded := memcached.New("flooded:11211", wire.Options{
 			Failures: 1_000_000, // its breaker stays closed
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				switch {
@@ -36,7 +37,7 @@ func TestShardGoesOutDuringFlood(t *testing.T) {
 			},
 		})
 		defer flooded.Close()
-		other := memcached.New("other:11211", memcached.Options{Dial: a.pipe.Dial})
+		other := memcached.New("other:11211", wire.Options{Dial: a.pipe.Dial})
 		defer other.Close()
 		table := mitigation.New(mitigation.Options{})
 		l, err := limit.New(limit.Options{

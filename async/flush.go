@@ -14,29 +14,31 @@ func (c *Loop) flush(items []item) {
 	c.move(now)
 	rules := c.rules.Load()
 	for i := range items {
-		what, offered := &items[i].arrival, &items[i].offered
+		arrived, offered := &items[i].tickKey, &items[i].offered
 		// The rules may have changed since the request was matched.
 		r := rules.Current(offered.rule)
 		if r == nil {
 			continue
 		}
-		t := c.track(what.key)
+		t := c.track(arrived.key)
 		c.update(t, r, now)
-		if what.generation < t.generation { // the request arrived before a lift
-			c.lost[dropLifted] += offered.n * uint64(len(r.Limits))
+		if arrived.generation < t.generation { // the request arrived before a lift
+			c.metrics.lose(dropLifted, offered.n*uint64(len(r.Limits)))
 			continue
 		}
 		c.counted(r.Base(), offered.n)
-		c.add(t, offered.n, time.UnixMilli(what.tick))
+		c.add(t, offered.n, time.UnixMilli(arrived.tick))
 		if t.since == 0 {
 			t.since = offered.at
 		}
 		t.keep(&offered.sample)
 		t.see(offered.clients)
-		if c.evaluate(t, offered.n, now); c.holds(t, now) {
-			c.hold(t)
-		} else {
+		c.evaluate(t, &items[i], now)
+		switch holds := c.holds(t, now); {
+		case !holds:
 			c.send(t)
+		case t.place == nowhere: // else its counts already wait for a batch
+			c.lane(t.key).move(t, held)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 )
@@ -75,7 +76,7 @@ func startGated(t *testing.T, rules string, timeout time.Duration) (*single, *ga
 	g := new(gate)
 	var a *single
 	a = startSingle(t, rules, func(o *limit.Options, _ *mitigation.Options) {
-		o.Shards = []async.Shard{memcached.New("s:11211", memcached.Options{
+		o.Shards = []async.Shard{memcached.New("s:11211", wire.Options{
 			Timeout: timeout,
 			Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
 				conn, err := a.pipe.Dial(ctx, n, addr)

@@ -22,6 +22,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -165,7 +166,7 @@ func (p *testPop) stop() {
 // clients returns new clients of shards, given by index.
 func (p *testPop) clients(shards ...int) (clients []async.Shard) {
 	for _, i := range shards {
-		clients = append(clients, memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: p.shards[i].dial, Timeout: p.timeout}))
+		clients = append(clients, memcached.New(fmt.Sprintf("s%d:11211", i), wire.Options{Dial: p.shards[i].dial, Timeout: p.timeout}))
 	}
 	return clients
 }
@@ -290,7 +291,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 
 // increment adds to one counter, without a limiter.
 func increment(s *memcached.Client, item counter.Item, delta uint64) (uint64, error) {
-	b := memcached.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Create: true}}}
+	b := counter.Batch{Increments: []counter.Increment{{Item: item, Delta: delta, TTL: 125, Create: true}}}
 	err := s.Exchange(&b)
 	return b.Increments[0].Value, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -171,7 +172,7 @@ func knownAtMostMade(rt *rapid.T) (wrong string, seen uint64) {
 			TrackedKeys: 64 * draw(1, 2, "tracked keys"), Now: func() time.Time { return time.Now().Add(time.Duration(n.clock.Load())) },
 		}
 		for j, u := range addresses {
-			o.Shards = append(o.Shards, memcached.New(fmt.Sprintf("s%d:11211", j), memcached.Options{Dial: u.dial, Timeout: 200 * time.Millisecond}))
+			o.Shards = append(o.Shards, memcached.New(fmt.Sprintf("s%d:11211", j), wire.Options{Dial: u.dial, Timeout: 200 * time.Millisecond}))
 		}
 		if n.Loop, err = New(o, func(*rule.Rule) {}, func(*rule.Rule, uint64) {}); err != nil {
 			rt.Fatal(err)
@@ -287,7 +288,7 @@ func (s *stalledShard) Addr() string    { return "s:11211" }
 func (s *stalledShard) Down() bool      { return false }
 func (s *stalledShard) Available() bool { return true }
 
-func (s *stalledShard) Exchange(b *memcached.Batch) error {
+func (s *stalledShard) Exchange(b *counter.Batch) error {
 	sent := sentBatch{answer: make(chan struct{})}
 	for i := range b.Increments {
 		op := &b.Increments[i]

@@ -75,8 +75,8 @@ func (l *mitigationLog) write(text string, now time.Time, record *mitigation.Rec
 	l.Info(text, attrs...)
 }
 
-// started logs the start of a mitigation by r.
-func (l *mitigationLog) started(record *mitigation.Record, r *rule.Rule, now time.Time) {
+// started logs the start of a mitigation by r. about is what r counts under its key.
+func (l *mitigationLog) started(record *mitigation.Record, r *rule.Rule, about string, now time.Time) {
 	if !l.Enabled(context.Background(), slog.LevelInfo) {
 		return // skip formatting Why
 	}
@@ -88,6 +88,9 @@ func (l *mitigationLog) started(record *mitigation.Record, r *rule.Rule, now tim
 	case starts > maxStarts:
 		l.unlogged.Inc()
 		return
+	}
+	if l.clients && record.Sample != nil && about != record.Sample.Client.String() {
+		attrs = append(attrs, "about", about)
 	}
 	l.write("mitigation started", now, record, attrs...)
 }

@@ -41,7 +41,6 @@ type Loop struct {
 	uncompared []counter.Key // keys whose records must be compared with those of the shards
 	comparing  time.Time     // when to compare the next ones
 	log        mitigationLog
-	lost       losses
 	spare      []*batch
 	exchange   func(*batch) // starts to send a batch to its shard
 	probes     bool         // turn schedules probes of shards that are down
@@ -65,9 +64,11 @@ func (c *Loop) SubWindows() (limits, alone int) {
 // mitigation that starts, with the rule that was exceeded, and counted with each rule and how much it counts.
 func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
 	o = o.withDefaults()
-	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()), refreshed: o.Now()}
+	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()),
+		refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
-	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged, watched: map[counter.Key]watched{}}
+	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged,
+		watched: map[counter.Key]watched{}}
 	c.queue = newQueue(o.Queue, o.Interval, o.Registerer)
 	c.seen = &placement{ring: new(ring.Ring[*lane])}
 	c.placed.Store(c.seen)
@@ -84,8 +85,8 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 // period and sub-windows. Other limits are new: they get new counters.
 func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 
-// merge merges a record into the table, and reports whether the table changed. If that evicts another record, it is read
-// again with the next count of its key.
+// merge merges a record into the table, and reports whether the table changed. If that evicts another record, it is
+// read again with the next count of its key.
 func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
 	changed, evicted := c.o.Table.Merge(r, now)
 	if evicted != nil {
@@ -160,7 +161,6 @@ func (c *Loop) Run(ctx context.Context) {
 			c.loseAll(t, dropShard)
 		}
 	}
-	c.metrics.lose(&c.lost)
 }
 
 // Flush counts the requests offered since the last call, in the caller's goroutine. Flush and
@@ -200,11 +200,11 @@ func (c *Loop) turn() (next time.Time) {
 		next = earlier(c.compareRecords(now), c.release(now))
 	}
 	next = earlier(next, c.o.Table.Expire(now, func(r mitigation.Record) { c.log.ended(&r, now) }))
-	c.metrics.lose(&c.lost)
 	c.noteBacklog()
 	for _, ln := range c.seen.all {
 		// A shard that is down is probed once the batches in flight are answered or have failed.
-		if down := ln.shard.Down(); down && c.probes && ln.flying < atATime || !down && ln.waiting.Load() > 0 && now.Before(ln.retry) {
+		down := ln.shard.Down()
+		if down && c.probes && ln.flying < atATime || !down && ln.waiting.Load() > 0 && now.Before(ln.retry) {
 			next = earlier(next, ln.retry)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -70,7 +71,7 @@ func (b *bench) offer(i int) {
 // Known keys never cost an allocation. New ones cost three: the track, its sample, and
 // the time of another read.
 func TestAllocations(t *testing.T) {
-	s := memcached.New(harness.StartMemcached(t).Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(harness.StartMemcached(t).Addr, wire.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	const keys = 1024
 	b := newBench(t, oneLimit, keys*2, s)
@@ -105,7 +106,7 @@ func floodDead(tb testing.TB, rules string, tracked, keys int, goOut bool, sampl
 	var shards []async.Shard
 	var names []string
 	for i := range 3 {
-		s := memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+		s := memcached.New(fmt.Sprintf("s%d:11211", i), wire.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("connection refused")
 		}})
 		defer s.Close()

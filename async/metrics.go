@@ -22,10 +22,8 @@ const (
 	causes
 )
 
-var causeNames = [causes]string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full", "too_many_nodes", "shard_full", "lifted", "limit_changed"}
-
-// losses counts dropped requests, once for each limit, by cause.
-type losses [causes]uint64
+var causeNames = [causes]string{"queue_full", "shard_unavailable", "key_forgotten", "sub_window_full", "too_many_nodes",
+	"shard_full", "lifted", "limit_changed"}
 
 type metrics struct {
 	dropped           [causes]prometheus.Counter
@@ -52,9 +50,12 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	m := &metrics{
-		learned:  labeled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.", "source", "shard", "peer"),
-		evicted:  counter("edge_tracked_keys_evicted_total", "Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
-		unlogged: counter("edge_mitigation_log_lines_dropped_total", "Starts and ends of mitigations that were not logged because those of the key, or others, were logged too often."),
+		learned: labeled("edge_mitigations_learned_total", "New mitigation records from peers and shards, by source.",
+			"source", "shard", "peer"),
+		evicted: counter("edge_tracked_keys_evicted_total",
+			"Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
+		unlogged: counter("edge_mitigation_log_lines_dropped_total",
+			"Starts and ends of mitigations that were not logged because those of the key, or others, were logged too often."),
 		alone: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_counting_alone",
 			Help: "1 while no shard is available and the node counts alone; see also edge_shard_breaker_open.",
@@ -69,7 +70,8 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		Name: "edge_counters_fallen_total",
 		Help: "Counters that lost counts, once in a window: the shard restarted or evicted them, or is several servers.",
 	}, func() float64 { return float64(c.Fallen()) })
-	dropped := labeled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.", "cause", causeNames[:]...)
+	dropped := labeled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.",
+		"cause", causeNames[:]...)
 	for cause, name := range causeNames {
 		m.dropped[cause] = dropped.WithLabelValues(name)
 	}
@@ -85,28 +87,27 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		keys, _ := c.Backlog()
 		return float64(keys)
 	})
-	gauge("edge_counting_oldest_request_age_seconds", "Age of the oldest request waiting to be counted at a shard.", func() float64 {
-		_, age := c.Backlog()
-		return age.Seconds()
-	})
-	gauge("edge_limits_counted_alone", "Limits that each node counts alone because the PoP has too many nodes for their sub-windows.", func() float64 {
-		_, alone := c.SubWindows()
-		return float64(alone)
-	})
+	gauge("edge_counting_oldest_request_age_seconds", "Age of the oldest request waiting to be counted at a shard.",
+		func() float64 {
+			_, age := c.Backlog()
+			return age.Seconds()
+		})
+	gauge("edge_limits_counted_alone",
+		"Limits that each node counts alone because the PoP has too many nodes for their sub-windows.", func() float64 {
+			_, alone := c.SubWindows()
+			return float64(alone)
+		})
 	return m
 }
 
 // Fallen returns how many counters lost counts at their shard, each once in a window.
 func (c *Loop) Fallen() uint64 { return c.metrics.fallen.Load() }
 
-// lose adds lost to the metrics and resets it.
-func (m *metrics) lose(lost *losses) {
-	for cause, n := range lost {
-		if n > 0 {
-			m.dropped[cause].Add(float64(n))
-		}
+// lose counts n dropped requests, once for each limit.
+func (m *metrics) lose(cause int, n uint64) {
+	if n > 0 {
+		m.dropped[cause].Add(float64(n))
 	}
-	*lost = losses{}
 }
 
 // noteBacklog records when the oldest requests that wait for each shard arrived.

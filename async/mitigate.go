@@ -15,7 +15,7 @@ import (
 // and store.
 type change struct {
 	mitigation.Record
-	rule *rule.Rule // the exceeded rule; nil for a lift
+	rule *rule.Rule // the exceeded rule; nil for a lift, and if an operator refuses a client
 }
 
 // maxChanges is the maximum number of mitigations that requests start before the loop handles them.
@@ -47,7 +47,8 @@ const minProlonged = 100 * time.Millisecond
 // mitigation ends at the later of its start + the rule's timeout and the moment when every limit
 // is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
 // if maxWaiting changes are already waiting. The request path may call it.
-func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int, now time.Time) {
+func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int,
+	now time.Time) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= maxWaiting {
@@ -95,21 +96,27 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 // it. The deadline of r stays as it is, by this node's clock.
 func replace(r, last *mitigation.Record) { r.Start += max(0, last.End()+1-r.End()) }
 
-// Add starts a mitigation of key by rule r for lifetime, on behalf of an operator, on this node and its
-// peers. It replaces one that ends earlier. client may be invalid.
-func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime time.Duration, now time.Time) (mitigation.Record, error) {
+// Add starts a mitigation of key for lifetime, on behalf of an operator, on this node and its peers: by r or, if that
+// is nil, of a client whatever the rules. It replaces one that ends earlier. client may be invalid.
+func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime time.Duration,
+	now time.Time) (mitigation.Record, error) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	record := mitigation.Record{
-		Key: key, Generation: c.o.Table.Generation(key), Start: now.UnixMicro(), Lifetime: lifetime.Truncate(time.Microsecond), Node: c.o.Node,
-		ByHand: true, Rule: r.Fingerprint(), Deadline: now.Add(lifetime),
+		Key: key, Generation: c.o.Table.Generation(key), Start: now.UnixMicro(),
+		Lifetime: lifetime.Truncate(time.Microsecond), Node: c.o.Node,
+		ByHand: true, Rule: mitigation.AnyRule, Deadline: now.Add(lifetime),
+	}
+	if r != nil {
+		record.Rule = r.Fingerprint()
 	}
 	if c.o.LogClients {
 		record.Client = client
 	}
 	if last, known := c.o.Table.Last(key); known && !last.Lifted {
 		if Acts(r, &last) && record.Deadline.Before(last.Deadline) {
-			return last, fmt.Errorf("limit: the key is already mitigated for %v, which is longer: lift that mitigation first", last.Deadline.Sub(now).Round(time.Second))
+			return last, fmt.Errorf("limit: the key is already mitigated for %v, which is longer: lift that mitigation first",
+				last.Deadline.Sub(now).Round(time.Second))
 		}
 		replace(&record, &last)
 	}
@@ -223,9 +230,9 @@ func (c *Loop) takeChanges(now time.Time) {
 		ch := &all[i]
 		if ch.Sample != nil {
 			c.started(ch.rule)
-			c.log.started(&ch.Record, ch.rule, now)
+			c.log.started(&ch.Record, ch.rule, c.About(ch.rule, &ch.Record), now)
 		}
-		if ch.rule != nil {
+		if !ch.Lifted { // a lift was published at once
 			c.o.Publish(ch.Record)
 		}
 		t := c.track(ch.Key)

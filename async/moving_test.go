@@ -12,6 +12,7 @@ import (
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/rule"
@@ -31,7 +32,7 @@ func TestEveryRequestIsCountedOnceWhileShardsChange(t *testing.T) {
 	var made ledger
 	clients := func() (list []async.Shard) {
 		for i := range p.shards {
-			list = append(list, &recordedShard{memcached.New(fmt.Sprintf("s%d:11211", i), memcached.Options{Dial: p.shards[i].dial, Timeout: time.Minute}), &made})
+			list = append(list, &recordedShard{memcached.New(fmt.Sprintf("s%d:11211", i), wire.Options{Dial: p.shards[i].dial, Timeout: time.Minute}), &made})
 		}
 		return list
 	}
@@ -194,7 +195,7 @@ type recordedShard struct {
 	made *ledger
 }
 
-func (s *recordedShard) Exchange(b *memcached.Batch) error {
+func (s *recordedShard) Exchange(b *counter.Batch) error {
 	err := s.Shard.Exchange(b)
 	for i := range b.Increments {
 		if op := &b.Increments[i]; op.Outcome == counter.Done {

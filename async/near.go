@@ -25,14 +25,14 @@ type Near struct {
 // part of its keys between two flushes, and Near waits for that until ctx is done. ctx must end, because nothing
 // answers unless Run is running.
 func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
-	left := func(of *Near) float64 { return float64(of.Remaining) / float64(of.Limit.Threshold) }
+	left := func(found *Near) float64 { return float64(found.Remaining) / float64(found.Limit.Threshold) }
 	for i := range c.tracks {
 		looked := make(chan struct{})
 		look := func() {
 			now := c.o.Now()
 			for t := range c.tracks[i].all {
-				if of, ok := c.nearOf(t, now); ok {
-					all = append(all, of)
+				if found, ok := c.nearOf(t, now); ok {
+					all = append(all, found)
 				}
 			}
 			close(looked)
@@ -52,29 +52,30 @@ func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 }
 
 // nearOf returns the state of t for the limit that it is nearest to, or false if it is not near any.
-func (c *Loop) nearOf(t *track, now time.Time) (of Near, ok bool) {
+func (c *Loop) nearOf(t *track, now time.Time) (found Near, ok bool) {
 	if !t.near {
-		return of, false
+		return found, false
 	}
 	r := c.rules.Load().Current(t.rule)
 	if r == nil || t.generation != c.o.Table.Generation(t.key) {
-		return of, false
+		return found, false
 	}
 	if record, held := c.o.Table.Held(t.key, now); held && !record.Lifted && Acts(r, &record) {
-		return of, false
+		return found, false
 	}
 	for i := range t.windows() {
 		v := t.view(i)
 		index, elapsed := counter.Window(now, v.limit.Period)
 		v.Roll(index)
 		left := v.limit.Remaining(v.Prev, v.Cur, elapsed)
-		if left > v.limit.Threshold/nearFraction || ok && left >= of.Remaining {
+		if left > v.limit.Threshold/nearFraction || ok && left >= found.Remaining {
 			continue
 		}
-		of, ok = Near{Key: t.key, Rule: r, Why: mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed}, Remaining: left}, true
+		found, ok = Near{Key: t.key, Rule: r, Why: mitigation.Why{Limit: v.limit, Prev: v.Prev, Cur: v.Cur, Elapsed: elapsed},
+			Remaining: left}, true
 	}
 	if c.o.LogClients {
-		of.Client = t.lastClient()
+		found.Client = t.lastClient()
 	}
-	return of, ok
+	return found, ok
 }

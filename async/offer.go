@@ -11,11 +11,17 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An arrival identifies requests that are counted together: the requests of a key in a tick.
-type arrival struct {
+// A tickKey identifies requests that are counted together: the requests of a key in a tick.
+type tickKey struct {
 	key        counter.Key
 	tick       int64  // start of the tick, in milliseconds since the Unix epoch
 	generation uint32 // of the key when the request was decided: see track
+}
+
+// arrivals are requests of a key that arrived in the tick that began at this time.
+type arrivals struct {
+	tick int64 // in milliseconds since the Unix epoch
+	n    uint64
 }
 
 // Lengths of a tick, in milliseconds. Windows begin at whole seconds, so a second lies in one
@@ -38,7 +44,7 @@ func tickOf(r *rule.Rule, now time.Time) int64 {
 	return now.Unix() * longTick
 }
 
-// offered holds the requests of an arrival that wait to be counted.
+// offered holds the requests of a tickKey that wait to be counted.
 type offered struct {
 	rule   *rule.Rule
 	n      uint64
@@ -49,9 +55,9 @@ type offered struct {
 }
 
 // A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
-// Unix epoch. Several keys share an element, so it may be wrong. After a false positive, Offer checks the known counts
-// in vain, and the flush is early. After a false negative, the flush is late, and the loop, not Offer, starts the
-// mitigation. This is rare: only a key that was itself near clears its element, and every near key sets it again
+// Unix epoch. Several keys share an element, so it may be wrong. A false positive costs one needless check
+// and an early flush. After a false negative, the flush is late, and the loop, not Offer, starts the mitigation. This
+// is rare: only a key that was itself near clears its element, and every near key sets it again
 // whenever it is evaluated, and its requests do while many of them wait. Only the loop clears elements.
 type nearSet [1 << 16]atomic.Uint32
 
@@ -75,17 +81,15 @@ type Source struct {
 
 // Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
 // requests and the known counts of the key together exceed a limit, Offer starts the mitigation
-// itself, so for a key near its threshold, at most one more request passes than the node knows to be allowed.
+// itself. So near a threshold, the node lets at most one request too many through, by its own counts.
 // generation is how often the key's mitigation had been lifted when the request was decided.
 // Requests from before a lift are not counted.
-func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64, now time.Time) {
-	var known []view
-	near := c.near.has(key, now)
-	if near {
-		var room [4]view                                // enough for ordinary rules
-		known = c.shown(room[:0], key, generation, now) // before the offer: the loop may count it immediately
-	}
-	what := arrival{key: key, tick: tickOf(r, now), generation: generation}
+//
+// Of requests that are offered at the same time, within is true for those that exceed no limit in the order in which
+// they are counted. It is false if only the loop can tell.
+func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64,
+	now time.Time) (within bool) {
+	arrived := tickKey{key: key, tick: tickOf(r, now), generation: generation}
 	more := offered{rule: r, n: n, at: now.UnixMicro(), sample: from.Sample}
 	if r.MinClients > 1 {
 		if from.clients == (ClientSet{}) {
@@ -93,28 +97,51 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 		}
 		more.clients = from.clients
 	}
-	waiting, before, ok := c.queue.offer(&what, &more, near)
-	if !ok {
+	var (
+		near  bool
+		known []view
+		views [4]view     // enough for ordinary rules
+		ticks [8]arrivals // enough unless flushes are late
+	)
+	waiting := ticks[:0]
+	if !c.queue.offer(&arrived, &more, func(s *stripe) (urgent bool) {
+		near = c.near.has(key, now)
+		if near || s.flushing {
+			part := c.part(key)
+			part.mu.Lock()
+			known = part.shown(views[:0], key, generation, now)
+			if s.flushing { // a burst must not pass because a flush cuts it in two
+				waiting = s.spare.unseen(waiting, &arrived)
+			}
+			part.mu.Unlock()
+		}
+		waiting = s.queued.unseen(waiting, &arrived)
+		return near
+	}) {
 		c.metrics.dropped[dropQueue].Add(float64(n) * float64(len(r.Limits)))
-		return
+		return false
+	}
+	sum := uint64(0)
+	for _, tick := range waiting {
+		sum += tick.n
 	}
 	if !near {
-		c.expect(r, key, waiting, now)
-		waiting += before // the loop may be evaluating them: a burst must not pass because a flush cuts it in two
+		c.expect(r, key, sum, now)
 	}
-	enough := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > l.Threshold })
-	if !near && !enough || r.MinClients > 1 || r.OnFailure == rule.FailOpen && c.Unavailable(key) {
-		return // nothing is exceeded, or the loop decides
+	enough := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return sum > l.Threshold })
+	switch {
+	case r.MinClients > 1, r.OnFailure == rule.FailOpen && c.Unavailable(key):
+		return false // the loop decides
+	case len(known) == 0 && !enough:
+		return r.Action != rule.Shed
 	}
-	f, over := exceeds(known, r, waiting, time.UnixMilli(what.tick), now)
-	if near && !over && before > 0 { // the known counts may lack what is being flushed
-		f, over = exceeds(nil, r, waiting+before, time.UnixMilli(what.tick), now)
-	}
+	f, over := exceeds(known, r, waiting, now)
 	if over {
 		f.generation = generation
 		from.At = more.at
 		c.mitigate(key, r, f, &from.Sample, maxChanges, now)
 	}
+	return !over && r.Action != rule.Shed
 }
 
 // expect makes further requests of a key read its known counts if so much waits that the loop may evaluate it too late.
@@ -124,9 +151,9 @@ func (c *Loop) expect(r *rule.Rule, key counter.Key, waiting uint64, now time.Ti
 	}
 }
 
-// exceeds reports whether n more requests, which arrived in the tick that began at arrived, exceed a limit of r together
-// with the known counts, if any. It changes known.
-func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f finding, over bool) {
+// exceeds reports whether the waiting requests exceed a limit of r together with the known counts, if any. It changes
+// known.
+func exceeds(known []view, r *rule.Rule, waiting []arrivals, now time.Time) (f finding, over bool) {
 	if len(known) == 0 {
 		var room [4]view
 		known = room[:0]
@@ -142,12 +169,17 @@ func exceeds(known []view, r *rule.Rule, n uint64, arrived, now time.Time) (f fi
 		}
 		limit := r.Limits[nth].Counted()
 		index, elapsed := counter.Window(now, v.limit.Period)
-		_, at := counter.Window(arrived, v.limit.Period)
-		if v.Roll(index); limit.Kind != v.limit.Kind || limit.Layout != v.limit.Layout || v.Index != index {
+		v.Roll(index)
+		if limit.Kind != v.limit.Kind || limit.Layout != v.limit.Layout || v.Index != index {
 			continue // the rules or the clock changed: the loop evaluates the requests
 		}
 		v.limit.Threshold = limit.Threshold
-		v.Cur = limit.Layout.Add(v.Cur, limit.Delta(min(n, limit.Layout.Stop()), at))
+		for _, tick := range waiting {
+			index, at := counter.Window(time.UnixMilli(tick.tick), v.limit.Period)
+			if count := v.At(index); count != nil {
+				*count = limit.Layout.Add(*count, limit.Delta(min(tick.n, limit.Layout.Stop()), at))
+			}
+		}
 		if v.over(elapsed) {
 			over = true
 			f.add(v, elapsed, now)

@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 )
@@ -23,7 +24,7 @@ type countedShard struct {
 	increments, reads int
 }
 
-func (s *countedShard) Exchange(b *memcached.Batch) error {
+func (s *countedShard) Exchange(b *counter.Batch) error {
 	s.increments += len(b.Increments)
 	s.reads += len(b.Reads)
 	return s.Shard.Exchange(b)
@@ -40,7 +41,7 @@ func TestSubWindowsCostNoOperation(t *testing.T) {
 		defer serving.Wait()
 		defer cancel()
 		table := mitigation.New(mitigation.Options{})
-		client := memcached.New("s:11211", memcached.Options{Dial: pipe.Dial, Timeout: 10 * time.Second})
+		client := memcached.New("s:11211", wire.Options{Dial: pipe.Dial, Timeout: 10 * time.Second})
 		defer client.Close()
 		s := &countedShard{Shard: client}
 		now := time.Unix(1_800_000_000, 0)
@@ -80,7 +81,7 @@ func (mapShard) Addr() string    { return "map" }
 func (mapShard) Down() bool      { return false }
 func (mapShard) Available() bool { return true }
 
-func (s mapShard) Exchange(b *memcached.Batch) error {
+func (s mapShard) Exchange(b *counter.Batch) error {
 	for i := range b.Increments {
 		op := &b.Increments[i]
 		s.values[op.Item] += op.Delta

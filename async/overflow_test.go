@@ -11,6 +11,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/harness"
 )
 
@@ -285,7 +286,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 				var counted [64]uint64 // by each node
 				var all sync.WaitGroup
 				for i := range nodes {
-					s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second})
+					s := memcached.New(m.Addr, wire.Options{Timeout: 20 * time.Second})
 					defer s.Close()
 					all.Go(func() {
 						var own tally
@@ -299,7 +300,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 								if full > 0 {
 									break
 								}
-								b := memcached.Batch{Increments: []counter.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Create: true}}}
+								b := counter.Batch{Increments: []counter.Increment{{Item: counter.Item([]byte(key)), Delta: delta, TTL: 60, Create: true}}}
 								if err := s.Exchange(&b); err != nil {
 									t.Error(err)
 									return
@@ -311,11 +312,11 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 					})
 				}
 				all.Wait()
-				s := memcached.New(m.Addr, memcached.Options{Timeout: 20 * time.Second})
+				s := memcached.New(m.Addr, wire.Options{Timeout: 20 * time.Second})
 				defer s.Close()
-				number, err := memcached.ParseNumber(harness.Values(t, s, key)[key])
-				if err != nil {
-					t.Fatal(err)
+				number, ok := counter.ParseValue(harness.Values(t, s, key)[key])
+				if !ok {
+					t.Fatal("the counter is no number")
 				}
 				var sum uint64
 				for _, n := range counted {

@@ -14,7 +14,7 @@ import (
 // stripes is the number of stripes, which reduce lock contention. Each has a bit in queue.urgent.
 const stripes = 16
 
-// A queue holds at most one item per arrival. Offers for an arrival that is already queued are merged, so
+// A queue holds at most one item per tickKey. Offers for a tickKey that is already queued are merged, so
 // that a flood from one client takes only one place.
 //
 // offer and len may be called concurrently with any method. poll and flush must not overlap.
@@ -44,16 +44,16 @@ func newQueue(capacity int, interval time.Duration, reg prometheus.Registerer) *
 	return q
 }
 
-// offer queues requests, or merges them into the item that is queued for their arrival. It returns the requests that are
-// queued for it, including these, and before, those that were being flushed when this item was queued. ok is false if
-// the requests were dropped because the queue is full; the caller must count such drops. offer never blocks and never
-// allocates. Urgent requests are flushed immediately, together with the rest of their stripe.
-func (q *queue) offer(a *arrival, more *offered, urgent bool) (waiting, before uint64, ok bool) {
+// offer queues requests, or merges them into the item that is queued for their tickKey, and calls look, which says
+// whether they are urgent: those are flushed immediately, together with the rest of their stripe. Until look returns,
+// nothing is queued in the stripe or taken from it. ok is false if the requests were dropped because the queue is full;
+// the caller must count such drops. offer never blocks and never allocates.
+func (q *queue) offer(a *tickKey, more *offered, look func(*stripe) (urgent bool)) (ok bool) {
 	h := a.hash()
 	i := h % stripes
-	waiting, before = q.stripe[i].offer(h, a, more)
-	if waiting == 0 {
-		return 0, 0, false
+	urgent, ok := q.stripe[i].offer(h, a, more, look)
+	if !ok {
+		return false
 	}
 	if urgent && q.urgent.Or(1<<i)&(1<<i) == 0 || !q.waiting.Load() && q.waiting.CompareAndSwap(false, true) {
 		select {
@@ -61,7 +61,7 @@ func (q *queue) offer(a *arrival, more *offered, urgent bool) (waiting, before u
 		default:
 		}
 	}
-	return waiting, before, true
+	return true
 }
 
 // len returns the number of queued items.
@@ -116,18 +116,18 @@ func (q *queue) flushSome(which uint32, flush func([]item)) {
 	}
 }
 
-// An item is an arrival and the merged offers for it.
+// An item is a tickKey and the merged offers for it.
 type item struct {
-	arrival
+	tickKey
 	offered
 
-	before uint64 // requests of the same arrival that were being flushed when this one was queued
+	shown bool // what requests see of the key's counts includes this item; guarded by the part of its track
 }
 
 // hash spreads arrivals. Clients cannot choose its values.
-func (a *arrival) hash() uint64 { return binary.LittleEndian.Uint64(a.key[:]) }
+func (a *tickKey) hash() uint64 { return binary.LittleEndian.Uint64(a.key[:]) }
 
-// merge merges an offer for the same arrival into o.
+// merge merges an offer for the same tickKey into o.
 func (o *offered) merge(more *offered) {
 	o.rule, o.sample = more.rule, more.sample
 	o.n += min(more.n, ^o.n)
@@ -145,19 +145,14 @@ type stripe struct {
 	_ [64]byte // keeps the locks of adjacent stripes on different cache lines
 }
 
-// offer does the work of queue.offer. waiting is 0 if there is no room.
-func (s *stripe) offer(h uint64, a *arrival, more *offered) (waiting, before uint64) {
+// offer does the work of queue.offer.
+func (s *stripe) offer(h uint64, a *tickKey, more *offered, look func(*stripe) (urgent bool)) (urgent, ok bool) {
 	s.mu.Lock()
-	if it, queued := s.queued.add(h, a, more); it != nil {
-		if !queued && s.flushing {
-			if flushed, _ := s.spare.lookUp(h, a); flushed != nil {
-				it.before = flushed.n
-			}
-		}
-		waiting, before = it.n, it.before
+	defer s.mu.Unlock()
+	if !s.queued.add(h, a, more) {
+		return false, false
 	}
-	s.mu.Unlock()
-	return waiting, before
+	return look(s), true
 }
 
 // take removes and returns the queued items. They are valid until done.
@@ -190,32 +185,43 @@ func newTable(capacity int) table {
 	}
 }
 
-// add adds requests, or merges them into the item that is queued for their arrival. It returns the item, or nil if there
-// is no room.
-func (t *table) add(h uint64, a *arrival, more *offered) (it *item, queued bool) {
-	it, i := t.lookUp(h, a)
+// add adds requests, or merges them into the item that is queued for their tickKey. ok is false if there is no room.
+func (t *table) add(h uint64, a *tickKey, more *offered) (ok bool) {
+	entry, i := t.lookUp(h, a)
 	switch {
-	case it != nil:
-		it.merge(more)
-		return it, true
+	case entry != nil:
+		entry.merge(more)
 	case len(t.items) == cap(t.items):
-		return nil, false
+		return false
+	default:
+		t.items = append(t.items, item{tickKey: *a, offered: *more})
+		t.index[i] = uint32(len(t.items))
 	}
-	t.items = append(t.items, item{arrival: *a, offered: *more})
-	t.index[i] = uint32(len(t.items))
-	return &t.items[len(t.items)-1], false
+	return true
+}
+
+// unseen appends the requests of a's key, of any tick, to dst, except those that its shown counts include.
+func (t *table) unseen(dst []arrivals, a *tickKey) []arrivals {
+	mask := uint64(len(t.index) - 1)
+	for i := a.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {
+		entry := &t.items[t.index[i]-1]
+		if entry.key == a.key && entry.generation == a.generation && !entry.shown {
+			dst = append(dst, arrivals{entry.tick, entry.n})
+		}
+	}
+	return dst
 }
 
 // lookUp returns the item of a, or nil and where it belongs in the index.
-func (t *table) lookUp(h uint64, a *arrival) (it *item, i uint64) {
+func (t *table) lookUp(h uint64, a *tickKey) (entry *item, i uint64) {
 	mask := uint64(len(t.index) - 1)
 	for i = h >> 32 & mask; ; i = (i + 1) & mask {
 		at := t.index[i]
 		if at == 0 {
 			return nil, i
 		}
-		if it := &t.items[at-1]; it.arrival == *a {
-			return it, i
+		if entry := &t.items[at-1]; entry.tickKey == *a {
+			return entry, i
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/rule"
 )
@@ -42,10 +44,10 @@ type numberedOptions struct {
 	registerer prometheus.Registerer
 }
 
-func (q numbered) offer(k, n int, urgent bool) (waiting, before uint64, ok bool) {
-	a := arrival{tick: int64(k)}
+func (q numbered) offer(k, n int, urgent bool) (ok bool) {
+	a := tickKey{tick: int64(k)}
 	binary.LittleEndian.PutUint64(a.key[:], q.hash(k))
-	return q.queue.offer(&a, &offered{n: uint64(n)}, urgent)
+	return q.queue.offer(&a, &offered{n: uint64(n)}, func(*stripe) bool { return urgent })
 }
 
 // flushes records the items that a queue flushes, and when.
@@ -124,28 +126,41 @@ func TestOffersJoinUntilTheInterval(t *testing.T) {
 	}
 }
 
-// Offer returns the size of what was being flushed for its key, even after that flush, until the offer is flushed itself.
-func TestOfferReturnsFlushedSize(t *testing.T) {
-	q := numberedOptions{}.new()
-	offer := func(k int, wantSize, wantBefore uint64) {
+// An offer sees all requests of its key that wait or are being flushed, whatever their tick, until they are shown.
+func TestOffersSeeWhatIsNotShown(t *testing.T) {
+	q := newQueue(16384, time.Millisecond, nil)
+	offer := func(tick int64, want ...arrivals) {
 		t.Helper()
-		if size, before, ok := q.offer(k, 1, false); !ok || size != wantSize || before != wantBefore {
-			t.Errorf("offer(%d) = %d, %d, %t; want %d, %d, true", k, size, before, ok, wantSize, wantBefore)
+		a := tickKey{key: counter.Key{1}, tick: tick}
+		var got []arrivals
+		q.offer(&a, &offered{n: 1}, func(s *stripe) bool {
+			if s.flushing {
+				got = s.spare.unseen(got, &a)
+			}
+			got = s.queued.unseen(got, &a)
+			return false
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("an offer of tick %d sees %v, want %v", tick, got, want)
 		}
 	}
-	offer(7, 1, 0)
-	offer(7, 2, 0)
+	others := tickKey{key: counter.Key{1}, generation: 1}
+	q.offer(&others, &offered{n: 1}, func(*stripe) bool { return false })
+	offer(7, arrivals{7, 1})
+	offer(7, arrivals{7, 2})
+	offer(8, arrivals{7, 2}, arrivals{8, 1})
 	flushed := 0
-	count := func(items []item) { flushed += len(items) }
 	q.flush(func(items []item) {
-		count(items)
-		offer(7, 1, 2)
+		flushed += len(items)
+		offer(8, arrivals{7, 2}, arrivals{8, 1}, arrivals{8, 1})
+		items[1].shown = true
+		offer(8, arrivals{8, 1}, arrivals{8, 2})
 	})
-	offer(7, 2, 2)
-	q.flush(count)
-	offer(7, 1, 0)
-	if flushed != 2 {
-		t.Errorf("%d items were flushed, want 2", flushed)
+	offer(9, arrivals{8, 2}, arrivals{9, 1})
+	q.flush(func(items []item) { flushed += len(items) })
+	offer(9, arrivals{9, 1})
+	if flushed != 5 {
+		t.Errorf("%d items were flushed, want 5", flushed)
 	}
 }
 
@@ -223,7 +238,7 @@ func TestFlushedValuesAreReleased(t *testing.T) {
 	for k := range 100 {
 		r := new(rule.Rule)
 		rules = append(rules, weak.Make(r))
-		q.offer(&arrival{tick: int64(k)}, &offered{rule: r, n: 1}, false)
+		q.offer(&tickKey{tick: int64(k)}, &offered{rule: r, n: 1}, func(*stripe) bool { return false })
 	}
 	flushed := 0
 	q.flush(func(items []item) { flushed += len(items) })
@@ -246,16 +261,16 @@ func TestFull(t *testing.T) {
 	// Room for 3 keys in each of 16 stripes; all keys have the same hash and share one.
 	q := numberedOptions{capacity: 3 * 16, hash: func(int) uint64 { return 0 }, registerer: reg}.new()
 	for k := range 3 {
-		if _, _, ok := q.offer(k, 1, false); !ok {
+		if ok := q.offer(k, 1, false); !ok {
 			t.Errorf("offer(%d) = false with %d of 3 keys queued", k, k)
 		}
 	}
 	for range 2 {
-		if _, _, ok := q.offer(99, 1, false); ok {
+		if ok := q.offer(99, 1, false); ok {
 			t.Error("offer of a fourth key = true, want false")
 		}
 	}
-	if _, _, ok := q.offer(2, 1, false); !ok {
+	if ok := q.offer(2, 1, false); !ok {
 		t.Error("offer(2) = false, but it is queued already")
 	}
 	want := `
@@ -292,7 +307,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 		wg.Go(func() {
 			for i := range 20000 {
 				k := (i*7 + g) % 100
-				if _, _, ok := q.offer(k, 1, i%50 == 0); ok {
+				if ok := q.offer(k, 1, i%50 == 0); ok {
 					offered[k].Add(1)
 				}
 			}

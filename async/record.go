@@ -51,13 +51,13 @@ func (c *Loop) compareRecords(now time.Time) (next time.Time) {
 
 // writeRecord adds a store of this node's record to b.
 func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
-	mine, held := c.o.Table.Held(t.key, now)
+	ours, held := c.o.Table.Held(t.key, now)
 	if !held {
 		t.store = false
 		return
 	}
 	b.Stores = append(b.Stores, counter.Store{
-		Item: c.o.Secret.RecordItem(t.key), Value: mine.AppendStored(nil), TTL: mine.StoredTTL(now), CAS: t.version(),
+		Item: c.o.Secret.RecordItem(t.key), Value: ours.AppendStored(nil), TTL: ours.StoredTTL(now), CAS: t.version(),
 	})
 	b.stores = append(b.stores, t)
 }
@@ -108,11 +108,11 @@ func (c *Loop) handleRecord(t *track, op *counter.Read, now time.Time) {
 	if op.CAS != t.version() {
 		t.rare().version = op.CAS
 	}
-	mine, held := c.o.Table.Held(t.key, now)
-	if active && !(held && mine.Wins(stored)) {
+	ours, held := c.o.Table.Held(t.key, now)
+	if active && !(held && ours.Wins(stored)) {
 		t.readRecord.Store(false) // the table has it, even if it evicted the record during the read
 	}
-	t.store = held && (!active || mine.Wins(stored))
+	t.store = held && (!active || ours.Wins(stored))
 	if r := t.rarely.Load(); r != nil {
 		if t.store = t.store && r.tries < maxTries; !t.store {
 			r.tries = 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -23,7 +24,7 @@ func TestTimedOutReadIsRepeated(t *testing.T) {
 		begin := time.Now().Truncate(time.Minute).Add(time.Minute)
 		time.Sleep(time.Until(begin.Add(30 * time.Second)))
 		window, _ := counter.Window(time.Now(), minute.Period)
-		s := memcached.New("s:11211", memcached.Options{Dial: a.pipe.Dial})
+		s := memcached.New("s:11211", wire.Options{Dial: a.pipe.Dial})
 		defer s.Close()
 		if _, err := increment(s, a.secret.CounterItem(a.key(1), minute, window), 10); err != nil { // sent by another node
 			t.Fatal(err)
@@ -54,7 +55,7 @@ func TestSlowReadIsNotFinal(t *testing.T) {
 		begin := time.Now().Add(time.Minute - time.Duration(elapsed)*time.Microsecond)
 		time.Sleep(time.Until(begin.Add(-time.Second)))
 		a.decide(2) // opens a connection
-		s := memcached.New("s:11211", memcached.Options{Dial: a.pipe.Dial})
+		s := memcached.New("s:11211", wire.Options{Dial: a.pipe.Dial})
 		defer s.Close()
 		time.Sleep(time.Until(begin.Add(time.Millisecond)))
 		g.close()

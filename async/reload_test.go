@@ -14,6 +14,7 @@ import (
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/rule"
 )
@@ -167,7 +168,7 @@ type soloShard struct {
 	asked map[counter.Item]bool // guarded by mu: increments without a reply, by counter
 }
 
-func (s *soloShard) Exchange(b *memcached.Batch) error {
+func (s *soloShard) Exchange(b *counter.Batch) error {
 	mark := func(asked bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -193,7 +194,7 @@ func TestEveryRequestIsCountedOnceWhileSubWindowsChange(t *testing.T) {
 	first, _ := counter.Window(now, 3600e6)
 	var made ledger
 	for _, l := range p.limiters {
-		client := &recordedShard{memcached.New("s0:11211", memcached.Options{Dial: p.shards[0].dial, Timeout: time.Minute}), &made}
+		client := &recordedShard{memcached.New("s0:11211", wire.Options{Dial: p.shards[0].dial, Timeout: time.Minute}), &made}
 		if err := l.SetShards([]async.Shard{&soloShard{Shard: client, t: t, asked: map[counter.Item]bool{}}}); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -48,10 +50,14 @@ type tracked struct {
 // newTrack returns the track of a key that r counts.
 func newTrack(r *rule.Rule, now time.Time) tracked {
 	c := &Loop{o: Options{Table: mitigation.New(mitigation.Options{})}}
+	c.metrics = newMetrics(nil, c)
 	t := tracked{new(track), c}
 	c.setRule(t.track, r, now)
 	return t
 }
+
+// lost returns how many requests were dropped for a cause.
+func (t tracked) lost(cause int) uint64 { return uint64(testutil.ToFloat64(t.metrics.dropped[cause])) }
 
 // count counts n requests.
 func (t tracked) count(n uint64, now time.Time) { t.Loop.add(t.track, n, now) }
@@ -59,7 +65,7 @@ func (t tracked) count(n uint64, now time.Time) { t.Loop.add(t.track, n, now) }
 // exceeded reports whether the counts of t exceed a limit.
 func (t tracked) exceeded(now time.Time) bool {
 	t.advance(t.track, now)
-	_, over := t.track.evaluate(now, 0, new(sync.Mutex))
+	_, over := t.track.evaluate(now, nil, new(sync.Mutex))
 	return over
 }
 
@@ -92,7 +98,7 @@ func TestFullSubWindow(t *testing.T) {
 	tr.count(5000, at(1, 0))
 	tr.count(3, at(11, 0))
 	w, layout := &tr.windows()[0], tr.limit(0).Layout
-	if n, full := layout.Sum(w.Cur.waiting), tr.lost[dropFull]; n+full != 5003 || n < 768+3 {
+	if n, full := layout.Sum(w.Cur.waiting), tr.lost(dropFull); n+full != 5003 || n < 768+3 {
 		t.Errorf("of 5003 requests, %d wait and %d are dropped; the sub-window stops at 768", n, full)
 	}
 	if !tr.exceeded(at(12, 0)) {
@@ -103,7 +109,7 @@ func TestFullSubWindow(t *testing.T) {
 		t.Errorf("with up to 16 nodes, one sends %#x, want %#x", got, want)
 	}
 	tr.answer(sends[0], 770|3<<10) // other nodes have filled it
-	if sends := tr.sentIncrements(0, at(25, 0)); len(sends) != 0 || tr.unsent() || tr.lost[dropFull] < 5003-8-3 {
+	if sends := tr.sentIncrements(0, at(25, 0)); len(sends) != 0 || tr.unsent() || tr.lost(dropFull) < 5003-8-3 {
 		t.Errorf("a full sub-window is still counted: %+v", sends)
 	}
 	tr.count(2, at(21, 0))
@@ -142,7 +148,7 @@ func TestMoreNodesThanSubWindowHolds(t *testing.T) {
 			t.Errorf("%d nodes: 51 requests are not over a limit of 50", nodes)
 		}
 		sent(tr, nodes)
-		alone, left := tr.lost[dropNodes], tr.windows()[0].Cur.waiting
+		alone, left := tr.lost(dropNodes), tr.windows()[0].Cur.waiting
 		if want == 0 && (alone != 51 || left != 0) || want > 0 && alone != 0 {
 			t.Errorf("%d nodes: %d requests are counted by the node alone, %d wait", nodes, alone, left)
 		}

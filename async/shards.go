@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/ring"
 )
 
-// A Shard owns part of a PoP's counters, and the records alongside them. It is a
-// [memcached.Client], or behaves like one. Its methods may be called concurrently.
+// A Shard owns part of a PoP's counters, and the records alongside them. It is a client of a server, such as
+// package wire's, or behaves like one. Its methods may be called concurrently.
 type Shard interface {
 	// Addr returns the shard's address, which places keys: it must be the same on every node.
 	Addr() string
@@ -28,7 +27,7 @@ type Shard interface {
 
 	// Exchange sends a batch to the shard and sets the outcomes. It blocks for a round trip.
 	// An empty batch probes whether the shard answers.
-	Exchange(*memcached.Batch) error
+	Exchange(*counter.Batch) error
 }
 
 // A lane holds the keys that have work for one shard. Keys near their threshold go first; otherwise
@@ -62,7 +61,8 @@ const (
 // A list is a linked list of keys. A key is in at most one list.
 type list struct{ head, tail *track }
 
-// push queues t for a batch, among the keys near their threshold if t is near. It does nothing if t is in flight or evicted.
+// push queues t for a batch, among the keys near their threshold if t is near. It does nothing if t is in flight or
+// evicted.
 func (ln *lane) push(t *track) {
 	to := far
 	if t.near {
@@ -226,7 +226,8 @@ func (c *Loop) Loads() map[string]Load {
 		parts[ln]++
 	}
 	for _, ln := range placed.all {
-		loads[ln.addr()] = Load{float64(parts[ln]) / float64(max(1, len(owners))), int(ln.waiting.Load()), c.age(ln.oldest.Load())}
+		loads[ln.addr()] = Load{float64(parts[ln]) / float64(max(1, len(owners))), int(ln.waiting.Load()),
+			c.age(ln.oldest.Load())}
 	}
 	return loads
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/limit"
 )
@@ -228,7 +229,7 @@ func TestShardsChangeAroundRun(t *testing.T) {
 
 func TestShardsGivenTwice(t *testing.T) {
 	l, _, _ := newLimiter(t, oneRule)
-	a, b := memcached.New("s:1", memcached.Options{}), memcached.New("s:1", memcached.Options{})
+	a, b := memcached.New("s:1", wire.Options{}), memcached.New("s:1", wire.Options{})
 	for _, shards := range [][]async.Shard{{a, a}, {a, b}} {
 		if err := l.SetShards(shards); err == nil {
 			t.Error("SetShards with the same address twice returns no error")

@@ -149,13 +149,6 @@ func (c *Loop) holds(t *track, now time.Time) bool {
 	return true
 }
 
-// hold makes the counts of t wait, unless they already wait for a batch.
-func (c *Loop) hold(t *track) {
-	if t.place == nowhere {
-		c.lane(t.key).move(t, held)
-	}
-}
-
 // release queues keys whose counts have been held for long enough, and returns when to call it next. If the clock was
 // set back, they do not wait until it has caught up.
 func (c *Loop) release(now time.Time) (next time.Time) {

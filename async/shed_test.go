@@ -18,7 +18,6 @@ import (
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -38,7 +37,7 @@ type tallied struct {
 	increments int
 }
 
-func (s *tallied) Exchange(b *memcached.Batch) error {
+func (s *tallied) Exchange(b *counter.Batch) error {
 	s.increments += len(b.Increments)
 	return s.Shard.Exchange(b)
 }

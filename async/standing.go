@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
 )
@@ -17,8 +16,8 @@ import (
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
 	known := c.shown(nil, key, generation, now)
-	of := c.o.Secret.After(key, generation)
-	var b memcached.Batch
+	counted := c.o.Secret.After(key, generation)
+	var b counter.Batch
 	for i := range r.Limits {
 		limit := r.Limits[i].Counted()
 		index, elapsed := counter.Window(now, limit.Period)
@@ -33,7 +32,8 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 			}
 		}
 		standings = append(standings, s)
-		b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index-1)}, counter.Read{Item: c.o.Secret.CounterItem(of, limit, index)})
+		b.Reads = append(b.Reads, counter.Read{Item: c.o.Secret.CounterItem(counted, limit, index-1)},
+			counter.Read{Item: c.o.Secret.CounterItem(counted, limit, index)})
 	}
 	ln := c.placed.Load().lane(key)
 	switch {
@@ -59,7 +59,7 @@ func greater(layout counter.Layout, known uint64, read *counter.Read) uint64 {
 	if read.Outcome != counter.Done {
 		return known // the shard has no count
 	}
-	if n, err := memcached.ParseNumber(read.Value); err == nil && layout.Sum(n) > layout.Sum(known) {
+	if n, ok := counter.ParseValue(read.Value); ok && layout.Sum(n) > layout.Sum(known) {
 		return n
 	}
 	return known

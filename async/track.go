@@ -47,19 +47,19 @@ type track struct {
 	burst  uint16 // requests of the last flush, at most
 	resets uint16 // how often counts were reset or converted: an answer counts only for the state that asked, see slot
 
-	first [1]window // of the only limit of most keys
+	first [1]limitWindows // of the only limit of most keys
 }
 
 // rarely is the part of a track that few keys need.
 type rarely struct {
-	windows []window     // shared: of several limits; nil if there is one
-	version uint64       // of the record in the shard; 0 if it has none
-	tries   uint8        // how often the shard had another record when this one was stored
-	clients [2]ClientSet // in the first limit's current and previous window, if the rule has MinClients
+	windows []limitWindows // shared: of several limits; nil if there is one
+	version uint64         // of the record in the shard; 0 if it has none
+	tries   uint8          // how often the shard had another record when this one was stored
+	clients [2]ClientSet   // in the first limit's current and previous window, if the rule has MinClients
 }
 
-// A window is the current window of one limit, and the previous one.
-type window struct {
+// A limitWindows is the current window of one limit, and the previous one.
+type limitWindows struct {
 	counter.Windows[uint32, tally]
 	shown      [2]uint64 // shared: known values of prev and cur at the last evaluation
 	shownIndex uint32    // shared: the index then
@@ -75,17 +75,17 @@ type window struct {
 const unseen = math.MaxUint32
 
 // newWindow returns the windows of a limit about which nothing is known.
-func newWindow(limit counter.Limit, now time.Time) (w window) {
+func newWindow(limit counter.Limit, now time.Time) (w limitWindows) {
 	index, _ := counter.Window(now, limit.Period)
 	w.Index, w.fresh, w.seen = uint32(index), true, unseen
 	return w
 }
 
 // forget resets what was known before the last roll.
-func (w *window) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
+func (w *limitWindows) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
 
 // elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
-func (w *window) elapsed(limit counter.Limit, now time.Time) int64 {
+func (w *limitWindows) elapsed(limit counter.Limit, now time.Time) int64 {
 	index, elapsed := counter.Window(now, limit.Period)
 	if uint32(index) < w.Index {
 		return 0
@@ -102,7 +102,7 @@ func (t *track) rare() *rarely {
 }
 
 // windows returns a window for each limit of the rule.
-func (t *track) windows() []window {
+func (t *track) windows() []limitWindows {
 	if r := t.rarely.Load(); r != nil && r.windows != nil {
 		return r.windows
 	}
@@ -117,9 +117,10 @@ func (t *track) limit(i int) counter.Limit { return t.rule.Limits[i].Counted() }
 
 // keep replaces the sample with a copy of s, unless they are equal.
 func (t *track) keep(s *mitigation.Sample) {
-	had, last := t.sample(), cut(*s)
-	if had.Method != last.Method || had.Host != last.Host || had.Path != last.Path {
-		t.text, t.cuts = last.Method+last.Host+last.Path, [2]uint8{uint8(len(last.Method)), uint8(len(last.Method) + len(last.Host))}
+	before, last := t.sample(), cut(*s)
+	if before.Method != last.Method || before.Host != last.Host || before.Path != last.Path {
+		t.text, t.cuts = last.Method+last.Host+last.Path,
+			[2]uint8{uint8(len(last.Method)), uint8(len(last.Method) + len(last.Host))}
 	}
 	t.client = s.Client.As16()
 }
@@ -159,7 +160,7 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 		t.rule = r
 		return
 	}
-	next := func(i int) window {
+	next := func(i int) limitWindows {
 		if j := same(before, &r.Limits[i]); j >= 0 {
 			return t.windows()[j]
 		}
@@ -174,7 +175,7 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 		}
 	}
 	if len(r.Limits) > 1 {
-		several := make([]window, len(r.Limits))
+		several := make([]limitWindows, len(r.Limits))
 		for i := range several {
 			several[i] = next(i)
 		}
@@ -196,7 +197,7 @@ func same(r *rule.Rule, l *rule.Limit) int {
 	if r == nil {
 		return -1
 	}
-	return slices.IndexFunc(r.Limits, func(of rule.Limit) bool { return sameCounters(of, *l) })
+	return slices.IndexFunc(r.Limits, func(other rule.Limit) bool { return sameCounters(other, *l) })
 }
 
 // periodOf returns the index of the limit of r with a period in microseconds, or -1. r may be nil.
@@ -214,7 +215,7 @@ func periodOf(r *rule.Rule, period int64) int {
 // lose drops the waiting requests of the ith window.
 func (c *Loop) lose(t *track, cause, i int) {
 	w, l := &t.windows()[i], t.limit(i).Layout
-	c.lost[cause] += l.Sum(w.Prev.waiting) + l.Sum(w.Cur.waiting)
+	c.metrics.lose(cause, l.Sum(w.Prev.waiting)+l.Sum(w.Cur.waiting))
 	w.Prev.waiting, w.Cur.waiting = 0, 0
 }
 
@@ -259,9 +260,9 @@ func (c *Loop) add(t *track, n uint64, arrived time.Time) {
 		}
 		if tally := w.At(index); tally != nil {
 			fits := min(n, limit.Layout.Stop())
-			c.lost[dropFull] += n - fits + tally.add(limit.Layout, limit.Delta(fits, elapsed))
+			c.metrics.lose(dropFull, n-fits+tally.add(limit.Layout, limit.Delta(fits, elapsed)))
 		} else {
-			c.lost[dropShard] += n
+			c.metrics.lose(dropShard, n)
 		}
 	}
 }
@@ -270,7 +271,7 @@ func (c *Loop) add(t *track, n uint64, arrived time.Time) {
 func (c *Loop) roll(t *track, i int, index uint32) {
 	w, clients := &t.windows()[i], ClientSet{}
 	if index == w.Index+1 {
-		c.lost[dropShard] += t.limit(i).Layout.Sum(w.Prev.waiting)
+		c.metrics.lose(dropShard, t.limit(i).Layout.Sum(w.Prev.waiting))
 		clients = t.seen()[0]
 		w.Roll(index)
 		w.Cur.gap = w.Prev.gap
@@ -345,7 +346,7 @@ func (t *track) stale(now time.Time, maxAge int64) int64 {
 
 // noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it for catchUp after its
 // window. Then it is read again, with the key's next count.
-func (w *window) noteReadPrev(limit counter.Limit, now time.Time, catchUp time.Duration) {
+func (w *limitWindows) noteReadPrev(limit counter.Limit, now time.Time, catchUp time.Duration) {
 	w.fresh, w.again = false, 0
 	began := time.UnixMicro(int64(w.Index) * limit.Period)
 	late := min(catchUp, time.Duration(limit.Period-1)*time.Microsecond)

@@ -72,20 +72,23 @@ func (p *part) all(yield func(*track) bool) {
 	}
 }
 
-// maxSpared is the maximum number of keys near their threshold that an eviction spares.
+// maxSpared is the maximum number of keys that an eviction spares because they are near their threshold, and because
+// they wait for a shard.
 const maxSpared = 8
 
 // evict removes and returns a track that was not used since the hand last passed it, preferably one that is far
-// from its threshold. p must not be empty.
+// from its threshold and waits for no shard. p must not be empty.
 func (p *part) evict() *track {
-	for spared := 0; ; p.hand++ {
+	for near, waiting := 0, 0; ; p.hand++ {
 		for at := &p.buckets[p.hand&(len(p.buckets)-1)]; *at != nil; {
 			t := *at
 			switch {
 			case t.used:
 				t.used = false
-			case t.near && spared < maxSpared:
-				spared++
+			case t.near && near < maxSpared:
+				near++
+			case t.place != nowhere && waiting < maxSpared:
+				waiting++
 			default:
 				p.mu.Lock()
 				*at = t.chain

@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/limit"
@@ -25,7 +26,7 @@ import (
 // stored returns the value of a key in a's shard.
 func (a *single) stored(t *testing.T, key string) []byte {
 	t.Helper()
-	s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
+	s := memcached.New("s:1", wire.Options{Dial: a.pipe.Dial})
 	defer s.Close()
 	return harness.Values(t, s, key)[key]
 }
@@ -96,9 +97,9 @@ func TestGreaterRecordStaysStored(t *testing.T) {
 			other := mitigation.Record{Key: a.key(1), Node: 7, Start: now.UnixMicro()}
 			other.Why = mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6}
 			tt.change(&other)
-			s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
+			s := memcached.New("s:1", wire.Options{Dial: a.pipe.Dial})
 			defer s.Close()
-			key := a.secret.RecordItem(a.key(1)).String()
+			key := a.secret.RecordItem(a.key(1))
 			if err := s.Update(key, func([]byte) ([]byte, int32) { return other.AppendStored(nil), 3600 }); err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +107,7 @@ func TestGreaterRecordStaysStored(t *testing.T) {
 				a.decide(1)
 			}
 			time.Sleep(10 * time.Millisecond)
-			if stays := bytes.Equal(a.stored(t, key), other.AppendStored(nil)); stays != tt.stays {
+			if stays := bytes.Equal(a.stored(t, key.String()), other.AppendStored(nil)); stays != tt.stays {
 				t.Errorf("%s: the other node's record is still stored: %t, want %t", tt.name, stays, tt.stays)
 			}
 			held, _ := a.table.Held(a.key(1), time.Now())
@@ -132,9 +133,9 @@ func TestLiftKeepsLaterMitigations(t *testing.T) {
 				r.Lifted, r.Generation, r.Node, r.Lifetime = false, r.Generation+1, 7, time.Minute
 				r.Why = mitigation.Why{Limit: counter.Limit{Threshold: 5, Period: 60e6, Layout: counter.Plain}, Cur: 6}
 				stored = r.AppendStored(nil)
-				s := memcached.New("s:1", memcached.Options{Dial: a.pipe.Dial})
+				s := memcached.New("s:1", wire.Options{Dial: a.pipe.Dial})
 				defer s.Close()
-				if err := s.Update(a.secret.RecordItem(r.Key).String(), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
+				if err := s.Update(a.secret.RecordItem(r.Key), func([]byte) ([]byte, int32) { return stored, 3600 }); err != nil {
 					t.Error(err)
 				}
 			}
@@ -182,7 +183,7 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const keys, timeout, drain = 20000, time.Second, 3 * time.Second
 		reg := prometheus.NewRegistry()
-		stalled := shardThatStalls(timeout, memcached.NewMetrics(reg))
+		stalled := shardThatStalls(timeout, wire.NewMetrics(reg))
 		defer stalled.Close()
 		a := startSingle(t, fmt.Sprintf(perMinute, 100, "0s"), func(o *limit.Options, _ *mitigation.Options) {
 			o.Shards, o.TrackedKeys, o.Queue, o.Drain = []async.Shard{stalled}, keys, 2*keys, drain
@@ -208,8 +209,8 @@ func TestRunEndsBesideAStalledShard(t *testing.T) {
 }
 
 // shardThatStalls returns a shard that stalls but never counts as down.
-func shardThatStalls(timeout time.Duration, metrics *memcached.Metrics) *memcached.Client {
-	return memcached.New("s:1", memcached.Options{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
+func shardThatStalls(timeout time.Duration, metrics *wire.Metrics) *memcached.Client {
+	return memcached.New("s:1", wire.Options{Timeout: timeout, Failures: 1 << 20, Metrics: metrics, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
 			p := make([]byte, 1<<10)

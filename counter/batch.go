@@ -1,5 +1,11 @@
 package counter
 
+import (
+	"bytes"
+	"errors"
+	"strconv"
+)
+
 // An Outcome is the result of one operation of a batch for a shard.
 type Outcome uint8
 
@@ -42,4 +48,45 @@ type Store struct {
 	CAS   uint64
 
 	Outcome Outcome
+}
+
+// Errors of an exchange with a shard, wrapped with what was done and why it failed.
+var (
+	// ErrNotSent means that the shard has counted nothing: its breaker is open, it could not be reached, or it cannot be
+	// used. Counts must be sent later.
+	ErrNotSent = errors.New("not sent")
+
+	// ErrUnknown means that a shard was asked, but may or may not have acted. Counts must not be sent again.
+	ErrUnknown = errors.New("outcome unknown")
+)
+
+// A Batch holds the operations of one exchange with a shard: increments, then stores, then reads. The zero value is
+// empty; [Batch.Reset] empties it for reuse. A Batch is not safe for concurrent use.
+type Batch struct {
+	Increments []Increment
+	Stores     []Store
+	Reads      []Read
+
+	Values []byte // what was read: the memory of the reads' values
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() {
+	b.Increments, b.Stores, b.Reads = b.Increments[:0], b.Stores[:0], b.Reads[:0]
+}
+
+// Len returns the number of operations in the batch.
+func (b *Batch) Len() int { return len(b.Increments) + len(b.Stores) + len(b.Reads) }
+
+// Digits is the number of digits of the greatest value of a counter.
+const Digits = 20
+
+// ParseValue parses the value of a counter, a decimal number of at most 64 bits. memcached pads a value that has become
+// shorter with spaces.
+func ParseValue(value []byte) (n uint64, ok bool) {
+	if value = bytes.TrimRight(value, " "); len(value) > Digits {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(value), 10, 64)
+	return n, err == nil
 }

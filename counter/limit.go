@@ -27,7 +27,8 @@ const (
 	WeightedRounded
 )
 
-var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest", WeightedRounded: "weighted_rounded"}
+var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest",
+	WeightedRounded: "weighted_rounded"}
 
 // KindNames returns the names of the kinds, in order. Those of the values of estimate in rules files come first.
 func KindNames() []string { return kindNames[:] }
@@ -100,8 +101,8 @@ func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
 //
 //	cur·(2·Period−back) ≤ Threshold·Period
 //
-// If the estimate is rounded down, it must fall below Threshold + 1 instead, so that the right side of each is greater by
-// Period − 1. With more fields each case is a sequence of such pieces, one for each sub-window.
+// If the estimate is rounded down, it must fall below Threshold + 1 instead, so that the right side of each is greater
+// by Period − 1. With more fields each case is a sequence of such pieces, one for each sub-window.
 func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(prev, cur, elapsed); ok {
 		return back
@@ -206,21 +207,23 @@ func (l Limit) leaves(k int, began bool) int64 {
 // limit is 49. The estimate is rounded, but never so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
-	one, this := l.period(), "this window"
+	length, this := l.period(), "this window"
 	if name, ok := periodNames[l.Period]; ok {
-		one, this = name, "this one"
+		length, this = name, "this one"
 	}
 	if l.Kind == Fixed {
-		return fmt.Sprintf("%d in the current %s; the limit is %d", e.Whole, one, l.Threshold)
+		return fmt.Sprintf("%d in the current %s; the limit is %d", e.Whole, length, l.Threshold)
 	}
 	over, shown := e.Over(l.Threshold), ""
 	for decimals := 2; decimals <= 12; decimals++ {
-		shown = trimmed(e.Float(), decimals)
+		shown = strconv.FormatFloat(e.Float(), 'f', decimals, 64)
+		shown = strings.TrimSuffix(strings.TrimRight(shown, "0"), ".")
 		if v, _ := strconv.ParseFloat(shown, 64); v > float64(l.Threshold) == over {
 			break
 		}
 	}
-	return fmt.Sprintf("%s in %s (%d in the %s before, %d in %s); the limit is %d", shown, l.period(), l.Layout.Sum(prev), one, l.Layout.Sum(cur), this, l.Threshold)
+	return fmt.Sprintf("%s in %s (%d in the %s before, %d in %s); the limit is %d", shown, l.period(), l.Layout.Sum(prev),
+		length, l.Layout.Sum(cur), this, l.Threshold)
 }
 
 // periodNames are the periods that have a name.
@@ -238,10 +241,4 @@ func (l Limit) period() string {
 		}
 	}
 	return text
-}
-
-// trimmed formats v with at most this many decimals.
-func trimmed(v float64, decimals int) string {
-	s := strconv.FormatFloat(v, 'f', decimals, 64)
-	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }

@@ -116,7 +116,7 @@ func TestCompose(t *testing.T) {
 
 	// Both are back. A node is ready once it knows the mitigations.
 	p.docker("start", p.container("edge-2"), p.container("memcached-2"))
-	p.waitHealthy()
+	p.waitHealthy(10)
 	for _, node := range nodes {
 		eventually(t, node+" sees three nodes again", func() bool { return innocent.metric(node, "edge_gossip_nodes") == "3" })
 	}
@@ -129,6 +129,31 @@ func TestCompose(t *testing.T) {
 		t.Errorf("nodes that let the innocent client pass with edge-2 back: %s, want all", got)
 	}
 	eventually(t, "Prometheus sees three nodes again", func() bool { return prom.value(`sum(up{job="edge"})`) == "3" })
+
+	// The nodes start again, with Redis.
+	p.env = append(p.env, "COMPOSE_PROFILES=redis", "POP_SHARD=redis://redis-1:6379,redis://redis-2:6379,redis://redis-3:6379")
+	p.compose("up", "-d")
+	p.waitHealthy(13)
+	for _, node := range nodes {
+		eventually(t, node+" sees three nodes with Redis", func() bool { return innocent.metric(node, "edge_gossip_nodes") == "3" })
+	}
+	another := p.newClient("another")
+	passed = 0
+	eventually(t, "another attacker is refused", func() bool {
+		answers := another.ask(15)
+		passed += len(slices.DeleteFunc(answers, func(a answer) bool { return a.status != http.StatusOK }))
+		return len(answers) > 0 && another.refusedBy(6) == "edge-1 edge-2 edge-3"
+	})
+	if passed < threshold-15 || passed > threshold+15 {
+		t.Errorf("%d requests of another attacker passed with Redis, want about %d", passed, threshold)
+	}
+	shards := p.docker("exec", p.container("edge-1"), "/edge", "shards")
+	if n := strings.Count(shards, "redis://redis-"); n != 3 || strings.Contains(shards, "memcached") {
+		t.Errorf("edge shards with Redis:\n%s", shards)
+	}
+	if got := innocent.passedBy(12); got != "edge-1 edge-2 edge-3" {
+		t.Errorf("nodes that let the innocent client pass with Redis: %s, want all", got)
+	}
 }
 
 var nodes = []string{"edge-1", "edge-2", "edge-3"}
@@ -167,14 +192,15 @@ func startPoP(t *testing.T) *dockerPoP {
 		p.remove()
 	})
 	p.compose("build", "edge-1")
-	if user := p.docker("image", "inspect", "--format", "{{.Config.User}}", p.image); user != "65532:65532" {
-		t.Errorf("the image of a node runs as %q, want 65532:65532", user)
+	const about = `{{.Config.User}} {{index .Config.Labels "org.opencontainers.image.source"}}`
+	if got, want := p.docker("image", "inspect", "--format", about, p.image), "65532:65532 https://github.com/edgelimit/edge"; got != want {
+		t.Errorf("the image of a node has user and source %q, want %q", got, want)
 	}
-	if v := p.docker("run", "--rm", "--network", "none", p.image, "version"); !strings.HasPrefix(v, "edge ") {
+	if v := p.docker("run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", p.image, "version"); !strings.HasPrefix(v, "edge ") {
 		t.Errorf("edge version in the image of a node: %q", v)
 	}
 	p.compose("up", "-d")
-	p.waitHealthy()
+	p.waitHealthy(10)
 	return p
 }
 
@@ -261,8 +287,9 @@ func (p *dockerPoP) port(service, port string) string {
 	return addr.String()
 }
 
-// waitHealthy waits until every service is healthy.
-func (p *dockerPoP) waitHealthy() {
+// waitHealthy waits until this many services are healthy: nodes, memcached, origin, front, Prometheus, Grafana, and Redis
+// if its profile is chosen.
+func (p *dockerPoP) waitHealthy(services int) {
 	p.t.Helper()
 	var last string
 	defer func() {
@@ -272,7 +299,7 @@ func (p *dockerPoP) waitHealthy() {
 	}()
 	eventually(p.t, "all services are healthy", func() bool {
 		last = p.docker("ps", "--filter", "label=com.docker.compose.project="+project, "--format", "{{.Names}} {{.Status}}")
-		return strings.Count(last, "(healthy)") == 10 // nodes, memcached, origin, front, Prometheus, Grafana
+		return strings.Count(last, "(healthy)") == services
 	})
 }
 

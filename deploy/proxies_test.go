@@ -55,10 +55,7 @@ http {
 		client_max_body_size 0;
 		%[6]s
 		location / { proxy_pass http://%[4]s; }
-		location = /login {
-			include edge-report.conf;
-			proxy_pass http://%[4]s;
-		}
+		%[7]s
 		location = /upgrade {
 			proxy_http_version 1.1;
 			proxy_set_header Upgrade $http_upgrade;
@@ -74,8 +71,43 @@ http {
 			try_files /missing /other;
 		}
 	}
-}`, user, s.dir, s.proxy, s.origin, inHTTP, inServer))
+}`, user, s.dir, s.proxy, s.origin, inHTTP, inServer, s.recipe("nginx")))
 	s.startProxy("nginx", "-p", s.dir, "-e", "stderr", "-c", config)
+}
+
+// recipe returns a block of the recipe in docs/recipes.md for a login behind nginx, with the addresses of the test.
+func (s *sidecar) recipe(language string) string {
+	s.t.Helper()
+	_, text, _ := strings.Cut(read(s.t, "../docs/recipes.md"), "## A login behind nginx\n")
+	_, text, found := strings.Cut(text, "```"+language+"\n")
+	block, _, end := strings.Cut(text, "```")
+	if !found || !end {
+		s.t.Fatalf("docs/recipes.md has no block of %s about a login behind nginx", language)
+	}
+	return strings.NewReplacer("/usr/share/edge/nginx/", "", "127.0.0.1:8000", s.origin).Replace(block)
+}
+
+// The recipe for a login limits failed ones, and nobody else.
+func TestRecipeLogin(t *testing.T) {
+	t.Parallel()
+	s := newSidecar(t)
+	s.proxy = harness.ReservePort(t)
+	s.flags = append(s.flags, "--check-listen", "unix:"+filepath.Join(s.dir, "check.sock"))
+	s.write("rules.yaml", s.recipe("yaml"))
+	s.ship("nginx/edge.conf", "250ms", "2m") // nginx waits for the node even on a busy machine
+	s.shipNginx()
+	s.startNode()
+	s.startNginx("include edge-http.conf;", "include edge.conf;")
+	if resp, err := s.exceed(s.by(30), "POST", "/login", http.StatusUnauthorized); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("after failed logins: %v, %v; want 429", resp, err)
+	}
+	for _, path := range []string{"/login?right", "/"} {
+		for range 20 {
+			if resp, err := s.get(s.by(31), "POST", path); err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %v, %v; want 200", path, resp, err)
+			}
+		}
+	}
 }
 
 // nginx runs with its shipped configuration.
@@ -124,12 +156,12 @@ func (s *sidecar) testRedirected() {
 	}
 }
 
-// docs/beside.md promises a limit in five lines and two commands. They work as printed, with other addresses.
+// docs/nginx.md promises a limit in five lines and two commands. They work as printed, with other addresses.
 func TestFiveLines(t *testing.T) {
 	t.Parallel()
 	s := newSidecar(t)
 	s.proxy = harness.ReservePort(t)
-	_, text, _ := strings.Cut(read(t, "../docs/beside.md"), "## nginx, in five lines and two commands\n")
+	_, text, _ := strings.Cut(read(t, "../docs/nginx.md"), "## In five lines and two commands\n")
 	text, commands, _ := strings.Cut(text, "```sh\n")
 	blocks := regexp.MustCompile("(?s)```(?:yaml|nginx)\n(.*?)```").FindAllStringSubmatch(text, -1)
 	if len(blocks) != 3 {

@@ -21,7 +21,7 @@ import (
 // The test pulls no image from a registry. If an image is missing, it builds a stand-in of the same name
 // from programs of this machine, and removes it afterwards:
 //
-//   - memcached, haproxy and prometheus are the real programs, in this machine's versions, with busybox,
+//   - memcached, redis, haproxy and prometheus are the real programs, in this machine's versions, with busybox,
 //     which the real images have too;
 //   - grafana is busybox's web server, which answers the health check. The queries of the dashboard are
 //     sent to Prometheus instead;
@@ -50,6 +50,8 @@ func standIns(t *testing.T) {
 	all := []standIn{
 		{image: memcachedImage, program: "memcached", path: "/usr/local/bin/memcached",
 			config: []string{"USER 11211", `CMD ["memcached"]`}},
+		{image: "redis:7.4-alpine", program: "redis-server", path: "/usr/local/bin/redis-server",
+			config: []string{"USER 999", `CMD ["redis-server"]`}},
 		{image: "haproxy:3.0-alpine", program: "haproxy", path: "/usr/local/sbin/haproxy",
 			config: []string{"USER 99", `CMD ["haproxy", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]`}},
 		{image: "prom/prometheus:v3.5.0", program: "prometheus", path: "/bin/prometheus",
@@ -59,7 +61,7 @@ func standIns(t *testing.T) {
 		{image: "golang:1.26-alpine"},
 	}
 	var used []string
-	for _, m := range regexp.MustCompile(`(?m)^(?: +image:|FROM) ([a-z][^ $\n]*:\S+)`).FindAllStringSubmatch(read(t, "../docker-compose.yml")+read(t, "Dockerfile"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?: +image:|FROM(?: --platform=\S+)?) ([a-z][^ $\n]*:\S+)`).FindAllStringSubmatch(read(t, "../docker-compose.yml")+read(t, "Dockerfile"), -1) {
 		used = append(used, m[1])
 	}
 	slices.Sort(used)

@@ -36,8 +36,8 @@ func (d *Decision) byAnswer(yield func(*counted) bool) {
 }
 
 // Abandon must be called when the client of d leaves before the answer, or does not send the rest of its request. It
-// reports whether a rule still counts the request by the answer: then the caller waits for the origin and calls Resolve or
-// Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.
+// reports whether a rule still counts the request by the answer: then the caller waits for the origin and calls Resolve
+// or Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.
 func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
 	if !l.abandoned.add(d) {
 		l.countNear(d, now)

@@ -59,8 +59,10 @@ func mitigate(tb testing.TB, l *limit.Limiter, table *mitigation.Table, secret c
 	tb.Helper()
 	req := request(i)
 	req.Canonicalize(rule.ClientPrefix{IPv4: 32, IPv6: 64})
-	what, _ := l.Rules().Rules()[0].AppendKey(nil, &req)
-	table.Merge(mitigation.Record{Key: secret.Tag(what), Start: now.UnixMicro(), Why: exceeded, Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
+	r := l.Rules().Rules()[0]
+	what, _ := r.AppendKey(nil, &req)
+	table.Merge(mitigation.Record{Key: secret.Tag(what), Rule: r.Fingerprint(), Start: now.UnixMicro(), Why: exceeded,
+		Lifetime: time.Hour, Deadline: now.Add(time.Hour)}, now)
 }
 
 // runLimiter runs l until the benchmark ends.

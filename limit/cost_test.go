@@ -51,6 +51,13 @@ func TestCostsEqualSlowArithmetic(t *testing.T) {
 			cost := r.Int64N(40)
 			return cost, http.Header{"X-Cost": {fmt.Sprint(cost)}}
 		}},
+		{"at least the reserve", "cost_header: X-Cost, reserve: 7", func(r *rand.Rand) (int64, http.Header) {
+			cost := r.Int64N(40)
+			return max(7, cost), http.Header{"X-Cost": {fmt.Sprint(cost)}}
+		}},
+		{"the reserve and a greater cost of the rule", "cost_header: X-Cost, reserve: 7, cost: 9", func(r *rand.Rand) (int64, http.Header) {
+			return 9, http.Header{"X-Cost": {[]string{"-1", "much", "1.5", ""}[r.IntN(4)]}}
+		}},
 		{"from the answer, not always", "cost: 5, cost_header: X-Cost, statuses: [2xx]", func(r *rand.Rand) (int64, http.Header) {
 			switch r.IntN(4) {
 			case 0:

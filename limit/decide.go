@@ -30,7 +30,8 @@ const (
 	verdicts
 )
 
-var verdictNames = [verdicts]string{"passed", "allowed", "own", "logged", "denied", "malformed", "unavailable", "shed", "shadow_banned", "blocked", "closed"}
+var verdictNames = [verdicts]string{"passed", "allowed", "own", "logged", "denied", "malformed", "unavailable", "shed",
+	"shadow_banned", "blocked", "closed"}
 
 // String returns the verdict as metrics and logs write it.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -45,7 +46,8 @@ func Refused(verdict string) bool {
 }
 
 // verdictOf is the verdict of an active record, by its rule's action.
-var verdictOf = [...]Verdict{rule.Log: Logged, rule.Shed: Shed, rule.ShadowBan: ShadowBanned, rule.Block: Blocked, rule.Close: Closed}
+var verdictOf = [...]Verdict{rule.Log: Logged, rule.Shed: Shed, rule.ShadowBan: ShadowBanned, rule.Block: Blocked,
+	rule.Close: Closed}
 
 // A Decision is the answer for one request.
 type Decision struct {
@@ -58,16 +60,16 @@ type Decision struct {
 	Rule   *rule.Rule
 	Record *mitigation.Record
 
-	// The counts, mostly under keys without an active record. A rule's keys are adjacent. Requests
-	// rarely have more than a few.
+	// The counts to offer if the request passes, grouped by rule. Requests rarely have more than a few.
 	counts      [4]counted
 	more        []counted
 	n           int
-	still       bool // some may count though the request is refused: see Decision.counted
-	by          int8 // 1 + the Width of the narrowest rule that refuses; 0 if none does, or an access list does
+	still       bool // a rule may count the refused request: see Decision.counted
+	by          int8 // 1 + the Width of the narrowest mitigation that refuses; 0 if none does
 	refusedWith bool // refused because another request is: see Limiter.DecideBy
 	source      async.Source
 
+	tail    *tail           // of the answer's body, while a rule waits for its end; else nil
 	decided int64           // when, in microseconds; 0 if it was only looked up
 	logged  *decision.Batch // keys in the log's sample; nil if none
 }
@@ -96,7 +98,10 @@ func (d *Decision) RefusesClient(end time.Time) bool {
 	for range d.Counts {
 		return false
 	}
-	return d.Verdict == Denied || d.Verdict == Blocked && d.Rule.RefusesClient() && d.Deadline().After(end)
+	if d.Record == nil {
+		return d.Verdict == Denied
+	}
+	return d.Deadline().After(end) && (d.Verdict == Denied || d.Verdict == Blocked && d.Rule.RefusesClient())
 }
 
 // A counted describes a request that a rule counts under a key.
@@ -105,6 +110,10 @@ type counted struct {
 	key        counter.Key
 	generation uint32 // how often the key's mitigation was lifted before
 	mitigated  bool   // it counts whether the request passes or not
+	refuses    bool   // a key of the rule is mitigated, this one or another
+	waits      bool   // for the end of the answer's body
+	within     bool   // counted by the answer, it exceeded no limit: see [async.Loop.Offer]
+	answered   int64  // when it was counted by the answer, in microseconds since the Unix epoch
 	cost       uint64 // how much it has counted
 }
 
@@ -126,7 +135,7 @@ func (d *Decision) at(i int) *counted {
 
 // Decide decides a request that arrived at now, and counts it if it passes. A request that any
 // rule refuses, under any key, is counted by no rule, unless it is under a mitigated key of a rule
-// with CountWhileMitigated. A malformed request is counted by the rules
+// with CountWhileMitigated, or by a rule that counts what others refuse. A malformed request is counted by the rules
 // that match it, and always refused. Decide canonicalizes req, except for the path of a request that it
 // refuses and does not count.
 //
@@ -152,8 +161,8 @@ func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
 	rules.count(d)
 }
 
-// Exempt returns the decision for a request that passes without being decided: a trusted proxy's own. It brings req into
-// its canonical form.
+// Exempt returns the decision for a request that passes without being decided: a trusted proxy's own. It brings req
+// into its canonical form.
 func (l *Limiter) Exempt(req *rule.Request) (d Decision) {
 	req.Canonicalize(l.o.Client)
 	d.Verdict = Own
@@ -167,65 +176,30 @@ func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
 	return d
 }
 
-// An Ask is a request that one rule decides, whether it matches or not.
-type Ask struct {
-	Rule    *rule.Rule
-	Request *rule.Request
-	Times   uint64 // how often to count it; 0 only asks
-	Listed  bool   // whether the access lists decide first
-}
-
-// DecideBy decides each of asks by its rule. If one is refused, all are counted as refused. A rule
-// that counts by the answer counts nothing yet: see Answered.
-func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
-	rules := l.rules.Load()
-	decisions := make([]Decision, len(asks))
-	refused := false
-	for i, ask := range asks {
-		d := &decisions[i]
-		ask.Request.Canonicalize(l.o.Client)
-		d.decided = now.UnixMicro()
-		if ask.Request.Malformed {
-			d.Verdict = Malformed
-		} else if !ask.Listed || !d.listed(rules.set, ask.Request) {
-			l.lookUp(d, rules.set, []*rule.Rule{ask.Rule}, ask.Request, now)
-		}
-		refused = refused || d.Verdict.Refused()
-	}
-	for i, ask := range asks {
-		d := &decisions[i]
-		d.refusedWith = refused
-		l.countArrival(d, ask.Request, ask.Times, now)
-		if d.logged != nil {
-			l.log(d, ask.Request, ask.Times)
-		}
-		rules.count(d)
-	}
-	return decisions
-}
-
 // Counts yields the rules that count the request, each with its key: those that match it and have no
-// record, unless the request is refused, and those with CountWhileMitigated that have one. A rule that
-// counts the request under several keys is yielded once for each, in a row. A rule that counts by
-// the answer counts the request only if the answer matches.
+// record, unless the request is refused and they do not count that, and those with CountWhileMitigated that have one. A
+// rule that counts the request under several keys is yielded once for each, in a row. A rule that counts by the answer
+// counts the request only if the answer matches.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	for i := range d.n {
-		if c := d.at(i); d.counted(c.rule, c.mitigated) && !yield(c.rule, c.key) {
+		if c := d.at(i); d.counted(c) && !yield(c.rule, c.key) {
 			return
 		}
 	}
 }
 
-// counted reports whether the request counts by r, under a key that is mitigated or not. A rule that sheds
-// counts what is offered: all but what a narrower rule refuses.
-func (d *Decision) counted(r *rule.Rule, mitigated bool) bool {
-	switch {
+// counted reports whether the request counts as c. A rule that counts what is refused does not count what a narrower
+// one refuses. One that sheds counts what it refuses itself.
+func (d *Decision) counted(c *counted) bool {
+	switch r := c.rule; {
 	case !d.refused():
 		return true
 	case r.Action == rule.Shed:
 		return !d.refusedWith && r.Width() < int(d.by)
+	case r.CountRefused && !c.refuses:
+		return r.Width() < int(d.by)
 	}
-	return mitigated
+	return c.mitigated
 }
 
 // refused reports whether the request is kept from the origin, by this decision or another.
@@ -236,7 +210,7 @@ func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() 
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
 	req.Identify(l.o.Client)
-	if !d.listed(set, req) {
+	if !l.listed(d, set, req, now) {
 		rules := matched[:0]
 		if req.Unusual() {
 			rules = l.match(d, set, req, rules, now)
@@ -250,14 +224,19 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 	}
 }
 
-// match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match leaves
-// out the rules under which no key of req is mitigated, and does not read the path for them.
+// match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match
+// leaves out the rules under which no key of req is mitigated, and does not read the path for them.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
 	var room [8]*rule.Rule
 	refuse := room[:0] // if they match
 	before := len(dst)
 	dst = set.MatchOf(func(r *rule.Rule) bool {
-		if r.CountsPaths() || r.Action == rule.Shed {
+		switch {
+		case r.CountsRefused():
+			return true
+		case l.decisions == nil && !l.o.Table.MayRule(r.Fingerprint()):
+			return false
+		case r.CountsPaths():
 			return true
 		}
 		mitigated, logged := l.knows(d, set, r, req, now)
@@ -276,7 +255,8 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 
 // knows reports whether a key of req under r, which does not depend on the path, is mitigated, and whether the decision
 // log has one. The records do not count that as a request on which they have acted.
-func (l *Limiter) knows(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (mitigated, logged bool) {
+func (l *Limiter) knows(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (mitigated,
+	logged bool) {
 	var buffer [256]byte
 	keys := r.Keys(buffer[:0], req)
 	for i := range keys.Len() {
@@ -290,13 +270,21 @@ func (l *Limiter) knows(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Requ
 	return mitigated, logged
 }
 
-// listed reports whether the access lists decide req.
-func (d *Decision) listed(set *rule.Set, req *rule.Request) bool {
+// listed reports whether the access lists decide req, or an operator who refuses its client.
+func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time.Time) bool {
 	switch set.Access(req.Addr) {
 	case rule.Allowed:
 		d.Verdict = Allowed
 	case rule.Denied:
 		d.Verdict = Denied
+	default:
+		if !l.o.Table.HasAnyRule() {
+			return false
+		}
+		d.Record = l.o.Table.Get(l.ClientKey(req.Client()), now, func(*mitigation.Record) bool { return true })
+		if d.Record != nil {
+			d.Verdict = Denied
+		}
 	}
 	return d.Verdict != Passed
 }
@@ -308,34 +296,41 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 	var closed *rule.Rule
 	for _, base := range rules {
 		keys := base.Keys(buffer[:0], req)
+		first, refuses := d.n, false
 		for i := range keys.Len() {
 			material := keys.At(i)
 			r := set.Override(base, material)
 			key := l.o.Secret.Tag(material)
 			logs := d.decided != 0 && l.decisions.Samples(key)
-			d.still = d.still || r.Action == rule.Shed
+			d.still = d.still || r.CountsRefused()
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)
+				refuses = true
 				if r.CountsMitigated() {
-					d.add(counted{r, key, record.Generation, true, 0})
+					d.add(counted{rule: r, key: key, generation: record.Generation, mitigated: true})
 					d.still = true
 				}
 				if logs {
-					d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: record.Generation, Mitigated: true, ByHand: record.ByHand})
+					d.logged = l.decisions.Add(d.logged,
+						decision.Key{Rule: r, Key: key, Generation: record.Generation, Mitigated: true, ByHand: record.ByHand})
 				}
 				continue
 			}
 			generation := l.o.Table.Generation(key)
-			if d.add(counted{r, key, generation, false, 0}); logs {
+			d.add(counted{rule: r, key: key, generation: generation})
+			if logs {
 				d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
 			}
 			if r.FailsClosed() && l.Unavailable(key) && (closed == nil || r.Index < closed.Index) {
 				closed = r
 			}
 		}
+		for ; refuses && first < d.n; first++ {
+			d.at(first).refuses = true
+		}
 	}
 	if closed != nil && !d.Verdict.Refused() {
-		d.Verdict, d.Rule, d.Record, d.by = Unavailable, closed, nil, 1
+		d.Verdict, d.Rule, d.Record = Unavailable, closed, nil
 	}
 }
 
@@ -372,7 +367,8 @@ func sampleOf(req *rule.Request) mitigation.Sample {
 	return mitigation.Sample{Client: req.Addr, Method: req.Method, Host: req.Host, Path: req.Path}
 }
 
-// countArrival counts req n times if it passes, for the rules that do not wait for the answer.
+// countArrival counts req n times if it passes, for the rules that do not wait for the answer, and the reserve of
+// others.
 func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now time.Time) {
 	if d.refused() && !d.still || d.n == 0 || n == 0 {
 		return
@@ -382,9 +378,10 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 		d.source.Sample = async.Copy(d.source.Sample)
 	}
 	for i := range d.n {
-		if c := d.at(i); !c.rule.CountsAnswer() && d.counted(c.rule, c.mitigated) {
-			c.cost = c.rule.CostOf(n)
-			l.Offer(c.rule, c.key, c.generation, &d.source, c.cost, now)
+		c := d.at(i)
+		if cost := c.rule.CostOnArrival(n); cost > 0 && d.counted(c) {
+			c.cost = cost
+			l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
 		}
 	}
 }
@@ -394,7 +391,8 @@ type Fields interface{ Values(name string) []string }
 
 // Answered counts a request that passed, for the rules that count by the origin's answer, at now.
 // It must not be called for answers that the node itself generates, such as 502. A request counts even
-// if its key was mitigated in the meantime. fields is nil if they are not known.
+// if its key was mitigated in the meantime. fields is nil if they are not known. Rules with a CostJSON count it at the
+// end of the body: see EndBody.
 func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time) {
 	if d.Verdict.Refused() {
 		return
@@ -404,71 +402,58 @@ func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time
 		if !c.rule.CountsAnswer() || c.rule.Statuses != nil && !c.rule.Statuses.Has(status) {
 			continue
 		}
-		if cost := l.cost(c.rule, fields); cost > 0 {
-			l.countAnswer(d, c, cost, now)
+		if c.waits = c.rule.CostJSON != ""; c.waits {
+			if d.tail == nil {
+				d.tail = newTail(status, fields)
+			}
+			continue
 		}
+		l.countAnswer(d, c, l.cost(c.rule, valuesOf(fields, c.rule.CostHeader), costMissing), now)
 	}
 }
 
-// Withholds reports whether the answer to a request must not reach its client. The request passed, and Answered has counted
-// it; now a rule that counts answers mitigates one of its keys. Then d becomes the decision that refuses the request. A node
-// that starts a mitigation delivers one more answer, because that may be the one that exceeds the threshold. So a client
-// learns no more outcomes from requests that wait for the origin at the same time than from requests one after another.
+// Withholds reports whether the answer to a request must not reach its client. The request passed, and Answered has
+// counted it; now a rule that counts answers mitigates one of its keys. Then d becomes the decision that refuses the
+// request. A node that starts a mitigation delivers the answers that were counted before, and one more, which exceeds
+// the threshold. So a client learns no more outcomes from requests that wait for the origin at the same time than from
+// requests one after another.
 func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool {
 	req := rule.Request{Addr: client}
 	req.Identify(l.o.Client)
 	for i := range d.n {
 		if c := d.at(i); c.rule.CountsAnswer() && c.rule.Action != rule.Log {
-			if record := l.record(c.rule, c.key, &req, now); record != nil && (record.Node != l.o.Node || !l.o.Table.Take(c.key)) {
+			record := l.record(c.rule, c.key, &req, now)
+			if record != nil && (record.Node != l.o.Node || !c.precedes(record) && !l.o.Table.Take(c.key)) {
 				d.consider(c.rule, record)
 			}
 		}
 	}
+	if d.Verdict.Refused() {
+		l.EndBody(d, false, now)
+	}
 	return d.Verdict.Refused()
 }
 
-// cost returns how much a request counts by its answer.
-func (l *Limiter) cost(r *rule.Rule, fields Fields) uint64 {
-	if r.CostHeader == "" {
+// precedes reports whether the answer was counted before the mitigation of its key began, by the order of counts. Those
+// of a later window exceed nothing either, so it must have been at about the same time.
+func (c *counted) precedes(record *mitigation.Record) bool {
+	return c.within && c.answered-record.Start < time.Second.Microseconds()
+}
+
+// cost returns how much a request counts by the values in its answer. missing is the result of an answer without
+// values.
+func (l *Limiter) cost(r *rule.Rule, values []string, missing int) uint64 {
+	if r.CostSource() == "" {
 		return r.CostOf(1)
-	}
-	var values []string
-	if fields != nil {
-		values = fields.Values(r.CostHeader)
 	}
 	cost, ok := r.CostIn(values)
 	switch {
 	case ok:
 		l.metrics.costs[costValid].Inc()
 	case len(values) == 0:
-		l.metrics.costs[costMissing].Inc()
+		l.metrics.costs[missing].Inc()
 	default:
 		l.metrics.costs[costInvalid].Inc()
 	}
 	return cost
-}
-
-// Report counts a request that another proxy has passed, as Answered does, if the caller no longer
-// has the decision: the request is matched again, by the rules now in force. Report canonicalizes
-// req.
-func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.Time) {
-	set := l.Rules()
-	req.Canonicalize(l.o.Client)
-	d := Decision{source: async.Source{Sample: sampleOf(req)}}
-	if req.Malformed || d.listed(set, req) {
-		return
-	}
-	var matched [8]*rule.Rule
-	var material [256]byte
-	for _, r := range set.Match(req, matched[:0]) {
-		keys := r.Keys(material[:0], req)
-		for i := range keys.Len() {
-			key := l.o.Secret.Tag(keys.At(i))
-			d.add(counted{set.Override(r, keys.At(i)), key, l.o.Table.Generation(key), false, 0})
-		}
-	}
-	if d.CountsAnswer() {
-		d.source.Sample = async.Copy(d.source.Sample)
-		l.Answered(&d, status, fields, now)
-	}
 }

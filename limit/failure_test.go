@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -22,7 +23,7 @@ import (
 func deadShards(tb testing.TB, n int) (shards []async.Shard) {
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") }
 	for i := range n {
-		s := memcached.New(fmt.Sprintf("s%d:1", i), memcached.Options{Dial: refuse})
+		s := memcached.New(fmt.Sprintf("s%d:1", i), wire.Options{Dial: refuse})
 		for !s.Down() {
 			if err := s.Probe(); err == nil {
 				tb.Fatal("a shard that should refuse answered")
@@ -39,7 +40,7 @@ func TestFailingClosedAllocatesNothing(t *testing.T) {
 		shards []async.Shard
 		want   limit.Verdict
 	}{
-		{"shards that were not asked yet", []async.Shard{memcached.New("s:1", memcached.Options{})}, limit.Passed},
+		{"shards that were not asked yet", []async.Shard{memcached.New("s:1", wire.Options{})}, limit.Passed},
 		{"dead shards", deadShards(t, 2), limit.Unavailable},
 		{"no shards", nil, limit.Unavailable},
 	} {

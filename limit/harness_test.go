@@ -13,6 +13,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 )
@@ -47,7 +48,7 @@ func startPop(tb testing.TB, limiters, shards int, rules string) *testPop {
 			Registerer: prometheus.NewRegistry(), Queue: 1024, TrackedKeys: 1024, Logger: slog.New(slog.DiscardHandler),
 		}
 		for j, pipe := range p.pipes {
-			o.Shards = append(o.Shards, memcached.New(fmt.Sprintf("s%d:11211", j), memcached.Options{Dial: pipe.Dial}))
+			o.Shards = append(o.Shards, memcached.New(fmt.Sprintf("s%d:11211", j), wire.Options{Dial: pipe.Dial}))
 		}
 		o.Publish = func(r mitigation.Record) {
 			now := time.Now()

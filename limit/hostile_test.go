@@ -70,7 +70,8 @@ func hostileRequest(i int) rule.Request {
 	return req
 }
 
-// BenchmarkHostile decides hostile requests of refused clients. x-plain is how many times as much CPU time as a plain path takes.
+// BenchmarkHostile decides hostile requests of refused clients. x-plain is how many times as much CPU time as a plain
+// path takes.
 func BenchmarkHostile(b *testing.B) {
 	for _, set := range []struct{ name, rules string }{
 		{"refused by address", `
@@ -123,9 +124,12 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// A client whose address suffices to refuse it makes the node read no path, however odd, and no field.
+// A client whose address suffices to refuse it makes the node read no path or query, however odd, and no field, not
+// even for rules that count by these while none of their keys is mitigated.
 func TestRefusedByAddressReadsNoPath(t *testing.T) {
-	rules := "rules:\n- {id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n"
+	rules := "rules:\n- {id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n" +
+		"- {id: path, characteristics: [path], limits: [{threshold: 5, period: 1m}]}\n" +
+		"- {id: key, characteristics: ['query:q'], limits: [{threshold: 5, period: 1m}]}\n"
 	for _, path := range []string{"/login", "/api/*", "/x", "/y"} {
 		rules += `- {id: "` + path[1:2] + `", match: {paths: [` + path + `], path_parameters: exact}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}` + "\n"
 	}

@@ -15,7 +15,7 @@ type ID = counter.ID
 // same IDs. It does not allocate.
 func (l *Limiter) ID(d *Decision, client netip.Addr) (id ID) {
 	switch {
-	case d.Verdict == Denied:
+	case d.Verdict == Denied && d.Record == nil:
 		if entry, access := l.Rules().Entry(client); access == rule.Denied { // else the rules have changed
 			id = l.o.Secret.ID(l.entryKey(entry))
 		}

@@ -108,7 +108,8 @@ func (s *KeyState) Mitigate(e Excess, t int64) bool {
 	return changes
 }
 
-// Sheds reports whether requests of a client with this share of a mitigated key are refused at t: see [async.Loop.Sheds].
+// Sheds reports whether requests of a client with this share of a mitigated key are refused at t: see
+// [async.Loop.Sheds].
 func (s *KeyState) Sheds(share async.Share, t int64) bool {
 	for i := range s.Rule.Limits {
 		l := s.Rule.Limits[i].Counted()
@@ -150,7 +151,8 @@ func (s *KeyState) Replace(r *rule.Rule, e Excess, t int64) {
 			s.windows[i] = old.windows[same]
 		}
 	}
-	if s.until = old.until; !acts {
+	s.until = old.until
+	if !acts {
 		s.until = min(s.until, t)
 	}
 }

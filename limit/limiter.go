@@ -48,7 +48,8 @@ type Limiter struct {
 // New returns a Limiter. It decides immediately, but counts nothing until Run is called. decisions receives the
 // decisions about its sample of the keys, and may be nil.
 func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
-	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer), abandoned: abandoned{byKey: map[counter.Key]int{}}}
+	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer),
+		abandoned: abandoned{byKey: map[counter.Key]int{}}}
 	if l.Loop, err = async.New(o, l.metrics.start, l.counted); err != nil {
 		return nil, err
 	}

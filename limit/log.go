@@ -20,18 +20,26 @@ func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 	for i := range b.Keys {
 		k := &b.Keys[i]
 		k.Other = refused && d.Verdict != Unavailable && !(d.Verdict.Refused() && d.Record != nil && d.Record.Key == k.Key)
-		if k.Cost = k.Rule.CostOf(1); !k.Rule.CountsAnswer() {
-			k.Cost = k.Rule.CostOf(n)
-			k.Counted = n > 0 && (!k.Mitigated || k.Rule.CountsMitigated()) && d.counted(k.Rule, k.Mitigated)
+		k.Cost = k.Rule.CostOf(1)
+		if !k.Rule.CountsAnswer() || k.Rule.Reserve > 0 {
+			k.Cost = k.Rule.CostOnArrival(n)
+			for _, key := range d.Counts {
+				k.Counted = k.Counted || n > 0 && key == k.Key
+			}
 		}
 	}
 	l.decisions.Offer(b)
 }
 
-// countAnswer counts a request by its answer, or without it, at now.
+// countAnswer counts a request by its answer, or without it, at now: what exceeds the reserve.
 func (l *Limiter) countAnswer(d *Decision, c *counted, cost uint64, now time.Time) {
-	c.cost = cost
-	l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
+	if cost <= c.rule.Reserve {
+		return
+	}
+	cost -= c.rule.Reserve
+	c.cost += cost
+	c.within = l.Offer(c.rule, c.key, c.generation, &d.source, cost, now)
+	c.answered = now.UnixMicro()
 	if l.decisions.Samples(c.key) {
 		b := l.decisions.Add(nil, decision.Key{Rule: c.rule, Key: c.key, Generation: c.generation, Cost: cost})
 		b.Time, b.Counting, b.Decided, b.Client = now.UnixMicro(), true, d.decided, d.source.Client

@@ -50,8 +50,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"while no key of the client's own was mitigated, by the rule that decided.", "rule"),
 	}
 	costs := vec("edge_cost_headers_total",
-		"Responses whose cost a rule read from a header, by result; without a valid one, the rule's own cost counts.", "result")
-	for i, result := range []string{"valid", "missing", "invalid"} {
+		"Responses whose cost a rule read from a header or the body, by result; without a valid one, the rule's own "+
+			"cost counts.",
+		"result")
+	for i, result := range []string{"valid", "missing", "invalid", "compressed"} {
 		m.costs[i] = costs.WithLabelValues(result)
 	}
 	none := m.of("", Passed, Allowed, Own, Denied, Malformed)
@@ -59,11 +61,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// Results of reading a cost header.
+// Results of reading the cost of an answer.
 const (
 	costValid = iota
 	costMissing
 	costInvalid
+	costEncoded
 	costResults
 )
 
@@ -95,11 +98,11 @@ type rules struct {
 
 // count counts a decision.
 func (r *rules) count(d *Decision) {
-	of := r.none
+	counters := r.none
 	if d.Rule != nil {
-		of = &r.metered[d.Rule.Index].verdicts
+		counters = &r.metered[d.Rule.Index].verdicts
 	}
-	of[d.Verdict].Inc()
+	counters[d.Verdict].Inc()
 	if d.by > 1 {
 		r.metered[d.Rule.Index].bystanders.Inc()
 	}
@@ -108,11 +111,11 @@ func (r *rules) count(d *Decision) {
 // Decided returns how many requests r has decided since the start, by verdict.
 func (l *Limiter) Decided(r *rule.Rule) map[string]uint64 {
 	decided := map[string]uint64{}
-	of := l.rules.Load()
-	if r.Index >= len(of.metered) {
+	bound := l.rules.Load()
+	if r.Index >= len(bound.metered) {
 		return decided // it was removed meanwhile
 	}
-	for v, c := range of.metered[r.Index].verdicts {
+	for v, c := range bound.metered[r.Index].verdicts {
 		var m dto.Metric
 		if c != nil && c.Write(&m) == nil {
 			decided[Verdict(v).String()] = uint64(m.GetCounter().GetValue())
@@ -129,7 +132,8 @@ func (m *metrics) bind(set *rule.Set) *rules {
 	for i, r := range set.Rules() {
 		label := labelOf(r)
 		if m.byRule[label] == nil {
-			m.byRule[label] = &ruleCounters{m.of(label, Logged, ShadowBanned, Blocked, Closed, Unavailable), m.counted.WithLabelValues(label), nil}
+			m.byRule[label] = &ruleCounters{m.of(label, Logged, ShadowBanned, Blocked, Closed, Unavailable),
+				m.counted.WithLabelValues(label), nil}
 			m.started.WithLabelValues(label)
 		}
 		bound.metered[i] = m.byRule[label]

@@ -69,3 +69,36 @@ func TestCountWhileMitigatedByOtherRule(t *testing.T) {
 		}
 	})
 }
+
+// With count_refused, a client that keeps sending while another rule refuses it is banned, and so is the one about
+// which Envoy asks by several descriptors. A value that the rule itself refuses counts for no other value.
+func TestCountRefused(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := startPop(t, 1, 1, `
+rules:
+- {id: throttle, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
+- {id: ban, characteristics: [header:x-api-key], limits: [{threshold: 20, period: 10m}], mitigation_timeout: 1d, count_refused: true}
+`)
+		defer p.stop()
+		l := p.limiters[0]
+		for i := range 30 {
+			req := headers("a")
+			req.Addr = netip.MustParseAddr("192.0.2.1")
+			asks := []limit.Ask{{Rule: l.Rules().Rule("ban"), Request: &req, Times: 1}, {Rule: l.Rules().Rule("throttle"), Request: &req, Times: 1}}
+			d := l.DecideBy(asks, time.Now())
+			if banned, throttled := d[0].Verdict.Refused(), d[1].Verdict.Refused(); banned != (i > 20) || throttled != (i > 5) {
+				t.Fatalf("request %d: banned = %t, throttled = %t", i+1, banned, throttled)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		for range 30 {
+			if d := p.ask(headers("b", "a"), 200); d.Rule.ID != "ban" {
+				t.Fatalf("a request with a banned value is refused by %s", d.Rule.ID)
+			}
+		}
+		time.Sleep(time.Hour)
+		if d := p.ask(headers("b"), 200); d.Verdict != limit.Passed {
+			t.Errorf("a request with the other value is %v", d.Verdict)
+		}
+	})
+}

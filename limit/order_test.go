@@ -96,8 +96,11 @@ func plainly(l *limit.Limiter, table *mitigation.Table, secret counter.Secret, s
 			counts = !mitigated || f.r.CountsMitigated()
 		case f.r.Action == rule.Shed:
 			counts = f.r.Width() <= narrowest
+		case mitigated:
+			counts = f.r.CountWhileMitigated
 		default:
-			counts = mitigated && f.r.CountWhileMitigated
+			counts = f.r.CountRefused && f.r.Width() <= narrowest &&
+				!slices.ContainsFunc(active, func(a found) bool { return a.r.Index == f.r.Index })
 		}
 		if counts {
 			o.Counts = append(o.Counts, key)
@@ -179,6 +182,9 @@ func TestDecisionsDoNotDependOnTheOrderOfLookups(t *testing.T) {
 			}
 			if action != "shed" && rapid.IntRange(0, 3).Draw(t, "counts") == 0 {
 				text += ", count_while_mitigated: true"
+			}
+			if action != "shed" && rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
+				text += ", count_refused: true"
 			}
 			if characteristics == "[ip]" && rapid.Bool().Draw(t, "overrides") {
 				text += ", overrides: plans.csv"

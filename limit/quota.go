@@ -37,16 +37,17 @@ func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 			}
 			end := len(dst)
 			p := async.Passing{Cost: c.cost, Arrived: time.UnixMicro(d.decided), Now: now}
-			if c.rule.CountsAnswer() && c.cost > 0 {
+			if c.rule.CountsAnswer() && c.cost > c.rule.Reserve {
 				p.Arrived = now // when it was counted
 			}
-			if dst = l.Remaining(dst, c.rule, c.key, p); c.rule.Base() != last {
+			dst = l.Remaining(dst, c.rule, c.key, p)
+			if c.rule.Base() != last {
 				last, at = c.rule.Base(), end
 				continue
 			}
 			for j, q := range dst[end:] {
-				if had := &dst[at+j]; had.Known && (!q.Known || q.Remaining < had.Remaining) {
-					*had = q
+				if known := &dst[at+j]; known.Known && (!q.Known || q.Remaining < known.Remaining) {
+					*known = q
 				}
 			}
 			dst = dst[:end]

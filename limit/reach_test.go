@@ -21,9 +21,6 @@ import (
 // may call makes a system call, starts a goroutine, or blocks on a channel. The test uses the call
 // graph of the program, not the calls of one run.
 func TestDecisionReachesNoNetwork(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the call graph of the whole program")
-	}
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		// The analysis itself has no races, and takes a third of the time without the race detector.
 		if out, err := exec.Command("go", "test", "-race=false", "-count=1", "-run", "^"+t.Name()+"$", "reach_test.go").CombinedOutput(); err != nil {

@@ -2,7 +2,11 @@ package limit_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,4 +195,37 @@ func TestFailClosedForOneOfSeveralValues(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However the answers to a client's simultaneous requests interleave with each other and with the loop, exactly
+// the threshold and one reach the client.
+func TestSimultaneousAnswers(t *testing.T) {
+	p := startPop(t, 1, 1, `rules: [{id: login, count: {statuses: [401]}, characteristics: [ip],
+  limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]`)
+	defer p.stop()
+	l := p.limiters[0]
+	for round := range 2000 {
+		client := netip.AddrFrom4([4]byte{10, 0, byte(round >> 8), byte(round)})
+		var delivered atomic.Int64
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for range 40 {
+			all.Go(func() {
+				req := rule.Request{Addr: client, Method: "POST", Host: "example.com", Path: "/login"}
+				d := l.Decide(&req, time.Now())
+				<-begin
+				runtime.Gosched()
+				l.Answered(&d, http.StatusUnauthorized, nil, time.Now())
+				if !l.Withholds(&d, client, time.Now()) {
+					delivered.Add(1)
+				}
+			})
+		}
+		time.Sleep(500 * time.Microsecond) // most are decided, and the loop keeps up with the mitigations
+		close(begin)
+		all.Wait()
+		if n := delivered.Load(); n != 6 {
+			t.Fatalf("%d answers reach client %d, want 6", n, round)
+		}
+	}
 }

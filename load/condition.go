@@ -14,8 +14,9 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// A Condition compares a number of a report with a constant: innocent_refused > 0, latency.p99_ms > 20 or statuses.500 >= 3.
-// Fields are named as in the report's JSON; the prefix score. may be omitted. A list is its number of entries, and true is 1.
+// A Condition compares a number of a report with a constant: innocent_refused > 0, latency.p99_ms > 20 or
+// statuses.500 >= 3. Fields are named as in the report's JSON; the prefix score. may be omitted. A list is its number
+// of entries, and true is 1.
 type Condition struct {
 	text, field, operator string
 	value                 float64
@@ -30,7 +31,8 @@ var (
 func ParseCondition(text string, scored bool) (*Condition, error) {
 	parts := condition.FindStringSubmatch(text)
 	if parts == nil {
-		return nil, fmt.Errorf("load: invalid condition %q: write a field, one of <, <=, >, >=, == and !=, and a number", text)
+		return nil, fmt.Errorf("load: invalid condition %q: write a field, one of <, <=, >, >=, == and !=, and a number",
+			text)
 	}
 	value, err := strconv.ParseFloat(parts[3], 64)
 	if err != nil {
@@ -48,7 +50,8 @@ func ParseCondition(text string, scored bool) (*Condition, error) {
 	if _, known := fields[c.field]; !known && !status.MatchString(c.field) {
 		maps.DeleteFunc(fields, func(name string, _ float64) bool { return strings.HasPrefix(name, "score.") })
 		names := slices.Sorted(maps.Keys(fields))
-		return nil, fmt.Errorf("load: unknown field %s: %s", c.field, cmp.Or(prose.Meant(c.field, names), "the fields are "+prose.EnumerateAll(names, "and")))
+		return nil, fmt.Errorf("load: unknown field %s: %s", c.field,
+			cmp.Or(prose.Meant(c.field, names), "the fields are "+prose.EnumerateAll(names, "and")))
 	}
 	return c, nil
 }
@@ -61,8 +64,10 @@ func (c *Condition) Holds(r *Report) (holds bool, value float64, err error) {
 }
 
 var operators = map[string]func(a, b float64) bool{
-	"<": func(a, b float64) bool { return a < b }, "<=": func(a, b float64) bool { return a <= b }, "==": func(a, b float64) bool { return a == b },
-	">": func(a, b float64) bool { return a > b }, ">=": func(a, b float64) bool { return a >= b }, "!=": func(a, b float64) bool { return a != b },
+	"<": func(a, b float64) bool { return a < b }, "<=": func(a, b float64) bool { return a <= b },
+	"==": func(a, b float64) bool { return a == b },
+	">":  func(a, b float64) bool { return a > b }, ">=": func(a, b float64) bool { return a >= b },
+	"!=": func(a, b float64) bool { return a != b },
 }
 
 // String returns the condition as it was written.

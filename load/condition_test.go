@@ -37,7 +37,7 @@ func TestConditions(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "write a field", "innocent_refused": "write a field", "innocent_refused > none": "none is not a number", "innocent_refused > 0 || faults > 0": "write a field",
-		"inocent_refused > 0": "did you mean innocent_refused?", "latency.p98_ms > 1": "did you mean latency.p9", "bad_luck > 0": "the fields are all_refuse_ms.clients, ", "statuses.20x > 0": "unknown field statuses.20x",
+		"inocent_refused > 0": "did you mean innocent_refused?", "latency.p98_ms > 1": "did you mean latency.p9", "bad_luck > 0": "the fields are attack_never_refused, ", "statuses.20x > 0": "unknown field statuses.20x",
 	} {
 		if _, err := load.ParseCondition(text, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseCondition(%q) = %v, want %s", text, err, want)

@@ -15,7 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgelimit/edge/internal/idle"
 	"github.com/edgelimit/edge/load/judge"
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A conn sends requests one at a time over successive HTTP/1.1 connections. It never sends a
@@ -35,7 +37,6 @@ type conn struct {
 	owner   uint64                   // the client it belongs to, with the PROXY protocol
 	sent    int                      // requests sent over this connection
 	last    int64                    // when it was last used
-	peek    peeker
 	wire    wire
 	answer  answer
 	out     []byte
@@ -197,9 +198,9 @@ func (c *conn) connect() error {
 		c.to = c.http2.target
 		return c.run.over.Err()
 	}
-	if c.nc.Load() != nil {
+	if nc := c.nc.Load(); nc != nil {
 		own := c.run.o.Identity.Proxy == 0 || c.owner == c.request.Client
-		if own && (c.run.now()-c.last < idleAfter || c.peek.idle()) {
+		if own && (c.run.now()-c.last < idleAfter || idle.Quiet(*nc)) {
 			return nil
 		}
 		c.disconnect()
@@ -208,7 +209,7 @@ func (c *conn) connect() error {
 	case c.target >= 0:
 		c.to = c.target
 	case c.run.o.Hashed:
-		c.to = int(scramble(c.request.Client) % uint64(n))
+		c.to = int(mix.Scramble(c.request.Client) % uint64(n))
 	default:
 		c.to = c.random.IntN(n)
 	}
@@ -221,7 +222,6 @@ func (c *conn) connect() error {
 	c.sent, c.owner = 0, c.request.Client
 	c.nc.Store(&nc)
 	c.wire.Reset(nc)
-	c.peek.reset(nc)
 	return nil
 }
 
@@ -276,7 +276,8 @@ func failureOf(err error) failure {
 	switch {
 	case errors.As(err, &none):
 		return notSent
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled):
 		return timedOut
 	case errors.Is(err, errMalformed):
 		return malformed

@@ -50,13 +50,15 @@ func (r *Report) WriteLatency(w io.Writer) error {
 	if len(r.Histogram) == 0 {
 		return nil
 	}
-	most := slices.MaxFunc(r.Histogram, func(a, b Bucket) int { return int(int64(a.Requests) - int64(b.Requests)) }).Requests
+	most := slices.MaxFunc(r.Histogram,
+		func(a, b Bucket) int { return int(int64(a.Requests) - int64(b.Requests)) }).Requests
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "\nLatency histogram\n\n")
 	for _, b := range r.Histogram {
 		const width = 40
 		bar := strings.Repeat("■", int((b.Requests*width+most-1)/most))
-		fmt.Fprintf(t, "≤ %s\t%s\t%.2f%%\t  %s\n", millis(b.UpToMS), chart.Grouped(b.Requests), 100*float64(b.Requests)/float64(r.histogram.TotalCount()), bar)
+		fmt.Fprintf(t, "≤ %s\t%s\t%.2f%%\t  %s\n", millis(b.UpToMS), chart.Grouped(b.Requests),
+			100*float64(b.Requests)/float64(r.histogram.TotalCount()), bar)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -71,7 +73,8 @@ func (r *Report) WriteLatency(w io.Writer) error {
 // gives the reason.
 func (l *Log) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	_ = c.Write([]string{"due_s", "sent_s", "latency_ms", "service_ms", "status", "failure", "retry_after_s", "target", "node", "component", "client", "address", "method", "host", "path"})
+	_ = c.Write([]string{"due_s", "sent_s", "latency_ms", "service_ms", "status", "failure", "retry_after_s", "target",
+		"node", "component", "client", "address", "method", "host", "path"})
 	micros := func(n, unit int64, digits int) string {
 		return strconv.FormatFloat(float64(n)/float64(unit), 'f', digits, 64)
 	}
@@ -87,8 +90,9 @@ func (l *Log) WriteCSV(w io.Writer) error {
 			retry = strconv.Itoa(int(q.retry))
 		}
 		_ = c.Write([]string{
-			micros(q.due, 1e6, 6), micros(q.sent, 1e6, 6), micros(q.done-q.due, 1e3, 3), micros(q.done-q.sent, 1e3, 3), status, failureNames[q.failure], retry,
-			target.Name, l.nodes[q.node], components[look.Component].Name, strconv.FormatUint(q.client, 10), l.o.Source.Addr(q.client).String(),
+			micros(q.due, 1e6, 6), micros(q.sent, 1e6, 6), micros(q.done-q.due, 1e3, 3), micros(q.done-q.sent, 1e3, 3),
+			status, failureNames[q.failure], retry, target.Name, l.nodes[q.node], components[look.Component].Name,
+			strconv.FormatUint(q.client, 10), l.o.Source.Addr(q.client).String(),
 			look.Method, cmp.Or(look.Host, target.Name), cmp.Or(look.Target, target.Path),
 		})
 	}

@@ -14,7 +14,8 @@ import (
 // Document returns the report in a form for people and programs.
 func (r *Report) Document() chart.Document {
 	s := r.Sending
-	d := chart.Document{Title: "Load", Data: r, Lead: fmt.Sprintf("%s in %.1f s to %s", chart.Count(s.Requests, "request"), r.DurationS, strings.Join(r.Targets, ", "))}
+	lead := fmt.Sprintf("%s in %.1f s to %s", chart.Count(s.Requests, "request"), r.DurationS,
+		strings.Join(r.Targets, ", "))
 	sent := chart.Section{Title: "Requests and responses"}
 	say := func(is bool, format string, args ...any) {
 		if is {
@@ -24,44 +25,48 @@ func (r *Report) Document() chart.Document {
 	say(r.Interrupted, "The run was interrupted before its end.")
 	say(r.GaveUp, "The run ended early: no request was answered.")
 	say(r.Full, "The run ended when it reached --requests.")
-	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, the others because no connection was free), %s not sent.",
+	say(!s.Kept, "COULD NOT KEEP THE RATE: %s late by more than 10 ms (%s because this machine was too slow, "+
+		"the others because no connection was free), %s not sent.",
 		chart.Count(s.Late, "request"), chart.Grouped(s.OwnLate), chart.Grouped(s.Unsent))
-	facts := chart.Facts{
-		{Name: "requests", Value: chart.Grouped(s.Requests), Note: fmt.Sprintf("%.0f/s in %.1f s%s", s.RatePerS, r.DurationS, chart.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", chart.Grouped(s.Held)))},
-		{Name: "connections", Value: chart.Grouped(s.Connections)},
-	}
+	var facts chart.Facts
+	facts.Add("requests", s.Requests, "%.0f/s in %.1f s%s", s.RatePerS, r.DurationS,
+		chart.When(s.Held > 0, "; %s more not sent: their clients waited for their Retry-After", chart.Grouped(s.Held)))
+	facts.Add("connections", s.Connections, "")
 	for _, status := range slices.Sorted(maps.Keys(r.Statuses)) {
-		facts = append(facts, chart.Fact{Name: "answered " + status, Value: chart.Grouped(r.Statuses[status]), Note: chart.Percent(r.Statuses[status], s.Requests)})
+		n := r.Statuses[status]
+		facts.Add("answered "+status, n, "%s", chart.Percent(n, s.Requests))
 	}
 	if len(r.Statuses) == 0 {
 		facts = append(facts, chart.Fact{Name: "responses", Value: "none"})
 	} else {
-		facts = append(facts, chart.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when requests were due"},
+		facts = append(facts,
+			chart.Fact{Name: "median latency", Value: millis(r.Latency.P50MS), Note: "from when requests were due"},
 			chart.Fact{Name: "99th percentile", Value: millis(r.Latency.P99MS), Note: "the slowest: " + millis(r.Latency.MaxMS)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
-		note := chart.When(r.Examples[name] != "", "; the first: %s", r.Examples[name])
-		if name == failureNames[closed] && s.ClosedReused > 0 {
-			note += fmt.Sprintf("; %s on reused connections, which the target may have closed before it read the request", chart.Grouped(s.ClosedReused))
-		}
-		facts = append(facts, chart.Fact{Name: "failures", Value: chart.Grouped(r.Failures[name]), Note: strings.ReplaceAll(name, "_", " ") + note})
+		facts.Add("failures", r.Failures[name], "%s%s%s", strings.ReplaceAll(name, "_", " "),
+			chart.When(r.Examples[name] != "", "; the first: %s", r.Examples[name]),
+			chart.When(name == failureNames[closed] && s.ClosedReused > 0,
+				"; %s on reused connections, which the target may have closed before it read the request",
+				chart.Grouped(s.ClosedReused)))
 	}
 	sent.Blocks = append(sent.Blocks, facts, r.Timeline.area(r.Began), r.Timeline.latencies())
 	latencies := chart.Table{Title: "Latency", Columns: chart.Columns("from", "mean", "p50", "p90", "p99", "p99.9", "max")}
 	if len(r.Statuses) > 0 {
-		latencies.Rows = []chart.Row{{Cells: r.Latency.cells("when they were due")}, {Cells: r.Service.cells("when they were sent")}}
+		latencies.Rows = []chart.Row{{Cells: r.Latency.cells("when they were due")},
+			{Cells: r.Service.cells("when they were sent")}}
 	}
 	nodes := chart.Table{Title: "Nodes", Columns: chart.Columns("node", "requests", "refused", "p50", "p99", "max")}
 	for _, n := range r.Nodes {
-		nodes.Rows = append(nodes.Rows, chart.Row{Cells: []string{n.Name, chart.Grouped(n.Requests), chart.Grouped(n.Refused), millis(n.Latency.P50MS), millis(n.Latency.P99MS), millis(n.Latency.MaxMS)}})
+		nodes.Add(n.Name, n.Requests, n.Refused, millis(n.Latency.P50MS), millis(n.Latency.P99MS), millis(n.Latency.MaxMS))
 	}
 	nodes.Columns[0].Sent = true
 	parts := chart.Table{Title: "Parts of the traffic", Columns: chart.Columns("part", "requests", "refused", "failed")}
 	for _, c := range r.Components {
-		parts.Rows = append(parts.Rows, chart.Row{Cells: []string{c.Name, chart.Grouped(c.Requests), chart.Grouped(c.Refused), chart.Grouped(c.Failed)}, Note: chart.When(c.Attack, "attack")})
+		parts.Add(c.Name, c.Requests, c.Refused, c.Failed).Note = chart.When(c.Attack, "attack")
 	}
 	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Nodes), nodes, parts)
-	d.Sections = []chart.Section{sent}
+	d := chart.Document{Title: "Load", Data: r, Lead: lead, Sections: []chart.Section{sent}}
 	if r.Score != nil {
 		d.Sections = append(d.Sections, scoreSection(r.Score))
 	}
@@ -71,7 +76,8 @@ func (r *Report) Document() chart.Document {
 // area returns requests and refusals over time.
 func (t Timeline) area(began time.Time) chart.Area {
 	step := time.Duration(t.StepS) * time.Second
-	a := chart.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + chart.Span(step), From: began, Step: step, Name: "requests in " + chart.Span(step), AllName: "requests", PartName: "refused"}
+	a := chart.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + chart.Span(step), From: began, Step: step,
+		Name: "requests in " + chart.Span(step), AllName: "requests", PartName: "refused"}
 	for _, p := range t.Points {
 		a.All, a.Part = append(a.All, p.Requests), append(a.Part, p.Refused)
 	}
@@ -79,7 +85,8 @@ func (t Timeline) area(began time.Time) chart.Area {
 }
 
 var (
-	elapsed      = chart.Axis{Scale: chart.Elapsed, Format: func(s float64) string { return chart.Span(time.Duration(s) * time.Second) }}
+	elapsed = chart.Axis{Scale: chart.Elapsed,
+		Format: func(s float64) string { return chart.Span(time.Duration(s) * time.Second) }}
 	milliseconds = chart.Axis{Name: "ms", Scale: chart.Logarithmic, Format: millis}
 )
 
@@ -90,8 +97,10 @@ func (t Timeline) latencies() chart.Block {
 		p50, p99, most = append(p50, p.P50MS), append(p99, p.P99MS), append(most, p.MaxMS)
 	}
 	return chart.Lines{
-		Title: "Latency over time", Note: "From when requests were due, for those sent in a step of " + chart.Span(time.Duration(t.StepS)*time.Second) + ".",
-		X: elapsed, Y: milliseconds, What: "latency", Quiet: true, Lines: []chart.Line{t.line("p50", p50), t.line("p99", p99), t.line("max", most)},
+		Title: "Latency over time", X: elapsed, Y: milliseconds, What: "latency", Quiet: true,
+		Note: "From when requests were due, for those sent in a step of " + chart.Span(time.Duration(t.StepS)*time.Second) +
+			".",
+		Lines: []chart.Line{t.line("p50", p50), t.line("p99", p99), t.line("max", most)},
 	}
 }
 
@@ -126,80 +135,83 @@ func (t Timeline) byNode(nodes []NodeCount) chart.Block {
 
 // scoreSection returns the judge's findings.
 func scoreSection(s *judge.Score) chart.Section {
-	p := chart.Section{Title: "Correctness", Blocks: []chart.Block{chart.Paragraph("Answers are compared with an exact log of every client. " +
-		"A difference is explained by the estimate or by the lag of counts and mitigations; otherwise it is a fault.")}}
+	p := chart.Section{Title: "Correctness",
+		Blocks: []chart.Block{chart.Paragraph("Answers are compared with an exact log of every client. " +
+			"A difference is explained by the estimate or by the lag of counts and mitigations; otherwise it is a fault.")}}
+	outcome := func(ok bool, format string, args ...any) {
+		p.Blocks = append(p.Blocks, chart.Check{OK: ok, Text: fmt.Sprintf(format, args...)})
+	}
 	for _, rule := range s.NotJudged {
-		p.Blocks = append(p.Blocks, chart.Outcome{Text: "NOT JUDGED: " + rule})
+		outcome(false, "NOT JUDGED: %s", rule)
 	}
 	for _, shed := range s.Shed {
 		if shed.NotJudged != "" {
-			p.Blocks = append(p.Blocks, chart.Outcome{Text: fmt.Sprintf("NOT JUDGED: how much %s lets through: %s", shed.Rule, shed.NotJudged)})
+			outcome(false, "NOT JUDGED: how much %s lets through: %s", shed.Rule, shed.NotJudged)
 		}
 	}
 	if len(s.Faults) == 0 {
-		p.Blocks = append(p.Blocks, chart.Outcome{OK: true, Text: "faults: none; the estimate and the lag explain every difference"})
+		outcome(true, "faults: none; the estimate and the lag explain every difference")
 	}
 	for _, f := range s.Faults {
-		p.Blocks = append(p.Blocks, chart.Outcome{Text: fmt.Sprintf("FAULT: %s: %s: %s%s", f.Name, chart.Count(f.Requests, "request"), f.Text,
-			chart.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))})
+		outcome(false, "FAULT: %s: %s: %s%s", f.Name, chart.Count(f.Requests, "request"), f.Text,
+			chart.When(len(f.Clients) > 0, " (%s)", strings.Join(f.Clients, ", ")))
 	}
-	facts := chart.Facts{
-		{Name: "matched", Value: chart.Grouped(s.Requests), Note: "requests matched by a rule"},
-		{Name: "refused", Value: chart.Grouped(s.Refused), Note: chart.Grouped(s.Exact) + " by an exact limiter"},
-		{Name: "innocent refused", Value: chart.Grouped(s.InnocentRefused), Note: "from clients that never exceed a threshold; " + chart.Grouped(s.InnocentByEstimate) + " from clients that only the estimate puts over a threshold"},
-		explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed),
-	}
+	var facts chart.Facts
+	facts.Add("matched", s.Requests, "requests matched by a rule")
+	facts.Add("refused", s.Refused, "%s by an exact limiter", chart.Grouped(s.Exact))
+	facts.Add("innocent refused", s.InnocentRefused,
+		"from clients that never exceed a threshold; %s from clients that only the estimate puts over a threshold",
+		chart.Grouped(s.InnocentByEstimate))
+	facts = append(facts, explained("wrongly refused", s.WronglyRefused), explained("wrongly allowed", s.WronglyAllowed))
 	if s.BystandersRefused > 0 {
-		facts = append(facts, chart.Fact{Name: "bystanders refused", Value: chart.Grouped(s.BystandersRefused), Note: fmt.Sprintf("of %s refused because of a key that they share; legitimate clients lost %s of their %s that way",
-			chart.Count(s.Bystanders, "client"), chart.Grouped(s.LegitimateRefused), chart.Count(s.LegitimateRequests, "request"))})
+		facts.Add("bystanders refused", s.BystandersRefused,
+			"of %s refused because of a key that they share; legitimate clients lost %s of their %s that way",
+			chart.Count(s.Bystanders, "client"), chart.Grouped(s.LegitimateRefused),
+			chart.Count(s.LegitimateRequests, "request"))
 	}
 	if s.AttackRequests > 0 {
-		facts = append(facts, chart.Fact{Name: "attack passed", Value: chart.Grouped(s.LetThroughBefore + s.LetThroughAfter), Note: fmt.Sprintf("of %s: %s before the client crossed a threshold, %s after; %s never refused",
-			chart.Count(s.AttackRequests, "request"), chart.Grouped(s.LetThroughBefore), chart.Grouped(s.LetThroughAfter), chart.Count(s.AttackNotRefused, "client"))})
+		facts.Add("attack passed", s.LetThroughBefore+s.LetThroughAfter,
+			"of %s: %s before the client crossed a threshold, %s after; %s never refused",
+			chart.Count(s.AttackRequests, "request"),
+			chart.Grouped(s.LetThroughBefore), chart.Grouped(s.LetThroughAfter), chart.Count(s.AttackNotRefused, "client"))
 	}
 	if s.Refused > 0 {
 		facts = append(facts, retryAfter(s.RetryAfter))
 	}
 	if n := s.Unknown + s.Unavailable; n > 0 {
-		facts = append(facts, chart.Fact{Name: "uncertain", Value: chart.Grouped(n), Note: fmt.Sprintf("%s answered neither by the origin nor by a rule, which may or may not have been counted; %s refused because a shard was unavailable", chart.Count(s.Unknown, "request"), chart.Grouped(s.Unavailable))})
+		facts.Add("uncertain", n, "%s answered neither by the origin nor by a rule, which may or may not have been counted; "+
+			"%s refused because a shard was unavailable", chart.Count(s.Unknown, "request"), chart.Grouped(s.Unavailable))
 	}
-	reaction := chart.Table{Title: "What clients that crossed a threshold saw, with their own pauses between requests", Columns: chart.Columns("", "clients", "p50", "p99", "max")}
-	for _, t := range []struct {
-		name string
-		judge.Times
-	}{{"from the crossing request to the first refusal", s.FirstRefusal}, {"from the crossing request to the last one that passed, or the first refusal if later", s.AllRefuse}} {
-		if t.Clients > 0 {
-			reaction.Rows = append(reaction.Rows, chart.Row{Cells: []string{t.name, chart.Grouped(t.Clients), millis(t.P50), millis(t.P99), millis(t.Max)}})
-		}
-	}
+	overshoot := chart.Table{Title: "What clients that crossed a threshold saw, with their own pauses between requests",
+		Columns: chart.Columns("", "of", "p50", "p90", "p99", "max")}
 	if o := s.Overshoot; o.Keys > 0 {
-		reaction.Rows = append(reaction.Rows, chart.Row{Cells: []string{"requests beyond the threshold in a period", chart.Grouped(o.Keys), chart.Grouped(o.P50), chart.Grouped(o.P99), chart.Grouped(o.Max)}})
+		overshoot.Add("requests beyond the threshold in a period", o.Keys, o.P50, o.P90, o.P99, o.Max)
 	}
-	causes := chart.Bars{Title: "Causes of the differences", What: "cause", Parts: []string{"wrongly allowed", "wrongly refused"}}
-	for _, c := range []struct {
-		name             string
-		allowed, refused uint64
-	}{
-		{"the estimate", s.WronglyAllowed.Estimate, s.WronglyRefused.Estimate},
-		{"the lag", s.WronglyAllowed.Lag, s.WronglyRefused.Lag},
-		{"nothing", s.WronglyAllowed.Unexplained, s.WronglyRefused.Unexplained},
-	} {
-		if c.allowed+c.refused > 0 {
-			causes.Rows = append(causes.Rows, chart.Bar{Name: c.name, Values: []uint64{c.allowed, c.refused}})
+	if t := s.FirstRefusal; t.Keys > 0 {
+		overshoot.Add("time from the crossing request to the first refusal", t.Keys, millis(t.P50), millis(t.P90),
+			millis(t.P99), millis(t.Max))
+	}
+	causes := chart.Bars{Title: "Causes of the differences", What: "cause",
+		Parts: []string{"wrongly allowed", "wrongly refused"}}
+	cause := func(name string, allowed, refused uint64) {
+		if allowed+refused > 0 {
+			causes.Rows = append(causes.Rows, chart.Bar{Name: name, Values: []uint64{allowed, refused}})
 		}
 	}
-	rules := chart.Table{Title: "Rules", Columns: chart.Columns("rule", "refused", "by exact counts", "innocent", "innocent but for the estimate")}
+	cause("the estimate", s.WronglyAllowed.Estimate, s.WronglyRefused.Estimate)
+	cause("the lag", s.WronglyAllowed.Lag, s.WronglyRefused.Lag)
+	cause("nothing", s.WronglyAllowed.Unexplained, s.WronglyRefused.Unexplained)
+	rules := chart.Table{Title: "Rules",
+		Columns: chart.Columns("rule", "refused", "by exact counts", "innocent", "innocent but for the estimate")}
 	for _, r := range s.Rules {
-		rules.Rows = append(rules.Rows, chart.Row{Cells: []string{r.Rule, chart.Grouped(r.Refused), chart.Grouped(r.ExactRefused), chart.Grouped(r.InnocentRefused), chart.Grouped(r.InnocentByEst)}})
+		rules.Add(r.Rule, r.Refused, r.ExactRefused, r.InnocentRefused, r.InnocentByEst)
 	}
-	p.Blocks = append(p.Blocks, facts, causes, reaction, rules)
-	if len(s.Shed) > 0 {
-		sheds := chart.Table{Title: "Requests passed by rules that shed", Columns: chart.Columns("rule", "keys over", "passed", "expected", "tolerance")}
-		for _, r := range s.Shed {
-			sheds.Rows = append(sheds.Rows, chart.Row{Cells: []string{r.Rule, chart.Grouped(r.Keys), chart.Grouped(r.Passed), chart.Grouped(uint64(r.Expected)), chart.Grouped(uint64(r.Tolerance))}})
-		}
-		p.Blocks = append(p.Blocks, sheds)
+	sheds := chart.Table{Title: "Requests passed by rules that shed",
+		Columns: chart.Columns("rule", "keys over", "passed", "expected", "tolerance")}
+	for _, r := range s.Shed {
+		sheds.Add(r.Rule, r.Keys, r.Passed, uint64(r.Expected), uint64(r.Tolerance))
 	}
+	p.Blocks = append(p.Blocks, facts, causes, overshoot, rules, sheds)
 	return p
 }
 
@@ -221,11 +233,14 @@ func retryAfter(r judge.RetryAfter) chart.Fact {
 
 // explained breaks the requests of d down by cause.
 func explained(name string, d judge.Disagreement) chart.Fact {
-	return chart.Fact{Name: name, Value: chart.Grouped(d.Requests), Note: chart.When(d.Requests > 0, "the estimate explains %s, the lag %s; %s unexplained", chart.Grouped(d.Estimate), chart.Grouped(d.Lag), chart.Grouped(d.Unexplained))}
+	return chart.Fact{Name: name, Value: chart.Grouped(d.Requests), Note: chart.When(d.Requests > 0,
+		"the estimate explains %s, the lag %s; %s unexplained", chart.Grouped(d.Estimate), chart.Grouped(d.Lag),
+		chart.Grouped(d.Unexplained))}
 }
 
 func (l Latency) cells(from string) []string {
-	return []string{from, millis(l.MeanMS), millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS), millis(l.MaxMS)}
+	return []string{from, millis(l.MeanMS), millis(l.P50MS), millis(l.P90MS), millis(l.P99MS), millis(l.P999MS),
+		millis(l.MaxMS)}
 }
 
 func millis(ms float64) string {

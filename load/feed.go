@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"sync"
 	"time"
+
+	"github.com/edgelimit/edge/load/mix"
 )
 
 // A feed provides connections with requests.
@@ -43,11 +45,11 @@ func (d *sharedSource) next(_ *conn, r *Request) bool {
 	return true
 }
 
-// A lane is a queue of requests that are due, shared by the connections that may send them.
-type lane struct {
+// A dueQueue holds requests that are due, shared by the connections that may send them.
+type dueQueue struct {
 	run      *run
-	open     func(*lane) // opens another connection for the lane
-	spare    int         // number of connections that may still be opened
+	open     func(*dueQueue) // opens another connection for the queue
+	spare    int             // number of connections that may still be opened
 	mu       sync.Mutex
 	wake     sync.Cond // there is a request, or there will be no more
 	room     sync.Cond // there is room, or there will be no more requests
@@ -57,15 +59,15 @@ type lane struct {
 	done     bool // there will be no more requests
 }
 
-func newLane(r *run, connections int, open func(*lane)) *lane {
-	l := &lane{run: r, open: open, spare: connections, requests: make([]Request, 16)}
+func newDueQueue(r *run, connections int, open func(*dueQueue)) *dueQueue {
+	l := &dueQueue{run: r, open: open, spare: connections, requests: make([]Request, 16)}
 	l.wake.L, l.room.L = &l.mu, &l.mu
 	return l
 }
 
 // push adds a request, and opens a connection for it while more are allowed, so that all
 // connections are used in turn. In a closed loop, it waits until there is room.
-func (l *lane) push(r *Request) {
+func (l *dueQueue) push(r *Request) {
 	l.mu.Lock()
 	for l.run.o.ClosedLoop && l.used == len(l.requests) && !l.done {
 		l.room.Wait()
@@ -94,7 +96,7 @@ func (l *lane) push(r *Request) {
 	}
 }
 
-func (l *lane) next(_ *conn, r *Request) bool {
+func (l *dueQueue) next(_ *conn, r *Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.used == 0 || l.run.over.Err() != nil {
@@ -111,7 +113,7 @@ func (l *lane) next(_ *conn, r *Request) bool {
 }
 
 // finish announces that there will be no more requests.
-func (l *lane) finish() {
+func (l *dueQueue) finish() {
 	l.mu.Lock()
 	l.done = true
 	l.mu.Unlock()
@@ -119,8 +121,8 @@ func (l *lane) finish() {
 	l.room.Broadcast()
 }
 
-// left returns the number of requests in the lane.
-func (l *lane) left() int {
+// left returns the number of requests in the queue.
+func (l *dueQueue) left() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.used
@@ -129,7 +131,7 @@ func (l *lane) left() int {
 // lateBy is how long after its due time a request counts as sent late.
 const lateBy = 10 * time.Millisecond
 
-// dispatch pushes each request to its lane when it is due, until there are no more or the run is
+// dispatch pushes each request to its queue when it is due, until there are no more or the run is
 // over.
 func (r *run) dispatch() {
 	defer r.finish()
@@ -148,20 +150,12 @@ func (r *run) dispatch() {
 	}
 }
 
-// route returns the lane of a request.
-func (r *run) route(q *Request) *lane {
-	if len(r.lanes) == 1 {
-		return r.lanes[0]
+// route returns the queue of a request.
+func (r *run) route(q *Request) *dueQueue {
+	if len(r.queues) == 1 {
+		return r.queues[0]
 	}
-	return r.lanes[scramble(q.Client)%uint64(len(r.lanes))]
-}
-
-// scramble maps n to a pseudorandom number. It is a bijection (SplitMix64).
-func scramble(n uint64) uint64 {
-	n += 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return n ^ n>>31
+	return r.queues[mix.Scramble(q.Client)%uint64(len(r.queues))]
 }
 
 // sleep waits until the given time since the start of the run, and returns false if the run is over

@@ -16,18 +16,21 @@ import (
 	"sync/atomic"
 )
 
-// An http2Conn is an HTTP/2 connection to one target, replaced when it ends and shared by several streams.
+// An http2Conn is an HTTP/2 or HTTP/3 connection to one target, replaced when it ends and shared by several streams.
 type http2Conn struct {
 	run       *run
 	target    int
 	streams   int // number of streams that share it
-	transport *http.Transport
+	transport http.RoundTripper
 	sent      atomic.Int64
 }
 
 func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	if target < 0 {
 		target = random.IntN(len(r.o.Targets))
+	}
+	if r.o.HTTP3 {
+		return &http2Conn{run: r, target: target, transport: r.newHTTP3(&r.o.Targets[target])}
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		nc, err := r.dial(ctx, &r.o.Targets[target], netip.Addr{})

@@ -37,7 +37,8 @@ func ParseIdentity(text string) (id Identity, err error) {
 		case kind == "cookie" && id.Cookie == "" && httpguts.ValidHeaderFieldName(name):
 			id.Cookie = name
 		default:
-			return id, fmt.Errorf("load: invalid identity %q: use one of xff, proxy1 and proxy2, or header:NAME, cookie:NAME or none", text)
+			const hint = "use one of xff, proxy1 and proxy2, or header:NAME, cookie:NAME or none"
+			return id, fmt.Errorf("load: invalid identity %q: %s", text, hint)
 		}
 	}
 	return id, nil
@@ -46,7 +47,8 @@ func ParseIdentity(text string) (id Identity, err error) {
 // ParseHeader parses a header line such as "Accept: text/html".
 func ParseHeader(line string) (header [2]string, err error) {
 	name, value, ok := strings.Cut(line, ":")
-	if !ok || !httpguts.ValidHeaderFieldName(name) || strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
+	if !ok || !httpguts.ValidHeaderFieldName(name) ||
+		strings.ContainsFunc(value, func(r rune) bool { return r != ' ' && r != '\t' && unsendable(r) }) {
 		return header, fmt.Errorf("load: invalid header line %q: write it as Name: value", line)
 	}
 	if strings.EqualFold(name, "Host") {
@@ -98,7 +100,8 @@ func (id *Identity) appendProxy(b []byte, client netip.Addr, to netip.AddrPort) 
 		}
 	}
 	from := netip.AddrPortFrom(client, port)
-	header, err := proxyproto.HeaderProxyFromAddrs(byte(id.Proxy), net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to)).Format()
+	header, err := proxyproto.HeaderProxyFromAddrs(byte(id.Proxy), net.TCPAddrFromAddrPort(from),
+		net.TCPAddrFromAddrPort(to)).Format()
 	if err != nil {
 		panic("load: " + err.Error()) // both are TCP addresses of one family
 	}

@@ -63,7 +63,7 @@ func (r *run) progress() (p Progress) {
 		}
 		l.mu.Unlock()
 	}
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		p.Waiting += uint64(l.left())
 	}
 	p.P50, p.P99 = latencies.ValueAtQuantile(50), latencies.ValueAtQuantile(99)

@@ -22,8 +22,10 @@ type Log struct {
 func (r *run) log(elapsed time.Duration) *Log {
 	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes.names}
 	l.report = Report{
-		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full, GaveUp: r.gaveUp,
-		Examples: map[string]string{}, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(), Held: r.returns.held, OwnLate: r.late.Load()},
+		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full,
+		GaveUp:   r.gaveUp,
+		Examples: map[string]string{}, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
+			Held: r.returns.held, OwnLate: r.late.Load()},
 	}
 	for f, text := range r.why {
 		if text != "" {
@@ -31,8 +33,8 @@ func (r *run) log(elapsed time.Duration) *Log {
 		}
 	}
 	if !r.o.ClosedLoop { // in a closed loop nothing is due before it is sent
-		for _, lane := range r.lanes {
-			l.report.Sending.Unsent += uint64(lane.left())
+		for _, queue := range r.queues {
+			l.report.Sending.Unsent += uint64(queue.left())
 		}
 	}
 	var pieces tape

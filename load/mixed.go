@@ -49,7 +49,8 @@ func (s *Mixed) Next(r *Request) bool {
 	}
 	r.Due = time.Duration(float64(q.Time-s.mix.Start().UnixMicro()) / s.speed * 1e3)
 	r.Client, r.Addr = q.Client, s.mix.Addr(q.Client)
-	r.Look = s.looks.of(Look{Component: q.Component, Method: q.Method, Host: q.Host, Target: q.Path, Agent: q.Agent, Status: q.Status})
+	r.Look = s.looks.of(Look{Component: q.Component, Method: q.Method, Host: q.Host, Target: q.Path, Agent: q.Agent,
+		Status: q.Status})
 	r.probe = false
 	return true
 }

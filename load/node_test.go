@@ -3,6 +3,7 @@ package load_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,7 +74,10 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			"{threshold: 4, period: 2s, round: down}, {threshold: 20, period: 6s, sub_windows: 4}",
 		}).Draw(t, "limits")
 		timeout := rapid.SampledFrom([]string{"0s", "1s", "15s"}).Draw(t, "timeout")
-		more := rapid.SampledFrom([]string{"", ", {id: more, characteristics: [ip], limits: [{threshold: 20, period: 15s}], mitigation_timeout: 3s}"}).Draw(t, "another rule")
+		more := rapid.SampledFrom([]string{"", ", {id: more, characteristics: [ip], limits: [{threshold: 20, period: 15s}], mitigation_timeout: 3s}",
+			", {id: more, characteristics: [ip], limits: [{threshold: 20, period: 15s}], mitigation_timeout: 3s, count_refused: true}",
+			", {id: more, characteristics: [host], limits: [{threshold: 20, period: 4s}], mitigation_timeout: 1s}, {id: ban, characteristics: [ip, host], limits: [{threshold: 30, period: 15s}], mitigation_timeout: 6s, count_refused: true}",
+		}).Draw(t, "another rule")
 		cost := rapid.SampledFrom([]string{"", "", "count: {cost: 3}, "}).Draw(t, "cost")
 		rules, err := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "rules: [{id: all, %scharacteristics: [ip], limits: [%s], mitigation_timeout: %s}%s]", cost, limits, timeout, more))
 		if err != nil {
@@ -94,6 +98,26 @@ func TestNodesHaveNoFaults(t *testing.T) {
 		// Nodes count sub-windows in ticks of 10 ms: a request may appear that much older.
 		s.judge(t, load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
 	})
+}
+
+// A PoP that does not count what other rules refuse never bans the client that keeps sending, and the oracle says why.
+func TestRefusedRequestsThatDoNotCount(t *testing.T) {
+	const text = "rules: [{id: throttle, characteristics: [ip], limits: [{threshold: 5, period: 2s}]}, {id: ban, characteristics: [ip], limits: [{threshold: 60, period: 10s}], mitigation_timeout: 20s%s}]"
+	rules := parse(t, fmt.Sprintf(text, ", count_refused: true"))
+	for _, actual := range []*rule.Set{rules, parse(t, fmt.Sprintf(text, ""))} {
+		s := newSender(t, analysis.PoPOptions{Nodes: 2}, actual, time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC))
+		for at := time.Duration(0); at < 30*time.Second; at += 50 * time.Millisecond {
+			s.send(at, 1)
+		}
+		score, err := load.DecidedLog(s.began, &s.source, s.requests).Score(load.OracleOptions{Rules: rules, Lag: 20 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := slices.ContainsFunc(score.Faults, func(f judge.Fault) bool { return f.Name == "counts_only_what_passes" })
+		if wrong != (actual != rules) || !wrong && len(score.Faults) > 0 {
+			t.Errorf("with the right rules: %t, faults: %+v", actual == rules, score.Faults)
+		}
+	}
 }
 
 // It finds none with shedding either, for any secret and any clients, and compares the count of passed requests. The requests

@@ -66,7 +66,8 @@ func (t *trace) At(i int) judge.Request {
 		Sent: t.began + q.sent, Done: t.began + q.done, Client: q.client, Look: uint64(q.look)<<16 | uint64(q.target),
 		Attack: t.attack[look.Component], Node: int(q.node),
 		Answer: judge.Answer{
-			Failure: judged[q.failure], Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK), Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,
+			Failure: judged[q.failure], Status: int(q.status), Expected: cmp.Or(look.Status, http.StatusOK),
+			Prepared: q.flags&prepared != 0, Head: look.Method == http.MethodHead,
 			Retry: int(q.retry), Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0,
 		},
 	}
@@ -80,7 +81,8 @@ func (t *trace) At(i int) judge.Request {
 func (t *trace) Properties(i int, alike bool) judge.Properties {
 	q, id := &t.records[i], &t.o.Identity
 	look, to := t.looks[q.look-1], &t.o.Targets[q.target]
-	p := judge.Properties{Addr: t.sources[q.target], Method: look.Method, Host: cmp.Or(look.Host, to.Name), Target: cmp.Or(look.Target, to.Path)}
+	p := judge.Properties{Addr: t.sources[q.target], Method: look.Method, Host: cmp.Or(look.Host, to.Name),
+		Target: cmp.Or(look.Target, to.Path)}
 	if id.sendsAddr() && !alike {
 		p.Addr = t.o.Source.Addr(q.client)
 	}

@@ -170,6 +170,7 @@ rules:
 - {id: sid, characteristics: ["cookie:sid", host], limits: [{threshold: 12, period: 10s}], mitigation_timeout: 3s}
 - {id: agent, characteristics: ["header:user-agent"], limits: [{threshold: 150, period: 10s}]}
 - {id: all, characteristics: [ip], limits: [{threshold: 20, period: 10s}]}
+- {id: ban, characteristics: [ip, "header:x-api-key"], limits: [{threshold: 60, period: 10s}], mitigation_timeout: 5s, count_refused: true}
 - {id: cost, count: {cost: 7}, match: {methods: [PUT]}, characteristics: [ip], limits: [{threshold: 58, period: 10s, sub_windows: auto}]}
 `)
 	l := &limiter{quotas: []*quota{{threshold: 15, period: 10 * time.Second}}}

@@ -23,8 +23,8 @@ type Point struct {
 // a thousand after ten seconds. The first point has no time. The unit of a rate is s, m or h, by
 // default s.
 func ParseProfile(text string) (profile []Point, err error) {
-	for i, each := range strings.Split(text, ",") {
-		rate, after, timed := strings.Cut(strings.TrimSpace(each), "@")
+	for i, part := range strings.Split(text, ",") {
+		rate, after, timed := strings.Cut(strings.TrimSpace(part), "@")
 		number, unit, _ := strings.Cut(rate, "/")
 		per, known := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600}[unit]
 		n, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
@@ -41,7 +41,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 			return nil, errors.New("load: the first rate applies from the start: write it without a time")
 		}
 		if i > 0 && p.After <= profile[i-1].After {
-			return nil, fmt.Errorf("load: the rate %s must have a later time than the previous one", each)
+			return nil, fmt.Errorf("load: the rate %s must have a later time than the previous one", part)
 		}
 		profile = append(profile, p)
 	}
@@ -158,7 +158,7 @@ func (s *Steady) Check() error {
 	if len(networks) == 0 {
 		networks = ownNetworks
 	}
-	each := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
+	perNetwork := (max(1, s.Clients) + uint64(len(networks)) - 1) / uint64(len(networks))
 	for i, p := range networks {
 		if slices.ContainsFunc(networks[:i], p.Overlaps) {
 			return fmt.Errorf("load: %v overlaps another network", p)
@@ -166,8 +166,8 @@ func (s *Steady) Check() error {
 		if p.Addr().Is4In6() {
 			return fmt.Errorf("load: %v is an IPv4-mapped network: write it as IPv4", p)
 		}
-		if n := room(p); n < 0 || n < 63 && each > 1<<n {
-			return fmt.Errorf("load: %v is too small for %d clients", p, each)
+		if n := room(p); n < 0 || n < 63 && perNetwork > 1<<n {
+			return fmt.Errorf("load: %v is too small for %d clients", p, perNetwork)
 		}
 	}
 	return nil

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 )
 
 // reachWithin is how long Run tries to connect to any of its targets before it gives up.
@@ -38,9 +41,8 @@ func (r *run) reach() error {
 // reachOne connects to a target. It retries until ctx is done, unless that is futile.
 func (r *run) reachOne(ctx context.Context, t *Target) error {
 	for {
-		nc, err := r.dial(ctx, t, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+		err := r.try(ctx, t)
 		if err == nil {
-			nc.Close()
 			return nil
 		}
 		err = fmt.Errorf("load: cannot connect to %s: %w", t.Name, err)
@@ -53,4 +55,21 @@ func (r *run) reachOne(ctx context.Context, t *Target) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// try opens a connection to a target and closes it.
+func (r *run) try(ctx context.Context, t *Target) error {
+	if r.o.HTTP3 {
+		qc, err := r.dialHTTP3(ctx, t, nil)
+		if err != nil {
+			return err
+		}
+		return qc.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
+	}
+	nc, err := r.dial(ctx, t, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	if err != nil {
+		return err
+	}
+	nc.Close()
+	return nil
 }

@@ -33,7 +33,8 @@ var failureNames = [failures]string{"", "not_connected", "closed", "timeout", "m
 
 // judged holds the failures as the judge sees them.
 var judged = [failures]judge.Failure{
-	notSent: judge.NotSent, closed: judge.Closed, timedOut: judge.NoAnswer, malformed: judge.NoAnswer, cutOff: judge.NoAnswer,
+	notSent: judge.NotSent, closed: judge.Closed, timedOut: judge.NoAnswer, malformed: judge.NoAnswer,
+	cutOff: judge.NoAnswer,
 }
 
 type flags uint8
@@ -41,7 +42,8 @@ type flags uint8
 const (
 	prepared  flags = 1 << iota // its body or ID shows that a rule refused the request
 	otherTime                   // the reset time of exhausted limits contradicts Retry-After
-	reused                      // the connection had carried requests before; the target may have closed it before reading this one
+	// The connection had carried requests before; the target may have closed it before reading this one.
+	reused
 )
 
 // A tape holds the records of a connection in the order in which they were sent. It consists of

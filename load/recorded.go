@@ -92,14 +92,16 @@ func (s *Recorded) read(ctx context.Context, log *accesslog.Log) error {
 			if err := pass(); err != nil {
 				return err
 			}
-			if ahead = 0; e.Time == at && whole {
+			ahead = 0
+			if e.Time == at && whole {
 				ahead = 999_999
 			}
 			at = e.Time
 		}
 		if look, ok := s.look(e); ok {
 			client := s.client(e)
-			batch = append(batch, Request{Due: s.scaled(e.Time - start + ahead), Client: client, Addr: s.Addr(client), Look: look})
+			batch = append(batch,
+				Request{Due: s.scaled(e.Time - start + ahead), Client: client, Addr: s.Addr(client), Look: look})
 		}
 		return nil
 	})

@@ -136,7 +136,8 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	if h.TotalCount() == 0 {
 		return Latency{}
 	}
-	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9), MaxMS: float64(h.Max()) / 1e3}
+	return Latency{MeanMS: h.Mean() / 1e3, P50MS: at(50), P90MS: at(90), P99MS: at(99), P999MS: at(99.9),
+		MaxMS: float64(h.Max()) / 1e3}
 }
 
 // A nodeTally collects the counts and latencies of a node.
@@ -224,7 +225,8 @@ func (l *Log) Report() *Report {
 	}
 	r.Timeline.endStep(nodes)
 	for i, n := range nodes {
-		if n.Name = l.nodes[i]; n.all != nil {
+		n.Name = l.nodes[i]
+		if n.all != nil {
 			n.Latency = latencyOf(n.all)
 		}
 		if n.Requests > 0 {

@@ -38,7 +38,8 @@ type looks map[Look]*Look
 func (l looks) of(look Look) *Look {
 	known := l[look]
 	if known == nil {
-		look.Method, look.Host, look.Target, look.Agent = strings.Clone(look.Method), strings.Clone(look.Host), strings.Clone(look.Target), strings.Clone(look.Agent)
+		look.Method, look.Host, look.Target, look.Agent = strings.Clone(look.Method), strings.Clone(look.Host),
+			strings.Clone(look.Target), strings.Clone(look.Agent)
 		known = &look
 		l[look] = known
 	}

@@ -259,8 +259,8 @@ func is(b []byte, word string) bool { return len(b) == len(word) && strings.Equa
 
 // has reports whether a comma-separated list contains word, ignoring case.
 func has(list []byte, word string) bool {
-	for each := range bytes.SplitSeq(list, []byte(",")) {
-		if is(bytes.TrimSpace(each), word) {
+	for part := range bytes.SplitSeq(list, []byte(",")) {
+		if is(bytes.TrimSpace(part), word) {
 			return true
 		}
 	}

@@ -53,6 +53,7 @@ type Options struct {
 	// HTTP2 makes Run use HTTP/2, with up to Streams concurrent requests per connection. If
 	// Streams is zero, 1.
 	HTTP2   bool
+	HTTP3   bool // instead of HTTP/2
 	Streams int
 
 	// TLS configures connections to https targets. If nil, the system's roots are trusted.
@@ -98,9 +99,14 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("load: a run needs a source")
 	case o.Duration < 0 || o.Connections < 0 || o.KeepAlive < 0 || o.Streams < 0 || o.Timeout < 0:
 		return o, errors.New("load: durations and counts must not be negative")
-	case o.HTTP2 && o.Identity.Proxy != 0:
+	case (o.HTTP2 || o.HTTP3) && o.Identity.Proxy != 0:
 		return o, errors.New("load: the PROXY protocol works with HTTP/1.1 only")
+	case o.HTTP3 && o.KeepAlive > 0:
+		return o, errors.New("load: an HTTP/3 connection has no maximum number of requests")
+	case o.HTTP3 && slices.ContainsFunc(o.Targets, func(t Target) bool { return !t.TLS }):
+		return o, errors.New("load: HTTP/3 needs targets that begin with https://")
 	}
+	o.HTTP2 = o.HTTP2 || o.HTTP3
 	o.Duration = cmp.Or(o.Duration, 10*time.Second)
 	o.Requests = cmp.Or(o.Requests, math.MaxUint64)
 	o.Connections = cmp.Or(o.Connections, 64)
@@ -111,7 +117,9 @@ func (o Options) withDefaults() (Options, error) {
 		o.TLS = &tls.Config{}
 	}
 	if o.Dial == nil {
-		o.Dial = dialTCP
+		o.Dial = func(ctx context.Context, t *Target) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", t.Addr.String())
+		}
 	}
 	if o.Hashed && o.Connections < len(o.Targets) {
 		return o, fmt.Errorf("load: %d connections are too few for %d targets", o.Connections, len(o.Targets))
@@ -123,12 +131,6 @@ func (o Options) withDefaults() (Options, error) {
 		o.host, o.Header = o.Header[i][1], slices.Delete(slices.Clone(o.Header), i, i+1)
 	}
 	return o, nil
-}
-
-// dialTCP connects to a target.
-func dialTCP(ctx context.Context, t *Target) (net.Conn, error) {
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "tcp", t.Addr.String())
 }
 
 // A run is the state of Run.
@@ -143,7 +145,7 @@ type run struct {
 	cutNow  context.CancelFunc
 	fixed   []byte // header lines of all requests
 	source  *sharedSource
-	lanes   []*lane
+	queues  []*dueQueue
 	returns returns
 	looks   []*Look
 	nodes   nodes
@@ -261,11 +263,11 @@ func (r *run) start() {
 	switch {
 	case r.o.Identity.Proxy != 0: // a client always uses its own connection
 		for range r.o.Connections {
-			r.addLane(1, -1)
+			r.addQueue(1, -1)
 		}
 	case r.o.Hashed:
 		for i := range r.o.Targets {
-			r.addLane(max(1, (r.o.Connections+i)/len(r.o.Targets)), i)
+			r.addQueue(max(1, (r.o.Connections+i)/len(r.o.Targets)), i)
 		}
 	case r.o.ClosedLoop:
 		for range r.o.Connections * r.o.Streams {
@@ -273,15 +275,15 @@ func (r *run) start() {
 		}
 		return
 	default:
-		r.addLane(r.o.Connections, -1)
+		r.addQueue(r.o.Connections, -1)
 	}
 	r.working.Go(r.dispatch)
 }
 
-// addLane adds a lane whose connections go to a target, or to any if target is negative.
-func (r *run) addLane(connections, target int) {
-	l := newLane(r, connections*r.o.Streams, func(l *lane) { r.open(l, target) })
-	r.lanes = append(r.lanes, l)
+// addQueue adds a queue whose connections go to a target, or to any if target is negative.
+func (r *run) addQueue(connections, target int) {
+	l := newDueQueue(r, connections*r.o.Streams, func(l *dueQueue) { r.open(l, target) })
+	r.queues = append(r.queues, l)
 }
 
 // open starts another connection, or another stream of an existing one.
@@ -302,9 +304,9 @@ func (r *run) open(from feed, target int) {
 	r.working.Go(c.work)
 }
 
-// finish announces to all lanes that there will be no more requests.
+// finish announces to all queues that there will be no more requests.
 func (r *run) finish() {
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		l.finish()
 	}
 }

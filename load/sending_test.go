@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pires/go-proxyproto"
+	"github.com/quic-go/quic-go/http3"
 
 	"github.com/edgelimit/edge/load"
 )
@@ -64,6 +65,18 @@ func serve(t *testing.T, secure bool, handler http.HandlerFunc) (*httptest.Serve
 	}
 	t.Cleanup(s.Close)
 	return s, []load.Target{target(t, s.URL)}
+}
+
+// serveHTTP3 makes s speak HTTP/3, too.
+func serveHTTP3(t *testing.T, s *httptest.Server) {
+	t.Helper()
+	socket, err := net.ListenPacket("udp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	also := &http3.Server{Handler: s.Config.Handler, TLSConfig: s.TLS}
+	go func() { _ = also.Serve(socket) }()
+	t.Cleanup(func() { _ = also.Close(); _ = socket.Close() })
 }
 
 // listen returns a target whose connections are passed to serve, and then closed.
@@ -156,14 +169,15 @@ func TestIdentities(t *testing.T) {
 
 func TestProtocols(t *testing.T) {
 	for _, test := range []struct {
-		name          string
-		secure, http2 bool
-		want          string
+		name                 string
+		secure, http2, http3 bool
+		want                 string
 	}{
-		{"HTTP/1.1", false, false, "POST //a?b=c#d HTTP/1.1 example.com probe/1"},
-		{"HTTP/1.1 over TLS", true, false, "POST //a?b=c#d HTTP/1.1 example.com probe/1"},
-		{"HTTP/2", false, true, "POST //a?b=c#d HTTP/2.0 example.com probe/1"},
-		{"HTTP/2 over TLS", true, true, "POST //a?b=c#d HTTP/2.0 example.com probe/1"},
+		{"HTTP/1.1", false, false, false, "POST //a?b=c#d HTTP/1.1 example.com probe/1"},
+		{"HTTP/1.1 over TLS", true, false, false, "POST //a?b=c#d HTTP/1.1 example.com probe/1"},
+		{"HTTP/2", false, true, false, "POST //a?b=c#d HTTP/2.0 example.com probe/1"},
+		{"HTTP/2 over TLS", true, true, false, "POST //a?b=c#d HTTP/2.0 example.com probe/1"},
+		{"HTTP/3", true, false, true, "POST //a?b=c#d HTTP/3.0 example.com probe/1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var saw seen
@@ -172,8 +186,11 @@ func TestProtocols(t *testing.T) {
 				w.WriteHeader(http.StatusTeapot)
 				_, _ = io.WriteString(w, strings.Repeat("tea", 10_000))
 			})
+			if test.http3 {
+				serveHTTP3(t, s)
+			}
 			o := load.Options{
-				Targets: targets, HTTP2: test.http2, Streams: 4, Connections: 2,
+				Targets: targets, HTTP2: test.http2, HTTP3: test.http3, Streams: 4, Connections: 2,
 				Source: &load.Steady{Profile: fast, Look: load.Look{Method: "POST", Host: "example.com", Target: "//a?b=c#d", Agent: "probe/1"}},
 			}
 			if test.secure {

@@ -36,7 +36,8 @@ func ParseTarget(ctx context.Context, text string, public bool) (t Target, err e
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Fragment != "" || strings.ContainsFunc(u.RequestURI(), unsendable) {
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
+		u.Fragment != "" || strings.ContainsFunc(u.RequestURI(), unsendable) {
 		return t, fmt.Errorf("load: invalid target %q: write it as http://127.0.0.1:8080", text)
 	}
 	t.TLS = u.Scheme == "https"

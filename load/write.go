@@ -61,7 +61,8 @@ func (t *trace) write(w io.Writer, i int) error {
 			l.Request.Headers[name] = []string{h[1]}
 		}
 	}
-	if l.Status = r.Answer.Status; l.Status == 0 || t.refused(q) || l.Status == http.StatusBadGateway || l.Status == http.StatusGatewayTimeout {
+	if l.Status = r.Answer.Status; l.Status == 0 || t.refused(q) || l.Status == http.StatusBadGateway ||
+		l.Status == http.StatusGatewayTimeout {
 		l.Status = r.Answer.Expected
 	}
 	text, err := json.Marshal(l)

@@ -62,20 +62,20 @@ func (t *Table) Digest() Digest {
 // those that end last first. If there are more than limit, it omits those of some buckets, at random,
 // so that repeated exchanges make the tables equal.
 func (t *Table) Where(d Digest, limit int, now time.Time) (records []Record) {
-	mine := t.Digest()
+	ours := t.Digest()
 	begin := rand.IntN(parts)
 	for i := range parts {
 		p := (begin + i) % parts
 		differs := false
 		for b := p; b < buckets; b += parts {
-			differs = differs || mine[b] != d[b]
+			differs = differs || ours[b] != d[b]
 		}
 		if !differs {
 			continue
 		}
 		before := len(records)
 		for _, h := range t.part[p].Values() {
-			if mine[h.Key[0]] != d[h.Key[0]] && now.Before(h.Deadline) {
+			if ours[h.Key[0]] != d[h.Key[0]] && now.Before(h.Deadline) {
 				records = append(records, h.Record)
 			}
 		}

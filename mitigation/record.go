@@ -74,6 +74,9 @@ type Record struct {
 	Deadline time.Time
 }
 
+// AnyRule is the Rule of a record with which an operator refuses a client, whatever the rules.
+const AnyRule = 1
+
 // A NodeID identifies a node of a PoP.
 type NodeID uint64
 
@@ -107,9 +110,9 @@ func (w Why) String() string {
 // that made it.
 func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
 
-// lift returns the lift before r if r is a mitigation of a later generation, else a record that has ended. A table holds it
-// once r is forgotten, so that nodes agree on the key's generation, even if they never knew r. It is the same on every
-// node.
+// lift returns the lift before r if r is a mitigation of a later generation, else a record that has ended. A table
+// holds it once r is forgotten, so that nodes agree on the key's generation, even if they never knew r. It is the same
+// on every node.
 func (r Record) lift() (lift Record) {
 	if r.Lifted || r.Generation == 0 {
 		return lift
@@ -120,10 +123,10 @@ func (r Record) lift() (lift Record) {
 	return r
 }
 
-// Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy of
-// have. The greater record wins, by generation, lifted, end and node; of two copies, the earlier deadline applies. If the
-// winner lacks the rule, the client or the sample, it gets those of the other record, unless that has ended. changed
-// reports whether the result differs from have in more than the deadline.
+// Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy
+// of have. The greater record wins, by generation, lifted, end and node; of two copies, the earlier deadline applies.
+// If the winner lacks the rule, the client or the sample, it gets those of the other record, unless that has ended.
+// changed reports whether the result differs from have in more than the deadline.
 func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	active, order := now.Before(have.Deadline), compare(r, have)
 	switch {
@@ -164,15 +167,9 @@ func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }
 // compare orders the records of one key; the greatest takes precedence. It is a total order
 // on what is the same on every node.
 func compare(a, b Record) int {
-	lifted := func(r Record) int {
-		if r.Lifted {
-			return 1
-		}
-		return 0
-	}
 	return cmp.Or(
 		cmp.Compare(a.Generation, b.Generation),
-		cmp.Compare(lifted(a), lifted(b)),
+		cmp.Compare(a.next(), b.next()), // lifted
 		cmp.Compare(a.End(), b.End()),
 		cmp.Compare(a.Node, b.Node),
 		cmp.Compare(a.Start, b.Start),

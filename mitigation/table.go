@@ -44,11 +44,15 @@ type Table struct {
 	// no record.
 	same [1 << 15]atomic.Int32
 
+	// sameRule counts them by 10 bits of their rules. Those of unknown rules are the first.
+	sameRule [1 << 10]atomic.Int32
+
 	mu     sync.Mutex // held for writing; guards the following
 	due    expiry     // the records, by the time of their next event
 	digest Digest
 
-	lifted atomic.Bool // at least one key was ever lifted
+	lifted  atomic.Bool // at least one key was ever lifted
+	anyRule atomic.Bool // there was a record of AnyRule
 
 	evictions prometheus.Counter
 	evicted   *counter.Key // by the current Merge
@@ -108,6 +112,15 @@ func (t *Table) sameAs(k counter.Key) *atomic.Int32 {
 // May reports whether k may have a record. If not, Get returns nil.
 func (t *Table) May(k counter.Key) bool { return t.sameAs(k).Load() > 0 }
 
+func (t *Table) ofRule(fingerprint uint64) *atomic.Int32 {
+	return &t.sameRule[fingerprint%uint64(len(t.sameRule))]
+}
+
+// MayRule reports whether a key of the rule with a fingerprint may have a record.
+func (t *Table) MayRule(fingerprint uint64) bool {
+	return t.ofRule(fingerprint).Load() > 0 || t.ofRule(0).Load() > 0
+}
+
 // Get returns the record that mitigates k at now, or nil if there is none or acts reports false for it.
 // acts must not use t. The record is never changed.
 func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Record {
@@ -140,6 +153,9 @@ func (t *Table) Generation(k counter.Key) uint32 {
 	return 0
 }
 
+// HasAnyRule reports whether t may have a record of [AnyRule]. Nearly always it has none.
+func (t *Table) HasAnyRule() bool { return t.anyRule.Load() }
+
 // next returns the generation of a mitigation that begins while r is known.
 func (r Record) next() uint32 {
 	if r.Lifted {
@@ -150,17 +166,22 @@ func (r Record) next() uint32 {
 
 // Held returns the record of k that has not ended at now, whether of a mitigation or of a lift.
 func (t *Table) Held(k counter.Key, now time.Time) (Record, bool) {
-	h, ok := t.of(k).Peek(k)
-	if !ok || !now.Before(h.Deadline) {
+	r, ok := t.Last(k)
+	if !ok || !now.Before(r.Deadline) {
 		return Record{}, false
 	}
-	return h.Record, true
+	return r, true
 }
 
 // Take reports whether it is the first call for the current mitigation of k.
 func (t *Table) Take(k counter.Key) bool {
+	if h, ok := t.of(k).Peek(k); !ok || h.taken.Load() {
+		return false
+	}
+	t.mu.Lock() // Merge may be replacing the record
+	defer t.mu.Unlock()
 	h, ok := t.of(k).Peek(k)
-	return ok && h.taken.CompareAndSwap(false, true)
+	return ok && !h.taken.Swap(true)
 }
 
 // Last returns the record of k, even for some time after its end.
@@ -196,8 +217,8 @@ func (t *Table) Len() (n int) {
 }
 
 // Merge merges r into t: see the function Merge. It reports whether t changed, and returns the key of a record that was
-// evicted before its end, or nil. Records may arrive in any order, and more than once. Of a record past its deadline only
-// the lift before it counts. A copy of one that has just ended here changes nothing.
+// evicted before its end, or nil. Records may arrive in any order, and more than once. Of a record past its deadline
+// only the lift before it counts. A copy of one that has just ended here changes nothing.
 func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.Key) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest
@@ -229,6 +250,7 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 		h.acted.Store(old.acted.Load())
 		h.taken.Store(old.taken.Load())
 	}
+	t.ofRule(old.Rule).Add(-1)
 	t.forget(old)
 	t.put(h, now)
 	return changed, t.evicted
@@ -249,6 +271,10 @@ func (t *Table) put(h *held, now time.Time) {
 	if h.next() > 0 {
 		t.lifted.Store(true)
 	}
+	if h.Rule == AnyRule {
+		t.anyRule.Store(true)
+	}
+	t.ofRule(h.Rule).Add(1)
 	h.used.Store(now.Unix())
 	heap.Push(&t.due, h)
 	t.of(h.Key).Add(h.Key, h) // may call removed for the least recently used
@@ -273,10 +299,11 @@ func (t *Table) end(h *held) {
 	}
 }
 
-// removed is called for each record that leaves a part. mu is held: only Merge and expire
+// removed is called for each record that leaves a part. mu is held: only Merge and Expire
 // remove records.
 func (t *Table) removed(k counter.Key, h *held) {
 	t.sameAs(k).Add(-1)
+	t.ofRule(h.Rule).Add(-1)
 	if h.at >= 0 {
 		if !h.over {
 			t.evictions.Inc()
@@ -290,7 +317,26 @@ func (t *Table) removed(k counter.Key, h *held) {
 // ended, and forgets records that ended some time ago. It returns the time of the next event, or
 // the zero time if t is empty; a record merged later may end earlier.
 func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
-	records, next := t.expire(now)
+	var records []Record
+	t.mu.Lock()
+	for len(t.due) > 0 && next.IsZero() {
+		h := t.due[0]
+		switch until := h.until(); {
+		case now.Before(until):
+			next = until
+		case h.over:
+			t.drop(h, now)
+		default:
+			t.end(h)
+			heap.Fix(&t.due, h.at)
+			if !h.Lifted {
+				r := h.Record
+				r.Acted = h.acted.Load()
+				records = append(records, r)
+			}
+		}
+	}
+	t.mu.Unlock()
 	for _, r := range records {
 		ended(r)
 	}
@@ -304,30 +350,6 @@ func (t *Table) drop(h *held, now time.Time) {
 	if lift := h.lift(); now.Before(lift.Deadline) {
 		t.add(&held{Record: lift}, now)
 	}
-}
-
-// expire does the work of Expire and returns the mitigations that ended.
-func (t *Table) expire(now time.Time) (ended []Record, next time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for len(t.due) > 0 {
-		h := t.due[0]
-		switch until := h.until(); {
-		case now.Before(until):
-			return ended, until
-		case h.over:
-			t.drop(h, now)
-		default:
-			t.end(h)
-			heap.Fix(&t.due, h.at)
-			if !h.Lifted {
-				r := h.Record
-				r.Acted = h.acted.Load()
-				ended = append(ended, r)
-			}
-		}
-	}
-	return ended, time.Time{}
 }
 
 // expiry is a heap ordered by the time of the next event.

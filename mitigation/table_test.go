@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,14 +227,19 @@ func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 // Most requests look no further once their key's record is forgotten.
 func TestMayUntilARecordIsForgotten(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
-	merge(t, table, record(time.Minute), start, true)
-	merge(t, table, record(2*time.Minute), start, true)
-	if !table.May(key(1)) {
-		t.Error("a key with a record may have none")
+	merge(t, table, record(time.Minute), start, true) // of a rule that is not known
+	if !table.MayRule(7) {
+		t.Error("a record of an unknown rule is of no rule")
+	}
+	longer := record(2 * time.Minute)
+	longer.Rule = 7
+	merge(t, table, longer, start, true)
+	if !table.May(key(1)) || !table.MayRule(7) || table.MayRule(8) {
+		t.Error("a key or its rule with a record may have none, or another rule has one")
 	}
 	table.Expire(start.Add(time.Hour), func(mitigation.Record) {})
-	if table.May(key(1)) {
-		t.Error("a key may have a record that is forgotten")
+	if table.May(key(1)) || table.MayRule(7) {
+		t.Error("a key and its rule may have a record that is forgotten")
 	}
 }
 
@@ -393,6 +399,31 @@ func TestConcurrently(t *testing.T) {
 	wg.Wait()
 	if n := table.Len(); n > 128 {
 		t.Errorf("%d records are held, the bound is 128", n)
+	}
+}
+
+// A mitigation is taken once, although others prolong it meanwhile.
+func TestTakenOnce(t *testing.T) {
+	for n := range 2000 {
+		table := newTable(t, mitigation.Options{})
+		r := record(time.Minute)
+		merge(t, table, r, start, true)
+		var taken atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if table.Take(r.Key) {
+					taken.Add(1)
+				}
+			})
+		}
+		all.Go(func() {
+			table.Merge(record(2*time.Minute), start)
+		})
+		all.Wait()
+		if table.Take(r.Key) || taken.Load() != 1 {
+			t.Fatalf("in round %d, the mitigation is taken %d times", n, taken.Load())
+		}
 	}
 }
 

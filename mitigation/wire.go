@@ -99,10 +99,7 @@ func (r *Record) StoredTTL(now time.Time) int32 {
 // measured by this node's clock and limited to the lifetime. The error is ErrExpired, with a
 // valid record, or says why b is not a record of the key.
 func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
-	if len(b) != StoredSize {
-		return Record{}, fmt.Errorf("mitigation: a stored record has %d bytes, this one has %d", StoredSize, len(b))
-	}
-	r, err := parse(b, storedVersion)
+	r, err := parse(b, storedVersion, StoredSize)
 	if err != nil {
 		return Record{}, err
 	}
@@ -115,10 +112,7 @@ func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 // ParseSent parses a record that another node sent. The error is ErrExpired or says why b is
 // not a record.
 func ParseSent(b []byte, now time.Time) (Record, error) {
-	if len(b) != SentSize {
-		return Record{}, fmt.Errorf("mitigation: a sent record has %d bytes, this one has %d", SentSize, len(b))
-	}
-	r, err := parse(b, sentVersion)
+	r, err := parse(b, sentVersion, SentSize)
 	if err != nil {
 		return Record{}, err
 	}
@@ -146,7 +140,10 @@ const (
 )
 
 // parse parses the common part of both encodings.
-func parse(b []byte, version byte) (Record, error) {
+func parse(b []byte, version byte, size int) (Record, error) {
+	if len(b) != size {
+		return Record{}, fmt.Errorf("mitigation: a record of version %d has %d bytes, this one has %d", version, size, len(b))
+	}
 	kind := counter.Kind(b[1] &^ flagByHand >> 1)
 	if b[0] != version || !kind.Known() {
 		return Record{}, fmt.Errorf("mitigation: a record of version %d with flags %#x is from another release", b[0], b[1])

@@ -8,13 +8,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /metrics from g, /livez, which answers while the process runs, and /readyz,
+// Handler serves a page with links, /metrics from g, /livez, which answers while the process runs, and /readyz,
 // which answers 503 while ready returns an error, because the node should get no connections,
 // and otherwise 200 with the details, one per line. Shards that are down do not make a node unready:
 // it serves without them.
 func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, index)
+	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n")
 	})
@@ -30,3 +34,14 @@ func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) h
 	})
 	return mux
 }
+
+const index = `<!DOCTYPE html>
+<title>edge: monitoring of a node</title>
+<h1>Monitoring of a node</h1>
+<ul>
+<li><a href="metrics">metrics</a>, for Prometheus
+<li><a href="readyz">readyz</a>: whether the node should get connections, and its problems
+<li><a href="livez">livez</a>: whether the process runs
+</ul>
+<p>The page for operators is on another port: admin_listen, 127.0.0.1:9190 by default.
+`

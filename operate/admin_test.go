@@ -30,7 +30,8 @@ func TestHandler(t *testing.T) {
 		{"ready", "GET", "/readyz", nil, 200, "ok\nrules differ from those of n2\n"},
 		{"not ready", "GET", "/readyz", errors.New("stopping"), 503, "stopping\n"},
 		{"head", "HEAD", "/readyz", nil, 200, ""},
-		{"no such page", "GET", "/", nil, 404, ""},
+		{"links", "GET", "/", nil, 200, `<a href="metrics">`},
+		{"no such page", "GET", "/other", nil, 404, ""},
 		{"nothing is changed", "POST", "/readyz", nil, 405, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -47,7 +47,7 @@ type Options struct {
 	// PProf enables /debug/pprof/, authorized like reads.
 	PProf bool
 
-	Logger     *slog.Logger          // logs each change; if nil, slog.Default()
+	Logger     *slog.Logger          // if nil, slog.Default()
 	Registerer prometheus.Registerer // of the metrics; if nil, they are not registered
 }
 
@@ -320,12 +320,12 @@ func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return r.Form, nil
 }
 
-// audit logs a change or an attempted change. Clients are identified by their keys because addresses are
+// audit notes a change or an attempted change. Clients are identified by their keys because addresses are
 // personal data; only a selection by network contains one.
 func (a *API) audit(r *http.Request, by string, of *route, values url.Values, result any, err error) {
-	attrs := []any{"by", by, "from", r.RemoteAddr, "do", of.name(), "reason", values.Get("reason")}
 	about, known := result.(interface{ audit() []any })
 	known = known && err == nil
+	var attrs []any
 	for _, name := range []string{"rule", "key", "client", "shard", "dry_run", "duration"} {
 		if values.Has(name) && !(known && name == "key") {
 			attrs = append(attrs, name, values.Get(name))
@@ -334,10 +334,7 @@ func (a *API) audit(r *http.Request, by string, of *route, values url.Values, re
 	if known {
 		attrs = append(attrs, about.audit()...)
 	}
-	if err != nil {
-		attrs = append(attrs, "err", err)
-	}
-	a.o.Logger.Info("admin change", attrs...)
+	a.o.Operations.Note(Change{By: by, From: r.RemoteAddr, Do: of.name(), Reason: values.Get("reason")}, err, attrs...)
 }
 
 func message(err error) string {

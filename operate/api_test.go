@@ -45,9 +45,10 @@ func newFixture(t testing.TB, change func(*operate.Options)) *fixture {
 		t.Fatal(err)
 	}
 	f.key = m.Key
+	f.operator.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
 	o := operate.Options{
 		Tokens: tokensOf(t, "anna "+secret+"\n"), Host: "Edge-1.example", Open: true, Registerer: f.reg,
-		Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Operations: f.operator,
+		Logger: f.operator.Logger, Operations: f.operator,
 	}
 	if change != nil {
 		change(&o)
@@ -125,7 +126,7 @@ func TestAPI(t *testing.T) {
 		{"unknown parameter", "GET /api/v1/mitigations?rul=a", nil, 400, `unknown parameter \"rul\": valid parameters are rule, client, key, node, state, sort, limit, cursor`, ""},
 		{"no parameters", "GET /api/v1/shards?a=b", nil, 400, `this operation takes no parameters`, ""},
 		{"bad encoding", "GET /api/v1/explain?a=%zz", nil, 400, `cannot be read`, ""},
-		{"explain nobody", "GET /api/v1/explain?ip=::1", nil, 200, `"rule":"a","action":"block","limits":[`, ""},
+		{"explain nobody", "GET /api/v1/explain?ip=::1", nil, 200, `"rule":"a","action":"block","about":"::/64","limits":[`, ""},
 		{"decisions", "GET /api/v1/decisions?rule=a&key=ab&limit=7", nil, 400, `the node has no decision log`, ""},
 		{"description", "GET /api/v1/openapi.json", nil, 200, `"openapi":"3.1.0"`, ""},
 		{"lift", "POST /api/v1/mitigations/lift?rule=a&ip=192.0.2.1&reason=r", []string{bearer}, 200, `{"key":"`, "none"},
@@ -143,6 +144,10 @@ func TestAPI(t *testing.T) {
 		{"add", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m&reason=r", []string{bearer}, 200, `"by_hand":true`, "192.0.2.1 ::1"},
 		{"add without a reason", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m", []string{bearer}, 400, `reason is missing`, ""},
 		{"add without a duration", "POST /api/v1/mitigations?rule=a&ip=::1&reason=r", []string{bearer}, 400, `duration is missing`, ""},
+		{"refuse a client", "POST /api/v1/mitigations?ip=192.0.2.9&duration=15m&reason=r", []string{bearer}, 200, `"about":"192.0.2.9"`, "192.0.2.1 192.0.2.9"},
+		{"refuse a network", "POST /api/v1/mitigations?network=192.0.2.0/24&duration=15m&reason=r", []string{bearer}, 400, `a network cannot be refused by hand: add it to deny`, ""},
+		{"lift an address", "POST /api/v1/mitigations/lift?ip=192.0.2.1", []string{bearer}, 200, `"rule":"a"`, "none"},
+		{"lift another address", "POST /api/v1/mitigations/lift?ip=192.0.2.9", []string{bearer}, 404, `no mitigation acts on 192.0.2.9`, ""},
 		{"drain", "POST /api/v1/shards/drain?shard=a:1", []string{bearer}, 200, `"drained":true`, ""},
 		{"undrain", "POST /api/v1/shards/undrain?shard=a:1", []string{bearer}, 200, `"drained":false`, ""},
 		{"drain another shard", "POST /api/v1/shards/drain?shard=b:1", []string{bearer}, 404, `{"error":"there is no shard b:1"}`, ""},

@@ -29,6 +29,7 @@ type KeyState struct {
 	Key    string `json:"key"`
 	Rule   string `json:"rule,omitempty"` // empty if it was removed, or is not known here
 	Action string `json:"action,omitempty"`
+	About  string `json:"about" doc:"what is counted under the key: an address, a network, a header and the key's fingerprint"`
 
 	// Mitigation is the mitigation or lift that this node knows for the key. It may be nil.
 	Mitigation *Mitigation `json:"mitigation,omitempty"`
@@ -42,10 +43,11 @@ type KeyState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Refused reports whether the key is mitigated now.
-func (k KeyState) Refused() bool {
-	return k.Mitigation != nil && !k.Mitigation.Lifted && !k.Mitigation.Ineffective
-}
+// Refused reports whether requests of the key are refused now.
+func (k KeyState) Refused() bool { return k.Mitigation != nil && k.Mitigation.State == inForce }
+
+// DryRun reports whether requests of the key would be refused now if the rule's action were not log.
+func (k KeyState) DryRun() bool { return k.Mitigation != nil && k.Mitigation.State == logged }
 
 // A LimitState is the state of a key for one limit.
 type LimitState struct {
@@ -64,19 +66,19 @@ type Need struct {
 	Characteristics []string `json:"characteristics"`
 }
 
-// Target returns a target for ParseTarget to use instead of ip alone: a list with … for each value to fill
-// in. It uses the first of several alternatives.
-func (n Need) Target(ip string) string {
+// Target returns a target for ParseTarget with the values that are known, and … for each value to fill in. It uses the first
+// of several alternatives.
+func (n Need) Target(known map[string]string) string {
 	target := "rule=" + n.Rule
 	for _, c := range n.Characteristics {
 		if alternatives, ok := strings.CutPrefix(c, "first:"); ok {
 			c, _, _ = strings.Cut(alternatives, ",")
 		}
-		value := "…"
-		if c == "ip" || strings.HasPrefix(c, "network:") {
-			value = cmp.Or(ip, value)
+		value := known[c]
+		if value == "" && strings.HasPrefix(c, "network:") {
+			value = cmp.Or(known["ip"], known["network"])
 		}
-		target += "," + c + "=" + value
+		target += "," + c + "=" + cmp.Or(value, "…")
 	}
 	return target
 }
@@ -84,12 +86,15 @@ func (n Need) Target(ip string) string {
 // keyDigits is the number of hexadecimal digits of a key.
 const keyDigits = 32
 
-// ParseTarget parses a target to explain into the values for [Operator.Explain]. It is an address, a key,
-// a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
+// ParseTarget parses a target into the values for [Operator.Explain], [Operator.Lift] and [Operator.Add]. It is an address, a
+// network, a key, a list of NAME=VALUE, or else the ID of a refusal. A comma separates values only before a known NAME=.
 func ParseTarget(text string) map[string]string {
 	text = strings.TrimSpace(text)
 	if _, err := netip.ParseAddr(text); err == nil {
 		return map[string]string{"ip": text}
+	}
+	if _, err := netip.ParsePrefix(text); err == nil {
+		return map[string]string{"network": text}
 	}
 	if !strings.Contains(text, "=") {
 		if len(text) == keyDigits {

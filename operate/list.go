@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,12 +109,18 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 		}
 		fingerprint = r.Fingerprint()
 	}
-	if q.Client.IsValid() && !o.LogClients {
-		return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give a rule and the values of its characteristics, or a key")
-	}
-	client := netip.Addr{} // if the query has a single address
-	if q.Client.IsSingleIP() {
-		client = o.Client.Client(q.Client.Addr())
+	acts := map[counter.Key]bool{} // on the client, if the query has a single address
+	switch {
+	case q.Client.IsSingleIP():
+		t, err := o.find(map[string]string{"ip": q.Client.Addr().String()}, math.MaxInt, o.Now())
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range t.keys {
+			acts[f.key] = true
+		}
+	case q.Client.IsValid() && !o.LogClients:
+		return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give an address, a rule and the values of its characteristics, or a key")
 	}
 	key := strings.ToLower(q.Key)
 	if strings.Trim(key, "0123456789abcdef") != "" {
@@ -126,7 +132,7 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 		switch {
 		case q.Rule != "" && r.Rule != fingerprint, key != "" && !strings.HasPrefix(r.Key.String(), key):
 			return false
-		case q.Client.IsValid() && (!r.Client.IsValid() || !q.Client.Contains(r.Client) && (!client.IsValid() || o.Client.Client(r.Client) != client)):
+		case q.Client.IsValid() && !acts[r.Key] && !q.Client.Contains(r.Client):
 			return false
 		case q.Node != "" && r.Node != byName && (byID == 0 || r.Node != byID):
 			return false
@@ -134,6 +140,6 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 			return true
 		}
 		_, state := o.stateOf(r)
-		return state == q.State
+		return state == q.State || q.State == "current" && state != lifted
 	}, nil
 }

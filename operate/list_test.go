@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
@@ -20,28 +22,36 @@ import (
 // newOperator returns the operator of node n1, with a rule that counts by ip and a shard. Nothing runs.
 func newOperator(t testing.TB) *operate.Operator {
 	t.Helper()
-	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: a, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}]"))
+	return newOperatorOf(t, "rules: [{id: a, characteristics: [ip], limits: [{threshold: 1, period: 1m}]}]")
+}
+
+// newOperatorOf returns the operator of a node with rules.
+func newOperatorOf(t testing.TB, text string) *operate.Operator {
+	t.Helper()
+	rules, err := rulefile.Parse("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := counter.NewSecret("sixteen bytes or more")
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := limit.Options{
-		Rules: rules, Table: mitigation.New(mitigation.Options{Size: 1 << 17}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Publish: func(mitigation.Record) {}, LogClients: true,
-	}
-	if o.Secret, err = counter.NewSecret("sixteen bytes or more"); err != nil {
-		t.Fatal(err)
+		Secret: secret, Rules: rules, Table: mitigation.New(mitigation.Options{Size: 1 << 17, ID: secret.ID}), Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler), Publish: func(mitigation.Record) {}, LogClients: true,
 	}
 	l, err := limit.New(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ring := shards.New(shards.Options{
-		Addrs: []string{"a:1"}, Set: l.SetShards, Problem: func(string) {}, Now: time.Now, Logger: o.Logger,
+		Addrs: []shards.Address{shards.Memcached("a:1")}, Set: l.SetShards, Problem: func(string) {}, Now: time.Now, Logger: o.Logger,
 	})
 	return &operate.Operator{
-		Name: "n1", Limiter: l, Table: o.Table, Secret: o.Secret, Ring: ring, Peers: peers.New("n1", false, time.Now, o.Logger, nil), LogClients: true, Now: time.Now,
-		Ready:     func() ([]string, error) { return nil, nil },
-		OwnStatus: func() (s peers.Status) { return s },
+		Name: "n1", Logger: o.Logger, History: operate.NewHistory(prometheus.NewRegistry(), time.Now), Limiter: l, Table: o.Table, Secret: o.Secret, Ring: ring, Peers: peers.New("n1", false, time.Now, o.Logger, nil), LogClients: true, Now: time.Now,
+		Ready:        func() ([]string, error) { return nil, nil },
+		Certificates: func() []operate.Certificate { return nil },
+		OwnStatus:    func() (s peers.Status) { return s },
 	}
 }
 

@@ -46,6 +46,7 @@ func TestActions(t *testing.T) {
 	for _, of := range []reflect.Type{reflect.TypeFor[Rule](), reflect.TypeFor[Mitigation]()} {
 		field, _ := of.FieldByName("Action")
 		listed := strings.Split(field.Tag.Get("enum"), ",")
+		listed = slices.DeleteFunc(listed, func(action string) bool { return action == "deny" }) // not that of a rule
 		if slices.Sort(listed); !slices.Equal(listed, names) {
 			t.Errorf("%v: the actions are %v, want %v", of, listed, names)
 		}

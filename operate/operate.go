@@ -7,13 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/limit/decision"
 	"github.com/edgelimit/edge/mitigation"
@@ -38,11 +43,18 @@ type Operator struct {
 	LogClients    bool // whether operators see the clients of mitigations
 	Now           func() time.Time
 
+	Logger  *slog.Logger
+	History *History // of the node's metrics
+
 	// Ready returns why the node should get no connections, and what operators should know.
 	Ready func() (detail []string, err error)
 
-	OwnStatus   func() peers.Status
-	ReloadFiles func() error
+	Certificates func() []Certificate // that clients get; nil without any
+	OwnStatus    func() peers.Status
+	ReloadFiles  func() error
+	ReadRules    func() (*rule.Set, error) // reads the rules files; nil without files
+
+	journal journal
 }
 
 // Status returns the health of the node.
@@ -55,47 +67,98 @@ func (o *Operator) Status() Status {
 	s.Ready, s.Problems = err == nil, append(s.Problems, detail...)
 	keys, oldest := o.Limiter.Backlog()
 	s.BacklogKeys, s.Lag = keys, oldest.Seconds()
-	var active map[*rule.Rule]int
-	active, s.Ineffective, s.Lifted = o.counts()
-	for r, n := range active {
+	t := o.tally()
+	s.Logged, s.Ineffective, s.Lifted = byID(t.logged), t.states[ineffective], t.states[lifted]
+	s.Mitigations = byID(t.refused)
+	if t.clients > 0 {
+		s.Mitigations[anyRule] = t.clients
+	}
+	s.Certificates = o.Certificates()
+	return s
+}
+
+// anyRule stands for the rule of clients that an operator refuses, whatever the rules.
+const anyRule = "*"
+
+// byID returns counts by the IDs of rules. A reload meanwhile may have replaced one.
+func byID(counts map[*rule.Rule]int) map[string]int {
+	all := map[string]int{}
+	for r, n := range counts {
 		id := "" // not known
 		if r != nil {
 			id = r.ID
 		}
-		s.Mitigations[id] += n // a reload meanwhile may have replaced the rule
+		all[id] += n
 	}
-	return s
+	return all
 }
 
-// counts returns the number of active records by rule, under nil if the rule is not known, and the numbers of
-// ineffective records and of lifts.
-func (o *Operator) counts() (active map[*rule.Rule]int, ineffectives, lifts int) {
-	active = map[*rule.Rule]int{}
+// A tally counts records.
+type tally struct {
+	refused, logged map[*rule.Rule]int // by rule, under nil if it is not known
+	clients         int                // that an operator refuses, whatever the rules
+	states          map[string]int
+}
+
+// tally counts the records by their rules and states.
+func (o *Operator) tally() tally {
+	t := tally{map[*rule.Rule]int{}, map[*rule.Rule]int{}, 0, map[string]int{inForce: 0, logged: 0, ineffective: 0, lifted: 0}}
 	for r := range o.Table.All(o.Now()) {
-		switch of, state := o.stateOf(r); state {
-		case lifted:
-			lifts++
-		case ineffective:
-			ineffectives++
-		default:
-			active[of]++
+		of, state := o.stateOf(r)
+		t.states[state]++
+		switch {
+		case state == logged:
+			t.logged[of]++
+		case state == inForce && r.Rule == mitigation.AnyRule:
+			t.clients++
+		case state == inForce:
+			t.refused[of]++
 		}
 	}
-	return active, ineffectives, lifts
+	return t
 }
 
-// Rules returns the current rules, with their active mitigations and requests on this node.
-func (o *Operator) Rules() Rules {
-	active, _, _ := o.counts()
-	all := []Rule{}
-	for _, r := range o.Limiter.Rules().Rules() {
-		one := Rule{Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(), Characteristics: names(r.Characteristics), Mitigations: active[r], Requests: o.Limiter.Decided(r)}
-		for _, l := range r.Limits {
-			one.Limits = append(one.Limits, Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
-		}
-		all = append(all, one)
+var mitigationsDesc = prometheus.NewDesc("edge_mitigations",
+	"Mitigations that this node knows, by state: active (refused), logged (dry runs, action: log), ineffective, lifted.", []string{"state"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (o *Operator) Describe(to chan<- *prometheus.Desc) { to <- mitigationsDesc }
+
+// Collect implements [prometheus.Collector].
+func (o *Operator) Collect(to chan<- prometheus.Metric) {
+	for state, n := range o.tally().states {
+		to <- prometheus.MustNewConstMetric(mitigationsDesc, prometheus.GaugeValue, float64(n), state)
 	}
-	return Rules{Rules: all}
+}
+
+// Rules returns the current rules, with their mitigations and requests on this node.
+func (o *Operator) Rules() Rules {
+	t, set := o.tally(), o.Limiter.Rules()
+	all := Rules{Rules: []Rule{}}
+	for _, r := range set.Rules() {
+		shown := Rule{
+			Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(), Characteristics: names(r.Characteristics),
+			Mitigations: t.refused[r] + t.logged[r], Requests: o.Limiter.Decided(r), LastHour: o.History.RefusedInHour(r.ID),
+		}
+		for _, l := range r.Limits {
+			shown.Limits = append(shown.Limits, Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
+		}
+		all.Rules = append(all.Rules, shown)
+	}
+	return all
+}
+
+// Files reads the rules files and returns what loading them would change. It returns nil if the node has no files.
+func (o *Operator) Files() *Files {
+	if o.ReadRules == nil {
+		return nil
+	}
+	onDisk, err := o.ReadRules()
+	if err != nil {
+		return &Files{Changed: true, Error: prose.Message(err)}
+	}
+	set := o.Limiter.Rules()
+	return &Files{Changed: onDisk.Hash() != set.Hash(), Frees: o.Freed(set, onDisk)}
 }
 
 // names returns characteristics as rules files have them.
@@ -143,9 +206,12 @@ func (o *Operator) describe(r *mitigation.Record, now time.Time) *Mitigation {
 		ByHand: r.ByHand, Node: o.Peers.NameOf(r.Node), Why: r.Why.String(), Period: float64(r.Why.Limit.Period) / 1e6,
 	}
 	of, state := o.stateOf(r)
-	m.Ineffective = state == ineffective
-	if of != nil {
+	m.State, m.Ineffective, m.About = state, state == ineffective, o.about(of, r)
+	switch {
+	case of != nil:
 		m.Rule, m.Action = of.ID, of.Action.String()
+	case r.Rule == mitigation.AnyRule:
+		m.Action = "deny"
 	}
 	if r.Client.IsValid() && o.LogClients {
 		m.Client = r.Client.String()
@@ -156,48 +222,86 @@ func (o *Operator) describe(r *mitigation.Record, now time.Time) *Mitigation {
 	return m
 }
 
-// Add starts a mitigation by hand.
+// Add starts a mitigation by hand: of a client whatever the rules, or of a key.
 func (o *Operator) Add(order Order) (m Mitigation, err error) {
-	r, key, err := o.keyOf(order.Values)
-	if err != nil {
+	now := o.Now()
+	f, err := o.single(order.Values, now)
+	switch {
+	case err != nil:
 		return m, err
-	}
-	if order.Duration > mitigation.MaxLifetime {
+	case order.Duration > mitigation.MaxLifetime:
 		return m, Invalid(fmt.Sprintf("duration: a mitigation lasts at most %v", mitigation.MaxLifetime))
-	}
-	if order.Duration < time.Second {
+	case order.Duration < time.Second:
 		return m, Invalid("duration: a mitigation lasts at least 1s")
 	}
-	now := o.Now()
-	client, _ := netip.ParseAddr(order.Values["ip"]) // invalid for rules with other characteristics
-	record, err := o.Limiter.Add(key, r, client, order.Duration, now)
+	record, err := o.Limiter.Add(f.key, f.rule, f.addr, order.Duration, now)
 	if err != nil {
 		return m, err
 	}
-	return *o.describe(&record, now), nil
+	o.Ring.Keep()
+	m = *o.describe(&record, now)
+	m.About = f.about
+	return m, nil
 }
 
-// Lift lifts the mitigation of a key.
-func (o *Operator) Lift(l LiftOne) (Lifted, error) {
-	var key counter.Key
-	var err error
-	if text, ok := l.Values["key"]; ok && len(l.Values) == 1 {
-		key, err = parseKey(text)
-	} else {
-		_, key, err = o.keyOf(l.Values)
+// single returns the one key that values name. An address alone names the key under which operators refuse the client,
+// whatever the rules.
+func (o *Operator) single(values map[string]string, now time.Time) (f found, err error) {
+	client, _ := netip.ParseAddr(values["ip"])
+	client = o.Client.Unmap(client.WithZone(""))
+	if values["network"] != "" {
+		return f, Invalid("a network cannot be refused by hand: add it to deny in the rules files, or give a rule that counts by network")
 	}
-	if err != nil {
-		return Lifted{}, err
-	}
-	_, err = o.Limiter.Lift(key, o.Now())
-	if err == limit.ErrNotMitigated {
-		text := "key " + key.String() + " is not mitigated"
-		if id, ok := l.Values["rule"]; ok {
-			text = "rule " + id + " does not mitigate this client"
+	if client.IsValid() && len(values) == 1 {
+		if l := o.listed(client, netip.Prefix{}); l != nil {
+			return f, Invalid(fmt.Sprintf("the %s list has %s, and decides before any mitigation: see the rules files", l.List, l.Network))
 		}
-		err = Unknown("pop: " + text)
+		key := o.Limiter.ClientKey(o.Client.Client(client))
+		return found{key: key, addr: client, about: o.Limiter.AboutKey(nil, key, rule.Request{Addr: client})}, nil
 	}
-	return Lifted{Key: key.String()}, err
+	t, err := o.find(values, 2, now)
+	switch {
+	case err != nil:
+		return f, err
+	case len(t.keys) != 1:
+		return f, Invalid("give an address, or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
+	}
+	f = t.keys[0]
+	if record, ok := o.Table.Held(f.key, now); ok && f.rule == nil && record.Rule != mitigation.AnyRule {
+		err = Unknown("pop: the rule of the mitigation was removed, or is not known here")
+	}
+	return f, err
+}
+
+// Lift lifts all mitigations that a target names: for an address, all that act on it.
+func (o *Operator) Lift(l LiftOne) (Lifted, error) {
+	now, result := o.Now(), Lifted{Mitigations: []Mitigation{}}
+	t, err := o.find(l.Values, math.MaxInt, now)
+	if err != nil {
+		return result, err
+	}
+	for _, f := range t.keys {
+		record, ok := o.Table.Held(f.key, now)
+		if !ok || record.Lifted {
+			continue
+		}
+		m := *o.describe(&record, now)
+		m.About = f.about
+		if _, err := o.Limiter.Lift(f.key, now); err == nil {
+			result.Mitigations = append(result.Mitigations, m)
+		}
+	}
+	switch {
+	case len(result.Mitigations) > 0:
+		result.Key = result.Mitigations[0].Key
+		o.Ring.Keep()
+		return result, nil
+	case t.listed != nil && t.listed.List == "deny":
+		return result, Unknown("pop: the deny list refuses this client: remove " + t.listed.Network + " from the rules files")
+	case l.Values["rule"] != "":
+		return result, Unknown("pop: rule " + l.Values["rule"] + " does not mitigate this client")
+	}
+	return result, Unknown("pop: no mitigation acts on " + named(l.Values))
 }
 
 // LiftAll lifts the mitigations of a selection, unless it is a dry run.
@@ -211,15 +315,16 @@ func (o *Operator) LiftAll(s Selection) (result LiftedAll, err error) {
 	for r := range o.Table.All(now) {
 		switch {
 		case r.Lifted:
-		case s.Rule != "" && r.Rule == 0, s.Client.IsValid() && !r.Client.IsValid():
-			result.Unknown++
 		case matches(r):
 			keys = append(keys, r.Key)
+		case s.Rule != "" && r.Rule == 0, s.Client.IsValid() && !r.Client.IsValid():
+			result.Unknown++
 		}
 	}
 	result.Mitigations, result.DryRun = len(keys), s.DryRun
 	if !s.DryRun {
 		result.Mitigations = o.Limiter.LiftAll(keys, now)
+		o.Ring.Keep()
 	}
 	return result, nil
 }
@@ -227,6 +332,7 @@ func (o *Operator) LiftAll(s Selection) (result LiftedAll, err error) {
 // States of a record, as queries name them.
 const (
 	inForce     = "active"
+	logged      = "logged" // a dry run, action: log
 	ineffective = "ineffective"
 	lifted      = "lifted"
 )
@@ -243,17 +349,20 @@ func stateUnder(rules *rule.Set, r *mitigation.Record) (of *rule.Rule, state str
 	switch {
 	case r.Lifted:
 		return of, lifted
+	case r.Rule == mitigation.AnyRule:
 	case of == nil && r.Rule != 0, of != nil && of.Overrides == "" && !async.Acts(of, r):
 		return of, ineffective
+	case of != nil && of.Action == rule.Log:
+		return of, logged
 	}
 	return of, inForce
 }
 
-// Freed returns the number of mitigations that the former rules act on, and the current ones do not.
-func (o *Operator) Freed(former *rule.Set) (n int) {
+// Freed returns the number of clients that the former rules refuse, and the next ones do not.
+func (o *Operator) Freed(former, next *rule.Set) (n int) {
 	for r := range o.Table.All(o.Now()) {
 		_, before := stateUnder(former, r)
-		if _, state := o.stateOf(r); before == inForce && state == ineffective {
+		if _, after := stateUnder(next, r); before == inForce && after != inForce {
 			n++
 		}
 	}
@@ -262,8 +371,10 @@ func (o *Operator) Freed(former *rule.Set) (n int) {
 
 // Reload reloads the node's files, and returns what is in force then.
 func (o *Operator) Reload() (Reloaded, error) {
+	former := o.Limiter.Rules()
 	err := o.ReloadFiles()
-	return Reloaded{Rules: len(o.Limiter.Rules().Rules())}, err
+	current := o.Limiter.Rules()
+	return Reloaded{Rules: len(current.Rules()), Frees: o.Freed(former, current)}, err
 }
 
 // Drain takes a shard out of the ring, or puts it back.
@@ -293,7 +404,10 @@ func (o *Operator) Nodes() Nodes {
 	ours := o.OwnStatus()
 	var all []Node
 	for _, n := range o.Peers.Nodes(&ours, o.Now()) {
-		all = append(all, Node{Name: n.Name, Self: n.Self, Version: n.Version, Heard: n.Heard.Seconds(), Fingerprints: n.Fingerprints, Differs: n.Differs})
+		all = append(all, Node{
+			Name: n.Name, Self: n.Self, State: n.State.String(), Version: n.Version, Heard: n.Heard.Seconds(),
+			Requests: float64(n.Requests), Refused: float64(n.Refused), Fingerprints: n.Fingerprints, Differs: n.Differs,
+		})
 	}
 	if o.Gossip == nil {
 		return Nodes{Nodes: all}

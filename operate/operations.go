@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/mitigation"
 )
 
 // Operations are what operators of a node can query and change; an [Operator] carries them out. Changes apply to the whole
@@ -12,6 +13,7 @@ import (
 type Operations interface {
 	Status() Status
 	Rules() Rules
+	Files() *Files
 	Mitigations(Query) (Mitigations, error)
 	Mitigation(key string) (Mitigation, error)
 	Add(Order) (Mitigation, error)
@@ -24,6 +26,10 @@ type Operations interface {
 	Nodes() Nodes
 	Decisions(DecisionQuery) (Decisions, error)
 	Reload() (Reloaded, error)
+	Changes() Changes
+
+	// Note logs a change and remembers it. attrs describe what was changed, in pairs of a name and a value.
+	Note(c Change, err error, attrs ...any)
 
 	// Changed returns a number that changes whenever mitigations or rules do.
 	Changed() uint64
@@ -37,17 +43,37 @@ type Status struct {
 	Ready    bool     `json:"ready" doc:"whether the node should get connections"`
 	Problems []string `json:"problems" doc:"what operators should know, as in /readyz"`
 
-	Mitigations map[string]int `json:"mitigations" doc:"how many are acted on, by rule; those of unknown rules are under an empty name"`
+	Mitigations map[string]int `json:"mitigations" doc:"how many keys are refused, by rule; under an empty name if the rule is unknown, and under * if an operator refuses the client whatever the rules"`
+	Logged      map[string]int `json:"logged" doc:"how many would be refused if the action of their rule were not log, by rule"`
 	Ineffective int            `json:"ineffective" doc:"mitigations that the rules in force do not act on"`
 	Lifted      int            `json:"lifted" doc:"lifts that are remembered"`
+
+	Certificates []Certificate `json:"certificates,omitempty" doc:"those of tls_certs in use, first the one that expires first"`
 
 	BacklogKeys int     `json:"backlog_keys" doc:"keys that wait to be counted at a shard"`
 	Lag         float64 `json:"lag_s" doc:"age of the oldest request that waits to be counted, in seconds"`
 }
 
+// A Certificate is one that clients get over TLS.
+type Certificate struct {
+	Name      string    `json:"name" doc:"the first name that it is used for"`
+	Serial    string    `json:"serial" doc:"in hexadecimal"`
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"`
+	File      string    `json:"file"`
+}
+
 // Rules are the rules in force.
 type Rules struct {
 	Rules []Rule `json:"rules"`
+	Files *Files `json:"files,omitempty" doc:"what the rules files have now; left out without files"`
+}
+
+// Files describes what loading the rules files would change.
+type Files struct {
+	Changed bool   `json:"changed" doc:"whether they differ from the rules in force"`
+	Frees   int    `json:"frees" doc:"how many clients that are refused would be free"`
+	Error   string `json:"error,omitempty" doc:"why they cannot be loaded"`
 }
 
 // A Rule is a rule in force with its statistics on this node.
@@ -58,7 +84,8 @@ type Rule struct {
 	Characteristics []string `json:"characteristics" doc:"what it counts by"`
 	Limits          []Limit  `json:"limits"`
 
-	Mitigations int               `json:"mitigations" doc:"how many are acted on now"`
+	Mitigations int               `json:"mitigations" doc:"how many are acted on now, or, with action log, would be"`
+	LastHour    uint64            `json:"refused_last_hour" doc:"requests that it refused on this node in the last hour, in steps of 5 minutes; 0 for rules after the first 1000"`
 	Requests    map[string]uint64 `json:"requests" doc:"requests that the rule decided on this node since it started, by verdict; for rules after the first 1000, the sum over all of them"`
 }
 
@@ -74,7 +101,7 @@ type Query struct {
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	Key    string       `query:"key" doc:"prefix of the key, in hexadecimal"`
 	Node   string       `query:"node" doc:"name of the node that made it"`
-	State  string       `query:"state" enum:"active,ineffective,lifted" doc:"in force, not acted on under the current rules, or lifted; all, if left out"`
+	State  string       `query:"state" enum:"active,logged,ineffective,lifted,current" doc:"active: refused; logged: a dry run, action log; ineffective: not acted on under the current rules; lifted; current: all but lifted; all, if left out"`
 	Sort   string       `query:"sort" enum:"end,start,key" doc:"end: latest end first, the default; start: newest first; key: by key"`
 	Limit  int          `query:"limit" max:"1000" doc:"how many at most, 100 by default"`
 	Cursor string       `query:"cursor" doc:"next of the previous page"`
@@ -90,6 +117,8 @@ type Mitigations struct {
 // A Mitigation is one that is in force, or the lift of one.
 type Mitigation struct {
 	Key    string    `json:"key" doc:"hash of the rule and of the values of its characteristics, in hexadecimal"`
+	State  string    `json:"state" enum:"active,logged,ineffective,lifted" doc:"active: refused; logged: a dry run, action log; ineffective: not acted on under the current rules; lifted"`
+	About  string    `json:"about" doc:"what the rule counts under the key, as far as it is known: an address, a network, a label, a header and the key's fingerprint"`
 	ID     string    `json:"id" doc:"ID that refusals have in the header Refusal-Id"`
 	Start  time.Time `json:"start" doc:"by the clock of the node that made it"`
 	Left   float64   `json:"left_s" doc:"time left, in seconds"`
@@ -105,7 +134,7 @@ type Mitigation struct {
 	// Rule and Action are empty if the rule was removed or if every node has restarted since, until
 	// the client's next request.
 	Rule   string `json:"rule,omitempty" doc:"ID of the rule in force; left out if it was removed or is not known here"`
-	Action string `json:"action,omitempty" enum:"block,log,shed,shadow_ban,close"`
+	Action string `json:"action,omitempty" enum:"block,log,shed,shadow_ban,close,deny" doc:"deny: an operator refuses the client, whatever the rules"`
 
 	Client string `json:"client,omitempty" doc:"address of the request that crossed the threshold, if the nodes log clients"`
 	Method string `json:"method,omitempty" doc:"of that request; known only to the node that made it, like host and path"`
@@ -117,18 +146,19 @@ type Mitigation struct {
 type Order struct {
 	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; at most 336h"`
 	Reason   string            `query:"reason" required:"true" doc:"why, for the log"`
-	Values   map[string]string `query:"*" doc:"a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
+	Values   map[string]string `query:"*" doc:"an ip alone, to refuse the client whatever the rules; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7; or a key or the id of a refusal, to prolong a mitigation"`
 }
 
-// A LiftOne ends a mitigation.
+// A LiftOne ends the mitigations of a target.
 type LiftOne struct {
 	Reason string            `query:"reason" doc:"why, for the log"`
-	Values map[string]string `query:"*" doc:"a key; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
+	Values map[string]string `query:"*" doc:"a key; the id of a refusal; an ip alone, for all that act on it; a network; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7"`
 }
 
-// Lifted identifies the key whose mitigation ended.
+// Lifted has the mitigations that ended.
 type Lifted struct {
-	Key string `json:"key"`
+	Key         string       `json:"key" doc:"of the first of them"`
+	Mitigations []Mitigation `json:"mitigations"`
 }
 
 // A Selection selects the mitigations of a rule, of clients in a network, of both, or all.
@@ -147,8 +177,13 @@ type LiftedAll struct {
 }
 
 func (m Mitigation) audit() []any { return []any{"key", m.Key} }
-func (l Lifted) audit() []any     { return []any{"key", l.Key} }
-func (l LiftedAll) audit() []any  { return []any{"mitigations", l.Mitigations} }
+func (l Lifted) audit() (attrs []any) {
+	for _, m := range l.Mitigations {
+		attrs = append(attrs, "key", m.Key)
+	}
+	return attrs
+}
+func (l LiftedAll) audit() []any { return []any{"mitigations", l.Mitigations} }
 
 // A DecisionQuery selects recent lines of the decision log.
 type DecisionQuery struct {
@@ -180,6 +215,9 @@ type Decision struct {
 	Decided    *time.Time `json:"decided,omitempty" doc:"when the request that has now counted was decided, if that is known"`
 }
 
+// MaxDuration is the maximum duration of a mitigation by hand.
+const MaxDuration = mitigation.MaxLifetime
+
 // Shards are the shards of a PoP.
 type Shards struct {
 	Shards []Shard `json:"shards"`
@@ -206,6 +244,11 @@ type Nodes struct {
 type Node struct {
 	Name string `json:"name"`
 	Self bool   `json:"self" doc:"it is the node that is asked"`
+
+	State    string  `json:"state" enum:"ready,not_ready,stopping" doc:"stopping: it sends clients to other nodes and ends"`
+	Requests float64 `json:"requests_per_s" doc:"in the last 5 seconds"`
+	Refused  float64 `json:"refused_per_s" doc:"those of them that were refused"`
+
 	Addr string `json:"addr,omitempty" doc:"its address for other nodes"`
 
 	Version string  `json:"version" doc:"of the program; empty if the node does not report it"`
@@ -220,6 +263,7 @@ type Node struct {
 // Reloaded describes what was loaded.
 type Reloaded struct {
 	Rules int `json:"rules" doc:"how many rules are in force"`
+	Frees int `json:"frees" doc:"how many clients were refused before, and are not any more"`
 }
 
 // An Unknown error reports that a named object does not exist.

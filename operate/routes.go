@@ -66,7 +66,7 @@ type byKey struct {
 
 // byValues holds the parameters of operations on a client.
 type byValues struct {
-	Values map[string]string `query:"*" doc:"a key; or the id of a refusal; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7&header:x-api-key=abc; or an ip alone"`
+	Values map[string]string `query:"*" doc:"a key; the id of a refusal; a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7&header:x-api-key=abc; an ip or a network alone; or values without a rule, for all rules that count by them"`
 }
 
 // byShard holds the parameters of operations that change a shard.
@@ -78,7 +78,11 @@ type byShard struct {
 var routes = []route{
 	get("/api/v1/openapi.json", "This description", func(Operations) json.RawMessage { return description }),
 	get("/api/v1/status", "Whether the node and its PoP are healthy", Operations.Status),
-	get("/api/v1/rules", "The rules in force, with their statistics", Operations.Rules),
+	get("/api/v1/rules", "The rules in force, with their statistics", func(o Operations) Rules {
+		all := o.Rules()
+		all.Files = o.Files()
+		return all
+	}),
 	on("GET", "/api/v1/mitigations", "A page of the mitigations and lifts", Operations.Mitigations),
 	on("GET", "/api/v1/mitigations/{key}", "One mitigation, or the lift of one", func(o Operations, p byKey) (Mitigation, error) {
 		return o.Mitigation(p.Key)
@@ -98,6 +102,7 @@ var routes = []route{
 		err := o.Drain(p.Shard, false)
 		return o.Shards(), err
 	}),
+	get("/api/v1/changes", "The last changes that operators made through this node, the newest first", Operations.Changes),
 	get("/api/v1/nodes", "The nodes of the PoP, as this one knows them", Operations.Nodes),
 	on("GET", "/api/v1/decisions", "The last decisions in the log's sample, the newest first", Operations.Decisions),
 	on("POST", "/-/reload", "Load the node's files again", func(o Operations, _ why) (Reloaded, error) { return o.Reload() }),

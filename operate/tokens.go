@@ -134,7 +134,7 @@ func ownDirs() (dirs []string) {
 	if dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":"); dir != "" {
 		dirs = append(dirs, dir)
 	}
-	dirs = append(dirs, systemDir)
+	dirs = append(dirs, systemDir, systemDir+"-envoy")
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		dirs = append(dirs, filepath.Join(dir, "edge"))
 	}

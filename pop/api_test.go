@@ -186,6 +186,27 @@ func TestComplaint(t *testing.T) {
 	network.Del("dry_run")
 	o.ask(0, "POST /api/v1/mitigations/lift-all", network, 200, &all)
 	o.everywhere(other, 200)
+
+	// A client is refused everywhere, whatever it asks for, until its address is lifted.
+	const third = "203.0.113.11"
+	m = operate.Mitigation{}
+	o.ask(0, "POST /api/v1/mitigations", url.Values{"ip": {third}, "duration": {"1h"}, "reason": {"abuse"}}, 200, &m)
+	if o.everywhere(third, 403); m.Action != "deny" || m.About != third || m.Rule != "" {
+		t.Errorf("whatever the rules: %+v", m)
+	}
+	o.ask(2, "GET /api/v1/explain", url.Values{"ip": {third}}, 200, &e)
+	if k := e.Keys[len(e.Keys)-1]; k.Action != "deny" || k.About != third || !k.Refused() {
+		t.Errorf("explained: %+v", e)
+	}
+	o.ask(2, "POST /api/v1/mitigations/lift", url.Values{"ip": {third}}, 200, &l)
+	if o.everywhere(third, 200); len(l.Mitigations) != 1 || l.Mitigations[0].About != third {
+		t.Errorf("lifted: %+v", l)
+	}
+	var changes operate.Changes
+	o.ask(0, "GET /api/v1/changes", nil, 200, &changes)
+	if c := changes.Changes[0]; len(changes.Changes) != 3 || c.By != "local" || c.Do != "mitigations-add" || c.Reason != "abuse" || !strings.Contains(c.What, "key="+m.Key) {
+		t.Errorf("changes of the first node: %+v", changes)
+	}
 }
 
 // The answers of a node about itself and its peers match the description.
@@ -194,10 +215,10 @@ func TestStates(t *testing.T) {
 	var nodes operate.Nodes
 	await(t, "all nodes are known", func() bool {
 		o.ask(0, "GET /api/v1/nodes", nil, 200, &nodes)
-		return len(nodes.Nodes) == 3 && !slices.ContainsFunc(nodes.Nodes, func(n operate.Node) bool { return n.Version == "" })
+		return len(nodes.Nodes) == 3 && !slices.ContainsFunc(nodes.Nodes, func(n operate.Node) bool { return n.Version == "" || n.State != "ready" })
 	})
 	for i, n := range nodes.Nodes {
-		if n.Name != fmt.Sprint("node-", i+1) || n.Version != "v1.2.3" || n.Self != (i == 0) || len(n.Fingerprints) != 4 || n.Fingerprints["rules"] != nodes.Nodes[0].Fingerprints["rules"] || len(n.Differs) != 0 {
+		if n.Name != fmt.Sprint("node-", i+1) || n.State != "ready" || n.Version != "v1.2.3" || n.Self != (i == 0) || len(n.Fingerprints) != 4 || n.Fingerprints["rules"] != nodes.Nodes[0].Fingerprints["rules"] || len(n.Differs) != 0 {
 			t.Errorf("node %d: %+v", i+1, n)
 		}
 	}
@@ -229,6 +250,7 @@ func TestStates(t *testing.T) {
 		"POST /api/v1/shards/drain":         {"shard": {shards.Shards[0].Addr}},
 		"POST /api/v1/shards/undrain":       {"shard": {shards.Shards[0].Addr}},
 		"POST /-/reload":                    {"reason": {"a test"}},
+		"GET /api/v1/changes":               nil,
 		"GET /api/v1/openapi.json":          nil,
 		"GET /api/v1/explain":               {"rule": {"a"}, "ip": {"192.0.2.1"}},
 		"POST /api/v1/mitigations/lift-all": {"rule": {"a"}},
@@ -242,13 +264,14 @@ func TestStates(t *testing.T) {
 		"POST /api/v1/mitigations/lift":     {"rule": {"a"}, "ip": {"192.0.2.1"}},
 		"POST /api/v1/mitigations":          {"rule": {"b"}, "duration": {"1m"}, "reason": {"r"}},
 		"POST /api/v1/mitigations/lift-all": {"rule": {"b"}},
+		"GET /api/v1/explain":               {"id": {"0000-0000"}},
 	} {
 		o.ask(0, operation, values, 404, nil)
 	}
 	for operation, values := range map[string]url.Values{
 		"GET /api/v1/mitigations":       {"cursor": {"x"}},
 		"GET /api/v1/explain":           {"rule": {"a"}},
-		"POST /api/v1/mitigations/lift": {"ip": {"192.0.2.1"}},
+		"POST /api/v1/mitigations/lift": {"ip": {"192.0.2"}},
 		"POST /api/v1/mitigations":      {"rule": {"a"}, "ip": {"192.0.2.1"}, "duration": {(15 * 24 * time.Hour).String()}, "reason": {"r"}},
 	} {
 		o.ask(0, operation, values, 400, nil)

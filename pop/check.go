@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
@@ -53,8 +54,11 @@ func (o *Options) check() error {
 		wrong("origin", "", "")
 	}
 	errs = append(errs, o.checkAsked(wrong)...)
-	if sorted := slices.Sorted(slices.Values(o.Shards)); len(slices.Compact(sorted)) < len(o.Shards) {
-		errs = append(errs, &setting.Error{Setting: "shard", Problem: "must list each address once"})
+	var err error
+	invalid := func(addr string) bool { return checkShard(addr) != nil } // which its setting reports
+	o.shards, err = shards.ParseAddresses(o.Shards)
+	if err != nil && !slices.ContainsFunc(o.Shards, invalid) {
+		errs = append(errs, &setting.Error{Setting: "shard", Problem: err.Error()})
 	}
 	if o.Gossip.Listen != "" && o.Peers != nil {
 		errs = append(errs, errors.New("pop: Gossip and Peers contradict each other"))
@@ -62,7 +66,6 @@ func (o *Options) check() error {
 	if addr, err := gossipAddr(o.Gossip.Listen); err == nil && o.Gossip.KeyFile == "" && len(o.Gossip.Keys) == 0 && !addr.Addr().IsLoopback() {
 		wrong("gossip-listen", "is not a loopback address, and needs", "gossip-key-file")
 	}
-	var err error
 	o.Secret, err = o.secret()
 	return errors.Join(append(errs, err, o.checkListeners())...)
 }
@@ -144,7 +147,7 @@ func (o *Options) checkListeners() error {
 		listeners = append(listeners, Listener{"gossip-listen", o.Gossip.Listen})
 	}
 	errs := []error{CheckListeners(listeners...)}
-	origins := []Listener{{"origin", o.Origin}}
+	origins := []Listener{{"origin", o.Origin}, {"acme-origin", o.ACMEOrigin}}
 	for _, host := range slices.Sorted(maps.Keys(o.HostOrigins)) {
 		origins = append(origins, Listener{"host-origin", o.HostOrigins[host]})
 	}

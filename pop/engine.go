@@ -39,9 +39,32 @@ func (n *Node) serveAskedLocked(ln net.Listener) {
 	n.serveLocked(ln, n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus}))
 }
 
+// A socket is a UDP socket in a list of listeners.
+type socket struct{ net.PacketConn }
+
+func (socket) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (s socket) Addr() net.Addr          { return s.LocalAddr() }
+
+// serveHTTP3Locked starts a server for clients that send packets to ln, a socket. mu is held.
+func (n *Node) serveHTTP3Locked(ln net.Listener) {
+	server, err := n.proxy.NewHTTP3(ln.(socket).PacketConn, n.files.tls(), n.frontOptions(nil))
+	if err != nil {
+		n.o.Logger.Error("cannot serve HTTP/3", "addr", ln.Addr(), "err", err)
+		return
+	}
+	n.servers = append(n.servers, server)
+	n.running.Go(server.Run)
+}
+
 // serveLocked starts a server for ln. If handler is nil, the proxy answers. mu is held.
 func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler) {
-	front := n.proxy.NewFront(ln, proxy.FrontOptions{
+	front := n.proxy.NewFront(ln, n.frontOptions(handler))
+	n.servers = append(n.servers, front)
+	n.running.Go(front.Run)
+}
+
+func (n *Node) frontOptions(handler proxy.Handler) proxy.FrontOptions {
+	return proxy.FrontOptions{
 		Limits: http1.Limits{
 			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 			IdleTimeout:       n.o.IdleTimeout,
@@ -53,9 +76,7 @@ func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler) {
 		MaxStreams:  n.o.HTTP2Streams,
 		MaxOverhead: n.o.HTTP2Overhead,
 		Tunnels:     n.upgraded,
-	})
-	n.servers = append(n.servers, front)
-	n.running.Go(front.Run)
+	}
 }
 
 // serveHAProxyLocked starts a SPOP agent for ln. mu is held.
@@ -70,6 +91,12 @@ func (n *Node) serveHAProxyLocked(ln net.Listener) {
 	})
 	n.servers = append(n.servers, server)
 	n.running.Go(server.Run)
+}
+
+// listenUDP opens a UDP socket at addr.
+func listenUDP(addr string) (net.Listener, error) {
+	conn, err := net.ListenPacket("udp", addr)
+	return socket{conn}, err
 }
 
 // ListenAt listens at addr, HOST:PORT or unix:PATH. To a Unix socket only this user and the members of a group may

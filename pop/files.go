@@ -1,9 +1,7 @@
 package pop
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -28,7 +26,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// files are the rules, the certificate, the keys and the tokens of a node, which may change while it runs.
+// files are the rules, the certificates, the keys and the tokens of a node, which may change while it runs.
 type files struct {
 	o      *Options
 	nodes  func() int // returns the number of nodes of the PoP
@@ -36,8 +34,8 @@ type files struct {
 
 	successful, succeeded prometheus.Gauge
 
-	certificate atomic.Pointer[tls.Certificate]
-	failed      atomic.Pointer[error] // of the last reload; nil if it succeeded
+	certificates atomic.Pointer[certificates]
+	failed       atomic.Pointer[error] // of the last reload; nil if it succeeded
 
 	mu     sync.Mutex       // held while loading
 	loaded map[string]stamp // of the files loaded last, whether in force or not
@@ -48,6 +46,7 @@ type files struct {
 type stamp struct {
 	inode          uint64
 	size, modified int64 // in bytes, and in nanoseconds
+	mode           os.FileMode
 }
 
 func newFiles(o *Options, nodes func() int, reg prometheus.Registerer) *files {
@@ -63,6 +62,8 @@ func newFiles(o *Options, nodes func() int, reg prometheus.Registerer) *files {
 		}),
 	}
 	f.record(nil)
+	f.certificates.Store(&certificates{first: new(certificate)})
+	reg.MustRegister(prometheus.CollectorFunc(f.collect))
 	return f
 }
 
@@ -83,19 +84,7 @@ func (f *files) load() (rules *rule.Set, keys [][]byte, err error) {
 		f.record(err)
 	}
 	keys, keysErr := f.loadKeys()
-	return rules, keys, errors.Join(err, f.loadCertificate(), keysErr, f.loadTokens())
-}
-
-func (f *files) loadCertificate() error {
-	if f.o.TLSCert == "" {
-		return nil
-	}
-	pair, err := tls.LoadX509KeyPair(f.o.TLSCert, f.o.TLSKey)
-	if err = cmp.Or(err, setting.CheckSecret(f.o.TLSKey)); err != nil {
-		return fmt.Errorf("pop: loading the certificate: %w", err)
-	}
-	f.certificate.Store(&pair)
-	return nil
+	return rules, keys, errors.Join(err, f.loadCertificates(), keysErr, f.loadTokens())
 }
 
 // loadKeys reads the keys of the gossip.
@@ -137,16 +126,6 @@ func (f *files) loadTokens() error {
 	return nil
 }
 
-// tls returns the configuration of the TLS listener.
-func (f *files) tls() *tls.Config {
-	return &tls.Config{
-		NextProtos: []string{"h2", "http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return f.certificate.Load(), nil
-		},
-	}
-}
-
 // loadRules loads the rules, and records the stamps of the loaded files.
 func (f *files) loadRules() (*rule.Set, error) {
 	for {
@@ -154,15 +133,10 @@ func (f *files) loadRules() (*rule.Set, error) {
 		if len(f.o.RuleFiles) == 0 {
 			return nil, nil
 		}
-		all, err := rulefile.Read(f.o.RuleFiles...)
+		all, err := f.read()
 		if !slices.Equal(all.Named, f.named) {
 			f.named = all.Named
 			continue // load again, now that the stamps cover the named files
-		}
-		if err == nil {
-			err = f.o.checkRules(all.Set, f.nodes())
-		} else if _, inFile := err.(rulefile.Errors); !inFile {
-			err = &setting.Error{Setting: "rules", Problem: prose.Message(err)}
 		}
 		if err != nil {
 			return nil, err
@@ -171,13 +145,30 @@ func (f *files) loadRules() (*rule.Set, error) {
 	}
 }
 
+// read reads and checks the rules files.
+func (f *files) read() (all rulefile.Contents, err error) {
+	all, err = rulefile.Read(f.o.RuleFiles...)
+	if err == nil {
+		err = f.o.checkRules(all.Set, f.nodes())
+	} else if _, inFile := err.(rulefile.Errors); !inFile {
+		err = &setting.Error{Setting: "rules", Problem: prose.Message(err)}
+	}
+	return all, err
+}
+
+// readRules returns what loadRules would load.
+func (f *files) readRules() (*rule.Set, error) {
+	all, err := f.read()
+	return all.Set, err
+}
+
 // problem describes why the last reload failed; it is empty if it succeeded. It does not wait for a reload.
 func (f *files) problem() string {
 	err := f.failed.Load()
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %v", SingleErrors(*err)[0])
+	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Message(prose.SingleErrors(*err)[0]))
 }
 
 // reload loads the files again, and calls use with what load returns. It returns all errors, joined.
@@ -197,7 +188,7 @@ func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 // written completely: a file has if it replaced another one, as a rename does, or has not changed since the last look.
 // A program that keeps writing to one file must not hold up the others, so the third look loads what there is.
 func (f *files) watch(ctx context.Context, reload func() error) {
-	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
+	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.TLSCerts == nil && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return
 	}
 	var last map[string]stamp
@@ -240,7 +231,7 @@ func (f *files) watch(ctx context.Context, reload func() error) {
 
 // LogReloadError logs why files were not reloaded, with a line for each error.
 func LogReloadError(logger *slog.Logger, err error) {
-	for _, e := range SingleErrors(err) {
+	for _, e := range prose.SingleErrors(err) {
 		message := "cannot reload a file; the previous version stays in force"
 		if _, ok := e.(*rulefile.Error); ok {
 			message = "cannot reload the rules; the previous ones stay in force"
@@ -249,35 +240,19 @@ func LogReloadError(logger *slog.Logger, err error) {
 	}
 }
 
-// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same
-// text, such as those of all nodes of a Local, it returns the first.
-func SingleErrors(err error) (all []error) {
-	if err == nil {
-		return nil
-	}
-	many, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	for _, joined := range many.Unwrap() {
-		for _, e := range SingleErrors(joined) {
-			if !slices.ContainsFunc(all, func(o error) bool { return o.Error() == e.Error() }) {
-				all = append(all, e)
-			}
-		}
-	}
-	return all
-}
-
 // stamps returns the current stamps of all files, by name. It follows symlinks, so it notices when a directory is
 // replaced by changing a symlink, even if all files have the same time.
 func (f *files) stamps() map[string]stamp {
 	all := map[string]stamp{}
 	names, _ := rulefile.Files(f.o.RuleFiles...) // an error looks like a change
-	for _, name := range slices.Concat(names, f.named, []string{f.o.TLSCert, f.o.TLSKey, f.o.Gossip.KeyFile, f.o.AdminTokens}) {
+	pairs, _ := f.o.pairs()
+	for _, p := range pairs {
+		names = append(names, p.cert, p.key)
+	}
+	for _, name := range slices.Concat(names, f.named, []string{f.o.Gossip.KeyFile, f.o.AdminTokens}) {
 		all[name] = stamp{}
 		if info, err := os.Stat(name); err == nil {
-			all[name] = stamp{info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano()}
+			all[name] = stamp{info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano(), info.Mode()}
 		}
 	}
 	return all

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
@@ -94,7 +95,7 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 		check := func(name string, serial int64, keys ...[]byte) {
 			t.Helper()
 			time.Sleep(3 * time.Second)
-			pair, err := f.tls().GetCertificate(nil)
+			pair, err := f.tls().GetCertificate(new(tls.ClientHelloInfo))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,6 +124,17 @@ func TestCertificatesAndKeysAreWatched(t *testing.T) {
 		check("its key", 3, one)
 		writeKeys(two, one)
 		check("keys of the gossip", 3, two, one)
+		writeCertificate(t, second, 4, cert, elsewhere)
+		for _, c := range []struct {
+			name string
+			mode os.FileMode
+			want int64
+		}{{"a key that all can read", 0o644, 3}, {"a corrected mode", 0o600, 4}} {
+			if err := os.Chmod(key, c.mode); err != nil {
+				t.Fatal(err)
+			}
+			check(c.name, c.want, two, one)
+		}
 	})
 }
 

@@ -25,6 +25,7 @@ type listener struct {
 // listen opens all listeners or none.
 func (n *Node) listen() (open []listener, err error) {
 	for _, l := range []listener{
+		{name: "http3", addr: n.o.HTTP3Listen, serve: n.serveHTTP3Locked}, // first: answers over TLS announce it
 		{name: "http", addr: n.o.Listen, serve: n.serveClientsLocked},
 		{name: "https", addr: n.o.TLSListen, serve: n.serveTLSLocked},
 		{name: "metrics", addr: n.o.MetricsListen, serve: n.serveMetricsLocked},
@@ -37,13 +38,19 @@ func (n *Node) listen() (open []listener, err error) {
 		if ln == nil && l.addr == "" {
 			continue
 		}
-		if ln == nil {
-			if ln, err = ListenAt(l.addr, n.o.SocketGroup); err != nil {
-				closeAll(open)
-				return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
-			}
+		switch {
+		case l.name == "http3":
+			ln, err = listenUDP(l.addr)
+		case ln == nil:
+			ln, err = ListenAt(l.addr, n.o.SocketGroup)
 		}
-		l.Listener = newRetryListener(ln, n.o.Logger)
+		if err != nil {
+			closeAll(open)
+			return nil, fmt.Errorf("pop: listening for %s: %w", l.name, err)
+		}
+		if l.Listener = ln; l.name != "http3" {
+			l.Listener = newRetryListener(ln, n.o.Logger)
+		}
 		open = append(open, l)
 	}
 	return open, nil
@@ -80,7 +87,8 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 		ErrorLog:                     slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug),
 	}
 	n.operators = append(n.operators, server)
-	n.running.Go(func() { _ = server.Serve(n.share(ln, "metrics")) }) // until it is closed
+	ln = n.share(ln, "metrics")
+	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
 }
 
 // operatorConnections is the maximum number of connections of each listener for operators.
@@ -100,7 +108,7 @@ func (n *Node) share(ln net.Listener, name string) net.Listener {
 func (n *Node) serveAdminLocked(ln net.Listener) {
 	host, _, _ := net.SplitHostPort(n.o.AdminListen)
 	at, _ := ln.Addr().(*net.TCPAddr)
-	page := page.New(n.operator, n.registry, n.o.Now)
+	page := page.New(n.operator, n.operator.History, n.o.Now)
 	n.running.Go(func() { page.Run(n.counting) })
 	api := operate.NewAPI(operate.Options{
 		Operations: n.operator,
@@ -127,8 +135,9 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 	}
 	server := api.Server()
 	n.operators = append(n.operators, server)
+	ln = n.share(ln, "admin")
 	n.running.Go(func() {
-		_ = server.Serve(n.share(ln, "admin")) // until it is closed
+		_ = server.Serve(ln) // until it is closed
 		remove()
 	})
 }

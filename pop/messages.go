@@ -121,14 +121,30 @@ func (n *Node) status() peers.Status {
 	prefixes := uint64(n.o.Client.IPv4)<<8 | uint64(n.o.Client.IPv6)
 	return peers.Status{
 		Digest:       digest.Sum(),
-		Fingerprints: peers.Fingerprints{n.secret.Fingerprint(), shardsFingerprint(n.o.Shards), n.Rules().Hash(), prefixes},
+		Fingerprints: peers.Fingerprints{n.secret.Fingerprint(), shardsFingerprint(n.ShardNames()), n.Rules().Hash(), prefixes},
 		Version:      version[:min(len(version), peers.MaxVersion)],
 	}
 }
 
-// Status returns this node's status. Peers get it four times a second.
-func (n *Node) Status() []byte {
+// ownStatus returns this node's status as operators see it.
+func (n *Node) ownStatus() peers.Status {
 	s := n.status()
+	_, err := n.readiness()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.state == stopping:
+		s.State = peers.Stopping
+	case err == nil:
+		s.State = peers.Ready
+	}
+	s.Requests, s.Refused = n.operator.History.Rates()
+	return s
+}
+
+// Status returns this node's status. Some peers get it four times a second, and pass it on.
+func (n *Node) Status() []byte {
+	s := n.ownStatus()
 	s.Down = n.shards.Against()
 	s.Drains = n.shards.AppendDrains(nil, s.Room())
 	return s.Append(nil)
@@ -137,6 +153,11 @@ func (n *Node) Status() []byte {
 // ReceiveStatus handles the status of a peer. If the peer has different mitigations, this node asks for them. It returns
 // an error if the status cannot be decoded.
 func (n *Node) ReceiveStatus(from string, text []byte) error {
+	return n.receiveStatus(from, text, false)
+}
+
+// receiveStatus handles the status of a peer. One that was relayed may be too old to say which mitigations the peer has.
+func (n *Node) receiveStatus(from string, text []byte, relayed bool) error {
 	now := n.o.Now()
 	s, err := peers.ParseStatus(text)
 	if err != nil {
@@ -144,11 +165,11 @@ func (n *Node) ReceiveStatus(from string, text []byte) error {
 	}
 	n.shards.MergeDrains(s.Drains)
 	ours, known := n.status(), n.nodes()
-	ask := n.peerTable.Received(from, &s, &ours, n.table.Full(), now)
+	n.peerTable.Received(from, &s, ours.Fingerprints, now)
 	if n.nodes() > known {
 		n.noteNodes()
 	}
-	if ask {
+	if !relayed && n.peerTable.Ask(from, s.Digest == ours.Digest, n.table.Full(), now) {
 		digest := n.table.Digest()
 		n.peers.SendTo(from, digest.Append([]byte{messageDigest}))
 	}

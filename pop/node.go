@@ -15,11 +15,13 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
@@ -102,6 +104,11 @@ func New(o Options) (*Node, error) {
 		o.AddMetrics(n.registry)
 	}
 	n.headers = newHeaders(n.registry)
+	version, _, _ := strings.Cut(o.Version, " ")
+	promauto.With(n.registry).NewGauge(prometheus.GaugeOpts{
+		Name: "edge_build_info", Help: "1; its labels are the version of the program and the name of the PoP, by which alerts compare nodes.",
+		ConstLabels: prometheus.Labels{"version": version, "pop": o.PoP},
+	}).Set(1)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)
 	n.peerTable = peers.New(o.Name, len(o.Gossip.Join) > 0, o.Now, o.Logger, n.registry)
 	n.files = newFiles(&n.o, n.nodes, n.registry)
@@ -112,6 +119,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.noteCertificates()
 	if n.origins, err = o.origins(); err != nil {
 		return nil, err
 	}
@@ -158,11 +166,16 @@ func New(o Options) (*Node, error) {
 	}
 	n.makeShards()
 	n.operator = &operate.Operator{
-		Name: o.Name, Version: o.Version, Now: o.Now,
+		Name: o.Name, Version: o.Version, Now: o.Now, Logger: o.Logger, History: operate.NewHistory(n.registry, o.Now),
 		Limiter: n.limiter, Table: n.table, Peers: n.peerTable, Ring: n.shards, Gossip: n.gossip, DecisionLog: n.decisions,
 		Secret: n.secret, Client: o.Client, LogClients: o.LogClients,
-		Ready: n.readiness, OwnStatus: n.status, ReloadFiles: n.Reload,
+		Ready: n.readiness, OwnStatus: n.ownStatus, ReloadFiles: n.reload,
+		Certificates: func() []operate.Certificate { return n.files.certificates.Load().shown },
 	}
+	if len(o.RuleFiles) > 0 {
+		n.operator.ReadRules = n.files.readRules
+	}
+	n.registry.MustRegister(n.operator)
 	var access *slog.Logger
 	if o.AccessLog {
 		access = o.Logger
@@ -170,7 +183,7 @@ func New(o Options) (*Node, error) {
 	n.proxy, err = proxy.New(proxy.Options{
 		Limiter: n.limiter, Origins: n.origins, Trusted: o.TrustedProxies, Client: o.Client,
 		Headers: o.Headers, NodeHeader: o.NodeHeader, NodeName: o.Name,
-		StrictHosts: o.StrictHosts, StrictMethods: o.StrictMethods,
+		StrictHosts: o.StrictHosts, StrictMethods: o.StrictMethods, Redirect: o.TLSRedirect,
 		Connections: o.Connections, ClientConnections: o.ClientConnections,
 		HeaderMemory: o.HeaderMemory, ClientHeaderMemory: o.ClientHeaderMemory,
 		Now: o.Now, AccessLog: access, Logger: o.Logger, Notice: n.notices.note, Registerer: n.registry,
@@ -184,11 +197,13 @@ func New(o Options) (*Node, error) {
 // makeShards makes the clients of the shards, and the ring.
 func (n *Node) makeShards() {
 	o := shards.Options{
-		Addrs: n.o.Shards, Client: n.o.ShardOptions,
+		Addrs: n.o.shards, Client: n.o.ShardOptions,
 		Set: n.limiter.SetShards, Votes: n.peerTable.Votes,
-		DrainsItem: n.secret.RecordItem(n.secret.Tag([]byte("drains"))).String(),
-		Problem:    func(text string) { n.notices.note(problemNoShard, text) },
-		Now:        n.o.Now, Logger: n.o.Logger, Registerer: n.registry,
+		DrainsItem:  n.secret.RecordItem(n.secret.Tag([]byte("drains"))),
+		ClientsItem: n.secret.RecordItem(n.secret.Tag([]byte("clients"))), Clients: n.keepClients,
+		Problem: func(text string) { n.notices.note(problemNoShard, text) },
+		Unfit:   func(text string) { n.notices.note(problemShard, text) },
+		Now:     n.o.Now, Logger: n.o.Logger, Registerer: n.registry,
 	}
 	if len(o.Addrs) == 0 {
 		n.inner = shard.New(shard.Options{Registerer: n.registry})
@@ -199,6 +214,39 @@ func (n *Node) makeShards() {
 		o.Peers, o.Joins = n.gossip.Peers, n.gossip.Changed()
 	}
 	n.shards = shards.New(o)
+}
+
+// ShardNames returns the addresses of the configured shards, without secrets.
+func (n *Node) ShardNames() (names []string) {
+	for _, addr := range n.o.shards {
+		names = append(names, addr.String())
+	}
+	return names
+}
+
+// AskShards logs which of the configured shards do not answer. It waits for their answers, up to some seconds.
+func (n *Node) AskShards() { n.shards.Ask() }
+
+// keepClients merges stored records of clients that operators refuse, whatever the rules, and returns those to store.
+func (n *Node) keepClients(stored []byte) (all []byte) {
+	const most = 1 << 16 // bytes
+	now := n.o.Now()
+	for len(stored) >= mitigation.StoredSize {
+		r, err := mitigation.ParseStored(stored[:mitigation.StoredSize], counter.Key(stored[8:]), now)
+		if stored = stored[mitigation.StoredSize:]; err == nil {
+			r.Rule = mitigation.AnyRule
+			n.limiter.Learn(r, "shard", now)
+		}
+	}
+	if !n.table.HasAnyRule() {
+		return nil
+	}
+	for r := range n.table.All(now) {
+		if r.Rule == mitigation.AnyRule && len(all) < most {
+			all = r.AppendStored(all)
+		}
+	}
+	return all
 }
 
 // nodes returns the maximum number of nodes in the PoP: MaxNodes, or more if more were seen.
@@ -219,8 +267,8 @@ func (n *Node) Registerer() prometheus.Registerer { return n.registry }
 // Rules returns the current rules.
 func (n *Node) Rules() *rule.Set { return n.limiter.Rules() }
 
-// Addr returns the address of a listener that Start opened: "http", "https", "metrics", "admin", "gossip",
-// "shard", "check" or "spop". It is nil if the node has no such listener.
+// Addr returns the address of a listener that Start opened: "http", "https", "http3", "metrics", "admin",
+// "gossip", "shard", "check" or "spop". It is nil if the node has no such listener.
 func (n *Node) Addr(of string) net.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -263,10 +311,14 @@ func (n *Node) Start() error {
 	if n.inner != nil {
 		n.running.Go(func() { _ = n.inner.Serve(n.upgraded, n.pipe) }) // until its context ends
 	}
-	n.running.Go(func() { n.files.watch(n.counting, n.Reload) })
+	n.running.Go(func() { n.files.watch(n.counting, n.reload) })
+	n.running.Go(func() { n.operator.History.Run(n.counting) })
 	var lost lossCheck
 	n.running.Go(func() {
-		tick.Every(n.counting, lossInterval, func() { n.notices.note(problemLostCounts, lost.problem(n.limiter.Fallen())) })
+		tick.Every(n.counting, lossInterval, func() {
+			n.notices.note(problemLostCounts, lost.problem(n.limiter.Fallen()))
+			n.noteCertificates()
+		})
 	})
 	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
@@ -287,7 +339,7 @@ func (n *Node) join() error {
 		port = n.addrs["shard"].(*net.TCPAddr).AddrPort().Port()
 		meta = shards.Meta(port)
 	}
-	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.ReceiveStatus}
+	handler := gossip.Handler{Receive: n.Receive, Status: n.Status, ReceiveStatus: n.receiveStatus}
 	if err := n.gossip.Start(handler, meta); err != nil {
 		return err
 	}
@@ -325,19 +377,29 @@ func (n *Node) readiness() (detail []string, err error) {
 	if detail, err = n.peerTable.Ready(n.start, n.o.Now()); err != nil {
 		return nil, err
 	}
+	for i := range detail {
+		detail[i] += see(problemDiffer)
+	}
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
-		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys))
+		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys)+see(problemBehind))
 	}
 	if text := n.files.problem(); text != "" {
-		detail = append(detail, text)
+		detail = append(detail, text+see(problemReload))
 	}
 	return append(detail, n.notices.details()...), nil
 }
 
-// Reload reloads rules, certificate, keys and tokens. If one of these has an error, its previous version stays
-// in force.
+// Reload reloads rules, certificates, keys and tokens, for an operator who sent SIGHUP. If one of these has an error, its
+// previous version stays in force.
 func (n *Node) Reload() error {
+	err := n.reload()
+	n.operator.Note(operate.Change{By: "SIGHUP", Do: "reload"}, err, "rules", len(n.Rules().Rules()))
+	return err
+}
+
+func (n *Node) reload() error {
 	return n.files.reload(func(rules *rule.Set, keys [][]byte) error {
+		n.noteCertificates()
 		if rules != nil {
 			n.setRules(rules)
 			n.o.Logger.Info("rules loaded", "rules", len(rules.Rules()))
@@ -367,7 +429,7 @@ func (n *Node) SetRules(set *rule.Set) error {
 func (n *Node) setRules(set *rule.Set) {
 	former := n.Rules()
 	n.limiter.SetRules(set)
-	if freed := n.operator.Freed(former); freed > 0 {
+	if freed := n.operator.Freed(former, set); freed > 0 {
 		n.o.Logger.Info("the new rules free mitigated clients", "mitigations", freed)
 	}
 	n.noteNodes()

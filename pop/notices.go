@@ -19,12 +19,24 @@ const (
 	problemNoHeader     = "missing_proxy_header"
 	problemJoin         = "gossip_join"
 	problemNoShard      = "no_live_shard"
+	problemShard        = "shard_unusable"
 	problemNameConflict = "same_name"
 	problemClock        = "clock"
 	problemMaxNodes     = "max_nodes"
 	problemSubWindows   = "sub_windows"
 	problemLostCounts   = "lost_counts"
+	problemCertificate  = "certificate"
 )
+
+// Sections of docs/problems.md about what else readiness reports.
+const (
+	problemReload = "reload"
+	problemBehind = "counting_behind"
+	problemDiffer = "nodes_differ"
+)
+
+// see names the section of the documentation about a problem.
+func see(problem string) string { return "; see docs/problems.md#" + problem }
 
 // noticePause is the minimum time between two warnings about a problem, because clients can cause and end some
 // problems.
@@ -50,9 +62,9 @@ type notice struct {
 func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Registerer) *notices {
 	n := &notices{logger: logger, now: now, all: map[string]*notice{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edge_environment_problem",
-		Help: "1 while the node has this problem with proxies, peers or shards; its log and /readyz describe it.",
+		Help: "1 while the node has this problem with proxies, peers, shards or certificates; its log and /readyz describe it.",
 	}, []string{"problem"})}
-	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts) {
+	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts, problemCertificate) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}
@@ -65,6 +77,9 @@ func (n *notices) note(problem, text string) {
 	defer n.mu.Unlock()
 	one, now := n.all[problem], n.now()
 	known := one.text != ""
+	if text != "" {
+		text += see(problem)
+	}
 	one.text = text
 	switch {
 	case text == "" && known:

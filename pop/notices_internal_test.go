@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/internal/harness"
@@ -46,6 +50,36 @@ func TestNotJoined(t *testing.T) {
 	}
 	gossiping("n2", time.Now, n.Addr("gossip").String())
 	harness.Until(t, "it has joined", 30*time.Second, time.Millisecond, func() bool { return !reports() })
+}
+
+// docs/problems.md has a section, with cause and action, for each problem that a node reports.
+func TestProblemsPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/problems.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNotices(slog.New(slog.DiscardHandler), time.Now, prometheus.NewRegistry())
+	want := append(slices.Sorted(maps.Keys(n.all)), problemBehind, problemDiffer, problemReload)
+	var got []string
+	for section := range strings.SplitSeq(string(page), "\n## ") {
+		name, text, _ := strings.Cut(section, "\n")
+		if strings.HasPrefix(name, "# ") {
+			continue
+		}
+		got = append(got, name)
+		if paragraphs := strings.Split(strings.TrimSpace(text), "\n\n"); len(paragraphs) != 2 {
+			t.Errorf("%s has %d paragraphs, want a cause and an action", name, len(paragraphs))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("sections of docs/problems.md (-want +got):\n%s", diff)
+	}
+	n.note(problemClock, "the clock is wrong")
+	if got, want := n.details(), "the clock is wrong; see docs/problems.md#clock"; len(got) != 1 || got[0] != want {
+		t.Errorf("details %q, want %q", got, want)
+	}
 }
 
 // Clients that repeatedly cause and end a problem do not fill the log. A problem that returns immediately and then

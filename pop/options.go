@@ -12,8 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
 )
@@ -25,11 +26,14 @@ type Options struct {
 	Version string // of the program, as shown to operators
 
 	// The node. New and Reload load the files, and so does the node when they change.
-	Name                       string
+	Name, PoP                  string
 	RuleFiles                  []string
 	Rules                      *rule.Set // used if there are no RuleFiles
 	Listen, TLSListen          string    // without them, call Serve with listeners
+	HTTP3Listen                string
 	TLSCert, TLSKey            string
+	TLSCerts                   []string // see docs/tls.md
+	TLSRedirect                int
 	MetricsListen, AdminListen string
 	AdminTokens                string // see [operate.Tokens.Read]
 	AdminPProf                 bool
@@ -41,6 +45,7 @@ type Options struct {
 	// Origins. Embedded is set if the node only decides, by Admit and DecideBy, and needs none.
 	Embedded      bool
 	Origin        string // see proxy.NewOrigin for the form
+	ACMEOrigin    string
 	HostOrigins   map[string]string
 	OriginOptions proxy.OriginOptions
 
@@ -53,7 +58,7 @@ type Options struct {
 	// Peers, they learn of mitigations from the shards: of a start with their next count of the key, of a lift within 30 s.
 	Secret, SecretFile string // SecretFile is read if Secret is empty
 	Shards             []string
-	ShardOptions       memcached.Options
+	ShardOptions       wire.Options
 	ShardListen        string
 	Gossip             GossipOptions
 	Peers              Peers // replaces the gossip
@@ -96,6 +101,8 @@ type Options struct {
 
 	// set if all nodes of the PoP stop together: clients have nowhere to go
 	together bool
+
+	shards []shards.Address // Shards, once they are checked
 
 	// told, unless it is nil, is called when the peers have been sent a record of this node
 	told func(mitigation.Record)
@@ -155,6 +162,11 @@ func (o Options) refresh() time.Duration {
 func (o Options) origins() (origins proxy.Origins, err error) {
 	if o.Origin != "" {
 		if origins.Default, err = proxy.NewOrigin(o.Origin, o.OriginOptions); err != nil {
+			return origins, err
+		}
+	}
+	if o.ACMEOrigin != "" {
+		if origins.ACME, err = proxy.NewOrigin(o.ACMEOrigin, o.OriginOptions); err != nil {
 			return origins, err
 		}
 	}

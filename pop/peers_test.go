@@ -161,9 +161,9 @@ func TestReadinessWithManyNodes(t *testing.T) {
 		want  string
 	}{
 		{16, "ok\n"},
-		{17, "ok\nthe PoP has 17 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 17 on every node\n"},
-		{129, "ok\nlimits that each node counts alone, because they have too many sub-windows for 129 nodes: 1\n" +
-			"the PoP has 129 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 129 on every node\n"},
+		{17, "ok\nthe PoP has 17 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 17 on every node; see docs/problems.md#max_nodes\n"},
+		{129, "ok\nlimits that each node counts alone, because they have too many sub-windows for 129 nodes: 1; see docs/problems.md#sub_windows\n" +
+			"the PoP has 129 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 129 on every node; see docs/problems.md#max_nodes\n"},
 	} {
 		for i := range step.nodes - 1 {
 			for _, n := range []*pop.Node{crowded, whole} {
@@ -231,7 +231,7 @@ func TestNodesThatDiffer(t *testing.T) {
 					t.Errorf("%s: %v nodes differ in their %s, %v; want %v", tt.name, got, in, err, want)
 				}
 			}
-			line := `msg="nodes differ, so counts are split; configure all nodes alike" in=` + tt.want + " from=n2"
+			line := `msg="nodes have different settings, so they count separately: give all nodes the same" in=` + tt.want + " from=n2"
 			if strings.Contains(log.String(), line) != (tt.want != "") {
 				t.Errorf("%s: the log is\n%s", tt.name, &log)
 			}

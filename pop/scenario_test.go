@@ -15,8 +15,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/proxy"
@@ -68,7 +68,7 @@ func (s *scenario) run(d *datadriven.TestData) string {
 	commands := map[string]func(*datadriven.TestData) (string, error){
 		"pop": s.pop, "request": s.request, "advance": s.advance, "rules": s.rules, "headers": s.headers,
 		"kill": s.kill, "restart": s.restart, "stall": s.stall, "resume": s.resume, "commands": s.commands, "metric": s.metric,
-		"at": s.at, "lift": s.lift, "partition": s.partition, "heal": s.heal, "messages": s.messages,
+		"at": s.at, "lift": s.lift, "refuse": s.refuse, "partition": s.partition, "heal": s.heal, "messages": s.messages,
 		"out": s.takeOut, "in": s.takeIn, "reboot": s.reboot, "strangers": s.strangers, "mitigations": s.mitigations, "explain": s.explain,
 	}
 	command, ok := commands[d.Cmd]
@@ -142,7 +142,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			Origin:        "http://origin",
 			OriginOptions: proxy.OriginOptions{Transport: &s.origin},
 			Shards:        addrs,
-			ShardOptions:  memcached.Options{Dial: s.dial},
+			ShardOptions:  wire.Options{Dial: s.dial},
 			BodyTimeout:   -1,
 			QueueSize:     1024,
 			MaxNodes:      number(d, "max-nodes", 0),

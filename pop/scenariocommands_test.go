@@ -166,7 +166,17 @@ func (s *scenario) lift(d *datadriven.TestData) (string, error) {
 		values[a.Key] = strings.Join(a.Vals, ",")
 	}
 	delete(values, "node")
+	if values["rule"] == "any" {
+		delete(values, "rule")
+	}
 	_, err := s.nodes[number(d, "node", 1)-1].Operator().Lift(operate.LiftOne{Values: values})
+	return "", err
+}
+
+// refuse refuses a client on a node for an hour, whatever the rules: refuse node=1 ip=192.0.2.1.
+func (s *scenario) refuse(d *datadriven.TestData) (string, error) {
+	values := map[string]string{"ip": "192.0.2.1"}
+	_, err := s.nodes[number(d, "node", 1)-1].Operator().Add(operate.Order{Values: values, Duration: time.Hour})
 	return "", err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
+	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/rule"
 )
@@ -47,11 +48,15 @@ func Settings(o *Options) []setting.Setting {
 	hostname, _ := os.Hostname()
 	return []setting.Setting{
 		{Group: "the node", Name: "name", Value: setting.Text(&o.Name, hostname, checkName), Help: "name of the node, unique in the PoP", Single: true, Sample: "edge-1"},
+		{Name: "pop", Value: setting.Text(&o.PoP, "", checkName), Help: "name of the PoP, for monitoring, the same on every node", Sample: "ams"},
 		{Name: "rules", Value: setting.List(&o.RuleFiles, nil), Help: "rules `files`, or directories of them; reloaded on SIGHUP and when they change", Sample: "[rules.yaml]"},
 		{Name: "listen", Value: setting.Text(&o.Listen, ":8080", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 without TLS; empty: none", Single: true},
-		{Name: "tls-listen", Value: setting.Text(&o.TLSListen, "", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 over TLS", Single: true, Sample: "#:8443", Needs: []string{"tls-cert"}},
-		{Name: "tls-cert", Value: setting.Text(&o.TLSCert, "", nil), Help: "PEM `file` with the certificate chain; reloaded like the rules", Single: true, Sample: "#cert.pem", Needs: []string{"tls-key", "tls-listen"}},
-		{Name: "tls-key", Value: setting.Text(&o.TLSKey, "", nil), Help: "PEM `file` with the private key", Single: true, Sample: "#key.pem", Needs: []string{"tls-cert"}},
+		{Name: "tls-listen", Value: setting.Text(&o.TLSListen, "", nil), Help: "`address` for clients: HTTP/1.1 and HTTP/2 over TLS", Single: true, Sample: "#:8443", Needs: []string{"tls-certs|tls-cert"}},
+		{Name: "http3-listen", Value: setting.Text(&o.HTTP3Listen, "", nil), Help: "UDP `address` for clients: HTTP/3, which answers of --tls-listen announce", Single: true, Sample: "#:8443", Needs: []string{"tls-listen"}},
+		{Name: "tls-certs", Value: setting.List(&o.TLSCerts, nil), Help: "certificates, chosen by the client's server name: PEM files `CERT:KEY`, or directories of pairs; reloaded like the rules; see docs/tls.md", Single: true, Sample: "#[/etc/edge/certs, a.pem:a.key]", Needs: []string{"tls-listen"}},
+		{Name: "tls-cert", Value: setting.Text(&o.TLSCert, "", nil), Help: "PEM `file` with the chain of the first certificate; reloaded like the rules", Single: true, Sample: "#cert.pem", Needs: []string{"tls-key", "tls-listen"}},
+		{Name: "tls-key", Value: setting.Text(&o.TLSKey, "", nil), Help: "PEM `file` with the private key of --tls-cert", Single: true, Sample: "#key.pem", Needs: []string{"tls-cert"}},
+		{Name: "tls-redirect", Value: setting.Parsed("port", &o.TLSRedirect, "0", setting.Whole(0, 65535)), Help: "`port` of https:// URLs to which requests without TLS are redirected, usually 443; 0: they are served", Single: true, Sample: "#443", Needs: []string{"tls-listen|trusted-proxy"}},
 		{Name: "metrics-listen", Value: setting.Text(&o.MetricsListen, "127.0.0.1:9180", nil), Help: "`address` for monitoring: /metrics, /livez, /readyz; empty: none", Single: true},
 		{Name: "admin-listen", Value: setting.Text(&o.AdminListen, "127.0.0.1:9190", nil), Help: "`address` for operators and their commands; empty: none; see docs/api.md", Single: true},
 		{Name: "admin-tokens", Value: setting.Text(&o.AdminTokens, "", nil), Help: "`file` with operators' tokens, one NAME TOKEN per line; reloaded like the rules; empty: a token generated for this machine", Sample: "#admin.tokens"},
@@ -59,17 +64,18 @@ func Settings(o *Options) []setting.Setting {
 
 		{Group: "the origin", Name: "origin", Value: setting.Text(&o.Origin, "", checkOrigin), Help: "`URL` of the origin: http://HOST:PORT, https://HOST or h2c://HOST:PORT", Sample: "http://127.0.0.1:3000"},
 		{Name: "host-origin", Value: setting.Map(&o.HostOrigins, "HOST=URL", parseHostOrigin), Help: "origins of individual hosts, `HOST=URL`; may be repeated", Sample: `#{app.example.com: "http://127.0.0.1:3001"}`},
-		{Name: "origin-timeout", Value: setting.Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "maximum time until an origin starts its response"},
+		{Name: "acme-origin", Value: setting.Text(&o.ACMEOrigin, "", checkOrigin), Help: "`URL` of the origin for /.well-known/acme-challenge/, such as an ACME client; see docs/tls.md", Sample: "#http://10.0.0.9:8402"},
+		{Name: "origin-timeout", Value: setting.Duration(&o.OriginOptions.Timeout, time.Minute, 1, maxTime), Help: "how long to wait for an origin's response to begin"},
 		{Name: "origin-connect-timeout", Value: setting.Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "maximum time to connect to an origin"},
 
-		{Group: "other proxies that ask", Name: "check-listen", Value: setting.Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/beside.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
+		{Group: "other proxies that ask", Name: "check-listen", Value: setting.Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/check.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
 		{Name: "check-deny-status", Value: setting.Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals on --check-listen, such as 403; 0: that of each rule, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
 		{Name: "spop-listen", Value: setting.Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks in its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
 		{Name: "socket-group", Value: setting.Parsed("text", &o.SocketGroup, "", parseGroup), Help: "`group` whose processes may connect to Unix sockets, in addition to the node's user; by default the node's own group", Single: true, Sample: "#www-data"},
 
 		{Group: "the PoP", Name: "secret-file", Value: setting.Text(&o.SecretFile, "", nil), Help: "`file` with the secret, the same on every node: (umask 077; head -c 24 /dev/urandom | base64 > FILE)", Sample: "secret"},
 		{Name: "secret", Value: setting.Text(&o.Secret, "", checkSecret), Help: "the secret itself, at least 16 bytes; prefer --secret-file or EDGE_SECRET", Sample: "#sixteen bytes or more", Secret: true, Contradicts: "secret-file"},
-		{Name: "shard", Value: setting.List(&o.Shards, checkServer), Help: "`addresses` of memcached servers, spelled the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
+		{Name: "shard", Value: setting.List(&o.Shards, checkShard), Help: "`addresses` of memcached or (redis://HOST:PORT) Redis servers, the same on every node; if empty, the node embeds a shard", Sample: "[10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211]", Needs: []string{"secret-file|secret"}},
 		{Name: "shard-listen", Value: setting.Text(&o.ShardListen, "", nil), Help: "`address` of a shard in this node that all nodes use, instead of --shard; needs gossip", Single: true, Sample: "#10.0.0.1:11211", Needs: []string{"gossip-listen", "secret-file|secret"}, Contradicts: "shard"},
 		{Name: "gossip-listen", Value: setting.Text(&g.Listen, "", checkGossipListen), Help: "`address` for the other nodes, IP:PORT, UDP and TCP; empty: mitigations are learned from the shards", Single: true, Sample: ":7946", Needs: []string{"secret-file|secret"}},
 		{Name: "gossip-advertise", Value: setting.Text(&g.Advertise, "", checkAdvertise), Help: "`address` at which other nodes reach --gossip-listen, if it differs", Single: true, Sample: "#10.0.0.1:7946", Needs: []string{"gossip-listen"}},
@@ -86,8 +92,8 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "strict-hosts", Value: setting.Bool(&o.StrictHosts, false), Help: "refuse hosts that neither a rule nor --host-origin names, with 421; otherwise --origin serves them"},
 		{Name: "strict-methods", Value: setting.Bool(&o.StrictMethods, false), Help: "refuse methods that differ from a registered one only in case (post), with 501"},
 		{Name: "http-engine", Value: setting.Removed("edge's own engine serves all clients")},
-		{Name: "http2-streams", Value: setting.Int(&o.HTTP2Streams, 128, 1, 1<<16, "requests"), Help: "maximum number of concurrent `requests` per HTTP/2 connection"},
-		{Name: "http2-overhead", Value: setting.Int(&o.HTTP2Overhead, 1000, 10, 1<<20, "frames"), Help: "maximum burst of `frames` per HTTP/2 connection beyond what requests need (pings, settings, resets)"},
+		{Name: "http2-streams", Value: setting.Int(&o.HTTP2Streams, 128, 1, 1<<16, "requests"), Help: "maximum number of concurrent `requests` per connection of HTTP/2 or HTTP/3"},
+		{Name: "http2-overhead", Value: setting.Int(&o.HTTP2Overhead, 1000, 10, 1<<20, "frames"), Help: "maximum burst of `frames` per such connection beyond what requests need (pings, settings, resets)"},
 		{Name: "connections", Value: setting.Int(&o.Connections, 1<<16, 0, 1<<24, "connections"), Help: "maximum number of `connections` from all clients together, within the open-file limit; 0: only that limit"},
 		{Name: "client-connections", Value: setting.Int(&o.ClientConnections, 1<<15, 0, 1<<24, "connections"), Help: "maximum number of `connections` per client, except trusted proxies; 0: no maximum"},
 		{Name: "read-header-timeout", Value: setting.Duration(&o.ReadHeaderTimeout, 10*time.Second, 1, maxTime), Help: "maximum time to read a request's header"},
@@ -99,13 +105,13 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 		{Name: "drain-timeout", Value: setting.Duration(&o.DrainTimeout, 30*time.Second, 1, maxTime), Help: "maximum time for requests to end after SIGTERM"},
 
-		{Group: "counting", Name: "flush-interval", Value: setting.Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "time for which a count waits for more counts of the same key"},
+		{Group: "counting", Name: "flush-interval", Value: setting.Duration(&o.FlushInterval, 2*time.Millisecond, 1, maxTime), Help: "how long to collect counts of a key before sending them"},
 		{Name: "shard-timeout", Value: setting.Duration(&o.ShardOptions.Timeout, 100*time.Millisecond, 1, maxTime), Help: "maximum time for a round trip to a shard; no request waits for one"},
 		{Name: "queue-size", Value: setting.Int(&o.QueueSize, 16384, 1, maxKeys, "keys"), Help: "maximum number of `keys` waiting to be counted"},
 		{Name: "tracked-keys", Value: setting.Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are kept in memory: 0.3 to 0.4 KB each, and 0.25 KB more for each further limit of the rule"},
 		{Name: "mitigation-records", Value: setting.Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
 
-		{Group: "responses and logs", Name: "ratelimit-headers", Value: setting.Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
+		{Group: "responses and logs", Name: "ratelimit-headers", Value: setting.Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders).Choices("draft10", "x-ratelimit", "both", "none"), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
 		{Name: "node-header", Value: setting.Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that identifies the node that answered", Sample: "#X-Edge-Node"},
 		{Name: "access-log", Value: setting.Bool(&o.AccessLog, false), Help: "log every request"},
 		{Name: "log-clients", Value: setting.Bool(&o.LogClients, false), Help: "include the client and its request in log lines about mitigations"},
@@ -146,6 +152,12 @@ func checkServer(addr string) error {
 		return errors.New("must be HOST:PORT")
 	}
 	return nil
+}
+
+// checkShard returns an error if addr cannot be the address of a shard.
+func checkShard(addr string) error {
+	_, err := shards.ParseAddress(addr)
+	return err
 }
 
 // gossipAddr returns the address to listen on for other nodes.

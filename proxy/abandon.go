@@ -38,7 +38,8 @@ func newAbandoned(reg prometheus.Registerer) *abandoned {
 	f := promauto.With(reg)
 	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
-		Help: "Requests that rules count by the response and whose clients disconnected or stopped sending before it arrived, by result.",
+		Help: "Requests that rules count by the response and whose clients disconnected or stopped sending before it " +
+			"arrived, by result.",
 	}, []string{"result"}), abandonedAnswered, abandonedDropped, abandonedFailed)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_abandoned_requests_waiting",

@@ -84,11 +84,24 @@ func (a *Admission) CountsAnswer() bool { return a.decision.CountsAnswer() }
 func (a *Admission) Answered(status int, header http.Header) (withheld bool) {
 	a.now = a.p.o.Now()
 	a.p.o.Limiter.Answered(&a.decision, status, header, a.now)
-	if withheld = a.CountsAnswer() && a.p.o.Limiter.Withholds(&a.decision, a.client, a.now); withheld {
+	withheld = a.CountsAnswer() && a.p.o.Limiter.Withholds(&a.decision, a.client, a.now)
+	if withheld {
 		a.p.metrics.withheld.Inc()
 	}
 	return withheld
 }
+
+// Body shows rules a part of the body of an answer that is not withheld.
+func (a *Admission) Body(part []byte) { a.decision.Body(part) }
+
+// ReadsBody reports whether a rule needs the body.
+func (a *Admission) ReadsBody() bool {
+	_, reads := a.decision.AwaitsBody()
+	return reads
+}
+
+// EndBody counts the request by its body, which has ended or, if whole is not set, has broken off.
+func (a *Admission) EndBody(whole bool) { a.p.o.Limiter.EndBody(&a.decision, whole, a.p.o.Now()) }
 
 // setLines sets the fields of lines that end in CRLF.
 func setLines(header http.Header, lines []byte) {

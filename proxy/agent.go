@@ -19,7 +19,8 @@ import (
 //
 // The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
 // retry_after and refusal_id; remember (true) if HAProxy may refuse all requests of src for two seconds without asking;
-// the fields of the rule's response, such as header_vary; and the quota fields, such as ratelimit_policy. HAProxy prefixes them with its var-prefix.
+// the fields of the rule's response, such as header_vary; and the quota fields, such as ratelimit_policy. HAProxy
+// prefixes them with its var-prefix.
 type Agent struct{ p *Proxy }
 
 // NewAgent returns an Agent that decides as p does.

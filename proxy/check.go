@@ -79,11 +79,11 @@ func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
 	c.Answer(nil, status, append(fields, plainText...), err.Text+"\n")
 }
 
-// MalformedHTTP2 does nothing: an invalid question counts for no client.
-func (k *Check) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+// MalformedStream does nothing: an invalid question counts for no client.
+func (k *Check) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // serve answers a question.
-func (k *Check) serve(c client, r *http1.Request) {
+func (k *Check) serve(c asker, r *http1.Request) {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
 	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
@@ -112,9 +112,10 @@ func (k *Check) serve(c client, r *http1.Request) {
 
 // read reads the question x. If there is nothing to decide or to report, it returns the status of the
 // answer, and why.
-func (k *Check) read(c client, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
+func (k *Check) read(c asker, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
 	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
-		k.p.undecided(undecidedPeer, now, "the check endpoint was asked by an address that is not a trusted proxy", "peer", x.peer)
+		const text = "the check endpoint was asked by an address that is not a trusted proxy"
+		k.p.undecided(undecidedPeer, now, text, "peer", x.peer)
 		c.Refuse(true)
 		return http.StatusForbidden, notTrusted
 	}
@@ -129,7 +130,8 @@ func (k *Check) read(c client, r *http1.Request, x *httpQuestion, now time.Time)
 	x.client = k.p.client(netip.Addr{}, x.chain)
 	x.req.Addr = x.client
 	if problem := x.problem(); problem != "" {
-		k.p.undecided(undecidedField, now, "the check endpoint was asked about a request without a valid description", "peer", x.peer, "problem", problem)
+		const text = "the check endpoint was asked about a request without a valid description"
+		k.p.undecided(undecidedField, now, text, "peer", x.peer, "problem", problem)
 		return http.StatusBadRequest, problem
 	}
 	return 0, ""

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -375,6 +376,28 @@ func TestReport(t *testing.T) {
 		if got := a.ask("GET", "/check", innocent); got != 200 {
 			t.Errorf("%s gets %d", innocent, got)
 		}
+	}
+}
+
+// The access log of a node that is asked has no status of the origin until the proxy reports it.
+func TestReportedStatusIsLogged(t *testing.T) {
+	p, log := newProxy(t, noRules, "http://127.0.0.1:1", func(o *proxy.Options) {
+		trustLocal(o)
+		o.AccessLog = o.Logger
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveCheck(t, p, ln, proxy.CheckOptions{})
+	a := &asker{t, client(t), "http://" + ln.Addr().String(), "/login"}
+	a.ask("GET", "/check", "192.0.2.1")
+	a.report("192.0.2.1", "401")
+	for _, want := range []string{
+		`msg=request client=192.0.2.1 method=POST host=\S+ uri=/login proto=\S+ status=0 `,
+		`msg="response reported" client=192.0.2.1 method=POST host=\S+ uri=/login status=401`,
+	} {
+		harness.Until(t, "the log has "+want, patience, time.Millisecond, func() bool { return regexp.MustCompile(want).MatchString(log.String()) })
 	}
 }
 

@@ -23,7 +23,8 @@ func (p *Proxy) identify(x *arrival, forwarded func() []string) {
 
 // decide decides req, which x brought.
 func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
-	own := x.trusted && p.trusted.Contains(x.client) && !req.Malformed && p.o.Limiter.Rules().Access(x.client) != rule.Denied
+	own := x.trusted && p.trusted.Contains(x.client) && !req.Malformed &&
+		p.o.Limiter.Rules().Access(x.client) != rule.Denied
 	if own && p.own.pass(now, x.client, p.environment.note) {
 		x.decision = p.o.Limiter.Exempt(req)
 	} else {
@@ -32,9 +33,9 @@ func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
 	p.timed(now)
 }
 
-// ownRequests bounds the requests of trusted proxies that name no client, such as health checks: they pass without being
-// counted, because a load balancer that is refused takes the site down. What exceeds maxOwn a second counts as the proxy's,
-// since a client may have made the proxy drop X-Forwarded-For.
+// ownRequests bounds the requests of trusted proxies that name no client, such as health checks: they pass without
+// being counted, because a load balancer that is refused takes the site down. What exceeds maxOwn a second counts as
+// the proxy's, since a client may have made the proxy drop X-Forwarded-For.
 type ownRequests struct {
 	mu     sync.Mutex
 	second int64 // of the last request
@@ -62,8 +63,9 @@ func (o *ownRequests) pass(now time.Time, proxy netip.Addr, note func(problem, t
 	}
 	o.mu.Unlock()
 	if note != nil && n == maxOwn+1 {
-		note(problemSilent, fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For with more than %d requests a second, so their clients are counted as one: "+
-			"make it add the client's address to every request, also if the client's Connection header names the field", proxy, maxOwn))
+		note(problemSilent, fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For with more than %d requests a second, "+
+			"so their clients are counted as one: make it add the client's address to every request, "+
+			"also if the client's Connection header names the field", proxy, maxOwn))
 	}
 	return n <= maxOwn
 }

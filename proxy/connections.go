@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"cmp"
+	"io"
 	"math"
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"syscall"
@@ -37,7 +37,8 @@ func newConnections(o *Options) *connections {
 	f := promauto.With(o.Registerer)
 	closed := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_connections_closed_total",
-		Help: "Client connections closed because the node (full) or the client (client) had too many, or because those of the node (memory) or the client (client_memory) held too many bytes of incomplete headers.",
+		Help: "Client connections closed because the node (full) or the client (client) had too many, or because those " +
+			"of the node (memory) or the client (client_memory) held too many bytes of incomplete headers.",
 	}, []string{"reason"})
 	budget := func(most, perClient int, ofAll, ofClient string) *conns.Budget {
 		all, client := closed.WithLabelValues(ofAll), closed.WithLabelValues(ofClient)
@@ -62,16 +63,12 @@ func newConnections(o *Options) *connections {
 	return c
 }
 
-// addConnection counts a connection of peer. It returns what holds the connection's memory, and a function to call once when
-// the connection has ended. Trusted proxies are one client without a bound of its own. So are the peers on Unix sockets, which
-// have no valid address.
-func (p *Proxy) addConnection(conn net.Conn, peer netip.Addr) (held *conns.Holder, ended func()) {
+// addConnection counts a connection of peer. It returns what holds the connection's memory, and a function to call once
+// when the connection has ended. Trusted proxies are one client without a bound of its own. So are the peers on Unix
+// sockets, which have no valid address.
+func (p *Proxy) addConnection(conn io.Closer, peer netip.Addr) (held *conns.Holder, ended func()) {
 	c := p.connections
-	var client netip.Addr
-	if peer.IsValid() && !p.trusted.Contains(peer) {
-		client = c.prefix.Client(peer)
-	}
-	place := c.places.Holder(conn, client)
+	place := c.places.Holder(conn, p.clientAt(peer))
 	held = place.Beside(c.memory)
 	place.Hold(1)
 	c.noteScarcity()
@@ -80,6 +77,14 @@ func (p *Proxy) addConnection(conn net.Conn, peer netip.Addr) (held *conns.Holde
 		place.Hold(0)
 		c.noteScarcity()
 	}
+}
+
+// clientAt returns the client at an address, which is invalid if that has no bound of its own.
+func (p *Proxy) clientAt(peer netip.Addr) (client netip.Addr) {
+	if peer.IsValid() && !p.trusted.Contains(peer) {
+		client = p.connections.prefix.Client(peer)
+	}
+	return client
 }
 
 func (c *connections) noteScarcity() { c.scarce.Store(c.places.Bytes() > c.max/4*3) }

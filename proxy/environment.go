@@ -89,11 +89,21 @@ func (s *environment) look(peer netip.Addr, trusted, forwarded bool) {
 
 // untrusted describes a proxy that is not trusted, if the requests come from one.
 func untrusted(seen []look) string {
-	n, peers, peer := commonest(seen, func(l look) bool { return !l.trusted && l.forwarded })
-	if n < nearlyAll || peers > fewPeers {
+	n, peers, peer := 0, map[netip.Addr]int{}, netip.Addr{} // peer is the most frequent one
+	for _, l := range seen {
+		if !l.trusted && l.forwarded {
+			n++
+			peers[l.peer]++
+			if peers[l.peer] > peers[peer] {
+				peer = l.peer
+			}
+		}
+	}
+	if n < nearlyAll || len(peers) > fewPeers {
 		return ""
 	}
-	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: if that is a proxy of yours, add it to trusted-proxy", peer)
+	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: "+
+		"if that is a proxy of yours, add it to trusted-proxy", peer)
 }
 
 // ask examines a question about a request that passed and that a rule counts by the origin's answer.
@@ -106,8 +116,8 @@ func (s *environment) ask(now time.Time) {
 	missing := s.passed >= unreported && now.Sub(s.since) >= cmp.Or(s.silence, neverReported)
 	s.mu.Unlock()
 	if missing {
-		s.note(ProblemReports, "rules count the origin's responses, but the proxy that asks about requests does not report them, "+
-			"so these rules count nothing: configure its reports, see docs/beside.md")
+		s.note(ProblemReports, "rules count the origin's responses, but the proxy that asks about requests does not "+
+			"report them, so these rules count nothing: configure its reports")
 	}
 }
 
@@ -120,20 +130,6 @@ func (s *environment) report() {
 	if resolved && s.note != nil {
 		s.note(ProblemReports, "")
 	}
-}
-
-// commonest returns how many of seen match, from how many peers, and the most frequent one.
-func commonest(seen []look, match func(look) bool) (n, peers int, peer netip.Addr) {
-	of := map[netip.Addr]int{}
-	for _, l := range seen {
-		if match(l) {
-			n++
-			if of[l.peer]++; of[l.peer] > of[peer] {
-				peer = l.peer
-			}
-		}
-	}
-	return n, len(of), peer
 }
 
 // proxyHeaders are the beginnings of PROXY headers of both versions.
@@ -149,7 +145,8 @@ func (s *environment) open(peer netip.Addr, first []byte) {
 		return n >= 5 && bytes.Equal(first[:n], h[:n])
 	})
 	s.mu.Lock()
-	if s.opened++; headed {
+	s.opened++
+	if headed {
 		s.headed++
 	}
 	judged, all := s.opened == openings, s.headed >= openings*nearlyAll/looks
@@ -159,7 +156,8 @@ func (s *environment) open(peer netip.Addr, first []byte) {
 	s.mu.Unlock()
 	switch {
 	case judged && all:
-		s.note(problemUnexpected, fmt.Sprintf("connections from %v begin with a PROXY header and are refused: if that is a proxy of yours, set proxy-protocol, and add it to trusted-proxy", peer))
+		s.note(problemUnexpected, fmt.Sprintf("connections from %v begin with a PROXY header and are refused: "+
+			"if that is a proxy of yours, set proxy-protocol, and add it to trusted-proxy", peer))
 	case judged:
 		s.note(problemUnexpected, "")
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/http2"
+	"github.com/edgelimit/edge/proxy/http3"
 	"github.com/edgelimit/edge/rule"
 )
 
-// A client is what an exchange answers: an HTTP/1.1 connection or an HTTP/2 stream.
-type client interface {
+// An asker is what an exchange answers: an HTTP/1.1 connection, or a stream of HTTP/2 or HTTP/3.
+type asker interface {
 	RemoteAddr() netip.AddrPort
 	Secure() bool
 	Answer(r *http1.Request, status int, fields []byte, body string)
 	Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error
 	Refuse(last bool)
 	Drop()
-	Gone(status int)
 	Sent() (status int, bytes int64)
 }
 
@@ -38,7 +38,7 @@ type arrival struct {
 	client   netip.Addr
 	from     string // Origin; see observe
 	grpc     string // Content-Type of the refusal of a gRPC call; see observe
-	refused  int    // the status of the refusal, if another is sent
+	logged   int    // the status for the access log, if another or none is sent
 }
 
 // observe notes what the refusal of a request depends on, if the request has a field of this name. The value must be
@@ -68,12 +68,13 @@ func (x *arrival) observeAll(r *http1.Request) {
 type exchange struct {
 	arrival
 	p      *Proxy
-	c      client
+	c      asker
 	r      *http1.Request
 	asked  rule.Request // the request for the limiter
 	method string       // as it was received; valid as long as asked
 	origin *Origin
 	now    time.Time   // when the request was decided
+	whole  bool        // the whole body of the answer has come
 	line   requestLine // for the access log
 	lines  []byte      // buffer for fields of the answer
 	text   []byte      // buffer for the answer's body
@@ -109,8 +110,15 @@ func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	return nil
 }
 
+// ServeHTTP3 decides r, then relays or answers it.
+func (p *Proxy) ServeHTTP3(s *http3.Stream, r *http1.Request) {
+	if x := p.serve(s, r, "HTTP/3.0"); x != nil {
+		x.Pass()
+	}
+}
+
 // serve decides r. It answers r, or returns an exchange that relays it.
-func (p *Proxy) serve(c client, r *http1.Request, proto string) *exchange {
+func (p *Proxy) serve(c asker, r *http1.Request, proto string) *exchange {
 	p.note()
 	x := exchanges.Get().(*exchange)
 	x.p, x.c, x.r = p, c, r
@@ -171,7 +179,7 @@ func (x *exchange) admit() bool {
 	if status != 0 {
 		x.answer(status, why)
 	}
-	return status == 0
+	return status == 0 && !x.redirected()
 }
 
 // findOrigin finds the request's origin. If the request must not be relayed, it returns the status of the
@@ -179,6 +187,9 @@ func (x *exchange) admit() bool {
 func (x *exchange) findOrigin() (status int, why string) {
 	p, req := x.p, &x.asked
 	x.origin = p.o.Origins.of(req.Host)
+	if p.o.Origins.ACME != nil && isChallenge(borrow(x.r.Path())) {
+		x.origin = p.o.Origins.ACME
+	}
 	switch {
 	case p.o.StrictMethods && req.Method != x.method:
 		return http.StatusNotImplemented, "methods are case-sensitive"
@@ -227,6 +238,15 @@ func (x *exchange) Pass() {
 	if x.abandoned.Load() && !x.answered {
 		x.resolve(0, nil)
 	}
+	if awaits, _ := x.decision.AwaitsBody(); awaits {
+		x.p.o.Limiter.EndBody(&x.decision, x.whole, x.p.o.Now())
+	}
+}
+
+// Body shows rules a part of the body of the answer.
+func (x *exchange) Body(part []byte, last bool) {
+	x.decision.Body(part)
+	x.whole = last
 }
 
 // refuse answers a refused request.
@@ -240,7 +260,7 @@ func (x *exchange) refuse() {
 		return
 	}
 	x.c.Refuse(x.p.connections.scarce.Load() && !x.trusted)
-	fields, status, body := x.p.refusal(x.p.appendNode(x.lines), &x.text, &x.arrival, x.now)
+	fields, status, body := x.p.refusal(x.appendOwn(x.lines), &x.text, &x.arrival, x.now)
 	x.lines = fields
 	x.c.Answer(x.r, status, fields, body)
 }
@@ -253,24 +273,31 @@ func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") 
 
 // Malformed answers an invalid HTTP/1.1 request.
 func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
-	now := p.o.Now()
-	x := p.malformed(addrOf(c.RemoteAddr()), now)
-	fields := p.appendNode(nil)
-	switch {
-	case x.drops(), x.decision.Verdict == limit.Denied:
-		c.Drop()
-	case x.decision.Verdict.Refused() && x.decision.Verdict != limit.Malformed:
-		var text []byte
-		fields, status, body := p.refusal(fields, &text, &x, now)
+	if fields, status, body := p.answerMalformed(addrOf(c.RemoteAddr()), err.Status, err.Text); status != 0 {
 		c.Answer(nil, status, fields, body)
-	default:
-		c.Answer(nil, err.Status, append(fields, plainText...), err.Text+"\n")
+	} else {
+		c.Drop()
 	}
 }
 
-// MalformedHTTP2 counts an invalid HTTP/2 request. It returns fields for the answer, and whether the client is
-// refused: then its connection must be closed.
-func (p *Proxy) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
+// answerMalformed counts a malformed request. It returns its answer: status and text, or the refusal of the peer. The
+// returned status is 0 if the peer gets no answer.
+func (p *Proxy) answerMalformed(peer netip.Addr, status int, text string) (fields []byte, _ int, body string) {
+	now := p.o.Now()
+	x := p.malformed(peer, now)
+	switch verdict := x.decision.Verdict; {
+	case x.drops(), verdict == limit.Denied:
+		return nil, 0, ""
+	case verdict.Refused() && verdict != limit.Malformed:
+		var buf []byte
+		return p.refusal(p.appendNode(nil), &buf, &x, now)
+	}
+	return append(p.appendNode(nil), plainText...), status, text + "\n"
+}
+
+// MalformedStream counts an invalid request of HTTP/2 or HTTP/3. It returns fields for the answer, and whether the
+// client is refused: then its connection must be closed.
+func (p *Proxy) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
 	x := p.malformed(addrOf(peer), p.o.Now())
 	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
 }
@@ -278,7 +305,8 @@ func (p *Proxy) MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool) {
 // malformed counts a malformed request for its peer, unless that is a trusted proxy: then the client is
 // unknown.
 func (p *Proxy) malformed(peer netip.Addr, now time.Time) arrival {
-	x := arrival{peer: peer, client: peer, trusted: p.trusted.Contains(peer), decision: limit.Decision{Verdict: limit.Malformed}}
+	x := arrival{peer: peer, client: peer, trusted: p.trusted.Contains(peer)}
+	x.decision.Verdict = limit.Malformed
 	if !x.trusted {
 		x.decision = p.o.Limiter.Decide(&rule.Request{Addr: peer, Malformed: true}, now)
 	}
@@ -306,12 +334,20 @@ func (p *Proxy) appendNode(dst []byte) []byte {
 	return append(append(dst, p.o.NodeName...), "\r\n"...)
 }
 
+// appendOwn appends the fields of every answer: those that name the node, and announce HTTP/3 to clients with TLS.
+func (x *exchange) appendOwn(dst []byte) []byte {
+	if x.c.Secure() {
+		dst = append(dst, x.p.altSvc...)
+	}
+	return x.p.appendNode(dst)
+}
+
 // Hasty reports whether a rule counts by the answer: then the client is watched from the start.
 func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
 
 // answer answers with one of the node's own texts.
 func (x *exchange) answer(status int, text string) {
-	x.lines = append(x.p.appendNode(x.lines[:0]), plainText...)
+	x.lines = append(x.appendOwn(x.lines[:0]), plainText...)
 	x.c.Answer(x.r, status, x.lines, text+"\n")
 }
 
@@ -385,7 +421,7 @@ func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver
 		x.now = now
 		return dst, false
 	}
-	return p.appendNode(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now)), true
+	return x.appendOwn(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now)), true
 }
 
 // failed answers for an origin that did not answer. Such answers are not counted.
@@ -401,7 +437,8 @@ func (x *exchange) failed(err error) {
 		case timeout:
 			x.answer(http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout))
 		default:
-			x.c.Gone(statusClientClosed)
+			x.logged = statusClientClosed
+			x.c.Drop()
 		}
 		return
 	}

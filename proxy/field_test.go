@@ -89,6 +89,9 @@ func TestNoContentTypeIsGuessed(t *testing.T) {
 		if byHTTP2 {
 			protocol = "HTTP/2.0"
 		}
+		if byHTTP3 {
+			protocol = "HTTP/3.0"
+		}
 		for _, tt := range [][2]string{{"GET", "/"}, {"GET", "/500"}, {"GET", "/chunked"}, {"GET", "/hints"}, {"HEAD", "/"}, {"POST", "/"}} {
 			resp, body := do(t, client(t), newRequest(t, tt[0], url+tt[1], nil))
 			if v, ok := resp.Header["Content-Type"]; ok || resp.Proto != protocol || tt[0] != "HEAD" && !strings.HasPrefix(body, "<html>") {

@@ -14,6 +14,7 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 )
 
 func TestRequestsArriveAsSent(t *testing.T) {
+	var mu sync.Mutex // packets order nothing
 	var got struct {
 		method, host, uri string
 		header            http.Header
@@ -35,6 +37,8 @@ func TestRequestsArriveAsSent(t *testing.T) {
 	}
 	url := front(t, noRules, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
 		got.method, got.host, got.uri, got.header, got.body = r.Method, r.Host, r.RequestURI, r.Header, string(body)
 		w.Header().Set("X-Answer", "yes")
 		w.Header().Set("Connection", "X-Hop")
@@ -46,12 +50,14 @@ func TestRequestsArriveAsSent(t *testing.T) {
 		"X-Custom", "1", "X-Custom", "2", "Connection", "X-Private, Keep-Alive", "X-Private", "hop", "Keep-Alive", "timeout=5",
 		"TE", "trailers", "Proxy-Authorization", "Basic eA==", "Accept-Encoding", "br", "User-Agent", "")
 	r.Host = "app.example.com:8443"
-	if byHTTP2 {
+	if byHTTP2 || byHTTP3 {
 		for _, name := range []string{"Connection", "X-Private", "Keep-Alive"} {
-			r.Header.Del(name) // there are none in HTTP/2
+			r.Header.Del(name) // they are invalid there
 		}
 	}
 	resp, body := do(t, client(t), r)
+	mu.Lock()
+	defer mu.Unlock()
 	if got.method != "PUT" || got.host != "app.example.com:8443" || got.uri != "/a%2Fb//c/../d?x=1;y=%zz&z" || got.body != "hello" {
 		t.Errorf("the origin got %s %s %s %q", got.method, got.host, got.uri, got.body)
 	}
@@ -310,6 +316,9 @@ func TestAccessLog(t *testing.T) {
 	proto := "proto=HTTP/1.1"
 	if byHTTP2 {
 		proto = "proto=HTTP/2.0"
+	}
+	if byHTTP3 {
+		proto = "proto=HTTP/3.0"
 	}
 	for _, want := range []string{"client=127.0.0.1", "method=GET", "uri=/a?b", proto, "status=200", "bytes=2", "verdict=passed"} {
 		if !strings.Contains(log.String(), want) {

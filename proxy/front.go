@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,10 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/http2"
+	"github.com/edgelimit/edge/proxy/http3"
 )
 
 // A Front accepts client connections, and serves each with the engine for its protocol.
@@ -65,6 +66,19 @@ func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
 		Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
 	})
 	return f
+}
+
+// NewHTTP3 returns a server of HTTP/3 for the packets of socket. Fronts that run later announce it.
+func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o FrontOptions) (*http3.Server, error) {
+	p.altSvc = fmt.Sprintf("Alt-Svc: h3=\":%d\"; ma=86400\r\n", socket.LocalAddr().(*net.UDPAddr).Port)
+	return http3.NewServer(socket, http3.Options{
+		Limits: o.Limits, Handler: p, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, TLS: secure,
+		Client: func(peer netip.AddrPort) netip.Addr { return p.clientAt(addrOf(peer)) },
+		Add: func(conn io.Closer, peer netip.AddrPort) (*conns.Holder, func()) {
+			return p.addConnection(conn, addrOf(peer))
+		},
+		Logger: p.o.Logger,
+	})
 }
 
 // Run accepts connections until Shutdown. It returns when each has been closed or handed to its engine.
@@ -139,7 +153,8 @@ func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
 	} else {
 		_ = c.SetReadDeadline(start.Since.Add(f.timeout))
 		var err error
-		if start.Read, isHTTP2, err = sniff(c); err != nil && len(start.Read) == 0 {
+		start.Read, isHTTP2, err = sniff(c)
+		if err != nil && len(start.Read) == 0 {
 			return nil
 		}
 		f.p.environment.open(peer, start.Read)
@@ -168,29 +183,15 @@ func (f *Front) handshake(c *tls.Conn, peer netip.Addr) bool {
 		f.p.environment.open(peer, no.RecordHeader[:])
 		switch string(no.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
-			answer := f.p.malformedAnswer(peer, []byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"))
-			_, _ = no.Conn.Write(answer)
+			const text = "Client sent an HTTP request to an HTTPS server."
+			fields, status, body := f.p.answerMalformed(peer, http.StatusBadRequest, text)
+			if status != 0 {
+				_, _ = fmt.Fprintf(no.Conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+					status, http.StatusText(status), fields, len(body), body)
+			}
 		}
 	}
 	return false
-}
-
-// malformedAnswer counts a malformed request of peer. It returns answer or, if peer is refused, what to write
-// instead, which is nil if peer gets no answer.
-func (p *Proxy) malformedAnswer(peer netip.Addr, answer []byte) []byte {
-	now := p.o.Now()
-	x := p.malformed(peer, now)
-	switch x.decision.Verdict {
-	case limit.Malformed:
-		return answer
-	case limit.Blocked, limit.ShadowBanned:
-		var text []byte
-		fields, status, body := p.refusal(nil, &text, &x, now)
-		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-			status, http.StatusText(status), fields, len(body), body)
-	default: // denied, or to be closed
-		return nil
-	}
 }
 
 // isForeign reports whether first begins with a request line of another protocol, such as RTSP or SIP, or

@@ -23,7 +23,7 @@ func grpcType(contentType string) string {
 // appendGRPC appends the fields of a refusal with this status to a gRPC call. There is no body: the fields are the
 // trailers, too ("Trailers-Only" in gRPC over HTTP/2). The access log shows the status, not the 200 that is sent.
 func (x *arrival) appendGRPC(dst []byte, status int, now time.Time) []byte {
-	x.refused = status
+	x.logged = status
 	code := "8\r\nGrpc-Message: too many requests\r\n" // RESOURCE_EXHAUSTED
 	switch status {
 	case http.StatusBadRequest:

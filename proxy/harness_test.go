@@ -90,15 +90,18 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// byHTTP2 is set if clients speak HTTP/2.
-var byHTTP2 bool
+// byHTTP2 and byHTTP3 are set if clients speak HTTP/2 or HTTP/3.
+var byHTTP2, byHTTP3 bool
 
-// TestMain runs the tests again, with HTTP/2 for all clients that support it.
+// TestMain runs the tests again, with HTTP/2 and then with HTTP/3 for all clients that support it.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if flag.Lookup("test.bench").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
 		byHTTP2 = true
 		fmt.Println("again, over HTTP/2:")
+		code = max(code, m.Run())
+		byHTTP2, byHTTP3 = false, true
+		fmt.Println("again, over HTTP/3:")
 		code = max(code, m.Run())
 	}
 	os.Exit(code)
@@ -120,6 +123,9 @@ func listen(t testing.TB, p *proxy.Proxy, secure *tls.Config, limits http1.Limit
 		t.Fatal(err)
 	}
 	addr := ln.Addr().String()
+	if byHTTP3 {
+		listenHTTP3(t, p, addr, limits)
+	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
@@ -182,7 +188,11 @@ func client(t testing.TB) *http.Client {
 		tr.Protocols.SetUnencryptedHTTP2(true)
 	}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c := &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if byHTTP3 {
+		c.Transport = newHTTP3(t, tr)
+	}
+	return c
 }
 
 // do sends r and returns the answer with its body.

@@ -26,7 +26,7 @@ func (p *Proxy) logRequest(x *arrival, start time.Time, r requestLine, status in
 		slog.String("host", r.host),
 		slog.String("uri", r.uri),
 		slog.String("proto", r.proto),
-		slog.Int("status", cmp.Or(x.refused, status)),
+		slog.Int("status", cmp.Or(x.logged, status)),
 		slog.Int64("bytes", bytes),
 		slog.Duration("duration", p.o.Now().Sub(start)),
 		slog.String("verdict", x.decision.Verdict.String()),

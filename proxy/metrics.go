@@ -41,11 +41,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		undecided: by(f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_check_undecided_total",
-			Help: "Queries from other proxies that got no decision, because their address is not trusted or they do not describe a request.",
+			Help: "Queries from other proxies that got no decision, because their address is not trusted or they do not " +
+				"describe a request.",
 		}, []string{"reason"}), undecidedPeer, undecidedField),
 		withheld: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_responses_withheld_total",
-			Help: "Responses of the origin that clients did not get because a rule that counts responses mitigated their key meanwhile.",
+			Help: "Responses of the origin that clients did not get because a rule that counts responses mitigated their " +
+				"key meanwhile.",
 		}),
 		failed: by(f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edge_origin_failures_total",

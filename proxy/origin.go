@@ -16,10 +16,10 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Origins are the origins by host, and the default.
+// Origins are the origins by host, the default, and the one for the challenges of ACME, which may be nil.
 type Origins struct {
-	Default *Origin
-	ByHost  map[string]*Origin // by canonical host
+	Default, ACME *Origin
+	ByHost        map[string]*Origin // by canonical host
 }
 
 func (o Origins) of(host string) *Origin {
@@ -31,18 +31,19 @@ func (o Origins) of(host string) *Origin {
 
 // Close closes the idle connections to all origins.
 func (o Origins) Close() {
-	if o.Default != nil {
-		o.Default.Close()
-	}
 	for _, origin := range o.ByHost {
 		origin.Close()
+	}
+	for _, origin := range []*Origin{o.Default, o.ACME} {
+		if origin != nil {
+			origin.Close()
+		}
 	}
 }
 
 // An Origin is a server behind the node.
 type Origin struct {
 	scheme, host string
-	transport    http.RoundTripper
 	relayed      *http1.Origin
 
 	failures lograte.Limiter
@@ -56,7 +57,7 @@ type OriginOptions struct {
 	// ConnectTimeout bounds connecting. If zero, 5 s.
 	ConnectTimeout time.Duration
 
-	// Transport sends the requests. If nil, a transport for the origin's scheme does.
+	// Transport sends the requests. If nil, they are sent as the origin's scheme says.
 	Transport http.RoundTripper
 }
 
@@ -71,66 +72,30 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 		return nil, fmt.Errorf("proxy: origin %q must have only a scheme, host and port; requests keep their own path", text)
 	}
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
-	protocols := new(http.Protocols)
-	origin := &Origin{scheme: u.Scheme, host: u.Host, transport: o.Transport}
+	dialer := &net.Dialer{Timeout: cmp.Or(o.ConnectTimeout, 5*time.Second), KeepAlive: 30 * time.Second}
+	origin := &Origin{scheme: u.Scheme, host: u.Host}
+	plain := func(...string) (net.Conn, error) {
+		return dialer.Dial("tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
+	}
+	secure := func(protocols ...string) (net.Conn, error) {
+		d := tls.Dialer{NetDialer: dialer, Config: &tls.Config{NextProtos: protocols}}
+		return d.Dial("tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
+	}
 	switch u.Scheme {
 	case "http":
-		protocols.SetHTTP1(true)
+		origin.relayed = http1.NewOrigin(func() (net.Conn, error) { return plain() }, o.Timeout)
 	case "https":
-		protocols.SetHTTP1(true)
-		protocols.SetHTTP2(true)
+		origin.relayed = http1.NewHTTP2Origin("https", secure, o.Timeout)
 	case "h2c":
-		protocols.SetUnencryptedHTTP2(true)
 		origin.scheme = "http"
+		origin.relayed = http1.NewHTTP2Origin("http", plain, o.Timeout)
 	default:
 		return nil, fmt.Errorf("proxy: origin %q has an unsupported scheme %q: use http, https or h2c", text, u.Scheme)
 	}
-	if origin.transport == nil {
-		origin.transport = newTransport(protocols, o)
-	}
-	origin.relayed = newRelayed(origin, u, o)
-	return origin, nil
-}
-
-// newRelayed returns what relays requests to origin.
-func newRelayed(origin *Origin, u *url.URL, o OriginOptions) *http1.Origin {
 	if o.Transport != nil {
-		return http1.NewOrigin(http1.Bridge(o.Transport, origin.scheme, origin.host), o.Timeout)
+		origin.relayed = http1.NewOrigin(http1.Bridge(o.Transport, origin.scheme, origin.host), o.Timeout)
 	}
-	addr := u.Host
-	if u.Port() == "" {
-		addr = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[origin.scheme])
-	}
-	connect := func(protocols ...string) (net.Conn, error) {
-		if u.Scheme == "https" {
-			d := tls.Dialer{NetDialer: o.dialer(), Config: &tls.Config{NextProtos: protocols}}
-			return d.Dial("tcp", addr)
-		}
-		return o.dialer().Dial("tcp", addr)
-	}
-	if u.Scheme == "http" {
-		return http1.NewOrigin(func() (net.Conn, error) { return connect() }, o.Timeout)
-	}
-	return http1.NewHTTP2Origin(origin.scheme, connect, o.Timeout)
-}
-
-func (o *OriginOptions) dialer() *net.Dialer {
-	return &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}
-}
-
-func newTransport(protocols *http.Protocols, o OriginOptions) *http.Transport {
-	return &http.Transport{
-		Protocols:             protocols,
-		DialContext:           o.dialer().DialContext,
-		TLSHandshakeTimeout:   o.ConnectTimeout,
-		ResponseHeaderTimeout: o.Timeout,
-		ExpectContinueTimeout: time.Second,
-		IdleConnTimeout:       http1.IdleTimeout,
-		MaxIdleConnsPerHost:   http1.IdleConnections,
-		DisableCompression:    true, // answers pass as they are
-		HTTP2:                 &http.HTTP2Config{MaxReceiveBufferPerStream: http1.OriginWindow},
-	}
+	return origin, nil
 }
 
 // String returns the origin's scheme, host and port.
@@ -142,12 +107,7 @@ func (o *Origin) logFailure(logger *slog.Logger, err error) {
 }
 
 // Close closes idle connections.
-func (o *Origin) Close() {
-	if t, ok := o.transport.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
-	o.relayed.Close()
-}
+func (o *Origin) Close() { o.relayed.Close() }
 
 // CanonicalHost returns the key of host in Origins.ByHost.
 func CanonicalHost(host string) string {

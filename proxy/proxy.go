@@ -37,6 +37,9 @@ type Options struct {
 	// default, they are forwarded.
 	StrictMethods bool
 
+	// Redirect is the port of https:// to which requests without TLS are redirected. If zero, they are relayed.
+	Redirect int
+
 	// NodeHeader is the name of a response header whose value is NodeName. If empty, it is not sent.
 	NodeHeader, NodeName string
 
@@ -81,6 +84,7 @@ type Proxy struct {
 	warnings    lograte.Limiter
 	environment environment
 	own         ownRequests
+	altSvc      string // line that announces HTTP/3; empty without it
 }
 
 // New returns a Proxy.

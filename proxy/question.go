@@ -22,7 +22,8 @@ type question struct {
 	reportedVerdict string   // the verdict of the reported request, if the proxy sends it
 }
 
-// remembered is how long another proxy may refuse all requests of a client without asking, after a refusal that says so.
+// remembered is how long another proxy may refuse all requests of a client without asking, after a refusal that says
+// so.
 const remembered = 2 * time.Second
 
 // settle decides q, calls answer, and logs the request. If q is a report, settle counts the reported answer and calls
@@ -35,6 +36,10 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 		p.environment.report()
 		if !limit.Refused(q.reportedVerdict) {
 			p.o.Limiter.Report(req, q.status, q.cost, now)
+		}
+		if p.o.AccessLog != nil {
+			p.o.AccessLog.Info("response reported", "client", q.client, "method", req.Method, "host", req.Host,
+				"uri", q.target, "status", q.status)
 		}
 		answer()
 		return
@@ -49,6 +54,9 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	}
 	status, bytes := answer()
 	if p.o.AccessLog != nil {
+		if !q.decision.Verdict.Refused() {
+			status = 0 // the origin's is not known before a report
+		}
 		p.logRequest(&q.arrival, now, line, status, bytes)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Admit sets Method, Host, Path and Query of a request as a client or another proxy has sent them, and whether the request
-// is Malformed. The host of a target in absolute form replaces host (RFC 9112, 3.2).
+// Admit sets Method, Host, Path and Query of a request as a client or another proxy has sent them, and whether the
+// request is Malformed. The host of a target in absolute form replaces host (RFC 9112, 3.2).
 func (r *Request) Admit(method, host, target string) {
 	r.Method, r.Host = method, host
 	for _, scheme := range [...]string{"http://", "https://"} {
@@ -32,8 +32,8 @@ func (r *Request) Admit(method, host, target string) {
 func (r *Request) Check() {
 	r.classify()
 	method := canonicalMethod(r.Method)
-	r.Malformed = r.Malformed || r.target.bad || !isToken(method) || IsTunnel(method) || !validHost(r.Host) || !validQuery(r.Query) ||
-		!strings.HasPrefix(r.Path, "/") && (r.Path != "*" || method != http.MethodOptions)
+	r.Malformed = r.Malformed || r.target.bad || !isToken(method) || IsTunnel(method) || !validHost(r.Host) ||
+		!validQuery(r.Query) || !strings.HasPrefix(r.Path, "/") && (r.Path != "*" || method != http.MethodOptions)
 }
 
 // IsTunnel reports whether a method reaches beyond the origin, as CONNECT does, or shows the fields that proxies have
@@ -119,14 +119,15 @@ func isAlphanumeric(c byte) bool {
 }
 
 // AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. A name that CGI
-// cannot distinguish from that of such a field, such as X_Api_Key, counts as well: PHP, WSGI and Rack read both.
+// cannot distinguish from that of such a field, such as X_Api_Key, counts as well: PHP, WSGI and Rack read both. Lines
+// after the first that are too many make no difference, so they are not added; cookies may be one to a line.
 func (s *Set) AddField(header map[string][]string, name, value string) {
 	if len(name) >= len(s.fields) {
 		return
 	}
 	for _, used := range s.fields[len(name)] {
-		if cgiConfuses(used, name) {
-			header[used] = append(header[used], value)
+		if lines := header[used]; (len(lines) <= maxPairs || used == "Cookie") && cgiConfuses(used, name) {
+			header[used] = append(lines, value)
 		}
 	}
 }

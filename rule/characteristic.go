@@ -31,8 +31,8 @@ type Characteristic struct {
 	ipv4, ipv6 uint8  // lengths of networks
 }
 
-// A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list. It
-// needs a name, its values in key.go, and a form in package file; see Named and Chosen.
+// A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list.
+// It needs a name, its values in key.go, and a form in package file; see Named and Chosen.
 type Kind uint8
 
 const (
@@ -48,8 +48,8 @@ const (
 	First
 )
 
-var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie", Query: "query",
-	Label: "label", Network: "network", First: "first"}
+var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie",
+	Query: "query", Label: "label", Network: "network", First: "first"}
 
 // String returns the kind as spelled in rules files.
 func (k Kind) String() string { return kindNames[k] }
@@ -90,7 +90,7 @@ func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
 		ok = name != ""
 	case Network:
 		_, _ = fmt.Sscanf(name, "%d/%d", &c.ipv4, &c.ipv6)
-		ok = 1 <= c.ipv4 && c.ipv4 <= 31 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
+		ok = 1 <= c.ipv4 && c.ipv4 <= 32 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
 	}
 	return c, ok
 }

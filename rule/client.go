@@ -18,8 +18,8 @@ type ClientPrefix struct {
 // wellKnown is the prefix of translators from IPv6 to IPv4 that needs no configuration (RFC 6052).
 var wellKnown = netip.MustParsePrefix("64:ff9b::/96")
 
-// Unmap returns the IPv4 address in addr, an IPv6 address in which one is embedded: in ::ffff:0:0/96, or behind the prefix
-// of a translator (NAT64, RFC 6052). It returns other addresses unchanged.
+// Unmap returns the IPv4 address in addr, an IPv6 address in which one is embedded: in ::ffff:0:0/96, or behind the
+// prefix of a translator (NAT64, RFC 6052). It returns other addresses unchanged.
 func (p ClientPrefix) Unmap(addr netip.Addr) netip.Addr {
 	if addr = addr.Unmap(); !addr.Is6() {
 		return addr
@@ -54,8 +54,9 @@ func embedded(addr netip.Addr, bits int) netip.Addr {
 // ParseNAT64 parses the prefix of a translator.
 func ParseNAT64(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
-	if err != nil || prefix.Addr().Is4() || prefix.Masked() != prefix || !slices.Contains([]int{32, 40, 48, 56, 64, 96}, prefix.Bits()) {
-		return prefix, errors.New("must be the prefix of a translator, of 32, 40, 48, 56, 64 or 96 bits, such as 2001:db8:64::/96")
+	if err != nil || prefix.Addr().Is4() || prefix.Masked() != prefix ||
+		!slices.Contains([]int{32, 40, 48, 56, 64, 96}, prefix.Bits()) {
+		return prefix, errors.New("must be a translator's prefix of 32, 40, 48, 56, 64 or 96 bits, such as 2001:db8:64::/96")
 	}
 	return prefix, nil
 }

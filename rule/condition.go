@@ -13,13 +13,12 @@ import (
 // MaxPattern is the maximum size of a [Pattern] in bytes.
 const MaxPattern = 256
 
-// maxReadings is the maximum number of distinct values that a condition compares, which only headers reach.
+// maxReadings is the maximum number of distinct values that a condition compares: a cookie has up to eight readings.
 const maxReadings = 8 * maxPairs
 
-// A Condition is met by requests with certain values of a header, cookie or query parameter. Values are read as those of the
-// characteristic are. The condition of a match is met if one of them matches a pattern, and that of an exception only if
-// all of them do. If there are more than nodes read, so that the missing ones might decide, a match applies and an exception
-// does not.
+// A Condition is met by requests with certain values of a header, cookie or query parameter. Values are read as those
+// of the characteristic are. The condition of a match is met if one of them matches a pattern, and that of an exception
+// only if all do. If there are more than nodes read, and the missing ones might decide, only a match applies.
 type Condition struct {
 	Characteristic Characteristic // of a kind whose values clients choose
 	Patterns       []Pattern      // if empty, any value matches
@@ -40,12 +39,12 @@ func (c *Condition) holds(req *Request, except bool) bool {
 	case len(c.Patterns) == 0:
 		return c.Absent == (l.n == 0)
 	}
-	for len(b) > 0 {
-		end := 4 + binary.BigEndian.Uint32(b)
+	for end := uint32(0); len(b) > 0; b = b[end:] {
+		end = 4 + binary.BigEndian.Uint32(b)
 		value := b[4:end]
-		if b = b[end:]; c.Characteristic.Kind == Header {
-			for i, each := range value {
-				value[i] = lowerByte(each)
+		if c.Characteristic.Kind == Header {
+			for i := range value {
+				value[i] = lowerByte(value[i])
 			}
 		}
 		if slices.ContainsFunc(c.Patterns, func(p Pattern) bool { return p.matches(value) }) != except {
@@ -74,7 +73,7 @@ func (r *Rule) AllConditions() []Condition {
 	return all
 }
 
-// A Pattern is a text in which * stands for anything, or an RE2 expression after a ~, which may match any part of a value.
+// A Pattern is a text in which * stands for anything, or an RE2 expression after a ~, which may match part of a value.
 type Pattern struct {
 	text       string // in lower case for a header, where letter case does not count
 	expression *regexp.Regexp

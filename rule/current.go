@@ -37,11 +37,14 @@ func (s *Set) Rule(id string) *Rule {
 // Fingerprint returns a hash of r's ID and characteristics, which identifies r in messages with fields of
 // fixed size. It is never 0.
 func (r *Rule) Fingerprint() uint64 {
+	if r.fingerprint != 0 {
+		return r.fingerprint
+	}
 	b := appendString(nil, r.ID)
 	for _, c := range r.Characteristics {
 		b = appendString(append(b, byte(c.Kind)), c.Name)
 	}
-	return max(1, xxhash.Sum64(b))
+	return max(2, xxhash.Sum64(b)) // 0 and 1 have other meanings in records
 }
 
 // ByFingerprint returns the rule with a fingerprint, or nil if there is none.

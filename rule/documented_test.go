@@ -89,6 +89,15 @@ func TestDocumentedConditions(t *testing.T) {
 }
 
 // The rules in docs/rules.md are valid, and do what it says.
+func TestDocumentedBan(t *testing.T) {
+	rules := documented(t, "Counting what other rules refuse").Rules()
+	const want = "All requests are counted for each client address, even if other rules refuse them; once one has more than 200 in 10m, " +
+		"its further requests are refused with 429 Too Many Requests for at least 1d and until the estimate is back at the threshold."
+	if got := describe.Rule(rules[1]); got != want {
+		t.Errorf("%s\nwant: %s", got, want)
+	}
+}
+
 func TestDocumentedParents(t *testing.T) {
 	set := load(t, map[string]string{
 		"rules.yaml":    documentedText(t, "Attacks from many addresses"),

@@ -62,7 +62,8 @@ func (k *Keys) end(i int) uint32 {
 // byte, and by its values. The value of network is its first address.
 //
 // The values of path are the forms in which origins may read the path and which r matches. If these have more
-// than 512 bytes together, they count as more than MaxKeys. req must be canonical. Keys allocates only to grow buf, and if origins read the path in several ways.
+// than 512 bytes together, they count as more than MaxKeys. req must be canonical. Keys allocates only to grow buf, or
+// if there are several ways.
 func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	b, combinations := appendString(append(buf, keyVersion), r.ID), 1
 	for i := range r.Characteristics {
@@ -100,14 +101,16 @@ func (r *Rule) combine(b []byte, start, combinations int) Keys {
 		i, copied, at := key, start, start+1+4+len(r.ID)
 		for j := range r.Characteristics {
 			c := &r.Characteristics[j]
-			if at += 1 + 4 + len(c.Name); c.Kind == First {
+			at += 1 + 4 + len(c.Name)
+			if c.Kind == First {
 				at++
 			}
 			number, n, chosen := at, int(binary.BigEndian.Uint32(b[at:])), []byte(nil)
 			at += 4
 			for k := range n {
 				begin := at
-				if at += 4 + int(binary.BigEndian.Uint32(b[at:])); k == i%n {
+				at += 4 + int(binary.BigEndian.Uint32(b[at:]))
+				if k == i%n {
 					chosen = b[begin:at]
 				}
 			}
@@ -115,7 +118,8 @@ func (r *Rule) combine(b []byte, start, combinations int) Keys {
 				continue
 			}
 			b = append(b, b[copied:number]...)
-			if copied = at; several {
+			copied = at
+			if several {
 				b = binary.BigEndian.AppendUint32(b, severalValues)
 			} else {
 				b = append(append(b, 0, 0, 0, 1), chosen...)
@@ -176,8 +180,8 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
 
-// A list counts the distinct values of a characteristic that are appended to a key, or for a condition. Once it has more
-// than most, other values make no difference.
+// A list counts the distinct values of a characteristic that are appended to a key, or for a condition. Once it has
+// more than most, other values make no difference.
 type list struct {
 	from  int // where the values begin, each after its length
 	n     int
@@ -241,10 +245,11 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 	switch c.Kind {
 	case Header:
 		for _, value := range req.fields()[c.canonical] {
-			if l.pairs++; l.n <= l.most {
-				begin := len(b)
-				b = l.end(appendString(b, trimBlanks(value)), begin)
+			if l.pairs++; l.pairs > maxPairs {
+				return l.overflow(b)
 			}
+			begin := len(b)
+			b = l.end(appendString(b, trimBlanks(value)), begin)
 		}
 	case Cookie:
 		for _, line := range req.fields()["Cookie"] {
@@ -267,7 +272,8 @@ func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 			continue
 		}
 		begin := len(b)
-		if b = append(b, 0, 0, 0, 0); r.PathSyntax.ExactCase {
+		b = append(b, 0, 0, 0, 0)
+		if r.PathSyntax.ExactCase {
 			b = append(b, form...)
 		} else {
 			b = appendFolded(b, form)

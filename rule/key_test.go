@@ -308,9 +308,35 @@ func TestRepeatedPairs(t *testing.T) {
 		}
 	}
 	for n, want := range map[int][]string{255: repeated(1), 256: many} {
-		if got := keysOf(r, rule.Request{Query: strings.Repeat("&+", n) + "&user=x"}); !slices.Equal(got, want) {
-			t.Errorf("the keys of a parameter after %d others are %q, want %q", n, got, want)
+		for _, other := range []string{"+&", "a&", "&"} {
+			if got := keysOf(r, rule.Request{Query: strings.Repeat(other, n) + "user=x"}); !slices.Equal(got, want) {
+				t.Errorf("the keys of a parameter after %d times %q are %q, want %q", n, other, got, want)
+			}
 		}
+	}
+}
+
+// Only a bounded number of the lines of a header are read, and kept at all. Cookies may be one to a line, as in HTTP/2.
+func TestRepeatedLines(t *testing.T) {
+	r := keyed(t, "[ip, header:x-api-key]")
+	keys := func(values ...string) []string {
+		return keysOf(r, rule.Request{Header: map[string][]string{"X-Api-Key": values}})
+	}
+	one, many := keys("a"), keys("a", "b", "c", "d", "e")
+	for n, want := range map[int][]string{8: one, 9: many, 100: many} {
+		if got := keys(slices.Repeat([]string{"a"}, n)...); !slices.Equal(got, want) {
+			t.Errorf("the keys of %d equal lines are %q, want %q", n, got, want)
+		}
+	}
+	sessions := keyed(t, "[header:x-api-key, cookie:a]")
+	set := rule.NewSet(rule.Parts{Rules: []*rule.Rule{sessions}})
+	header := map[string][]string{}
+	for range 100 {
+		set.AddField(header, "X_Api_Key", "a")
+		set.AddField(header, "Cookie", "b=1")
+	}
+	if lines, cookies := len(header["X-Api-Key"]), len(header["Cookie"]); lines != 9 || cookies != 100 {
+		t.Errorf("of 100 lines, %d were kept of a header and %d of cookies", lines, cookies)
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *NetworkSet) All() iter.Seq2[netip.Prefix, string] { return s.table.All(
 // addr returns an address with the given label.
 func (s *NetworkSet) addr(label string) (netip.Addr, bool) {
 	for prefix := range s.All() {
-		if of, _ := s.table.Lookup(prefix.Addr()); of == label {
+		if found, _ := s.table.Lookup(prefix.Addr()); found == label {
 			return prefix.Addr(), true
 		}
 	}
@@ -45,7 +45,8 @@ func (s *NetworkSet) addr(label string) (netip.Addr, bool) {
 }
 
 func (m *Match) hasAddr(addr netip.Addr) bool {
-	return len(m.Networks) == 0 || slices.ContainsFunc(m.Networks, func(s *NetworkSet) bool { return s.table.Contains(addr) })
+	return len(m.Networks) == 0 || slices.ContainsFunc(m.Networks,
+		func(s *NetworkSet) bool { return s.table.Contains(addr) })
 }
 
 // HasClient reports whether r's networks contain addr, so that r can apply to requests from there.
@@ -75,13 +76,15 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 		}
 	}
 	if err != nil || !prefix.IsValid() {
-		return netip.Prefix{}, &prefixError{"is not a network", "write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address"}
+		return netip.Prefix{}, &prefixError{"is not a network",
+			"write a network such as 192.0.2.0/24 or 2001:db8::/32, or one address"}
 	}
 	if prefix, err = Unmap(prefix); err != nil {
 		return netip.Prefix{}, err
 	}
 	if masked := prefix.Masked(); masked != prefix {
-		return netip.Prefix{}, &prefixError{"is an address within a network", fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
+		return netip.Prefix{}, &prefixError{"is an address within a network",
+			fmt.Sprintf("write %v for the network, %v for the address", masked, prefix.Addr())}
 	}
 	return prefix, nil
 }
@@ -94,7 +97,8 @@ func Unmap(prefix netip.Prefix) (netip.Prefix, error) {
 	case !addr.Is4In6():
 		return prefix, nil
 	case prefix.Bits() < 96:
-		return netip.Prefix{}, &prefixError{"begins like an IPv4 network written as IPv6, but is larger", "write IPv4 networks as 192.0.2.0/24, or as ::ffff:192.0.2.0/120 with at least 96 bits"}
+		return netip.Prefix{}, &prefixError{"begins like an IPv4 network written as IPv6, but is larger",
+			"write IPv4 networks as 192.0.2.0/24, or as ::ffff:192.0.2.0/120 with at least 96 bits"}
 	default:
 		return netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96), nil
 	}

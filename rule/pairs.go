@@ -10,13 +10,13 @@ import (
 
 // Bounds of what is read. A request with more counts as one with many values.
 const (
-	maxPairs = 8    // cookies or parameters with a name
-	maxRead  = 256  // cookies or parameters
+	maxPairs = 8    // cookies, parameters or lines of a header with a name
+	maxRead  = 256  // cookies or parameters, empty ones too
 	maxValue = 4096 // bytes of a value; browsers send no longer cookies
 )
 
-// appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name. Semicolons
-// separate cookies, in aiohttp also blanks; ampersands separate parameters, in Rack also semicolons.
+// appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name.
+// Semicolons separate cookies, in aiohttp also blanks; ampersands separate parameters, in Rack also semicolons.
 func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	separator, other := byte('&'), byte(';')
 	if cookies {
@@ -26,12 +26,16 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	end, cut := -1, -1 // the next separators
 	for i := 0; i < len(text) && l.n <= l.most; {
 		c := text[i]
-		if c == separator || c == other {
-			i, first = i+1, c == separator || first && cookies
+		if c == other {
+			i, first = i+1, first && cookies
 			continue
 		}
 		if l.read++; l.read > maxRead {
 			return l.overflow(b)
+		}
+		if c == separator {
+			i, first = i+1, true
+			continue
 		}
 		if end < i {
 			end = next(text, separator, i)
@@ -39,7 +43,10 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 		if cut < i {
 			cut = next(text, other, i)
 		}
-		if end-i >= len(name) && (c == name[0] || c|0x20 < 'a' || 'z' < c|0x20) { // other letters begin other names
+		if c == '%' && !cookies {
+			c, _ = unescape(text[i:])
+		}
+		if end-i >= len(name) && (c == name[0] || !isAlphanumeric(c) && c != '=') { // others begin other names
 			value, ok := cutName(text[i:end], name, cookies)
 			if ok && (first || end-i > len(name)) { // Rack and aiohttp need an equals sign
 				plain := end-i == len(name)+1+len(value)
@@ -73,8 +80,8 @@ func next(text string, c byte, i int) int {
 	return len(text)
 }
 
-// appendPair appends the value of a cookie or parameter: the first since the last separator or not, divided by the other
-// separator or not, after a plain name or another spelling.
+// appendPair appends the value of a cookie or parameter: the first since the last separator or not, divided by the
+// other separator or not, after a plain name or another spelling.
 func (l *list) appendPair(b []byte, value string, first, divided, plain, cookies bool) []byte {
 	if l.pairs++; l.pairs > maxPairs || len(value) > maxValue {
 		return l.overflow(b)
@@ -125,7 +132,8 @@ func continues(text string) bool {
 // appendEncoded appends an encoded value.
 func (l *list) appendEncoded(b []byte, value string, cookies bool) []byte {
 	begin, n := len(b), l.n
-	if b = append(b, 0, 0, 0, 0); cookies {
+	b = append(b, 0, 0, 0, 0)
+	if cookies {
 		b = appendCookie(b, value)
 		return l.end(b, begin)
 	}
@@ -149,10 +157,11 @@ func (l *list) appendEncoded(b []byte, value string, cookies bool) []byte {
 	return l.end(b, begin)
 }
 
-// cutName returns the value of the cookie or parameter at the beginning of text, and reports whether PHP, Express, Rack or
-// Django reads its name as name.
+// cutName returns the value of the cookie or parameter at the beginning of text, and reports whether PHP, Express, Rack
+// or Django reads its name as name.
 func cutName(text, name string, cookies bool) (value string, ok bool) {
-	for !cookies && text != "" && text[0] != name[0] && (text[0] == '+' || text[0] == '?' || text[0] == '[' || text[0] == ']') {
+	for !cookies && text != "" && text[0] != name[0] &&
+		(text[0] == '+' || text[0] == '?' || text[0] == '[' || text[0] == ']') {
 		text = text[1:]
 	}
 	matched := 0
@@ -178,7 +187,8 @@ func cutName(text, name string, cookies bool) (value string, ok bool) {
 			return value, true
 		case cookies && (matched == 0 && c >= utf8.RuneSelf || matched == len(name)):
 			r, n := utf8.DecodeRuneInString(text)
-			if rest = text[n:]; !isBlank(r) && (n > 1 || !isBlank(rune(c))) {
+			rest = text[n:]
+			if !isBlank(r) && (n > 1 || !isBlank(rune(c))) {
 				return "", false
 			}
 		case cookies || matched > 0 || c != ' ' && c != '?' && c != '[' && c != ']':

@@ -2,10 +2,10 @@ package rule
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -35,11 +35,12 @@ var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLit
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 
-// Bounds of a path that origins may read in different ways, times the number of ways, which cost time. A request with more is
-// malformed. Other paths have no bounds of their own.
+// Bounds of a path, which take time to read. A request with more is malformed. Those of a path that origins may read in
+// different ways are divided by the number of ways.
 const (
-	MaxOddSegments = 80   // slashes and backslashes, encoded ones included
-	MaxOddPath     = 4096 // bytes
+	MaxPath        = 8192 // bytes; more than nginx reads of a request line by default
+	MaxOddPath     = 4096
+	MaxOddSegments = 80 // slashes and backslashes, encoded ones included
 )
 
 // A target is the path of a request, with the forms in which origins read it.
@@ -81,6 +82,34 @@ var special = func() (s [256]uint8) {
 	return s
 }()
 
+// escapes returns the number of bytes at the beginning of s that are escapes of ordinary bytes.
+func escapes(s string) (n int) {
+	for n+2 < len(s) && s[n] == '%' {
+		high, low := hexDigits[s[n+1]], hexDigits[s[n+2]]
+		if c := high<<4 | low&0xf; high&low&16 == 0 || special[c] == structural && c != '%' {
+			break
+		}
+		n += 3
+	}
+	return n
+}
+
+// parameters returns the number of bytes at the beginning of s that mean nothing after an unescaped semicolon.
+func parameters(s string) (n int) {
+	for n < len(s) && (special[s[n]] == 0 || s[n] == ';') {
+		n++
+	}
+	return n
+}
+
+// areOrdinary returns false if one of eight bytes is special, and for some others.
+func areOrdinary(b [8]byte) bool {
+	const octets = 0x0101010101010101 // times a byte: eight of them
+	w := binary.LittleEndian.Uint64(b[:])
+	less, semicolon, backslash, del := (w-'0'*octets)&^w, w^';'*octets, w^'\\'*octets, w^0x7f*octets
+	return (less|(semicolon-octets)&^semicolon|(backslash-octets)&^backslash|(del-octets)&^del)&(0x80*octets) == 0
+}
+
 // What makes a path odd.
 const (
 	encodedSlash uint8 = 1 << iota // only beside others
@@ -90,29 +119,39 @@ const (
 	backslash
 )
 
-// set visits each byte of path once. It returns false if the path is odd, and too long or in too many segments.
+// set visits each byte of path once. It returns false if the path is too long, or odd and in too many segments.
 func (t *target) set(path string) bool {
+	if len(path) > MaxPath {
+		*t = target{sent: path, decoded: path}
+		return false
+	}
 	segments, begin := 0, 0 // begin: where the current segment begins
 	kinds, escaped, bad := uint8(0), false, false
 	for i := 0; i < len(path) && (segments < MaxOddSegments || kinds <= encodedSlash); i++ {
-		c := path[i]
+		if i%8 == 0 && i+8 <= len(path) && areOrdinary([8]byte([]byte(path[i:i+8]))) {
+			i += 7
+			continue
+		}
+		end, c, encoded := i, path[i], false
 		if special[c] == 0 {
 			continue
 		}
-		bad = bad || special[c] == invalid
-		end, encoded := i, false
 		if c == '%' {
+			if n := escapes(path[i:]); n > 0 {
+				i, escaped = i+n-1, true
+				continue
+			}
 			if c, encoded = unescape(path[i:]); !encoded {
 				bad = true
 				continue
 			}
-			if i, escaped = i+2, true; special[c] != structural {
-				continue
-			}
+			i, escaped = i+2, true
 		}
+		bad = bad || !encoded && special[c] == invalid
 		switch c {
 		case '/', '\\':
-			if segments++; end > 0 && (begin == end || path[begin] <= '.') { // otherwise it is neither a dot nor escaped
+			segments++
+			if end > 0 && (begin == end || path[begin] <= '.') { // otherwise it is neither a dot nor escaped
 				kinds |= dropped(path[begin:end])
 			}
 			if c == '\\' {
@@ -123,18 +162,13 @@ func (t *target) set(path string) bool {
 			begin = i + 1
 		case ';':
 			kinds |= parameter
+			i += parameters(path[i+1:])
 		}
 	}
 	kinds |= dropped(path[begin:]) &^ emptySegment
 	odd := (kinds > encodedSlash || !strings.HasPrefix(path, "/")) && path != "*" // OPTIONS *
 	*t = target{sent: path, decoded: path, bad: bad, odd: odd, kinds: kinds}
-	n := 0
-	for i := range ways {
-		if t.reads(i) {
-			n++
-		}
-	}
-	if odd && (segments*n > MaxOddSegments || len(path)*n > MaxOddPath) {
+	if n := t.count(); odd && (segments*n > MaxOddSegments || len(path)*n > MaxOddPath) {
 		t.odd = false // nothing reads it
 		return false
 	}
@@ -189,7 +223,7 @@ var ways = [...]way{
 	{reading: ReadURL, differs: backslash | encodedSlash | emptySegment},
 }
 
-// ways returns the ways in which origins may read the path. In some of them, an odd path may have the same form as in the first.
+// ways returns the ways in which origins may read the path. In some of them, an odd path may look as in the first.
 func (t *target) ways() []way {
 	if t.odd {
 		return ways[:]
@@ -200,8 +234,18 @@ func (t *target) ways() []way {
 // reads reports whether the path may have another form in way i than in the first way, or this is the first.
 func (t *target) reads(i int) bool { return i == 0 || ways[i].differs&t.kinds != 0 }
 
-// read returns the form of the path in way i, for origins with the syntax s. ok is false if they do not read paths in this
-// way, or if the form is that of the first way. Letters keep their case.
+// count returns the number of ways in which the path may have another form.
+func (t *target) count() (n int) {
+	for i := range ways {
+		if t.reads(i) {
+			n++
+		}
+	}
+	return n
+}
+
+// read returns the form of the path in way i, for origins with the syntax s. ok is false if they do not read paths in
+// this way, or if the form is that of the first way. Letters keep their case.
 func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 	switch {
 	case !t.odd:
@@ -225,7 +269,7 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 func (f *forms) make(t *target, ways []way, keep bool) {
 	var room [512]byte
 	var pieces [MaxOddSegments/2 + 1]piece
-	b := slices.Grow(room[:0], min((1+len(ways))*len(t.sent), len(t.sent)+MaxOddPath)+len(ways))
+	b := slices.Grow(room[:0], (1+t.count())*(len(t.sent)+1)) // each form may begin with a slash of its own
 	decoded, split := split(b[:len(t.sent)], pieces[:0], t.sent)
 	b = b[:len(decoded)]
 	f.end[0] = uint16(len(b))
@@ -257,7 +301,8 @@ func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 		for i < len(path) && special[path[i]] != structural {
 			i++
 		}
-		if at += copy(decoded[at:], path[ordinary:i]); i == len(path) {
+		at += copy(decoded[at:], path[ordinary:i])
+		if i == len(path) {
 			break
 		}
 		c, escaped := unescape(path[i:])
@@ -271,8 +316,11 @@ func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 			pieces = append(pieces, p)
 			p = piece{from: uint16(at + 1), unescaped: none, semicolon: none, mark: c, escaped: escaped}
 		case ';':
-			if p.semicolon = min(p.semicolon, uint16(at)); !escaped {
+			p.semicolon = min(p.semicolon, uint16(at))
+			if !escaped {
 				p.unescaped = min(p.unescaped, uint16(at))
+				n := copy(decoded[at+1:], path[i+1:i+1+parameters(path[i+1:])]) // further ones change nothing
+				i, at = i+n, at+n
 			}
 		}
 		at++
@@ -447,50 +495,3 @@ func cutFolded(path, prefix string) (rest string, ok bool) {
 	}
 	return path, prefix == ""
 }
-
-// appendFolded appends s to dst in lower case. Characters with the same upper case have the same lower
-// case here. Bytes that are not UTF-8 stay as they are.
-func appendFolded(dst []byte, s string) []byte {
-	begin := len(dst)
-	dst = append(dst, s...)
-	for i, c := range dst[begin:] {
-		if c >= utf8.RuneSelf {
-			return appendFoldedRunes(dst[:begin+i], s[i:])
-		}
-		dst[begin+i] = lowerByte(c)
-	}
-	return dst
-}
-
-// appendFoldedRunes is appendFolded for any characters.
-func appendFoldedRunes(dst []byte, s string) []byte {
-	for i, n := 0, 0; i < len(s); i += n {
-		c := rune(s[i])
-		switch n = 1; {
-		case c < utf8.RuneSelf:
-			dst = append(dst, lowerByte(s[i]))
-			continue
-		case 0xc2 <= c && c < 0xe0 && i+1 < len(s) && s[i+1]&0xc0 == 0x80: // faster than package utf8
-			c, n = c&0x1f<<6|rune(s[i+1]&0x3f), 2
-		default:
-			c, n = utf8.DecodeRuneInString(s[i:])
-		}
-		if int(c) < len(folding) && folding[c] != 0 {
-			dst = utf8.AppendRune(dst, c+folding[c])
-		} else {
-			dst = append(dst, s[i:i+n]...)
-		}
-	}
-	return dst
-}
-
-// folding has the difference between the lower case of a character's upper case and the character.
-var folding = func() []rune {
-	differences := make([]rune, 0x1ea00)
-	for _, r := range unicode.CaseRanges {
-		for c := rune(r.Lo); c <= rune(r.Hi); c++ {
-			differences[c] = unicode.ToLower(unicode.ToUpper(c)) - c
-		}
-	}
-	return differences
-}()

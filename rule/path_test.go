@@ -356,14 +356,42 @@ func FuzzDefaultsMatchWhatSettingsMatch(f *testing.F) {
 	})
 }
 
-// A path that origins may read in different ways has a maximum length, which is shorter if they are more. Others have none.
-func TestLengthOfOddPaths(t *testing.T) {
+// A path has a maximum length, which is shorter if origins may read it in different ways, the more the shorter.
+func TestLengthOfPaths(t *testing.T) {
 	for begin, ways := range map[string]int{"/a/": 0, "//": 2, "/;": 3, "//;": 4, `/\`: 5} {
-		for more, want := range []bool{false, ways > 0} {
-			path := begin + strings.Repeat("a", rule.MaxOddPath/max(1, ways)-len(begin)+more)
+		bound := rule.MaxPath
+		if ways > 0 {
+			bound = rule.MaxOddPath / ways
+		}
+		for more, want := range []bool{false, true} {
+			path := begin + strings.Repeat("a", bound-len(begin)+more)
 			req := rule.Request{Method: "GET", Host: "example.com", Path: path}
 			if req.Canonicalize(rule.ClientPrefix{}); req.Malformed != want {
 				t.Errorf("a path of %d bytes that begins with %s: malformed %t, want %t", len(path), begin, req.Malformed, want)
+			}
+		}
+	}
+}
+
+// What a byte means does not depend on where it is among the eight that are read at a time.
+func TestEachByteOfAPath(t *testing.T) {
+	const x = "xxxxxxxxxxxxxxxxxxxx"
+	for n := range len(x) {
+		before, after := "/"+x[n:], x[:n]
+		set := parse(t, "rules: [{id: a, match: {paths: ['"+before+"', '"+before+"/"+after+"']}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]")
+		for c := range 256 {
+			byItself := string([]byte{byte(c)})
+			for _, text := range []string{byItself, fmt.Sprintf("%%%02X", c)} {
+				req := rule.Request{Method: "GET", Host: "example.com", Path: before + text + after}
+				req.Check()
+				req.Canonicalize(rule.ClientPrefix{})
+				bad, separates := strings.Contains("%#\x7f", text) || len(text) == 1 && c <= ' ', strings.Contains(`/\;`, byItself)
+				if req.Malformed != bad || !bad && (len(set.Match(&req, nil)) > 0) != separates {
+					t.Errorf("%q: malformed %t, want %t; matched %v, want %t", before+text+after, req.Malformed, bad, set.Match(&req, nil), separates)
+				}
+				if want := before + byItself + after; !bad && !separates && req.Path != want {
+					t.Errorf("%q is %q", want, req.Path)
+				}
 			}
 		}
 	}

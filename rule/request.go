@@ -45,8 +45,9 @@ func (r *Request) Canonicalize(p ClientPrefix) {
 
 // Identify is Canonicalize without the path, which it only classifies. Host becomes lower case, without port
 // and trailing dots. An IPv6 address in brackets gets its shortest form. A method that differs from a registered one
-// only in case becomes that one. Addr is unmapped (see [ClientPrefix.Unmap]), and the client is its network according to p. A request with
-// a path beyond [MaxOddSegments] or [MaxOddPath] becomes malformed. Identify allocates only if Host changes.
+// only in case becomes that one. Addr is unmapped (see [ClientPrefix.Unmap]), and the client is its network according
+// to p. A path beyond [MaxPath], [MaxOddPath] or [MaxOddSegments] makes r malformed. Identify allocates only if Host
+// changes.
 func (r *Request) Identify(p ClientPrefix) {
 	r.Addr = p.Unmap(r.Addr)
 	r.client, r.bits = p.client(r.Addr)
@@ -74,8 +75,11 @@ func (r *Request) fields() map[string][]string {
 	return r.Header
 }
 
-// Unusual reports whether reading the path of r costs more than looking up a few mitigations.
-func (r *Request) Unusual() bool { return r.target.odd || r.target.decoded == "" }
+// Unusual reports whether reading the path and the query of r costs more than looking up a few mitigations.
+func (r *Request) Unusual() bool {
+	const much = 256
+	return r.target.odd || r.target.decoded == "" || len(r.target.sent)+len(r.Query) > much
+}
 
 // Client returns the address that identifies the client of a canonical request: the first one of its
 // network.
@@ -121,9 +125,10 @@ func canonicalIPv6(host string) string {
 }
 
 // registeredMethods are the methods in IANA's HTTP Method Registry, and QUERY, which is about to be added.
-var registeredMethods = strings.Fields("ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK MERGE " +
-	"MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH PATCH POST PRI PROPFIND PROPPATCH " +
-	"PUT QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL")
+var registeredMethods = strings.Fields("ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD " +
+	"LABEL LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH PATCH POST " +
+	"PRI PROPFIND PROPPATCH PUT QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE " +
+	"UPDATEREDIRECTREF VERSION-CONTROL")
 
 // canonicalMethod returns the registered method that differs from method only in case or, if there is
 // none, method. It does not allocate.
@@ -167,20 +172,21 @@ func lowerByte(c byte) byte {
 // decode appends s to dst with percent escapes decoded once and, in a query, with plus signs as spaces.
 func decode(dst []byte, s string, query bool) []byte {
 	dst = slices.Grow(dst, len(s))
-	for s != "" {
-		n := 0
-		for n < len(s) && s[n] != '%' && s[n] != '+' {
-			n++
+	decoded, n := dst[len(dst):len(dst)+len(s)], 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' {
+			var escaped bool
+			if c, escaped = unescape(s[i:]); escaped {
+				i += 2
+			}
+		} else if c == '+' && query {
+			c = ' '
 		}
-		if n > 0 {
-			dst, s = append(dst, s[:n]...), s[n:]
-			continue
-		}
-		var c byte
-		c, s = decodeByte(s, query)
-		dst = append(dst, c)
+		decoded[n] = c
+		n++
 	}
-	return dst
+	return dst[:len(dst)+n]
 }
 
 // decodeByte decodes the first byte of s, which must not be empty, and returns the rest of s.

@@ -141,7 +141,7 @@ func FuzzCanonicalPath(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, p string) {
 		if len(p) > rule.MaxOddSegments/5 {
-			return // it may be malformed: see TestLengthOfOddPaths and MaxOddSegments
+			return // it may be malformed: see TestLengthOfPaths and MaxOddSegments
 		}
 		if got, want := pathOf(p), referencePath(p); got != want {
 			t.Errorf("path %q becomes %q, want %q", p, got, want)

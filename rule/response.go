@@ -29,7 +29,8 @@ type Response struct {
 
 // DefaultResponse returns the response of rules with an action that have none of their own.
 func DefaultResponse(action Action) Response {
-	r := Response{Status: http.StatusTooManyRequests, ContentType: "text/plain; charset=utf-8", Body: "too many requests\n"}
+	r := Response{Status: http.StatusTooManyRequests, ContentType: "text/plain; charset=utf-8",
+		Body: "too many requests\n"}
 	if action == ShadowBan {
 		r.Status, r.Body = http.StatusOK, ""
 	}
@@ -93,5 +94,6 @@ func NodeSets(name string) bool {
 }
 
 // nodeFields are the names, and with a "*" the beginnings of names.
-var nodeFields = strings.Fields(`Cache-Control Connection Content-Length Content-Type Date Grpc-* HTTP2-Settings Keep-Alive Proxy-* RateLimit*
-	Refusal-Id Retry-After TE Trailer Transfer-Encoding Upgrade X-Accel-* X-Edge-* X-RateLimit-*`)
+var nodeFields = strings.Fields(`Cache-Control Connection Content-Length Content-Type Date Grpc-* HTTP2-Settings
+	Keep-Alive Proxy-* RateLimit* Refusal-Id Retry-After TE Trailer Transfer-Encoding Upgrade X-Accel-* X-Edge-*
+	X-RateLimit-*`)

@@ -24,6 +24,7 @@ const (
 	MaxOrigins   = 64                 // of a response
 	MaxID        = 64                 // bytes of a rule's ID
 	MaxCost      = 1_000_000          // of a request
+	MaxCostJSON  = 100                // bytes of a path in JSON
 	MinStatus    = 200
 	MaxStatus    = 599
 	MaxClients   = 100 // of MinClients
@@ -53,14 +54,19 @@ type Rule struct {
 	PathSyntax PathSyntax
 
 	// Statuses are the statuses of the origin's answers whose requests are counted. If nil, all requests
-	// are, on arrival unless the rule has a CostHeader.
+	// are, on arrival unless the rule has a CostHeader or CostJSON.
 	Statuses *Statuses
 
 	// Cost is how much a request counts; 0 means 1. CostHeader is the field of the origin's answer, as
-	// net/http spells it, that says how much its request counts instead. Cost applies if CostHeader is
-	// empty, or if the answer has no valid field.
-	Cost       uint64
-	CostHeader string
+	// net/http spells it, that says how much its request counts instead, and CostJSON the path of the number in
+	// the answer's body, with dots between names. At most one is set. Cost applies if both are empty, or if the answer
+	// has no valid value.
+	Cost                 uint64
+	CostHeader, CostJSON string
+
+	// Reserve is how much of the cost counts on arrival, if the answer says how much that is. No request costs less, and
+	// Cost is not less.
+	Reserve uint64
 
 	// Characteristics are the properties by whose values requests are counted.
 	Characteristics []Characteristic
@@ -79,6 +85,10 @@ type Rule struct {
 	// only requests that pass count.
 	CountWhileMitigated bool
 
+	// CountRefused makes requests count that other rules refuse, unless the key that refuses belongs to fewer clients, or
+	// r mitigates a key of the request, too.
+	CountRefused bool
+
 	// MinClients is the number of different clients of a key that a node must have seen, in the current
 	// and the previous window, to mitigate the key. 0 means 1.
 	MinClients int
@@ -93,13 +103,16 @@ type Rule struct {
 	// of the key.
 	OnFailure OnFailure
 
+	fingerprint uint64 // 0 until the rule is in a set
+	longPath    int    // see lengthOfPaths; set with fingerprint
+
 	base *Rule // the rule in the file, if this one has the limits of a key; else nil
 }
 
 // A Match matches the requests that are in each of its lists. An empty list means everything. Hosts are
 // canonical, and paths are in the normal form of the rule's PathSyntax. "*." at the beginning of a host
-// stands for one or more labels. "*" at the end of a path stands for anything, including slashes, and elsewhere for anything
-// but slashes. A path that begins with "*" matches the last segment.
+// stands for one or more labels. "*" at the end of a path stands for anything, including slashes, and elsewhere for
+// anything but slashes. A path that begins with "*" matches the last segment.
 type Match struct {
 	Hosts, Methods, Paths []string
 	Networks              []*NetworkSet // at least one contains the client's address
@@ -113,23 +126,42 @@ func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action
 // CountsMitigated reports whether requests of a mitigated key count even though they are refused.
 func (r *Rule) CountsMitigated() bool { return r.CountWhileMitigated || r.Action == Shed }
 
+// CountsRefused reports whether requests count even if another rule refuses them: see [Rule.CountRefused].
+func (r *Rule) CountsRefused() bool { return r.CountRefused || r.Action == Shed }
+
 // RefusesClient reports whether a mitigation by r refuses every request of a client, with the same response.
 func (r *Rule) RefusesClient() bool {
-	return r.Action == Block && len(r.Response.Origins) == 0 && r.Empty() && len(r.Except) == 0 && len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP
+	return r.Action == Block && len(r.Response.Origins) == 0 && r.Empty() && len(r.Except) == 0 &&
+		len(r.Characteristics) == 1 && r.Characteristics[0].Kind == IP
 }
 
 // CountsAnswer reports whether requests are counted after the origin has answered, because the answer
 // determines how much they count.
-func (r *Rule) CountsAnswer() bool { return r.Statuses != nil || r.CostHeader != "" }
+func (r *Rule) CountsAnswer() bool { return r.Statuses != nil || r.CostSource() != "" }
 
-// CostOf returns how much n requests count, at most MaxThreshold. For a rule with a CostHeader, it
-// returns the count of requests whose answers lack the field.
-func (r *Rule) CostOf(n uint64) uint64 {
-	each := max(1, r.Cost)
-	return min(n, MaxThreshold/each) * each
+// CostSource returns the CostHeader or the CostJSON, at most one of which is set.
+func (r *Rule) CostSource() string {
+	if r.CostJSON != "" {
+		return r.CostJSON
+	}
+	return r.CostHeader
 }
 
-// CostIn returns how much a request counts, given the values of CostHeader in its answer: at most
+// CostOf returns how much n requests count, at most MaxThreshold. For a rule with a CostSource, it
+// returns the count of requests whose answers lack the value.
+func (r *Rule) CostOf(n uint64) uint64 { return times(n, max(1, r.Cost)) }
+
+// CostOnArrival returns how much of that counts on arrival.
+func (r *Rule) CostOnArrival(n uint64) uint64 {
+	if r.CountsAnswer() {
+		return times(n, r.Reserve)
+	}
+	return r.CostOf(n)
+}
+
+func times(n, cost uint64) uint64 { return min(n, MaxThreshold/max(1, cost)) * cost }
+
+// CostIn returns how much a request counts, given the values of CostSource in its answer: at most
 // MaxCost. ok is false if they are not a single number up to MaxCost.
 func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 	if len(values) != 1 || values[0] == "" || strings.Trim(values[0], "0123456789") != "" {

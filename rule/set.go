@@ -66,7 +66,7 @@ func NewSet(p Parts) *Set {
 	}
 	hosts := 0
 	for i, r := range s.rules {
-		r.Index = i
+		r.Index, r.fingerprint, r.longPath = i, r.Fingerprint(), r.lengthOfPaths()
 		hosts += len(r.Hosts)
 		if len(r.Hosts) == 0 {
 			s.everywhere = append(s.everywhere, r)
@@ -169,8 +169,8 @@ func (s *Set) ReadsFields() bool { return len(s.fields) > 0 }
 // canonical. Match allocates only to grow dst.
 func (s *Set) Match(req *Request, dst []*Rule) []*Rule { return s.MatchOf(nil, req, dst) }
 
-// MatchOf is Match for the rules for which of, unless it is nil, returns true. It reads the path for no others.
-func (s *Set) MatchOf(of func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
+// MatchOf is Match for the rules for which wanted, unless it is nil, returns true. It reads the path for no others.
+func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)
 	}
@@ -179,13 +179,13 @@ func (s *Set) MatchOf(of func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 		for i := s.first[host]; i != 0; i = s.byHost[i].next {
 			r := s.byHost[i].rule
 			again := len(r.Hosts) > 1 && slices.Contains(dst[before:], r)
-			if !again && r.matches(req, of) {
+			if !again && r.matches(req, wanted) {
 				dst = append(dst, r)
 			}
 		}
 	}
 	for _, r := range s.everywhere {
-		if r.matches(req, of) {
+		if r.matches(req, wanted) {
 			dst = append(dst, r)
 		}
 	}
@@ -193,17 +193,37 @@ func (s *Set) MatchOf(of func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 }
 
 // matches reports whether r, which has the host of req, applies to req.
-func (r *Rule) matches(req *Request, of func(*Rule) bool) bool {
-	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && (of == nil || of(r)) && r.hasValues(req, false) && r.matchPath(req)
+func (r *Rule) matches(req *Request, wanted func(*Rule) bool) bool {
+	return r.hasMethod(req.Method) && r.hasAddr(req.Addr) && (wanted == nil || wanted(r)) && r.hasValues(req, false) &&
+		r.matchPath(req)
 }
 
 // MatchesByPath reports whether the path of a request decides whether r applies to it.
 func (r *Rule) MatchesByPath() bool { return len(r.Paths) > 0 || len(r.Except) > 0 }
 
+// lengthOfPaths returns the maximum length of an ordinary path that a pattern of r may match: an escape is 3 times as
+// long as its byte, and the Kelvin sign as the letter k.
+func (r *Rule) lengthOfPaths() (bytes int) {
+	all := r.Paths
+	for i := range r.Except {
+		all = append(slices.Clip(all), r.Except[i].Paths...)
+	}
+	for _, pattern := range all {
+		if strings.Contains(pattern, "*") {
+			return MaxPath
+		}
+		bytes = max(bytes, 3*3*(len(pattern)+len("/")))
+	}
+	return bytes
+}
+
 // matchPath reports whether r matches a form in which an origin may read the path of req.
 func (r *Rule) matchPath(req *Request) bool {
 	if !r.MatchesByPath() {
 		return true
+	}
+	if t := &req.target; !t.odd && len(t.sent) > r.longPath {
+		return r.matchForm(req, "") // which no pattern matches either
 	}
 	for i := range req.target.ways() {
 		if form, ok := req.target.read(i, r.PathSyntax); ok && r.matchForm(req, form) {
@@ -220,7 +240,8 @@ func (r *Rule) matchForm(req *Request, form string) bool {
 	}
 	for i := range r.Except {
 		e := &r.Except[i]
-		if e.hasHost(req.Host) && e.hasMethod(req.Method) && e.hasAddr(req.Addr) && e.hasPath(form, r.PathSyntax) && e.hasValues(req, true) {
+		if e.hasHost(req.Host) && e.hasMethod(req.Method) && e.hasAddr(req.Addr) && e.hasPath(form, r.PathSyntax) &&
+			e.hasValues(req, true) {
 			return false
 		}
 	}

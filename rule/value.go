@@ -19,7 +19,8 @@ func (r *Rule) RequestOf(value string) (Request, error) {
 		return Request{}, fmt.Errorf("rule %s counts by %s, not by a single value", r.ID, strings.Join(names, ", "))
 	}
 	req, err := r.RequestFrom(func(*Characteristic) (string, bool) { return value, true })
-	if req.Check(); err == nil && req.Malformed {
+	req.Check()
+	if err == nil && req.Malformed {
 		err = fmt.Errorf("rule %s counts by %s, and no request has %q", r.ID, &r.Characteristics[0], value)
 	}
 	return req, err
@@ -52,7 +53,8 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 		}
 	}
 	for _, c := range r.Characteristics {
-		if canonical := req; c.Kind == Path {
+		if c.Kind == Path {
+			canonical := req
 			canonical.Canonicalize(ClientPrefix{})
 			if !canonical.Malformed && !r.matchPath(&canonical) { // no form of it would be counted
 				return Request{}, fmt.Errorf("rule %s counts by path, and does not match %q", r.ID, req.Path)

@@ -18,8 +18,6 @@ type clf struct {
 func (l clf) parse(s []byte, r *record) string {
 	client, rest := cutClient(s)
 	switch {
-	case rest == nil:
-		return "no time like [02/Jan/2006:15:04:05 -0700]"
 	case len(client) == 0:
 		return "no client"
 	case client[0] == '[' && bytes.IndexByte(client, ']') < 0:
@@ -85,11 +83,6 @@ func virtualHost(first, rest []byte) (host, client []byte, ok bool) {
 	}
 	client, after := cutClient(rest)
 	more := len(after) > 2 && after[0] == '-' && after[1] == ' ' && after[2] != '['
-	switch firstIs, secondIs := addressOf(firstOf(first)).IsValid(), addressOf(firstOf(client)).IsValid(); {
-	case secondIs && (more || !firstIs):
-		return first, client, true
-	case firstIs || secondIs || !more || string(client) == "-":
-		return nil, nil, false
-	}
-	return first, client, true
+	firstIs, secondIs := addressOf(firstOf(first)).IsValid(), addressOf(firstOf(client)).IsValid()
+	return first, client, secondIs && (more || !firstIs) || !firstIs && more && string(client) != "-"
 }

@@ -86,6 +86,9 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 	if micros, n, ok := c.stamp(s); ok {
 		return micros, n == len(s) || n+1 < len(s) && s[n] == ' ' && s[n+1] >= 'A' // the zone's name
 	}
+	if len(s) != len(time.ANSIC) {
+		return 0, false
+	}
 	t, err := time.Parse(time.ANSIC, string(s))
 	return c.wall(t.UnixMicro()), err == nil && isYear(t.Year())
 }

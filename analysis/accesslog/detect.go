@@ -158,21 +158,25 @@ func plausible(l layout, line []byte, r *record) bool {
 	// Whether a client may have any name, and whether lines have a status.
 	isNamed := func(p part) bool { return p.kind == client && p.name == "client" }
 	named, answered := ok && slices.ContainsFunc(p.parts, isNamed), !ok || has(p.parts, status)
-	if r.time < earliest && !named || len(r.method) == 0 && requestText.Match(line) { // a trace may begin at 0
-		return false
-	}
-	switch l.(type) {
-	case *objects:
-		return true
-	case *columns:
-		return !ftpCommand.Match(r.method) && isClient(r.client, line)
-	}
-	if !answered && !named && statusText.Match(line) {
+	if r.time < earliest && !named { // a trace may begin at 0
 		return false
 	}
 	code := r.texts[status]
 	n, numeric := number(code)
-	return (named || isClient(r.client, line)) && (!answered || numeric && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-')
+	switch l.(type) {
+	case *objects:
+	case *columns:
+		if ftpCommand.Match(r.method) || !isClient(r.client, line) {
+			return false
+		}
+	default: // the texts are searched last, since that takes longest
+		if !named && !isClient(r.client, line) ||
+			answered && !(numeric && (n == 0 || n >= 100 && n < 1000) || len(code) > 0 && code[0] == '-') ||
+			!answered && !named && statusText.Match(line) {
+			return false
+		}
+	}
+	return len(r.method) > 0 || !requestText.Match(line)
 }
 
 // isClient reports whether name is an address, or the name of a host in a line without addresses before the request.
@@ -226,8 +230,8 @@ func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
 	for i, f := range formats() {
-		// Without lines of its own, Nginx Proxy Manager's log is combined.
-		if f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0 {
+		// Combined is clf. Without lines of its own, so is Nginx Proxy Manager's log.
+		if f.Name != "combined" && (f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0) {
 			counts[i] = t.matches(f.layout)
 		}
 	}

@@ -142,13 +142,13 @@ func (l *Log) Entries(ctx context.Context, f func(*Entry) error) error {
 // file, compressed bytes. The total is 0 if not all files are regular. Progress is safe for
 // concurrent use.
 func (l *Log) Progress() (read, total int64) {
-	if !l.again() {
+	if !l.Again() {
 		return l.read.Load(), 0
 	}
 	return l.read.Load(), l.total
 }
 
-// again reports whether the whole input can be read again.
-func (l *Log) again() bool {
+// Again reports whether all files can be read again.
+func (l *Log) Again() bool {
 	return !slices.ContainsFunc(l.sources, func(s *source) bool { return !s.regular })
 }

@@ -28,7 +28,7 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 	go l.cut(ctx, idle, blocks)
 	defer func() {
 		cancel()
-		if l.again() { // else the reader may be blocked on a silent sender; it ends when the read returns
+		if l.Again() { // else the reader may be blocked on a silent sender; it ends when the read returns
 			for range blocks {
 			}
 		}
@@ -51,7 +51,7 @@ func (l *Log) pass(ctx context.Context, need Fields, o *sorter) (err error) {
 		if len(b.arrivals) > 0 {
 			if err := o.add(b.batch); err != nil {
 				if late := new(OrderError); errors.As(err, &late) {
-					late.File, late.Again = l.sources[b.file].name, l.again()
+					late.File, late.Again = l.sources[b.file].name, l.Again()
 				}
 				return err
 			}

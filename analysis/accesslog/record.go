@@ -145,10 +145,7 @@ func (r *record) append(b []byte) []byte {
 	} {
 		b = appendText(b, text)
 	}
-	status := 0
-	if r.need&Status != 0 {
-		status = r.status
-	}
+	status := r.status
 	if r.attack {
 		status |= attackBit
 	}

@@ -87,9 +87,9 @@ func (p *scanner) member() (name []byte, ok bool) {
 	if p.space(); !p.accept('"') {
 		return nil, false
 	}
-	name, _, ok = p.text()
+	v, ok := p.text()
 	p.space()
-	return name, ok && p.accept(':')
+	return v.text, ok && p.accept(':')
 }
 
 // header sets a header field.
@@ -112,8 +112,7 @@ func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 	p.space()
 	switch {
 	case p.accept('"'):
-		text, escaped, ok := p.text()
-		return value{text, true, escaped}, ok
+		return p.text()
 	case p.accept('{'):
 		_, ok := p.list('}', wanted, depth+1)
 		return value{}, ok
@@ -129,22 +128,22 @@ func (p *scanner) value(wanted bool, depth int) (v value, ok bool) {
 }
 
 // text parses a string after its opening quote.
-func (p *scanner) text() (text []byte, escaped, ok bool) {
+func (p *scanner) text() (v value, ok bool) {
 	quote := -1 // the index of the first quote from i on, once found; text takes time linear in its length
 	for i := 0; ; {
 		if quote < i {
 			j := bytes.IndexByte(p.s[i:], '"')
 			if j < 0 {
-				return nil, false, false
+				return value{}, false
 			}
 			quote = i + j
 		}
 		k := bytes.IndexByte(p.s[i:quote], '\\')
 		if k < 0 {
-			text, p.s = p.s[:quote], p.s[quote+1:]
-			return text, escaped, true
+			v.text, v.quoted, p.s = p.s[:quote], true, p.s[quote+1:]
+			return v, true
 		}
-		escaped = true
+		v.escaped = true
 		i += k + 2
 	}
 }
@@ -163,26 +162,19 @@ func (p *scanner) accept(c byte) bool {
 // Words that are not pairs are skipped.
 func (o *objects) pairs(s []byte, slots []value) {
 	for {
-		if s = trimSpaces(s); len(s) == 0 {
-			return
-		}
-		end := bytes.IndexAny(s, "= ")
+		end := bytes.IndexByte(s, '=')
 		if end < 0 {
 			return
 		}
-		if s[end] == ' ' {
-			s = s[end:]
-			continue
-		}
-		slot, known := o.members[string(s[:end])]
+		slot, known := o.members[string(s[bytes.LastIndexAny(s[:end], " \t")+1:end])]
 		var v value
 		if s = s[end+1:]; len(s) > 0 && s[0] == '"' {
 			p := scanner{s: s[1:]}
-			text, escaped, ok := p.text()
-			if !ok {
+			ok := false
+			if v, ok = p.text(); !ok {
 				return // cut off
 			}
-			v, s = value{text, true, escaped}, p.s
+			s = p.s
 		} else {
 			v.text, s = cutSpace(s)
 		}

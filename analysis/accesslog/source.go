@@ -125,6 +125,9 @@ func (s *source) open() (f *file, err error) {
 			f.regular, f.size = true, info.Size()
 		}
 	}
+	if s.size > 0 { // a log that grows is the same each time that it is read
+		stored = io.LimitReader(stored, s.size)
+	}
 	counted := bufio.NewReaderSize(&counter{stored, &s.log.read}, 64<<10)
 	magic, err := counted.Peek(16)
 	if err != nil && !errors.Is(err, io.EOF) {

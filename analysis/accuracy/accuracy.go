@@ -24,6 +24,7 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/client"
+	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/rule"
 )
@@ -31,27 +32,30 @@ import (
 // Options configures an Accuracy. Limits are required.
 type Options struct {
 	// Limits are the limits to apply, at most 32 with the same period.
-	Limits []Limit
+	Limits []Limit `json:"limits"`
 
 	// Estimators are the names of the estimators to compare: see EstimatorNames. If empty, all
 	// of them, but packed sub-windows only if they fit one of the limits.
-	Estimators []string
+	Estimators []string `json:"estimators"`
 
 	// Phases is the number of window starts to try, spread evenly over a period. The report has
 	// the results of the first one, the epoch's, and the ranges of all. If zero, 1.
-	Phases int
+	Phases int `json:"phases"`
 
 	// Spread spaces each client's requests in a second evenly over that second: the kth of
 	// n at (k−½)/n. It is for logs whose times are whole seconds.
-	Spread bool
+	Spread bool `json:"spread"`
 
 	// Resolution is the resolution of the log's times, at most 1 s. If zero, 1 s, or 1 µs with
 	// Spread.
-	Resolution time.Duration
+	Resolution time.Duration `json:"resolution_ns"`
+
+	// Share is the part of the clients to count. If zero, all of them.
+	Share Share `json:"-"`
 
 	// Workers is the number of goroutines that share the clients. It does not affect results. If
 	// zero, GOMAXPROCS.
-	Workers int
+	Workers int `json:"-"`
 }
 
 const maxLimits = 32 // per period, so that their flags fit in one word
@@ -66,9 +70,11 @@ func (o Options) withDefaults() (Options, error) {
 		case l.Threshold == 0 || l.Threshold > 1<<53:
 			return o, fmt.Errorf("accuracy: invalid threshold %d: must be 1 to 2^53", l.Threshold)
 		case l.Period < 1e6 || l.Period%1e6 != 0 || l.Period > 7*24*3600*1e6:
-			return o, fmt.Errorf("accuracy: invalid period %v: must be whole seconds, 1 s to 7 days", time.Duration(l.Period)*time.Microsecond)
+			return o, fmt.Errorf("accuracy: invalid period %v: must be whole seconds, 1 s to 7 days",
+				time.Duration(l.Period)*time.Microsecond)
 		case seen[l]:
-			return o, fmt.Errorf("accuracy: the limit %d/%s is given twice", l.Threshold, rule.FormatDuration(time.Duration(l.Period)*time.Microsecond))
+			return o, fmt.Errorf("accuracy: the limit %d/%s is given twice", l.Threshold,
+				rule.FormatDuration(time.Duration(l.Period)*time.Microsecond))
 		}
 		seen[l] = true
 	}
@@ -79,9 +85,13 @@ func (o Options) withDefaults() (Options, error) {
 		o.Phases = 1
 	}
 	if o.Resolution == 0 {
-		if o.Resolution = time.Second; o.Spread {
+		o.Resolution = time.Second
+		if o.Spread {
 			o.Resolution = time.Microsecond
 		}
+	}
+	if o.Share == (Share{}) {
+		o.Share = Share{1, 1}
 	}
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -126,9 +136,6 @@ type group struct {
 type evaluation struct {
 	method    int // index in Accuracy.methods
 	estimator estimator
-	whole     bool   // counts the weighted part of estimates in full
-	pair      int    // index of the evaluation with the same estimates for whole counts; 0 if there is no such evaluation
-	paired    bool   // is the pair of another evaluation
 	shift     int64  // added to times, for the phase
 	limits    uint64 // bit set of the group's limits that it is used for
 	at, words int
@@ -140,8 +147,11 @@ func New(o Options) (*Accuracy, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Accuracy{o: o, clients: client.NewTable(), normal: newNormalizer(), last: math.MinInt64, inSecond: map[uint32]turn{}}
-	if a.methods = methods(o.Limits); len(o.Estimators) > 0 {
+	a := &Accuracy{
+		o: o, clients: client.NewTable(), normal: newNormalizer(), last: math.MinInt64, inSecond: map[uint32]turn{},
+	}
+	a.methods = methods(o.Limits)
+	if len(o.Estimators) > 0 {
 		a.methods = nil
 		for _, name := range o.Estimators {
 			m, err := methodNamed(name)
@@ -163,8 +173,10 @@ func New(o Options) (*Accuracy, error) {
 			at, a.groups = len(a.groups), append(a.groups, group{period: l.Period})
 		}
 		g := &a.groups[at]
-		if g.limits, g.places = append(g.limits, l), append(g.places, i); len(g.limits) > maxLimits {
-			return nil, fmt.Errorf("accuracy: more than %d limits have the period %v", maxLimits, time.Duration(l.Period)*time.Microsecond)
+		g.limits, g.places = append(g.limits, l), append(g.places, i)
+		if len(g.limits) > maxLimits {
+			return nil, fmt.Errorf("accuracy: more than %d limits have the period %v", maxLimits,
+				time.Duration(l.Period)*time.Microsecond)
 		}
 	}
 	for i := range a.groups {
@@ -179,16 +191,10 @@ func New(o Options) (*Accuracy, error) {
 // addEvaluations creates the evaluations of g, in the order of their phases.
 func (a *Accuracy) addEvaluations(g *group) {
 	add := func(method, phase int, l Limit, limits uint64) {
-		m := &a.methods[method]
-		c := evaluation{method: method, estimator: m.make(l, a.o.Resolution.Microseconds()), whole: m.whole, limits: limits, at: g.words,
-			shift: g.period * int64(phase) / int64(a.o.Phases)}
-		c.words = c.estimator.words()
-		if same := slices.IndexFunc(g.evaluations, func(o evaluation) bool { return o.shift == c.shift && !o.whole && o.estimator == c.estimator }); m.whole && same >= 0 {
-			g.evaluations[same].pair = len(g.evaluations)
-			c.paired, c.words = true, 0
-		}
-		g.words += 2 + c.words
-		g.evaluations = append(g.evaluations, c)
+		e := a.methods[method].make(l, a.o.Resolution.Microseconds())
+		g.evaluations = append(g.evaluations, evaluation{method: method, estimator: e, limits: limits,
+			shift: g.period * int64(phase) / int64(a.o.Phases), at: g.words, words: e.words()})
+		g.words += 2 + e.words()
 	}
 	for phase := range a.o.Phases {
 		for i := range a.methods {
@@ -211,24 +217,27 @@ func (a *Accuracy) Add(batch []accesslog.Arrival) error {
 	if len(batch) > 0 && a.last == math.MinInt64 {
 		a.first = batch[0].Time
 	}
+	share := a.o.Share
 	var hashes [16]uint64
-	for some := range slices.Chunk(batch, len(hashes)) {
-		for i := range some {
-			hashes[i] = client.Hash(&some[i].Client)
+	for chunk := range slices.Chunk(batch, len(hashes)) {
+		for i := range chunk {
+			hashes[i] = client.Hash(&chunk[i].Client)
 			a.fetched += a.clients.Touch(hashes[i])
 		}
-		for i := range some {
-			if some[i].Time < a.last {
-				return fmt.Errorf("accuracy: a request at %d µs comes after one at %d µs", some[i].Time, a.last)
+		for i := range chunk {
+			if chunk[i].Time < a.last {
+				return fmt.Errorf("accuracy: a request at %d µs comes after one at %d µs", chunk[i].Time, a.last)
 			}
-			a.last = some[i].Time
-			number := a.clients.At(hashes[i], &some[i].Client)
+			a.last = chunk[i].Time
+			number := a.clients.At(hashes[i], &chunk[i].Client)
 			a.events++
 			a.normal.add(a.last, number)
-			if a.o.Spread {
-				a.gather(event{a.last, number})
-			} else {
-				a.arrive(event{a.last, number})
+			switch e := (event{a.last, number / share.Of}); {
+			case number%share.Of != share.N-1:
+			case a.o.Spread:
+				a.gather(e)
+			default:
+				a.arrive(e)
 			}
 		}
 	}
@@ -280,6 +289,21 @@ func (a *Accuracy) arrive(e event) {
 	w := a.workers[e.client%n]
 	w.next = append(w.next, event{e.t, e.client / n})
 	if len(w.next) == cap(w.next) {
-		w.pass()
+		w.full <- w.next
+		w.next = make([]event, 0, eventsAtOnce)
 	}
+}
+
+// finish stops a's goroutines, and returns what they have counted.
+func (a *Accuracy) finish() (in Input, sums []groupSums) {
+	a.start()
+	a.spread()
+	sums = newSums(a.groups)
+	for _, w := range a.workers {
+		w.finish()
+		for g := range w.groups {
+			sums[g].add(&w.groups[g].sums)
+		}
+	}
+	return Input{a.events, int(a.clients.Len()), figure.TimeOf(a.first), figure.TimeOf(a.last), a.normal.finish()}, sums
 }

@@ -59,26 +59,17 @@ func (bucket) words() int { return 2 }
 
 func (b bucket) arrive(state []uint64, at []moment, estimates []counter.Estimate) {
 	for i, m := range at {
-		state[0] -= min(state[0], saturated(uint64(m.t-int64(state[1])), b.limit.Threshold))
+		hi, drained := bits.Mul64(uint64(m.t-int64(state[1])), b.limit.Threshold)
+		if hi > 0 || drained > state[0] {
+			drained = state[0]
+		}
+		state[0] -= drained
 		state[1] = uint64(m.t)
 		full := state[0] + uint64(b.limit.Period)
-		estimates[i] = inPeriods(full, b.limit.Period)
+		period := uint64(b.limit.Period)
+		estimates[i] = counter.Estimate{Whole: full / period, Part: 1, Left: int64(full % period), Of: b.limit.Period}
 		if !b.stops || !estimates[i].Over(b.limit.Threshold) {
 			state[0] = full
 		}
 	}
-}
-
-// saturated returns a·b, or the greatest uint64 if that overflows.
-func saturated(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	if hi > 0 {
-		return 1<<64 - 1
-	}
-	return lo
-}
-
-// inPeriods returns level/period as an estimate.
-func inPeriods(level uint64, period int64) counter.Estimate {
-	return counter.Estimate{Whole: level / uint64(period), Part: 1, Left: int64(level % uint64(period)), Of: period}
 }

@@ -23,33 +23,19 @@ type estimator interface {
 
 // A Limit is a threshold of requests in a period.
 type Limit struct {
-	Threshold uint64
-	Period    int64 // in microseconds; whole seconds
+	Threshold uint64 `json:"threshold"`
+	Period    int64  `json:"period_us"` // in microseconds; whole seconds
 }
 
 // A method is a way to estimate. Each limit, or each period, has its own estimator.
 type method struct {
-	name string
+	name     string
+	counters int  // of a client in a store; 0 if not fixed
+	bytes    int  // minimum memory per client, without keys; 0 if it depends on the log
+	own      bool // the estimator depends on the threshold, so that limits cannot share it
+	aligned  bool // windows begin at fixed times, so that results depend on these times
 
-	// counters is the number of counters of a client in a store, 0 if not fixed.
-	counters int
-
-	// bytes is the minimum memory per client, without keys; 0 if it depends on the log.
-	bytes int
-
-	// own reports whether the estimator depends on the threshold, so that limits cannot
-	// share it.
-	own bool
-
-	// aligned reports whether windows begin at fixed times, so that results depend on
-	// these times.
-	aligned bool
-
-	// whole reports whether the weighted part of an estimate counts in full.
-	whole bool
-
-	// make returns the estimator for a limit. resolution is that of the log's times, in
-	// microseconds.
+	// make returns the estimator for a limit. resolution is that of the log's times, in microseconds.
 	make func(l Limit, resolution int64) estimator
 }
 
@@ -60,27 +46,13 @@ const (
 	exactName    = "exact"
 )
 
-func newFixed(l Limit, _ int64) estimator {
-	limit := plain(l)
-	limit.Kind = counter.Fixed
-	return packed{limit}
-}
-
-func newWeighted(l Limit, _ int64) estimator    { return packed{plain(l)} }
-func newRounded(l Limit, _ int64) estimator     { return rounded(packed{plain(l)}) }
-func newFirstLast(l Limit, res int64) estimator { return firstLast{l.Period, res} }
-func newGCRA(l Limit, _ int64) estimator        { return bucket{l, false} }
-func newTokenBucket(l Limit, _ int64) estimator { return bucket{l, true} }
-func newPackedAuto(l Limit, _ int64) estimator {
-	return newPacked(l, counter.AutoLayout(l.Threshold, counter.MaxFields))
-}
-
 // methods returns all methods that suit limits, in display order.
 func methods(limits []Limit) []method {
 	all := []method{
-		{name: fixedName, counters: 1, bytes: 8, aligned: true, make: newFixed},
-		{name: weightedName, counters: 2, bytes: 16, aligned: true, make: newWeighted},
-		{name: "weighted_rounded", counters: 2, bytes: 16, aligned: true, make: newRounded},
+		{name: fixedName, counters: 1, bytes: 8, aligned: true, make: makePacked(counter.Fixed, counter.Plain)},
+		{name: weightedName, counters: 2, bytes: 16, aligned: true, make: makePacked(counter.Weighted, counter.Plain)},
+		{name: "weighted_rounded", counters: 2, bytes: 16, aligned: true,
+			make: makePacked(counter.WeightedRounded, counter.Plain)},
 	}
 	for _, n := range []int{3, 6, 10, 60} {
 		all = append(all, methodSubWindows(n, false))
@@ -89,19 +61,25 @@ func methods(limits []Limit) []method {
 		all = append(all, methodSubWindows(n, true))
 	}
 	all = append(all,
-		method{name: "first_last", counters: 2, bytes: 48, aligned: true, make: newFirstLast},
-		method{name: "token_bucket", counters: 1, bytes: 16, own: true, make: newTokenBucket},
-		method{name: "gcra", counters: 1, bytes: 8, own: true, make: newGCRA},
+		method{name: "first_last", counters: 2, bytes: 48, aligned: true,
+			make: func(l Limit, res int64) estimator { return firstLast{l.Period, res} }},
+		method{name: "token_bucket", counters: 1, bytes: 16, own: true,
+			make: func(l Limit, _ int64) estimator { return bucket{l, true} }},
+		method{name: "gcra", counters: 1, bytes: 8, own: true,
+			make: func(l Limit, _ int64) estimator { return bucket{l, false} }},
 	)
 	for fields := counter.MaxFields; fields > 1; fields-- {
 		layout, ok := counter.LayoutOf(fields)
 		if ok && slices.ContainsFunc(limits, func(l Limit) bool { return l.Threshold <= layout.MaxThreshold() }) {
-			all = append(all, methodPacked(layout))
+			all = append(all, method{name: fmt.Sprintf("packed_%dx%d", layout.Fields, layout.Bits), counters: 2, bytes: 16,
+				aligned: true, make: makePacked(counter.Weighted, layout)})
 		}
 	}
 	return append(all,
-		method{name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true, make: newPackedAuto},
-		method{name: "packed_auto_rounded", counters: 2, bytes: 16, own: true, aligned: true, make: func(l Limit, res int64) estimator { return rounded(newPackedAuto(l, res)) }},
+		method{name: "packed_auto", counters: 2, bytes: 16, own: true, aligned: true,
+			make: makePacked(counter.Weighted, counter.Layout{})},
+		method{name: "packed_auto_rounded", counters: 2, bytes: 16, own: true, aligned: true,
+			make: makePacked(counter.WeightedRounded, counter.Layout{})},
 		method{name: exactName}, // every method is compared with it
 	)
 }
@@ -118,7 +96,8 @@ func methodNamed(name string) (method, error) {
 		if n, err := strconv.Atoi(number); err == nil && n >= 1 && n <= maxSubWindows && strconv.Itoa(n) == number {
 			return methodSubWindows(n, whole), nil
 		}
-		return method{}, fmt.Errorf("unknown estimator %q: use sub_windows_1 to sub_windows_%d, optionally with _whole", name, maxSubWindows)
+		return method{}, fmt.Errorf("unknown estimator %q: use sub_windows_1 to sub_windows_%d, optionally with _whole",
+			name, maxSubWindows)
 	}
 	return method{}, fmt.Errorf("unknown estimator %q: use one of %s", name, strings.Join(EstimatorNames(), ", "))
 }

@@ -15,33 +15,22 @@ import (
 type normalizer struct {
 	hash  hash.Hash
 	lines *bufio.Writer // to hash
-	text  []byte        // of second
-	at    int64         // the second that text stands for
+	last  int64         // time of the last request
+	text  []byte        // and its part of the line
 }
 
 func newNormalizer() *normalizer {
 	h := sha256.New()
-	return &normalizer{hash: h, lines: bufio.NewWriterSize(h, 64<<10), at: -1 << 63}
+	return &normalizer{hash: h, lines: bufio.NewWriterSize(h, 64<<10)}
 }
 
 // add hashes a request at t, in microseconds.
 func (n *normalizer) add(t int64, number uint32) {
-	s := second(t)
-	if s != n.at {
-		n.at, n.text = s, strconv.AppendInt(n.text[:0], s, 10)
+	if n.text == nil || t != n.last {
+		n.last, n.text = t, strconv.AppendFloat(n.text[:0], float64(t)/1e6, 'f', -1, 64) // exact up to the year 2255
+		n.text = append(n.text, '\t')
 	}
-	b := append(n.lines.AvailableBuffer(), n.text...)
-	if fraction := t - s*1e6; fraction != 0 {
-		digits := 1e6 + fraction // a 1, and six digits
-		for digits%10 == 0 {
-			digits /= 10
-		}
-		at := len(b)
-		b = strconv.AppendInt(b, digits, 10)
-		b[at] = '.'
-	}
-	b = append(b, '\t')
-	b = strconv.AppendUint(b, uint64(number), 10)
+	b := strconv.AppendUint(append(n.lines.AvailableBuffer(), n.text...), uint64(number), 10)
 	_, _ = n.lines.Write(append(b, '\n')) // a hash never fails
 }
 

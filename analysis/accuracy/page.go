@@ -10,19 +10,16 @@ import (
 
 // Document returns the report as a document. traffic is included if it has any points.
 func (r *Report) Document(traffic figure.Timeline) chart.Document {
-	d := chart.Document{Title: "How accurate estimates are", Lead: chart.Count(r.Events, "request") + " of " + chart.Count(r.Clients, "client") + figure.Between(r.From, r.To), Data: r}
+	d := chart.Document{Title: "How accurate estimates are", Data: r,
+		Lead: chart.Count(r.Events, "request") + " of " + chart.Count(r.Clients, "client") + figure.Between(r.From, r.To)}
 	d.Sections = []chart.Section{{Title: "How it is measured", Blocks: []chart.Block{
-		chart.Paragraph("Each estimator is compared with the exact sliding log at every request. Every request is counted; none is refused. " +
-			"A decision is wrong if only one of the two would refuse the request."),
+		chart.Paragraph("Each estimator is compared with the exact sliding log at every request. " +
+			"Every request is counted; none is refused. A decision is wrong if only one of the two would refuse the request."),
 		traffic.Plot("Traffic"),
 	}}}
-	for i := 0; i < len(r.Results); {
-		n := i + 1
-		for n < len(r.Results) && r.Results[n].Limit == r.Results[i].Limit && r.Results[n].PeriodS == r.Results[i].PeriodS {
-			n++
-		}
-		d.Sections = append(d.Sections, limitSection(r.Results[i:n]))
-		i = n
+	for results := range figure.Runs(r.Results,
+		func(a, b *Result) bool { return a.Limit == b.Limit && a.PeriodS == b.PeriodS }) {
+		d.Sections = append(d.Sections, limitSection(results))
 	}
 	return d
 }
@@ -31,53 +28,67 @@ func (r *Report) Document(traffic figure.Timeline) chart.Document {
 // one if that is missing, and a comparison of all estimators.
 func limitSection(results []Result) chart.Section {
 	first := results[max(0, slices.IndexFunc(results, func(r Result) bool { return r.Estimator == weightedName }))]
-	over := func(format func(*PhaseRange) string) string { // "" unless several phases were tried
+	over := func(format string, value func(*PhaseRange) [2]float64) string { // "" unless several phases were tried
 		if first.Phases == nil {
 			return ""
 		}
-		return fmt.Sprintf("; %s over %d window starts", format(first.Phases), first.Phases.Tried)
+		span := value(first.Phases)
+		return fmt.Sprintf("; "+format+" over %d window starts", span[0], span[1], first.Phases.Tried)
 	}
-	facts := chart.Facts{
-		{Name: "over in the exact log", Value: chart.Grouped(first.ExactOver), Note: fmt.Sprintf("%s of the requests, from %s of %s clients", chart.Percent(first.ExactOver, first.Requests), chart.Grouped(first.SourcesExactOver), chart.Grouped(first.Sources))},
-		{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct), Note: "of the requests, between half and twice the threshold: nearly all wrong decisions are about these"},
-		{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct), Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s", chart.Grouped(first.WronglyAllowed), chart.Grouped(first.WronglyLimited),
-			over(func(p *PhaseRange) string { return fmt.Sprintf("%.4f–%.4f%%", p.WrongPct[0], p.WrongPct[1]) }))},
-		{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr), Note: fmt.Sprintf("from the exact count, signed %+.2f%%; %.2f%% for the average client%s", 100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
-			over(func(p *PhaseRange) string {
-				return fmt.Sprintf("%.2f–%.2f%%", 100*p.MeanAbsRelErr[0], 100*p.MeanAbsRelErr[1])
-			}))},
-		{Name: "clients missed", Value: chart.Grouped(first.SourcesOverButNeverLimited), Note: "over, never limited" + chart.When(first.SourcesOverButNeverLimited > 0, ", by up to %.0f%%", 100*first.MaxOvershootOfThose) +
-			over(func(p *PhaseRange) string {
-				return fmt.Sprintf("%d–%d", p.SourcesOverButNeverLimited[0], p.SourcesOverButNeverLimited[1])
-			})},
-		{Name: "clients wrongly limited", Value: chart.Grouped(first.SourcesLimitedButNeverOver), Note: "never over" + chart.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold", 100*first.MinPeakOfThose) +
-			over(func(p *PhaseRange) string {
-				return fmt.Sprintf("%d–%d", p.SourcesLimitedButNeverOver[0], p.SourcesLimitedButNeverOver[1])
-			})},
-	}
-	scatter := chart.Scatter{Title: "Error against memory", Note: "lower left is better; the line joins the estimators that no other beats",
+	scaled := func(span [2]float64, by float64) [2]float64 { return [2]float64{by * span[0], by * span[1]} }
+	clients := func(span [2]int) [2]float64 { return [2]float64{float64(span[0]), float64(span[1])} }
+	var facts chart.Facts
+	facts.Add("over in the exact log", first.ExactOver, "%s of the requests, from %s of %s clients",
+		chart.Percent(first.ExactOver, first.Requests), chart.Grouped(first.SourcesExactOver), chart.Grouped(first.Sources))
+	facts = append(facts,
+		chart.Fact{Name: "near the threshold", Value: fmt.Sprintf("%.4g%%", first.NearPct),
+			Note: "of the requests, between half and twice the threshold: nearly all wrong decisions are about these"},
+		chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", first.WrongPct),
+			Note: fmt.Sprintf("%s wrongly allowed, %s wrongly limited%s",
+				chart.Grouped(first.WronglyAllowed), chart.Grouped(first.WronglyLimited),
+				over("%.4f–%.4f%%", func(p *PhaseRange) [2]float64 { return p.WrongPct }))},
+		chart.Fact{Name: "mean difference", Value: fmt.Sprintf("%.2f%%", 100*first.MeanAbsRelErr),
+			Note: fmt.Sprintf("from the exact count, signed %+.2f%%; %.2f%% for the average client%s",
+				100*first.MeanSignedRelErr, 100*first.MeanAbsRelErrPerSource,
+				over("%.2f–%.2f%%", func(p *PhaseRange) [2]float64 { return scaled(p.MeanAbsRelErr, 100) }))})
+	facts.Add("clients missed", uint64(first.SourcesOverButNeverLimited), "over, never limited%s%s",
+		chart.When(first.SourcesOverButNeverLimited > 0, ", by up to %.0f%%", 100*first.MaxOvershootOfThose),
+		over("%.0f–%.0f", func(p *PhaseRange) [2]float64 { return clients(p.SourcesOverButNeverLimited) }))
+	facts.Add("clients wrongly limited", uint64(first.SourcesLimitedButNeverOver), "never over%s%s",
+		chart.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold",
+			100*first.MinPeakOfThose),
+		over("%.0f–%.0f", func(p *PhaseRange) [2]float64 { return clients(p.SourcesLimitedButNeverOver) }))
+	scatter := chart.Scatter{Title: "Error against memory",
+		Note:  "lower left is better; the line joins the estimators that no other beats",
 		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
-	bars := chart.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator", Parts: []string{"wrongly allowed", "wrongly limited"}}
-	table := chart.Table{Title: "Estimators", Columns: chart.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed", "wrongly limited")}
+	bars := chart.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator",
+		Parts: []string{"wrongly allowed", "wrongly limited"}}
+	table := chart.Table{Title: "Estimators",
+		Columns: chart.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed",
+			"wrongly limited")}
 	best := frontier(results)
 	for i, r := range results {
 		wrong := fmt.Sprintf("%.4f", r.WrongPct)
 		if r.BytesPerClient > 0 {
-			scatter.Points = append(scatter.Points, chart.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Best: best[i], Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited",
-				r.Estimator, r.BytesPerClient, wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited))})
+			scatter.Points = append(scatter.Points,
+				chart.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Best: best[i],
+					Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited",
+						r.Estimator, r.BytesPerClient, wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited))})
 		}
-		bars.Rows = append(bars.Rows, chart.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Share: wrong + "%"})
-		row := chart.Row{Strong: best[i], Cells: []string{r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited),
-			fmt.Sprintf("%.2f", 100*r.MeanAbsRelErr), chart.Grouped(r.SourcesOverButNeverLimited), chart.Grouped(r.SourcesLimitedButNeverOver)}}
-		if best[i] {
+		bars.Rows = append(bars.Rows,
+			chart.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Share: wrong + "%"})
+		row := table.Add(r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), wrong, r.WronglyAllowed, r.WronglyLimited,
+			fmt.Sprintf("%.2f", 100*r.MeanAbsRelErr), r.SourcesOverButNeverLimited, r.SourcesLimitedButNeverOver)
+		if row.Strong = best[i]; row.Strong {
 			row.Note = "not beaten"
 		}
-		table.Rows = append(table.Rows, row)
 	}
-	return chart.Section{Title: fmt.Sprintf("%s requests in %s", chart.Grouped(first.Limit), figure.Period(first.PeriodS)), Blocks: []chart.Block{
-		chart.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts, figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
-		chart.Paragraph("Not beaten: no other estimator decides better with as little memory."),
-	}}
+	return chart.Section{Title: fmt.Sprintf("%s requests in %s", chart.Grouped(first.Limit), figure.Period(first.PeriodS)),
+		Blocks: []chart.Block{
+			chart.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts,
+			figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
+			chart.Paragraph("Not beaten: no other estimator decides better with as little memory."),
+		}}
 }
 
 // frontier reports which results no other result beats: with fewer wrong decisions and no

@@ -11,12 +11,17 @@ import (
 // A Report has the results of an Accuracy. Shares named pct are in percent; relative errors,
 // overshoots and peaks are fractions.
 type Report struct {
+	Input
+	Results []Result `json:"results"`
+}
+
+// An Input describes the requests of a log.
+type Input struct {
 	Events           uint64    `json:"events"`
 	Clients          int       `json:"clients"`
 	From             time.Time `json:"from"`
 	To               time.Time `json:"to"`
 	NormalizedSHA256 string    `json:"normalized_sha256"`
-	Results          []Result  `json:"results"`
 }
 
 // A Result has the results of an estimator for one limit.
@@ -52,7 +57,7 @@ type Result struct {
 	SourcesOverButNeverLimited int     `json:"sources_over_but_never_limited"`
 	MaxOvershootOfThose        float64 `json:"max_overshoot_of_those"` // greatest exact count over the threshold, less 1
 	SourcesLimitedButNeverOver int     `json:"sources_limited_but_never_over"`
-	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their greatest exact counts, over the threshold
+	MinPeakOfThose             float64 `json:"min_peak_of_those"`     // smallest of their peaks over the threshold
 	WorstWronglyAllowed        float64 `json:"worst_wrongly_allowed"` // greatest overshoot of a wrongly allowed request
 
 	FixedWindowWronglyAllowed uint64 `json:"fixed_window_wrongly_allowed"`
@@ -75,43 +80,25 @@ type PhaseRange struct {
 
 // Report returns the results and stops a's goroutines. It must be called once, after all
 // requests have been added.
-func (a *Accuracy) Report() *Report {
-	a.start()
-	a.spread()
-	for _, w := range a.workers {
-		w.finish()
-	}
-	report := &Report{Events: a.events, Clients: int(a.clients.Len()), NormalizedSHA256: a.normal.finish()}
-	report.From, report.To = figure.TimeOf(a.first), figure.TimeOf(a.last)
+func (a *Accuracy) Report() *Report { return a.report(a.finish()) }
+
+func (a *Accuracy) report(in Input, sums []groupSums) *Report {
 	results := make([][]Result, len(a.o.Limits))
 	for g := range a.groups {
 		for i, place := range a.groups[g].places {
-			results[place] = a.results(g, i)
+			results[place] = a.results(in, &sums[g], g, i)
 		}
 	}
-	report.Results = slices.Concat(results...)
-	return report
+	return &Report{Input: in, Results: slices.Concat(results...)}
 }
 
 // results returns the results of the ith limit of a group, one for each method.
-func (a *Accuracy) results(g, i int) (results []Result) {
+func (a *Accuracy) results(in Input, sums *groupSums, g, i int) (results []Result) {
 	group := &a.groups[g]
-	limit := group.limits[i]
-	base := Result{Limit: limit.Threshold, PeriodS: limit.Period / 1e6, Sources: int(a.clients.Len()), Requests: a.events}
-	var near uint64
-	bins := figure.NewPeaks(limit.Threshold)
-	var logged float64 // bytes of all exact logs at their peaks
-	for _, w := range a.workers {
-		tally := &w.groups[g].limits[i]
-		base.ExactOver += tally.over
-		base.SourcesExactOver += tally.sources
-		near += tally.near
-		logged += w.groups[g].logged
-		for b := range bins {
-			bins[b].Clients += tally.peaks[b].Clients
-		}
-	}
-	base.NearPct = figure.Percent(near, a.events)
+	limit, counted := group.limits[i], &sums.Limits[i]
+	base := Result{Limit: limit.Threshold, PeriodS: limit.Period / 1e6, Sources: in.Clients, Requests: in.Events,
+		ExactOver: counted.Over, SourcesExactOver: counted.Clients}
+	base.NearPct = figure.Percent(counted.Near, in.Events)
 	for m := range a.methods {
 		method := &a.methods[m]
 		r := base
@@ -119,7 +106,7 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 		var phases []Result
 		for c := range group.evaluations {
 			if e := &group.evaluations[c]; e.method == m && e.limits&(1<<i) != 0 {
-				phases = append(phases, a.result(r, g, i, c))
+				phases = append(phases, sums.Evaluations[c].result(r, i))
 			}
 		}
 		switch {
@@ -128,7 +115,7 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 			r.Phases = rangeOf(phases)
 		default: // the exact log itself
 			r.ApproxOver = r.ExactOver
-			r.BytesPerClient = logged / float64(max(1, a.clients.Len()))
+			r.BytesPerClient = float64(sums.Logged) / float64(max(1, in.Clients))
 		}
 		results = append(results, r)
 	}
@@ -137,45 +124,29 @@ func (a *Accuracy) results(g, i int) (results []Result) {
 		results[m].FixedWindowWronglyAllowed = results[fixed].WronglyAllowed
 	}
 	results = slices.DeleteFunc(results, func(r Result) bool { return a.implicitFixed && r.Estimator == fixedName })
-	results[0].Peaks = bins.Bins(limit.Threshold)
+	results[0].Peaks = counted.Peaks.Bins(limit.Threshold)
 	return results
 }
 
-// result completes r with the results of the cth evaluation of a group for its ith limit.
-func (a *Accuracy) result(r Result, g, i, c int) Result {
-	threshold := float64(r.Limit)
-	var signed int64
-	var errors, ofSources, partly, partlyErrors, worst uint64
-	var missed, peakLimited uint64
-	for _, w := range a.workers {
-		t := &w.groups[g].tallies[c]
-		signed += t.signed
-		errors, ofSources = errors+t.errors, ofSources+t.ofSources
-		partly, partlyErrors = partly+t.partly, partlyErrors+t.partlyErrors
-		d := &t.limits[i]
-		r.ApproxOver += d.over
-		r.WronglyAllowed += d.wronglyAllowed
-		r.WronglyLimited += d.wronglyLimited
-		worst = max(worst, d.worst)
-		r.SourcesDecisionEverDiffers += d.differ
-		r.SourcesOverButNeverLimited += d.missed
-		missed = max(missed, d.missedPeak)
-		if d.limited > 0 && (r.SourcesLimitedButNeverOver == 0 || d.peakOfLimited < peakLimited) {
-			peakLimited = d.peakOfLimited
-		}
-		r.SourcesLimitedButNeverOver += d.limited
-	}
+// result completes r with the results of an evaluation for the ith limit of its group.
+func (t *errorSums) result(r Result, i int) Result {
+	threshold, d := float64(r.Limit), &t.Limits[i]
+	r.ApproxOver, r.WronglyAllowed, r.WronglyLimited = d.Over, d.WronglyAllowed, d.WronglyLimited
 	r.WrongPct = figure.Percent(r.WronglyAllowed+r.WronglyLimited, r.Requests)
-	r.MeanAbsRelErr = unit * float64(errors) / float64(max(1, r.Requests))
-	r.MeanSignedRelErr = unit * float64(signed) / float64(max(1, r.Requests))
-	r.MeanAbsRelErrPerSource = unit * float64(ofSources) / float64(max(1, r.Sources))
-	r.MeanAbsRelErrWeighted = unit * float64(partlyErrors) / float64(max(1, partly))
-	r.MinPeakOfThose = float64(peakLimited) / threshold
-	if missed > 0 {
-		r.MaxOvershootOfThose = float64(missed-r.Limit) / threshold
+	r.MeanAbsRelErr = unit * float64(t.Errors) / float64(max(1, r.Requests))
+	r.MeanSignedRelErr = unit * float64(t.Signed) / float64(max(1, r.Requests))
+	r.MeanAbsRelErrPerSource = unit * float64(t.OfClients) / float64(max(1, r.Sources))
+	r.MeanAbsRelErrWeighted = unit * float64(t.PartlyErrors) / float64(max(1, t.Partly))
+	r.SourcesDecisionEverDiffers = d.Differ
+	r.SourcesOverButNeverLimited, r.SourcesLimitedButNeverOver = d.Missed, d.Limited
+	if d.Limited > 0 {
+		r.MinPeakOfThose = float64(d.Lowest) / threshold
 	}
-	if worst > 0 {
-		r.WorstWronglyAllowed = float64(worst-r.Limit) / threshold
+	if d.MissedPeak > 0 {
+		r.MaxOvershootOfThose = float64(d.MissedPeak-r.Limit) / threshold
+	}
+	if d.Worst > 0 {
+		r.WorstWronglyAllowed = float64(d.Worst-r.Limit) / threshold
 	}
 	return r
 }

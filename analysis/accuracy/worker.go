@@ -3,7 +3,6 @@ package accuracy
 import (
 	"math"
 
-	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/limit/exact"
 )
@@ -19,7 +18,6 @@ type worker struct {
 	groups []groupWork
 	next   []event      // filled by Accuracy
 	full   chan []event // events to count
-	empty  chan []event // buffers for reuse
 	done   chan struct{}
 }
 
@@ -29,10 +27,8 @@ const eventsAtOnce = 8192
 type groupWork struct {
 	group
 	sources  []source
-	limits   []limitTally
-	tallies  []tally
+	sums     groupSums
 	together int     // number of requests of a client that are counted together
-	logged   float64 // bytes of all exact logs at their peaks
 	once     history // memory for that of a client whose requests are all counted together
 	turn     run
 }
@@ -73,36 +69,6 @@ type moment struct {
 	elapsed int64
 }
 
-// A limitTally has the counts of a limit that are independent of estimators.
-type limitTally struct {
-	over    uint64 // requests over in the exact log
-	near    uint64 // requests whose exact count is between half the threshold and twice the threshold
-	sources int    // clients over in the exact log
-	peaks   figure.Peaks
-}
-
-// A tally has the results of one evaluation. Relative errors are in units of 2^−32.
-type tally struct {
-	signed       int64  // sum of signed relative errors
-	errors       uint64 // sum of their absolute values
-	ofSources    uint64 // sum of the means over each client's requests
-	partly       uint64 // requests whose estimate has a weighted part
-	partlyErrors uint64 // sum of their relative errors
-	limits       []decisions
-}
-
-// decisions has the results of decisions about one limit.
-type decisions struct {
-	over, wronglyAllowed, wronglyLimited uint64
-	worst                                uint64 // greatest exact count that was wrongly allowed
-
-	differ        int    // clients with a wrong decision
-	missed        int    // clients over, but never by the estimate
-	missedPeak    uint64 // greatest of their peaks
-	limited       int    // clients over by the estimate only
-	peakOfLimited uint64 // smallest of their peaks
-}
-
 // Flags of a client, two for each limit.
 const (
 	flagOver   = 1 << iota // was over by the estimate
@@ -110,29 +76,11 @@ const (
 )
 
 func newWorker(groups []group) *worker {
-	w := &worker{
-		next: make([]event, 0, eventsAtOnce),
-		full: make(chan []event, 4), empty: make(chan []event, 6), done: make(chan struct{}),
-	}
-	for range cap(w.empty) - 1 {
-		w.empty <- make([]event, 0, eventsAtOnce)
-	}
+	w := &worker{next: make([]event, 0, eventsAtOnce), full: make(chan []event, 4), done: make(chan struct{})}
 	for _, g := range groups {
-		work := groupWork{group: g, together: min(max(16, g.words), maxTogether), limits: make([]limitTally, len(g.limits)), tallies: make([]tally, len(g.evaluations))}
-		for i, l := range g.limits {
-			work.limits[i].peaks = figure.NewPeaks(l.Threshold)
-		}
-		for i := range work.tallies {
-			work.tallies[i].limits = make([]decisions, len(g.limits))
-		}
-		w.groups = append(w.groups, work)
+		w.groups = append(w.groups, groupWork{group: g, sums: newGroupSums(g), together: min(max(16, g.words), maxTogether)})
 	}
 	return w
-}
-
-func (w *worker) pass() {
-	w.full <- w.next
-	w.next = <-w.empty
 }
 
 // finish passes the last events, and waits until the worker has finished.
@@ -151,7 +99,6 @@ func (w *worker) run() {
 				g.add(e)
 			}
 		}
-		w.empty <- events[:0]
 	}
 	for i := range w.groups {
 		w.groups[i].finish()
@@ -202,9 +149,6 @@ func (g *groupWork) count(h *history, times []int64) {
 	r := &g.turn
 	for i := range g.evaluations {
 		c := &g.evaluations[i]
-		if c.paired {
-			continue
-		}
 		if i == 0 || c.shift != r.moments[0].t-times[0] {
 			for j, t := range times {
 				m := &r.moments[j]
@@ -213,24 +157,12 @@ func (g *groupWork) count(h *history, times []int64) {
 			}
 		}
 		c.estimator.arrive(h.words[c.at+2:c.at+2+c.words], r.moments[:r.n], r.estimates[:r.n])
-		if c.whole {
-			countWhole(r.estimates[:r.n])
-		}
-		g.compare(i, h)
-		if c.pair > 0 {
-			countWhole(r.estimates[:r.n])
-			g.compare(c.pair, h)
-		}
-	}
-}
-
-// compare compares the estimates of an evaluation with the exact counts.
-func (g *groupWork) compare(evaluation int, h *history) {
-	c, t := &g.evaluations[evaluation], &g.tallies[evaluation]
-	h.words[c.at] += t.addErrors(&g.turn)
-	for i, l := range g.group.limits {
-		if c.limits&(1<<i) != 0 {
-			h.words[c.at+1] |= t.limits[i].decide(l.Threshold, &g.turn) << (2 * i)
+		sums := &g.sums.Evaluations[i]
+		h.words[c.at] += sums.addErrors(r)
+		for j, l := range g.limits {
+			if c.limits&(1<<j) != 0 {
+				h.words[c.at+1] |= sums.Limits[j].decide(l.Threshold, r) << (2 * j)
+			}
 		}
 	}
 }
@@ -245,14 +177,14 @@ func (g *groupWork) countExact(h *history, times []int64) {
 		r.exact[i], r.inverse[i] = exact, 1/float64(exact)
 		h.peak = max(h.peak, exact)
 	}
-	for i, l := range g.group.limits {
-		t := &g.limits[i]
+	for i, l := range g.limits {
+		t := &g.sums.Limits[i]
 		for _, exact := range r.exact[:r.n] {
 			if exact > l.Threshold {
-				t.over++
+				t.Over++
 			}
 			if 2*exact >= l.Threshold && exact <= 2*l.Threshold {
-				t.near++
+				t.Near++
 			}
 		}
 	}
@@ -260,21 +192,21 @@ func (g *groupWork) countExact(h *history, times []int64) {
 
 // client counts a client whose requests have all been counted.
 func (g *groupWork) client(h *history) {
-	g.logged += float64(8 * h.peak)
-	for i, l := range g.group.limits {
-		t := &g.limits[i]
-		t.peaks.Add(h.peak)
+	g.sums.Logged += 8 * h.peak
+	for i, l := range g.limits {
+		t := &g.sums.Limits[i]
+		t.Peaks.Add(h.peak)
 		if h.peak > l.Threshold {
-			t.sources++
+			t.Clients++
 		}
 	}
 	for i := range g.evaluations {
-		c, t := &g.evaluations[i], &g.tallies[i]
+		c, t := &g.evaluations[i], &g.sums.Evaluations[i]
 		sum, flags := h.words[c.at], h.words[c.at+1]
-		t.errors += sum
-		t.ofSources += sum / h.requests
-		for j, l := range g.group.limits {
-			t.limits[j].client(flags>>(2*j), h.peak, l.Threshold)
+		t.Errors += sum
+		t.OfClients += sum / h.requests
+		for j, l := range g.limits {
+			t.Limits[j].client(flags>>(2*j), h.peak, l.Threshold)
 		}
 	}
 }
@@ -282,22 +214,21 @@ func (g *groupWork) client(h *history) {
 // client counts a client with a peak.
 func (d *decisions) client(flags, peak, threshold uint64) {
 	if flags&flagDiffer != 0 {
-		d.differ++
+		d.Differ++
 	}
 	switch over, limited := peak > threshold, flags&flagOver != 0; {
 	case over && !limited:
-		d.missed++
-		d.missedPeak = max(d.missedPeak, peak)
+		d.Missed++
+		d.MissedPeak = max(d.MissedPeak, peak)
 	case limited && !over:
-		if d.limited++; d.limited == 1 || peak < d.peakOfLimited {
-			d.peakOfLimited = peak
-		}
+		d.Limited++
+		d.Lowest = min(d.Lowest, peak)
 	}
 }
 
 // addErrors adds the errors of the estimates of r to t, and returns the sum of the absolute relative
 // errors, in units of 2^−32.
-func (t *tally) addErrors(r *run) (sum uint64) {
+func (t *errorSums) addErrors(r *run) (sum uint64) {
 	for i := range r.n {
 		estimate, exact := &r.estimates[i], r.exact[i]
 		if estimate.Part == 0 && estimate.Whole == exact {
@@ -308,11 +239,11 @@ func (t *tally) addErrors(r *run) (sum uint64) {
 			difference += float64(float64(estimate.Part)*float64(estimate.Left)) / float64(estimate.Of)
 		}
 		signed := int64(math.RoundToEven(difference * r.inverse[i] * (1 << 32)))
-		t.signed += signed
+		t.Signed += signed
 		size := uint64(max(signed, -signed))
 		if estimate.Part != 0 {
-			t.partly++
-			t.partlyErrors += size
+			t.Partly++
+			t.PartlyErrors += size
 		}
 		sum += size
 	}
@@ -324,7 +255,7 @@ func (d *decisions) decide(threshold uint64, r *run) (flags uint64) {
 	for i := range r.n {
 		exactly, estimated := r.exact[i] > threshold, r.estimates[i].Over(threshold)
 		if estimated {
-			d.over++
+			d.Over++
 			flags |= flagOver
 		}
 		if exactly == estimated {
@@ -332,10 +263,10 @@ func (d *decisions) decide(threshold uint64, r *run) (flags uint64) {
 		}
 		flags |= flagDiffer
 		if estimated {
-			d.wronglyLimited++
+			d.WronglyLimited++
 		} else {
-			d.wronglyAllowed++
-			d.worst = max(d.worst, r.exact[i])
+			d.WronglyAllowed++
+			d.Worst = max(d.Worst, r.exact[i])
 		}
 	}
 	return flags

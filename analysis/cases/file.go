@@ -114,7 +114,8 @@ func (r *caseReader) list(n *yaml.Node) {
 			}},
 			{Name: "requests", Need: "requests: and a list, such as [{at: 0s, expect: passed}]", Read: func(n *yaml.Node) {
 				expects := false
-				for _, item := range r.Sequence(n, "requests", "write requests: [{at: 0s, count: 10, every: 1s, expect: passed}]", "") {
+				const hint = "write requests: [{at: 0s, count: 10, every: 1s, expect: passed}]"
+				for _, item := range r.Sequence(n, "requests", hint, "") {
 					g := r.group(item)
 					expects = expects || g.expects
 					c.groups = append(c.groups, g)
@@ -196,8 +197,10 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	if g.refused != nil && *g.refused > g.count {
 		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)
 	}
-	if g.rule != "" && (g.expect == "" && g.refused == nil || g.expect == limit.Passed.String() || g.expect == limit.Allowed.String() || g.expect == limit.Denied.String()) {
-		r.Fail(g.ruleAt, "use it together with a verdict that a rule can have, such as expect: blocked", "rule has no effect here")
+	if g.rule != "" && (g.expect == "" && g.refused == nil || g.expect == limit.Passed.String() ||
+		g.expect == limit.Allowed.String() || g.expect == limit.Denied.String()) {
+		r.Fail(g.ruleAt, "use it together with a verdict that a rule can have, such as expect: blocked",
+			"rule has no effect here")
 	}
 }
 
@@ -223,14 +226,14 @@ func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 }
 
 // duration parses a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
-func (r *caseReader) duration(n *yaml.Node, what string) time.Duration {
+func (r *caseReader) duration(n *yaml.Node, name string) time.Duration {
 	text, ok := strictyaml.Scalar(n)
 	d, err := strictyaml.ParseDuration(text, time.Second)
 	if err != nil {
 		d, err = time.ParseDuration(text)
 	}
 	if !ok || err != nil || d < 0 || d > maxCaseTime {
-		r.Fail(n, "write a time such as 250ms, 10s, 1h30m or 7d", "%s cannot be %q", what, text)
+		r.Fail(n, "write a time such as 250ms, 10s, 1h30m or 7d", "%s cannot be %q", name, text)
 		return 0
 	}
 	return d

@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -124,7 +125,8 @@ func (t *testCase) run(rules *rule.Set) (Result, error) {
 		g.take(&d)
 	}
 	for _, g := range runs {
-		if g.end(); g.failure != nil {
+		g.end()
+		if g.failure != nil {
 			result.Failures = append(result.Failures, *g.failure)
 		}
 	}
@@ -144,15 +146,12 @@ func (g *groupRun) take(d *limit.Decision) {
 		id = d.Rule.ID
 	}
 	verdict := d.Verdict.String()
-	wrong := g.expect != "" && g.expect != verdict
-	if g.rule != "" && id != g.rule && (g.expect != "" || d.Verdict.Refused()) {
-		wrong = true
-	}
-	if !wrong {
+	otherRule := g.rule != "" && id != g.rule && (g.expect != "" || d.Verdict.Refused())
+	if !otherRule && (g.expect == "" || g.expect == verdict) {
 		return
 	}
 	if g.failure == nil {
-		g.fail(at, g.done, g.wanted(), verdictBy(verdict, id))
+		g.fail(at, g.done, verdictBy(cmp.Or(g.expect, "refused"), g.rule), verdictBy(verdict, id))
 	}
 	g.failure.Failed++
 }
@@ -176,14 +175,6 @@ func (g *groupRun) fail(at time.Duration, number uint64, want, got string) {
 		Line: g.line, Column: g.column, Client: g.entry.Client, Request: g.entry.Method + " " + g.entry.Host + target,
 		AtS: at.Seconds(), Number: number, Count: g.count, Want: want, Got: got,
 	}
-}
-
-// wanted describes what is expected of each request.
-func (g *groupRun) wanted() string {
-	if g.expect == "" {
-		return verdictBy("refused", g.rule)
-	}
-	return verdictBy(g.expect, g.rule)
 }
 
 func verdictBy(verdict, id string) string {

@@ -12,8 +12,8 @@ type Values[V any] struct {
 const clientsInBlock = 1 << 8
 
 // NewValues returns an empty table with this number of values per client.
-func NewValues[V any](each int) *Values[V] {
-	return &Values[V]{Table: *NewTable(), each: each}
+func NewValues[V any](perClient int) *Values[V] {
+	return &Values[V]{Table: *NewTable(), each: perClient}
 }
 
 // Of returns the values of a client, which are initially zero.

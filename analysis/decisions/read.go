@@ -47,8 +47,7 @@ type Log struct {
 	begun       map[string]string // where a log begins, by node and time
 	keys        map[counter.Key]uint32
 	events      []event
-	waiting     map[decided]uint32   // events whose answer has not been counted yet
-	twins       map[decided][]uint32 // further ones, decided in the same microsecond
+	waiting     map[decided][]uint32 // events whose answer has not been counted yet
 
 	malformed uint64
 	samples   []MalformedLine
@@ -111,14 +110,16 @@ type decided struct {
 
 // New returns an empty Log.
 func New() *Log {
-	return &Log{byName: map[string]uint16{}, byText: map[string]uint32{}, begun: map[string]string{}, keys: map[counter.Key]uint32{}, waiting: map[decided]uint32{}, twins: map[decided][]uint32{}}
+	return &Log{byName: map[string]uint16{}, byText: map[string]uint32{}, begun: map[string]string{},
+		keys: map[counter.Key]uint32{}, waiting: map[decided][]uint32{}}
 }
 
 // IsLog reports whether a file that begins with head is a decision log.
 func IsLog(head []byte) bool {
 	rest, ok := bytes.CutPrefix(bytes.TrimLeft(head, "\r\n"), []byte(`{"event":"`))
 	return ok && slices.ContainsFunc(
-		[]string{decision.EventNode, decision.EventClock, decision.EventRule, decision.EventDecision, decision.EventCount, decision.EventMissing},
+		[]string{decision.EventNode, decision.EventClock, decision.EventRule, decision.EventDecision,
+			decision.EventCount, decision.EventMissing},
 		func(event string) bool { return bytes.HasPrefix(rest, []byte(event+`"`)) })
 }
 
@@ -143,7 +144,8 @@ func (l *Log) Read(file string, text io.Reader) error {
 	lines := bufio.NewReaderSize(text, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
-		if r.line++; errors.Is(err, bufio.ErrBufferFull) {
+		r.line++
+		if errors.Is(err, bufio.ErrBufferFull) {
 			r.wrong("the line is too long")
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = lines.ReadSlice('\n')
@@ -170,7 +172,8 @@ func (l *Log) Read(file string, text io.Reader) error {
 
 // wrong counts a malformed line.
 func (r *reader) wrong(reason string) {
-	if r.malformed++; len(r.samples) < maxSamples {
+	r.malformed++
+	if len(r.samples) < maxSamples {
 		r.samples = append(r.samples, MalformedLine{r.file, r.line, reason})
 	}
 }
@@ -209,7 +212,8 @@ func (r *reader) begin(line decision.Line) error {
 		return fmt.Errorf("%s:%d: %s", r.file, r.line, fmt.Sprintf(format, args...))
 	}
 	if line.Version != decision.Version {
-		return fail("unsupported version %d of the decision log: this program reads version %d", line.Version, decision.Version)
+		return fail("unsupported version %d of the decision log: this program reads version %d", line.Version,
+			decision.Version)
 	}
 	if line.Node == "" {
 		r.wrong("the line does not name its node")
@@ -221,11 +225,14 @@ func (r *reader) begin(line decision.Line) error {
 	}
 	switch first := r.first; {
 	case line.Secret != first.Secret:
-		return fail("node %s has a different secret from node %s in %s: these are logs of different PoPs", line.Node, first.Node, r.firstFile)
+		return fail("node %s has a different secret from node %s in %s: these are logs of different PoPs", line.Node,
+			first.Node, r.firstFile)
 	case line.Clients != first.Clients:
-		return fail("node %s logs with a different log_clients from node %s in %s: their keys cannot be matched", line.Node, first.Node, r.firstFile)
+		return fail("node %s logs with a different log_clients from node %s in %s: their keys cannot be matched", line.Node,
+			first.Node, r.firstFile)
 	case line.Share != first.Share:
-		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs with the same share", line.Node, line.Share, first.Node, r.firstFile, first.Share)
+		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs with the same share",
+			line.Node, line.Share, first.Node, r.firstFile, first.Share)
 	}
 	if before := r.begun[begins]; before != "" {
 		return fail("the lines of node %s from here on are also in %s: pass each log only once", line.Node, before)
@@ -249,7 +256,8 @@ func (r *reader) begin(line decision.Line) error {
 }
 
 func (r *reader) setAhead(ahead int64) {
-	if r.ahead = ahead; max(ahead, -ahead) > max(r.nodes[r.node].ahead, -r.nodes[r.node].ahead) {
+	r.ahead = ahead
+	if max(ahead, -ahead) > max(r.nodes[r.node].ahead, -r.nodes[r.node].ahead) {
 		r.nodes[r.node].ahead = ahead
 	}
 }
@@ -285,11 +293,14 @@ func definitionOf(id string, from *decision.Definition) (*definition, error) {
 	}
 	d.MitigationTimeout = seconds(from.MitigationTimeoutS)
 	for _, l := range from.Limits {
-		limit := rule.Limit{Threshold: l.Threshold, SubWindows: l.SubWindows, Estimate: counter.Kind(max(0, slices.Index(counter.KindNames(), l.Estimate)))}
+		limit := rule.Limit{Threshold: l.Threshold, SubWindows: l.SubWindows,
+			Estimate: counter.Kind(max(0, slices.Index(counter.KindNames(), l.Estimate)))}
 		layout, ok := counter.LayoutOf(max(1, l.SubWindows))
 		switch {
-		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()), !slices.Contains(counter.KindNames(), l.Estimate),
-			!(l.PeriodS >= rule.MinPeriod.Seconds() && l.PeriodS <= rule.MaxPeriod.Seconds()), l.PeriodS != float64(int64(l.PeriodS)):
+		case !ok || l.Threshold == 0 || l.Threshold > min(rule.MaxThreshold, layout.MaxThreshold()),
+			!slices.Contains(counter.KindNames(), l.Estimate),
+			!(l.PeriodS >= rule.MinPeriod.Seconds() && l.PeriodS <= rule.MaxPeriod.Seconds()),
+			l.PeriodS != float64(int64(l.PeriodS)):
 			return nil, errors.New("the rule has an invalid limit")
 		}
 		limit.Period = seconds(l.PeriodS)
@@ -328,9 +339,14 @@ func (r *reader) request(line *decision.Line) {
 	d := r.definitions[at]
 	e := event{t: line.Time - r.ahead, cost: line.Cost, key: number, definition: at, generation: line.Generation}
 	if line.Event == decision.EventCount {
-		d := decided{line.Decided, number, r.node}
-		if i, found := r.answered(d); found {
-			r.events[i].cost, r.events[i].flags = line.Cost, r.events[i].flags|counted
+		at := decided{line.Decided, number, r.node}
+		if list := r.waiting[at]; len(list) > 0 {
+			answered := &r.events[list[0]]
+			answered.cost, answered.flags = answered.cost+line.Cost, answered.flags|counted // more than the reserve
+			r.waiting[at] = list[1:]
+			if len(list) == 1 {
+				delete(r.waiting, at)
+			}
 			return
 		}
 		r.orphans++
@@ -347,36 +363,20 @@ func (r *reader) request(line *decision.Line) {
 		set(line.Other || line.ByHand, other)
 		set(line.Verdict == "unavailable", unavailable)
 		if passed := e.flags&(mitigated|other|unavailable) == 0; d.answers && passed {
-			e.cost = 0 // until a line reports the count
-			r.await(decided{line.Time, number, r.node})
+			if !line.Counted {
+				e.cost = 0 // until a line reports the count
+			}
+			at := decided{line.Time, number, r.node}
+			r.waiting[at] = append(r.waiting[at], uint32(len(r.events)))
 		}
 	}
 	r.events = append(r.events, e)
 }
 
-// await records that the next event waits for its answer.
-func (l *Log) await(d decided) {
-	next := uint32(len(l.events))
-	if _, twin := l.waiting[d]; twin {
-		l.twins[d] = append(l.twins[d], next)
-		return
-	}
-	l.waiting[d] = next
-}
-
-// answered removes and returns an event that waits for its answer.
-func (l *Log) answered(d decided) (i uint32, found bool) {
-	if twins := l.twins[d]; len(twins) > 0 {
-		l.twins[d] = twins[1:]
-		return twins[0], true
-	}
-	i, found = l.waiting[d]
-	delete(l.waiting, d)
-	return i, found
-}
-
 const maxTime = 1 << 53 // exact in JSON; the year 2255
 
 func (l *Log) sort() {
-	slices.SortStableFunc(l.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t)) })
+	slices.SortStableFunc(l.events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t))
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
+	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/rule"
 	"github.com/edgelimit/edge/rule/describe"
 )
@@ -103,13 +104,11 @@ func (l *Log) Enforce(rules *rule.Set) (*Report, error) { return l.replay(rules,
 // A tally gathers a RuleReport.
 type tally struct {
 	RuleReport
-	texts    map[string]bool // of its limits
-	counts   string
-	accuracy *Accuracy
-	change   *Change
-	with     *rule.Rule // replaces the rule of the log; nil if removed
-	from     int64      // when judging begins; before that, limiters only count what nodes counted
-	longest  time.Duration
+	texts   map[string]bool // of its limits
+	counts  string
+	with    *rule.Rule // replaces the rule of the log; nil if removed
+	from    int64      // when judging begins; before that, limiters only count what nodes counted
+	longest time.Duration
 }
 
 // replay decides all requests anew.
@@ -118,14 +117,16 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 		return nil, ErrEmpty
 	}
 	l.sort()
-	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing, Unpaired: l.orphans}
+	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing,
+		Unpaired: l.orphans}
 	first, last, begin := int64(math.MaxInt64), int64(math.MinInt64), int64(math.MinInt64)
 	for i := range l.events {
 		first, last = min(first, l.events[i].t), max(last, l.events[i].t)
 	}
 	report.From, report.To = figure.TimeOf(first), figure.TimeOf(last)
 	for _, n := range l.nodes {
-		report.Nodes = append(report.Nodes, NodeReport{n.name, figure.TimeOf(n.from), n.lines, float64(n.ahead) / 1e3, n.rotated})
+		report.Nodes = append(report.Nodes,
+			NodeReport{n.name, figure.TimeOf(n.from), n.lines, float64(n.ahead) / 1e3, n.rotated})
 		if n.rotated {
 			begin = max(begin, n.from)
 		}
@@ -149,12 +150,11 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 		}
 		t.Limits = slices.Sorted(maps.Keys(t.texts))
 		if t.NotCompared {
-			t.accuracy, t.change = nil, nil
+			t.Accuracy, t.Change = nil, nil
 		}
-		if a := t.accuracy; a != nil {
+		if a := t.Accuracy; a != nil {
 			a.WrongPct = figure.Percent(a.WronglyAllowed.Requests+a.WronglyRefused.Requests, t.Decisions)
 		}
-		t.Accuracy, t.Change = t.accuracy, t.change
 		report.Rules = append(report.Rules, t.RuleReport)
 	}
 	slices.SortFunc(report.Rules, func(a, b RuleReport) int { return strings.Compare(a.Rule, b.Rule) })
@@ -178,12 +178,12 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 			t = &tally{RuleReport: RuleReport{Rule: d.ID}, texts: map[string]bool{}, counts: d.counts, from: math.MinInt64}
 			all[d.ID] = t
 			if accuracy {
-				t.accuracy = new(Accuracy)
+				t.Accuracy = new(Accuracy)
 			}
 			if with != nil {
-				t.change, t.with = new(Change), with.Rule(d.ID)
+				t.Change, t.with = new(Change), with.Rule(d.ID)
 				if t.with != nil {
-					t.change.Limits = []string{limitsText(t.with)}
+					t.Change.Limits = []string{limitsText(t.with)}
 				}
 			}
 		}
@@ -196,13 +196,16 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 			t.from = begin + t.longest.Microseconds()
 		}
 		if r := t.with; r != nil && describe.Counting(r) != d.counts {
-			return nil, &RuleError{r, fmt.Sprintf("cannot replay rule %s, which counts requests other than those in the log: %q, but the log has %q", r.ID, describe.Counting(r), d.counts)}
+			return nil, &RuleError{r, fmt.Sprintf("cannot replay rule %s, which counts requests other than those in the log: "+
+				"%q, but the log has %q", r.ID, describe.Counting(r), d.counts)}
 		} else if r != nil && r.Overrides != "" {
-			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for", r.ID)}
+			return nil, &RuleError{r, fmt.Sprintf("rule %s has overrides, and the log does not say which keys they are for",
+				r.ID)}
 		}
 	}
 	if with != nil && !slices.ContainsFunc(with.Rules(), func(r *rule.Rule) bool { return all[r.ID] != nil }) {
-		return nil, fmt.Errorf("none of the rules is in the log, which has %s", strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		return nil, fmt.Errorf("none of the rules is in the log, which has %s",
+			strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	}
 	return all, nil
 }
@@ -230,36 +233,58 @@ func limitsText(r *rule.Rule) string {
 	return text
 }
 
+// A limiter decides the requests of one key.
+type limiter struct {
+	limit.KeyState
+	exactly bool         // counts by the exact sliding log
+	why     limit.Excess // started or prolonged the mitigation
+}
+
+// request decides a request under r, or only counts it. It returns whether the request is refused. t must not decrease
+// from call to call.
+func (l *limiter) request(r *rule.Rule, t int64, cost uint64, decides bool) (refused bool) {
+	switch l.Rule {
+	case r:
+	case nil:
+		l.KeyState = limit.NewKeyState(r, l.exactly)
+	default:
+		l.Replace(r, l.why, t)
+	}
+	_, refused = l.Until(t)
+	refused = refused && decides
+	if cost == 0 || refused && !r.CountWhileMitigated {
+		return refused
+	}
+	if e, over := l.Add(t, cost); over && l.Mitigate(e, t) {
+		l.why = e
+	}
+	return refused
+}
+
 // key decides the requests of a key anew.
 func (t *tally) key(l *Log, events []event) {
-	exactly, estimate := &limiter{exactly: true}, new(limiter)
-	generation := uint32(0)
+	exactly, estimate, generation := limiter{exactly: true}, limiter{}, uint32(0)
 	var refused, would, wrong bool
 	t.Keys++
 	for i := range events {
 		e := &events[i]
 		r := l.definitions[e.definition].Rule
 		t.texts[limitsText(r)] = true
-		if t.change != nil {
+		if t.Change != nil {
 			r = t.with
 		}
 		if e.generation > generation {
-			generation = e.generation
-			exactly.reset()
-			estimate.reset()
+			exactly, estimate, generation = limiter{exactly: true}, limiter{}, e.generation
 		}
 		var byExact, byEstimate bool
 		has := func(f flags) bool { return e.flags&f != 0 }
 		if r != nil {
-			exactly.use(r, e.t)
-			estimate.use(r, e.t)
-			switch {
-			case !has(other) && e.t >= t.from:
-				byExact, byEstimate = exactly.decide(e.t, e.cost), estimate.decide(e.t, e.cost)
-			case has(counted):
-				exactly.count(e.t, e.cost)
-				estimate.count(e.t, e.cost)
+			decides, cost := !has(other) && e.t >= t.from, e.cost
+			if !decides && !has(counted) {
+				cost = 0
 			}
+			byExact = exactly.request(r, e.t, cost, decides)
+			byEstimate = estimate.request(r, e.t, cost, decides)
 		}
 		switch {
 		case has(countOnly):
@@ -283,22 +308,22 @@ func (t *tally) key(l *Log, events []event) {
 			}
 		}
 		refused = refused || byNode
-		if t.change != nil {
+		if t.Change != nil {
 			would = would || byEstimate
-			t.change.add(byNode, byEstimate)
+			t.Change.add(byNode, byEstimate)
 		}
-		if t.accuracy != nil {
-			wrong = t.accuracy.add(byNode, byEstimate, byExact) || wrong
+		if t.Accuracy != nil {
+			wrong = t.Accuracy.add(byNode, byEstimate, byExact) || wrong
 		}
 	}
 	if refused {
 		t.KeysRefused++
 	}
 	if would {
-		t.change.KeysRefused++
+		t.Change.KeysRefused++
 	}
 	if wrong {
-		t.accuracy.KeysWrong++
+		t.Accuracy.KeysWrong++
 	}
 }
 

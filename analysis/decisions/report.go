@@ -17,16 +17,18 @@ func (r *Report) Document() chart.Document {
 	}
 	d := chart.Document{
 		Title: "What the nodes decided", Data: r,
-		Lead: fmt.Sprintf("%s by %s about %.4g%% of the keys%s", chart.Count(decided, "decision"), chart.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
+		Lead: fmt.Sprintf("%s by %s about %.4g%% of the keys%s", chart.Count(decided, "decision"),
+			chart.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
 	}
 	switch {
 	case len(r.Rules) == 0:
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Accuracy != nil }):
 		d.Title = "How accurate decisions are"
 		d.Sections = append(d.Sections, chart.Section{Title: "How it is measured", Blocks: []chart.Block{chart.Paragraph(
-			"A limiter with an exact log of each key's requests to all nodes decides the same requests without lag. A decision is wrong if only " +
-				"one of the two refuses the request. The cause is the estimate if a limiter that estimates as nodes do, but without lag, " +
-				"decides as the node did. Otherwise the cause is lag: the time from a request until all nodes act on it.")}})
+			"A limiter with an exact log of each key's requests to all nodes decides the same requests without lag. A " +
+				"decision is wrong if only one of the two refuses the request. The cause is the estimate if a limiter that " +
+				"estimates as nodes do, but without lag, decides as the node did. Otherwise the cause is lag: " +
+				"the time from a request until all nodes act on it.")}})
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Change != nil }):
 		d.Title = "What the rules would have decided"
 		d.Sections = append(d.Sections, chart.Section{Title: "How it is determined", Blocks: []chart.Block{chart.Paragraph(
@@ -42,21 +44,29 @@ func (r *Report) Document() chart.Document {
 func (r *RuleReport) section() chart.Section {
 	facts := chart.Facts{
 		{Name: "decisions", Value: chart.Grouped(r.Decisions), Note: "about requests of " + chart.Count(r.Keys, "key")},
-		{Name: "refused", Value: chart.Grouped(r.Refused), Note: chart.Percent(r.Refused, r.Decisions) + " of them, for " + chart.Count(r.KeysRefused, "key")},
+		{Name: "refused", Value: chart.Grouped(r.Refused),
+			Note: chart.Percent(r.Refused, r.Decisions) + " of them, for " + chart.Count(r.KeysRefused, "key")},
 	}
 	var bars chart.Block = chart.Paragraph("")
 	if a := r.Accuracy; a != nil {
 		facts = append(facts,
-			chart.Fact{Name: "an exact limiter refuses", Value: chart.Grouped(a.Exact), Note: "an estimating one without lag: " + chart.Grouped(a.Estimate)},
-			chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct), Note: "for " + chart.Count(a.KeysWrong, "key")},
-			chart.Fact{Name: "wrongly allowed", Value: chart.Grouped(a.WronglyAllowed.Requests), Note: a.WronglyAllowed.causes()},
-			chart.Fact{Name: "wrongly refused", Value: chart.Grouped(a.WronglyRefused.Requests), Note: a.WronglyRefused.causes()},
+			chart.Fact{Name: "an exact limiter refuses", Value: chart.Grouped(a.Exact),
+				Note: "an estimating one without lag: " + chart.Grouped(a.Estimate)},
+			chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct),
+				Note: "for " + chart.Count(a.KeysWrong, "key")},
+			chart.Fact{Name: "wrongly allowed", Value: chart.Grouped(a.WronglyAllowed.Requests),
+				Note: a.WronglyAllowed.causes()},
+			chart.Fact{Name: "wrongly refused", Value: chart.Grouped(a.WronglyRefused.Requests),
+				Note: a.WronglyRefused.causes()},
 		)
 		share := func(w Wrong) string { return chart.Percent(w.Requests, r.Decisions) }
-		bars = chart.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision", Parts: []string{"due to the estimate", "due to lag"}, Rows: []chart.Bar{
-			{Name: "wrongly allowed", Values: []uint64{a.WronglyAllowed.Estimate, a.WronglyAllowed.Lag}, Share: share(a.WronglyAllowed)},
-			{Name: "wrongly refused", Values: []uint64{a.WronglyRefused.Estimate, a.WronglyRefused.Lag}, Share: share(a.WronglyRefused)},
-		}}
+		bars = chart.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision",
+			Parts: []string{"due to the estimate", "due to lag"}, Rows: []chart.Bar{
+				{Name: "wrongly allowed", Values: []uint64{a.WronglyAllowed.Estimate, a.WronglyAllowed.Lag},
+					Share: share(a.WronglyAllowed)},
+				{Name: "wrongly refused", Values: []uint64{a.WronglyRefused.Estimate, a.WronglyRefused.Lag},
+					Share: share(a.WronglyRefused)},
+			}}
 	}
 	title := r.Rule + ": " + strings.Join(r.Limits, " / ")
 	if c := r.Change; c != nil {
@@ -66,14 +76,16 @@ func (r *RuleReport) section() chart.Section {
 		}
 		title += " → " + to
 		facts = append(facts,
-			chart.Fact{Name: "would be refused", Value: chart.Grouped(c.Refused), Note: chart.Percent(c.Refused, r.Decisions) + " of them, for " + chart.Count(c.KeysRefused, "key")},
+			chart.Fact{Name: "would be refused", Value: chart.Grouped(c.Refused),
+				Note: chart.Percent(c.Refused, r.Decisions) + " of them, for " + chart.Count(c.KeysRefused, "key")},
 			chart.Fact{Name: "newly refused", Value: chart.Grouped(c.NewlyRefused), Note: "that passed"},
 			chart.Fact{Name: "newly allowed", Value: chart.Grouped(c.NewlyAllowed), Note: "that were refused"},
 		)
 	}
 	var notes []string
 	if r.NotCompared {
-		notes = append(notes, "Not compared: the rule sheds, and the log does not say which part of the key's clients a client is in.")
+		notes = append(notes, "Not compared: the rule sheds, and the log does not say which part of the key's clients a "+
+			"client is in.")
 	}
 	note := func(n uint64, format string) {
 		if n > 0 {
@@ -83,7 +95,8 @@ func (r *RuleReport) section() chart.Section {
 	note(r.Other, "Not judged: %s refused for another key or by an operator.")
 	note(r.Unavailable, "Not judged: %s refused because a shard was unavailable.")
 	note(r.WarmUp, "Not judged: %s so early that they may depend on earlier lines, which are missing.")
-	note(r.Assumed, "The origin's responses to %s are unknown because the requests were refused; each counts as much as the rule says.")
+	note(r.Assumed, "The origin's responses to %s are unknown because the requests were refused; each counts as much as "+
+		"the rule says.")
 	return chart.Section{Title: title, Blocks: []chart.Block{facts, bars, chart.Paragraph(strings.Join(notes, " "))}}
 }
 
@@ -93,9 +106,11 @@ func (w Wrong) causes() string {
 
 // logs returns the section about the logs that were read.
 func (r *Report) logs() chart.Section {
-	table := chart.Table{Title: "Nodes", Columns: []chart.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"}, {Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
+	table := chart.Table{Title: "Nodes", Columns: []chart.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"},
+		{Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
 	for _, n := range r.Nodes {
-		row := chart.Row{Cells: []string{n.Node, figure.Clock(n.From), chart.Grouped(n.Lines), fmt.Sprintf("%.0f ms", n.AheadMS)}}
+		row := chart.Row{Cells: []string{n.Node, figure.Clock(n.From), chart.Grouped(n.Lines),
+			fmt.Sprintf("%.0f ms", n.AheadMS)}}
 		if n.Rotated {
 			row.Note = "earlier lines are missing"
 		}
@@ -107,9 +122,11 @@ func (r *Report) logs() chart.Section {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.", chart.Count(r.Missing, "line"))
+	note(r.Missing > 0, "The nodes could not write %s: figures are too low, and wrong where a count is missing.",
+		chart.Count(r.Missing, "line"))
 	note(r.Malformed > 0, "Ignored as malformed: %s.", chart.Count(r.Malformed, "line"))
-	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.", chart.Count(r.Unpaired, "request"))
+	note(r.Unpaired > 0, "Counted, but not judged: %s whose decision is not in the log.",
+		chart.Count(r.Unpaired, "request"))
 	note(len(r.NotInLog) > 0, "The log has no requests for these rules: %s.", strings.Join(r.NotInLog, ", "))
 	return chart.Section{Title: "Logs", Blocks: []chart.Block{table, chart.Paragraph(strings.Join(notes, " "))}}
 }

@@ -53,14 +53,16 @@ func (p Peaks) Bins(threshold uint64) []PeakBin {
 }
 
 // PlotPeaks returns a plot of bins with the threshold.
-func PlotPeaks(bins []PeakBin, what string, threshold uint64, seconds int64) chart.Block {
+func PlotPeaks(bins []PeakBin, counted string, threshold uint64, seconds int64) chart.Block {
 	over := uint64(0)
 	h := chart.Histogram{
-		Title: "Peak rates, and the threshold of " + chart.Grouped(threshold) + " in " + Period(seconds), XName: "most requests in " + Period(seconds), YName: what,
+		Title: "Peak rates, and the threshold of " + chart.Grouped(threshold) + " in " + Period(seconds),
+		XName: "most requests in " + Period(seconds), YName: counted,
 		Cut: float64(threshold), Beyond: "over the threshold",
 	}
 	for _, b := range bins {
-		if h.Bins = append(h.Bins, chart.Bin{UpTo: float64(b.UpTo), N: b.Clients}); b.UpTo > threshold {
+		h.Bins = append(h.Bins, chart.Bin{UpTo: float64(b.UpTo), N: b.Clients})
+		if b.UpTo > threshold {
 			over += b.Clients
 		}
 	}

@@ -4,6 +4,7 @@ package figure
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/edgelimit/edge/internal/chart"
@@ -34,3 +35,18 @@ func Percent(n, all uint64) float64 { return 100 * float64(n) / float64(max(1, a
 
 // TimeOf converts a time of a log, in microseconds since the Unix epoch.
 func TimeOf(t int64) time.Time { return time.UnixMicro(t).UTC() }
+
+// Runs yields the parts of list whose elements are the same in some way.
+func Runs[T any](list []T, same func(a, b *T) bool) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for from, i := 0, 1; i <= len(list); i++ {
+			if i < len(list) && same(&list[from], &list[i]) {
+				continue
+			}
+			if !yield(list[from:i]) {
+				return
+			}
+			from = i
+		}
+	}
+}

@@ -71,8 +71,8 @@ func breaks() {
 			of("a shard is killed", 3, plain(), func(_ context.Context, _ pop, s *shard) { s.kill() }),
 			of("a shard restarts empty", 2, plain(), func(_ context.Context, _ pop, s *shard) { s.kill(); s.start() }),
 			of("a shard is drained", 2, plain(), func(_ context.Context, p pop, s *shard) { p.drain(s, "drain") }),
-			of("a shard is full and evicts", 3, plain(small...), full),
-			of("a shard is full and refuses", 3, plain(append(slices.Clip(small), "-M")...), full),
+			of("a shard is full and evicts", 3, plain(small(false)...), full),
+			of("a shard is full and refuses", 3, plain(small(true)...), full),
 			of("two servers share an address", 2, doubled, func(context.Context, pop, *shard) {}),
 			rolling(threshold, rate, slack, innocents),
 		})
@@ -144,7 +144,7 @@ func schedules() {
 	r := &row{name: fmt.Sprint("seeds from ", *seed), bar: atMost(3 * (threshold + slack)), bound: true, paired: true, measure: func(binary string, nth int) run {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		shards := []*shard{startRelayed(ctx, small...), startShard(small...), startShard(append(slices.Clip(small), "-M")...)}
+		shards := []*shard{startRelayed(ctx, small(false)...), startShard(small(false)...), startShard(small(true)...)}
 		var addrs []string
 		for _, s := range shards {
 			defer s.end()

@@ -4,7 +4,7 @@
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go build -o /tmp/flood ./flood && /tmp/flood -edge /tmp/edge
 //
-// It needs wrk, h2load, nginx, memcached and taskset.
+// It needs wrk, h2load, nginx, memcached (with -redis redis-server) and taskset.
 package main
 
 import (
@@ -23,6 +23,7 @@ var (
 	edge    = flag.String("edge", "edge", "the `binary`")
 	against = flag.String("against", "", "older `binary` to measure alternately with -edge")
 	tables  = flag.String("table", "all", "comma-separated `tables` to print: flood, slow, burst, overshoot, networks, breaks, steady, schedules, or all")
+	redis   = flag.Bool("redis", false, "with shards that are Redis instead of memcached")
 	only    = flag.String("row", "", "measure only the rows whose names contain this `text`")
 	runs    = flag.Int("runs", 5, "runs of each row; the report has the median and the worst")
 	last    = flag.Duration("for", 10*time.Second, "length of a run; overshoot runs twice as long; breaks and schedules have their own")
@@ -45,7 +46,7 @@ func main() {
 		}
 	}
 	harness.Main(func() {
-		fmt.Println(harness.Machine("memcached", "nginx", "wrk", "h2load"))
+		fmt.Println(harness.Machine(serverName(), "nginx", "wrk", "h2load"))
 		for _, name := range chosen {
 			print[name]()
 		}

@@ -82,12 +82,16 @@ func (s setup) start(lasts time.Duration) (p pop) {
 	p.Origin = harness.StartOrigin(s.cores, dir)
 	behind = append(behind, p.Process)
 	if s.shards == nil && !s.embedded {
-		memcached, shard := harness.Memcached(s.cores)
-		behind = append(behind, memcached)
+		shard := harness.FreeAddr()
+		if *redis {
+			behind = append(behind, harness.RedisAt(s.cores, shard))
+		} else {
+			behind = append(behind, harness.MemcachedAt(s.cores, shard, "-m", "2048", "-o", "hashpower=22"))
+		}
 		if s.delay > 0 {
 			shard = relay(ctx, shard, s.delay)
 		}
-		s.shards = []string{shard}
+		s.shards = []string{nameOf(shard)}
 	}
 	of := func(kind int) []string { return addrs[kind*s.nodes : (kind+1)*s.nodes] }
 	rules, secret, gossip := file("rules.yaml", "rules: ["+s.rule+"]\n"), file("secret", secretText), of(1)

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A shard is a memcached that may break.
+// A shard is a memcached or Redis that may break.
 type shard struct {
 	addr string // at which nodes reach it
 	args []string
@@ -27,13 +27,39 @@ type shard struct {
 	conns  []net.Conn // through the relay
 }
 
-// small are the arguments of a memcached that holds 10,922 counters.
-var small = []string{"-m", "1", "-I", "512k"}
+// serverName returns the program that runs as shards.
+func serverName() string {
+	if *redis {
+		return "redis-server"
+	}
+	return "memcached"
+}
+
+// nameOf returns how nodes name the server at addr.
+func nameOf(addr string) string {
+	if *redis {
+		return "redis://" + addr
+	}
+	return addr
+}
+
+// small returns the arguments of a server that holds some 10,000 counters, and then evicts some or refuses more.
+func small(refuses bool) []string {
+	switch {
+	case *redis && refuses:
+		return []string{"--maxmemory", "3mb", "--maxmemory-policy", "noeviction"}
+	case *redis:
+		return []string{"--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"}
+	case refuses:
+		return []string{"-m", "1", "-I", "512k", "-M"}
+	}
+	return []string{"-m", "1", "-I", "512k"}
+}
 
 // startShard starts a shard, with which all nodes have a direct connection.
 func startShard(args ...string) *shard {
 	addr := harness.FreeAddr()
-	s := &shard{addr: addr, at: addr, args: args}
+	s := &shard{addr: nameOf(addr), at: addr, args: args}
 	s.start()
 	return s
 }
@@ -44,7 +70,7 @@ func startRelayed(ctx context.Context, args ...string) *shard {
 	s.twin = startShard(args...)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)
-	s.addr = ln.Addr().String()
+	s.addr = nameOf(ln.Addr().String())
 	context.AfterFunc(ctx, func() { ln.Close() })
 	go func() {
 		for {
@@ -93,7 +119,11 @@ func (s *shard) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil {
-		s.server = harness.MemcachedAt("", s.at, s.args...)
+		start := harness.MemcachedAt
+		if *redis {
+			start = harness.RedisAt
+		}
+		s.server = start("", s.at, s.args...)
 	}
 }
 
@@ -136,7 +166,11 @@ func (s *shard) fill(ctx context.Context) {
 			time.Sleep(time.Until(tick))
 			for range 200 {
 				n++
-				fmt.Fprintf(items, "set %016d 0 0 20 noreply\r\n%020d\r\n", n, n)
+				if *redis {
+					fmt.Fprintf(items, "SET %016d %020d\r\n", n, n)
+				} else {
+					fmt.Fprintf(items, "set %016d 0 0 20 noreply\r\n%020d\r\n", n, n)
+				}
 			}
 			err = items.Flush()
 		}

@@ -1,8 +1,8 @@
-// Command gossip measures what messages between the nodes of a PoP cost: the CPU time of each status, which
-// every node sends to every other one four times a second, and of each mitigation that a node receives. All
-// nodes run in this process, over the loopback interface, with a key.
+// Command gossip measures what nodes tell each other: the CPU time and the bytes of a node while nothing happens, and of
+// each mitigation that a node learns of. All nodes run in this process, with a key. In a network namespace of its own,
+// bytes are those of the nodes alone.
 //
-//	cd bench && go run ./gossip
+//	cd bench && go build -o /tmp/bench . && sudo unshare -n sh -c 'ip link set lo up; /tmp/bench gossip'
 package main
 
 import (
@@ -11,6 +11,10 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,77 +24,93 @@ import (
 )
 
 // statusSize is the length of the status of a node that considers no shard down.
-const statusSize = 67
+const statusSize = 76
 
 var (
 	length = flag.Duration("length", 5*time.Second, "length of a measurement")
 	rounds = flag.Int("rounds", 5, "measurements of each kind")
 	rate   = flag.Int("rate", 200, "mitigations per second that start in the PoP")
+	sizes  = flag.String("nodes", "2,4,8", "sizes of the PoP")
 )
 
-// received and statuses count the mitigations and the statuses that all nodes have received.
-var received, statuses atomic.Int64
+// received counts the mitigations that all nodes have received.
+var received atomic.Int64
 
-// start starts count nodes, and waits until each has received the status of every other one.
+// start starts count nodes, and waits until each knows all others.
 func start(count int) (nodes []*gossip.Gossip) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	addrs := harness.FreeAddrs(count)
 	for i, addr := range addrs {
 		g, err := gossip.New(gossip.Options{
-			Name: fmt.Sprint("edge-", i), Listen: addr, Join: addrs[:1], Keys: [][]byte{key},
+			Name: fmt.Sprint("edge-", i), Listen: addr, Join: addrs[:1], Keys: [][]byte{key}, MaxNodes: count,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		harness.Check(err)
 		harness.Check(g.Start(gossip.Handler{
 			Receive:       func(string, []byte, time.Duration) error { received.Add(1); return nil },
 			Status:        func() []byte { return make([]byte, statusSize) },
-			ReceiveStatus: func(string, []byte) error { statuses.Add(1); return nil },
+			ReceiveStatus: func(string, []byte, bool) error { return nil },
 		}, nil))
 		nodes = append(nodes, g)
 	}
-	for begun := statuses.Load(); statuses.Load()-begun < int64(4*count*(count-1)); {
-		time.Sleep(100 * time.Millisecond)
-	}
+	harness.Eventually("the nodes to find each other", func() bool {
+		return !slices.ContainsFunc(nodes, func(g *gossip.Gossip) bool { return len(g.Peers()) < count-1 })
+	})
+	time.Sleep(2 * time.Second)
 	return nodes
 }
 
-// idle returns the CPU time of a duration without mitigations, and the number of statuses.
-func idle() (took time.Duration, told int64) {
-	before, knew := harness.OwnCPU(), statuses.Load()
-	time.Sleep(*length)
-	return harness.OwnCPU() - before, statuses.Load() - knew
+// A cost is that of all nodes, in some time.
+type cost struct {
+	cpu   time.Duration
+	bytes int64 // sent
+	got   int64 // mitigations
 }
 
-// cpu returns the CPU time of a duration in which mitigations start at this rate, and the number of mitigations
-// that nodes received.
-func cpu(nodes []*gossip.Gossip, rate int) (took time.Duration, got int64) {
+// sent returns how many bytes were sent over the loopback interface.
+func sent() (bytes int64) {
+	text, err := os.ReadFile("/proc/net/dev")
+	harness.Check(err)
+	_, lo, _ := strings.Cut(string(text), "lo:")
+	_, err = fmt.Sscan(lo, &bytes)
+	harness.Check(err)
+	return bytes
+}
+
+// measure returns the cost of a duration in which mitigations start at this rate.
+func measure(nodes []*gossip.Gossip, rate int) cost {
 	message := make([]byte, mitigation.SentSize)
-	before, had := harness.OwnCPU(), received.Load()
+	before := cost{harness.OwnCPU(), sent(), received.Load()}
 	began := time.Now()
-	for sent := 0; time.Since(began) < *length; time.Sleep(time.Millisecond) {
-		for ; sent < int(time.Since(began).Seconds()*float64(rate)); sent++ {
-			nodes[sent%len(nodes)].Send(message)
+	for started := 0; time.Since(began) < *length; time.Sleep(time.Millisecond) {
+		for ; started < int(time.Since(began).Seconds()*float64(rate)); started++ {
+			nodes[started%len(nodes)].Send(message)
 		}
 	}
-	return harness.OwnCPU() - before, received.Load() - had
+	return cost{harness.OwnCPU() - before.cpu, sent() - before.bytes, received.Load() - before.got}
 }
 
 func main() {
 	log.SetFlags(0)
 	flag.Parse()
-	fmt.Println("| nodes | a status, CPU µs | a mitigation at one node, CPU µs |\n|--:|--:|--:|")
-	for _, count := range []int{2, 4, 8} {
+	fmt.Println("| nodes | a node: CPU ms/s | KB/s | a mitigation at one node: CPU µs | bytes |\n|--:|--:|--:|--:|--:|")
+	for size := range strings.SplitSeq(*sizes, ",") {
+		count, err := strconv.Atoi(size)
+		harness.Check(err)
 		nodes := start(count)
-		var still, busy []float64 // µs
+		var all [4][]float64
 		for range *rounds {
-			took, told := idle()
-			still = append(still, float64(took.Microseconds())/float64(told))
-			quiet, _ := cpu(nodes, 0) // with the loop that starts mitigations
-			loud, got := cpu(nodes, *rate)
-			busy = append(busy, float64((loud-quiet).Microseconds())/float64(got))
+			quiet, loud := measure(nodes, 0), measure(nodes, *rate)
+			each := length.Seconds() * float64(count)
+			for i, value := range []float64{
+				quiet.cpu.Seconds() * 1e3 / each, float64(quiet.bytes) / 1e3 / each,
+				float64((loud.cpu - quiet.cpu).Microseconds()) / float64(loud.got), float64(loud.bytes-quiet.bytes) / float64(loud.got),
+			} {
+				all[i] = append(all[i], value)
+			}
 		}
-		fmt.Printf("| %d | %.1f | %.1f |\n", count, harness.Median(still), harness.Median(busy))
+		fmt.Printf("| %d | %.1f | %.1f | %.1f | %.0f |\n", count, harness.Median(all[0]), harness.Median(all[1]), harness.Median(all[2]), harness.Median(all[3]))
 		for _, g := range nodes {
 			g.Stop()
 		}

@@ -21,7 +21,7 @@ func Machine(programs ...string) string {
 		runtime.Version(),
 	}
 	for _, name := range programs {
-		flag := map[string]string{"memcached": "-V", "nginx": "-v", "wrk": "-v", "h2load": "--version", "haproxy": "-v", "caddy": "version"}[name]
+		flag := map[string]string{"memcached": "-V", "nginx": "-v", "wrk": "-v", "h2load": "--version", "haproxy": "-v", "caddy": "version", "redis-server": "--version"}[name]
 		out, _ := exec.Command(name, flag).CombinedOutput() // wrk fails after printing its version
 		facts = append(facts, name+" "+find(`\d+\.\d+[.\d]*`, string(out)))
 	}

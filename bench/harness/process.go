@@ -94,6 +94,18 @@ func (p *Process) CPU() time.Duration {
 	return time.Duration(user+system) * time.Second / ticks
 }
 
+// Memory returns the resident memory of the process in bytes.
+func (p *Process) Memory() int { return Memory(p.cmd.Process.Pid) }
+
+// Memory returns the resident memory of a process in bytes.
+func Memory(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	Check(err)
+	kib, err := strconv.Atoi(find(`VmRSS:\s+(\d+)`, string(text)))
+	Check(err)
+	return kib << 10
+}
+
 // ticks is the number of units of CPU time in /proc per second (USER_HZ).
 const ticks = 100
 

@@ -32,6 +32,20 @@ func MemcachedAt(cores, addr string, args ...string) *Process {
 	return p
 }
 
+// Redis starts a Redis on some cores, and returns its address once it listens.
+func Redis(cores string) (p *Process, addr string) {
+	addr = FreeAddr()
+	return RedisAt(cores, addr), addr
+}
+
+// RedisAt starts a Redis that saves nothing on some cores, and returns it once it listens on addr.
+func RedisAt(cores, addr string, args ...string) *Process {
+	_, port, _ := net.SplitHostPort(addr)
+	p := Start(cores, "redis-server", append([]string{"--bind", "127.0.0.1", "--port", port, "--save", ""}, args...)...)
+	WaitFor(addr)
+	return p
+}
+
 // Nginx starts nginx on some cores as a single process with the given contents of its http block, and returns
 // once it listens on addr. Its files are in dir.
 func Nginx(cores, dir, addr, http string) *Process {

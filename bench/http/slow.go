@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,7 +89,7 @@ func during(c crowd, s *server) (p50, p99, kb float64) {
 			}
 		})
 	}
-	before := s.memory()
+	before := harness.Memory(s.cmd.Process.Pid)
 	for i := range c.n {
 		if start(); i%200 == 199 {
 			time.Sleep(50 * time.Millisecond) // fewer at once than the accept queue holds
@@ -109,7 +107,7 @@ func during(c crowd, s *server) (p50, p99, kb float64) {
 	}
 	time.Sleep(2 * time.Second)
 	if c.n > 0 {
-		kb = float64(s.memory()-before) / float64(c.n)
+		kb = float64(harness.Memory(s.cmd.Process.Pid)-before) / 1024 / float64(c.n)
 	}
 	rate := 200
 	if c.client == nil {
@@ -208,13 +206,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-}
-
-// memory returns the resident memory of the process, in KB.
-func (s *server) memory() int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	harness.Check(err)
-	_, rest, _ := bytes.Cut(text, []byte("VmRSS:"))
-	kb, _ := strconv.Atoi(string(bytes.Fields(rest)[0]))
-	return kb
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
@@ -45,11 +46,11 @@ func keyOf(n uint64, fresh bool) counter.Key {
 
 // makeKnown counts all known keys once.
 func makeKnown(addr string) {
-	c := memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})
+	c := memcached.New(addr, wire.Options{Timeout: 10 * time.Second})
 	defer c.Close()
-	var b memcached.Batch
+	var b counter.Batch
 	for n := uint64(0); n < known; {
-		for b.Reset(); len(b.Increments) < inBatch; n++ {
+		for b.Reset(); len(b.Increments) < *inBatch; n++ {
 			b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(keyOf(n, false), minute, 1), Delta: 1, TTL: ttl, Create: true})
 		}
 		harness.Check(c.Exchange(&b))
@@ -95,8 +96,8 @@ func (c gomemcache) count(from uint64, fresh bool, end time.Time) int {
 // Batches runs two goroutines, as many as a node has batches in flight to a shard, which exchange full batches.
 // For new keys these have the same operations as gomemcache.
 type batches struct {
-	*memcached.Client
-	batch [2]memcached.Batch
+	async.Shard
+	batch [2]counter.Batch
 	reads bool
 }
 
@@ -104,8 +105,8 @@ func openBatches(addr string, fresh bool) (client, func()) {
 	if !fresh {
 		makeKnown(addr)
 	}
-	b := &batches{reads: fresh, Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
-	return b, func() { _ = b.Close() }
+	c := memcached.New(addr, wire.Options{Timeout: 10 * time.Second})
+	return &batches{reads: fresh, Shard: c}, func() { _ = c.Close() }
 }
 
 // openWrites omits the reads of new keys, which take about half of memcached's time.
@@ -114,9 +115,6 @@ func openWrites(addr string, fresh bool) (client, func()) {
 	b.(*batches).reads = false
 	return b, end
 }
-
-// inBatch is the number of keys in a node's batch.
-const inBatch = 1024
 
 func (c *batches) count(from uint64, fresh bool, end time.Time) int {
 	var next atomic.Uint64
@@ -127,7 +125,7 @@ func (c *batches) count(from uint64, fresh bool, end time.Time) int {
 			b := &c.batch[i]
 			for time.Now().Before(end) {
 				b.Reset()
-				for n := next.Add(inBatch) - inBatch; len(b.Increments) < inBatch; n++ {
+				for n := next.Add(uint64(*inBatch)) - uint64(*inBatch); len(b.Increments) < *inBatch; n++ {
 					key := keyOf(n, fresh)
 					b.Increments = append(b.Increments, counter.Increment{Item: secret.CounterItem(key, minute, 1), Delta: 1, TTL: ttl, Create: fresh})
 					if c.reads {
@@ -155,24 +153,35 @@ type counting struct {
 	sent uint64
 }
 
+// A closer is a shard that can be closed.
+type closer interface {
+	async.Shard
+	Close() error
+}
+
 // A countingShard counts the increments that it has answered.
 type countingShard struct {
-	*memcached.Client
+	closer
 	n atomic.Uint64
 }
 
-func (s *countingShard) Exchange(b *memcached.Batch) error {
-	err := s.Client.Exchange(b)
+func (s *countingShard) Exchange(b *counter.Batch) error {
+	err := s.closer.Exchange(b)
 	harness.Check(err)
 	s.n.Add(uint64(len(b.Increments)))
 	return err
 }
 
 func openCounting(addr string, fresh bool) (client, func()) {
+	return countIn(memcached.New(addr, wire.Options{Timeout: 10 * time.Second}), fresh)
+}
+
+// countIn offers keys to a limiter whose shard is to.
+func countIn(to closer, fresh bool) (client, func()) {
 	rules, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000000, period: 1h}]}]"))
 	harness.Check(err)
 	table := mitigation.New(mitigation.Options{})
-	shard := &countingShard{Client: memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})}
+	shard := &countingShard{closer: to}
 	l, err := limit.New(limit.Options{Secret: secret, Rules: rules, Table: table, Shards: []async.Shard{shard}, Logger: slog.New(slog.DiscardHandler)}, nil)
 	harness.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -185,17 +194,17 @@ func openCounting(addr string, fresh bool) (client, func()) {
 	return c, func() {
 		cancel()
 		running.Wait()
-		shard.Close()
+		_ = shard.Close()
 	}
 }
 
 // atOnce is the maximum number of pending keys. It is less than the size of the queue, so that none is dropped.
-const atOnce = 8 * inBatch
+const atOnce = 8 * 1024
 
 func (c *counting) count(from uint64, fresh bool, end time.Time) int {
 	n := from
 	for now := time.Now(); now.Before(end); now = time.Now() {
-		for range inBatch / 4 {
+		for range 256 {
 			key := keyOf(n, fresh)
 			c.Offer(c.rule, key, 0, new(async.Source), 1, now)
 			n++

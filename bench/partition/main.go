@@ -143,12 +143,12 @@ func attack(i int, path, client string) {
 }
 
 func lift(dir string, i int, client string) {
-	cmd := network.Command(i, *edge, "mitigations", "lift", "--rule", "long", "--ip", client)
+	cmd := network.Command(i, *edge, "mitigations", "lift", "rule=long,ip="+client)
 	cmd.Env = ofNode(dir, i)
 	harness.Run(cmd)
 }
 
-// A record is what all nodes must agree on.
+// A record holds what all nodes must agree on.
 type record struct {
 	Key    string
 	Start  time.Time

@@ -80,6 +80,22 @@ func (m *meter) ratio(in input) (ratio float64, ok bool) {
 	return c / (a.cpu + (b.cpu-a.cpu)*float64(size-a.size)/float64(b.size-a.size)), true
 }
 
+// paired returns the ratio of in more exactly, from alternate measurements of in and of a plain request of its size: the
+// machine may be slower than when the plain requests were calibrated. A busy machine makes everything look costlier
+// than it is, so the cheapest measurement of each is the closest.
+func (m *meter) paired(in input) float64 {
+	plain, least, leastPlain := plainOf(in.size(), in.http2), math.Inf(1), math.Inf(1)
+	for range 9 {
+		if c, ok := m.cost(plain); ok {
+			leastPlain = min(leastPlain, c)
+		}
+		if c, ok := m.cost(in); ok {
+			least = min(least, c)
+		}
+	}
+	return least / leastPlain
+}
+
 const (
 	batchBytes = 1 << 20 // sent over one connection at the most
 	enough     = 15 * time.Millisecond

@@ -6,7 +6,9 @@ import (
 	"io"
 
 	"github.com/edgelimit/edge/analysis/cases"
+	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/rule/check"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
@@ -29,7 +31,7 @@ func checkTests(w io.Writer, files, rules []string, asJSON bool) error {
 		failed = append(failed, report.Err())
 	}
 	failure, mistake := errors.Join(failed...), errors.Join(wrong...)
-	result.OK, result.Errors = failure == nil && mistake == nil, errorsIn(mistake)
+	result.OK, result.Errors = failure == nil && mistake == nil, check.Errors(mistake)
 	err := errors.Join(mistake, failure)
 	if asJSON {
 		return errors.Join(writeJSON(w, result, "  "), err)
@@ -54,7 +56,7 @@ func runCases(file string, rules []string) (*cases.Report, error) {
 		rules = cases.Paths()
 	}
 	if len(rules) == 0 {
-		return nil, hintedError{fmt.Errorf("%s names no rules", file), fmt.Sprintf("add rules: [rules.yaml] to it, or run edge check --test %s rules.yaml", file)}
+		return nil, complaint.WithHint(fmt.Errorf("%s names no rules", file), fmt.Sprintf("add rules: [rules.yaml] to it, or run edge check --test %s rules.yaml", file))
 	}
 	set, err := rulefile.Load(rules...)
 	if err != nil {

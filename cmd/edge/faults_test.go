@@ -83,12 +83,103 @@ func TestProcesses(t *testing.T) {
 // change of the ring: each change lets a client use up the threshold at most once more.
 func TestShardsComeAndGo(t *testing.T) {
 	t.Parallel()
-	var shards []*harness.Memcached
-	var addrs []string
-	for range 3 {
-		m := harness.StartMemcached(t)
-		shards, addrs = append(shards, m), append(addrs, m.Addr)
+	for name, startShard := range map[string]func(t *testing.T) (breakable, string){
+		"memcached":            func(t *testing.T) (breakable, string) { m := harness.StartMemcached(t); return m, m.Addr },
+		"Redis":                func(t *testing.T) (breakable, string) { r := harness.StartRedis(t); return r, "redis://" + r.Addr },
+		"Redis with a replica": func(t *testing.T) (breakable, string) { r := newPair(t); return r, "redis://" + r.addr },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var shards []breakable
+			var addrs []string
+			for range 3 {
+				s, addr := startShard(t)
+				shards, addrs = append(shards, s), append(addrs, addr)
+			}
+			testShardsComeAndGo(t, shards, addrs)
+		})
 	}
+}
+
+// A breakable is a server that a test breaks.
+type breakable interface {
+	Kill()
+	Restart()
+	Stall()
+	Resume()
+}
+
+// A pair is a Redis with a replica, which takes over when the primary is killed: an address moves to it, as with a
+// name or a virtual address. It has lost what had not been replicated.
+type pair struct {
+	t    *testing.T
+	addr string
+
+	mu               sync.Mutex // guards the fields below
+	primary, replica *harness.Redis
+}
+
+func newPair(t *testing.T) *pair {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{t: t, addr: ln.Addr().String(), primary: harness.StartRedis(t)}
+	p.replicate()
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go p.pass(conn)
+		}
+	}()
+	return p
+}
+
+// replicate starts a replica of the primary.
+func (p *pair) replicate() {
+	host, port, _ := net.SplitHostPort(p.primary.Addr)
+	p.replica = harness.StartRedis(p.t, "--replicaof", host+" "+port)
+	harness.Until(p.t, "the replica has the primary's data", harness.Patience, 5*time.Millisecond, func() bool {
+		return strings.Contains(p.replica.Run("INFO", "replication"), "master_link_status:up")
+	})
+}
+
+// pass connects conn to the primary.
+func (p *pair) pass(conn net.Conn) {
+	defer conn.Close()
+	p.mu.Lock()
+	addr := p.primary.Addr
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		_, _ = io.Copy(server, conn)
+		_ = server.Close()
+	}()
+	_, _ = io.Copy(conn, server)
+}
+
+func (p *pair) Kill()   { p.primary.Kill() }
+func (p *pair) Stall()  { p.primary.Stall() }
+func (p *pair) Resume() { p.primary.Resume() }
+
+// Restart makes the replica the primary.
+func (p *pair) Restart() {
+	p.replica.Run("REPLICAOF", "NO", "ONE")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.primary = p.replica
+	p.replicate()
+}
+
+func testShardsComeAndGo(t *testing.T, shards []breakable, addrs []string) {
 	p := startProcesses(t, 3, fiftyAnHour, addrs...)
 	p.exceed("192.0.2.66", 51)
 
@@ -119,8 +210,8 @@ func TestShardsComeAndGo(t *testing.T) {
 		})
 	}
 	for round := range 4 {
-		m := shards[round%len(shards)]
-		p.shardsAre("the shard is back", 3, func(s operate.Shard) bool { return s.Addr != m.Addr || !s.Down && s.InRing })
+		m, addr := shards[round%len(shards)], addrs[round%len(shards)]
+		p.shardsAre("the shard is back", 3, func(s operate.Shard) bool { return s.Addr != addr || !s.Down && s.InRing })
 		attacker := fmt.Sprintf("198.51.100.%d", round)
 		const before = 40
 		for i := range before {
@@ -135,7 +226,7 @@ func TestShardsComeAndGo(t *testing.T) {
 			m.Stall()
 		}
 		if round >= 2 {
-			p.shardsAre("the shard leaves the ring", 3, func(s operate.Shard) bool { return s.InRing == (s.Addr != m.Addr) })
+			p.shardsAre("the shard leaves the ring", 3, func(s operate.Shard) bool { return s.InRing == (s.Addr != addr) })
 		}
 		// Each node counts the shard's keys alone until another shard owns them.
 		p.exceed(attacker, (len(p.nodes)+1)*51-before)

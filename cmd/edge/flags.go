@@ -88,13 +88,39 @@ func isSet(flags *pflag.FlagSet, name string) bool {
 	return !ok || !slices.Equal(v.texts, []string{"false"})
 }
 
-// oneOf returns a check of a text that must be one of words.
-func oneOf(words ...string) func(string) error {
-	return func(text string) error {
+// oneOf returns a Value that is one of words, by default the first one.
+func oneOf(to *string, words ...string) setting.Value {
+	return setting.Text(to, words[0], func(text string) error {
 		if slices.Contains(words, text) {
 			return nil
 		}
 		return errors.New("must be " + prose.EnumerateAll(words, "or"))
+	}).Choices(words...)
+}
+
+// complete registers how shells complete the values of flags and the arguments of cmd and its subcommands. Files are
+// offered only where a file is expected.
+func complete(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && !strings.HasSuffix(cmd.Use, "FILE…") && !strings.HasSuffix(cmd.Use, "LOG…") {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		v, ok := f.Value.(*flagValue)
+		if !ok {
+			return
+		}
+		directive := cobra.ShellCompDirectiveNoFileComp
+		switch placeholder, _ := pflag.UnquoteUsage(f); placeholder {
+		case "file", "files", "logs", "mix":
+			directive = cobra.ShellCompDirectiveDefault
+		case "directory":
+			directive = cobra.ShellCompDirectiveFilterDirs
+		}
+		// It fails only for a flag that has a completion.
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(v.row.Value.Words, directive))
+	})
+	for _, c := range cmd.Commands() {
+		complete(c)
 	}
 }
 

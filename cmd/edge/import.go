@@ -28,8 +28,8 @@ Comments on each rule say where it differs from the original. If a rule would co
 more requests than the original, it only logs, and a comment says why. Limits that no rule can
 express are listed at the end. If FILE is -, standard input is read.
 
-Then compare: edge check explains the rules, and edge replay shows which clients they would
-have refused. See docs/import.md.`,
+Before you use the rules, let edge check explain them, and edge replay show which clients they
+would have refused. See docs/import.md.`,
 		Example: `  edge import nginx nginx.conf > imported.yaml
   edge import ingress-nginx ingress.yaml > rules.yaml
   edge import envoy-ratelimit ratelimit.yaml`,

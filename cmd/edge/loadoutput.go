@@ -8,9 +8,10 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/internal/complaint"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load"
 )
 
@@ -61,7 +62,7 @@ func unanswered(r *load.Report) error {
 	if len(r.Statuses) > 0 {
 		return nil
 	}
-	return hintedError{fmt.Errorf("%s did not answer any request", joined(r.Targets)), "write https:// if it speaks TLS; --identity proxy2 if it expects the PROXY protocol"}
+	return complaint.WithHint(fmt.Errorf("%s did not answer any request", prose.FirstThree(r.Targets)), "write https:// if it speaks TLS; --identity proxy2 if it expects the PROXY protocol")
 }
 
 // leaveCores leaves half of the cores to targets on this machine if requests are sent as fast as
@@ -82,12 +83,4 @@ func (o *loadOutput) write(to destination, r *load.Report) error {
 		return err
 	}
 	return r.WriteLatency(to.stdout)
-}
-
-// joined joins names, and abbreviates long lists.
-func joined(names []string) string {
-	if more := len(names) - 3; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/load"
 	"github.com/edgelimit/edge/load/mix"
 	"github.com/edgelimit/edge/pop/setting"
@@ -43,7 +44,7 @@ func (f *trafficFlags) settings() []setting.Setting {
 	s := &f.steady
 	return []setting.Setting{
 		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", f.parseRate), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
-		{Name: "mix", Value: setting.Text(&f.mix, "", nil), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
+		{Name: "mix", Value: setting.Text(&f.mix, "", nil).Choices(mix.Names()...), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay", Contradicts: "mix"},
 		{Name: "speed", Value: setting.Parsed("factor", &f.speed, "1", setting.Number(0.001, 1e6)), Help: "speed of a mix or a log, as a multiple of the recorded one; bursts are aligned with windows only at 1", Needs: []string{other}},
@@ -64,12 +65,6 @@ func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
 		return nil, nil
 	}
 	return load.ParseProfile(text)
-}
-
-// checkNetwork returns an error if text is not a network.
-func checkNetwork(text string) error {
-	_, err := parseNetwork(text)
-	return err
 }
 
 func parseNetwork(text string) (netip.Prefix, error) {
@@ -171,11 +166,11 @@ func (f *trafficFlags) applyLog(cmd *cobra.Command, o *load.Options) (end func()
 	if err != nil {
 		return nil, err
 	}
-	s := load.NewRecorded(ctx, in.log, f.speed)
+	s := load.NewRecorded(ctx, in.log.Log, f.speed)
 	o.Source = s
 	return func() error {
 		if err := s.Close(); err != nil || !whole {
-			return in.explain(err)
+			return in.log.Explain(err)
 		}
 		return nil
 	}, nil
@@ -215,7 +210,7 @@ func (f *trafficFlags) plan(o *load.Options, given bool, now time.Time) string {
 	}
 	what := "sending the mix " + f.mix
 	if len(f.replay) > 0 {
-		what = "replaying " + joined(f.replay)
+		what = "replaying " + prose.FirstThree(f.replay)
 	}
 	takes := o.Duration.Round(time.Second)
 	if o.Duration < time.Minute {

@@ -11,17 +11,16 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/lograte"
 	"github.com/edgelimit/edge/internal/prose"
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/pop"
 )
 
@@ -53,13 +52,14 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "edge",
 		Short: "A rate limiter for the edge of a network",
 		Long: `A rate limiter for the edge of a network. Nodes count each client's requests together in
-memcached, without delaying any request, and refuse clients that exceed a rule, from memory.`,
+memcached, without delaying any request, and refuse clients that exceed a rule, from memory.
+Each node has a page for operators: http://127.0.0.1:9190/ (nodes of edge pop: ports 9191, 9192, …).`,
 		Example: `  edge pop
   edge check rules.yaml
   edge node --rules rules.yaml --origin http://127.0.0.1:3000`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       version(),
+		Version:       version.String(),
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
@@ -72,8 +72,9 @@ memcached, without delaying any request, and refuse clients that exceed a rule, 
 	root.SetUsageFunc(usage)
 	root.AddCommand(
 		newNode(runNode), newPop(runPop), newShard(runShard), newCheck(), newReplay(), newLoad(), newMitigations(), newExplain(),
-		newStatus(), newShards(), newImport(), newHealthcheck(), newVersion(), newMan())
+		newStatus(), newNodes(), newRules(), newShards(), newChanges(), newReload(), newImport(), newHealthcheck(), newVersion(), newMan())
 	root.SetHelpCommand(newHelp())
+	complete(root)
 	return root
 }
 
@@ -100,43 +101,10 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edge %s\n", version())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edge %s\n", version.String())
 			return err
 		},
 	}
-}
-
-// release is the version of a release; the linker sets it.
-var release string
-
-// version returns the version, the Go version and the platform of the binary.
-func version() string {
-	info, _ := debug.ReadBuildInfo()
-	return fmt.Sprintf("%s %s %s/%s", cmp.Or(release, versionOf(info)), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// versionOf returns the version of info's main module, which go install sets, or else the revision
-// of the working copy, if the build recorded it.
-func versionOf(info *debug.BuildInfo) string {
-	if info == nil {
-		return "unreleased"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	var revision, dirty string
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = "+" + s.Value[:min(len(s.Value), 12)]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "-modified"
-		}
-	}
-	if revision == "" {
-		return "unreleased"
-	}
-	return "unreleased" + revision + dirty
 }
 
 // noCommand returns an error for arguments in place of a subcommand.
@@ -241,60 +209,18 @@ type usageError struct {
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// A hintedError is an error with a hint that is not a mistake in the command line.
-type hintedError struct {
-	error
-	hint string
-}
+// report writes the errors in err.
+func report(w io.Writer, err error) { _ = complaint.Write(w, err, hintOf) } // there is nobody to tell
 
-// report writes the errors in err, each once. Every line begins with the command's name, and hints are
-// on separate lines.
-func report(w io.Writer, err error) {
-	var b strings.Builder
-	for _, e := range pop.SingleErrors(err) {
-		reportOne(&b, e)
-	}
-	_ = writePrintable(w, b.String()) // there is nobody to tell
-}
-
-func reportOne(w io.Writer, err error) {
-	hint := hintAt(err)
-	switch place := placeIn(err); {
-	case place != nil:
-		bare := *place
-		bare.Hint = ""
-		fmt.Fprintf(w, "edge: %v\n", &bare)
-		if excerpt := place.Excerpt(); excerpt != "" {
-			fmt.Fprintln(w, indent(excerpt, "    "))
-		}
-		hint = cmp.Or(place.Hint, hint)
-	default:
-		fmt.Fprintf(w, "edge: %s\n", prose.Message(err))
-	}
-	if hint != "" {
-		fmt.Fprintf(w, "edge: hint: %s\n", hint)
-	}
-}
-
-// placeIn returns the error in err that has a place in a file, or nil.
-func placeIn(err error) *strictyaml.Error {
-	var place *strictyaml.Error
-	errors.As(err, &place)
-	return place
-}
-
-// hintAt returns the hint of err, or "".
-func hintAt(err error) string {
+// hintOf returns the hint of err, or "".
+func hintOf(err error) string {
 	var usage usageError
-	var hinted hintedError
-	var hinter interface{ Hint() string }
+	hint := complaint.Hint(err)
 	switch {
-	case errors.As(err, &hinter):
-		return hinter.Hint()
+	case hint != "":
+		return hint
 	case errors.As(err, &usage):
 		return usage.hint
-	case errors.As(err, &hinted):
-		return hinted.hint
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "the address is in use: stop the other program, or choose another address (port 0: any free one)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

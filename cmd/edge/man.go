@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/internal/version"
 )
 
 // newMan returns the command that writes the manual pages, for packages.
@@ -44,7 +46,7 @@ func manPage(cmd *cobra.Command, name string) string {
 		f.DefValue = "" // the name of the machine that builds the package
 	}
 	help := strings.TrimSpace(cmd.Long + "\n\n" + cmd.UsageString())
-	return fmt.Sprintf(".TH %s 1 \"\" %q \"User Commands\"\n", strings.ToUpper(name), "edge "+strings.Fields(version())[0]) +
+	return fmt.Sprintf(".TH %s 1 \"\" %q \"User Commands\"\n", strings.ToUpper(name), "edge "+strings.Fields(version.String())[0]) +
 		fmt.Sprintf(".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short)) +
 		fmt.Sprintf(".SH DESCRIPTION\n.nf\n%s\n.fi\n", roff(help)) +
 		".SH SEE ALSO\nhttps://github.com/edgelimit/edge\n"

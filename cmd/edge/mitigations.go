@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -24,22 +22,29 @@ func newMitigations() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mitigations",
 		Short: "List, lift or start mitigations",
-		Long: `List which clients are mitigated, by which rule and why, as known to a running node. All
-nodes of a PoP know the same mitigations. Clients are shown if the nodes run with --log-clients.`,
+		Long: `List what is mitigated, by which rule and why, as known to a running node. All
+nodes of a PoP know the same mitigations. Addresses are shown if the nodes run with --log-clients.
+Headers, cookies and parameters are never shown: their key's fingerprint is, which edge explain prints
+for a value.`,
 		Example: `  edge mitigations
   edge mitigations --rule login --state active --node 127.0.0.1:9191 --json
-  edge mitigations lift --rule login --ip 192.0.2.1
+  edge mitigations lift 192.0.2.1
+  edge mitigations add 192.0.2.1 --for 4h --reason abuse
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.list(cmd, nonEmpty(url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}))
+			values := url.Values{"rule": {rule}, "client": {client}, "state": {state}, "limit": {strconv.Itoa(pageSize)}}
+			if state == "all" {
+				values.Del("state")
+			}
+			return render(cmd, &o, func(all *operate.Mitigations) error { return o.list(nonEmpty(values), all) }, (*operate.Mitigations).WriteText)
 		},
 	}
 	o.register(cmd)
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`"},
-		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations of clients at this `address` or network; needs nodes with --log-clients"},
-		{Name: "state", Value: setting.Text(&state, "", nil), Help: "only mitigations in this `state`: active, ineffective or lifted"},
+		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations that act on this `address`, or of clients in a network; a network needs nodes with --log-clients"},
+		{Name: "state", Value: oneOf(&state, "current", "active", "logged", "ineffective", "lifted", "all"), Help: "only mitigations in this `state`: active (refused), logged (a dry run), ineffective (not acted on), lifted, current (all but lifted) or all"},
 	})
 	cmd.AddCommand(newLift(&o), newAdd(&o))
 	return cmd
@@ -54,9 +59,9 @@ func nonEmpty(params url.Values) url.Values {
 // pageSize is the number of mitigations per request.
 const pageSize = 1000
 
-// list lists the mitigations that values select, one page at a time.
-func (o *operator) list(cmd *cobra.Command, values url.Values) error {
-	all := operate.Mitigations{Mitigations: []operate.Mitigation{}}
+// list fetches the mitigations that values select, one page at a time.
+func (o *operator) list(values url.Values, all *operate.Mitigations) error {
+	all.Mitigations = []operate.Mitigation{}
 	for {
 		var page operate.Mitigations
 		if err := o.ask("GET", "/api/v1/mitigations", values, &page); err != nil {
@@ -64,33 +69,10 @@ func (o *operator) list(cmd *cobra.Command, values url.Values) error {
 		}
 		all.Mitigations, all.Total = append(all.Mitigations, page.Mitigations...), page.Total
 		if page.Next == "" {
-			break
+			return nil
 		}
 		values.Set("cursor", page.Next)
 	}
-	if o.asJSON {
-		return writeJSON(cmd.OutOrStdout(), all, "")
-	}
-	return columns(cmd.OutOrStdout(), func(w io.Writer) {
-		fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tACTION\tCLIENT\tNODE\tWHY")
-		for _, m := range all.Mitigations {
-			why := m.Why
-			switch {
-			case m.Lifted:
-				why = "lifted"
-			case m.Ineffective:
-				why += " (not acted on under the current rules)"
-			case m.ByHand:
-				why = "by hand"
-			}
-			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\n", m.Key, left(m), cmp.Or(m.Rule, "-"), cmp.Or(m.Action, "-"), cmp.Or(m.Client, "-"), cmp.Or(m.Node, "-"), why)
-		}
-	})
-}
-
-// left returns the remaining time of a mitigation, in whole seconds.
-func left(m operate.Mitigation) time.Duration {
-	return time.Duration(m.Left * float64(time.Second)).Round(time.Second)
 }
 
 func newAdd(o *operator) *cobra.Command {
@@ -99,18 +81,20 @@ func newAdd(o *operator) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add TARGET",
 		Short: "Start a mitigation by hand, on all nodes",
-		Long: `Start a mitigation by hand, on all nodes. TARGET is a rule and the values of its
-characteristics. All nodes apply the rule's action, whatever was counted, until the mitigation ends
-or is lifted. If the key has a mitigation that ends later, that one stays.`,
-		Example: `  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
-		Args:    takes("a rule and its values"),
+		Long: `Start a mitigation by hand, on all nodes. An address alone is refused everywhere with 403, whatever
+the rules, as by the deny list. For a rule and the values of its characteristics, all nodes
+apply the rule's action, whatever was counted. A key or the ID of a refusal prolongs a mitigation.
+It ends after --for, or when it is lifted. If the key has a mitigation that ends later, that one stays.`,
+		Example: `  edge mitigations add 192.0.2.1 --for 4h --reason abuse
+  edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
+		Args: takes("an address, an ID, a key, or a rule and its values"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			values, err := parseTarget(args[0])
 			switch {
 			case err != nil:
 				return err
-			case !values.Has("rule"):
-				return usageError{errors.New("missing rule of the mitigation"), "edge mitigations add rule=login,ip=192.0.2.1"}
+			case values.Has("network"):
+				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, or give a rule that counts by network: rule=ID,network:24/48=" + values.Get("network")}
 			case length <= 0:
 				return usageError{errors.New("missing --for, the duration of the mitigation"), "--for 15m"}
 			case reason == "":
@@ -118,72 +102,64 @@ or is lifted. If the key has a mitigation that ends later, that one stays.`,
 			}
 			values.Set("duration", length.String())
 			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(w io.Writer, m *operate.Mitigation) {
-				fmt.Fprintf(w, "mitigated for %v, action %s, key %s\n", left(*m), m.Action, m.Key)
+			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(m *operate.Mitigation, w io.Writer) {
+				fmt.Fprintf(w, "mitigated for %v: %s, rule %s, action %s, key %s\n", m.Remaining(), m.About, m.RuleText(), m.Action, m.Key)
+				fmt.Fprintf(w, "to end it: edge mitigations lift %s\n", m.Key+o.again())
 			})
 		},
 	}
 	define(cmd.Flags(), []setting.Setting{
-		{Name: "for", Value: setting.Parsed("duration", &length, "", setting.Span(1, math.MaxInt64)), Help: "duration of the mitigation, such as 15m; required"},
+		{Name: "for", Value: setting.Parsed("duration", &length, "", setting.Span(time.Second, operate.MaxDuration)), Help: "duration of the mitigation, such as 15m; required"},
 		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log; required"},
 	})
 	return cmd
 }
 
 func newLift(o *operator) *cobra.Command {
-	var key, rule, ip, prefix, reason string
+	var rule, client, reason string
 	var all, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "lift",
-		Short: "End a mitigation immediately, on all nodes, and forget the counts that led to it",
-		Long: `End a mitigation immediately, on all nodes, and forget the counts that led to it. Select it
-by --key, or by --rule and --ip if the rule counts by ip alone. With --all, end all mitigations, or
-those of a rule, or of clients in a prefix.`,
-		Example: `  edge mitigations lift --rule login --ip 192.0.2.1
+		Use:   "lift [TARGET]",
+		Short: "End mitigations immediately, on all nodes, and forget the counts that led to them",
+		Long: `End mitigations immediately, on all nodes, and forget the counts that led to them. TARGET is
+an address, which stands for all mitigations that act on it, a network, the ID of a refusal, a key, or a rule and the
+values of its characteristics. With --all instead, end all mitigations, or those of a rule, or those that
+act on an address or on clients in a network.`,
+		Example: `  edge mitigations lift 192.0.2.1
+  edge mitigations lift 7kq2-m9xd --reason "it is their office"
+  edge mitigations lift rule=login,ip=192.0.2.1
   edge mitigations lift --all --rule login --dry-run
-  edge mitigations lift --all --prefix 192.0.2.0/24`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if all {
-				values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}, "rule": {rule}, "client": {prefix}}
-				return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", nonEmpty(values), writeLifted)
+  edge mitigations lift --all --client 192.0.2.0/24`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) > 0):
+				return usageError{errors.New("give one target, or --all"), "edge mitigations lift 192.0.2.1"}
+			case all:
+				values := url.Values{"dry_run": {strconv.FormatBool(dryRun)}, "reason": {reason}, "rule": {rule}, "client": {client}}
+				return show(cmd, o, "POST", "/api/v1/mitigations/lift-all", nonEmpty(values), (*operate.LiftedAll).WriteText)
 			}
-			byKey, byClient := key != "" && rule == "" && ip == "", key == "" && rule != "" && ip != ""
-			if !byKey && !byClient {
-				return usageError{errors.New("give --key, or --rule and --ip"), "edge mitigations lists the keys"}
+			values, err := parseTarget(args[0])
+			if err != nil {
+				return err
 			}
-			values := url.Values{"key": {key}, "rule": {rule}, "ip": {ip}, "reason": {reason}}
-			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(w io.Writer, _ *operate.Lifted) {
-				fmt.Fprintln(w, "lifted")
+			values.Set("reason", reason)
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(l *operate.Lifted, w io.Writer) {
+				for _, m := range l.Mitigations {
+					fmt.Fprintf(w, "lifted: rule %s, %s, key %s\n", m.RuleText(), cmp.Or(m.About, m.Client, "unknown client"), m.Key)
+				}
 			})
 		},
 	}
 	define(cmd.Flags(), []setting.Setting{
-		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --prefix select"},
-		{Name: "prefix", Value: setting.Text(&prefix, "", checkNetwork), Help: "with --all: the clients' `network`; needs nodes with --log-clients", Needs: []string{"all"}},
+		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --client select"},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule", Needs: []string{"all"}},
+		{Name: "client", Value: setting.Text(&client, "", nil), Help: "with --all: an `address`, or a network of clients, which needs nodes with --log-clients", Needs: []string{"all"}},
 		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their count", Needs: []string{"all"}},
-		{Name: "key", Value: setting.Text(&key, "", nil), Help: "`key` of the mitigation, as in lists and log lines", Contradicts: "all"},
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "`ID` of a rule: one that counts by ip alone, with --ip, or any with --all"},
-		{Name: "ip", Value: setting.Text(&ip, "", checkAddress), Help: "`address` of the client, with --rule", Contradicts: "all"},
 		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"},
+		{Name: "key", Value: setting.Removed("give the key as the argument")},
+		{Name: "ip", Value: setting.Removed("give the address as the argument, or rule=ID,ip=ADDRESS")},
+		{Name: "prefix", Value: setting.Removed("use --client")},
 	})
 	return cmd
-}
-
-func checkAddress(text string) error {
-	if _, err := netip.ParseAddr(text); err != nil {
-		return errors.New("must be an address")
-	}
-	return nil
-}
-
-func writeLifted(w io.Writer, l *operate.LiftedAll) {
-	what := "lifted"
-	if l.DryRun {
-		what = "would be lifted"
-	}
-	fmt.Fprintf(w, "%s: %d\n", what, l.Mitigations)
-	if l.Unknown > 0 {
-		fmt.Fprintf(w, "not selected, because the node does not know their rule or client: %d\n", l.Unknown)
-	}
 }

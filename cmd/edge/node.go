@@ -1,22 +1,16 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -32,7 +26,7 @@ func newNode(run func(context.Context, pop.Options) error) *cobra.Command {
 client together with the other nodes, in the same shards, and refuses clients that
 exceed a rule. After SIGTERM it sends clients to other nodes for up to five seconds, then
 finishes requests and sends its counts; a second SIGTERM ends it immediately. SIGHUP
-reloads the rules and the certificate. Under systemd it reports its state, and uses the sockets
+reloads the rules and the certificates. Under systemd it reports its state, and uses the sockets
 named http, https, metrics and admin instead of opening its own: see docs/install.md.`,
 		Example: `  edge node --rules rules.yaml --origin http://127.0.0.1:3000
   edge node --config node.yaml
@@ -64,7 +58,7 @@ func runNode(ctx context.Context, o pop.Options) error {
 	// Before reading files: a SIGHUP must not end a node that is about to start.
 	hangup := onHangup()
 	defer signal.Stop(hangup)
-	o.Version = version()
+	o.Version = version.String()
 	n, err := pop.New(o)
 	if err != nil {
 		return err
@@ -75,10 +69,13 @@ func runNode(ctx context.Context, o pop.Options) error {
 		return err
 	}
 	attrs := []any{"name", o.Name}
-	for _, of := range []string{"http", "https", "metrics", "admin", "gossip", "shard", "check", "spop"} {
+	for _, of := range []string{"http", "https", "http3", "metrics", "admin", "gossip", "shard", "check", "spop"} {
 		if addr := n.Addr(of); addr != nil {
 			attrs = append(attrs, of, addr)
 		}
+	}
+	if addr := n.Addr("admin"); addr != nil {
+		attrs = append(attrs, "page", "http://"+reachable(addr)+"/")
 	}
 	o.Logger.Info("node started", append(attrs, "rules", len(n.Rules().Rules()), "shards", len(o.Shards))...)
 	if len(o.Shards) == 0 && o.ShardListen == "" {
@@ -90,27 +87,22 @@ func runNode(ctx context.Context, o pop.Options) error {
 		}
 	}
 	tell("READY=1")
-	waitForEnd(ctx, o, hangup, n.Reload)
+	go n.AskShards()
+	waitForEnd(ctx, o.Logger, hangup, n.Reload)
 	tell("STOPPING=1")
 	o.Logger.Info("node stopping", "name", o.Name)
 	return n.Stop(context.WithoutCancel(ctx))
 }
 
-// waitForEnd waits until ctx is done, calls reload at every SIGHUP, and logs which shards do not
-// answer.
-func waitForEnd(ctx context.Context, o pop.Options, hangup <-chan os.Signal, reload func() error) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for _, addr := range o.Shards {
-		wg.Go(func() { askShard(ctx, o.Logger, addr) })
-	}
+// waitForEnd waits until ctx is done, and calls reload at every SIGHUP.
+func waitForEnd(ctx context.Context, logger *slog.Logger, hangup <-chan os.Signal, reload func() error) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
 			if err := reload(); err != nil {
-				pop.LogReloadError(o.Logger, err)
+				pop.LogReloadError(logger, err)
 			}
 		}
 	}
@@ -123,32 +115,4 @@ func onHangup() chan os.Signal {
 		signal.Notify(hangup, syscall.SIGHUP)
 	}
 	return hangup
-}
-
-// askShard warns if no memcached answers at addr. A node runs without it, so a mistyped
-// address would go unnoticed.
-func askShard(ctx context.Context, logger *slog.Logger, addr string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if err := askVersion(ctx, addr); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		logger.Warn("shard does not answer; until it does, each node counts its keys alone", "shard", addr, "err", err)
-	}
-}
-
-// askVersion asks the memcached at addr for its version.
-func askVersion(ctx context.Context, addr string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if _, err := io.WriteString(conn, "version\r\n"); err != nil {
-		return err
-	}
-	line, err := bufio.NewReaderSize(conn, 64).ReadSlice('\n')
-	if (err == nil || err == bufio.ErrBufferFull) && !bytes.HasPrefix(line, []byte("VERSION ")) {
-		return fmt.Errorf("not a memcached server: it answers %q", line)
-	}
-	return err
 }

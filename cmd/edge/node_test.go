@@ -27,14 +27,20 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// writeCertificate writes a certificate with a serial number, and its key, to files.
+// writeCertificate writes a certificate for a.example with a serial number, and its key, to files.
 func writeCertificate(t *testing.T, serial int64, cert, key string) {
+	t.Helper()
+	certify(t, serial, time.Now().Add(24*time.Hour), cert, key)
+}
+
+// certify is writeCertificate for a certificate that expires at end.
+func certify(t *testing.T, serial int64, end time.Time, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"a.example"}, NotAfter: end}
 	public, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
@@ -158,13 +164,14 @@ func TestNodeWithoutShards(t *testing.T) {
 	defer garbage.Close()
 	go func() {
 		for conn, err := garbage.Accept(); err == nil; conn, err = garbage.Accept() {
-			_, _ = io.WriteString(conn, strings.Repeat("garbage", 50))
+			_, _ = io.WriteString(conn, strings.Repeat("garbage", 50)+"\r\n")
 		}
 	}()
 	n := startNode(t, oneAWeek, "--origin=http://"+web, "--shard="+dead+","+web+","+garbage.Addr().String(), "--secret=0123456789abcdef")
-	n.Wait(n.Stderr, `err="not a memcached server: it answers [^ ]*garbage`)
-	n.Wait(n.Stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="dial tcp [^"]*refused"\n`)
-	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="not a memcached server: it answers .*400 Bad Request`)
+	n.Wait(n.Stderr, `err="[^\n]*malformed reply: [^ ]*garbage`)
+	n.Wait(n.Stderr, `level=WARN msg="shard does not answer; until it does, each node counts its keys alone" shard=`+regexp.QuoteMeta(dead)+` err="not sent: connecting to [^"]*refused"\n`)
+	n.Wait(n.Stderr, `msg="shard does not answer[^"]*" shard=`+regexp.QuoteMeta(web)+` err="[^\n]*malformed reply: .*400 Bad Request`)
+	n.Wait(n.Stderr, `msg="shard [^"]* cannot be used: [^\n]*until that is mended, each node counts their keys alone; see docs/problems\.md#shard_unusable" problem=shard_unusable`)
 	eventually(t, "a refusal", func() bool { return n.status(t, "/once") == http.StatusTeapot })
 	n.Terminate()
 }

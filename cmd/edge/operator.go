@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop/setting"
@@ -28,10 +30,35 @@ type operator struct {
 
 func (o *operator) register(cmd *cobra.Command) {
 	define(cmd.PersistentFlags(), []setting.Setting{
-		{Name: "node", Value: setting.Text(&o.node, "127.0.0.1:9190", nil), Help: "`address` of the node's admin listener"},
+		{Name: "node", Value: setting.Text(&o.node, cmp.Or(os.Getenv("EDGE_NODE"), defaultNode), nil), Help: "`address` or URL of the node's admin listener; EDGE_NODE sets the default"},
 		{Name: "token-file", Value: setting.Text(&o.tokenFile, "", nil), Help: "`file` with a token, instead of EDGE_TOKEN; not needed for this user's nodes on this machine"},
 		{Name: "json", Value: setting.Bool(&o.asJSON, false), Help: "write JSON"},
 	})
+}
+
+const defaultNode = "127.0.0.1:9190"
+
+// again returns the flags with which a command that is printed reaches the same node.
+func (o *operator) again() (flags string) {
+	if o.node != cmp.Or(os.Getenv("EDGE_NODE"), defaultNode) {
+		flags += " --node " + shellQuote(o.node)
+	}
+	if o.tokenFile != "" {
+		flags += " --token-file " + shellQuote(o.tokenFile)
+	}
+	return flags
+}
+
+// addr returns the address of the node, which may be given as the URL of its page.
+func (o *operator) addr() (string, error) {
+	addr := strings.TrimPrefix(o.node, "http://")
+	if addr != o.node {
+		addr, _, _ = strings.Cut(addr, "/")
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return "", usageError{fmt.Errorf("--node: %q is not HOST:PORT or http://HOST:PORT", o.node), "--node 127.0.0.1:9190"}
+	}
+	return addr, nil
 }
 
 var operatorClient = &http.Client{Timeout: 30 * time.Second}
@@ -57,15 +84,16 @@ func (o *operator) token(addr string) (string, error) {
 
 // ask sends a request to the node and decodes its answer into result.
 func (o *operator) ask(method, path string, values url.Values, result any) error {
-	if _, _, err := net.SplitHostPort(o.node); err != nil {
-		return usageError{fmt.Errorf("--node: %q is not HOST:PORT", o.node), "--node 127.0.0.1:9190"}
+	addr, err := o.addr()
+	if err != nil {
+		return err
 	}
-	at := url.URL{Scheme: "http", Host: o.node, Path: path, RawQuery: values.Encode()}
+	at := url.URL{Scheme: "http", Host: addr, Path: path, RawQuery: values.Encode()}
 	req, err := http.NewRequest(method, at.String(), nil)
 	if err != nil {
 		return fmt.Errorf("asking the node: %w", err)
 	}
-	token, err := o.token(o.node)
+	token, err := o.token(addr)
 	if err != nil {
 		return err
 	}
@@ -74,7 +102,7 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	}
 	resp, err := operatorClient.Do(req)
 	if err != nil {
-		return hintedError{fmt.Errorf("asking the node: %w", err), "--node is the address of its admin listener; nodes of 'edge pop' use ports 9191, 9192, …"}
+		return complaint.WithHint(fmt.Errorf("asking the node: %w", err), "--node is the address of its admin listener; nodes of 'edge pop' use ports 9191, 9192, …")
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<26))
@@ -87,29 +115,30 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	}
 	var failed struct{ Error string }
 	if json.Unmarshal(body, &failed) != nil || failed.Error == "" {
-		return hintedError{fmt.Errorf("%s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not the one for clients or metrics"}
+		return complaint.WithHint(fmt.Errorf("%s is not a node's admin listener: it answers %s", o.node, resp.Status), "--node is the address of the admin listener, not the one for clients or metrics")
 	}
 	err = fmt.Errorf("node %s: %s", o.node, failed.Error)
 	if resp.StatusCode == http.StatusUnauthorized {
-		err = hintedError{err, "run this as the node's user or as root, or give a token that it knows in --token-file or EDGE_TOKEN"}
+		err = complaint.WithHint(err, "run this as the node's user or as root, or give a token that it knows in --token-file or EDGE_TOKEN")
 	}
 	return err
 }
 
-// show sends a request to the node and writes its answer, as JSON if requested, or else with write, in columns.
-func show[T any](cmd *cobra.Command, o *operator, method, path string, values url.Values, write func(io.Writer, *T)) error {
-	if o.asJSON {
-		var text json.RawMessage
-		if err := o.ask(method, path, values, &text); err != nil {
-			return err
-		}
-		return writeJSON(cmd.OutOrStdout(), text, "")
-	}
+// show sends a request to the node and writes its answer; see render.
+func show[T any](cmd *cobra.Command, o *operator, method, path string, values url.Values, write func(*T, io.Writer)) error {
+	return render(cmd, o, func(result *T) error { return o.ask(method, path, values, result) }, write)
+}
+
+// render writes what fetch fetches, as JSON if requested, or else with write, in columns.
+func render[T any](cmd *cobra.Command, o *operator, fetch func(*T) error, write func(*T, io.Writer)) error {
 	result := new(T)
-	if err := o.ask(method, path, values, result); err != nil {
+	if err := fetch(result); err != nil {
 		return err
 	}
-	return columns(cmd.OutOrStdout(), func(w io.Writer) { write(w, result) })
+	if o.asJSON {
+		return writeJSON(cmd.OutOrStdout(), result, "")
+	}
+	return columns(cmd.OutOrStdout(), func(w io.Writer) { write(result, w) })
 }
 
 // columns aligns the cells that write prints, each of which ends with a tab, and copies them to out.

@@ -83,22 +83,22 @@ deny: [203.0.113.0/24]
 	key := regexp.MustCompile(`[0-9a-f]{32}`).FindString(text)
 	for _, o := range []operation{
 		{"explain 192.0.2.7", 0, []string{
-			"rule once: mitigated, action block\n  key " + key + "\n  its refusals have the ID " + id + "\n  why: ", // more than two requests may pass before all nodes refuse
+			"rule once: mitigated, action block\n  counts 192.0.2.7\n  key " + key + "\n  its refusals have the ID " + id + "\n  why: ", // more than two requests may pass before all nodes refuse
 			" in 7d (0 in the week before, ", " in this one); the limit is 1\n",
-			"to end it now: edge mitigations lift --key " + key, "rule all: not mitigated\n", "; the limit is 100000; ", " more allowed\n",
-			"rule api: counts by ip and header:x-api-key, so an address is not enough\n  edge explain rule=api,ip=192.0.2.7,header:x-api-key=…\n",
-			"rule session: counts by first:cookie:sid,ip, so an address is not enough\n  edge explain rule=session,cookie:sid=…\n",
+			"to end it now: edge mitigations lift " + key + " --node " + last.admin + "\n", "rule all: not mitigated\n", "; the limit is 100000; ", " more allowed\n",
+			"rule api: counts by ip and header:x-api-key, so more values are needed\n  edge explain rule=api,ip=192.0.2.7,header:x-api-key=… --node " + last.admin + "\n",
+			"rule session: counts by first:cookie:sid,ip, so more values are needed\n  edge explain rule=session,cookie:sid=… --node " + last.admin + "\n",
 		}},
 		{"explain " + id, 0, []string{"rule once: mitigated, action block\n"}},
-		{"explain " + key, 0, []string{"rule once: mitigated, action block\n  key " + key + "\n"}},
+		{"explain " + key, 0, []string{"rule once: mitigated, action block\n  counts ip (fingerprint " + key[:8] + ")\n  key " + key + "\n"}},
 		{"explain 192.0.2.1", 0, []string{"rule once: not mitigated\n", "  now: 0 in 7d (0 in the week before, 0 in this one); the limit is 1; 1 more allowed\n"}},
 		{"explain rule=api,ip=192.0.2.7,header:x-api-key=a,b", 0, []string{"rule api: not mitigated\n", "; the limit is 5; 5 more allowed\n"}},
 		{"explain rule=session,cookie:sid=a", 0, []string{"rule session: not mitigated\n"}},
-		{"explain rule=all,ip=192.0.2.7 --json", 0, []string{`"rule":"all","action":"block","limits":[{"threshold":100000,"period_s":60,`}},
+		{"explain rule=all,ip=192.0.2.7 --json", 0, []string{`"rule":"all","action":"block","about":"192.0.2.7","limits":[{"threshold":100000,"period_s":60,`}},
 		{"explain " + denied, 0, []string{"deny list: refused with 403 by entry 203.0.113.0/24\n  to allow it, remove the entry from the rules files\n"}},
 		{"explain 0000-0000", 1, []string{"no active mitigation has the ID 0000-0000"}},
-		{"explain login", 2, []string{`"login" is not an address, an ID such as 7kq2-m9xd, or a key`}},
-		{"explain", 2, []string{"takes an address, an ID, a key, or a rule and its values"}},
+		{"explain login", 2, []string{`"login" is not an address, a network, an ID such as 7kq2-m9xd, or a key`}},
+		{"explain", 2, []string{"takes an address, a network, an ID, a key, or a rule and its values"}},
 		{"mitigations", 0, []string{"KEY", key, "  once  block   ", "; the limit is 1\n"}},
 		{"mitigations --json", 0, []string{`"rule":"once"`, `"total":1`}},
 		{"status", 0, []string{"node       n3, ready\n", ": up\n", "mitigated  1: once 1\n"}},
@@ -108,8 +108,8 @@ deny: [203.0.113.0/24]
 		o.check(t, last)
 	}
 
-	operation{"mitigations lift --rule once --ip 192.0.2.7 --reason called", 0, []string{"lifted\n"}}.check(t, other)
-	other.Wait(other.Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason=called .*rule=once .*key=[0-9a-f]{32}\n`)
+	operation{"mitigations lift 192.0.2.7 --reason called", 0, []string{"lifted: rule once, 192.0.2.7, key " + key + "\n"}}.check(t, other)
+	other.Wait(other.Stderr, `msg="admin change" by=local from=127\.0\.0\.1:\d+ do=mitigations-lift reason=called key=[0-9a-f]{32}\n`)
 	for _, n := range p.nodes {
 		n.shows(t, "  lifted\n", "mitigations --state lifted")
 	}
@@ -117,12 +117,13 @@ deny: [203.0.113.0/24]
 	if got := last.askFor(client, "/once").StatusCode; got != http.StatusOK {
 		t.Errorf("status %d after the lift, want 200", got)
 	}
-	operation{"mitigations add rule=all,ip=192.0.2.7 --for 15m --reason test", 0, []string{"mitigated for 15m0s, action block, key "}}.check(t, first)
+	operation{"mitigations add rule=all,ip=192.0.2.7 --for 15m --reason test", 0, []string{"mitigated for 15m0s: 192.0.2.7, rule all, action block, key ", "to end it: edge mitigations lift "}}.check(t, first)
 	for _, n := range p.nodes {
 		eventually(t, "all nodes refuse after a mitigation by hand", func() bool { return n.statusFor(client) == http.StatusTooManyRequests })
 		n.shows(t, "  by hand\n", "mitigations --rule all")
 	}
 	operation{"mitigations lift --all", 0, []string{"lifted: "}}.check(t, last)
+	operation{"changes", 0, []string{"  mitigations-lift-all dry_run=false mitigations="}}.check(t, last)
 	for _, n := range p.nodes {
 		eventually(t, "all nodes let the client pass", func() bool { return n.statusFor(client) == http.StatusOK })
 	}
@@ -143,16 +144,20 @@ deny: [203.0.113.0/24]
 	for _, o := range []operation{
 		{"shards drain", 2, []string{"edge shards drain takes one of the shards that edge shards lists"}},
 		{"shards drain nowhere:1", 1, []string{"there is no shard nowhere:1"}},
-		{"mitigations lift --rule none --ip ::1", 1, []string{": there is no rule none\n"}},
-		{"mitigations lift --rule all --ip here", 2, []string{`invalid --ip "here": must be an address`}},
-		{"mitigations lift --all --key x", 2, []string{"--key contradicts --all"}},
-		{"mitigations lift --prefix ::/0", 2, []string{"--prefix needs --all"}},
-		{"mitigations lift --all --prefix ::/0", 1, []string{"the node runs without --log-clients"}},
-		{"mitigations lift --key x --ip ::1", 2, []string{"give --key, or --rule and --ip"}},
-		{"mitigations add 192.0.2.1 --for 1m --reason r", 2, []string{"missing rule of the mitigation"}},
+		{"mitigations lift rule=none,ip=::1", 1, []string{": there is no rule none\n"}},
+		{"mitigations lift 198.51.100.1", 1, []string{": no mitigation acts on 198.51.100.1\n"}},
+		{"mitigations lift 203.0.113.7", 1, []string{": the deny list refuses this client: remove 203.0.113.0/24 from the rules files\n"}},
+		{"mitigations lift rule=all,ip=here", 1, []string{`"here" is not an address`}},
+		{"mitigations lift --all x", 2, []string{"give one target, or --all"}},
+		{"mitigations lift", 2, []string{"give one target, or --all"}},
+		{"mitigations lift --client ::/0", 2, []string{"--client needs --all"}},
+		{"mitigations lift --all --client ::/0", 1, []string{"the node runs without --log-clients"}},
+		{"mitigations lift --key x", 2, []string{"the setting was removed: give the key as the argument"}},
+		{"mitigations --state x", 2, []string{"must be current, active, logged, ineffective, lifted or all"}},
+		{"mitigations add 192.0.2.0/24 --for 1m --reason r", 2, []string{"192.0.2.0/24 is a network\nedge: hint: add it to deny in the rules files"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --reason r", 2, []string{"missing --for"}},
 		{"mitigations add rule=all,ip=192.0.2.1 --for 1m", 2, []string{"missing --reason"}},
-		{"mitigations --token-file none", 1, []string{"--token-file: open none: no such file"}},
+		{"mitigations --token-file none", 1, []string{"--token-file: none: no such file"}},
 		{"mitigations --token-file " + p.rules, 1, []string{"must contain a token and nothing else"}},
 		{"mitigations lift --all --token-file " + p.dir + "/wrong", 1, []string{"hint: run this as the node's user or as root, or give a token that it knows"}},
 	} {
@@ -164,7 +169,11 @@ deny: [203.0.113.0/24]
 	}{
 		{first.metrics, operation{"status", 1, []string{"is not a node's admin listener: it answers 404 Not Found\nedge: hint: --node is"}}},
 		{first.http, operation{"explain ::1", 1, []string{"is not a node's admin listener: it answers 200 OK\n"}}},
-		{"192.0.2.7", operation{"shards", 2, []string{"is not HOST:PORT"}}},
+		{"192.0.2.7", operation{"shards", 2, []string{"is not HOST:PORT or http://HOST:PORT"}}},
+		{"http://" + first.admin + "/", operation{"reload", 0, []string{"loaded 4 rules; this frees 0 mitigated clients\n"}}},
+		{first.admin, operation{"changes", 0, []string{"  local  127.0.0.1:", "  reload  "}}},
+		{first.admin, operation{"rules", 0, []string{"once\n  ", "\n  mitigates 0 now; refused ", "the files have not changed since they were loaded\n"}}},
+		{first.admin, operation{"nodes", 0, []string{"n1    ready  ", "n2    ready  ", "n3    ready  "}}},
 		{harness.ReservePort(t), operation{"status", 1, []string{"connection refused\nedge: hint: --node is the address"}}},
 	} {
 		addr.check(t, &node{admin: addr.node})
@@ -203,6 +212,8 @@ func TestParseTarget(t *testing.T) {
 	for text, want := range map[string]url.Values{
 		"7KQ2 m9xd":                             {"id": {"7kq2-m9xd"}},
 		"2001:db8::1":                           {"ip": {"2001:db8::1"}},
+		"192.0.2.0/24":                          {"network": {"192.0.2.0/24"}},
+		"header:x-key=b":                        {"header:x-key": {"b"}},
 		strings.Repeat("0a", 16):                {"key": {strings.Repeat("0a", 16)}},
 		"rule=a,method=GET,network:24/64=::/64": {"rule": {"a"}, "method": {"GET"}, "network:24/64": {"::/64"}},
 		"rule=a,header:x-key=b,c=d,cookie:e==":  {"rule": {"a"}, "header:x-key": {"b,c=d"}, "cookie:e": {"="}},
@@ -217,8 +228,8 @@ func TestParseTarget(t *testing.T) {
 func TestExplainByHand(t *testing.T) {
 	var out strings.Builder
 	m := &operate.Mitigation{Client: "192.0.2.1", ByHand: true}
-	writeKeyState(&out, &operate.KeyState{Mitigation: m}, "")
-	if !strings.Contains(out.String(), "\n  client: 192.0.2.1\n") || strings.Contains(out.String(), "crossed") {
+	(&operate.KeyState{Mitigation: m, About: "192.0.2.1"}).WriteText(&out, "", "")
+	if !strings.Contains(out.String(), "\n  counts 192.0.2.1\n") || strings.Contains(out.String(), "crossed") {
 		t.Errorf("by hand:\n%s", &out)
 	}
 }

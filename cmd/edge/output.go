@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/analysis"
+	"github.com/edgelimit/edge/analysis/reading"
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -125,12 +127,13 @@ type destination struct {
 
 // write writes a report about in.
 func (d destination) write(in *input, report chart.Document) error {
-	return d.emit(in.names(), in.stats(), report)
+	read := in.log.Stats()
+	return d.emit(reading.Names(read), read, report)
 }
 
 // emit writes a report about input. read describes what was read from it.
 func (d destination) emit(input string, read any, report chart.Document) error {
-	report.Run = chart.Run{Input: input, Command: commandLine(os.Args), Version: version(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
+	report.Run = chart.Run{Input: input, Command: commandLine(os.Args), Version: version.String(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
 	err := writeFile(d.page, report.WriteHTML)
 	switch {
 	case d.asJSON:

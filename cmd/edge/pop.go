@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
@@ -99,7 +101,7 @@ memcached servers instead of the nodes' own shards.
 // out how to use the PoP.
 func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	o, listen, d := p.Node, p.Listen, p.Demo
-	o.Version = version()
+	o.Version = version.String()
 	if d.length > 0 {
 		o.TrustedProxies = append(o.TrustedProxies, loopback...)
 	}
@@ -137,16 +139,13 @@ func runPop(ctx context.Context, out io.Writer, p localPop) error {
 	if err != nil {
 		return err
 	}
-	shards := local.ShardAddrs()
-	if len(shards) == 0 {
-		shards = o.Shards
-	}
-	describePop(out, local, shards, sample, o.Origin, demo)
+	describePop(out, local, sample, o.Origin, demo)
 	if d.length > 0 {
 		err = d.run(ctx, local, out)
 	} else {
-		suggest(out, local, shards[0], sample, demo)
-		waitForEnd(ctx, o, hangup, local.Reload)
+		suggest(out, local, sample, demo)
+		go local.Nodes()[0].AskShards()
+		waitForEnd(ctx, o.Logger, hangup, local.Reload)
 	}
 	return errors.Join(err, local.Stop(context.WithoutCancel(ctx)))
 }
@@ -177,21 +176,21 @@ func operatorsPort(listen, base string, n int) string {
 }
 
 // describePop writes the addresses and rules of the PoP.
-func describePop(w io.Writer, local *pop.Local, shards []string, sample bool, origin string, demo bool) {
+func describePop(w io.Writer, local *pop.Local, sample bool, origin string, demo bool) {
 	rules := local.Nodes()[0].Rules().Rules()
 	fmt.Fprintf(w, "A PoP of %s is running.\n\n", chart.Count(len(local.Nodes()), "node"))
 	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "  clients  %s   each new connection goes to the next node\n", url)
 	own := local.ShardAddrs()
 	for i, n := range local.Nodes() {
-		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics   admin http://%s", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")), reachable(n.Addr("admin")))
+		line := fmt.Sprintf("  %-7s  http://%s   metrics http://%s/metrics   page http://%s/", n.Name(), reachable(n.Addr("http")), reachable(n.Addr("metrics")), reachable(n.Addr("admin")))
 		if i < len(own) {
 			line += "   shard " + own[i]
 		}
 		fmt.Fprintln(w, line)
 	}
 	if len(own) == 0 {
-		fmt.Fprintf(w, "  shards   %s\n", strings.Join(shards, ", "))
+		fmt.Fprintf(w, "  shards   %s\n", strings.Join(local.Nodes()[0].ShardNames(), ", "))
 	}
 	if demo {
 		fmt.Fprintf(w, "  origin   %s   a demo\n", origin)
@@ -202,13 +201,13 @@ func describePop(w io.Writer, local *pop.Local, shards []string, sample bool, or
 			fmt.Fprintf(w, "  … and %d more\n", len(rules)-i)
 			break
 		}
-		fmt.Fprintf(w, "  %s: %s\n", r.ID, strings.TrimPrefix(indent(wrap(describe.Rule(r), 84), "    "), "    "))
+		fmt.Fprintf(w, "  %s: %s\n", r.ID, strings.TrimPrefix(prose.Paragraph(describe.Rule(r), 84, "    "), "    "))
 	}
 	fmt.Fprintln(w)
 }
 
 // suggest writes commands to try.
-func suggest(w io.Writer, local *pop.Local, shard string, sample, demo bool) {
+func suggest(w io.Writer, local *pop.Local, sample, demo bool) {
 	url := "http://" + reachable(local.Addr())
 	fmt.Fprintf(w, "Try, in another terminal:\n")
 	if demo && sample {
@@ -218,8 +217,10 @@ func suggest(w io.Writer, local *pop.Local, shard string, sample, demo bool) {
 		fmt.Fprintf(w, "  for i in $(seq 60); do curl -s -o /dev/null -w '%%{http_code} ' %s/; done\n", url)
 	}
 	fmt.Fprintf(w, "  curl -i %s/\n", url)
-	fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shard)
-	fmt.Fprintf(w, "  edge mitigations --node %s\n", reachable(local.Nodes()[0].Addr("admin")))
+	for _, shard := range local.ShardAddrs()[:min(1, len(local.ShardAddrs()))] {
+		fmt.Fprintf(w, "  printf 'stats\\r\\nquit\\r\\n' | curl -s telnet://%s | grep cmd_\n", shard)
+	}
+	fmt.Fprintf(w, "  edge mitigations --node http://%s/\n", reachable(local.Nodes()[0].Addr("admin")))
 	fmt.Fprintf(w, "\nMitigations are logged here. Press Ctrl-C to stop.\n\n")
 }
 

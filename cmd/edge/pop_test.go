@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
@@ -28,7 +30,7 @@ func startPop(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Process: start(t, t.TempDir(), append([]string{"pop", "--listen=127.0.0.1:0"}, args...)...)}
 	text := c.Wait(c.Stdout, `(?s)^A PoP of \d nodes? is running\..*Press Ctrl-C to stop\.\n`)[0]
-	for _, m := range regexp.MustCompile(`(?m)^  node-\d +http://(\S+)   metrics http://(\S+)/metrics   admin http://\S+(?:   shard (\S+))?$`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  node-\d +http://(\S+)   metrics http://(\S+)/metrics   page http://\S+/(?:   shard (\S+))?$`).FindAllStringSubmatch(text, -1) {
 		c.nodes = append(c.nodes, &node{http: m[1], metrics: m[2]})
 		if m[3] != "" {
 			c.shards = append(c.shards, m[3])
@@ -212,6 +214,7 @@ func TestPopWithOwnRules(t *testing.T) {
 		t.Errorf("after a SIGHUP under nohup: exit code %d, %s", code, p.Stderr)
 	}
 
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // so that the next process does not ignore it, even under nohup
 	c = startPop(t, "--nodes=1")
 	c.Signal(syscall.SIGHUP)
 	if code := c.End(); code != -1 {

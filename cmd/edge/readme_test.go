@@ -10,6 +10,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/load"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 func readme(t *testing.T) string {
@@ -21,24 +22,36 @@ func readme(t *testing.T) string {
 	return string(text)
 }
 
-// blocks returns the code blocks of the README in a language.
-func blocks(t *testing.T, language string) (all []string) {
+// blocks returns the code blocks of a page in a language.
+func blocks(t *testing.T, page, language string) (all []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(readme(t), -1) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		all = append(all, m[1])
 	}
 	return all
 }
 
-// The README contains testdata/rules.yaml verbatim.
+// docs/rules.md contains testdata/rules.yaml verbatim, and begins with the README's rules, which are valid.
 func TestReadmeConfiguration(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../testdata/rules.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(blocks(t, "yaml"), string(text)) {
-		t.Error("the README does not contain testdata/rules.yaml")
+	page := blocks(t, "../../docs/rules.md", "yaml")
+	if !slices.Contains(page, string(text)) {
+		t.Error("docs/rules.md does not contain testdata/rules.yaml")
+	}
+	short := blocks(t, "../../README.md", "yaml")[0]
+	if page[0] != short {
+		t.Errorf("docs/rules.md begins with\n%s\nand the README shows\n%s", page[0], short)
+	}
+	if _, err := rulefile.Parse("README.md", []byte(short)); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -46,7 +59,7 @@ func TestReadmeConfiguration(t *testing.T) {
 func TestReadmeLoad(t *testing.T) {
 	harness.Installed(t, "bash")
 	var script string
-	for _, block := range blocks(t, "sh") {
+	for _, block := range blocks(t, "../../README.md", "sh") {
 		if strings.Contains(block, "edge load --mix") {
 			script = block
 		}

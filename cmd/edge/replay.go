@@ -87,7 +87,7 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	}
 	var to *destination // a signal ends the process, even while a named pipe is opened: there is nothing to clean up
 	return r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
-		in.anonymize = r.out.anonymize
+		in.log.Anonymize = r.out.anonymize
 		if to == nil {
 			to, err = r.out.open(cmd.OutOrStdout())
 		}

@@ -15,6 +15,9 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/accuracy"
 	"github.com/edgelimit/edge/analysis/decisions"
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/complaint"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
@@ -33,21 +36,28 @@ Every request is counted: none is refused.
 From the decision logs of all nodes of a PoP, report how often the nodes decided differently
 from an exact limiter.
 
-Estimators are ` + wrap(strings.Join(accuracy.EstimatorNames(), ", "), 88) + `;
+A long log can be counted in parts, on several machines: with --part, a run reads the whole log and
+counts the requests of its part of the clients. 'edge replay accuracy merge' makes the report from
+the output of all parts. It is the same as from one run: see docs/accuracy.md.
+
+Estimators are ` + prose.Paragraph(strings.Join(accuracy.EstimatorNames(), ", "), 88, "") + `;
 any number of sub-windows is possible.`,
 		Example: `  edge replay accuracy access.log
   edge replay accuracy --html accuracy.html access.log
   edge replay accuracy --limit 10/10s,50/1m,1000/1h --phases 10 access.log
   edge replay accuracy --json access.log | jq '.results[] | [.estimator, .wrong_pct]'
+  edge replay accuracy --part 3/16 access.log > 3.json
   edge replay accuracy node-1.decisions node-2.decisions node-3.decisions`,
 		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
 	}
 	r.define(cmd, []setting.Setting{
 		{Name: "limit", Value: defaultsTo("50/1m", setting.ListOf(&m.o.Limits, parseLimit)), Help: "`threshold/period`, or several, separated by commas"},
-		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
+		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil).Choices(accuracy.EstimatorNames()...), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
 		{Name: "phases", Value: setting.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
 		{Name: "spread-seconds", Value: setting.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
+		{Name: "part", Value: setting.Parsed("n/parts", &m.o.Share, "", accuracy.ParseShare), Help: "count one of several parts of the clients, as in `3/16`, and write JSON for edge replay accuracy merge", Contradicts: "markdown|html"},
 	}...)
+	cmd.AddCommand(newReplayAccuracyMerge())
 	return cmd
 }
 
@@ -96,6 +106,7 @@ func parsePeriod(text string) (time.Duration, error) {
 func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
+	isPart := m.o.Share != accuracy.Share{}
 	moved := false // the moved requests had finer times
 	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
@@ -108,7 +119,7 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) er
 				return err
 			}
 		}
-		if to.page != nil {
+		if isPart || to.page != nil {
 			for i := range batch {
 				traffic.Add(batch[i].Time, false)
 			}
@@ -118,14 +129,23 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) er
 	if a == nil {
 		return err
 	}
-	found := a.Report() // ends its goroutines
+	found := a.Part() // ends its goroutines
 	if err != nil {
 		return err
 	}
+	found.Traffic = traffic.Timeline()
 	if moved {
-		report(in.stderr, hintedError{errors.New("--spread-seconds has moved requests whose times have fractions of a second"), "leave it out"})
+		report(in.stderr, complaint.WithHint(errors.New("--spread-seconds has moved requests whose times have fractions of a second"), "leave it out"))
 	}
-	return to.write(in, found.Document(traffic.Timeline()))
+	if isPart {
+		to.asJSON = true
+		return to.write(in, chart.Document{Data: found})
+	}
+	whole, err := accuracy.Merge([]*accuracy.Part{found})
+	if err != nil {
+		return err
+	}
+	return to.write(in, whole.Document(found.Traffic))
 }
 
 // finer reports whether the times of a log's first requests are finer than seconds.

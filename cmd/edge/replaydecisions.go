@@ -15,6 +15,8 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
+	"github.com/edgelimit/edge/internal/complaint"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // areDecisionLogs reports whether files are decision logs, judging by the beginning of the first one that is not
@@ -73,9 +75,9 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 	found, err := q.decided(log)
 	switch {
 	case errors.As(err, new(*decisions.RuleError)):
-		return hintedError{err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs"}
+		return complaint.WithHint(err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs")
 	case errors.Is(err, decisions.ErrEmpty):
-		return hintedError{err, "did any client in the sample send a request? decision_log_share is the share of clients in it"}
+		return complaint.WithHint(err, "did any client in the sample send a request? decision_log_share is the share of clients in it")
 	case err != nil:
 		return err
 	}
@@ -90,5 +92,5 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 			{Command: "edge replay rules rules.yaml" + named, Says: "what other limits would have decided"},
 		}))
 	}
-	return to.emit(joined(files), nil, d)
+	return to.emit(prose.FirstThree(files), nil, d)
 }

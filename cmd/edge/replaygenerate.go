@@ -30,11 +30,13 @@ the field attack: see docs/attacks.md.`,
   edge replay generate attack --over access.log > attacked.log`,
 		Args: takes("one mix; --over adds its attacks to a log"),
 		RunE: g.run,
+
+		ValidArgsFunction: cobra.FixedCompletions(mix.Names(), cobra.ShellCompDirectiveDefault),
 	}
 	own := []setting.Setting{
 		{Name: "seed", Value: setting.Parsed("number", &g.seed, "", setting.Whole[uint64](0, math.MaxUint64)), Help: "seed to use instead of the mix's own"},
 		{Name: "requests", Value: setting.Parsed("number", &g.requests, "", setting.Whole[uint64](1, math.MaxUint64)), Help: "stop after this `number` of requests"},
-		{Name: "output-format", Value: setting.Parsed("format", &g.format, names[0], mix.ParseFormat), Help: strings.Join(names, ", "), Contradicts: "over"},
+		{Name: "output-format", Value: setting.Parsed("format", &g.format, names[0], mix.ParseFormat).Choices(names...), Help: strings.Join(names, ", "), Contradicts: "over"},
 		{Name: "over", Value: setting.List(&g.over, nil), Help: "`files` of a log to which the attacks are added", Sample: "access.log"},
 	}
 	define(cmd.Flags(), append(own, append(g.in.settings("over"), progressSetting(&g.in.progress))...))

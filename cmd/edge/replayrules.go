@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,6 @@ import (
 	"github.com/edgelimit/edge/analysis"
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
-	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
@@ -106,12 +103,16 @@ func (m *rulesMode) prepare() (need accesslog.Fields, err error) {
 	if err := errors.Join(skewErr, err, baseErr); err != nil {
 		return 0, err
 	}
-	need = accesslog.All
-	if !m.rules.ReadsFields() && (m.before == nil || !m.before.ReadsFields()) {
-		need &^= accesslog.Header
-	}
 	_, err = analysis.NewSimulation(m.pop, m.rules)
-	return need, asUsage(err)
+	return analysis.FieldsOf(m.sets()...), asUsage(err)
+}
+
+// sets returns all rules that are replayed.
+func (m *rulesMode) sets() []*rule.Set {
+	if m.before == nil {
+		return []*rule.Set{m.rules}
+	}
+	return []*rule.Set{m.rules, m.before}
 }
 
 func (m *rulesMode) decided(log *decisions.Log) (*decisions.Report, error) {
@@ -127,7 +128,12 @@ func (m *rulesMode) answer(ctx context.Context, in *input, to destination) error
 	if err != nil {
 		return err
 	}
-	err = m.play(ctx, in, enforcer.Add)
+	if enforcer.Surveys() && in.log.Again() {
+		err = in.survey(ctx, enforcer.Survey)
+	}
+	if err == nil {
+		err = m.play(ctx, in, enforcer.Add)
+	}
 	report := enforcer.Report() // ends its goroutines
 	if err != nil {
 		return err
@@ -153,11 +159,7 @@ func (m *rulesMode) collectGarbage() (undo func()) {
 // play passes all requests of the log to add, and then reports which parts of the question the log
 // cannot answer.
 func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Entry)) error {
-	unseen := analysis.Unseen{}
-	unseen.Use(m.rules)
-	if m.before != nil {
-		unseen.Use(m.before)
-	}
+	unseen := analysis.NewUnseen(m.sets()...)
 	err := in.entries(ctx, func(e *accesslog.Entry) error {
 		unseen.Note(e)
 		add(e)
@@ -166,9 +168,8 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 	if err != nil {
 		return err
 	}
-	if len(unseen) > 0 {
-		names := prose.EnumerateAll(slices.Sorted(maps.Keys(unseen)), "and")
-		report(in.stderr, fmt.Errorf("the log lacks %s; on a node, rules that use these properties would decide differently", names))
+	if err := unseen.Err(); err != nil {
+		report(in.stderr, err)
 	}
 	stats := in.log.Stats()
 	length := time.Duration(stats.Last-stats.First) * time.Microsecond

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/decisions"
 	"github.com/edgelimit/edge/pop/setting"
-	"github.com/edgelimit/edge/rule"
 )
 
 func newReplaySweep() *cobra.Command {
@@ -40,22 +38,8 @@ have affected hardly any clients.`,
 type sweepMode struct{ o analysis.SweepOptions }
 
 func (m *sweepMode) prepare() (accesslog.Fields, error) {
-	needs := accesslog.Addr
-	for _, c := range slices.Concat(m.o.Characteristics...) {
-		switch c.Kind {
-		case rule.IP:
-		case rule.Host:
-			needs |= accesslog.Host
-		case rule.Method:
-			needs |= accesslog.Method
-		case rule.Path, rule.Query:
-			needs |= accesslog.Path
-		default:
-			needs |= accesslog.Header
-		}
-	}
 	_, err := analysis.NewSweep(m.o)
-	return needs, asUsage(err)
+	return m.o.Fields(), asUsage(err)
 }
 
 func (m *sweepMode) answer(ctx context.Context, in *input, to destination) error {

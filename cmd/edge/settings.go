@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
-	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -59,7 +59,13 @@ func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error
 		}
 		return byLine(errors.Join(err, s.set(check)))
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return s.explain(run(cmd)) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var errs []error
+		for _, err := range prose.SingleErrors(run(cmd)) {
+			errs = append(errs, s.explain(err))
+		}
+		return byLine(errors.Join(errs...))
+	}
 	cmd.Long += `
 
 Every setting is a flag, a variable EDGE_… (--log-level is EDGE_LOG_LEVEL) and a key of the
@@ -72,12 +78,12 @@ have YAML lists.`
 // byLine returns the errors in err: first those about the file, in the order of its lines, then the others.
 func byLine(err error) error {
 	line := func(err error) int {
-		if place := placeIn(err); place != nil {
+		if place := new(strictyaml.Error); errors.As(err, &place) {
 			return place.Line
 		}
 		return math.MaxInt
 	}
-	all := pop.SingleErrors(err)
+	all := prose.SingleErrors(err)
 	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(line(a), line(b)) })
 	return errors.Join(all...)
 }
@@ -152,7 +158,7 @@ func (s *settings) set(check func() error) error {
 			errs = append(errs, s.explain(err))
 		}
 	}
-	for _, err := range pop.SingleErrors(check()) {
+	for _, err := range prose.SingleErrors(check()) {
 		// Errors about a value that could not be parsed are consequences.
 		if e := new(setting.Error); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
 			errs = append(errs, s.explain(err))
@@ -215,7 +221,7 @@ func (s *settings) readFile(file string) error {
 	}
 	doc.Read("", "", fields)
 	var errs []error
-	for _, err := range pop.SingleErrors(doc.Err()) {
+	for _, err := range prose.SingleErrors(doc.Err()) {
 		if e, ok := err.(*strictyaml.Error); ok && e.Line > 0 {
 			e.Source = source[e.Line-1]
 		}

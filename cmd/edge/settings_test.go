@@ -63,7 +63,7 @@ var others = map[string]string{
 	"listen": "127.0.0.1:1111", "tls-listen": "127.0.0.1:1112", "metrics-listen": "127.0.0.1:1113", "admin-listen": "127.0.0.1:1124", "shard-listen": "127.0.0.1:1114",
 	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
 	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",
-	"origin": "http://127.0.0.1:1120", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1", "nat64-prefix": "64:ff9b:1::/48",
+	"origin": "http://127.0.0.1:1120", "acme-origin": "http://127.0.0.1:1125", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1", "nat64-prefix": "64:ff9b:1::/48",
 	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11",
 }
 
@@ -325,6 +325,47 @@ func sampleOf(rows []setting.Setting) string {
 		fmt.Fprintf(&b, "%-38s # %s\n", line, help)
 	}
 	return b.String()
+}
+
+// settingsPage returns the page that describes the settings of rows.
+func settingsPage(rows []setting.Setting) string {
+	var b strings.Builder
+	b.WriteString(`# Settings
+
+The settings of a node. Each is a key of the file that ` + "`edge node --config node.yaml`" + ` reads (` + "`log_level: info`" + `), a variable (` + "`EDGE_LOG_LEVEL`" + `) and a flag
+(` + "`--log-level`" + `). Flags override variables, and variables override the file. Lists in flags and variables are separated by commas. ` + "`edge check node.yaml`" + `
+checks a file. [node.yaml](../testdata/node.yaml) has all of them with their defaults. This page is generated from the code.
+`)
+	page := regexp.MustCompile(`docs/(\w+\.md)`)
+	for _, row := range rows {
+		if row.Value.Type == "removed" {
+			continue
+		}
+		if row.Group != "" {
+			fmt.Fprintf(&b, "\n## %s%s\n\n| setting | default | type | meaning |\n|---|---|---|---|\n", strings.ToUpper(row.Group[:1]), row.Group[1:])
+		}
+		standard := row.Value.Default
+		if row.Name == "name" {
+			standard = "the host name"
+		} else if standard != "" {
+			standard = "`" + standard + "`"
+		}
+		meaning := flagPattern.ReplaceAllStringFunc(strings.ReplaceAll(row.Help, "`", ""), func(flag string) string { return "`" + key(flag[2:]) + "`" })
+		meaning = page.ReplaceAllString(meaning, "[$1]($1)")
+		if row.Needs != nil {
+			meaning += ". Needs `" + strings.ReplaceAll(key(strings.Join(row.Needs, "` and `")), "|", "` or `") + "`"
+		}
+		if row.Contradicts != "" {
+			meaning += ". Contradicts `" + strings.ReplaceAll(key(row.Contradicts), "|", "` and `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", key(row.Name), standard, row.Value.Type, strings.ReplaceAll(meaning, "|", `\|`))
+	}
+	return b.String()
+}
+
+// docs/settings.md has every setting.
+func TestSettingsPage(t *testing.T) {
+	golden.Check(t, "../../docs/settings.md", []byte(settingsPage(append(pop.Settings(new(pop.Options)), new(logging).settings()...))))
 }
 
 // The sample file has every setting with its default or an example, which removing a # enables.

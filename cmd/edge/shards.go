@@ -25,7 +25,7 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
   edge shards undrain 10.0.0.2:11211`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &o, "GET", "/api/v1/shards", nil, writeShards)
+			return show(cmd, &o, "GET", "/api/v1/shards", nil, (*operate.Shards).WriteText)
 		},
 	}
 	o.register(cmd)
@@ -38,33 +38,11 @@ because the other shards store this. Nodes without gossip follow within 30 s.`,
 			Example: "  edge shards " + name + " 10.0.0.2:11211",
 			Args:    takes("one of the shards that edge shards lists"),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(w io.Writer, _ *operate.Shards) {
+				return show(cmd, &o, "POST", "/api/v1/shards/"+name, url.Values{"shard": args, "reason": {reason}}, func(_ *operate.Shards, w io.Writer) {
 					fmt.Fprintf(w, "%sed\n", name)
 				})
 			},
 		})
 	}
 	return cmd
-}
-
-// writeShards writes a list of shards.
-func writeShards(w io.Writer, all *operate.Shards) {
-	fmt.Fprintln(w, "SHARD\tSTATE\tIN THE RING\tKEYS")
-	for _, s := range all.Shards {
-		in := "yes"
-		switch {
-		case s.Drained:
-			in = "no, drained"
-		case !s.InRing:
-			in = "no"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f%%\n", s.Addr, upOrDown(s), in, 100*s.Share)
-	}
-}
-
-func upOrDown(s operate.Shard) string {
-	if s.Down {
-		return "down"
-	}
-	return "up"
 }

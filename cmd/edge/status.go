@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,16 +34,17 @@ Active mitigations are not a problem.`,
   edge status --node 127.0.0.1:9191 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := o.status()
-			if err != nil {
+			well := false
+			err := render(cmd, &o, func(s *status) error {
+				err := o.ask("GET", "/api/v1/status", nil, &s.Status)
+				if err == nil {
+					err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
+				}
+				s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
+				well = s.Well
 				return err
-			}
-			if o.asJSON {
-				err = writeJSON(cmd.OutOrStdout(), s, "")
-			} else {
-				err = columns(cmd.OutOrStdout(), s.write)
-			}
-			if err == nil && !s.Well {
+			}, writeStatus)
+			if err == nil && !well {
 				err = errUnhealthy
 			}
 			return err
@@ -54,22 +54,8 @@ Active mitigations are not a problem.`,
 	return cmd
 }
 
-// status fetches the status of the node.
-func (o *operator) status() (*status, error) {
-	s := new(status)
-	err := o.ask("GET", "/api/v1/status", nil, &s.Status)
-	if err == nil {
-		err = o.ask("GET", "/api/v1/shards", nil, &s.Shards)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.Well = s.Ready && len(s.Problems) == 0 && !slices.ContainsFunc(s.Shards.Shards, func(shard operate.Shard) bool { return shard.Down || !shard.InRing })
-	return s, nil
-}
-
-// write writes s as text.
-func (s *status) write(w io.Writer) {
+// writeStatus writes s as text.
+func writeStatus(s *status, w io.Writer) {
 	ready := "ready"
 	if !s.Ready {
 		ready = "not ready"
@@ -79,7 +65,7 @@ func (s *status) write(w io.Writer) {
 		fmt.Fprintf(w, "problem\t%s\n", problem)
 	}
 	for _, shard := range s.Shards.Shards {
-		state := upOrDown(shard)
+		state := shard.UpOrDown()
 		switch {
 		case shard.Drained:
 			state += ", drained"
@@ -88,21 +74,13 @@ func (s *status) write(w io.Writer) {
 		}
 		fmt.Fprintf(w, "shard\t%s: %s\n", shard.Addr, state)
 	}
-	total := 0
-	var byRule []string
-	for _, rule := range slices.Sorted(maps.Keys(s.Mitigations)) {
-		n := s.Mitigations[rule]
-		total += n
-		if rule == "" {
-			rule = "unknown rule"
-		}
-		byRule = append(byRule, fmt.Sprintf("%s %d", rule, n))
+	for _, c := range s.Certificates {
+		fmt.Fprintf(w, "certificate\t%s: serial %s, until %s\n", c.Name, c.Serial, c.NotAfter.Format(time.RFC3339))
 	}
-	text := fmt.Sprint(total)
-	if total > 0 {
-		text += ": " + strings.Join(byRule, ", ")
+	fmt.Fprintf(w, "mitigated\t%s\n", operate.ByRule(s.Mitigations))
+	if len(s.Logged) > 0 {
+		fmt.Fprintf(w, "dry runs\t%s, not refused\n", operate.ByRule(s.Logged))
 	}
-	fmt.Fprintf(w, "mitigated\t%s\n", text)
 	if s.Ineffective > 0 {
 		fmt.Fprintf(w, "not acted on\t%d, under the current rules\n", s.Ineffective)
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/edgelimit/edge/internal/complaint"
 )
 
 // firstSocket is the first file descriptor that a service manager passes.
@@ -54,11 +56,11 @@ func inherited() (listeners map[string]net.Listener, err error) {
 		_ = file.Close() // ln has a copy
 		switch hint := "set FileDescriptorName= in the socket unit to " + strings.Join(socketNames, ", ") + "; one socket each"; {
 		case !slices.Contains(socketNames, name):
-			err = hintedError{fmt.Errorf("socket %d of the service manager has the unknown name %q", fd, name), hint}
+			err = complaint.WithHint(fmt.Errorf("socket %d of the service manager has the unknown name %q", fd, name), hint)
 		case listeners[name] != nil:
-			err = hintedError{fmt.Errorf("the service manager has two sockets named %q", name), hint}
+			err = complaint.WithHint(fmt.Errorf("the service manager has two sockets named %q", name), hint)
 		case err != nil:
-			err = hintedError{fmt.Errorf("socket %q of the service manager: %w", name, err), "it must be a stream socket that listens: ListenStream="}
+			err = complaint.WithHint(fmt.Errorf("socket %q of the service manager: %w", name, err), "it must be a stream socket that listens: ListenStream=")
 		}
 		if err != nil {
 			if ln != nil {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,31 +144,6 @@ func TestInvalidSockets(t *testing.T) {
 				t.Errorf("exit code %d, stderr %s, want %s", code, p.Stderr, test.want)
 			}
 		})
-	}
-}
-
-func TestVersion(t *testing.T) {
-	of := func(version string, settings ...string) *debug.BuildInfo {
-		info := &debug.BuildInfo{Main: debug.Module{Version: version}}
-		for i := 0; i < len(settings); i += 2 {
-			info.Settings = append(info.Settings, debug.BuildSetting{Key: settings[i], Value: settings[i+1]})
-		}
-		return info
-	}
-	for _, test := range []struct {
-		name string
-		info *debug.BuildInfo
-		want string
-	}{
-		{"no information", nil, "unreleased"},
-		{"go install", of("v1.2.3"), "v1.2.3"},
-		{"without a repository", of("(devel)"), "unreleased"},
-		{"revision", of("(devel)", "vcs.revision", "0123456789abcdef", "vcs.modified", "false"), "unreleased+0123456789ab"},
-		{"modified working copy", of("", "vcs.revision", "0123456789abcdef", "vcs.modified", "true"), "unreleased+0123456789ab-modified"},
-	} {
-		if got := versionOf(test.info); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
 	}
 }
 

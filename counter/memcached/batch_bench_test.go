@@ -6,12 +6,13 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/harness"
 )
 
 // The allocations of an exchange do not depend on the number of keys in the batch.
 func TestExchangeAllocatesNothingForAKey(t *testing.T) {
-	s := memcached.New(harness.StartMemcached(t).Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(harness.StartMemcached(t).Addr, wire.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	const keys = 1024
 	b := increments("key", keys, true)
@@ -33,7 +34,7 @@ func TestExchangeAllocatesNothingForAKey(t *testing.T) {
 func BenchmarkExchange(b *testing.B) {
 	for _, make := range []bool{false, true} {
 		b.Run(map[bool]string{false: "known keys", true: "possibly new keys"}[make], func(b *testing.B) {
-			s := memcached.New(harness.StartMemcached(b).Addr, memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(harness.StartMemcached(b).Addr, wire.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			const keys = 1024
 			batch := increments("key", keys, true)

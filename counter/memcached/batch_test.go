@@ -10,7 +10,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,13 +20,14 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/internal/harness"
 )
 
 // increments returns a batch that adds 1 to each of n counters whose names begin with prefix.
-func increments(prefix string, n int, make bool) *memcached.Batch {
-	b := new(memcached.Batch)
+func increments(prefix string, n int, make bool) *counter.Batch {
+	b := new(counter.Batch)
 	for i := range n {
 		b.Increments = append(b.Increments, counter.Increment{
 			Item: counter.Item([]byte(fmt.Sprintf("%s%0*d", prefix, 16-len(prefix), i))), Delta: 1, TTL: 60, Create: make,
@@ -44,7 +44,7 @@ func TestBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := start(t)
-			s := memcached.New(addr, memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(addr, wire.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			reference := memcache.New(addr)
 			defer reference.Close()
@@ -93,11 +93,11 @@ func TestBatch(t *testing.T) {
 					t.Fatalf("the %dth record: outcome %d, %q", i, op.Outcome, op.Value)
 				}
 			}
-			if value, err := memcached.ParseNumber(again.Reads[200].Value); value != 2 || err != nil {
-				t.Errorf("the counter reads %d, %v, want 2", value, err)
+			if value, ok := counter.ParseValue(again.Reads[200].Value); value != 2 || !ok {
+				t.Errorf("the counter reads %d, %t, want 2", value, ok)
 			}
 			// A record is replaced by the version that was read, once.
-			var swap memcached.Batch
+			var swap counter.Batch
 			for range 2 {
 				swap.Stores = append(swap.Stores, counter.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})
 			}
@@ -108,113 +108,6 @@ func TestBatch(t *testing.T) {
 				t.Errorf("the record is %q, %v", item.Value, err)
 			}
 		})
-	}
-}
-
-// A cutter is a proxy that breaks connections after some bytes from the client, or from the
-// shard.
-type cutter struct {
-	addr        string
-	there, back atomic.Int64 // bytes to let through; negative for all
-}
-
-func startCutter(t *testing.T, to string) *cutter {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cutter{addr: ln.Addr().String()}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { ln.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			near, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", to)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			var both sync.WaitGroup
-			pass := func(dst, src net.Conn, most int64) {
-				if most >= 0 {
-					_, _ = io.CopyN(dst, src, most)
-				} else {
-					_, _ = io.Copy(dst, src)
-				}
-				near.Close()
-				far.Close()
-			}
-			there, back := c.there.Load(), c.back.Load()
-			both.Go(func() { pass(far, near, there) })
-			both.Go(func() { pass(near, far, back) })
-			wg.Go(both.Wait)
-		}
-	})
-	return c
-}
-
-// Wherever a batch breaks off, all answered increments were counted, some of the unknown ones, and
-// none of those reported as not sent.
-func TestBatchesCutAtEveryByte(t *testing.T) {
-	m := harness.StartMemcached(t)
-	c := startCutter(t, m.Addr)
-	reference := memcache.New(m.Addr)
-	defer reference.Close()
-	seen, tries := map[counter.Outcome]int{}, 0
-	test := func(there, back int64) (done bool) {
-		c.there.Store(there)
-		c.back.Store(back)
-		tries++
-		s := memcached.New(c.addr, memcached.Options{Timeout: 5 * time.Second})
-		defer s.Close()
-		b := increments(fmt.Sprintf("cut%05d", tries), 3, true)
-		b.Increments = append(b.Increments, b.Increments[0])
-		b.Increments[3].Create = false
-		b.Reads = append(b.Reads, counter.Read{Item: b.Increments[0].Item})
-		err := s.Exchange(b)
-		if err != nil && !errors.Is(err, memcached.ErrUnknown) && !errors.Is(err, memcached.ErrNotSent) {
-			t.Fatalf("cut after %d, %d bytes: %v", there, back, err)
-		}
-		time.Sleep(2 * time.Millisecond) // memcached may still read what was sent
-		least, most := map[string]uint64{}, map[string]uint64{}
-		for _, op := range b.Increments {
-			seen[op.Outcome]++
-			switch op.Outcome {
-			case counter.Done:
-				least[op.Item.String()]++
-				most[op.Item.String()]++
-			case counter.Unknown:
-				most[op.Item.String()]++
-			case counter.NotSent:
-			default:
-				t.Fatalf("cut after %d, %d bytes: outcome %d", there, back, op.Outcome)
-			}
-		}
-		for name := range map[string]bool{b.Increments[0].Item.String(): true, b.Increments[1].Item.String(): true, b.Increments[2].Item.String(): true} {
-			var value uint64
-			if item, err := reference.Get(name); err == nil {
-				if value, err = memcached.ParseNumber(item.Value); err != nil {
-					t.Fatal(err)
-				}
-			} else if err != memcache.ErrCacheMiss {
-				t.Fatal(err)
-			}
-			if value < least[name] || value > most[name] {
-				t.Fatalf("cut after %d, %d bytes: %s is %d, want %d to %d", there, back, name, value, least[name], most[name])
-			}
-		}
-		return err == nil
-	}
-	for cut := int64(0); !test(cut, -1); cut++ {
-	}
-	for cut := int64(0); !test(-1, cut); cut++ {
-	}
-	if seen[counter.Done] == 0 || seen[counter.Unknown] == 0 {
-		t.Errorf("outcomes %v: want some Done and some Unknown", seen)
 	}
 }
 
@@ -230,19 +123,19 @@ func TestMalformedReplies(t *testing.T) {
 		want  error
 		done  int // how many of 2 increments are done
 	}{
-		{"an empty line", version, "\n", false, memcached.ErrUnknown, 0},
-		{"words instead of a number", version, "many\r\n", false, memcached.ErrUnknown, 0},
-		{"a number that is too large", version, "18446744073709551616\r\n", false, memcached.ErrUnknown, 0},
-		{"a line without an end", version, strings.Repeat("1", 1<<16), true, memcached.ErrUnknown, 0},
-		{"a huge value", version, "1\r\n1\r\nVALUE two............. 0 4294967295 1\r\n", true, memcached.ErrUnknown, 2},
-		{"a value that nobody has asked for", version, "1\r\n1\r\nVALUE other........... 0 1 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
-		{"a value longer than it says", version, "1\r\n1\r\nVALUE two............. 0 1 1\r\nxxxxx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
-		{"a negative length", version, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, memcached.ErrUnknown, 2},
-		{"endless values", version, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, memcached.ErrUnknown, 2},
-		{"a value line with too few fields", version, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, memcached.ErrUnknown, 2},
-		{"an early end", version, "1\r\n", false, memcached.ErrUnknown, 1},
-		{"an endless line in place of the version", strings.Repeat("S", 1<<17), "", false, memcached.ErrNotSent, 0},
-		{"another server", "-ERR unknown command 'version'\r\n", "", false, memcached.ErrNotSent, 0},
+		{"an empty line", version, "\n", false, counter.ErrUnknown, 0},
+		{"words instead of a number", version, "many\r\n", false, counter.ErrUnknown, 0},
+		{"a number that is too large", version, "18446744073709551616\r\n", false, counter.ErrUnknown, 0},
+		{"a line without an end", version, strings.Repeat("1", 1<<16), true, counter.ErrUnknown, 0},
+		{"a huge value", version, "1\r\n1\r\nVALUE two............. 0 4294967295 1\r\n", true, counter.ErrUnknown, 2},
+		{"a value that nobody has asked for", version, "1\r\n1\r\nVALUE other........... 0 1 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"a value longer than it says", version, "1\r\n1\r\nVALUE two............. 0 1 1\r\nxxxxx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"a negative length", version, "1\r\n1\r\nVALUE two............. 0 -1 1\r\n\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"endless values", version, "1\r\n1\r\n" + strings.Repeat("VALUE two............. 0 1 1\r\nx\r\n", 99), true, counter.ErrUnknown, 2},
+		{"a value line with too few fields", version, "1\r\n1\r\nVALUE two............. 0 1\r\nx\r\nEND\r\n", false, counter.ErrUnknown, 2},
+		{"an early end", version, "1\r\n", false, counter.ErrUnknown, 1},
+		{"an endless line in place of the version", strings.Repeat("S", 1<<17), "", false, counter.ErrNotSent, 0},
+		{"another server", "-ERR unknown command 'version'\r\n", "", false, counter.ErrNotSent, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			near, far := net.Pipe()
@@ -260,8 +153,8 @@ func TestMalformedReplies(t *testing.T) {
 				}
 			}()
 			reg := prometheus.NewPedanticRegistry()
-			s := memcached.New("s:1", memcached.Options{
-				Timeout: 10 * time.Second, Metrics: memcached.NewMetrics(reg), // longer than any reply takes
+			s := memcached.New("s:1", wire.Options{
+				Timeout: 10 * time.Second, Metrics: wire.NewMetrics(reg), // longer than any reply takes
 				Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil },
 			})
 			defer s.Close()
@@ -328,7 +221,7 @@ func TestTooManyReplies(t *testing.T) {
 			}()
 		}
 	}()
-	s := memcached.New(ln.Addr().String(), memcached.Options{Timeout: 5 * time.Second})
+	s := memcached.New(ln.Addr().String(), wire.Options{Timeout: 5 * time.Second})
 	defer s.Close()
 	for i := range 5 {
 		b := increments("k", 1, false)
@@ -345,7 +238,7 @@ func TestTooManyReplies(t *testing.T) {
 // not grow in length.
 func TestFullMemcached(t *testing.T) {
 	m := harness.StartMemcached(t, "-M", "-m", "8")
-	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(m.Addr, wire.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	known := increments("known", 10, true)
 	if err := s.Exchange(known); err != nil {
@@ -383,7 +276,7 @@ func TestFullMemcached(t *testing.T) {
 func TestSlowShardCountsAsDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		delay := 30 * time.Millisecond
-		s := memcached.New("s:1", memcached.Options{Timeout: 50 * time.Millisecond, Dial: scripted(t, func(string) string {
+		s := memcached.New("s:1", wire.Options{Timeout: 50 * time.Millisecond, Dial: scripted(t, func(string) string {
 			time.Sleep(delay)
 			return "1\r\n"
 		})})
@@ -430,7 +323,7 @@ func FuzzReplies(f *testing.F) {
 			_, _ = far.Write(reply)
 			far.Close()
 		}()
-		s := memcached.New("s:1", memcached.Options{
+		s := memcached.New("s:1", wire.Options{
 			Timeout: time.Minute, // the shard closes the connection earlier
 			Dial:    func(context.Context, string, string) (net.Conn, error) { return near, nil },
 		})
@@ -454,7 +347,7 @@ func FuzzReplies(f *testing.F) {
 
 // A batch of known counters allocates nothing for each.
 func TestExchangeAllocatesNothingPerKey(t *testing.T) {
-	s := memcached.New(harness.StartMemcached(t).Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(harness.StartMemcached(t).Addr, wire.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	b := increments("alloc", 1000, true)
 	exchange := func() {

@@ -32,7 +32,8 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 		}
 		line, after, whole := bytes.Cut(rest, []byte("\n"))
 		c.line = append(c.line, line...)
-		if rest = after; !whole {
+		rest = after
+		if !whole {
 			break
 		}
 		if fields := bytes.Fields(c.line); len(fields) > 3 && string(fields[0]) == "VALUE" {

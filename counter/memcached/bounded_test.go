@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 )
 
 // A forged VALUE line costs no memory, and the length of lines is bounded.
@@ -27,7 +29,7 @@ func TestForgedValues(t *testing.T) {
 	} {
 		var asked atomic.Bool
 		sent := []byte(reply) // allocated before memory is measured
-		s := memcached.New("s:1", memcached.Options{
+		s := memcached.New("s:1", wire.Options{
 			Timeout: 5 * time.Second,
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				near, far := net.Pipe()
@@ -43,9 +45,9 @@ func TestForgedValues(t *testing.T) {
 		})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := s.Update("r", func([]byte) ([]byte, int32) { return nil, 0 })
+		err := s.Update(counter.Item([]byte("................")), func([]byte) ([]byte, int32) { return nil, 0 })
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, memcached.ErrUnknown) || !asked.Load() {
+		if !errors.Is(err, counter.ErrUnknown) || !asked.Load() {
 			t.Errorf("%.30q: Update = %v, want ErrUnknown; asked: %t", reply, err, asked.Load())
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 100<<10 {

@@ -12,7 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
@@ -34,16 +36,16 @@ func TestBreaker(t *testing.T) {
 			}
 			return "1\r\n"
 		}
-		s := memcached.New("s:1", memcached.Options{
-			Dial: scripted(t, answer), Timeout: 50 * time.Millisecond, Failures: 3, Pause: 250 * time.Millisecond, Metrics: memcached.NewMetrics(reg),
+		s := memcached.New("s:1", wire.Options{
+			Dial: scripted(t, answer), Timeout: 50 * time.Millisecond, Failures: 3, Pause: 250 * time.Millisecond, Metrics: wire.NewMetrics(reg),
 		})
 		defer s.Close()
 		start := time.Now()
 		for i := range 20 {
 			_, err := one(s, "k", 1, 60)
-			want := memcached.ErrUnknown
+			want := counter.ErrUnknown
 			if i >= 3 {
-				want = memcached.ErrNotSent
+				want = counter.ErrNotSent
 			}
 			if !errors.Is(err, want) {
 				t.Errorf("Count %d: %v, want %v", i, err, want)
@@ -55,7 +57,7 @@ func TestBreaker(t *testing.T) {
 		if s.Available() || !s.Down() {
 			t.Errorf("Available = %t and Down = %t while the breaker is open", s.Available(), s.Down())
 		}
-		if err := s.Probe(); !errors.Is(err, memcached.ErrNotSent) {
+		if err := s.Probe(); !errors.Is(err, counter.ErrNotSent) {
 			t.Errorf("Probe while the breaker is open: %v, want ErrNotSent", err)
 		}
 		if open := testutil.ToFloat64(gauge(t, reg, "edge_shard_breaker_open")); open != 1 {
@@ -95,9 +97,9 @@ edge_increments_total{result="unknown"} 3
 // is reported.
 func TestHide(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	s := memcached.New("s:1", memcached.Options{
+	s := memcached.New("s:1", wire.Options{
 		Dial:     func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no such machine") },
-		Failures: 1, Metrics: memcached.NewMetrics(reg),
+		Failures: 1, Metrics: wire.NewMetrics(reg),
 	})
 	series := func(want int) {
 		t.Helper()

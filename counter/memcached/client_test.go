@@ -17,6 +17,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/harness"
 )
 
@@ -42,7 +43,7 @@ func onBoth(t *testing.T, test func(t *testing.T, s *memcached.Client)) {
 		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := memcached.New(start(t), memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(start(t), wire.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			test(t, s)
 		})
@@ -98,11 +99,11 @@ func TestUpdate(t *testing.T) {
 			return func(old []byte) ([]byte, int32) { return append(old, text...), 60 }
 		}
 		for _, text := range []string{"one", " two"} {
-			if err := s.Update(record, appendTo(text)); err != nil {
+			if err := s.Update(counter.Item([]byte(record)), appendTo(text)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Update(record, func([]byte) ([]byte, int32) { return nil, 0 }); err != nil {
+		if err := s.Update(counter.Item([]byte(record)), func([]byte) ([]byte, int32) { return nil, 0 }); err != nil {
 			t.Fatal(err)
 		}
 		if got := string(harness.Values(t, s, record)[record]); got != "one two" {
@@ -114,46 +115,32 @@ func TestUpdate(t *testing.T) {
 		interfere := func(times int) func([]byte) ([]byte, int32) {
 			return func(old []byte) ([]byte, int32) {
 				if tries++; tries <= times {
-					if err := s.Update(record, appendTo("!")); err != nil {
+					if err := s.Update(counter.Item([]byte(record)), appendTo("!")); err != nil {
 						t.Error(err)
 					}
 				}
 				return append(old, " three"...), 60
 			}
 		}
-		if err := s.Update(record, interfere(1)); err != nil || tries != 2 {
+		if err := s.Update(counter.Item([]byte(record)), interfere(1)); err != nil || tries != 2 {
 			t.Errorf("Update with one concurrent writer: %v after %d tries, want success after 2", err, tries)
 		}
 		if got := string(harness.Values(t, s, record)[record]); got != "one two! three" {
 			t.Errorf("two writers made %q", got)
 		}
 		tries = 0
-		if err := s.Update(record, interfere(99)); !errors.Is(err, memcached.ErrUnknown) || tries != 3 {
+		if err := s.Update(counter.Item([]byte(record)), interfere(99)); !errors.Is(err, counter.ErrUnknown) || tries != 3 {
 			t.Errorf("Update with an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 		}
 	})
 }
 
-// A number that has become shorter is padded.
-func TestParseNumber(t *testing.T) {
-	for text, want := range map[string]uint64{"0": 0, "42": 42, "9                   ": 9, "18446744073709551615": 1<<64 - 1} {
-		if got, err := memcached.ParseNumber([]byte(text)); err != nil || got != want {
-			t.Errorf("ParseNumber(%q) = %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", " ", "-1", "1 2", "0x1", "18446744073709551616", "poison"} {
-		if got, err := memcached.ParseNumber([]byte(text)); err == nil {
-			t.Errorf("ParseNumber(%q) = %d, want an error", text, got)
-		}
-	}
-}
-
 func TestPoisonedCounter(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *memcached.Client) {
-		if err := s.Update(named("p"), func([]byte) ([]byte, int32) { return []byte("poison"), 60 }); err != nil {
+		if err := s.Update(counter.Item([]byte(named("p"))), func([]byte) ([]byte, int32) { return []byte("poison"), 60 }); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := one(s, "p", 1, 60); err == nil || errors.Is(err, memcached.ErrUnknown) {
+		if got, err := one(s, "p", 1, 60); err == nil || errors.Is(err, counter.ErrUnknown) {
 			t.Errorf("counting in a value that is not a number = %d, %v, want a refusal by the shard", got, err)
 		}
 		count(t, s, "q", 1, 1)
@@ -203,7 +190,7 @@ func scripted(t *testing.T, answer func(line string) string) func(context.Contex
 // A memcached that restarts while nothing is in flight costs nothing: the old connections are not used.
 func TestRestart(t *testing.T) {
 	m := harness.StartMemcached(t)
-	s := memcached.New(m.Addr, memcached.Options{Timeout: 10 * time.Second})
+	s := memcached.New(m.Addr, wire.Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -276,7 +263,7 @@ func BenchmarkCount(b *testing.B) {
 		"memcached": func(t testing.TB) string { return harness.StartMemcached(t).Addr },
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := memcached.New(start(b), memcached.Options{Timeout: 10 * time.Second})
+			s := memcached.New(start(b), wire.Options{Timeout: 10 * time.Second})
 			defer s.Close()
 			b.SetParallelism(8)
 			b.ReportAllocs()
@@ -296,7 +283,7 @@ func named(name string) string { return (name + "................")[:16] }
 
 // one counts in a single counter, which may be new.
 func one(s *memcached.Client, name string, delta uint64, ttl int32) (uint64, error) {
-	var b memcached.Batch
+	var b counter.Batch
 	b.Increments = append(b.Increments, counter.Increment{Item: counter.Item([]byte(named(name))), Delta: delta, TTL: ttl, Create: true})
 	err := s.Exchange(&b)
 	if err == nil && b.Increments[0].Outcome != counter.Done {

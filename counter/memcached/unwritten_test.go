@@ -9,6 +9,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 )
 
 // A deafConn answers the version, and fails to write anything else.
@@ -27,7 +28,7 @@ func (c *deafConn) Write(p []byte) (int, error) {
 
 // An increment of which no byte was written was not sent, so it may be sent again.
 func TestNothingWritten(t *testing.T) {
-	s := memcached.New("s:1", memcached.Options{Timeout: 100 * time.Millisecond, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	s := memcached.New("s:1", wire.Options{Timeout: 100 * time.Millisecond, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := scripted(t, func(string) string { return "1\r\n" })(ctx, network, addr)
 		return &deafConn{Conn: conn}, err
 	}})

@@ -167,7 +167,8 @@ func (c *conn) set(name string, now int64) bool {
 		return true
 	}
 	if int(size) > c.store.maxValue {
-		if c.reply("SERVER_ERROR object too large for cache"); name == "set" {
+		c.reply("SERVER_ERROR object too large for cache")
+		if name == "set" {
 			c.store.drop(key) // the old value must not pass for the new one
 		}
 		_, err := c.in.Discard(int(size) + len("\r\n"))

@@ -99,19 +99,26 @@ func (s *Server) register(reg prometheus.Registerer) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
 	total := func(name, help string, labels prometheus.Labels, value func() uint64) {
-		f.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(value()) })
+		f.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
+			func() float64 { return float64(value()) })
 	}
-	gauge("edge_shard_server_items", "Items in memory, including expired ones that have not been accessed since.", func() int64 { return int64(s.snapshot().items) })
-	gauge("edge_shard_server_bytes", "Memory used by items, including overhead.", func() int64 { return int64(s.snapshot().bytes) })
-	gauge("edge_shard_server_limit_bytes", "Maximum memory for items; beyond it, items are evicted.", func() int64 { return s.options.MaxBytes })
+	gauge("edge_shard_server_items", "Items in memory, including expired ones that have not been accessed since.",
+		func() int64 { return int64(s.snapshot().items) })
+	gauge("edge_shard_server_bytes", "Memory used by items, including overhead.",
+		func() int64 { return int64(s.snapshot().bytes) })
+	gauge("edge_shard_server_limit_bytes", "Maximum memory for items; beyond it, items are evicted.",
+		func() int64 { return s.options.MaxBytes })
 	gauge("edge_shard_server_connections", "Open client connections.", s.conns.Load)
-	total("edge_shard_server_connections_refused_total", "Connections refused because there were too many.", nil, func() uint64 { return uint64(s.rejected.Load()) })
-	total("edge_shard_server_evictions_total", "Items evicted before they expired, to make room.", nil, func() uint64 { return s.snapshot().counts[evictions] })
+	total("edge_shard_server_connections_refused_total", "Connections refused because there were too many.", nil,
+		func() uint64 { return uint64(s.rejected.Load()) })
+	total("edge_shard_server_evictions_total", "Items evicted before they expired, to make room.", nil,
+		func() uint64 { return s.snapshot().counts[evictions] })
 	commands := func(op string, count func(*snapshot) uint64) {
-		total("edge_shard_server_commands_total", "Commands executed, by kind; a get counts once per key.", prometheus.Labels{"op": op}, func() uint64 {
-			now := s.snapshot()
-			return count(&now)
-		})
+		total("edge_shard_server_commands_total", "Commands executed, by kind; a get counts once per key.",
+			prometheus.Labels{"op": op}, func() uint64 {
+				now := s.snapshot()
+				return count(&now)
+			})
 	}
 	commands("flush", func(*snapshot) uint64 { return uint64(s.flushes.Load()) })
 	commands("get", func(n *snapshot) uint64 { return n.counts[getHits] + n.counts[getMisses] })

@@ -92,11 +92,12 @@ func (st *store) lock(key []byte) (*stripe, hash) {
 func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
-	it := s.find(h, now)
-	if s.count(it != nil, getHits, getMisses); it == nil {
+	found := s.find(h, now)
+	s.count(found != nil, getHits, getMisses)
+	if found == nil {
 		return dst
 	}
-	meta, value := it.meta(), it.value()
+	meta, value := found.meta(), found.value()
 	dst = append(append(dst, "VALUE "...), key...)
 	dst = strconv.AppendUint(append(dst, ' '), uint64(meta.flags), 10)
 	dst = strconv.AppendInt(append(dst, ' '), int64(len(value)), 10)
@@ -107,28 +108,28 @@ func (st *store) get(dst, key []byte, withCAS bool, now int64) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// set executes set, add or cas, and returns the reply. of has the flags and the deadline, and for cas the
+// set executes set, add or cas, and returns the reply. given has the flags and the deadline, and for cas the
 // CAS unique that the item must have.
-func (st *store) set(command string, key []byte, of meta, value []byte, now int64) string {
+func (st *store) set(command string, key []byte, given meta, value []byte, now int64) string {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
 	s.counts[cmdSet]++
-	it := s.find(h, now)
+	found := s.find(h, now)
 	switch {
-	case command == "add" && it != nil:
+	case command == "add" && found != nil:
 		return "NOT_STORED"
 	case command != "cas":
-	case it == nil:
+	case found == nil:
 		s.counts[casMisses]++
 		return "NOT_FOUND"
-	case it.meta().cas != of.cas:
+	case found.meta().cas != given.cas:
 		s.counts[casBadval]++
 		return "EXISTS"
 	default:
 		s.counts[casHits]++
 	}
-	of.cas = st.lastCAS.Add(1)
-	s.put(h, of, value, now)
+	given.cas = st.lastCAS.Add(1)
+	s.put(h, given, value, now)
 	return "STORED"
 }
 
@@ -137,12 +138,12 @@ func (st *store) set(command string, key []byte, of meta, value []byte, now int6
 func (st *store) incr(key []byte, by uint64, now int64) (n uint64, problem string) {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
-	it := s.find(h, now)
-	if it == nil {
+	found := s.find(h, now)
+	if found == nil {
 		s.counts[incrMisses]++
 		return 0, "NOT_FOUND"
 	}
-	meta, text := it.meta(), it.value()
+	meta, text := found.meta(), found.value()
 	n, ok := parseUint(bytes.TrimRight(text, " "), 64)
 	if !ok {
 		return 0, "CLIENT_ERROR cannot increment or decrement non-numeric value"
@@ -159,7 +160,7 @@ func (st *store) incr(key []byte, by uint64, now int64) (n uint64, problem strin
 	for i := copy(text, digits); i < len(text); i++ {
 		text[i] = ' '
 	}
-	it.setMeta(meta)
+	found.setMeta(meta)
 	return n, ""
 }
 
@@ -167,11 +168,12 @@ func (st *store) incr(key []byte, by uint64, now int64) (n uint64, problem strin
 func (st *store) delete(key []byte, now int64) bool {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
-	it := s.find(h, now)
-	if s.count(it != nil, deleteHits, deleteMisses); it != nil {
+	found := s.find(h, now)
+	s.count(found != nil, deleteHits, deleteMisses)
+	if found != nil {
 		delete(s.index, h[0])
 	}
-	return it != nil
+	return found != nil
 }
 
 // drop is delete without counting.
@@ -216,20 +218,20 @@ func (s *stripe) find(h hash, now int64) item {
 	if !ok || s.log.item(int(at)).hash() != h {
 		return nil
 	}
-	it := s.log.item(int(at))
+	found := s.log.item(int(at))
 	switch {
-	case it.meta().expired(now):
+	case found.meta().expired(now):
 		delete(s.index, h[0])
 		return nil
 	case s.log.old(int(at)):
-		return s.put(h, it.meta(), bytes.Clone(it.value()), now)
+		return s.put(h, found.meta(), bytes.Clone(found.value()), now)
 	}
-	return it
+	return found
 }
 
 // put stores an item at the head of the log, and evicts others if there is no room. It replaces an item of the
 // key, or one with the same first half of the hash.
-func (s *stripe) put(h hash, of meta, value []byte, now int64) item {
+func (s *stripe) put(h hash, given meta, value []byte, now int64) item {
 	at, replaces := s.index[h[0]]
 	n := roomFor(len(value))
 	if !replaces || roomFor(len(s.log.item(int(at)).value())) != n || s.log.old(int(at)) {
@@ -241,11 +243,13 @@ func (s *stripe) put(h hash, of meta, value []byte, now int64) item {
 		at = int32(to)
 		s.index[h[0]] = at
 	}
-	it := s.log.at(int(at), header+len(value))
-	it.setHash(h)
-	it.setMeta(of)
-	it.setValue(value)
-	return it
+	stored := s.log.at(int(at), header+len(value))
+	binary.LittleEndian.PutUint64(stored, h[0])
+	binary.LittleEndian.PutUint64(stored[8:], h[1])
+	stored.setMeta(given)
+	binary.LittleEndian.PutUint32(stored[36:], uint32(len(value)))
+	copy(stored[header:], value)
+	return stored
 }
 
 // An item at the tail of the log that is still alive moves to the head, as long as dead items are found: each
@@ -259,12 +263,12 @@ const (
 
 // evict removes the item at the tail of the log.
 func (s *stripe) evict(now int64) {
-	at, it := s.log.tail, s.log.item(s.log.tail)
-	first, n := it.hash()[0], roomFor(len(it.value()))
+	at, oldest := s.log.tail, s.log.item(s.log.tail)
+	first, n := oldest.hash()[0], roomFor(len(oldest.value()))
 	to, alive := s.index[first]
 	alive = alive && int(to) == at
 	s.log.drop(n)
-	switch expired := it.meta().expired(now); {
+	switch expired := oldest.meta().expired(now); {
 	case !alive, expired:
 		s.moves = min(s.moves+movesPerDead, maxMoves)
 		if !alive {
@@ -276,12 +280,12 @@ func (s *stripe) evict(now int64) {
 		delete(s.index, first)
 		to, ok := s.log.take(n)
 		if !ok { // at the end of the log, others must go first
-			it = bytes.Clone(it)
+			oldest = bytes.Clone(oldest)
 		}
 		for ; !ok; to, ok = s.log.take(n) {
 			s.evict(now)
 		}
-		copy(s.log.at(to, n), it)
+		copy(s.log.at(to, n), oldest)
 		s.index[first] = int32(to)
 		return
 	default:
@@ -314,13 +318,9 @@ func (it item) hash() hash {
 	return hash{binary.LittleEndian.Uint64(it), binary.LittleEndian.Uint64(it[8:])}
 }
 
-func (it item) setHash(h hash) {
-	binary.LittleEndian.PutUint64(it, h[0])
-	binary.LittleEndian.PutUint64(it[8:], h[1])
-}
-
 func (it item) meta() meta {
-	return meta{int64(binary.LittleEndian.Uint64(it[16:])), binary.LittleEndian.Uint64(it[24:]), binary.LittleEndian.Uint32(it[32:])}
+	return meta{int64(binary.LittleEndian.Uint64(it[16:])), binary.LittleEndian.Uint64(it[24:]),
+		binary.LittleEndian.Uint32(it[32:])}
 }
 
 func (it item) setMeta(m meta) {
@@ -330,8 +330,3 @@ func (it item) setMeta(m meta) {
 }
 
 func (it item) value() []byte { return it[header:][:binary.LittleEndian.Uint32(it[36:])] }
-
-func (it item) setValue(value []byte) {
-	binary.LittleEndian.PutUint32(it[36:], uint32(len(value)))
-	copy(it[header:], value)
-}

@@ -45,7 +45,8 @@ func (a Area) view() view {
 				var points []point
 				for ; i < len(counts) && counts[i] > 0; i++ {
 					at := d.y(y, float64(counts[i]))
-					points = append(points, point{d.x(x, float64(from+length*int64(i))), at}, point{d.x(x, float64(from+length*int64(i+1))), at})
+					points = append(points, point{d.x(x, float64(from+length*int64(i))), at},
+						point{d.x(x, float64(from+length*int64(i+1))), at})
 				}
 				if i > first {
 					points = append([]point{{points[0].x, d.bottom}}, points...)

@@ -44,7 +44,8 @@ func (a Axis) misses(v float64) bool { return a.Scale == Logarithmic && v <= 0 }
 func (a Axis) holding(values []float64) axis {
 	least, greatest := math.Inf(1), 0.0
 	for _, v := range values {
-		if greatest = max(greatest, v); v > 0 || a.Scale != Logarithmic {
+		greatest = max(greatest, v)
+		if v > 0 || a.Scale != Logarithmic {
 			least = min(least, v)
 		}
 	}
@@ -162,7 +163,8 @@ func overTime(from, to int64) axis {
 	}
 	months := 1
 	for _, n := range []int{1, 2, 3, 6, 12, 24, 60, 120} {
-		if months = n; whole/(30*day*int64(n)) < most {
+		months = n
+		if whole/(30*day*int64(n)) < most {
 			break
 		}
 	}

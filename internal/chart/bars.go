@@ -24,8 +24,14 @@ type Bar struct {
 	Note   string   // in the table
 }
 
+// Add adds a row with n of all.
+func (b *Bars) Add(name string, n, all uint64, note string) {
+	b.Rows = append(b.Rows, Bar{Name: name, Values: []uint64{n}, Share: Percent(n, all), Note: note})
+}
+
 func (b Bars) view() view {
-	p := plot{Title: b.Title, Note: b.Note, Data: Table{Title: b.Title, Columns: Columns(b.What, b.Parts...)}, listed: b.Listed}
+	p := plot{Title: b.Title, Note: b.Note, Data: Table{Title: b.Title, Columns: Columns(b.What, b.Parts...)},
+		listed: b.Listed}
 	p.Data.Columns = append(p.Data.Columns, Column{Name: "share", Numbers: true})
 	p.Data.Columns[0].Sent = true
 	var sums []uint64
@@ -81,7 +87,8 @@ func (b Bars) view() view {
 				d.text("label", "end", left-12, at+13.5, shortened(r.Name, left-12))
 			}
 			d.text("tick", "start", x+8, at+13.5, b.behind(r, sums[i]))
-			d.add(mark{Kind: "rect", Class: "hit", Y: row * float64(i), W: d.Width, H: row, Tip: strings.Join(append(p.Data.Rows[i].Cells, r.Note), " ")})
+			d.add(mark{Kind: "rect", Class: "hit", Y: row * float64(i), W: d.Width, H: row,
+				Tip: strings.Join(append(p.Data.Rows[i].Cells, r.Note), " ")})
 		}
 		d.line("axis", left, 0, left, d.Height)
 	})

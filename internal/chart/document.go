@@ -7,6 +7,7 @@ package chart
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -38,14 +39,14 @@ type Section struct {
 	Blocks []Block
 }
 
-// A Block is a Paragraph, Facts, an Outcome, a Table, a Code or a plot.
+// A Block is a Paragraph, Facts, a Check, a Table, a Code or a plot.
 type Block interface{ view() view }
 
 // A view is the renderers' view of a Block. One of its fields is set.
 type view struct {
 	Paragraph Paragraph
 	Facts     Facts
-	Outcome   *Outcome
+	Check     *Check
 	Table     *Table
 	Code      *Code
 	Plot      *plot
@@ -69,8 +70,13 @@ type Fact struct {
 	Note        string // may be empty
 }
 
-// An Outcome reports whether a check has passed.
-type Outcome struct {
+// Add adds a number with a note.
+func (f *Facts) Add(name string, n uint64, format string, args ...any) {
+	*f = append(*f, Fact{name, Grouped(n), fmt.Sprintf(format, args...)})
+}
+
+// A Check reports whether a check has passed.
+type Check struct {
 	OK   bool
 	Text string
 }
@@ -103,7 +109,7 @@ type Row struct {
 
 func (p Paragraph) view() view { return view{Paragraph: p} }
 func (f Facts) view() view     { return view{Facts: f} }
-func (o Outcome) view() view   { return view{Outcome: &o} }
+func (c Check) view() view     { return view{Check: &c} }
 func (c Code) view() view      { return view{Code: &c} }
 
 func (t Table) view() view {
@@ -120,6 +126,25 @@ func Columns(first string, numbers ...string) []Column {
 		columns = append(columns, Column{Name: name, Numbers: true})
 	}
 	return columns
+}
+
+// Add adds a row of strings and numbers, and returns it.
+func (t *Table) Add(cells ...any) *Row {
+	t.Rows = append(t.Rows, Row{Cells: make([]string, len(cells))})
+	r := &t.Rows[len(t.Rows)-1]
+	for i, cell := range cells {
+		switch cell := cell.(type) {
+		case string:
+			r.Cells[i] = cell
+		case int:
+			r.Cells[i] = Grouped(cell)
+		case int64:
+			r.Cells[i] = Grouped(cell)
+		case uint64:
+			r.Cells[i] = Grouped(cell)
+		}
+	}
+	return r
 }
 
 // Noted reports whether any row has a note.

@@ -225,7 +225,8 @@ func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
 			d.line("leader", l.at.x, l.at.y, near.x, near.y)
 		}
 		d.texts = append(d.texts, best)
-		d.add(mark{Kind: "text", Class: strings.TrimSpace("halo " + l.class), Anchor: "start", X: best.x1, Y: best.y2 - 3, Text: l.text})
+		d.add(mark{Kind: "text", Class: strings.TrimSpace("halo " + l.class), Anchor: "start", X: best.x1, Y: best.y2 - 3,
+			Text: l.text})
 	}
 }
 

@@ -53,7 +53,8 @@ func (h Histogram) view() view {
 		cut := d.x(x, float64(slices.IndexFunc(h.Bins, func(b Bin) bool { return b.UpTo >= h.Cut })+1))
 		if h.Cut > 0 {
 			at := d.top
-			_ = d.text("halo strong", "start", cut+6, at, h.CutName) || d.text("halo strong", "end", cut-6, at, h.CutName) || d.text("halo strong", "middle", cut, at, h.CutName)
+			_ = d.text("halo strong", "start", cut+6, at, h.CutName) || d.text("halo strong", "end", cut-6, at, h.CutName) ||
+				d.text("halo strong", "middle", cut, at, h.CutName)
 		}
 		gap := min(3, (d.right-d.left)/n/4)
 		for i, b := range h.Bins {
@@ -63,12 +64,14 @@ func (h Histogram) view() view {
 			}
 			x1, x2, top := d.x(x, float64(i)), d.x(x, float64(i+1)), d.y(y, float64(b.N))
 			if b.N > 0 {
-				d.add(mark{Kind: "rect", Class: class, X: x1 + gap/2, Y: top, W: max(x2-x1-gap, .5), H: d.bottom - top, R: min(2, gap)})
+				d.add(mark{Kind: "rect", Class: class, X: x1 + gap/2, Y: top, W: max(x2-x1-gap, .5), H: d.bottom - top,
+					R: min(2, gap)})
 				if name := short(float64(b.N)); widthOf(name, "") <= x2-x1+4 { // else it would cover its neighbors
 					d.text("tick", "middle", (x1+x2)/2, top-4, name)
 				}
 			}
-			d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: x2 - x1, H: d.bottom - d.top, Tip: names[i] + ": " + Grouped(b.N)})
+			d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: x2 - x1, H: d.bottom - d.top,
+				Tip: names[i] + ": " + Grouped(b.N)})
 		}
 		if h.Cut > 0 {
 			d.line("cut", cut, d.top-8, cut, d.bottom)

@@ -43,8 +43,8 @@ func (d Document) WriteHTML(w io.Writer) error {
 	return err
 }
 
-// Visible returns untrusted text for a page without the characters that [prose.Printable] makes visible. Each is replaced
-// by one character, because drawings have been laid out already.
+// Visible returns untrusted text for a page without the characters that [prose.Printable] makes visible. Each is
+// replaced by one character, because drawings have been laid out already.
 func Visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {

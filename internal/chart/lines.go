@@ -40,11 +40,14 @@ type Cut struct {
 const colors = 6
 
 func (c Lines) view() view {
-	p := plot{Title: c.Title, Note: c.Note, Data: Table{Title: c.Title, Columns: Columns(c.What, c.X.Name, c.Y.Name)}, listed: c.Listed}
+	p := plot{Title: c.Title, Note: c.Note, Data: Table{Title: c.Title, Columns: Columns(c.What, c.X.Name, c.Y.Name)},
+		listed: c.Listed}
 	var xs, ys []float64
-	c.Lines, c.Cuts = slices.Clone(c.Lines), slices.DeleteFunc(slices.Clone(c.Cuts), func(cut Cut) bool { return c.Y.misses(cut.At) })
+	c.Lines, c.Cuts = slices.Clone(c.Lines),
+		slices.DeleteFunc(slices.Clone(c.Cuts), func(cut Cut) bool { return c.Y.misses(cut.At) })
 	for i, l := range c.Lines {
-		l.Points = slices.DeleteFunc(slices.Clone(l.Points), func(p LinePoint) bool { return c.X.misses(p.X) || c.Y.misses(p.Y) })
+		l.Points = slices.DeleteFunc(slices.Clone(l.Points),
+			func(p LinePoint) bool { return c.X.misses(p.X) || c.Y.misses(p.Y) })
 		c.Lines[i] = l
 		if len(c.Lines) > 1 {
 			p.Keys = append(p.Keys, key{l.Name, fmt.Sprintf("s%d", i%colors)})
@@ -88,7 +91,8 @@ func (c Lines) view() view {
 				path = append(path, place(at))
 			}
 			d.path(fmt.Sprintf("s%d curve", i%colors), trace(path))
-			if paths = append(paths, path); !c.Quiet {
+			paths = append(paths, path)
+			if !c.Quiet {
 				points = append(points, path...)
 			}
 		}
@@ -110,7 +114,8 @@ func (c Lines) view() view {
 				if m.Tip == "" {
 					m.Tip = l.Name + "\n" + c.X.text(p.X) + "\n" + c.Y.text(p.Y)
 				}
-				if d.add(m); c.Quiet && d.Narrow {
+				d.add(m)
+				if c.Quiet && d.Narrow {
 					d.Marks = d.Marks[:len(d.Marks)-1] // phones have no pointer
 				}
 			}

@@ -33,8 +33,8 @@ func example(text string) chart.Document {
 			Title: "All kinds" + text,
 			Blocks: []chart.Block{
 				chart.Paragraph("What there is" + text),
-				chart.Outcome{OK: true, Text: "passed" + text},
-				chart.Outcome{Text: "failed" + text},
+				chart.Check{OK: true, Text: "passed" + text},
+				chart.Check{Text: "failed" + text},
 				chart.Facts{{Name: "requests" + text, Value: "1,234" + text, Note: "of 5 clients" + text}, {Name: "refused", Value: "7"}},
 				chart.Area{Title: "Traffic" + text, Note: text, From: from, Step: time.Hour,
 					All: []uint64{3600, 7200, 0, 1800}, Part: []uint64{0, 3600, 0, 900}, Name: "requests in 1m" + text, AllName: "requests" + text, PartName: "refused" + text},

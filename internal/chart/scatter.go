@@ -75,7 +75,8 @@ func (s Scatter) view() view {
 			}
 			labels = append(labels, l)
 		}
-		slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(b.class, a.class) }) // those that matter choose first
+		// those that matter choose first
+		slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(b.class, a.class) })
 		d.labels(labels, points, best)
 	})
 }

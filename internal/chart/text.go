@@ -28,20 +28,21 @@ func (d Document) WriteText(w io.Writer) error {
 		table := false // whether the previous block is a table
 		for _, block := range s.Blocks {
 			v := listed(block)
-			words := v.Paragraph != "" || v.Facts != nil || v.Outcome != nil
+			words := v.Paragraph != "" || v.Facts != nil || v.Check != nil
 			if v.Table != nil || v.Code != nil || table && words {
 				b.WriteByte('\n')
 			}
-			if table = v.Table != nil || table && !words; v.Table != nil && v.Table.Title != "" {
+			table = v.Table != nil || table && !words
+			if v.Table != nil && v.Table.Title != "" {
 				b.WriteString("  " + prose.Printable(v.Table.Title) + "\n")
 			}
 			switch {
 			case v.Paragraph != "":
-				for _, line := range Wrapped(prose.Printable(string(v.Paragraph)), textWidth) {
+				for _, line := range prose.Wrapped(prose.Printable(string(v.Paragraph)), textWidth) {
 					b.WriteString("  " + line + "\n")
 				}
-			case v.Outcome != nil:
-				b.WriteString("  " + prose.Printable(v.Outcome.Text) + "\n")
+			case v.Check != nil:
+				b.WriteString("  " + prose.Printable(v.Check.Text) + "\n")
 			case v.Facts != nil:
 				v.Facts.table(false).text(&b)
 			case v.Code != nil:
@@ -71,18 +72,6 @@ func (f Facts) table(numbers bool) Table {
 		t.Rows = append(t.Rows, Row{Cells: []string{fact.Name, fact.Value, fact.Note}})
 	}
 	return t
-}
-
-// Wrapped returns text in lines of at most width characters, except for longer words.
-func Wrapped(text string, width int) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimLeft(line+" "+word, " ")
-	}
-	return append(lines, line)
 }
 
 // text writes t in aligned columns. If no column has a name, there is no header row.
@@ -143,12 +132,12 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 			switch {
 			case v.Paragraph != "":
 				b.WriteString("\n" + escaped(string(v.Paragraph)) + "\n")
-			case v.Outcome != nil:
+			case v.Check != nil:
 				mark := ":x:"
-				if v.Outcome.OK {
+				if v.Check.OK {
 					mark = ":white_check_mark:"
 				}
-				fmt.Fprintf(&b, "\n%s **%s**\n", mark, escaped(v.Outcome.Text))
+				fmt.Fprintf(&b, "\n%s **%s**\n", mark, escaped(v.Check.Text))
 			case v.Facts != nil:
 				v.Facts.table(true).markdown(&b)
 			case v.Code != nil:
@@ -166,7 +155,8 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	if d.Run.Command != "" {
-		fmt.Fprintf(&b, "\n%s, edge %s, %s\n", codeSpan(d.Run.Command), escaped(d.Run.Version), d.Run.Date.Format("2006-01-02 15:04 MST"))
+		fmt.Fprintf(&b, "\n%s, edge %s, %s\n", codeSpan(d.Run.Command), escaped(d.Run.Version),
+			d.Run.Date.Format("2006-01-02 15:04 MST"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -179,7 +169,10 @@ func (t Table) markdown(b *strings.Builder) {
 	row := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
 	var head, rule []string
 	for _, c := range t.Columns {
-		head, rule = append(head, escaped(c.Name)), append(rule, map[bool]string{false: "---", true: "--:"}[c.Numbers])
+		head, rule = append(head, escaped(c.Name)), append(rule, "---")
+		if c.Numbers {
+			rule[len(rule)-1] = "--:"
+		}
 	}
 	if t.Noted() {
 		head, rule = append(head, ""), append(rule, "---")
@@ -204,7 +197,8 @@ func (t Table) markdown(b *strings.Builder) {
 }
 
 // markdown escapes text for Markdown.
-var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`)
+var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "<",
+	"&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`)
 
 func escaped(text string) string { return markdown.Replace(prose.Printable(text)) }
 

@@ -21,7 +21,8 @@ func Ask(t testing.TB, pipe *shard.Pipe, r *http.Request) string {
 	t.Helper()
 	near, far := net.Pipe()
 	defer near.Close()
-	if err := pipe.Give(context.Background(), from{far, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(r.RemoteAddr))}); err != nil {
+	if err := pipe.Give(context.Background(),
+		from{far, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(r.RemoteAddr))}); err != nil {
 		t.Error(err)
 		return ""
 	}

@@ -32,11 +32,11 @@ func Installed(t testing.TB, program string) (path string) {
 }
 
 // Until calls ok, with pauses between the calls, until it returns true. After patience, it fails t.
-func Until(t testing.TB, what string, patience, pause time.Duration, ok func() bool) {
+func Until(t testing.TB, event string, patience, pause time.Duration, ok func() bool) {
 	t.Helper()
 	for giveUp := time.Now().Add(patience); !ok(); time.Sleep(pause) {
 		if time.Now().After(giveUp) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", patience, event)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
 )
 
 // A Memcached is a real memcached, which ends with the test.
@@ -61,9 +60,9 @@ func (m *Memcached) Stall() { m.t.Helper(); m.Signal(syscall.SIGSTOP) }
 func (m *Memcached) Resume() { m.t.Helper(); m.Signal(syscall.SIGCONT) }
 
 // Values reads the counters and records under keys from a shard. The result omits those that do not exist.
-func Values(t testing.TB, shard interface{ Exchange(*memcached.Batch) error }, keys ...string) map[string][]byte {
+func Values(t testing.TB, shard interface{ Exchange(*counter.Batch) error }, keys ...string) map[string][]byte {
 	t.Helper()
-	var b memcached.Batch
+	var b counter.Batch
 	for _, key := range keys {
 		b.Reads = append(b.Reads, counter.Read{Item: counter.Item([]byte(key))})
 	}

@@ -41,10 +41,11 @@ type Backlog struct {
 
 // NewBacklog returns an empty backlog of lines for to. They are written while Run runs.
 func NewBacklog(to io.Writer) *Backlog {
-	return &Backlog{to: to, wake: make(chan struct{}, 1), written: make(chan struct{}), Dropped: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "edge_log_lines_dropped_total",
-		Help: "Lines of the log that were dropped because too many waited to be written.",
-	})}
+	return &Backlog{to: to, wake: make(chan struct{}, 1), written: make(chan struct{}),
+		Dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "edge_log_lines_dropped_total",
+			Help: "Lines of the log that were dropped because too many waited to be written.",
+		})}
 }
 
 // Write keeps lines, or drops and counts them. It never fails.
@@ -75,7 +76,8 @@ func (b *Backlog) Run(logger *slog.Logger) {
 			b.mu.Lock()
 			lines, b.lines = b.lines, lines[:0]
 			missing := 0
-			if b.writing = len(lines); len(lines) == 0 {
+			b.writing = len(lines)
+			if len(lines) == 0 {
 				missing, b.missing = b.missing, 0
 			}
 			b.mu.Unlock()

@@ -35,11 +35,47 @@ func EnumerateAll(list []string, conjunction string) string {
 	}
 }
 
-// packages matches the package of this module that an error begins with. Users do not need it.
-var packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
+// FirstThree joins names, and abbreviates long lists.
+func FirstThree(names []string) string {
+	if more := len(names) - 3; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
 
-// Message returns the text of err without its package.
-func Message(err error) string { return packages.ReplaceAllLiteralString(err.Error(), "") }
+// packages matches the package of this module that an error begins with. Users do not need it. inner matches further
+// ones, except those that are also words of settings, and the system calls of package os.
+var (
+	packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|` +
+		`mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
+	inner = regexp.MustCompile(`(^|: )(?:(?:(?:accesslog|accuracy|analysis|async|counter|http1|mitigation|pop|proxy|` +
+		`translate): )+|(?:l?stat|open|read) (\S+: ))`)
+)
+
+// Message returns the text of err as users see it, without packages and system calls.
+func Message(err error) string {
+	return inner.ReplaceAllString(packages.ReplaceAllLiteralString(err.Error(), ""), "$1$2")
+}
+
+// SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same
+// text, such as those of all nodes of a Local, it returns the first.
+func SingleErrors(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	for _, joined := range many.Unwrap() {
+		for _, e := range SingleErrors(joined) {
+			if !slices.ContainsFunc(all, func(o error) bool { return o.Error() == e.Error() }) {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
 
 // Quote quotes s, and shortens it if it is long.
 func Quote(s string) string {
@@ -103,10 +139,10 @@ func distance(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-// Printable returns text from outside with each character that would not be seen, or that a terminal would obey, as JSON
-// writes it: \u202e. These are control characters, format characters such as those that change the writing direction, and
-// spaces other than the ordinary one. A byte that is not UTF-8 becomes \xff. Characters in kept stay, such as the
-// newlines between lines.
+// Printable returns text from outside with each character that would not be seen, or that a terminal would obey, as
+// JSON writes it: \u202e. These are control characters, format characters such as those that change the writing
+// direction, and spaces other than the ordinary one. A byte that is not UTF-8 becomes \xff. Characters in kept stay,
+// such as the newlines between lines.
 func Printable(text string, kept ...rune) string {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) && !slices.Contains(kept, r) }
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, hidden) {
@@ -128,4 +164,21 @@ func Printable(text string, kept ...rune) string {
 		text = text[n:]
 	}
 	return string(b)
+}
+
+// Wrapped returns text in lines of at most width characters, except for longer words.
+func Wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimLeft(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// Paragraph returns text in lines of at most width characters, except for longer words, each after prefix.
+func Paragraph(text string, width int, prefix string) string {
+	return prefix + strings.Join(Wrapped(text, width), "\n"+prefix)
 }

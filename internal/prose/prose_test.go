@@ -2,6 +2,7 @@ package prose_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -33,6 +34,22 @@ func TestSuggest(t *testing.T) {
 	many := []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b1", "b2"}
 	if got, want := prose.Suggest("zzz", many), "choose from a1, a2, a3, a4, a5, a6, a7 and 4 more"; got != want {
 		t.Errorf("Suggest of %d words = %q, want %q", len(many), got, want)
+	}
+}
+
+// A message names neither packages of this module nor system calls.
+func TestMessage(t *testing.T) {
+	for text, want := range map[string]string{
+		"pop: reading the gossip keys: open keys: no such file": "reading the gossip keys: keys: no such file",
+		"rule: pop: proxy: a":                            "a",
+		"--secret-file: stat /a/b: permission denied":    "--secret-file: /a/b: permission denied",
+		"stat a: no such file":                           "a: no such file",
+		"read tcp 192.0.2.1:5->192.0.2.2:6: reset":       "read tcp 192.0.2.1:5->192.0.2.2:6: reset",
+		"cannot open a: rule: shard: limit: must be set": "cannot open a: rule: shard: limit: must be set",
+	} {
+		if got := prose.Message(errors.New(text)); got != want {
+			t.Errorf("Message(%q) = %q, want %q", text, got, want)
+		}
 	}
 }
 

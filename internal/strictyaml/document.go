@@ -34,7 +34,12 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, MaxStream+1))
+	return Read(name, f)
+}
+
+// Read reads r to its end, which must come within MaxStream bytes. Errors call it name.
+func Read(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, MaxStream+1))
 	if len(text) > MaxStream {
 		err = fmt.Errorf("%s has more than %d MiB", name, MaxStream>>20)
 	}
@@ -144,22 +149,19 @@ func names(fields []Field) []string {
 	return list
 }
 
-// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. what is
+// Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. subject is
 // its name in errors. hint says how to write it. If hint is "", errors list the keys.
-func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool {
+func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) bool {
 	if !IsMapping(n) {
-		d.Fail(n, cmp.Or(hint, "its keys are "+prose.EnumerateAll(names(fields), "and")), "%s is %s, not a mapping", what, KindOf(n))
+		d.Fail(n, cmp.Or(hint, "its keys are "+prose.EnumerateAll(names(fields), "and")), "%s is %s, not a mapping", subject,
+			KindOf(n))
 		return false
 	}
 	index := func(key *yaml.Node) int {
 		return slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value && IsString(key) })
 	}
-	var few [16]*yaml.Node
-	first := few[:] // by field, the first key
-	if len(fields) > len(few) {
-		first = make([]*yaml.Node, len(fields))
-	}
-	var meant []string // fields that unknown keys probably mean
+	first := make([]*yaml.Node, len(fields)) // by field, the first key
+	var meant []string                       // fields that unknown keys probably mean
 	for pair := range slices.Chunk(n.Content, 2) {
 		if at := index(pair[0]); at < 0 {
 			meant = append(meant, prose.Guess(underscored(pair[0].Value), names(fields)))
@@ -169,7 +171,7 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 	}
 	for i, f := range fields {
 		if f.Need != "" && first[i] == nil && !slices.Contains(meant, f.Name) {
-			d.Fail(n, "write "+f.Need, "%s has no %s", what, f.Name)
+			d.Fail(n, "write "+f.Need, "%s has no %s", subject, f.Name)
 		}
 	}
 	for pair := range slices.Chunk(n.Content, 2) {
@@ -178,9 +180,10 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 		case d.Full():
 			return true
 		case at < 0:
-			d.unknown(key, what, fields)
+			d.unknown(key, subject, fields)
 		case first[at] != key:
-			d.Fail(key, "remove one of them", "%s is in %s twice, first on line %d", fields[at].Name, what, first[at].Line+d.Offset)
+			d.Fail(key, "remove one of them", "%s is in %s twice, first on line %d", fields[at].Name, subject,
+				first[at].Line+d.Offset)
 		default:
 			fields[at].Read(pair[1])
 		}
@@ -191,30 +194,31 @@ func (d *Document) Mapping(n *yaml.Node, what, hint string, fields []Field) bool
 func underscored(key string) string { return strings.ReplaceAll(key, "-", "_") }
 
 // unknown records an error about a key that is not in fields.
-func (d *Document) unknown(key *yaml.Node, what string, fields []Field) {
+func (d *Document) unknown(key *yaml.Node, subject string, fields []Field) {
 	hint := "the keys are " + prose.EnumerateAll(names(fields), "and")
 	if key.Kind != yaml.ScalarNode {
-		d.Fail(key, hint, "a key of %s is %s", what, KindOf(key))
+		d.Fail(key, hint, "a key of %s is %s", subject, KindOf(key))
 		return
 	}
-	d.Fail(key, cmp.Or(prose.Meant(underscored(key.Value), names(fields)), hint), "unknown key %s in %s", prose.Quote(key.Value), what)
+	d.Fail(key, cmp.Or(prose.Meant(underscored(key.Value), names(fields)), hint), "unknown key %s in %s",
+		prose.Quote(key.Value), subject)
 }
 
 // Sequence returns the elements of the sequence n, which must not be empty. hint says how to write it,
 // and empty what to write instead of an empty list. If empty is "", hint says that, too.
-func (d *Document) Sequence(n *yaml.Node, what, hint, empty string) []*yaml.Node {
+func (d *Document) Sequence(n *yaml.Node, subject, hint, empty string) []*yaml.Node {
 	before := len(d.Errs)
-	list := d.List(n, what, hint)
+	list := d.List(n, subject, hint)
 	if len(list) == 0 && len(d.Errs) == before {
-		d.Fail(n, cmp.Or(empty, hint), "%s is an empty list", what)
+		d.Fail(n, cmp.Or(empty, hint), "%s is an empty list", subject)
 	}
 	return list
 }
 
 // List is like Sequence, but the list may be empty.
-func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
+func (d *Document) List(n *yaml.Node, subject, hint string) []*yaml.Node {
 	if !IsSequence(n) {
-		d.Fail(n, hint, "%s is %s, not a list", what, KindOf(n))
+		d.Fail(n, hint, "%s is %s, not a list", subject, KindOf(n))
 		return nil
 	}
 	return n.Content
@@ -222,7 +226,7 @@ func (d *Document) List(n *yaml.Node, what, hint string) []*yaml.Node {
 
 // Text returns the string n, and reports whether it is one. It rejects plain scalars that YAML reads as
 // numbers, dates or truth values.
-func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
+func (d *Document) Text(n *yaml.Node, subject string) (string, bool) {
 	if IsString(n) {
 		return n.Value, true
 	}
@@ -230,34 +234,35 @@ func (d *Document) Text(n *yaml.Node, what string) (string, bool) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 		hint = "quote it: " + prose.Quote(n.Value)
 	}
-	d.Fail(n, hint, "%s is %s, not a string", what, KindOf(n))
+	d.Fail(n, hint, "%s is %s, not a string", subject, KindOf(n))
 	return "", false
 }
 
 // Choice returns the index of the string n in words, or -1 after an error.
-func (d *Document) Choice(n *yaml.Node, what string, words []string) int {
+func (d *Document) Choice(n *yaml.Node, subject string, words []string) int {
 	if !IsString(n) {
-		d.Fail(n, "write "+prose.Enumerate(words, "or"), "%s is %s, not a string", what, KindOf(n))
+		d.Fail(n, "write "+prose.Enumerate(words, "or"), "%s is %s, not a string", subject, KindOf(n))
 		return -1
 	}
 	at := slices.Index(words, n.Value)
 	if at < 0 {
-		d.Fail(n, cmp.Or(prose.Meant(n.Value, words), "write "+prose.Enumerate(words, "or")), "%s cannot be %s", what, prose.Quote(n.Value))
+		d.Fail(n, cmp.Or(prose.Meant(n.Value, words), "write "+prose.Enumerate(words, "or")), "%s cannot be %s", subject,
+			prose.Quote(n.Value))
 	}
 	return at
 }
 
 // Boolean returns the value of n, which must be true or false. After an error, it returns true.
-func (d *Document) Boolean(n *yaml.Node, what, hint string) bool {
+func (d *Document) Boolean(n *yaml.Node, subject, hint string) bool {
 	if is(n, yaml.ScalarNode, "!!bool") && (n.Value == "true" || n.Value == "false") {
 		return n.Value == "true"
 	}
-	d.Fail(n, hint, "%s is %s, not true or false", what, KindOf(n))
+	d.Fail(n, hint, "%s is %s, not true or false", subject, KindOf(n))
 	return true
 }
 
 // Integer returns the whole number n, and reports whether it is one from low to high.
-func (d *Document) Integer(n *yaml.Node, what string, low, high uint64) (uint64, bool) {
+func (d *Document) Integer(n *yaml.Node, subject string, low, high uint64) (uint64, bool) {
 	number := IsInteger(n) || isFloat(n)
 	v, ok := ParseDigits(n.Value)
 	if number && ok && low <= v && v <= high {
@@ -271,22 +276,23 @@ func (d *Document) Integer(n *yaml.Node, what string, low, high uint64) (uint64,
 		hint = "write it without quotes: " + n.Value
 	}
 	if number {
-		d.Fail(n, hint, "%s cannot be %s", what, Short(n.Value))
+		d.Fail(n, hint, "%s cannot be %s", subject, Short(n.Value))
 	} else {
-		d.Fail(n, hint, "%s is %s, not a whole number", what, KindOf(n))
+		d.Fail(n, hint, "%s is %s, not a whole number", subject, KindOf(n))
 	}
 	return 0, false
 }
 
 // Scalar returns the single value n as the file spells it, and reports whether it is one.
 func Scalar(n *yaml.Node) (string, bool) {
-	return n.Value, n.Kind == yaml.ScalarNode && slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.ShortTag())
+	return n.Value, n.Kind == yaml.ScalarNode &&
+		slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.ShortTag())
 }
 
 // Pairs returns the keys and values of the mapping n, which may have any keys.
-func (d *Document) Pairs(n *yaml.Node, what, hint string) [][]*yaml.Node {
+func (d *Document) Pairs(n *yaml.Node, subject, hint string) [][]*yaml.Node {
 	if !IsMapping(n) {
-		d.Fail(n, hint, "%s is %s, not a mapping", what, KindOf(n))
+		d.Fail(n, hint, "%s is %s, not a mapping", subject, KindOf(n))
 		return nil
 	}
 	return slices.Collect(slices.Chunk(n.Content, 2))

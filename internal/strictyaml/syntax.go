@@ -22,7 +22,8 @@ func (d *Document) Parse() (root *yaml.Node) {
 	if at, n := strange(text); n > 0 {
 		d.Broken = true
 		line, column := end(text[:at])
-		d.FailAt(line, column, "save the file as UTF-8, without control characters", "the file cannot contain %q", text[at:at+n])
+		d.FailAt(line, column, "save the file as UTF-8, without control characters", "the file cannot contain %q",
+			text[at:at+n])
 		return nil
 	}
 	docs, err := Documents(text, 2)
@@ -68,7 +69,8 @@ func Documents(text []byte, limit int) (docs []*yaml.Node, err error) {
 func resolve(n *yaml.Node, outer []*yaml.Node) error {
 	if n.Kind == yaml.AliasNode {
 		if slices.Contains(outer, n.Alias) {
-			return &yaml.LoadError{Message: fmt.Sprintf("the value of &%s contains itself", n.Value), Mark: yaml.Mark{Line: n.Line, Column: n.Column}}
+			return &yaml.LoadError{Message: fmt.Sprintf("the value of &%s contains itself", n.Value),
+				Mark: yaml.Mark{Line: n.Line, Column: n.Column}}
 		}
 		copied := *n.Alias
 		copied.Line, copied.Column = n.Line, n.Column
@@ -76,8 +78,8 @@ func resolve(n *yaml.Node, outer []*yaml.Node) error {
 		return nil
 	}
 	outer = append(outer, n)
-	for _, each := range n.Content {
-		if err := resolve(each, outer); err != nil {
+	for _, child := range n.Content {
+		if err := resolve(child, outer); err != nil {
 			return err
 		}
 	}
@@ -92,7 +94,8 @@ func strange(text []byte) (at, length int) {
 		switch {
 		case r == utf8.RuneError && n == 1, r < ' ' && r != '\n' && r != '\r' && r != '\t', r == 0xfffe, r == 0xffff:
 			return at, n
-		case r == '\r' && !bytes.HasPrefix(text[at:], []byte("\r\n")), r == 0x85, r == 0x2028, r == 0x2029: // line breaks in YAML
+		// line breaks in YAML
+		case r == '\r' && !bytes.HasPrefix(text[at:], []byte("\r\n")), r == 0x85, r == 0x2028, r == 0x2029:
 			return at, n
 		}
 		at += n

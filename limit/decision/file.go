@@ -100,14 +100,9 @@ func (f *file) refer(r *rule.Rule, t int64) int {
 	}
 	f.lastRef++
 	f.refs[r] = f.lastRef
-	f.buffer = appendLine(f.buffer, Line{Event: EventRule, Time: t, Ref: f.lastRef, Rule: r.ID, Definition: definitionOf(r)})
+	f.buffer = appendLine(f.buffer,
+		Line{Event: EventRule, Time: t, Ref: f.lastRef, Rule: r.ID, Definition: definitionOf(r)})
 	return f.lastRef
-}
-
-// add adds a line about a request.
-func (f *file) add(line Line) {
-	f.buffer = appendLine(f.buffer, line)
-	f.lines++
 }
 
 // flush writes the buffer and returns how many lines about requests were written and how many were lost.
@@ -178,9 +173,9 @@ func (f *file) moved() bool {
 	if f.out == nil {
 		return true
 	}
-	mine, err := f.out.Stat()
+	opened, err := f.out.Stat()
 	named, errNamed := os.Stat(f.o.File)
-	return err != nil || errNamed != nil || !os.SameFile(mine, named)
+	return err != nil || errNamed != nil || !os.SameFile(opened, named)
 }
 
 // rotate renames the files and begins a new one.

@@ -57,8 +57,9 @@ type Line struct {
 	// EventDecision and EventCount
 	Key        string `json:"key,omitempty"`
 	Generation uint32 `json:"generation,omitempty"`
-	Cost       uint64 `json:"cost,omitempty"` // EventDecision: if it passes; of a rule that counts answers, if its answer counts
-	Client     string `json:"client,omitempty"`
+	// EventDecision: if it passes; of a rule that counts answers, if its answer counts
+	Cost   uint64 `json:"cost,omitempty"`
+	Client string `json:"client,omitempty"`
 
 	// EventDecision
 	Verdict   string `json:"verdict,omitempty"`   // on the request
@@ -93,8 +94,9 @@ type Limit struct {
 
 func definitionOf(r *rule.Rule) *Definition {
 	d := &Definition{
-		Counts: describe.Counting(r), MitigationTimeoutS: r.MitigationTimeout.Seconds(), CountWhileMitigated: r.CountWhileMitigated,
-		CountsAnswer: r.CountsAnswer(), Action: r.Action.String(),
+		Counts: describe.Counting(r), MitigationTimeoutS: r.MitigationTimeout.Seconds(),
+		CountWhileMitigated: r.CountWhileMitigated,
+		CountsAnswer:        r.CountsAnswer(), Action: r.Action.String(),
 	}
 	for _, l := range r.Limits {
 		d.Limits = append(d.Limits, Limit{l.Threshold, l.Period.Seconds(), l.SubWindows, l.Estimate.String()})
@@ -115,9 +117,11 @@ func Fingerprint(secret counter.Secret) string {
 // line returns the line about a key, whose rule has the number ref.
 func (b *Batch) line(k *Key, ref int, o *Options) Line {
 	l := Line{Event: EventDecision, Time: b.Time, Ref: ref, Rule: k.Rule.ID, Generation: k.Generation, Cost: k.Cost}
-	if !o.Clients {
+	l.Key = k.Key.String()
+	switch {
+	case !o.Clients:
 		l.Key = Pseudonym(o.Secret, k.Key).String()
-	} else if l.Key = k.Key.String(); b.Client.IsValid() {
+	case b.Client.IsValid():
 		l.Client = b.Client.String()
 	}
 	if b.Counting {
@@ -139,7 +143,8 @@ func appendLine(dst []byte, l Line) []byte {
 // node returns the line that begins a file.
 func (o *Options) node(reason string, ahead time.Duration, now time.Time) Line {
 	return Line{
-		Event: EventNode, Time: now.UnixMicro(), Version: Version, Node: o.Node, Reason: reason, Secret: Fingerprint(o.Secret),
-		Share: o.Share, Clients: o.Clients, AheadMicros: ahead.Microseconds(),
+		Event: EventNode, Time: now.UnixMicro(), Version: Version, Node: o.Node, Reason: reason,
+		Secret: Fingerprint(o.Secret),
+		Share:  o.Share, Clients: o.Clients, AheadMicros: ahead.Microseconds(),
 	}
 }

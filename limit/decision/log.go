@@ -99,7 +99,8 @@ func New(o Options) (*Log, error) {
 		Name: "edge_decision_log_lines_total", Help: "Lines about requests written to the decision log.",
 	})
 	dropped := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_decision_log_dropped_total", Help: "Lines about requests that are missing from the decision log, by cause.",
+		Name: "edge_decision_log_dropped_total",
+		Help: "Lines about requests that are missing from the decision log, by cause.",
 	}, []string{"cause"})
 	l.full, l.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
 	return l, nil
@@ -207,7 +208,8 @@ func (l *Log) write(b *Batch) {
 		l.recent[l.lines%kept] = line
 		l.lines++
 		l.mu.Unlock()
-		l.file.add(line)
+		l.file.buffer = appendLine(l.file.buffer, line)
+		l.file.lines++
 	}
 	l.release(b)
 	if len(l.file.buffer) > bufferSize {

@@ -20,15 +20,14 @@ type stamp struct {
 // (t−period, t]. From call to call, t must not decrease, and period must not change.
 func (l *Log) Add(t, period int64) uint64 { return l.add(1, t, period) }
 
-// add is Add for n requests.
 func (l *Log) add(n uint64, t, period int64) uint64 {
 	l.forget(t - period)
 	l.append(n, t)
 	return l.total
 }
 
-// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep old requests that do
-// not affect the result.
+// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep old requests that
+// do not affect the result.
 func (l *Log) Exceeds(n, threshold uint64, t, period int64) bool {
 	if l.total+n > threshold || int(l.used) == len(l.stamps) {
 		return l.add(n, t, period) > threshold

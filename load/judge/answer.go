@@ -24,7 +24,7 @@ const (
 
 // outcomeOf returns the outcome of a request.
 func (j *judgment) outcomeOf(q *request) outcome {
-	a, s := &q.Answer, j.keys.senderOf(q)
+	a, s := &q.Answer, j.keys.senders[q.i]
 	some := func(is func(r *rule.Rule) bool) bool {
 		return slices.ContainsFunc(s.keys, func(k *key) bool { return is(k.rule) })
 	}
@@ -113,11 +113,6 @@ type RetryAfter struct {
 	Bad      uint64 `json:"not_a_number"`
 }
 
-// alone reports whether q was sent so late that traffic from before the trace no longer matters.
-func (j *judgment) alone(q *request) bool {
-	return q.Sent-j.requests[0].Sent > j.memory.Microseconds()+j.lag
-}
-
 // seen reports whether the client can recognize the refusal of its request by one of these keys.
 func seen(keys []*key, q *request) bool {
 	return q.Answer.Failure == Answered && slices.ContainsFunc(keys, func(k *key) bool {
@@ -151,14 +146,11 @@ func (b *bounds) checkHeaders(keys []*key, q *request) {
 // returnMargin is how long after Retry-After requests are first checked, in microseconds.
 const returnMargin = 50_000
 
-// checkPromises compares a response with the last Retry-After for each of its keys. A client that returns then must
-// pass, unless a request with one of the keys passed since the refusal, or so shortly before it that it was not counted
-// yet. If it passes much earlier, at a node that still had to refuse it, Retry-After was overstated: it is rounded up to
-// a second. justified is whether a rule may have refused the request.
-//
-// If several rules with the same action refuse, Retry-After is that of the longest mitigation. It therefore applies to
-// each key of the request, and a request must pass once the Retry-After of all its keys has elapsed. If the actions of
-// the rules differ, the most severe one answers, and the others are unknown.
+// checkPromises compares a response with the last Retry-After for each of its keys, which is that of the longest
+// mitigation if several rules with the same action refuse. A client that returns after all of them must pass, unless a
+// request with one of the keys passed since the refusal, or so shortly before it that it was not counted yet. If it passes
+// much earlier, at a node that still had to refuse it, Retry-After was overstated: it is rounded up to a second.
+// justified is whether a rule may have refused the request.
 func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	var states []*state
 	due, visible := !b.m.refused, q.outcome == refused && seen(keys, q)
@@ -167,7 +159,7 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 		case s == nil:
 		case !k.sheds():
 			p := s.promise
-			due = due && !k.rule.CountWhileMitigated && // else the refused request itself may extend the mitigation
+			due = due && !countsRefused(k.rule) && // else the refused request itself may start or extend a mitigation
 				p != nil && q.Sent >= p.Done+p.retry()+returnMargin && p.Sent >= s.passed+b.j.lag
 			states = append(states, s)
 		case s.over > 0: // the rule counts the refused request itself
@@ -180,22 +172,20 @@ func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 			b.retry.Untrue++
 		}
 	}
-	overstated := false
+	overstated := uint64(0)
 	for _, s := range states {
 		p := s.promise
 		switch {
 		case visible && q.Answer.Retry > 0 && b.alike(keys, q) && !capped(keys, q):
 			s.promise = q
-		case q.outcome == passed && p != nil && b.k.senderOf(p) == b.k.senderOf(q) && q.Sent > p.Done:
+		case q.outcome == passed && p != nil && b.k.senders[p.i] == b.k.senders[q.i] && q.Sent > p.Done:
 			named := len(b.j.trace.Nodes()) > 1 // else there may be several nodes behind one name
 			if q.Done+2*b.j.skew < p.Sent+p.retry()-1e6 && (named && q.Node == p.Node || q.Sent > p.Done+b.j.lag) {
-				overstated, s.promise = true, nil
+				overstated, s.promise = 1, nil
 			}
 		}
 	}
-	if overstated {
-		b.overstated++
-	}
+	b.overstated += overstated
 }
 
 // capped reports whether Retry-After may be shorter than the mitigation, because a rule bounds it.

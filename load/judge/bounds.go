@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 
 	"github.com/edgelimit/edge/rule"
@@ -48,8 +49,8 @@ type bounds struct {
 	reported   uint64 // passed responses that report the remaining requests
 	overstated uint64 // refusals whose Retry-After was followed by a request that passed much earlier
 
-	pending map[*request][]pending // by key, of requests with keys of shedding rules; those of passed requests are removed once answered
-	shed    map[*request]bool      // requests that a shedding rule may have refused
+	pending map[violation]pending // by request and key, if its rule sheds and the request is not answered yet
+	mayShed map[*request]bool     // requests that a shedding rule may have refused
 }
 
 // A state is what is known about a key: bounds of its counts, and the times until which its requests may be refused, and
@@ -65,12 +66,11 @@ type state struct {
 	// until which all nodes shed.
 	over, sheds int64
 
-	counted []*request // certainly, in the order in which they were answered
-	views   []view     // by node; nil if no request is counted
+	slowest int64  // the longest that a request that was certainly counted took
+	views   []view // by node
 
-	clients clients   // of all requests that may have been counted, if the rule has min_clients
-	atNodes []clients // by node: of those that must have been counted
-	tally   *tally    // nil unless the rule sheds
+	clients clients // of all requests that may have been counted, if the rule has min_clients
+	tally   *tally  // empty unless the rule sheds
 
 	first   *request // the first refusal
 	promise *request // the last refusal with a Retry-After
@@ -100,16 +100,6 @@ func (j *judgment) bounds(k *keying, m model) *bounds {
 	return &bounds{j: j, k: k, m: m, rules: map[*rule.Rule]*rule.Rule{}}
 }
 
-// rule returns the rule of a key, as the model reads it.
-func (b *bounds) rule(k *key) *rule.Rule {
-	r := b.rules[k.rule]
-	if r == nil {
-		r = b.m.read(k.rule)
-		b.rules[k.rule] = r
-	}
-	return r
-}
-
 // counter returns a new counter for limit l of r.
 func (m *model) counter(r *rule.Rule, l rule.Limit) *counter {
 	c := &counter{
@@ -127,15 +117,21 @@ func threshold(l rule.Limit) int64 { return int64(min(l.Threshold, 1<<62)) }
 // prepare creates the state of each key with enough requests to exceed a threshold. Other keys need no state, and there
 // may be a million of them.
 func (b *bounds) prepare() {
-	b.states, b.leaked, b.pending, b.shed = make([]*state, len(b.k.keys)), map[*request]bool{}, map[*request][]pending{}, map[*request]bool{}
+	b.states, b.leaked = make([]*state, len(b.k.keys)), map[*request]bool{}
+	b.pending, b.mayShed = map[violation]pending{}, map[*request]bool{}
 	for n, k := range b.k.keys {
-		r := b.rule(k)
+		r := b.rules[k.rule]
+		if r == nil {
+			r = b.m.read(k.rule)
+			b.rules[k.rule] = r
+		}
 		most := k.most(r)
 		if b.m.twice {
 			most *= 2
 		}
 		if b.m.earlier || slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return most > threshold(l) }) {
-			b.states[n] = &state{rule: r}
+			views := make([]view, max(1, len(b.j.trace.Nodes())))
+			b.states[n] = &state{rule: r, views: views, tally: &tally{shares: map[netip.Prefix]*share{}}}
 			for _, l := range r.Limits {
 				b.states[n].limits = append(b.states[n].limits, limitBounds{b.m.counter(r, l), b.m.counter(r, l)})
 			}
@@ -187,8 +183,10 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 		if k.sheds() {
 			return b.reaches(k, q)
 		}
-		// It certainly counts only if no other rule can have refused it.
-		return fits && (b.m.refused || r.CountWhileMitigated), fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1)
+		may, must = b.othersRefuse(k, q)
+		// It certainly counts as one of a mitigated key only if no other rule can have refused it.
+		return fits && (b.m.refused || r.CountWhileMitigated || r.CountRefused && may),
+			fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1 || r.CountRefused && must)
 	}
 	return false, false
 }
@@ -196,10 +194,18 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 // asked handles the sending of a request.
 func (b *bounds) asked(q *request) {
 	keys := b.k.of(q)
-	if q.outcome == passed && q.Answer.Remaining >= 0 && !b.brief && int64(q.Answer.Remaining) > b.maxRemaining(keys, q) {
-		b.headers.TooMuch++
+	if q.outcome == passed && q.Answer.Remaining >= 0 && len(keys) > 0 && !b.brief {
+		most := int64(0) // that the node may report for any limit
+		for _, k := range keys {
+			for n, l := range b.rules[k.rule].Limits {
+				most = max(most, threshold(l)-b.known(k, n, q))
+			}
+		}
+		if int64(q.Answer.Remaining) > most {
+			b.headers.TooMuch++
+		}
 	}
-	for n, k := range keys {
+	for _, k := range keys {
 		s := b.states[k.n]
 		if s == nil {
 			continue
@@ -213,10 +219,7 @@ func (b *bounds) asked(q *request) {
 			b.mayCount(k, q)
 		}
 		if k.sheds() && (q.outcome == passed || q.outcome == refused) {
-			if b.pending[q] == nil {
-				b.pending[q] = make([]pending, len(keys))
-			}
-			b.pending[q][n] = pending{may: may, passes: b.passes(k, keys, q)}
+			b.pending[violation{request: q, key: k}] = pending{may: may, passes: b.passes(k, keys, q)}
 		}
 	}
 }
@@ -226,7 +229,7 @@ func (b *bounds) asked(q *request) {
 func (b *bounds) mayCount(k *key, q *request) {
 	from, to := b.blurred(q)
 	s := b.states[k.n]
-	enough := s.clients.enough(k.rule, b.k.senderOf(q).client, from, to, k.rule.MinClients)
+	enough := s.clients.enough(k.rule, b.k.senders[q.i].client, from, to, k.rule.MinClients)
 	for _, l := range s.limits {
 		latest := to
 		if b.m.kind == slidingLog {
@@ -259,7 +262,9 @@ func (b *bounds) answered(q *request) {
 	if !b.brief {
 		b.checkHeaders(keys, q)
 		b.checkPromises(keys, q, justified)
-		if q.outcome == passed && q.Answer.Remaining >= 0 && b.j.alone(q) {
+		// Traffic from before the trace no longer matters by then.
+		alone := q.Sent > b.j.requests[0].Sent+b.j.memory.Microseconds()+b.j.lag
+		if alone && q.outcome == passed && q.Answer.Remaining >= 0 {
 			b.remaining(keys, q)
 		}
 	}
@@ -275,15 +280,14 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 	wrong := violation{request: q}
 	may, must, ends := int64(0), int64(0), int64(0)
 	for _, k := range keys {
-		if wrong.key == nil && refuses(k.rule, &q.Answer) {
-			wrong.key = k
+		s, fits := b.states[k.n], refuses(k.rule, &q.Answer)
+		if s != nil {
+			must = max(must, s.must)
 		}
-		s := b.states[k.n]
-		if s == nil {
-			continue
+		if fits {
+			wrong.key = cmp.Or(wrong.key, k)
 		}
-		must = max(must, s.must)
-		if !refuses(k.rule, &q.Answer) {
+		if s == nil || !fits {
 			continue
 		}
 		until := s.refuses(k)
@@ -315,14 +319,14 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 }
 
 // remembers returns the time until which a mitigation from before the trace may refuse requests of a key of which none
-// has passed: until the first refusal's Retry-After has elapsed, unless refused requests prolong it.
+// has passed: until the first refusal's Retry-After has elapsed, unless refused requests count.
 func (b *bounds) remembers(s *state, q *request) int64 {
 	s.first = cmp.Or(s.first, q)
 	end := b.j.sent[0].Sent + b.j.memory.Microseconds()
 	switch {
 	case s.passed > 0:
 		return 0
-	case s.rule.CountWhileMitigated || capped(b.k.of(s.first), s.first):
+	case countsRefused(s.rule) || capped(b.k.of(s.first), s.first):
 		return end
 	}
 	return min(end, s.first.Done+s.first.retry()+b.j.lag)
@@ -339,15 +343,11 @@ const prolonged = 100_000
 
 // settled handles the end of a request's lag: by now it has been counted.
 func (b *bounds) settled(q *request) {
-	for n, k := range b.k.of(q) {
+	for _, k := range b.k.of(q) {
 		if b.states[k.n] == nil || b.leaked[q] {
 			continue
 		}
-		_, must := b.counts(k, q)
-		if p := b.pending[q]; p != nil && k.sheds() {
-			must = p[n].sure
-		}
-		if must {
+		if _, must := b.counts(k, q); must {
 			b.mustCount(k, q)
 		}
 	}
@@ -355,12 +355,12 @@ func (b *bounds) settled(q *request) {
 
 // mustCount records that a request must have been counted under a key.
 func (b *bounds) mustCount(k *key, q *request) {
-	if !b.brief {
-		b.see(k, q)
-	}
 	from, to := b.blurred(q)
 	late := to + b.j.lag
 	s := b.states[k.n]
+	if !b.brief {
+		s.slowest, s.views[q.Node].last = max(s.slowest, q.Done-q.Sent), q.Sent
+	}
 	r := s.rule
 	until, back := int64(0), int64(0)
 	timeout, grace := r.MitigationTimeout.Microseconds(), int64(0)
@@ -376,7 +376,8 @@ func (b *bounds) mustCount(k *key, q *request) {
 		}
 	}
 	switch {
-	case !b.manyClients(k, q, from, late):
+	case k.rule.MinClients > 1 &&
+		!s.views[q.Node].clients.enough(k.rule, b.k.senders[q.i].client, late, from, clientsFactor*k.rule.MinClients):
 	case k.sheds():
 		s.sheds = max(s.sheds, back)
 	case until > s.must:
@@ -387,26 +388,27 @@ func (b *bounds) mustCount(k *key, q *request) {
 	}
 }
 
-// A view is the least that a node must know about a key: the counts from before the node itself last counted a request
-// of the key.
+// A view is what a node must know about a key: the counts from before the node itself last counted a request of the key.
 type view struct {
-	limits []*counter
-	n      int   // how many entries of state.counted it has
-	last   int64 // when the node's last request was sent
+	last    int64   // when that request was sent; 0 before the first
+	clients clients // of requests that the node must have counted, if the rule has min_clients
 }
 
 // known returns the nth limit's count of a key that the node that answers q must know. It is 0 unless the node has counts
 // of the window in which q is counted, and that window is unambiguous.
 func (b *bounds) known(k *key, n int, q *request) int64 {
 	s := b.states[k.n]
-	if s == nil || s.views == nil || s.views[q.Node].limits == nil {
+	if s == nil || s.views[q.Node].last == 0 {
 		return 0
 	}
-	v, c := &s.views[q.Node], s.views[q.Node].limits[n]
+	last, c := s.views[q.Node].last, *s.limits[n].least
 	from, to := b.blurred(q)
-	if floor(v.last, c.period) != floor(from, c.period) || floor(from, c.period) != floor(to, c.period) {
+	if floor(last, c.period) != floor(from, c.period) || floor(from, c.period) != floor(to, c.period) {
 		return 0
 	}
+	// Requests that were sent before this had been counted everywhere when the node's last request was sent.
+	settled := before(c.from, last-s.slowest-b.j.lag-3*b.j.skew)
+	c.from, c.to = c.from[:settled], c.to[:settled]
 	return min(c.count(from), c.count(to))
 }
 
@@ -414,7 +416,7 @@ func (b *bounds) known(k *key, n int, q *request) int64 {
 func (b *bounds) remaining(keys []*key, q *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range keys {
-		r := b.rule(k)
+		r := b.rules[k.rule]
 		for n, l := range r.Limits {
 			count := k.most(r)
 			if b.states[k.n] != nil {
@@ -429,41 +431,4 @@ func (b *bounds) remaining(keys []*key, q *request) {
 	if int64(q.Answer.Remaining) < least {
 		b.headers.TooLittle++
 	}
-}
-
-// maxRemaining returns the maximum number of remaining requests that a node may report for any limit. A node need not
-// know about a window in which it has counted no request of the key.
-func (b *bounds) maxRemaining(keys []*key, q *request) int64 {
-	if len(keys) == 0 {
-		return math.MaxInt64
-	}
-	most := int64(0)
-	for _, k := range keys {
-		for n, l := range b.rule(k).Limits {
-			most = max(most, threshold(l)-b.known(k, n, q))
-		}
-	}
-	return most
-}
-
-// see records that the node that answered q has counted it.
-func (b *bounds) see(k *key, q *request) {
-	s := b.states[k.n]
-	s.counted = append(s.counted, q)
-	if s.views == nil {
-		s.views = make([]view, max(1, len(b.j.trace.Nodes())))
-	}
-	v := &s.views[q.Node]
-	if v.limits == nil {
-		for _, l := range s.rule.Limits {
-			v.limits = append(v.limits, b.m.counter(s.rule, l))
-		}
-	}
-	for ; v.n < len(s.counted) && s.counted[v.n].Done+b.j.skew+b.j.lag <= q.Sent-b.j.skew; v.n++ {
-		from, _ := b.blurred(s.counted[v.n])
-		for _, l := range v.limits {
-			l.add(from, from)
-		}
-	}
-	v.last = q.Sent
 }

@@ -41,17 +41,15 @@ func (j *judgment) investigate() *investigation {
 		}
 		both = append(both, v)
 	}
+	slices.SortStableFunc(both, func(a, b *investigation) int { return cmp.Compare(len(a.found), len(b.found)) })
 	best, other := both[0], both[1]
-	if len(other.found) < len(best.found) {
-		best, other = other, best
-	}
 	best.explain()
 	if len(best.faults) == 1 && best.contradictions() == 0 {
 		return best // no other explanation is simpler
 	}
 	other.explain()
 	// The better one needs fewer explanations or, if equal, agrees with more answers.
-	if cmp.Or(cmp.Compare(len(other.faults), len(best.faults)), cmp.Compare(other.contradictions(), best.contradictions()), cmp.Compare(len(other.found), len(best.found))) < 0 {
+	if cmp.Or(cmp.Compare(len(other.faults), len(best.faults)), cmp.Compare(other.contradictions(), best.contradictions())) < 0 {
 		return other
 	}
 	return best
@@ -63,7 +61,8 @@ func (v *investigation) contradictions() uint64 { return v.last.retry.TooShort +
 // explain reports known mistakes, and classifies the remaining violations by when and where they happened.
 func (v *investigation) explain() {
 	if !v.j.refuses {
-		v.situations()
+		all := v.take(func(violation) bool { return true })
+		v.add("refuses_nothing", all, "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules")
 		return
 	}
 	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
@@ -73,7 +72,7 @@ func (v *investigation) explain() {
 	for v.assume(list, 0.9) {
 	}
 	v.sharpen()
-	v.situations()
+	v.classify()
 }
 
 // report adds the faults to the score.
@@ -84,7 +83,7 @@ func (v *investigation) report(s *Score) {
 	v.faults = append(v.faults, explained...)
 	for _, r := range v.j.rules {
 		if r.Action == rule.Shed {
-			s.Shed = append(s.Shed, v.shed(r))
+			s.Shed = append(s.Shed, v.compareShed(r))
 		}
 	}
 	v.answers(s)
@@ -117,11 +116,8 @@ func (v *investigation) note(name string, requests uint64, format string, args .
 
 // basics reports faults that can be found without bounds on counts.
 func (v *investigation) basics(s *Score) {
-	those := func(is func(*request) bool) []*request {
-		return without(v.j.sent, func(q *request) bool { return !is(q) })
-	}
-	ignored := those(func(q *request) bool { return q.outcome == denyIgnored })
-	failed := those(func(q *request) bool { return q.outcome == uncertain && q.originFailed() })
+	ignored := without(v.j.sent, func(q *request) bool { return q.outcome != denyIgnored })
+	failed := without(v.j.sent, func(q *request) bool { return q.outcome != uncertain || !q.originFailed() })
 	if s.Requests == 0 && len(ignored) == 0 && !slices.ContainsFunc(v.j.sent, func(q *request) bool { return q.outcome == denied }) {
 		v.add("no_rule_applies", nil, "no request matches a rule that refuses: %s", v.j.whyNoRule())
 	}
@@ -157,20 +153,6 @@ func split(found []violation) (passed, refused []*request) {
 	return passed, refused
 }
 
-// lasted returns how long mitigations seem to last if that is too short or too long, else 0.
-func lasted(found []violation) (short, long int64) {
-	for _, w := range found {
-		switch {
-		case w.since <= 0:
-		case !w.leak:
-			long = max(long, w.request.Done-w.since)
-		case short == 0 || w.request.Sent-w.since < short:
-			short = w.request.Sent - w.since
-		}
-	}
-	return short, long
-}
-
 // requestsOf returns the requests of violations.
 func requestsOf(found []violation) map[*request]bool {
 	requests := map[*request]bool{}
@@ -200,7 +182,7 @@ func (v *investigation) answers(s *Score) {
 	}
 	drop(&h.TooLittle, last.reported, v.rough)
 	drop(&h.TooMuch, last.reported, v.rough)
-	drop(&r.TooShort, r.Compared, has(deafNode))  // it is unknown whether that node counts requests that it lets through
-	drop(&r.TooLong, r.Compared, has(shedsEarly)) // it is computed for another threshold
+	drop(&r.TooShort, r.Compared, has(ignoresMitigations)) // it is unknown whether that node counts requests that it lets through
+	drop(&r.TooLong, r.Compared, has(shedsEarly))          // it is computed for another threshold
 	v.faults = append(v.faults, symptoms(h, r)...)
 }

@@ -38,8 +38,8 @@ type mistake struct {
 	violated map[*request]bool // requests of the sample that contradict it
 }
 
-// limits returns a function that changes each limit of a rule.
-func limits(change func(*rule.Limit)) func(*rule.Rule) {
+// eachLimit returns a function that changes each limit of a rule.
+func eachLimit(change func(*rule.Limit)) func(*rule.Rule) {
 	return func(r *rule.Rule) {
 		for i := range r.Limits {
 			change(&r.Limits[i])
@@ -49,14 +49,14 @@ func limits(change func(*rule.Limit)) func(*rule.Rule) {
 
 // scaled multiplies thresholds.
 func scaled(scale float64) model {
-	return model{misread: limits(func(l *rule.Limit) { l.Threshold = uint64(math.Round(float64(l.Threshold) * scale)) })}
+	return model{misread: eachLimit(func(l *rule.Limit) { l.Threshold = uint64(math.Round(float64(l.Threshold) * scale)) })}
 }
 
 // tokenBucket turns limits into buckets with the limit's rate, for bursts of a multiple of the threshold.
 func tokenBucket(scale float64) model {
 	return model{kind: leaky, misread: func(r *rule.Rule) {
 		r.MitigationTimeout = 0
-		limits(func(l *rule.Limit) {
+		eachLimit(func(l *rule.Limit) {
 			burst := max(1, math.Round(float64(l.Threshold)*scale))
 			l.Threshold, l.Period = uint64(burst), time.Duration(float64(l.Period)*burst/float64(max(1, l.Threshold)))
 		})(r)
@@ -74,16 +74,25 @@ func lasting(micros int64) model {
 func (v *investigation) mistakes() []mistake {
 	j := v.j
 	own := rule.ClientPrefix{IPv4: cmp.Or(j.o.Client.IPv4, 32), IPv6: cmp.Or(j.o.Client.IPv6, 64)}
-	short, long := lasted(v.found)
+	short, long := int64(0), int64(0) // how long mitigations seem to last if that is too short or too long
+	for _, w := range v.found {
+		switch {
+		case w.since <= 0:
+		case !w.leak:
+			long = max(long, w.request.Done-w.since)
+		case short == 0 || w.request.Sent-w.since < short:
+			short = w.request.Sent - w.since
+		}
+	}
 	scale, burst := v.fit(0.6, scaled), v.fit(0.4, tokenBucket)
 	strict, percent := "threshold_high", fmt.Sprintf("%.0f%% higher", 100*(scale-1))
 	if scale < 1 {
 		strict, percent = "threshold_low", fmt.Sprintf("%.0f%% lower", 100*(1-scale))
 	}
 	rows := []mistake{
-		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{misread: limits(func(l *rule.Limit) { l.Threshold++ })}},
+		{name: "threshold_high", text: "it refuses as if each threshold were higher by one", m: model{misread: eachLimit(func(l *rule.Limit) { l.Threshold++ })}},
 		{name: "threshold_low", text: "it refuses as if each threshold were lower by one",
-			m: model{misread: limits(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},
+			m: model{misread: eachLimit(func(l *rule.Limit) { l.Threshold = max(1, l.Threshold) - 1 })}},
 		{name: strict, text: "it refuses as if each threshold were about " + percent, m: scaled(scale), rough: true, unless: math.Abs(scale-1) < 0.005},
 		{name: "clients_not_told_apart", text: "it counts the requests of all clients together: " + cmp.Or(j.o.Distrust, "it does not learn their addresses"), v: variant{alike: true}},
 		{name: "remembers_earlier_run", m: model{earlier: true},
@@ -94,7 +103,7 @@ func (v *investigation) mistakes() []mistake {
 		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: model{refused: true}},
 		{name: "nodes_count_separately", text: "each node counts alone", v: variant{apart: true}, unless: len(j.trace.Nodes()) < 2},
 		{name: "counts_only_what_passes", text: "it does not count requests that it refuses, although the rule does",
-			m: model{misread: func(r *rule.Rule) { r.CountWhileMitigated = false }}},
+			m: model{misread: func(r *rule.Rule) { r.CountWhileMitigated, r.CountRefused = false, false }}},
 		{name: "ignores_cost", text: "it counts each request once, although the rule gives requests a higher cost", m: model{misread: func(r *rule.Rule) { r.Cost = min(1, r.Cost) }}},
 		{name: "ignores_overrides", text: "it limits all keys alike, although the rule has overrides", m: model{misread: func(r *rule.Rule) {
 			r.Overrides, r.Limits = "", j.rules[slices.IndexFunc(j.rules, func(plain *rule.Rule) bool { return plain.ID == r.ID })].Limits
@@ -107,14 +116,13 @@ func (v *investigation) mistakes() []mistake {
 		{name: "counts_for_wider_networks", text: "it counts requests that it refuses because of a client or a narrower network for wider networks as well", m: model{wider: true},
 			unless: len(j.rules) < 2 || !j.some(func(r *rule.Rule) bool { return r.Action == rule.Shed })},
 	}
-	prefix := func(family string, bits, own int, client rule.ClientPrefix) {
-		rows = append(rows, mistake{name: "client_prefix", text: fmt.Sprintf("it counts %s clients by /%d, not by /%d", family, bits, own), v: variant{client: client}, unless: bits == own})
-	}
-	for _, bits := range []int{128, 64, 56, 48} {
-		prefix("IPv6", bits, own.IPv6, rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits})
-	}
-	for _, bits := range []int{32, 24} {
-		prefix("IPv4", bits, own.IPv4, rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6})
+	for _, bits := range []int{128, 64, 56, 48, 32, 24} {
+		family, right, client := "IPv6", own.IPv6, rule.ClientPrefix{IPv4: own.IPv4, IPv6: bits}
+		if bits <= 32 {
+			family, right, client = "IPv4", own.IPv4, rule.ClientPrefix{IPv4: bits, IPv6: own.IPv6}
+		}
+		text := fmt.Sprintf("it counts %s clients by /%d, not by /%d", family, bits, right)
+		rows = append(rows, mistake{name: "client_prefix", text: text, v: variant{client: client}, unless: bits == right})
 	}
 	rows = append(rows, []mistake{
 		{name: "mitigation_timeout_ignored", text: "its mitigations ignore their timeout", m: model{misread: func(r *rule.Rule) { r.MitigationTimeout = 0 }}},
@@ -134,8 +142,8 @@ func tenths(micros int64) time.Duration {
 
 // Names of faults that others depend on.
 const (
-	deafNode   = "node_ignores_mitigations"
-	shedsEarly = "sheds_below_threshold"
+	ignoresMitigations = "node_ignores_mitigations"
+	shedsEarly         = "sheds_below_threshold"
 )
 
 // Surroundings are what happened before and after a violation. For a request that passed, refusals of its key by the
@@ -143,7 +151,6 @@ const (
 type surroundings struct {
 	*violation
 	before, after bool
-	nothing       bool // the target refuses nothing
 	never         bool // the key is never refused, although others are
 	over          bool // one of the request's keys ever exceeds a threshold
 	random        bool // most refusals are individual requests of several clients
@@ -156,7 +163,6 @@ var situations = []struct {
 	text string
 	fits func(s surroundings) bool
 }{
-	{true, "refuses_nothing", "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules", func(s surroundings) bool { return s.nothing }},
 	{true, "mitigation_returns", "clients are refused, then pass, then are refused again by the same mitigation", func(s surroundings) bool { return s.before && s.after }},
 	{true, "mitigation_too_short", "mitigations end too early", func(s surroundings) bool { return s.before }},
 	{true, "client_never_refused", "some clients that exceed a threshold are never refused, although others are", func(s surroundings) bool { return s.never }},

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"net/netip"
+	"strconv"
 
 	"github.com/edgelimit/edge/rule"
 )
@@ -21,11 +22,11 @@ type keying struct {
 	keys    []*key
 }
 
-// A sender is what requests with the same client and look have in common.
+// A sender holds the keys of all requests that look alike and come from the same client.
 type sender struct {
 	keys   []*key // none if the client is listed
 	list   rule.Access
-	client int32 // number of the client
+	client netip.Prefix
 }
 
 // A key identifies requests that a rule counts together.
@@ -44,72 +45,55 @@ func (k *key) sheds() bool { return k.rule.Action == rule.Shed }
 // countsStatus reports whether r counts requests that the origin answers with status.
 func countsStatus(r *rule.Rule, status int) bool { return r.Statuses == nil || r.Statuses.Has(status) }
 
+// countsRefused reports whether a refused request may count by r.
+func countsRefused(r *rule.Rule) bool { return r.CountWhileMitigated || r.CountRefused }
+
 // costOf returns how much each request counts.
 func costOf(r *rule.Rule) int64 { return max(1, int64(r.Cost)) }
 
 // of returns the keys of a request.
 func (k *keying) of(q *request) []*key { return k.senders[q.i].keys }
 
-func (k *keying) senderOf(q *request) *sender { return k.senders[q.i] }
-
 // keying determines the keys of all requests, once for each variant.
 func (j *judgment) keying(v variant) *keying {
 	if known := j.keyings[v]; known != nil {
 		return known
 	}
-	bits := v.client
-	if bits == (rule.ClientPrefix{}) {
-		bits = j.o.Client
-	}
-	type alike struct {
-		client, look uint64
-		node         int
-	}
-	type target struct {
-		method, host, path string
-		addr               netip.Addr
-	}
 	all := &keying{senders: make([]*sender, len(j.requests))}
 	j.keyings[v] = all
-	type named struct {
-		name string
-		node int
-	}
-	senders, known, rules, clients := map[alike]*sender{}, map[named]*key{}, map[target][]*rule.Rule{}, map[netip.Prefix]int32{}
+	senders, known, rules := map[[3]uint64]*sender{}, map[string]*key{}, map[[4]string][]*rule.Rule{}
 	for i := range j.requests {
 		q := &j.requests[i]
-		from := alike{client: q.Client, look: q.Look}
+		from := [...]uint64{q.Client, q.Look, 0}
 		if v.apart {
-			from.node = q.Node
+			from[2] = uint64(q.Node)
 		}
 		s := senders[from]
 		if s == nil {
 			p := j.trace.Properties(i, v.alike)
-			f := formOf(&p, bits)
+			f := formOf(&p, cmp.Or(v.client, j.o.Client))
 			f.labels = j.labels
-			to := target{method: p.Method, host: p.Host, path: p.Target}
+			to := [...]string{p.Method, p.Host, p.Target, ""}
 			if len(j.o.Rules.NetworkSets()) > 0 {
-				to.addr = f.addr
+				to[3] = f.Addr.String()
 			}
 			list, found := rules[to]
 			if !found {
 				list = without(j.rules, func(r *rule.Rule) bool { return r.Action == rule.Log || len(paths(r, &f)) == 0 })
 				rules[to] = list
 			}
-			if _, known := clients[f.client]; !known {
-				clients[f.client] = int32(len(clients))
-			}
-			access, _ := longest(j.lists, f.addr)
-			s = &sender{list: access, client: clients[f.client]}
+			access, _ := longest(j.lists, f.Addr)
+			s = &sender{list: access, client: f.client}
 			if access != rule.Unlisted {
 				list = nil
 			}
 			for _, r := range list {
 				for _, name := range keys(r, &f, v.share) {
-					k := known[named{name, from.node}]
+					id := strconv.FormatUint(from[2], 10) + name
+					k := known[id]
 					if k == nil {
 						k = &key{n: len(all.keys), rule: cmp.Or(j.plans[r][name], r), width: width(r)}
-						known[named{name, from.node}], all.keys = k, append(all.keys, k)
+						known[id], all.keys = k, append(all.keys, k)
 					}
 					s.keys = append(s.keys, k)
 				}

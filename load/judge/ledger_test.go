@@ -123,10 +123,10 @@ func TestReactionToSharedAddress(t *testing.T) {
 	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s}]"
 	l := one(append(times(6, ok), times(4, refusal(429, 20))...)...)
 	for i := range l[6:] {
-		l[6+i].Client = 1
+		l[6+i].Client, l[6+i].Attack = 1, true
 	}
 	s := judged(t, l, five, judge.Options{})
-	if len(s.Faults) > 0 || s.FirstRefusal.Max > 10 {
-		t.Errorf("%d clients first refused after up to %v ms, want immediately\n%s", s.FirstRefusal.Clients, s.FirstRefusal.Max, describe(s))
+	if len(s.Faults) > 0 || s.ClientsOver != 1 || s.AttackNotRefused > 0 {
+		t.Errorf("%d clients exceeded a threshold, want 1, of which %d were not refused, want 0\n%s", s.ClientsOver, s.AttackNotRefused, describe(s))
 	}
 }

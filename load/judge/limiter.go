@@ -3,80 +3,76 @@ package judge
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
 // A limiter decides requests as if each were counted without delay.
 type limiter struct {
 	k    *keying
-	m    model
 	keys []limited
 }
 
 // limited is the state of a key in a limiter.
 type limited struct {
-	counters []*counter
-	created  bool
-	until    int64 // of its mitigation
+	counters []*counter // of the limits that it may exceed; few of a million keys may
+	until    int64      // of its mitigation
 }
 
-func newLimiter(k *keying, m model) *limiter { return &limiter{k, m, make([]limited, len(k.keys))} }
+func newLimiter(k *keying, m model) *limiter {
+	l := &limiter{k, make([]limited, len(k.keys))}
+	for n, k := range k.keys {
+		for _, limit := range k.rule.Limits {
+			if k.most(k.rule) > threshold(limit) {
+				l.keys[n].counters = append(l.keys[n].counters, m.counter(k.rule, limit))
+			}
+		}
+	}
+	return l
+}
 
 // decide returns the key because of which a request is refused, or nil if it passes. status is that of the origin's
 // answer. The limiter does not know which clients are shed: shed must be true if a shedding rule of the target may have
 // refused the request, which then counts only for mitigated keys that count refused requests.
 func (l *limiter) decide(q *request, status int, shed bool) *key {
 	var by *key
+	own, narrowest := map[string]bool{}, math.MaxInt // rules that refuse, and the least width of them
 	for _, k := range l.k.of(q) {
-		if q.Sent < l.keys[k.n].until && (by == nil || l.prevails(k, by)) {
+		if q.Sent >= l.keys[k.n].until {
+			continue
+		}
+		own[k.rule.ID] = true
+		if by == nil || cmp.Or(cmp.Compare(k.rule.Action, by.rule.Action), // then the later end, then the first rule
+			cmp.Compare(l.keys[k.n].until, l.keys[by.n].until), cmp.Compare(by.rule.Index, k.rule.Index)) > 0 {
 			by = k
 		}
+		narrowest = min(narrowest, k.width)
 	}
 	for _, k := range l.k.of(q) {
 		known, timeout := &l.keys[k.n], k.rule.MitigationTimeout.Microseconds()
 		mitigated := q.Sent < known.until
-		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !(mitigated && k.rule.CountWhileMitigated) {
+		others := k.rule.CountRefused && !own[k.rule.ID] && k.width <= narrowest
+		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !others && !(mitigated && k.rule.CountWhileMitigated) {
 			continue
 		}
 		if mitigated {
 			timeout = 0 // it is only prolonged
 		}
-		l.count(k, q.Sent, func(c *counter) {
+		for _, c := range known.counters {
+			c.add(q.Sent, q.Sent)
 			if c.over(q.Sent) {
 				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent))
 			}
-		})
+		}
 	}
 	return by
 }
 
-// count counts a request under a key and calls see for each limit that the key may exceed. Few of a million keys may.
-func (l *limiter) count(k *key, at int64, see func(c *counter)) {
-	known := &l.keys[k.n]
-	for _, limit := range k.rule.Limits {
-		if !known.created && k.most(k.rule) > threshold(limit) {
-			known.counters = append(known.counters, l.m.counter(k.rule, limit))
-		}
-	}
-	known.created = true
-	for _, c := range known.counters {
-		c.add(at, at)
-		see(c)
-	}
-}
-
-// prevails reports whether the mitigation of a takes precedence over that of b: the more severe action, then the later
-// end, then the first rule.
-func (l *limiter) prevails(a, b *key) bool {
-	return cmp.Or(cmp.Compare(a.rule.Action, b.rule.Action), cmp.Compare(l.keys[a.n].until, l.keys[b.n].until), cmp.Compare(b.rule.Index, a.rule.Index)) > 0
-}
-
-// compare compares each answer with that of an exact limiter, which logs every request of each client, and measures how
-// soon clients that exceed a threshold are refused.
+// compare compares each answer with that of an exact limiter, which logs every request of each client.
 func (j *judgment) compare(s *Score, v *investigation) {
 	unexplained := requestsOf(v.found)
 	exact, estimate := newLimiter(j.keys, model{kind: slidingLog}), newLimiter(j.keys, model{})
-	clients := map[uint64]*crossing{}
+	clients := map[uint64]verdicts{}
 	for _, q := range j.sent {
 		if len(j.keys.of(q)) == 0 {
 			continue
@@ -85,7 +81,7 @@ func (j *judgment) compare(s *Score, v *investigation) {
 		if q.outcome != passed {
 			status = q.Answer.Expected
 		}
-		shed := q.outcome == refused && v.last.shed[q]
+		shed := q.outcome == refused && v.last.mayShed[q]
 		k := exact.decide(q, status, shed)
 		over, estimated := k != nil, estimate.decide(q, status, shed) != nil
 		s.Requests++
@@ -111,7 +107,22 @@ func (j *judgment) compare(s *Score, v *investigation) {
 		if shed && !over { // not because of the client's own requests
 			wrong = unexplained[q]
 		} else {
-			cross(s, clients, q, over)
+			x := clients[q.Client]
+			x.attack, x.over = x.attack || q.Attack, x.over || over
+			if !x.over {
+				x.crossed = q.Sent
+			}
+			if q.outcome == refused && !x.refused {
+				x.refused, x.first = true, q.Done
+			}
+			clients[q.Client] = x
+			switch {
+			case q.outcome != passed || !q.Attack:
+			case over:
+				s.LetThroughAfter++
+			case !x.over:
+				s.LetThroughBefore++
+			}
 		}
 		if !wrong {
 			continue
@@ -126,91 +137,52 @@ func (j *judgment) compare(s *Score, v *investigation) {
 			d.Lag++
 		}
 	}
-	var first, all []int64
+	var waits []int64
 	for _, x := range clients {
 		switch {
 		case !x.over:
 			continue
-		case x.refused >= 0:
-			first, all = append(first, x.refused-x.at), append(all, max(x.refused, x.lastPass)-x.at)
+		case x.refused:
+			waits = append(waits, x.first-x.crossed)
 		case x.attack:
 			s.AttackNotRefused++
 		}
 		s.ClientsOver++
 	}
-	s.FirstRefusal, s.AllRefuse = timesOf(first), timesOf(all)
+	s.FirstRefusal = spreadOf(waits, 1e3)
 }
 
-// A crossing records when a client first exceeded a threshold, and what followed.
-type crossing struct {
-	attack   bool
-	at       int64 // when the crossing request was sent
-	over     bool  // the exact limiter refuses the client
-	ended    bool  // the exact limiter no longer refuses it
-	refused  int64 // first refusal; −1 if none yet
-	lastPass int64 // when the last request that should have been refused was answered
-}
-
-// cross records the outcome of a request. over is whether an exact limiter would refuse it.
-func cross(s *Score, clients map[uint64]*crossing, q *request, over bool) {
-	x := clients[q.Client]
-	if x == nil {
-		x = &crossing{at: q.Sent, refused: -1}
-		clients[q.Client] = x
-	}
-	x.attack = x.attack || q.Attack
-	x.ended = x.ended || x.over && !over
-	x.over = x.over || over
-	if !x.over {
-		x.at = q.Sent
-	}
-	switch {
-	case q.outcome == refused && x.refused < 0:
-		x.refused = q.Done
-	case q.outcome != passed:
-	case over:
-		if q.Attack {
-			s.LetThroughAfter++
-		}
-		if !x.ended {
-			x.lastPass = q.Done
-		}
-	case !x.over && q.Attack:
-		s.LetThroughBefore++
-	}
-}
-
-func timesOf(micros []int64) Times {
-	at := quantiles(micros)
-	return Times{uint64(len(micros)), float64(at(50)) / 1e3, float64(at(99)) / 1e3, float64(at(100)) / 1e3}
-}
-
-// quantiles returns a function for the percentiles of values, which it sorts.
-func quantiles(values []int64) func(pct int) int64 {
-	slices.Sort(values)
-	return func(pct int) int64 {
-		if len(values) == 0 {
-			return 0
-		}
-		return values[(len(values)*pct+99)/100-1]
-	}
+// Verdicts are what was meant for a client, what it got, and what an exact limiter decides.
+type verdicts struct {
+	attack, refused, over bool
+	crossed, first        int64 // when the first request beyond a limit was sent, and the first refusal arrived
 }
 
 // overshoot measures how far keys exceeded their thresholds within a period.
-func (j *judgment) overshoot() Overshoot {
+func (j *judgment) overshoot() Spread {
 	logs, peaks := newLimiter(j.keys, model{kind: slidingLog}), map[*key]int64{}
 	for _, q := range j.done {
 		for _, k := range j.keys.of(q) {
 			if q.outcome != passed || !countsStatus(k.rule, q.Answer.Status) {
 				continue
 			}
-			logs.count(k, q.Done, func(c *counter) {
+			for _, c := range logs.keys[k.n].counters {
+				c.add(q.Done, q.Done)
 				if more := c.count(q.Done) - c.threshold; more > 0 {
 					peaks[k] = max(peaks[k], more)
 				}
-			})
+			}
 		}
 	}
-	at := quantiles(slices.Collect(maps.Values(peaks)))
-	return Overshoot{uint64(len(peaks)), at(50), at(90), at(99), at(100)}
+	return spreadOf(slices.Collect(maps.Values(peaks)), 1)
+}
+
+// spreadOf returns the distribution of values, in a unit.
+func spreadOf(values []int64, unit float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	slices.Sort(values)
+	at := func(pct int) float64 { return float64(values[(len(values)*pct+99)/100-1]) / unit }
+	return Spread{uint64(len(values)), at(50), at(90), at(99), at(100)}
 }

@@ -26,12 +26,10 @@ type Properties struct {
 
 // A form is a request normalized for matching and counting.
 type form struct {
-	addr         netip.Addr
-	client       netip.Prefix
-	method, host string
-	path, query  string // the path as it was sent
-	header       [][2]string
-	labels       labels
+	Properties
+	client      netip.Prefix
+	path, query string // the path as it was sent
+	labels      labels
 }
 
 // labels maps the names of label files in the rules to the labels of networks.
@@ -62,24 +60,20 @@ func longest[T any](list map[netip.Prefix]T, a netip.Addr) (found T, ok bool) {
 // translators is the prefix of IPv4 addresses that translators embed in IPv6 addresses (RFC 6052).
 var translators = netip.MustParsePrefix("64:ff9b::/96")
 
-// unmapped returns the IPv4 address that is embedded in a, if any, else a.
-func unmapped(a netip.Addr) netip.Addr {
-	if translators.Contains(a) {
-		a, _ = netip.AddrFromSlice(a.AsSlice()[12:])
-	}
-	return a.Unmap()
-}
-
 // formOf returns the form of a request. bits is the prefix of an address that identifies a client.
 func formOf(p *Properties, bits rule.ClientPrefix) form {
-	path, query, _ := strings.Cut(p.Target, "?")
-	addr := unmapped(p.Addr)
+	f := form{Properties: *p}
+	if translators.Contains(f.Addr) {
+		f.Addr, _ = netip.AddrFromSlice(f.Addr.AsSlice()[12:])
+	}
+	f.Addr, f.Method, f.Host = f.Addr.Unmap(), plainMethod(p.Method), plainHost(p.Host)
+	f.path, f.query, _ = strings.Cut(p.Target, "?")
 	n := cmp.Or(bits.IPv6, 64)
-	if addr.Is4() {
+	if f.Addr.Is4() {
 		n = cmp.Or(bits.IPv4, 32)
 	}
-	client, _ := addr.Prefix(n)
-	return form{addr: addr, client: client, method: plainMethod(p.Method), host: plainHost(p.Host), path: path, query: query, header: p.Header}
+	f.client, _ = f.Addr.Prefix(n)
+	return f
 }
 
 // registered are the methods that origins may read case-insensitively.
@@ -115,7 +109,7 @@ func unescape(s string) string {
 	})
 }
 
-// The steps of interpreting a path, as described in docs/rules.md.
+// The steps of interpreting a path, as described in docs/paths.md.
 
 var parameters = regexp.MustCompile(`;[^/]*`)
 
@@ -214,11 +208,11 @@ func paths(r *rule.Rule, f *form) []string {
 // matches reports whether m matches f with its path replaced by path.
 func matches(m *rule.Match, f *form, path string, syntax rule.PathSyntax) bool {
 	return among(m.Networks, func(s *rule.NetworkSet) bool {
-		return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(f.addr) })
+		return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(f.Addr) })
 	}) && among(m.Hosts, func(h string) bool {
 		suffix, wildcard := strings.CutPrefix(h, "*")
-		return h == f.host || wildcard && len(f.host) > len(suffix) && strings.HasSuffix(f.host, suffix)
-	}) && among(m.Methods, func(method string) bool { return method == f.method }) && among(m.Paths, func(p string) bool {
+		return h == f.Host || wildcard && len(f.Host) > len(suffix) && strings.HasSuffix(f.Host, suffix)
+	}) && among(m.Methods, func(method string) bool { return method == f.Method }) && among(m.Paths, func(p string) bool {
 		prefix, wildcard := strings.CutSuffix(p, "*")
 		return p == path || wildcard && (strings.HasPrefix(path, prefix) || !syntax.ExactSlash && path+"/" == prefix) ||
 			strings.Contains(prefix, "*") && (starred(p, path) || !syntax.ExactSlash && strings.HasSuffix(p, "/*") && starred(p, path+"/"))
@@ -271,11 +265,11 @@ func keys(r *rule.Rule, f *form, share bool) []string {
 		case len(values) == 0:
 			values = []string{c.String() + " missing"}
 		}
-		if len(values) == 1 {
-			several += " " + values[0]
-		} else {
-			several += " " + c.String() + " several"
+		value := values[0]
+		if len(values) > 1 {
+			value = c.String() + " several"
 		}
+		several += " " + value
 		var longer []string
 		for _, begin := range list {
 			for _, v := range values {
@@ -310,31 +304,31 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 		return []string{f.client.String()}
 	case rule.Network:
 		bits, ipv6 := sizesOf(c.Name)
-		if f.addr.Is6() {
+		if f.Addr.Is6() {
 			bits = ipv6
 		}
-		network, _ := f.addr.Prefix(bits)
+		network, _ := f.Addr.Prefix(bits)
 		return []string{network.String()}
 	case rule.Label:
-		if label, ok := longest(f.labels[c.Name], f.addr); ok {
+		if label, ok := longest(f.labels[c.Name], f.Addr); ok {
 			return []string{label}
 		}
 	case rule.Host:
-		return []string{f.host}
+		return []string{f.Host}
 	case rule.Path:
 		return paths(r, f)
 	case rule.Method:
-		return []string{f.method}
+		return []string{f.Method}
 	case rule.Query:
 		each(f.query, "&", func(s string) string { return unescape(strings.ReplaceAll(s, "+", " ")) })
 	case rule.Header:
-		for _, h := range f.header {
+		for _, h := range f.Header {
 			if strings.EqualFold(h[0], c.Name) {
 				values = append(values, h[1])
 			}
 		}
 	case rule.Cookie:
-		for _, h := range f.header {
+		for _, h := range f.Header {
 			if strings.EqualFold(h[0], "Cookie") {
 				each(h[1], ";", unblank)
 			}
@@ -382,8 +376,8 @@ func cookie(s string) string {
 // knows every field of a rule.
 func unknown(r *rule.Rule) string {
 	switch {
-	case r.CostHeader != "":
-		return "the origin's response gives the cost of a request, in " + r.CostHeader
+	case r.CostSource() != "":
+		return "the origin's response gives the cost of a request, in " + r.CostSource()
 	case r.Action == rule.ShadowBan && r.Response.Body == "":
 		return "a shadow_ban without a body: its responses look like those of the origin"
 	case len(r.AllConditions()) > 0:

@@ -37,7 +37,7 @@ func TestKeysMatchNodes(t *testing.T) {
 			one("reading", "", "path_reading: resolved, ", "path_reading: literal, ", "path_reading: url, "),
 			one("except", "", "except: {paths: [/login]}, ", "except: [{methods: [PURGE]}, {hosts: ['*.example.com'], paths: ['/a/*']}], ", "except: {hosts: [example.com], methods: [GET]}, ", "except: {networks: [b]}, "),
 			one("characteristics", "ip", "ip, path", "'header:x-key'", "{header: x-key, missing: skip}", "'cookie:sid', method", "'query:user', host", "'header:x-key', 'query:user'",
-				"'network:24/48'", "'network:31/64', host", "'network:1/1'", "'label:by'", "'label:by', 'network:30/60'",
+				"'network:24/48'", "'network:31/64', host", "'network:32/56'", "'network:1/1'", "'label:by'", "'label:by', 'network:30/60'",
 				"{first: ['cookie:sid', 'header:x-key', ip]}", "{first: ['query:user', ip]}, host", "{first: ['header:x-key', {cookie: sid, missing: skip}]}", "{first: ['label:by', 'network:24/32']}, 'query:user'"))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -173,8 +173,8 @@ func TestOverridesAreNormalized(t *testing.T) {
 
 // The judge knows every field of a rule, or may ignore it. A new field must be judged, or make its rules unknown.
 func TestFieldsAreKnown(t *testing.T) {
-	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks Conditions PathSyntax Statuses Cost CostHeader
-		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated MinClients Action Response HidesQuota OnFailure Threshold
+	known := strings.Fields(`ID Index File Line Match Except Hosts Methods Paths Networks Conditions PathSyntax Statuses Cost CostHeader CostJSON Reserve
+		Characteristics Limits Overrides MitigationTimeout CountWhileMitigated CountRefused MinClients Action Response HidesQuota OnFailure Threshold
 		Period SubWindows Estimate Kind Name Skip First Labels Reading ExactCase ExactSlash ExactParameters`)
 	for _, value := range []any{rule.Rule{}, rule.Match{}, rule.PathSyntax{}, rule.Characteristic{}, rule.Limit{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(value)) {

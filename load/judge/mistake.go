@@ -148,25 +148,14 @@ const sampleSize = 30_000
 
 // draw selects the requests that mistakes are tested on.
 func (v *investigation) draw() {
-	first := min(sampleSize, len(v.j.sent))
-	requests := map[uint64]int{} // by client
-	for _, q := range v.j.sent[first:] {
-		requests[q.Client]++
-	}
-	clients, room := map[uint64]bool{}, sampleSize
+	first, clients := min(sampleSize, len(v.j.sent)), map[uint64]bool{}
 	for _, w := range v.found {
-		if n := requests[w.request.Client]; !clients[w.request.Client] && n <= room {
-			clients[w.request.Client] = true
-			room -= n
-		}
+		clients[w.request.Client] = true
 	}
+	others := without(v.j.sent[first:], func(q *request) bool { return !clients[q.Client] })
 	sample := *v.j
-	sample.sent, v.sampled = slices.Clone(v.j.sent[:first]), map[*request]bool{}
-	for _, q := range v.j.sent[first:] {
-		if clients[q.Client] {
-			sample.sent = append(sample.sent, q)
-		}
-	}
+	sample.sent = slices.Concat(v.j.sent[:first], others[:min(sampleSize, len(others))])
+	v.sampled = map[*request]bool{}
 	for _, q := range sample.sent {
 		v.sampled[q] = true
 	}

@@ -1,6 +1,9 @@
 package judge
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // A Score compares the answers of a run with those of an exact limiter, which logs every request of each client. A
 // difference is attributed to the estimate if a limiter that estimates, but counts every request without delay, decides
@@ -38,13 +41,11 @@ type Score struct {
 	AttackNotRefused uint64 `json:"attack_never_refused"` // attackers that should have been refused and never were
 	ClientsOver      uint64 `json:"clients_over"`         // clients that an exact limiter refuses at least once
 
-	// Time from the request that crosses a threshold, in milliseconds, to the first refusal and to the last request
-	// that passed but should have been refused.
-	FirstRefusal Times `json:"first_refusal_ms"`
-	AllRefuse    Times `json:"all_refuse_ms"`
-
 	// Overshoot is the number of requests beyond the threshold that passed in a period, for keys that exceeded it.
-	Overshoot Overshoot `json:"overshoot"`
+	Overshoot Spread `json:"overshoot"`
+
+	// FirstRefusal is the time in milliseconds from a client's request that exceeds a limit to its first refusal.
+	FirstRefusal Spread `json:"first_refusal_ms"`
 
 	// Shed describes what each shedding rule let through.
 	Shed []Shed `json:"shed"`
@@ -66,21 +67,13 @@ type Disagreement struct {
 	Unexplained uint64 `json:"unexplained"`
 }
 
-// Times is a distribution over clients, in milliseconds.
-type Times struct {
-	Clients uint64  `json:"clients"`
-	P50     float64 `json:"p50"`
-	P99     float64 `json:"p99"`
-	Max     float64 `json:"max"`
-}
-
-// An Overshoot is a distribution over keys, in requests.
-type Overshoot struct {
-	Keys uint64 `json:"keys"`
-	P50  int64  `json:"p50"`
-	P90  int64  `json:"p90"`
-	P99  int64  `json:"p99"`
-	Max  int64  `json:"max"`
+// A Spread is a distribution over keys or clients.
+type Spread struct {
+	Keys uint64  `json:"keys"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
 }
 
 // A RuleScore is the part of a Score for one rule.
@@ -115,7 +108,7 @@ func (j *judgment) score() *Score {
 // innocents counts refused requests by rule, and those of clients that exceed no threshold. It looks first at the
 // client's own keys, such as its address, and then at the keys that it shares with others.
 func (j *judgment) innocents(s *Score, v *investigation) {
-	bystanders, legitimate := map[int32]bool{}, map[int32]bool{}
+	bystanders, legitimate := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}
 	for _, q := range j.sent {
 		keys := j.keys.of(q)
 		if len(keys) > 0 && !q.Attack {
@@ -144,7 +137,7 @@ func (j *judgment) innocents(s *Score, v *investigation) {
 			s.InnocentByEstimate++
 			r.InnocentByEst++
 		case overShared:
-			client := j.keys.senderOf(q).client
+			client := j.keys.senders[q.i].client
 			s.BystandersRefused++
 			r.Bystanders++
 			bystanders[client] = true

@@ -3,6 +3,7 @@ package judge
 // Keys that many clients share: which rules count requests that others refuse, and how many clients a key has.
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/edgelimit/edge/rule"
@@ -29,8 +30,8 @@ func width(r *rule.Rule) int {
 // A pending is what is known about a request and a key of a shedding rule. Whether the request counts under the key may
 // not be known until it is answered.
 type pending struct {
-	may, sure bool    // it may count, and must count
-	passes    float64 // the greatest probability that it passes the rule
+	may    bool    // it may count
+	passes float64 // the greatest probability that it passes the rule
 }
 
 // canRefuse reports whether q may have been refused because of a key, given what is known so far.
@@ -57,6 +58,18 @@ func (b *bounds) reaches(k *key, q *request) (may, must bool) {
 	return may || !known || b.m.wider, may && !narrower || b.m.wider
 }
 
+// othersRefuse reports whether a refused request may, and must, have been refused by other rules than that of a key, none of
+// them narrower, and not under a key of that rule.
+func (b *bounds) othersRefuse(k *key, q *request) (may, must bool) {
+	must = true
+	for _, by := range b.k.of(q) {
+		s, other := b.states[by.n], by.rule.ID != k.rule.ID && by.width >= k.width
+		may = may || other && refuses(by.rule, &q.Answer)
+		must = must && (other || !b.canRefuse(by, q) && (!b.m.earlier || b.remembers(s, q) < q.Sent))
+	}
+	return may, may && must
+}
+
 // passes returns the greatest probability that a request passes the rule of a key. It is 1 if the node that answers may
 // not know that the key is over its threshold, or if another rule must refuse the request.
 func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
@@ -72,27 +85,20 @@ func (b *bounds) passes(k *key, keys []*key, q *request) float64 {
 
 // answeredShared handles the answer to a request, for its keys of shedding rules.
 func (b *bounds) answeredShared(keys []*key, q *request) {
-	list := b.pending[q]
-	if list == nil {
-		return
-	}
-	if q.outcome == passed {
-		delete(b.pending, q)
-	}
-	for n, k := range keys {
-		if b.states[k.n] == nil || !k.sheds() {
+	for _, k := range keys {
+		asked, ok := b.pending[violation{request: q, key: k}]
+		if !ok {
 			continue
 		}
-		p := &list[n]
-		counted := p.may
-		p.may, p.sure = b.counts(k, q)
+		delete(b.pending, violation{request: q, key: k})
+		may, _ := b.counts(k, q)
 		if q.outcome == refused && b.canRefuse(k, q) {
-			b.shed[q] = true
+			b.mayShed[q] = true
 		}
 		if !b.brief {
-			b.tally(k, q, p.passes)
+			b.weigh(k, q, asked.passes)
 		}
-		if p.may && !counted {
+		if may && !asked.may {
 			b.mayCount(k, q)
 		}
 	}
@@ -122,13 +128,13 @@ func (b *bounds) nearest(blamed *key, keys []*key, q *request) *key {
 type clients []seenClient
 
 type seenClient struct {
-	client int32
+	client netip.Prefix
 	at     int64
 }
 
 // enough adds a client of a key and reports whether at least n distinct clients were seen in the window of r's first
 // limit that contains from, or in the previous one.
-func (c *clients) enough(r *rule.Rule, client int32, from, at int64, n int) bool {
+func (c *clients) enough(r *rule.Rule, client netip.Prefix, from, at int64, n int) bool {
 	if n <= 1 {
 		return true
 	}
@@ -141,16 +147,3 @@ func (c *clients) enough(r *rule.Rule, client int32, from, at int64, n int) bool
 // clientsFactor is the multiple of min_clients that a node may have seen without knowing that they are enough: its
 // count of distinct clients is a lower bound.
 const clientsFactor = 4
-
-// manyClients adds a client that a node must have counted, and reports whether the node must know by late that the key
-// has enough clients.
-func (b *bounds) manyClients(k *key, q *request, from, late int64) bool {
-	s := b.states[k.n]
-	if k.rule.MinClients <= 1 {
-		return true
-	}
-	if s.atNodes == nil {
-		s.atNodes = make([]clients, max(1, len(b.j.trace.Nodes())))
-	}
-	return s.atNodes[q.Node].enough(k.rule, b.k.senderOf(q).client, late, from, clientsFactor*k.rule.MinClients)
-}

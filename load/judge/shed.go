@@ -6,6 +6,7 @@ package judge
 import (
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 
 	"github.com/edgelimit/edge/rule"
@@ -14,8 +15,9 @@ import (
 // A tally compares how many requests of a key pass and are refused while its rule sheds with the averages over all
 // possible shares of its clients.
 type tally struct {
-	shares  map[int32]*share // by client
-	changes []change
+	shares map[netip.Prefix]*share // by client
+	ends   int64                   // of epochs, at least
+	end    int64                   // the latest possible time of the last of them
 }
 
 // A share holds what happened to the requests of a client. Each client has a position between 0 and 1 in the order in
@@ -23,16 +25,8 @@ type tally struct {
 // least low, because of a refusal at lowAt, and less than high, because of a request that passed at highAt.
 type share struct {
 	passes, refusals weight
-	requests         int // that this key alone decided
 	low, high        float64
 	lowAt, highAt    int64
-}
-
-// A change is a pair of a client's requests, one passed and one refused, that no position of the client explains, so an
-// epoch must have ended between them.
-type change struct {
-	client   int32
-	from, to int64
 }
 
 // A weight is the number of a client's requests that pass, or are refused, of those that may be, and the expected
@@ -66,7 +60,7 @@ func (w *weight) tolerance(passes float64) float64 {
 // are refused than expected and tolerated.
 func sums(tallies ...*tally) (passes, refusals weight, little, much bool) {
 	for _, t := range tallies {
-		for _, client := range slices.Sorted(maps.Keys(t.shares)) {
+		for _, client := range slices.SortedFunc(maps.Keys(t.shares), netip.Prefix.Compare) {
 			passes.sum(t.shares[client].passes)
 			refusals.sum(t.shares[client].refusals)
 		}
@@ -76,22 +70,20 @@ func sums(tallies ...*tally) (passes, refusals weight, little, much bool) {
 	return passes, refusals, little, much
 }
 
-// tally adds an answered request, which passed with at most the given probability. Requests that other rules may refuse
+// weigh adds an answered request, which passed with at most the given probability. Requests that other rules may refuse
 // say nothing about how many this one refuses.
-func (b *bounds) tally(k *key, q *request, probability float64) {
-	state, client, passes := b.states[k.n], b.k.senderOf(q).client, q.outcome == passed
-	if state.tally == nil {
-		state.tally = &tally{shares: map[int32]*share{}}
-	}
+func (b *bounds) weigh(k *key, q *request, probability float64) {
+	state, client, passes := b.states[k.n], b.k.senders[q.i].client, q.outcome == passed
 	s := state.tally.shares[client]
 	if s == nil {
 		s = &share{high: 1}
 		state.tally.shares[client] = s
 	}
+	from, to := b.blurred(q)
 	if probability < 1 {
 		s.passes.add(passes, probability)
 		if passes {
-			state.tally.observe(client, 0, probability, q.Sent)
+			state.tally.observe(s, 0, probability, from, to)
 		}
 	}
 	for _, by := range b.k.of(q) {
@@ -99,56 +91,43 @@ func (b *bounds) tally(k *key, q *request, probability float64) {
 			return
 		}
 	}
-	from, to := b.blurred(q)
 	least, most := 1.0, 0.0
 	for _, l := range state.limits {
 		threshold, count := float64(l.most.threshold), float64(1+max(l.most.count(from), l.most.count(to)))
 		least, most = min(least, threshold/count), max(most, (count+1)/threshold) // a client's threshold is rounded down
 	}
 	if !passes && b.canRefuse(k, q) {
-		state.tally.observe(client, 1/most, 1, q.Sent)
+		state.tally.observe(s, 1/most, 1, from, to)
 	}
 	if least < 1 {
 		s.refusals.add(!passes, 1-least)
 	}
 }
 
-// observe adds a request that was decided by this key alone: the client's position is at least low and less than high.
-func (t *tally) observe(client int32, low, high float64, at int64) {
-	s := t.shares[client]
-	s.requests++
+// observe adds a request that was decided by this key alone: the client's position is at least low and less than high. If
+// no position explains this and an earlier request, an epoch must have ended between them.
+func (t *tally) observe(s *share, low, high float64, from, to int64) {
+	since := s.highAt
+	if high <= s.low {
+		since = s.lowAt
+	}
 	if low >= s.high || high <= s.low {
-		from := s.highAt
-		if high <= s.low {
-			from = s.lowAt
+		if since >= t.end {
+			t.ends, t.end = t.ends+1, to
 		}
-		t.changes = append(t.changes, change{client, from, at})
 		s.low, s.high = 0, 1
 	}
 	if low > 0 && low >= s.low {
-		s.low, s.lowAt = low, at
+		s.low, s.lowAt = low, from
 	}
 	if high < 1 && high <= s.high {
-		s.high, s.highAt = high, at
+		s.high, s.highAt = high, from
 	}
 }
 
 // epoch is how long a client keeps its share of a key, in microseconds. Epochs end at different times for different
 // keys, and only nodes know when.
 const epoch = 600_000_000
-
-// unexplained returns the changes that no end of an epoch explains. Epochs are placed so that they explain as many
-// changes as possible; one of them can be assumed to end with a change.
-func (t *tally) unexplained() []change {
-	left := t.changes
-	for _, last := range t.changes[:min(len(t.changes), 300)] {
-		others := without(t.changes, func(c change) bool { return floor(c.to-last.to, epoch) > floor(c.from-last.to-1, epoch) })
-		if len(others) < len(left) {
-			left = others
-		}
-	}
-	return left
-}
 
 // A Shed describes how much a shedding rule let through.
 type Shed struct {
@@ -165,10 +144,11 @@ type Shed struct {
 	NotJudged string `json:"not_judged,omitempty"` // the reason, if not judged
 }
 
-// shed compares what a shedding rule lets through and refuses with what it should.
-func (v *investigation) shed(r *rule.Rule) Shed {
+// compareShed compares what a shedding rule lets through and refuses with what it should.
+func (v *investigation) compareShed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
 	little, much := false, false
+	sent, more := v.j.sent, int64(0) // more ends of epochs than possible
 	var tallies []*tally
 	for n, s := range v.last.states {
 		if s == nil || v.last.k.keys[n].rule.ID != r.ID {
@@ -177,11 +157,9 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 		if s.over > 0 {
 			shed.Keys++
 		}
-		if s.tally != nil {
-			_, _, l, m := sums(s.tally)
-			little, much = little || l, much || m
-			tallies = append(tallies, s.tally)
-		}
+		_, _, l, m := sums(s.tally)
+		little, much, tallies = little || l, much || m, append(tallies, s.tally)
+		more += max(0, s.tally.ends-1-(sent[len(sent)-1].Sent-sent[0].Sent)/epoch)
 	}
 	passes, refusals, l, m := sums(tallies...)
 	little, much = little || l, much || m
@@ -205,29 +183,9 @@ func (v *investigation) shed(r *rule.Rule) Shed {
 	if much && !early {
 		add("sheds_too_much", "refused", &refusals, refusals.tolerance(refusals.all-refusals.expected))
 	}
-	if !little && !much && len(v.faults) == 0 {
-		v.byRequest(r.ID, tallies)
+	if more >= minEvidence && len(v.faults) == 0 {
+		v.note("sheds_by_request", uint64(more), "rule %s refuses some requests of a client and passes others, although the estimate of its network or label "+
+			"did not require it: it selected other clients %d times too often", r.ID, more)
 	}
 	return shed
-}
-
-// byRequest adds a fault if a shedding rule both refuses and passes requests of the same clients although neither the
-// estimate nor the end of an epoch required it.
-func (v *investigation) byRequest(id string, tallies []*tally) {
-	found, clients, treated := uint64(0), 0, map[int32]bool{}
-	for _, t := range tallies {
-		for _, s := range t.shares {
-			if s.requests > 1 {
-				clients++
-			}
-		}
-		for _, c := range t.unexplained() {
-			found++
-			treated[c.client] = true
-		}
-	}
-	if len(treated) >= minEvidence && 100*len(treated) > clients {
-		v.note("sheds_by_request", found,
-			"rule %s refuses some requests of a client and passes others, although the estimate of its network or label did not require it: of %d clients of keys above the threshold, %d were treated like this", id, clients, len(treated))
-	}
 }

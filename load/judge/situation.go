@@ -5,25 +5,20 @@ import (
 	"slices"
 )
 
-// A history identifies the requests among which a violation is seen: the refusals of its key if a request passed, else
-// all requests of its key that were answered by the rule or the origin.
-type history struct {
-	key  *key
-	leak bool
-}
-
-// situations reports the violations that no mistake explains by when and where they happened.
-func (v *investigation) situations() {
+// classify reports the violations that no mistake explains by when and where they happened.
+func (v *investigation) classify() {
 	v.deafNode(func(own, others int) bool { return others > own })
-	lines := map[history][]*request{} // in the order in which they were sent
+	// By the key and leak of violations: the refusals of the key if a request passed, else all of its requests that were
+	// answered by the rule or the origin, in the order in which they were sent.
+	lines := map[violation][]*request{}
 	for _, w := range v.left {
-		lines[history{w.key, true}], lines[history{w.key, false}] = nil, nil
+		lines[violation{key: w.key, leak: true}], lines[violation{key: w.key}] = nil, nil
 	}
 	for _, q := range v.j.sent {
 		for _, k := range v.j.keys.of(q) {
-			for _, h := range []history{{k, true}, {k, false}} {
-				if line, ok := lines[h]; ok && (q.outcome == refused || q.outcome == passed && !h.leak) {
-					lines[h] = append(line, q)
+			for _, shape := range []violation{{key: k, leak: true}, {key: k}} {
+				if line, ok := lines[shape]; ok && (q.outcome == refused || q.outcome == passed && !shape.leak) {
+					lines[shape] = append(line, q)
 				}
 			}
 		}
@@ -56,15 +51,14 @@ func (v *investigation) situations() {
 	for _, row := range situations {
 		if len(by[row.name]) > 0 {
 			v.add(row.name, by[row.name], "%s", row.text)
-			delete(by, row.name)
 		}
 	}
 }
 
 // surroundings returns what happened before and after a violation.
-func (v *investigation) surroundings(w *violation, lines map[history][]*request) surroundings {
-	line := lines[history{w.key, w.leak}]
-	s := surroundings{violation: w, nothing: !v.j.refuses, never: len(lines[history{w.key, true}]) == 0}
+func (v *investigation) surroundings(w *violation, lines map[violation][]*request) surroundings {
+	line := lines[violation{key: w.key, leak: w.leak}]
+	s := surroundings{violation: w, never: len(lines[violation{key: w.key, leak: true}]) == 0}
 	s.over = v.over(w.key) || slices.ContainsFunc(v.j.keys.of(w.request), v.over)
 	at, found := slices.BinarySearchFunc(line, w.request, func(a, b *request) int { return cmp.Compare(a.i, b.i) })
 	s.before = at > 0 && line[at-1].outcome == refused && (!w.leak || line[at-1].Sent >= w.since)
@@ -102,6 +96,6 @@ func (v *investigation) deafNode(deaf func(own, others int) bool) {
 		}
 		its := v.take(func(w violation) bool { return w.leak && w.request.Node == node })
 		name := v.j.trace.Nodes()[node]
-		v.add(deafNode, its, "%s lets through what other nodes refuse", name).Node = name
+		v.add(ignoresMitigations, its, "%s lets through what other nodes refuse", name).Node = name
 	}
 }

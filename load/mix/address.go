@@ -118,10 +118,10 @@ func (p *pool) take(whole netip.Prefix, n, addresses uint64) (netip.Prefix, erro
 	return netip.Prefix{}, fmt.Errorf("%v has no room left for %d clients", whole, n)
 }
 
-// overlapping returns a network in use that overlaps one, or reports that one is free.
-func (p *pool) overlapping(one netip.Prefix) (_ netip.Prefix, free bool) {
+// overlapping returns a network in use that overlaps wanted, or reports that wanted is free.
+func (p *pool) overlapping(wanted netip.Prefix) (_ netip.Prefix, free bool) {
 	for _, t := range p.taken {
-		if t.Overlaps(one) {
+		if t.Overlaps(wanted) {
 			return t, false
 		}
 	}

@@ -50,11 +50,11 @@ func newAlias(weights []float64) alias {
 // draw draws a number from the distribution.
 func (a alias) draw(s *stream) uint32 {
 	i, rest := bits.Mul64(s.next(), uint64(len(a)))
-	one := a[i]
-	if uint32(rest>>32) < one.keep {
+	drawn := a[i]
+	if uint32(rest>>32) < drawn.keep {
 		return uint32(i)
 	}
-	return one.other
+	return drawn.other
 }
 
 // zipfWeights returns the weights of n ranks: (rank + offset)^−exponent, rank from 1, relative to the first.

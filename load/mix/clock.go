@@ -77,9 +77,9 @@ const rampSteps = 256
 
 // crowd returns a profile that rises, holds its peak and falls. Its average is its peak.
 func crowd(ramp, hold, decay ticks) profile {
-	share := func(of ticks, k int) ticks { return of/rampSteps*ticks(k) + of%rampSteps*ticks(k)/rampSteps }
-	slope := func(of ticks, k int) (ticks, float64) {
-		return share(of, k+1) - share(of, k), (float64(k) + 0.5) / rampSteps
+	share := func(whole ticks, k int) ticks { return whole/rampSteps*ticks(k) + whole%rampSteps*ticks(k)/rampSteps }
+	slope := func(whole ticks, k int) (ticks, float64) {
+		return share(whole, k+1) - share(whole, k), (float64(k) + 0.5) / rampSteps
 	}
 	return func(i int) (ticks, float64) {
 		switch {

@@ -18,7 +18,8 @@ func (r *reader) complete() {
 		case 0:
 			r.Fail(d.place, "give it one of "+prose.EnumerateAll(kindNames(), "or"), "this component has no kind")
 		case 1:
-			if d.Kind, d.Attack = d.kind.name, d.kind.attack; d.attack != nil {
+			d.Kind, d.Attack = d.kind.name, d.kind.attack
+			if d.attack != nil {
 				d.Attack = *d.attack
 			}
 			if d.kind.aligned && d.swing.period > 0 {
@@ -47,7 +48,9 @@ func (r *reader) completeTimes(d *draft) {
 	case d.to > whole:
 		r.Fail(d.until, "the duration of the mix is "+strictyaml.FormatDuration(whole), "this component ends after the mix")
 	case d.from >= d.to:
-		r.Fail(cmp.Or(d.since, d.until, d.place), "from and to are counted from the start of the mix, which lasts "+strictyaml.FormatDuration(whole), "this component ends before it begins")
+		r.Fail(cmp.Or(d.since, d.until, d.place),
+			"from and to are counted from the start of the mix, which lasts "+strictyaml.FormatDuration(whole),
+			"this component ends before it begins")
 	}
 }
 
@@ -84,7 +87,8 @@ func (r *reader) assign() {
 		}
 		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses}
 		if n := d.block.capacity(); d.networks != nil && n < d.Clients {
-			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n, d.Clients)
+			r.Fail(cmp.Or(d.addresses, d.place), "give it larger networks", "there are %d addresses for %d clients", n,
+				d.Clients)
 		}
 	}
 	if len(r.Errs) == 0 {
@@ -113,7 +117,8 @@ func (r *reader) draw(taken pool) {
 		if d.Kind != spread {
 			continue
 		}
-		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses, spread: d.params, anywhere: d.addresses == nil}
+		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses, spread: d.params,
+			anywhere: d.addresses == nil}
 		if err := from.draw(d.block, stream(d.block.key)); err != nil {
 			r.Fail(cmp.Or(d.addresses, d.place), "give it other addresses, or fewer networks or clients", "%v", err)
 		} else if !d.Attack {

@@ -57,7 +57,8 @@ func (d *drawer) draw(b *block, random stream) error {
 		shared = 0 // the mix is meant for Over, which provides the clients
 	}
 	if shared > len(theirs) {
-		return fmt.Errorf("cannot share %d networks of length %d: legitimate clients are in only %d", shared, k.prefix, len(theirs))
+		return fmt.Errorf("cannot share %d networks of length %d: legitimate clients are in only %d", shared, k.prefix,
+			len(theirs))
 	}
 	var networks []netip.Prefix
 	drawn := map[netip.Prefix]bool{}

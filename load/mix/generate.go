@@ -4,10 +4,10 @@ import "math/bits"
 
 // A generator sets a to the next request of a component, in order of time, and returns false if none
 // is left. The request may be after the component's end.
-type generator func(a *arrival) bool
+type generator func(a *emitted) bool
 
-// An arrival is a request of a generator.
-type arrival struct {
+// An emitted is a request of a generator.
+type emitted struct {
 	at     ticks  // in even time, see warp
 	client uint64 // within its component
 	look   uint8  // index in the looks of its component
@@ -28,7 +28,7 @@ func (p *params) steady(set *setting) generator {
 	}
 	gaps := newCadence(ticksOf(p.rate.per), p.rate.n*p.clients)
 	at, client := -(gaps.gap+1)/2, p.clients-1
-	return func(a *arrival) bool {
+	return func(a *emitted) bool {
 		if client++; client == p.clients {
 			client = 0
 		}
@@ -47,7 +47,7 @@ func (p *params) poissonian(set *setting) generator {
 // at the first client whose number is n or more.
 func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) generator {
 	gap, at := rate.gaps(), ticks(0)
-	return func(a *arrival) bool {
+	return func(a *emitted) bool {
 		at += gap.draw(&set.stream)
 		a.at, a.client = at, client(&set.stream)
 		return a.client < n
@@ -95,7 +95,7 @@ func inOrder(rate rate, set *setting, n, requests uint64) generator {
 func (p *params) flashCrowd(set *setting) generator {
 	even := atRandom(set, p.rate, p.clients, uniform(p.clients))
 	shape := &warp{profile: crowd(ticksOf(p.ramp), ticksOf(p.hold), ticksOf(p.decay))}
-	return func(a *arrival) bool {
+	return func(a *emitted) bool {
 		even(a)
 		a.at = shape.real(a.at)
 		return a.at != never
@@ -110,7 +110,7 @@ func (p *params) boundary(set *setting) generator {
 	edge := ticks((first+step-1)/step*step-set.start) * perMicrosecond
 	width, all := ticksOf(p.width), p.clients*p.requests
 	sent := uint64(0) // requests of this burst
-	return func(a *arrival) bool {
+	return func(a *emitted) bool {
 		if edge >= set.end {
 			return false
 		}
@@ -134,7 +134,7 @@ func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (l
 		turns[i] = first(uint32(i))
 	}
 	s := newSchedule(turns)
-	return func(a *arrival) bool {
+	return func(a *emitted) bool {
 		t := &s[0]
 		a.at, a.client = t.at, uint64(t.client)
 		a.look = following(t)
@@ -144,37 +144,25 @@ func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (l
 }
 
 // onOff generates the requests of clients that send evenly for a while and then pause, each with its own
-// phase. The rate applies while they send. All sending clients wait equally long, and so do all pausing ones, so two
-// queues replace the heap of inTurn.
+// phase. The rate applies while they send.
 func (p *params) onOff(set *setting) generator {
 	gap, cycle := max(ticksOf(p.rate.per)/ticks(p.rate.n), 1), ticksOf(p.on+p.off)
 	burst := uint32((ticksOf(p.on) - 1) / gap) // requests of a cycle after its first
-	pause := cycle - ticks(burst)*gap
-	var begun, waiting []turn
-	for client := range uint32(p.clients) {
+	return inTurn(p.clients, func(client uint32) turn {
 		// The client's cycle began some time ago. Requests before the start are skipped.
 		ago := ticks(set.stream.below(uint64(cycle)))
 		if sent := (ago + gap - 1) / gap; sent <= ticks(burst) {
-			begun = append(begun, turn{at: sent*gap - ago, client: client, left: burst - uint32(sent)})
-		} else {
-			waiting = append(waiting, turn{at: cycle - ago, client: client, left: burst})
+			return turn{at: sent*gap - ago, client: client, left: burst - uint32(sent)}
 		}
-	}
-	sending, pausing := newLine(begun, p.clients), newLine(waiting, p.clients)
-	return func(a *arrival) bool {
-		from := sending
-		if from.n == 0 || pausing.n > 0 && pausing.first().before(from.first()) {
-			from = pausing
-		}
-		t := from.pop()
-		a.at, a.client = t.at, uint64(t.client)
+		return turn{at: cycle - ago, client: client, left: burst}
+	}, func(t *turn) uint8 {
 		if t.left > 0 {
-			sending.push(turn{at: t.at + gap, client: t.client, left: t.left - 1})
+			t.at, t.left = t.at+gap, t.left-1
 		} else {
-			pausing.push(turn{at: t.at + pause, client: t.client, left: burst})
+			t.at, t.left = t.at+cycle-ticks(burst)*gap, burst
 		}
-		return true
-	}
+		return 0
+	})
 }
 
 // botnet generates the requests of many clients that each send evenly, at a rate slightly below a given one.

@@ -18,8 +18,8 @@ func (k look) sized() look {
 	return k
 }
 
-// request sets r to the lane's next request, and returns the size of the answer's body.
-func (l *lane) request(r *Request) (size uint64) {
+// request sets r to the flow's next request, and returns the size of the answer's body.
+func (l *flow) request(r *Request) (size uint64) {
 	r.Time, r.Client, r.Component = l.time, l.of.First+l.head.client, l.index
 	k := &l.of.looks[l.head.look]
 	var path, method, host, agent int

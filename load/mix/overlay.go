@@ -17,8 +17,8 @@ import (
 // An Overlay adds the attacks of a mix to a log, and writes both as lines of JSON, which mark the attacks. It needs the
 // entries of the log twice, in order: all of them for Survey, and then, after Begin, for Add. End ends it.
 //
-// Requests of the attacks have the properties that at least one entry has: rules that use others would apply only to the
-// attacks.
+// Requests of the attacks have the properties that at least one entry has: rules that use others would apply only to
+// the attacks.
 type Overlay struct {
 	began, ended              int64
 	method, host, path, agent bool // whether an entry has it
@@ -65,7 +65,8 @@ func (o *Overlay) Survey(e *accesslog.Entry) error {
 	o.ended = e.Time
 	o.method, o.host, o.path = o.method || e.Method != "", o.host || e.Host != "", o.path || e.Path != ""
 	o.status = o.status || e.Status != 0
-	o.agent = o.agent || slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, "User-Agent") })
+	o.agent = o.agent || slices.ContainsFunc(e.Header,
+		func(f accesslog.Field) bool { return strings.EqualFold(f.Name, "User-Agent") })
 	o.addr(e)
 	return nil
 }

@@ -21,6 +21,12 @@ func scramble(z uint64) uint64 {
 	return z ^ z>>31
 }
 
+// Scramble maps n to a pseudorandom number. It is a bijection.
+func Scramble(n uint64) uint64 {
+	s := stream(n)
+	return s.next()
+}
+
 // newStream returns the stream of seed for a purpose. Streams for different purposes are
 // independent.
 func newStream(seed uint64, purpose string) stream {

@@ -67,12 +67,13 @@ func (r *reader) fileFields() []strictyaml.Field {
 	return []strictyaml.Field{
 		integer(r, "seed", "", &r.mix.Seed, 0, 1<<64-1),
 		{Name: "start", Read: func(n *yaml.Node) { r.mix.start = r.time(n) }},
-		r.span("duration", "duration: 10m, or however long the traffic is", &r.mix.duration, time.Second, maxDuration),
+		r.span("duration", "duration: 10m, the length of the traffic", &r.mix.duration, time.Second, maxDuration),
 		integer(r, "requests", "", &r.mix.Requests, 1, 1<<63),
-		{Name: "components", Need: `components: and a list of them, each with a name and one of ` + prose.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
-			for _, each := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
-				d := &draft{place: each}
-				if r.Mapping(each, "this component", "", r.componentFields(d)) {
+		{Name: "components", Need: `components: and a list of them, each with a name and one of ` +
+			prose.EnumerateAll(kindNames(), "or"), Read: func(n *yaml.Node) {
+			for _, item := range r.Sequence(n, "components", `begin every component with "- name:"`, "") {
+				d := &draft{place: item}
+				if r.Mapping(item, "this component", "", r.componentFields(d)) {
 					r.drafts = append(r.drafts, d)
 				}
 			}
@@ -92,7 +93,7 @@ func (r *reader) componentFields(d *draft) []strictyaml.Field {
 			d.swing.period = 24 * time.Hour
 			r.Mapping(n, "diurnal", "", []strictyaml.Field{
 				r.span("period", "", &d.swing.period, time.Minute, maxDuration),
-				r.fraction("depth", "depth: 0.5, or however far the rate swings above and below its average", &d.swing.depth, 1),
+				r.fraction("depth", "depth: 0.5, how far the rate swings above and below its average", &d.swing.depth, 1),
 				r.span("peak", "", &d.swing.peak, 0, maxDuration),
 			})
 		}},
@@ -118,17 +119,17 @@ func noted(node **yaml.Node, f strictyaml.Field) strictyaml.Field {
 	return f
 }
 
-// value parses the single value n. After an error, it returns fallback. what names the value in
+// value parses the single value n. After an error, it returns fallback. subject names the value in
 // errors, and hint says how to write it.
-func value[T any](r *reader, n *yaml.Node, what, hint string, fallback T, parse func(string) (T, bool)) T {
+func value[T any](r *reader, n *yaml.Node, subject, hint string, fallback T, parse func(string) (T, bool)) T {
 	s, ok := strictyaml.Scalar(n)
 	if !ok || s == "" {
-		r.Fail(n, hint, "%s is %s", what, strictyaml.KindOf(n))
+		r.Fail(n, hint, "%s is %s", subject, strictyaml.KindOf(n))
 		return fallback
 	}
 	v, ok := parse(s)
 	if !ok {
-		r.Fail(n, hint, "%s cannot be %s", what, prose.Quote(s))
+		r.Fail(n, hint, "%s cannot be %s", subject, prose.Quote(s))
 		return fallback
 	}
 	return v
@@ -148,9 +149,11 @@ func (r *reader) time(n *yaml.Node) int64 {
 // span returns the key of a duration from low to high.
 func (r *reader) span(name, need string, to *time.Duration, low, high time.Duration) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low, parseDuration)
+		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low,
+			parseDuration)
 		if *to < low || *to > high {
-			r.Fail(n, "must be from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q", name, n.Value)
+			r.Fail(n, "must be from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q",
+				name, n.Value)
 			*to = low
 		}
 	}}
@@ -159,26 +162,29 @@ func (r *reader) span(name, need string, to *time.Duration, low, high time.Durat
 // rate returns the key of a rate.
 func (r *reader) rate(name, need string, to *rate) strictyaml.Field {
 	const hint = "write requests per duration, such as 50/1m or 2_000/s; the duration is at most 31d"
-	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) { *to = value(r, n, name, hint, *to, parseRate) }}
+	return strictyaml.Field{Name: name, Need: need,
+		Read: func(n *yaml.Node) { *to = value(r, n, name, hint, *to, parseRate) }}
 }
 
 // integer returns the key of an integer from low to high, whose digits may be grouped by underscores.
 func integer[T int | int64 | uint64](r *reader, name, need string, to *T, low, high uint64) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = T(value(r, n, name, fmt.Sprintf("write a whole number from %d to %d", low, high), low, func(s string) (uint64, bool) {
-			v, ok := digits(s)
-			return v, ok && low <= v && v <= high
-		}))
+		*to = T(value(r, n, name, fmt.Sprintf("write a whole number from %d to %d", low, high), low,
+			func(s string) (uint64, bool) {
+				v, ok := digits(s)
+				return v, ok && low <= v && v <= high
+			}))
 	}}
 }
 
 // fraction returns the key of a decimal number from 0 to high.
 func (r *reader) fraction(name, need string, to *float64, high float64) strictyaml.Field {
 	return strictyaml.Field{Name: name, Need: need, Read: func(n *yaml.Node) {
-		*to = value(r, n, name, "write a number from 0 to "+strconv.FormatFloat(high, 'f', -1, 64), 0, func(s string) (float64, bool) {
-			v, err := strconv.ParseFloat(s, 64)
-			return v, err == nil && strings.Trim(s, "0123456789.") == "" && v <= high
-		})
+		*to = value(r, n, name, "write a number from 0 to "+strconv.FormatFloat(high, 'f', -1, 64), 0,
+			func(s string) (float64, bool) {
+				v, err := strconv.ParseFloat(s, 64)
+				return v, err == nil && strings.Trim(s, "0123456789.") == "" && v <= high
+			})
 	}}
 }
 
@@ -197,23 +203,24 @@ func (r *reader) name(n *yaml.Node) string {
 }
 
 func (r *reader) networks(n *yaml.Node) (list []netip.Prefix) {
-	for _, each := range r.Sequence(n, "addresses", "write a list: [192.0.2.0/24, 2001:db8::/48]", "") {
-		s, ok := r.Text(each, "a network")
+	for _, item := range r.Sequence(n, "addresses", "write a list: [192.0.2.0/24, 2001:db8::/48]", "") {
+		s, ok := r.Text(item, "a network")
 		if !ok {
 			continue
 		}
 		p, err := netip.ParsePrefix(s)
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			r.Fail(each, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", prose.Quote(s))
+			r.Fail(item, "write a network such as 192.0.2.0/24 or 2001:db8::/48", "%s is not a network", prose.Quote(s))
 		case p != p.Masked():
-			r.Fail(each, "write "+p.Masked().String(), "%s is an address within a network", prose.Quote(s))
+			r.Fail(item, "write "+p.Masked().String(), "%s is an address within a network", prose.Quote(s))
 		case p.Addr().Is6() && p.Bits() > 64:
-			r.Fail(each, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64", prose.Quote(s))
+			r.Fail(item, "every client has its own /64, since limiters treat it as one client", "%s is smaller than a /64",
+				prose.Quote(s))
 		case p.Bits() < 8:
-			r.Fail(each, "write /8 or longer", "%s is too large", prose.Quote(s))
+			r.Fail(item, "write /8 or longer", "%s is too large", prose.Quote(s))
 		case slices.ContainsFunc(list, p.Overlaps):
-			r.Fail(each, "leave it out", "%s overlaps an earlier network", prose.Quote(s))
+			r.Fail(item, "leave it out", "%s overlaps an earlier network", prose.Quote(s))
 		default:
 			list = append(list, p)
 		}

@@ -33,16 +33,16 @@ func (r *reader) lookFields(d *draft) []strictyaml.Field {
 }
 
 // words returns the key of a list of strings that must all be valid.
-func (r *reader) words(name string, to *[]string, example, of string, valid func(string) bool) strictyaml.Field {
+func (r *reader) words(name string, to *[]string, example, allowed string, valid func(string) bool) strictyaml.Field {
 	const most = 2000 // bytes
 	return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
-		for _, each := range r.Sequence(n, name, "write a list: ["+example+"]", "") {
-			s, ok := r.Text(each, "an entry of "+name)
+		for _, item := range r.Sequence(n, name, "write a list: ["+example+"]", "") {
+			s, ok := r.Text(item, "an entry of "+name)
 			if ok && !valid(s) {
-				r.Fail(each, "must consist of "+of, "an entry of %s cannot be %s", name, prose.Quote(s))
+				r.Fail(item, "must consist of "+allowed, "an entry of %s cannot be %s", name, prose.Quote(s))
 			}
 			if len(s) > most {
-				r.Fail(each, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", name, len(s))
+				r.Fail(item, fmt.Sprintf("at most %d are allowed", most), "an entry of %s has %d bytes", name, len(s))
 			}
 			*to = append(*to, s)
 		}
@@ -51,7 +51,7 @@ func (r *reader) words(name string, to *[]string, example, of string, valid func
 
 const letters = "abcdefghijklmnopqrstuvwxyz"
 
-func consists(s, of string) bool { return s != "" && strings.Trim(s, of) == "" }
+func consists(s, allowed string) bool { return s != "" && strings.Trim(s, allowed) == "" }
 
 func isHost(s string) bool   { return consists(s, letters+"0123456789.-:") }
 func isMethod(s string) bool { return consists(s, strings.ToUpper(letters)) }

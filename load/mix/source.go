@@ -22,19 +22,19 @@ type Request struct {
 // All sources of a mix generate the same requests.
 type Source struct {
 	mix   *Mix
-	lanes []*lane  // by component; nil if it has no requests left
-	order schedule // of the lanes, in microseconds since the epoch; if made, the head of the first was returned last
+	flows []*flow  // by component; nil if it has no requests left
+	order schedule // of the flows, in microseconds since the epoch; if made, the head of the first was returned last
 	made  bool
 	left  uint64
 }
 
-// A lane is a component with its next request.
-type lane struct {
+// A flow is a component with its next request.
+type flow struct {
 	next   generator
 	warp   *warp // nil if real time is even
 	start  int64 // in microseconds since the epoch
 	end    ticks
-	head   arrival
+	head   emitted
 	time   int64 // of head, in microseconds since the epoch
 	index  int
 	of     *component
@@ -43,7 +43,7 @@ type lane struct {
 
 // Source returns a source of the requests of m.
 func (m *Mix) Source() *Source {
-	s := &Source{mix: m, lanes: make([]*lane, len(m.components)), left: cmp.Or(m.Requests, 1<<64-1)}
+	s := &Source{mix: m, flows: make([]*flow, len(m.components)), left: cmp.Or(m.Requests, 1<<64-1)}
 	s.add(m.start, func(*kind) bool { return true })
 	return s
 }
@@ -54,27 +54,27 @@ func (s *Source) Begin(now time.Time) {
 	s.add(now.UnixMicro(), func(k *kind) bool { return k.aligned })
 }
 
-// add adds or replaces the lanes of components whose kind satisfies some. clock is the time at the
+// add adds or replaces the flows of components whose kind is selected. clock is the time at the
 // start by the clock of limits' windows, in microseconds since the epoch.
-func (s *Source) add(clock int64, some func(*kind) bool) {
+func (s *Source) add(clock int64, selected func(*kind) bool) {
 	var turns []turn
-	for i := range s.lanes {
-		if some(s.mix.components[i].kind) {
-			if s.lanes[i] = s.mix.lane(i, clock); !s.lanes[i].advance() {
-				s.lanes[i] = nil
+	for i := range s.flows {
+		if selected(s.mix.components[i].kind) {
+			if s.flows[i] = s.mix.flow(i, clock); !s.flows[i].advance() {
+				s.flows[i] = nil
 			}
 		}
-		if l := s.lanes[i]; l != nil {
+		if l := s.flows[i]; l != nil {
 			turns = append(turns, turn{at: ticks(l.time), client: uint32(i)})
 		}
 	}
 	s.order = newSchedule(turns)
 }
 
-func (m *Mix) lane(i int, clock int64) *lane {
+func (m *Mix) flow(i int, clock int64) *flow {
 	c := &m.components[i]
 	from := c.from.Microseconds()
-	l := &lane{index: i, of: c, start: m.start + from, end: ticksOf(c.to - c.from)}
+	l := &flow{index: i, of: c, start: m.start + from, end: ticksOf(c.to - c.from)}
 	l.random = newStream(m.Seed, c.Name+" looks")
 	set := setting{stream: newStream(m.Seed, c.Name), start: clock + from, end: l.end, addresses: c.Clients}
 	if c.swing.period > 0 {
@@ -84,8 +84,8 @@ func (m *Mix) lane(i int, clock int64) *lane {
 	return l
 }
 
-// advance generates the lane's next request, and returns false if none is left.
-func (l *lane) advance() bool {
+// advance generates the flow's next request, and returns false if none is left.
+func (l *flow) advance() bool {
 	if !l.next(&l.head) {
 		return false
 	}
@@ -100,17 +100,17 @@ func (l *lane) advance() bool {
 	return true
 }
 
-// step returns the lane whose head is the next request, or nil if none is left.
-func (s *Source) step() *lane {
+// step returns the flow whose head is the next request, or nil if none is left.
+func (s *Source) step() *flow {
 	if s.left == 0 {
 		return nil
 	}
 	if s.made {
-		if l := s.lanes[s.order[0].client]; l.advance() {
+		if l := s.flows[s.order[0].client]; l.advance() {
 			s.order[0].at = ticks(l.time)
 		} else {
 			last := len(s.order) - 1
-			s.lanes[l.index], s.order[0] = nil, s.order[last]
+			s.flows[l.index], s.order[0] = nil, s.order[last]
 			s.order = s.order[:last]
 		}
 		s.order.down(0)
@@ -119,7 +119,7 @@ func (s *Source) step() *lane {
 		return nil
 	}
 	s.left--
-	return s.lanes[s.order[0].client]
+	return s.flows[s.order[0].client]
 }
 
 // Next sets r to the next request, and returns false if none is left. It does not allocate.

@@ -124,35 +124,37 @@ func (e *encoder) number(client uint64) uint32 {
 	return e.last - 1
 }
 
-func (e *encoder) trace(b []byte, l *lane) []byte {
+func (e *encoder) trace(b []byte, l *flow) []byte {
 	b = e.time(b, l.time, "")
 	b = append(b, '\t')
 	b = strconv.AppendUint(b, uint64(e.number(l.of.First+l.head.client)), 10)
 	return append(b, '\n')
 }
 
-func (e *encoder) combined(b []byte, l *lane) []byte {
+func (e *encoder) combined(b []byte, l *flow) []byte {
 	r := &e.request
 	size := l.request(r)
 	b = l.of.block.addr(l.head.client).AppendTo(b)
 	b = append(b, " - - "...)
 	b = e.time(b, r.Time, "[02/Jan/2006:15:04:05 -0700]")
-	b = append(b, ` "`...)
-	b = append(b, r.Method...)
-	b = append(b, ' ')
-	b = append(b, r.Path...)
-	b = append(b, ` HTTP/1.1" `...)
+	b = join(b, ` "`, r.Method, " ", r.Path, ` HTTP/1.1" `)
 	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, ' ')
 	b = strconv.AppendUint(b, size, 10)
-	b = append(b, ` "-" "`...)
-	b = append(b, r.Agent...)
-	return append(b, "\"\n"...)
+	return join(b, ` "-" "`, r.Agent, "\"\n")
+}
+
+// join appends texts.
+func join(b []byte, texts ...string) []byte {
+	for _, text := range texts {
+		b = append(b, text...)
+	}
+	return b
 }
 
 // json appends l's request. It need not escape anything: strings of a mix have no quotes, backslashes or control
 // characters.
-func (e *encoder) json(b []byte, l *lane) []byte {
+func (e *encoder) json(b []byte, l *flow) []byte {
 	r := &e.request
 	size := l.request(r)
 	b = append(b, `{"time":"`...)
@@ -162,17 +164,9 @@ func (e *encoder) json(b []byte, l *lane) []byte {
 	b[point] = '.'
 	b = append(b, `Z","remote_addr":"`...)
 	b = l.of.block.addr(l.head.client).AppendTo(b)
-	b = append(b, `","request_method":"`...)
-	b = append(b, r.Method...)
-	b = append(b, `","host":"`...)
-	b = append(b, r.Host...)
-	b = append(b, `","request_uri":"`...)
-	b = append(b, r.Path...)
-	b = append(b, `","status":`...)
+	b = join(b, `","request_method":"`, r.Method, `","host":"`, r.Host, `","request_uri":"`, r.Path, `","status":`)
 	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, `,"body_bytes_sent":`...)
 	b = strconv.AppendUint(b, size, 10)
-	b = append(b, `,"http_user_agent":"`...)
-	b = append(b, r.Agent...)
-	return append(b, "\"}\n"...)
+	return join(b, `,"http_user_agent":"`, r.Agent, "\"}\n")
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/edgelimit/edge/operate"
 )
 
 // A view describes what one browser shows. It is parsed from the query of its stream.
@@ -24,8 +26,8 @@ func viewOf(q url.Values) view {
 	if v.list.state == "" && q.Get("all") == "" {
 		v.list.state = "active"
 	}
-	for i, s := range spans {
-		if q.Get("span") == s.name {
+	for i, s := range operate.Spans {
+		if q.Get("span") == s.Name {
 			v.span = i
 		}
 	}

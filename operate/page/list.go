@@ -2,7 +2,6 @@ package page
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,10 +60,8 @@ func (p *Page) mitigations(l list, now time.Time) part {
 		Next, Problem       string
 		Rule, Network, Rest string
 		All                 bool // the whole list can be lifted with one request
-		Clients             bool // some client is known
 	}{now, rows, found.Total, found.Next, problem, l.rule, network, l.search,
-		len(rows) > 0 && q.Key == "" && q.Node == "" && (l.state == "" || l.state == "active"),
-		slices.ContainsFunc(rows, func(m operate.Mitigation) bool { return m.Client != "" })})
+		len(rows) > 0 && q.Key == "" && q.Node == "" && (l.state == "" || l.state == "active")})
 }
 
 // sentence formats an error as a sentence.

@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/operate"
 )
@@ -25,14 +23,11 @@ import (
 // about the node. Events serves the rest.
 type Page struct {
 	operator operate.Operations
-	metrics  prometheus.Gatherer
+	history  *operate.History
 	now      func() time.Time
 	files    map[string]file
 	build    string // changes with the files
 	ended    chan struct{}
-
-	sampling sync.Mutex // held to read and write history
-	history  history
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
@@ -61,10 +56,10 @@ var (
 // policy allows only resources of the node, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// New returns the page of a node with these metrics. While operator.Changed returns the same number, most of the page is
+// New returns the page of a node with this history. While operator.Changed returns the same number, most of the page is
 // rendered only every 5 s.
-func New(operator operate.Operations, metrics prometheus.Gatherer, now func() time.Time) *Page {
-	p := &Page{operator: operator, metrics: metrics, now: now, files: map[string]file{}, ended: make(chan struct{}), history: newHistory()}
+func New(operator operate.Operations, history *operate.History, now func() time.Time) *Page {
+	p := &Page{operator: operator, history: history, now: now, files: map[string]file{}, ended: make(chan struct{})}
 	all := sha256.New()
 	for _, f := range []struct{ path, kind, text string }{
 		{"/", "text/html", index}, {"/page/page.css", "text/css", style}, {"/page/page.js", "text/javascript", script},
@@ -99,30 +94,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
 }
 
-// Run samples the metrics until ctx is done. Then the streams end.
+// Run ends the streams when ctx is done.
 func (p *Page) Run(ctx context.Context) {
-	defer close(p.ended)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		now := p.now()
-		p.Sample(now)
-		timer.Reset(now.Truncate(sampleEvery).Add(sampleEvery).Sub(now))
-	}
-}
-
-// Sample adds the metrics at now to the history. Run calls it.
-func (p *Page) Sample(now time.Time) {
-	families, err := p.metrics.Gather()
-	if err != nil {
-		return // the metrics endpoint reports the error
-	}
-	p.sampling.Lock()
-	defer p.sampling.Unlock()
-	p.history.sample(families, now)
+	<-ctx.Done()
+	close(p.ended)
 }

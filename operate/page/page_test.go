@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/operate"
@@ -32,6 +32,7 @@ import (
 // A node is the node that a page shows, and its metrics. Only its counting loop runs.
 type node struct {
 	*page.Page
+	*operate.History
 	operator *operate.Operator
 	requests *prometheus.CounterVec
 	counted  *prometheus.CounterVec
@@ -77,22 +78,34 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	ring := shards.New(shards.Options{
-		Addrs: []string{"a:1", "b:1"}, Set: l.SetShards, Problem: func(string) {}, Now: now, Logger: logger,
-		Client: memcached.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no shard") }},
+		Addrs: []shards.Address{shards.Memcached("a:1"), shards.Memcached("b:1")}, Set: l.SetShards, Problem: func(string) {}, Now: now, Logger: logger,
+		Client: wire.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no shard") }},
 	})
 	if err := ring.Drain("b:1", true); err != nil {
 		t.Fatal(err)
 	}
 	n.operator = &operate.Operator{
-		Name: "edge-1", Version: "v1.2.3 go1.26", Limiter: l, Table: o.Table, Secret: secret, Ring: ring, Peers: peers.New("edge-1", false, now, logger, nil), Now: now,
+		Name: "edge-1", Logger: logger, History: operate.NewHistory(reg, now), Version: "v1.2.3 go1.26", Limiter: l, Table: o.Table, Secret: secret, Ring: ring, Peers: peers.New("edge-1", false, now, logger, nil), Now: now,
+		ReadRules: func() (*rule.Set, error) {
+			t.Error("the page reads the rules files")
+			return nil, nil
+		},
 		Ready: func() ([]string, error) {
 			n.looks++
 			return nil, nil
 		},
-		OwnStatus: func() (s peers.Status) { return s },
+		Certificates: func() []operate.Certificate {
+			return []operate.Certificate{{Name: "*.a.example", Serial: "0A1B", NotAfter: time.Date(2027, 2, 3, 4, 5, 6, 0, time.UTC)}}
+		},
+		OwnStatus: func() (s peers.Status) {
+			s.State = peers.Ready
+			s.Requests, s.Refused = n.Rates()
+			return s
+		},
 	}
 	n.mitigate(t, "203.0.113.7", 125*time.Second)
-	n.Page = page.New(n.operator, reg, now)
+	n.History = n.operator.History
+	n.Page = page.New(n.operator, n.History, now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -175,7 +188,7 @@ func TestFigures(t *testing.T) {
 	parts := n.parts(t, "")
 	expect(t, "the facts", parts["facts"], "<dd>1,500/s</dd>", "<dd>300/s</dd>", "20% of the requests", "<dd>1</dd>", "<dd>10 ms</dd>")
 	expect(t, "the table of rules", parts["rules"], `class="n" data-label="Counted">40<`, `class="n" data-label="Refused">1,520<`, "5 in 1m")
-	expect(t, "the PoP", parts["pop"], "<dd>12</dd>", ">drained<", "this node")
+	expect(t, "the PoP", parts["pop"], "<dd>12</dd>", ">drained<", "this node", "*.a.example", "until 3 Feb 2027 04:05 UTC, serial 0A1B")
 	expect(t, "the drawing", parts["traffic"], "7,500 requests", "1,500 refused")
 	for range 179 {
 		step(0, 0, 0)
@@ -183,6 +196,12 @@ func TestFigures(t *testing.T) {
 	expect(t, "the table a quarter of an hour later", n.parts(t, "")["rules"], `data-label="Counted">10<`)
 	step(0, 0, 0)
 	expect(t, "the table when everything has left the span", n.parts(t, "")["rules"], `data-label="Counted">0<`)
+	refused := n.RefusedInHour("login")
+	n.now = n.now.Add(time.Hour)
+	step(0, 0, 0)
+	if later := n.RefusedInHour("login"); refused != 1520 || later != 0 {
+		t.Errorf("refused in the last hour: %d, and an hour later %d; want 1520 and 0", refused, later)
+	}
 	expect(t, "the table of a day", n.parts(t, "span=24h")["rules"], `data-label="Counted">40<`)
 
 	// The figures of a removed rule are removed.
@@ -287,7 +306,7 @@ func TestStream(t *testing.T) {
 	defer stop()
 	ended := make(chan struct{})
 	go func() {
-		n.Run(ctx)
+		n.Page.Run(ctx)
 		close(ended)
 	}()
 	server := httptest.NewServer(http.HandlerFunc(n.Events))

@@ -23,6 +23,7 @@ var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
 	"left":    left,
 	"ends":    ends,
 	"bar":     bar,
+	"rate":    rate,
 	"clocks":  func(ahead *float64) string { return fmt.Sprintf("%+.0f ms", 1000**ahead) },
 	"hundred": func(share float64) float64 { return 100 * share },
 	"period":  func(seconds float64) string { return chart.Span(time.Duration(seconds * float64(time.Second))) },
@@ -95,6 +96,7 @@ func (p *Page) shared(v view, now time.Time) (parts []part) {
 		{perLook, "names", func() part { return write("rule-names", "names", p.names) }},
 		{perSecond, "near", p.near},
 		{perLook, "pop", p.pop},
+		{perLook, "changes", func() part { return write("changes", "changes", p.operator.Changes().Changes) }},
 	} {
 		made, ok := p.made[m.lifetime][m.name]
 		if !ok {
@@ -112,60 +114,69 @@ func (p *Page) renew(now time.Time) {
 		p.second, p.made[perSecond] = second, map[string]part{}
 		before := p.changed
 		p.changed = p.operator.Changed()
-		if p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= sampleEvery {
+		if p.changed != before || p.made[perLook] == nil || now.Sub(p.looked).Abs() >= operate.SampleEvery {
 			p.looked, p.made[perLook], p.status = now, map[string]part{}, p.operator.Status()
 		}
 	}
-	p.sampling.Lock()
-	defer p.sampling.Unlock()
-	if step := p.history.steps[0]; step != p.sampled || p.made[perSample] == nil {
+	if step := p.history.Sampled(); step != p.sampled || p.made[perSample] == nil {
 		p.sampled, p.made[perSample] = step, map[string]part{}
 	}
 }
 
-// facts returns what operators look for first.
+// facts returns what operators look for first: figures of the whole PoP, then of this node.
 func (p *Page) facts() chart.Facts {
 	nodes, shards := p.operator.Nodes().Nodes, p.operator.Shards().Shards
-	mitigated, up := 0, 0
+	mitigated, dry, up, ready := 0, 0, 0, 0
+	var requests, refused float64
 	for _, n := range p.status.Mitigations {
 		mitigated += n
+	}
+	for _, n := range p.status.Logged {
+		dry += n
 	}
 	for _, s := range shards {
 		if s.InRing && !s.Down {
 			up++
 		}
 	}
-	p.sampling.Lock()
-	defer p.sampling.Unlock()
-	_, all, refused := p.history.of(p.history.all, 0)
-	n, r := last(all), last(refused)
+	for _, n := range nodes {
+		requests, refused = requests+n.Requests, refused+n.Refused
+		if n.State == "ready" {
+			ready++
+		}
+	}
+	own, ownRefused := p.history.Rates()
 	lag, note := p.lag()
+	dryRuns := ""
+	if dry > 0 {
+		dryRuns = "; only in dry runs: " + chart.Grouped(dry)
+	}
 	return chart.Facts{
-		{Name: "Requests", Value: rate(n), Note: "at this node"},
-		{Name: "Refused", Value: rate(r), Note: chart.Percent(r, n) + " of the requests"},
-		{Name: "Mitigated keys", Value: chart.Grouped(mitigated), Note: "in the whole PoP"},
-		{Name: "Counted within", Value: lag, Note: note},
-		{Name: "Shards up", Value: fmt.Sprintf("%d of %d", up, len(shards)), Note: chart.Count(len(nodes), "node")},
+		{Name: "Requests", Value: rate(requests), Note: "in the whole PoP; at this node " + rate(float64(own))},
+		{Name: "Refused", Value: rate(refused), Note: share(refused, requests) + " of the requests; at this node " + rate(float64(ownRefused))},
+		{Name: "Mitigated keys", Value: chart.Grouped(mitigated), Note: "in the whole PoP" + dryRuns},
+		{Name: "Nodes ready", Value: fmt.Sprintf("%d of %d", ready, len(nodes)), Note: fmt.Sprintf("%d of %s up", up, chart.Count(len(shards), "shard"))},
+		{Name: "Counted within", Value: lag, Note: "at this node; " + note},
 	}
 }
 
-func last(counts []uint64) uint64 { return counts[len(counts)-1] }
-
-// rate formats the count of a fine step as a rate per second.
-func rate(n uint64) string {
-	if n < 10*uint64(sampleEvery/time.Second) {
-		return strings.TrimSuffix(strconv.FormatFloat(float64(n)/sampleEvery.Seconds(), 'f', 1, 64), ".0") + "/s"
+// rate formats a rate per second.
+func rate(n float64) string {
+	if n < 10 {
+		return strings.TrimSuffix(strconv.FormatFloat(n, 'f', 1, 64), ".0") + "/s"
 	}
-	return chart.Grouped(n/uint64(sampleEvery/time.Second)) + "/s"
+	return chart.Grouped(int(n)) + "/s"
 }
 
-// lag describes how late counting is. sampling is held.
+func share(part, whole float64) string { return chart.Percent(uint64(10*part), uint64(10*whole)) }
+
+// lag describes how late counting is.
 func (p *Page) lag() (value, note string) {
 	status := &p.status
 	if status.Lag >= 1 {
 		return left(status.Lag), "or later; waiting for a shard: " + chart.Count(status.BacklogKeys, "key")
 	}
-	half, most := p.history.within(.5), p.history.within(.99)
+	half, most := p.history.Within(.5), p.history.Within(.99)
 	switch {
 	case most == 0:
 		return "–", "nothing was counted in the last minute"
@@ -187,12 +198,9 @@ func within(d time.Duration) string {
 
 // traffic draws all requests of the node.
 func (p *Page) traffic(span int) part {
-	s := spans[span]
-	p.sampling.Lock()
-	defer p.sampling.Unlock()
-	from, all, refused := p.history.of(p.history.all, span)
-	return part{"traffic", string(draw(chart.Area{Title: "All requests", Note: "at this node, in steps of " + chart.Span(s.step) + "; UTC", From: from, Step: s.step,
-		All: all, Part: refused, Name: "requests in " + chart.Span(s.step), AllName: "requests", PartName: "refused"}))}
+	s, all := operate.Spans[span], p.history.All(span)
+	return part{"traffic", string(draw(chart.Area{Title: "All requests", Note: "at this node, in steps of " + chart.Span(s.Step) + "; UTC", From: all.From, Step: s.Step,
+		All: all.Counted, Part: all.Refused, Name: "requests in " + chart.Span(s.Step), AllName: "requests", PartName: "refused"}))}
 }
 
 func draw(b chart.Block) template.HTML {
@@ -222,21 +230,16 @@ func (p *Page) rules(span int) part {
 	rows := make([]ruleRow, len(all))
 	strips := map[string]chart.Strip{}
 	var from time.Time
-	p.sampling.Lock()
 	for i, r := range all {
 		rows[i].Rule = r
-		of := p.history.rules[r.Rule]
-		if of == nil {
-			of = newSeries()
-		}
-		strip := chart.Strip{Name: r.Rule}
-		from, strip.Passed, strip.Refused = p.history.of(of, span)
+		steps := p.history.Rule(r.Rule, span)
+		from = steps.From
+		strip := chart.Strip{Name: r.Rule, Passed: steps.Counted, Refused: steps.Refused}
 		for k := range strip.Passed {
 			rows[i].Counted, rows[i].Refused = rows[i].Counted+int(strip.Passed[k]), rows[i].Refused+int(strip.Refused[k])
 		}
 		strips[r.Rule] = strip
 	}
-	p.sampling.Unlock()
 	slices.SortStableFunc(rows, func(a, b ruleRow) int {
 		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.Mitigations, a.Mitigations), cmp.Compare(b.Counted, a.Counted))
 	})
@@ -247,7 +250,7 @@ func (p *Page) rules(span int) part {
 	more := max(0, len(rows)-shownRules)
 	rows = rows[:len(rows)-more]
 	drawing := chart.Strips{Title: "By rule", Note: "requests that were counted for the rule, and that it refused, at this node; the stronger the color, the more",
-		What: "rule", PassedName: "counted", From: from, Step: spans[span].step}
+		What: "rule", PassedName: "counted", From: from, Step: operate.Spans[span].Step}
 	for _, r := range rows {
 		drawing.Rows = append(drawing.Rows, strips[r.Rule.Rule])
 	}
@@ -256,7 +259,7 @@ func (p *Page) rules(span int) part {
 		Span    string
 		More    int
 		Drawing template.HTML
-	}{rows, spans[span].words, more, draw(drawing)})
+	}{rows, operate.Spans[span].Words, more, draw(drawing)})
 }
 
 const shownNear = 20
@@ -265,21 +268,14 @@ func (p *Page) near() part { return write("near", "near", p.operator.Near(shownN
 
 // pop renders what the node knows about its PoP.
 func (p *Page) pop() part {
-	p.sampling.Lock()
 	value, note := p.lag()
-	_, drops, _ := p.history.of(p.history.drops, 0)
-	p.sampling.Unlock()
-	dropped := 0
-	for _, n := range drops {
-		dropped += int(n)
-	}
 	return write("pop", "pop", struct {
 		operate.Status
 		Within, Note string
 		Dropped      int
 		Shards       []operate.Shard
 		Nodes        []operate.Node
-	}{p.status, value, note, dropped, p.operator.Shards().Shards, p.operator.Nodes().Nodes})
+	}{p.status, value, note, p.history.Dropped(), p.operator.Shards().Shards, p.operator.Nodes().Nodes})
 }
 
 // story renders the state of a client.
@@ -291,10 +287,11 @@ func (p *Page) story(target string, now time.Time) part {
 		e, problem = operate.Explanation{}, sentence(err)
 	}
 	return write("story", "story", struct {
-		Target, Problem, IP string
-		Now                 time.Time
+		Target, Problem string
+		Values          map[string]string
+		Now             time.Time
 		operate.Explanation
-	}{target, problem, values["ip"], now, e})
+	}{target, problem, values, now, e})
 }
 
 // bar returns how much of a threshold is used, in percent.

@@ -11,6 +11,10 @@ import (
 // long ago it got that. The last two are zero if it got none.
 const timesSize = 24
 
+// outdatedAfter is how long after the last status of a peer the earlier ones no longer count: a clock may have
+// been set.
+const outdatedAfter = 5 * time.Second
+
 // A clock measures by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
 // section 8): from the times of a packet there and one back, preferring the pair that
 // was in transit for the shortest time.
@@ -43,9 +47,12 @@ func (c *clock) take(times []byte, now time.Time) {
 	sent := int64(binary.BigEndian.Uint64(times))
 	echo := int64(binary.BigEndian.Uint64(times[8:]))
 	held := int64(binary.BigEndian.Uint64(times[16:]))
+	if now.Sub(c.receivedAt) > outdatedAfter {
+		c.n = 0
+	}
 	c.peerSent, c.receivedAt = sent, now
 	back := now.UnixMicro()
-	if echo == 0 || held < 0 || held > time.Minute.Microseconds() {
+	if echo == 0 || held < 0 || held > outdatedAfter.Microseconds() {
 		return
 	}
 	delay := back - echo - held
@@ -54,7 +61,8 @@ func (c *clock) take(times []byte, now time.Time) {
 	}
 	// The peer got our packet at sent − held, by its clock.
 	offset := (sent - held - echo + sent - back) / 2
-	c.samples[c.n%len(c.samples)] = sample{time.Duration(offset) * time.Microsecond, time.Duration(delay) * time.Microsecond}
+	c.samples[c.n%len(c.samples)] = sample{time.Duration(offset) * time.Microsecond,
+		time.Duration(delay) * time.Microsecond}
 	c.n++
 }
 
@@ -67,18 +75,6 @@ func (c *clock) offset() (offset time.Duration, ok bool) {
 	}
 	best := slices.MinFunc(known, func(a, b sample) int { return int(a.delay - b.delay) })
 	return best.offset, true
-}
-
-// delay returns the round-trip time, or 0 while it is not known.
-func (c *clock) delay() time.Duration {
-	var delays []time.Duration
-	for _, s := range c.samples[:min(c.n, len(c.samples))] {
-		delays = append(delays, s.delay)
-	}
-	if len(delays) == 0 {
-		return 0
-	}
-	return median(delays)
 }
 
 // median returns the median of values, or the mean of the middle two if their number is even.

@@ -10,11 +10,12 @@
 //
 // # Messages
 //
-// Send passes a message to every peer, SendTo to one. Messages are packed into packets
-// of at most 1,400 bytes, sent directly to their receivers over UDP, and retried until they are
-// acknowledged, at intervals that grow with the round-trip time. After at most two seconds they
-// are dropped and counted. Sending never blocks: queues are bounded, and drops are counted.
-// Messages may arrive in any order, but none arrives twice.
+// Send passes a message to every peer, SendTo to one. Messages are packed into packets of at most 1,400 bytes,
+// and sent directly to their receivers over UDP. Nothing is acknowledged. For some seconds after a batch of
+// messages to all, each node that has it summarizes what it has for a few peers, picked at random, and passes on
+// what fits beside that. A peer sends what a summary lacks, and asks for what it lacks itself. Sending never
+// blocks: queues are bounded, and drops are counted. Messages may arrive in any order, but none arrives twice.
+// Those of SendTo may be lost.
 //
 // # Security
 //
@@ -28,7 +29,8 @@
 //
 // # Status and clocks
 //
-// Four times a second each node sends its Status to every other node, unacknowledged; the latest
-// one applies. These packets carry the times from which a node computes its clock's offset, as
-// NTP does.
+// Four times a second each node sends its Status to some peers, picked at random; up to 16 are all told. In
+// larger PoPs those pass it on, in a PoP of up to 64 nodes each one, in one of a thousand nodes one every four
+// seconds. The latest one applies. Peers that are told answer with their own, and from the times in both a node
+// computes its clock's offset, as NTP does.
 package gossip

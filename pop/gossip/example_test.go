@@ -23,7 +23,7 @@ func Example() {
 				return nil
 			},
 			Status:        func() []byte { return nil },
-			ReceiveStatus: func(string, []byte) error { return nil },
+			ReceiveStatus: func(string, []byte, bool) error { return nil },
 		}, nil)
 	}
 	one, err := start(gossip.Options{Name: "one"})

@@ -55,17 +55,18 @@ type Options struct {
 	tune func(*memberlist.Config)
 }
 
-// A Handler is called with what other nodes send. Its functions are required. They must not block, or retain what they
-// are given.
+// A Handler is called with what other nodes send. Its functions are required. They must not block, or retain what
+// they are given.
 type Handler struct {
 	// Receive is called with each message from another node and its age, which is 0 while that node's clock is not
 	// known. Its errors, and those of ReceiveStatus, are logged at a limited rate.
 	Receive func(from string, message []byte, age time.Duration) error
 
-	// Status returns what is sent to all other nodes periodically, at most MaxStatus bytes;
-	// ReceiveStatus is called with that of another node.
+	// Status returns what is sent to some other nodes periodically, at most MaxStatus bytes, and reaches all of them
+	// within seconds. ReceiveStatus is called with that of another node; relayed is true if a third one passed it on, so
+	// that it may be some seconds old.
 	Status        func() []byte
-	ReceiveStatus func(from string, status []byte) error
+	ReceiveStatus func(from string, status []byte, relayed bool) error
 }
 
 // Metadata for memberlist: version, run, the metadata that Start was given.
@@ -112,13 +113,27 @@ type Gossip struct {
 	end       context.CancelFunc
 	sending   sync.WaitGroup
 	accepting sync.WaitGroup
+	statusAt  time.Time // when the status is sent next
 
-	mu       sync.Mutex           // guards what follows
-	links    map[uint64]*link     // by run
-	reached  map[uint64]*link     // by run: those that messages go to: the peers, and lingering nodes
-	messages [][]byte             // to be sent to all
-	seen     map[string]time.Time // by address: nodes that are, or were, peers
-	failed   string               // why the last attempt to join failed; empty if there has been a peer since
+	mu       sync.Mutex          // guards what follows
+	links    map[uint64]*link    // by run
+	reached  map[uint64]*link    // by run: those that messages go to: the peers, and lingering nodes
+	version  uint64              // of the last status
+	messages [][]byte            // to be sent to all
+	since    time.Time           // when the first of them was given
+	sendAt   time.Time           // when they are sent
+	own      news                // the batches that were sent
+	batches  uint64              // their number
+	recent   map[uint64]*news    // by run: the nodes that have news
+	learned  time.Time           // when there last was news
+	round    time.Time           // when news are summarized next; zero without news
+	answers  []outgoing          // to be sent
+	answered int                 // since the last round, see maxAnswers
+	bulk     []outgoing          // of SendTo
+	bulkAt   time.Time           // when the next ones may be sent
+	seen     map[string]sighting // by address: nodes that are, or were, peers
+	failed   string              // why the last attempt to join failed; empty if there has been a peer since
+	foreign  map[string]string   // addresses of nodes of another version, by their names in memberlist
 }
 
 // New makes a Gossip. Start opens its sockets.
@@ -128,8 +143,10 @@ func New(o Options) (*Gossip, error) {
 		return nil, err
 	}
 	g := &Gossip{
-		o: o, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), invalid: lograte.Limiter{Every: 10 * time.Second},
-		links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]time.Time{},
+		o: o, invalid: lograte.Limiter{Every: 10 * time.Second},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]sighting{},
+		foreign: map[string]string{}, recent: map[uint64]*news{},
 	}
 	var run [8]byte
 	_, _ = rand.Read(run[:]) // never fails
@@ -177,8 +194,8 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 }
 
 // Start opens the sockets and joins the PoP. Nodes that cannot be reached now are joined
-// when they can. handler is called from then on. meta is what the other nodes learn about this node when they meet it,
-// at most 500 bytes. After an error nothing runs.
+// when they can. handler is called from then on. meta is what the other nodes learn about this node when they
+// meet it, at most 500 bytes. After an error nothing runs.
 func (g *Gossip) Start(handler Handler, meta []byte) error {
 	c, err := g.config()
 	if err != nil {
@@ -281,6 +298,10 @@ func (g *Gossip) Peers() (all []Peer) {
 	return all
 }
 
+// mostClocks is the number of clocks, those measured last, whose median counts. With many nodes it takes a minute to
+// measure all, and a clock that was set is to be noticed earlier.
+const mostClocks = 128
+
 // ClockOffset returns how far this node's clock is ahead of the median of the others', or 0
 // while it is alone.
 func (g *Gossip) ClockOffset() time.Duration {
@@ -288,18 +309,23 @@ func (g *Gossip) ClockOffset() time.Duration {
 	if len(offsets) == 0 {
 		return 0
 	}
-	return -median(offsets)
+	return -median(offsets[:min(len(offsets), mostClocks)])
 }
 
 // ClockAheadOfMost returns how far this node's clock is ahead of the median of all clocks, its own
 // among them: so a node whose clock is right is not behind one that is ahead.
-func (g *Gossip) ClockAheadOfMost() time.Duration { return -median(g.offsets([]time.Duration{0})) }
+func (g *Gossip) ClockAheadOfMost() time.Duration {
+	offsets := g.offsets([]time.Duration{0})
+	return -median(offsets[:min(len(offsets), mostClocks)])
+}
 
-// offsets appends to dst how far the peers' clocks are ahead of this node's, where that is known.
+// offsets appends to dst how far the peers' clocks are ahead of this node's, where that is known, those measured last
+// first.
 func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for l := range g.peers {
+	latest := func(a, b *link) int { return b.clock.receivedAt.Compare(a.clock.receivedAt) }
+	for _, l := range slices.SortedFunc(g.peers, latest) {
 		if offset, ok := l.clock.offset(); ok {
 			dst = append(dst, offset)
 		}
@@ -319,6 +345,9 @@ const maxMessages = 1 << 16
 // Send passes a message of at most MaxMessage bytes to every peer. It does not block.
 func (g *Gossip) Send(message []byte) {
 	g.mu.Lock()
+	if len(g.messages) == 0 {
+		g.since = time.Now()
+	}
 	if len(g.messages) < maxMessages {
 		g.messages = append(g.messages, slices.Clone(message))
 	} else {
@@ -329,16 +358,23 @@ func (g *Gossip) Send(message []byte) {
 }
 
 // SendTo passes at most MaxSendTo messages of at most MaxMessage bytes each to one peer, after
-// what is sent to all. It sends nothing, and returns false, unless the node is a peer, or was a
+// what is sent to all. They may be lost. It sends nothing, and returns false, unless the node is a peer, or was a
 // moment ago, and nothing sent to it earlier still waits. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
-	now := time.Now()
 	for _, l := range g.reached {
-		if l.name == name && len(l.bulk) == 0 {
-			ok = true
-			g.metrics.sent.Add(float64(len(messages)))
-			g.metrics.dropped.Add(float64(enqueue(&l.bulk, pack(messages, now))))
+		waits := func(o outgoing) bool { return o.to == l.node }
+		if l.name != name || slices.ContainsFunc(g.bulk, waits) {
+			continue
+		}
+		ok = true
+		g.metrics.sent.Add(float64(len(messages)))
+		for _, packed := range pack(messages) {
+			if len(g.bulk) == MaxSendTo {
+				g.metrics.dropped.Inc()
+				continue
+			}
+			g.bulk = l.packet(g.bulk, kindMessages, g.run, time.Now(), packed)
 		}
 	}
 	g.mu.Unlock()

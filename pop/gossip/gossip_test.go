@@ -62,7 +62,7 @@ func TestSend(t *testing.T) {
 	t.Parallel()
 	const count = 10000
 	nodes := startAll(t, 4, withKeys(key(1)))
-	const atOnce = 500 // what is not acknowledged for two seconds, on a slow machine, is given up
+	const atOnce = 500 // what does not arrive within a second, on a slow machine, is given up
 	for i := range count {
 		nodes[i%len(nodes)].Send(numbered(i))
 		if (i+1)%atOnce == 0 {
@@ -77,22 +77,15 @@ func TestSend(t *testing.T) {
 }
 
 // allReceived waits until each node has each message that it did not send, and checks that
-// it has it only once. Message i is from node i modulo their count. A machine that is so slow that this
-// takes longer than giveUp gives packets up, and counts them: what was in them may be missing.
+// it has it only once. Message i is from node i modulo their count.
 func allReceived(t *testing.T, nodes []*node, count int) {
 	t.Helper()
-	const most, giveUp = 16, 2 * time.Second // messages in a packet
-	begin, lost := time.Now(), 0
-	eventually(t, "all messages are received, or counted as lost", func() bool {
-		received, packets := 0, 0.0
+	eventually(t, "all messages are received", func() bool {
+		received := 0
 		for _, n := range nodes {
 			received += n.received()
-			packets += n.metric(t, "edge_gossip_packets_unacknowledged_total", "") + n.metric(t, "edge_gossip_packets_dropped_total", "")
 		}
-		if lost = 0; time.Since(begin) > giveUp {
-			lost = most * int(packets)
-		}
-		return received+lost >= count*(len(nodes)-1)
+		return received >= count*(len(nodes)-1)
 	})
 	for of, n := range nodes {
 		for i := range count {
@@ -100,7 +93,7 @@ func allReceived(t *testing.T, nodes []*node, count int) {
 			if i%len(nodes) == of {
 				want = 0
 			}
-			if got := n.times(numbered(i)); got > want || got < want && lost == 0 {
+			if got := n.times(numbered(i)); got != want {
 				t.Errorf("%s has message %d %d times, want %d", n.name, i, got, want)
 			}
 		}

@@ -174,7 +174,7 @@ func (n *node) handler() gossip.Handler {
 			return nil
 		},
 		Status: func() []byte { return []byte("status of " + n.name) },
-		ReceiveStatus: func(from string, status []byte) error {
+		ReceiveStatus: func(from string, status []byte, _ bool) error {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.statuses[from] = string(status)

@@ -41,9 +41,10 @@ func TestWindow(t *testing.T) {
 
 func FuzzPacket(f *testing.F) {
 	f.Add(header{kindMessages, 1, 2, 3, 4}.packet())
-	f.Add(append(header{kindMessages, 1, 2, 3, 4}.packet(), pack([][]byte{[]byte("a"), {}, []byte("bcd")}, time.Unix(9, 0))[0].bytes...))
-	f.Add(append(header{kindAcks, 1, 2, 0, 4}.packet(), make([]byte, 16)...))
-	f.Add(append(header{kindStatus, 1, 2, 9, 4}.packet(), make([]byte, timesSize+5)...))
+	packed := pack([][]byte{[]byte("a"), {}, []byte("bcd")})[0]
+	f.Add(append(header{kindMessages, 1, 2, 3, 4}.packet(), packed...))
+	f.Add(append(header{kindNews, 2, me, 3, 4}.packet(), entry{2, 1, 5, packed}.append(entry{me, 9, 1 << 63, nil}.append(nil))...))
+	f.Add(entry{3, 1, 1, []byte("status")}.append(append(header{kindStatus, 2, me, 9, 4}.packet(), make([]byte, timesSize)...)))
 	f.Add([]byte{packetVersion, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, body, err := parsePacket(b)
@@ -53,20 +54,24 @@ func FuzzPacket(f *testing.F) {
 		if again := append(h.packet(), body...); !bytes.Equal(again, b) {
 			t.Errorf("%x is read as %x", b, again)
 		}
-		switch h.kind {
-		case kindMessages:
-			var all [][]byte
-			for m := range messages(body) {
-				all = append(all, m)
-			}
-			if len(body) <= maxBody && len(all) > 0 && !bytes.Equal(pack(all, time.Unix(9, 0))[0].bytes, body) {
-				t.Errorf("messages of %x are %x", body, all)
-			}
-		case kindAcks:
-			new(link).acknowledged(body)
-		case kindStatus:
-			new(clock).take(body, time.Unix(1e9, 0))
+		if all, err := messages(body); err == nil && len(body) <= maxBody-entryHead && len(all) > 0 && !bytes.Equal(pack(all)[0], body) {
+			t.Errorf("messages of %x are %x", body, all)
 		}
+		if all, err := parseEntries(body, maxBody); err == nil {
+			var again []byte
+			for _, e := range all {
+				again = e.append(again)
+			}
+			if !bytes.Equal(again, body) {
+				t.Errorf("entries of %x are %v", body, all)
+			}
+		}
+		g := newGossip(t, nil)
+		g.meet(2)
+		g.meet(3)
+		g.own.kept = []batch{{number: 9}}
+		g.receive(b)
+		g.due(time.Now(), true)
 	})
 }
 
@@ -74,13 +79,15 @@ func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := rapid.SliceOf(rapid.SliceOfN(rapid.Byte(), 0, MaxMessage)).Draw(t, "messages")
 		var out [][]byte
-		for _, body := range pack(in, time.Unix(9, 0)) {
-			if len(body.bytes) > maxBody || body.at != 9e6 {
-				t.Fatalf("a body has %d bytes, of %d; want at most %d, of 9 s", len(body.bytes), body.at, maxBody)
+		for _, packed := range pack(in) {
+			if len(packed) > maxBody-entryHead {
+				t.Fatalf("a packet has %d bytes of messages, want at most %d", len(packed), maxBody-entryHead)
 			}
-			for m := range messages(body.bytes) {
-				out = append(out, m)
+			all, err := messages(packed)
+			if err != nil {
+				t.Fatal(err)
 			}
+			out = append(out, all...)
 		}
 		if !slices.EqualFunc(in, out, bytes.Equal) {
 			t.Fatalf("packed %x, unpacked %x", in, out)
@@ -179,49 +186,69 @@ func TestClockGarbage(t *testing.T) {
 // messages is computed from the sender's clock.
 func TestReceive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		const peer, ahead = 2, time.Hour
+		const peer, other, ahead = 2, 3, time.Hour
 		var got []string
 		g := newGossip(t, nil)
 		g.record(func(from, kind string, content []byte, age time.Duration) {
 			got = append(got, fmt.Sprintf("%s %s %s %v", from, kind, content, age))
 		})
 		l := g.meet(peer)
-		messages := func(from, to, number uint64, at time.Time, text string) []byte {
-			return append(header{kindMessages, from, to, number, at.UnixMicro()}.packet(), pack([][]byte{[]byte(text)}, at)[0].bytes...)
-		}
-		status := func(number uint64) []byte {
-			c := clock{peerSent: time.Now().UnixMicro(), receivedAt: time.Now().Add(ahead)} // zero delay
-			return append(c.appendTimes(header{kindStatus, peer, me, number, 0}.packet(), time.Now().Add(ahead)), "ok"...)
-		}
+		g.meet(other)
 		theirs := func() time.Time { return time.Now().Add(ahead) }
+		var numbers uint64
+		packet := func(kind byte, from, to uint64, at time.Time, body []byte) []byte {
+			numbers++
+			return append(header{kind, from, to, numbers, at.UnixMicro()}.packet(), body...)
+		}
+		news := func(run, number uint64, age time.Duration, text string) []byte {
+			return entry{run, number, uint64(age.Microseconds()), pack([][]byte{[]byte(text)})[0]}.append(nil)
+		}
+		status := func(run, version uint64) []byte {
+			c := clock{peerSent: time.Now().UnixMicro(), receivedAt: theirs()} // zero delay
+			body := entry{run, version, 1, []byte("ok")}.append(c.appendTimes(nil, theirs()))
+			return packet(kindStatus, peer, me, theirs(), body)
+		}
+		first := status(peer, 2)
 		for _, test := range []struct {
 			name   string
 			packet []byte
 			want   string
-			acks   int
 		}{
-			{"clock not known", messages(peer, me, 1, theirs().Add(-time.Hour), "a"), "n2 message a 0s", 1},
-			{"status", status(2), "n2 status ok 0s", 1},
-			{"status again", status(2), "", 1},
-			{"an older status", status(1), "", 1},
-			{"immediately", messages(peer, me, 3, theirs(), "b"), "n2 message b 0s", 2},
-			{"after two seconds", messages(peer, me, 4, theirs().Add(-2*time.Second), "c"), "n2 message c 2s", 3},
-			{"from the future", messages(peer, me, 5, theirs().Add(time.Minute), "d"), "n2 message d 0s", 4},
-			{"too late", messages(peer, me, 6, theirs().Add(-maxAge-time.Millisecond), "e"), "", 4},
-			{"again, acknowledged again", messages(peer, me, 4, theirs(), "c"), "", 5},
-			{"for another run", messages(peer, 9, 7, theirs(), "f"), "", 5},
-			{"from another run", messages(9, me, 7, theirs(), "g"), "", 5},
-			{"garbage", []byte("garbage that is longer than a header has to be"), "", 5},
+			{"clock not known", packet(kindNews, peer, me, theirs().Add(-time.Hour), news(peer, 1, 0, "a")), "n2 message a 0s"},
+			{"status", first, "n2 status ok 0s"},
+			{"status again", first, ""},
+			{"another node's status", status(other, 5), "n3 status ok 0s"},
+			{"an older one", status(other, 4), ""},
+			{"this node's own", status(me, 9), ""},
+			{"a stranger's", status(9, 9), ""},
+			{"immediately", packet(kindNews, peer, me, theirs(), news(peer, 2, 0, "b")), "n2 message b 0s"},
+			{"after two seconds", packet(kindNews, peer, me, theirs().Add(-2*time.Second), news(peer, 3, 0, "c")), "n2 message c 2s"},
+			{"passed on", packet(kindNews, peer, me, theirs().Add(-time.Second), news(other, 3, time.Second, "d")), "n3 message d 2s"},
+			{"passed on twice", packet(kindNews, peer, me, theirs(), news(other, 3, 3*time.Second, "d")), ""},
+			{"a batch again", packet(kindNews, peer, me, theirs(), news(peer, 3, 0, "c")), ""},
+			{"far ahead, from another node", packet(kindNews, peer, me, theirs(), news(other, 1<<40, 0, "e")), ""},
+			{"from the future", packet(kindNews, peer, me, theirs().Add(time.Minute), news(peer, 4, 0, "f")), "n2 message f 0s"},
+			{"too late", packet(kindNews, peer, me, theirs().Add(-maxAge-time.Millisecond), news(peer, 5, 0, "g")), ""},
+			{"passed on too late", packet(kindNews, peer, me, theirs(), news(other, 5, maxAge+time.Millisecond, "g")), ""},
+			{"passed on after an age", packet(kindNews, peer, me, theirs(), entry{other, 5, 1 << 63, []byte{0, 0}}.append(nil)), ""},
+			{"for this node alone", packet(kindMessages, peer, me, theirs(), pack([][]byte{[]byte("h")})[0]), "n2 message h 0s"},
+			{"for another run", packet(kindNews, peer, 9, theirs(), news(peer, 6, 0, "i")), ""},
+			{"from another run", packet(kindNews, 9, me, theirs(), news(9, 6, 0, "j")), ""},
+			{"garbage", []byte("garbage that is longer than a header has to be"), ""},
+			{"garbage in a packet", packet(kindNews, peer, me, theirs(), []byte("garbage that is longer than the head of an entry")), ""},
+			{"news that cannot be passed on", packet(kindNews, peer, me, theirs(), entry{other, 6, 0, make([]byte, maxBody)}.append(nil)), ""},
+			{"a status that cannot be passed on", packet(kindStatus, peer, me, theirs(), entry{other, 6, 1, make([]byte, MaxStatus+1)}.append(make([]byte, timesSize))), ""},
+			{"a status without times", packet(kindStatus, peer, me, theirs(), nil), ""},
 		} {
 			got = nil
 			g.receive(test.packet)
-			if text := strings.Join(got, "; "); text != test.want || len(l.acks) != test.acks {
-				t.Errorf("%s: received %q with %d acknowledgements, want %q with %d", test.name, text, len(l.acks), test.want, test.acks)
+			if text := strings.Join(got, "; "); text != test.want {
+				t.Errorf("%s: received %q, want %q", test.name, text, test.want)
 			}
 		}
-		l.leave()
+		g.vanish(l)
 		got = nil
-		if g.receive(messages(peer, me, 8, theirs(), "h")); got != nil {
+		if g.receive(packet(kindNews, peer, me, theirs(), news(peer, 8, 0, "k"))); got != nil {
 			t.Errorf("received %q from a node that is not a peer", got)
 		}
 	})

@@ -12,9 +12,14 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A peer that is wrongly declared dead misses nothing: earlier and later messages are sent until it acknowledges
-// them, and its own are accepted. A node that has left, has started another run, or stays dead, is sent
-// nothing.
+// newsOf returns the body of a packet with a message to all, in the batch of a run with a number.
+func newsOf(run, number uint64, text string) []byte {
+	return entry{run, number, 0, pack([][]byte{[]byte(text)})[0]}.append(nil)
+}
+
+// A peer that is wrongly declared dead misses nothing: earlier and later messages are still passed on to it, and
+// its own are accepted. A node that has left or stays dead is sent nothing, and what was for a former run goes to
+// the next.
 func TestDeclaredDead(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -25,7 +30,7 @@ func TestDeclaredDead(t *testing.T) {
 		{"is not heard of", func(*Gossip) {}, []string{"2 after", "2 before", "2 meanwhile"}},
 		{"stays dead", func(*Gossip) { time.Sleep(linger) }, nil},
 		{"comes back and leaves", func(g *Gossip) { g.joined(nodeAt(2)); g.leaves(2, memberlist.StateLeft) }, nil},
-		{"begins another run", func(g *Gossip) { g.joined(peerAt("n2", 3)) }, []string{"3 after"}},
+		{"begins another run", func(g *Gossip) { g.joined(peerAt("n2", 3)) }, []string{"3 after", "3 before", "3 from the dead", "3 meanwhile"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -34,14 +39,14 @@ func TestDeclaredDead(t *testing.T) {
 				g.record(func(string, string, []byte, time.Duration) { received++ })
 				g.joined(nodeAt(2))
 				g.Send([]byte("before"))
-				g.due(time.Now(), nil) // lost
+				g.due(time.Now(), false) // lost
 				g.leaves(2, memberlist.StateDead)
 				if got := len(g.Peers()); got > 0 {
 					t.Errorf("%d peers, want none", got)
 				}
 				g.Send([]byte("meanwhile"))
-				g.due(time.Now(), nil) // lost
-				g.receive(append(header{kindMessages, 2, me, 1, 0}.packet(), pack([][]byte{[]byte("from the dead")}, time.Now())[0].bytes...))
+				g.due(time.Now(), false) // lost
+				g.receive(append(header{kindNews, 2, me, 1, 0}.packet(), newsOf(2, 1, "from the dead")...))
 				if received != 1 {
 					t.Error("the peer that was declared dead is not heard")
 				}
@@ -49,14 +54,18 @@ func TestDeclaredDead(t *testing.T) {
 				g.Send([]byte("after"))
 				var got []string
 				for range 200 {
-					out, _ := g.due(time.Now(), nil)
+					out, _ := g.due(time.Now(), false)
 					for _, o := range out {
 						h, body, err := parsePacket(o.packet)
-						if err != nil || h.kind != kindMessages {
+						if err != nil || h.kind != kindNews {
 							continue
 						}
-						for message := range messages(body) {
-							got = append(got, fmt.Sprintf("%d %s", h.to, message))
+						entries, _ := parseEntries(body, maxBody)
+						for _, e := range entries {
+							all, _ := messages(e.bytes)
+							for _, message := range all {
+								got = append(got, fmt.Sprintf("%d %s", h.to, message))
+							}
 						}
 					}
 					time.Sleep(10 * time.Millisecond)
@@ -81,19 +90,19 @@ func TestReplayAfterAPartition(t *testing.T) {
 			packet := func(kind byte, number uint64, body []byte) []byte {
 				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.packet(), body...)
 			}
-			old := packet(kindMessages, 1, pack([][]byte{[]byte("old")}, time.Now())[0].bytes)
-			status := packet(kindStatus, 2, append(new(clock).appendTimes(nil, time.Now()), "status"...))
+			old := packet(kindNews, 1, newsOf(2, 1, "old"))
+			status := packet(kindStatus, 2, entry{2, 1, 1, []byte("status")}.append(new(clock).appendTimes(nil, time.Now())))
 			g.joined(nodeAt(2))
 			g.receive(old)
 			g.receive(status)
 			g.leaves(2, state)
 			time.Sleep(linger)
-			g.due(time.Now(), nil) // the link has ended
+			g.due(time.Now(), false) // the link has ended
 			g.receive(old)
 			g.joined(nodeAt(2))
 			g.receive(old)
 			g.receive(status)
-			g.receive(packet(kindMessages, 3, pack([][]byte{[]byte("new")}, time.Now())[0].bytes))
+			g.receive(packet(kindNews, 3, newsOf(2, 2, "new")))
 			if d := cmp.Diff([]string{"old", "status", "new"}, received); d != "" {
 				t.Errorf("received (-want +got):\n%s", d)
 			}

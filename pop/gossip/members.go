@@ -17,7 +17,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-const metaVersion = 1
+// metaVersion changes with the format of packets.
+const metaVersion = 2
 
 // A delegate receives callbacks from memberlist. They must not block.
 type delegate struct{ g *Gossip }
@@ -47,7 +48,11 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 // joined records that n is alive.
 func (g *Gossip) joined(n *memberlist.Node) {
 	if len(n.Meta) < metaHeader || n.Meta[0] != metaVersion {
-		g.o.Logger.Error("cannot gossip with a node of another version; run the same version on all nodes", "name", n.Name, "addr", n.Address())
+		g.o.Logger.Error("cannot gossip with a node of another version; run the same version on all nodes", "name", n.Name,
+			"addr", n.Address())
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.foreign[n.Name] = n.Address()
 		return
 	}
 	run := binary.BigEndian.Uint64(n.Meta[1:])
@@ -77,10 +82,17 @@ func (g *Gossip) joined(n *memberlist.Node) {
 			g.vanish(was) // it has begun another run
 		}
 	}
-	g.seen[node.Address()] = now
+	maps.DeleteFunc(g.seen, func(_ string, s sighting) bool { return s.name == l.name }) // it has another address
+	g.seen[node.Address()] = sighting{l.name, now}
 	g.failed = ""
 	signal(g.wake)
 	signal(g.changed)
+}
+
+// A sighting is when a node was last a peer at an address.
+type sighting struct {
+	name string
+	at   time.Time
 }
 
 // left records that n is dead or has left.
@@ -88,6 +100,7 @@ func (g *Gossip) left(n *memberlist.Node) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	delete(g.foreign, n.Name)
 	for l := range g.peers {
 		if l.node.Name != n.Name {
 			continue
@@ -126,7 +139,7 @@ func (g *Gossip) isPeer(name string) bool {
 // vanish notes that a run is over. mu is held.
 func (g *Gossip) vanish(l *link) {
 	delete(g.reached, l.run)
-	g.metrics.dropped.Add(float64(l.leave()))
+	l.node = nil
 }
 
 // conflictAfter is how long two peers may share a name because a node was killed and
@@ -219,13 +232,19 @@ func (g *Gossip) notJoined(addr string, err error) {
 	for range g.peers {
 		return
 	}
-	g.failed = fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes have the same gossip key (%v)", addr, err)
+	g.failed = fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes "+
+		"have the same gossip key (%v)", addr, err)
 }
 
-// JoinProblem describes why no node could be joined. It returns "" if there has been a peer since, or no node to join.
+// JoinProblem describes why no node could be joined, or which node speaks another version of the gossip. It
+// returns "" if there has been a peer since, or no node to join.
 func (g *Gossip) JoinProblem() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if addrs := slices.Sorted(maps.Values(g.foreign)); len(addrs) > 0 {
+		return "cannot gossip with nodes of another version, so counts are split: run the same version on all nodes; " +
+			"they are at " + strings.Join(addrs[:min(len(addrs), 3)], ", ")
+	}
 	return g.failed
 }
 
@@ -244,19 +263,20 @@ func (g *Gossip) missing(ctx context.Context) []string {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for addr, at := range g.seen {
-		if now.Sub(at) > forget {
+	for addr, s := range g.seen {
+		if now.Sub(s.at) > forget {
 			delete(g.seen, addr)
 			continue
 		}
 		wanted[addr] = true
 	}
 	for len(g.seen) > maxSeen {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)), func(a, b string) int { return g.seen[a].Compare(g.seen[b]) })
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.seen)),
+			func(a, b string) int { return g.seen[a].at.Compare(g.seen[b].at) })
 		delete(g.seen, oldest)
 	}
 	for l := range g.peers {
-		g.seen[l.node.Address()] = now
+		g.seen[l.node.Address()] = sighting{l.name, now}
 		delete(wanted, l.node.Address())
 	}
 	delete(wanted, g.addr)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func newGossip(t *testing.T, set func(*Options)) *Gossip {
 	g.handler = Handler{
 		Receive:       func(string, []byte, time.Duration) error { return nil },
 		Status:        func() []byte { return nil },
-		ReceiveStatus: func(string, []byte) error { return nil },
+		ReceiveStatus: func(string, []byte, bool) error { return nil },
 	}
 	return g
 }
@@ -47,7 +48,7 @@ func (g *Gossip) record(received func(from, kind string, content []byte, age tim
 		received(from, "message", message, age)
 		return nil
 	}
-	g.handler.ReceiveStatus = func(from string, status []byte) error {
+	g.handler.ReceiveStatus = func(from string, status []byte, _ bool) error {
 		received(from, "status", status, 0)
 		return nil
 	}
@@ -75,7 +76,8 @@ func (g *Gossip) leaves(run uint32, state memberlist.NodeStateType) {
 	g.left(n)
 }
 
-// Seeds and former peers are joined again while they are missing; nodes that have left are not.
+// Seeds and former peers are joined again while they are missing; nodes that have left or have another address
+// are not.
 func TestMissing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, func(o *Options) { o.Join = []string{"10.0.0.1:7946", "10.0.0.2:7946"} })
@@ -99,6 +101,8 @@ func TestMissing(t *testing.T) {
 			}, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
 			{"for a day", func() { time.Sleep(forget) }, []string{"10.0.0.2:7946", "10.0.0.3:7946"}},
 			{"for longer", func() { time.Sleep(time.Second) }, []string{"10.0.0.2:7946"}},
+			{"another one is declared dead", func() { g.joined(nodeAt(6)); g.leaves(6, memberlist.StateDead) }, []string{"10.0.0.2:7946", "10.0.0.6:7946"}},
+			{"it is back at another address", func() { g.joined(peerAt("n6", 7)) }, []string{"10.0.0.2:7946"}},
 		} {
 			tt.do()
 			if d := cmp.Diff(tt.want, g.missing(t.Context())); d != "" {
@@ -173,22 +177,14 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// Packets without room, and packets for a node that leaves, are counted.
+// Packets without room are counted.
 func TestDroppedPackets(t *testing.T) {
 	g := newGossip(t, nil)
 	g.joined(nodeAt(2))
 	const more = 50 // more than there is room for
-	for range queueSize + more {
-		g.Send(make([]byte, MaxMessage))
-	}
-	now := time.Now()
-	g.due(now, nil)
-	if got := testutil.ToFloat64(g.metrics.dropped); got != more {
-		t.Errorf("%v packets are dropped without room, want %d", got, more)
-	}
-	g.leaves(2, memberlist.StateLeft)
-	if got, want := testutil.ToFloat64(g.metrics.dropped), float64(queueSize+more); got != want {
-		t.Errorf("%v packets are dropped when the node has left, want %v", got, want)
+	g.SendTo("n2", slices.Repeat([][]byte{make([]byte, MaxMessage)}, MaxSendTo+more)...)
+	if got := testutil.ToFloat64(g.metrics.dropped); len(g.bulk) != MaxSendTo || got != more {
+		t.Errorf("%d packets wait and %v are dropped, want %d and %d", len(g.bulk), got, MaxSendTo, more)
 	}
 }
 
@@ -216,9 +212,9 @@ func TestCannotDecode(t *testing.T) {
 		g := newGossip(t, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		g.meet(2)
 		log.Reset()
-		g.handler.ReceiveStatus = func(string, []byte) error { return errors.New("nonsense") }
+		g.handler.ReceiveStatus = func(string, []byte, bool) error { return errors.New("nonsense") }
 		for n := range uint64(100) {
-			packet := append(header{kindStatus, 2, me, n + 1, 0}.packet(), new(clock).appendTimes(nil, time.Now())...)
+			packet := entry{2, n + 1, 1, nil}.append(new(clock).appendTimes(header{kindStatus, 2, me, n + 1, 0}.packet(), time.Now()))
 			g.receive(packet)
 			time.Sleep(250 * time.Millisecond)
 		}
@@ -226,4 +222,22 @@ func TestCannotDecode(t *testing.T) {
 			t.Errorf("logged %d lines in 25 s, want 3, each for 40 occurrences:\n%s", got, &log)
 		}
 	})
+}
+
+// Nodes of another version are reported for as long as they are there.
+func TestOtherVersion(t *testing.T) {
+	g := newGossip(t, nil)
+	other := nodeAt(2)
+	other.Meta[0] = metaVersion - 1
+	g.joined(other)
+	g.joined(nodeAt(3))
+	if got := g.JoinProblem(); !strings.Contains(got, "another version") || !strings.HasSuffix(got, " 10.0.0.2:7946") {
+		t.Errorf("the problem is %q", got)
+	}
+	if got := len(g.Peers()); got != 1 {
+		t.Errorf("%d peers, want 1", got)
+	}
+	if g.leaves(2, memberlist.StateDead); g.JoinProblem() != "" {
+		t.Errorf("the problem is %q when that node has left", g.JoinProblem())
+	}
 }

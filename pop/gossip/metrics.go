@@ -8,7 +8,6 @@ import (
 type metrics struct {
 	sent, received prometheus.Counter            // messages
 	dropped        prometheus.Counter            // packets
-	givenUp        prometheus.Counter            // packets
 	repeated       prometheus.Counter            // packets
 	refused        map[string]prometheus.Counter // packets, by cause
 	closed         map[error]prometheus.Counter  // TCP connections, by cause
@@ -37,15 +36,11 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		received: messages.WithLabelValues("received"),
 		dropped: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_dropped_total",
-			Help: "Packets not sent because too many waited or the receiver had left.",
-		}),
-		givenUp: f.NewCounter(prometheus.CounterOpts{
-			Name: "edge_gossip_packets_unacknowledged_total",
-			Help: "Packets that were never acknowledged.",
+			Help: "Messages or packets not sent because too many waited or the receiver had left.",
 		}),
 		repeated: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_retransmitted_total",
-			Help: "Packets retransmitted because they were not acknowledged in time.",
+			Help: "Packets sent because another node lacked messages, or to ask for messages.",
 		}),
 		refused: map[string]prometheus.Counter{},
 		closed:  map[error]prometheus.Counter{},

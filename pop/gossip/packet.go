@@ -3,8 +3,6 @@ package gossip
 import (
 	"encoding/binary"
 	"errors"
-	"iter"
-	"time"
 )
 
 // Packets, inside what memberlist encrypts. All numbers are big endian.
@@ -14,14 +12,13 @@ import (
 //	 2  run of the sender
 //	10  run of the receiver
 //	18  number, from 1, by sender and receiver
-//	26  when the sender was given the body, by its wall clock, in microseconds
+//	26  when the packet was sent, by the sender's wall clock, in microseconds
 //	34  body
 //
-// The body of messages is each message after its length, of two bytes; that of
-// acknowledgements the numbers of the packets; that of a status its times, see clock, and
-// the status.
+// The body of messages to one node is each message after its length, of two bytes. That of news is entries, and
+// that of statuses the times, see clock, and entries.
 const (
-	packetVersion = 1
+	packetVersion = 2
 	headerSize    = 34
 
 	// maxBody keeps packets below 1,400 bytes, including what memberlist, encryption
@@ -29,19 +26,17 @@ const (
 	maxBody = 1200
 
 	// MaxMessage is the maximum size of a message, in bytes.
-	MaxMessage = maxBody - 2
+	MaxMessage = maxBody - entryHead - 2
 
 	// MaxStatus is the maximum size of a status, in bytes.
-	MaxStatus = maxBody - timesSize
-
-	// maxAcks is the maximum number of packets that one packet acknowledges.
-	maxAcks = maxBody / 8
+	MaxStatus = maxBody - timesSize - entryHead
 )
 
 // kinds of packets
 const (
-	kindMessages byte = 1 + iota
-	kindAcks
+	kindMessages byte = 1 + iota // to one node
+	kindNews                     // messages to all
+	kindAsk                      // the same, to ask for more
 	kindStatus
 )
 
@@ -54,7 +49,7 @@ type header struct {
 }
 
 func (h header) packet() []byte {
-	dst := []byte{packetVersion, h.kind}
+	dst := append(make([]byte, 0, headerSize+maxBody), packetVersion, h.kind)
 	dst = binary.BigEndian.AppendUint64(dst, h.from)
 	dst = binary.BigEndian.AppendUint64(dst, h.to)
 	dst = binary.BigEndian.AppendUint64(dst, h.number)
@@ -68,66 +63,75 @@ func parsePacket(b []byte) (h header, body []byte, err error) {
 	if len(b) < headerSize || b[0] != packetVersion || b[1] < kindMessages || b[1] > kindStatus {
 		return h, nil, errMalformed
 	}
-	h = header{
+	return header{
 		kind:   b[1],
 		from:   binary.BigEndian.Uint64(b[2:]),
 		to:     binary.BigEndian.Uint64(b[10:]),
 		number: binary.BigEndian.Uint64(b[18:]),
 		at:     int64(binary.BigEndian.Uint64(b[26:])),
-	}
-	body = b[headerSize:]
-	switch h.kind {
-	case kindMessages:
-		for rest := body; len(rest) > 0; {
-			if len(rest) < 2 || len(rest)-2 < int(binary.BigEndian.Uint16(rest)) {
-				return h, nil, errMalformed
-			}
-			rest = rest[2+binary.BigEndian.Uint16(rest):]
-		}
-	case kindAcks:
-		if len(body)%8 != 0 {
-			return h, nil, errMalformed
-		}
-	case kindStatus:
-		if len(body) < timesSize {
-			return h, nil, errMalformed
-		}
-	}
-	return h, body, nil
+	}, b[headerSize:], nil
 }
 
-// messages returns the messages of a body that parsePacket returned.
-func messages(body []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for len(body) > 0 {
-			end := 2 + int(binary.BigEndian.Uint16(body))
-			if !yield(body[2:end:end]) {
-				return
-			}
-			body = body[end:]
+// An entry is a part of a packet that concerns a node, which need not be the sender. Encoded, it is the run of
+// the node, two numbers, the length of the rest, of two bytes, and the rest.
+type entry struct {
+	run, number, word uint64
+	bytes             []byte
+}
+
+const entryHead = 26
+
+func (e entry) append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, e.run)
+	dst = binary.BigEndian.AppendUint64(dst, e.number)
+	dst = binary.BigEndian.AppendUint64(dst, e.word)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(e.bytes)))
+	return append(dst, e.bytes...)
+}
+
+// parseEntries splits entries, none of which may have more than most bytes: others could not be passed on.
+func parseEntries(b []byte, most int) (all []entry, err error) {
+	for len(b) > 0 {
+		if len(b) < entryHead {
+			return nil, errMalformed
 		}
+		end := entryHead + int(binary.BigEndian.Uint16(b[24:]))
+		if end > len(b) || end > entryHead+most {
+			return nil, errMalformed
+		}
+		all = append(all, entry{
+			run: binary.BigEndian.Uint64(b), number: binary.BigEndian.Uint64(b[8:]), word: binary.BigEndian.Uint64(b[16:]),
+			bytes: b[entryHead:end:end],
+		})
+		b = b[end:]
 	}
+	return all, nil
 }
 
-// A body is what a packet carries.
-type body struct {
-	at    int64 // when its messages were given, by our wall clock
-	bytes []byte
+// messages splits what pack has packed.
+func messages(packed []byte) (all [][]byte, err error) {
+	for len(packed) > 0 {
+		if len(packed) < 2 || len(packed)-2 < int(binary.BigEndian.Uint16(packed)) {
+			return nil, errMalformed
+		}
+		end := 2 + int(binary.BigEndian.Uint16(packed))
+		all, packed = append(all, packed[2:end:end]), packed[end:]
+	}
+	return all, nil
 }
 
-// pack puts messages that were given at a time into as few bodies as their order allows.
-func pack(messages [][]byte, at time.Time) (bodies []body) {
+// pack puts messages into as few bodies as their order allows, with room for the head of an entry.
+func pack(messages [][]byte) (packed [][]byte) {
 	var bytes []byte
 	for _, m := range messages {
-		if len(bytes)+2+len(m) > maxBody {
-			bodies = append(bodies, body{at.UnixMicro(), bytes})
-			bytes = nil
+		if len(bytes)+2+len(m) > maxBody-entryHead {
+			packed, bytes = append(packed, bytes), nil
 		}
 		bytes = binary.BigEndian.AppendUint16(bytes, uint16(len(m)))
 		bytes = append(bytes, m...)
 	}
 	if bytes != nil {
-		bodies = append(bodies, body{at.UnixMicro(), bytes})
+		packed = append(packed, bytes)
 	}
-	return bodies
+	return packed
 }

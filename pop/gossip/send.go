@@ -1,17 +1,15 @@
 package gossip
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 )
-
-// statusInterval is how often the others are told this node's status.
-const statusInterval = 250 * time.Millisecond
 
 // An outgoing is a packet on its way out.
 type outgoing struct {
@@ -23,7 +21,6 @@ type outgoing struct {
 func (g *Gossip) send(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var status time.Time // when it is due
 	for done := false; !done; {
 		select {
 		case <-ctx.Done():
@@ -31,17 +28,12 @@ func (g *Gossip) send(ctx context.Context) {
 		case <-g.wake:
 		case <-timer.C:
 		}
-		now := time.Now()
-		var out []outgoing
-		if !now.Before(status) {
-			out, status = g.statuses(now), now.Add(statusInterval)
-		}
-		out, next := g.due(now, out)
+		out, next := g.due(time.Now(), done)
 		for _, o := range out {
 			// What is lost is sent again, so errors can be ignored.
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
-		timer.Reset(time.Until(sooner(next, status)))
+		timer.Reset(time.Until(next))
 	}
 }
 
@@ -53,102 +45,130 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// due appends the packets that are to be sent at now to out, and returns when there are
-// more, zero if no time is known.
-func (g *Gossip) due(now time.Time, out []outgoing) (_ []outgoing, next time.Time) {
+// due returns the packets that are to be sent at now, and when there are more. If last is true, no message waits for
+// others.
+func (g *Gossip) due(now time.Time, last bool) (out []outgoing, next time.Time) {
+	if !now.Before(g.statusAt) {
+		out, g.statusAt = g.statuses(now), now.Add(statusInterval)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, l := range g.reached {
-		if !l.gone.IsZero() && now.Sub(l.gone) >= linger {
-			g.vanish(l)
-		}
+	next = g.statusAt
+	if len(g.messages) > 0 && (last || !now.Before(g.sendAt)) {
+		out = g.sendBatches(now, out)
 	}
-	bodies := pack(g.messages, now)
-	g.metrics.sent.Add(float64(len(g.messages) * len(g.reached)))
-	g.messages = nil
-	for _, l := range g.reached {
-		g.metrics.dropped.Add(float64(enqueue(&l.urgent, bodies)))
-		var of time.Time
-		out, of = l.due(g.run, now, out, g.metrics)
-		next = sooner(next, of)
+	if len(g.messages) > 0 {
+		next = sooner(next, g.sendAt)
+	}
+	out = append(out, g.answers...)
+	g.answers = nil
+	if !g.round.IsZero() && !now.Before(g.round) {
+		out = g.summarize(now, out)
+	}
+	next = sooner(next, g.round)
+	if len(g.bulk) > 0 && !now.Before(g.bulkAt) {
+		n := min(burst, len(g.bulk))
+		out, g.bulk, g.bulkAt = append(out, g.bulk[:n]...), g.bulk[n:], now.Add(burstPause)
+	}
+	if len(g.bulk) > 0 {
+		next = sooner(next, g.bulkAt)
 	}
 	return out, next
 }
 
-// statuses returns a packet with this node's status for each node that messages go to.
-func (g *Gossip) statuses(now time.Time) (out []outgoing) {
-	status := g.handler.Status()
-	if len(status) > MaxStatus {
-		panic("gossip: the status is longer than MaxStatus")
+// some returns up to n nodes that messages go to, at random. mu is held.
+func (g *Gossip) some(n int) []*link {
+	all := slices.Collect(maps.Values(g.reached))
+	all, rest := all[:min(n, len(all))], all
+	for i := range all {
+		j := i + rand.IntN(len(rest)-i)
+		rest[i], rest[j] = rest[j], rest[i]
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, l := range g.reached {
-		packet := l.header(kindStatus, g.run, now.UnixMicro()).packet()
-		packet = l.clock.appendTimes(packet, now)
-		out = append(out, outgoing{l.node, append(packet, status...)})
+	return all
+}
+
+// carry appends packets to l with entries to out, in their order, except for what l sent first. mu is held.
+func (g *Gossip) carry(out []outgoing, l *link, kind byte, now time.Time, entries ...entry) []outgoing {
+	for len(entries) > 0 {
+		var body []byte
+		if kind == kindStatus {
+			body = l.clock.appendTimes(nil, now)
+		}
+		for len(entries) > 0 && len(body)+entryHead+len(entries[0].bytes) <= maxBody {
+			if e := entries[0]; e.run != l.run || len(e.bytes) == 0 {
+				body = e.append(body)
+			}
+			entries = entries[1:]
+		}
+		out = l.packet(out, kind, g.run, now, body)
 	}
 	return out
+}
+
+// A delivery passes something from a node on to the handler, without mu.
+type delivery struct {
+	from string
+	do   func(from string) error
 }
 
 // receive handles a packet from another node.
 func (g *Gossip) receive(packet []byte) {
 	now := time.Now()
-	h, body, err := parsePacket(packet)
-	if err != nil {
-		g.metrics.refused[malformed].Inc()
-		return
-	}
-	g.mu.Lock()
-	l := g.links[h.from]
-	if h.to != g.run || l == nil || l.node == nil {
-		g.mu.Unlock()
-		g.metrics.refused[stranger].Inc()
-		return
-	}
-	from, age, refuse := l.name, l.age(h.at, now), ""
-	switch h.kind {
-	case kindMessages:
-		if age > maxAge {
-			refuse = late
-			break
-		}
-		arrival := l.got.take(h.number)
-		if arrival != outdated {
-			// If it was received before, the earlier acknowledgement was lost.
-			l.queueAck(h.number, now)
-		}
-		if arrival != fresh {
-			refuse = replayed
-		}
-	case kindAcks:
-		l.acknowledged(body)
-	case kindStatus:
-		if h.number <= l.lastStatus {
-			refuse = replayed
-			break
-		}
-		l.lastStatus = h.number
-		l.clock.take(body, now)
-	}
-	g.mu.Unlock()
+	received, refuse := g.take(packet, now)
 	if refuse != "" {
 		g.metrics.refused[refuse].Inc()
-		return
 	}
+	for _, d := range received {
+		if err := d.do(d.from); err != nil { // a node that sends what cannot be decoded keeps sending it
+			g.invalid.Log(g.o.Logger, slog.LevelWarn, now,
+				"cannot decode a message from another node; run the same version on all nodes", "from", d.from, "err", err)
+		}
+	}
+}
+
+// take takes a packet, and returns what to do with its content, or why it is refused.
+func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse string) {
+	h, body, err := parsePacket(packet)
+	if err != nil {
+		return nil, malformed
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.links[h.from]
+	if h.to != g.run || l == nil || l.node == nil {
+		return nil, stranger
+	}
+	transit := l.age(h.at, now)
+	switch {
+	case transit > maxAge:
+		return nil, late
+	case l.got.take(h.number) != fresh:
+		return nil, replayed
+	}
+	var entries []entry
 	switch h.kind {
 	case kindMessages:
-		signal(g.wake)
-		for m := range messages(body) {
+		var all [][]byte
+		all, err = messages(body)
+		for _, m := range all {
 			g.metrics.received.Inc()
-			err = cmp.Or(err, g.handler.Receive(from, m, age))
+			received = append(received, delivery{l.name, func(from string) error { return g.handler.Receive(from, m, transit) }})
 		}
-	case kindAcks:
-		signal(g.wake) // there may be room for what waits
+	case kindNews, kindAsk:
+		if entries, err = parseEntries(body, maxBody-entryHead); err == nil {
+			received, err = g.takeNews(l, entries, h.kind == kindAsk, transit, now)
+		}
 	case kindStatus:
-		err = g.handler.ReceiveStatus(from, slices.Clip(body[timesSize:]))
+		if len(body) < timesSize {
+			return nil, malformed
+		}
+		if entries, err = parseEntries(body[timesSize:], MaxStatus); err == nil {
+			l.clock.take(body, now)
+			received = g.takeStatuses(l, entries, now)
+		}
 	}
-	if err != nil { // a node that sends what cannot be decoded keeps sending it
-		g.invalid.Log(g.o.Logger, slog.LevelWarn, now, "cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
+	if err != nil {
+		refuse = malformed
 	}
+	return received, refuse
 }

@@ -20,11 +20,12 @@ const minStateNodes = 64
 // Why a TCP connection is refused.
 var (
 	errTooMany  = errors.New("gossip: too many connections")
-	errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max-nodes nodes: raise max-nodes on all nodes")
+	errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max-nodes nodes: raise max-nodes on " +
+		"all nodes")
 )
 
-// A transport bounds what TCP connections may cost. memberlist itself reads 20 MB from each, before it knows whether the
-// other side has a key.
+// A transport bounds what TCP connections may cost. memberlist itself reads 20 MB from each, before it knows whether
+// the other side has a key.
 type transport struct {
 	memberlist.Transport
 	places   *conns.Budget // of accepted connections
@@ -93,8 +94,8 @@ func (t *transport) wrap(conn net.Conn) *stream {
 	return &stream{Conn: conn, t: t, limited: io.LimitedReader{R: conn, N: t.maxState}}
 }
 
-// A stream is a connection that carries one message in each direction. memberlist sets deadlines of joinTimeout, one for
-// reading and one for answering.
+// A stream is a connection that carries one message in each direction. memberlist sets deadlines of joinTimeout, one
+// for reading and one for answering.
 type stream struct {
 	net.Conn
 	t       *transport

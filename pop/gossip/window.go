@@ -1,7 +1,7 @@
 package gossip
 
 // windowSize is how far behind the highest number a packet may arrive.
-const windowSize = 1 << 13
+const windowSize = 1 << 10
 
 // A window knows which numbers were received. The zero window has received none; numbers
 // begin at 1.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/edgelimit/edge/pop/gossip"
@@ -16,20 +17,39 @@ import (
 //	  9  fingerprints of the secret, the shards and the rules
 //	 33  number of shards that the node considers down, then the ID of each, in 8 bytes
 //	 ..  drains, see vote.Votes.AppendDrains
-//	-33  fingerprint of the client prefixes
-//	-25  version of the program, as text
+//	-42  fingerprint of the client prefixes
+//	-34  version of the program, as text
+//	 -9  state of the node
+//	 -8  requests per second, and those that were refused, as floating-point numbers of 32 bits
 type Status struct {
 	Digest       uint64
 	Fingerprints Fingerprints
 	Down         []uint64 // at most 255
 	Drains       []byte   // at most Room bytes
 	Version      string   // at most MaxVersion bytes
+
+	State             State
+	Requests, Refused float32 // per second, lately
+}
+
+// A State says whether a node should get connections.
+type State byte
+
+const (
+	NotReady State = iota
+	Ready
+	Stopping // it sends clients to other nodes and ends
+)
+
+// String returns the state as operators see it.
+func (s State) String() string {
+	return [...]string{"not_ready", "ready", "stopping"}[min(s, Stopping)]
 }
 
 const (
-	statusVersion = 1
+	statusVersion = 2
 	statusHead    = 34 // bytes before the shard IDs
-	statusTail    = 8 + MaxVersion
+	statusTail    = 8 + MaxVersion + 1 + 8
 
 	// MaxVersion is the maximum length of the version, in bytes.
 	MaxVersion = 25
@@ -67,7 +87,9 @@ func (s *Status) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, s.Drains...), s.Fingerprints[3])
 	var version [MaxVersion]byte
 	copy(version[:], s.Version)
-	return append(dst, version[:]...)
+	dst = append(append(dst, version[:]...), byte(s.State))
+	dst = binary.BigEndian.AppendUint32(dst, math.Float32bits(s.Requests))
+	return binary.BigEndian.AppendUint32(dst, math.Float32bits(s.Refused))
 }
 
 // ParseStatus decodes a status. The result refers to b.
@@ -86,7 +108,16 @@ func ParseStatus(b []byte) (s Status, err error) {
 			return -1
 		}
 		return r
-	}, string(tail[8:]))
+	}, string(tail[8:8+MaxVersion]))
+	tail = tail[8+MaxVersion:]
+	s.State = State(tail[0])
+	s.Requests = math.Float32frombits(binary.BigEndian.Uint32(tail[1:]))
+	s.Refused = math.Float32frombits(binary.BigEndian.Uint32(tail[5:]))
+	for _, rate := range [...]float32{s.Requests, s.Refused} {
+		if !(0 <= rate && rate <= math.MaxFloat32) { // JSON has neither infinity nor NaN
+			return s, fmt.Errorf("pop: a status with a rate of %v", rate)
+		}
+	}
 	lists := b[statusHead : len(b)-statusTail]
 	for range b[statusHead-1] {
 		s.Down, lists = append(s.Down, binary.BigEndian.Uint64(lists)), lists[8:]

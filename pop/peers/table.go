@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/pop/gossip"
 )
 
 const (
@@ -27,8 +28,10 @@ const (
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
-	// silence is how long a peer may send no status before it counts as gone.
-	silence = 3 * time.Second
+	// silence is how long no status of a peer may arrive before it counts as gone, unless gossip considers it alive.
+	// Then it is as many times as long as there are silentNodes in the PoP: statuses are passed on less often.
+	silence     = 3 * time.Second
+	silentNodes = 64
 
 	// disagreeFor is how long a peer may differ before that is logged: nodes differ for a time during the
 	// rollout of rules.
@@ -66,9 +69,7 @@ type peer struct {
 	asked       time.Time // when this node last asked it for records
 	pause       time.Duration
 
-	down    []uint64 // IDs of shards that it considers down
-	version string
-	prints  Fingerprints
+	Status // the last one, with the IDs of shards that it considers down
 
 	differ   [len(agreements)]time.Time // since when it differs; zero if it agrees
 	reported [len(agreements)]bool      // whether that was logged
@@ -77,12 +78,14 @@ type peer struct {
 // New returns the table of the node called name. If seeks is true, the node is not ready before it has found peers
 // or has looked for them long enough. The metrics of the table read the time from clock.
 func New(name string, seeks bool, clock func() time.Time, logger *slog.Logger, reg prometheus.Registerer) *Table {
-	p := &Table{name: name, seeks: seeks, logger: logger, peers: map[string]*peer{}, names: map[mitigation.NodeID]string{ID(name): name}}
-	for i, of := range agreements {
+	p := &Table{name: name, seeks: seeks, logger: logger, peers: map[string]*peer{},
+		names: map[mitigation.NodeID]string{ID(name): name}}
+	for i, subject := range agreements {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "edge_nodes_differing",
-			Help:        "Peers whose secret, shards, rules or client prefixes have differed from this node's for a while, so counts are split.",
-			ConstLabels: prometheus.Labels{"in": of},
+			Name: "edge_nodes_differing",
+			Help: "Peers whose secret, shards, rules or client prefixes have differed from this node's for a while, " +
+				"so counts are split.",
+			ConstLabels: prometheus.Labels{"in": subject},
 		}, func() float64 {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -99,60 +102,69 @@ func ID(name string) mitigation.NodeID {
 	return mitigation.NodeID(binary.BigEndian.Uint64(sum[:]))
 }
 
-// MaxSeen returns the greatest number of nodes seen at the same time, including this one. It never decreases: silent nodes may
-// still count requests.
+// MaxSeen returns the greatest number of nodes seen at the same time, including this one. It never decreases: silent
+// nodes may still count requests.
 func (p *Table) MaxSeen() int { return int(p.maxSeen.Load()) }
 
-// Received records the status s of a peer; ours is this node's. It reports whether to ask the peer for missing
-// records. full is true if there is no room for more records.
-func (p *Table) Received(from string, s, ours *Status, full bool, now time.Time) (ask bool) {
+// Received records the status s of a peer, whose fingerprints are compared with ours.
+func (p *Table) Received(from string, s *Status, ours Fingerprints, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
-	one := p.peers[from]
-	if one == nil {
-		one = &peer{firstStatus: now, pause: repairPause}
-		p.peers[from] = one
+	other := p.peers[from]
+	if other == nil {
+		other = &peer{firstStatus: now, pause: repairPause}
+		p.peers[from] = other
 	}
-	one.lastStatus, one.down, one.version, one.prints = now, s.Down, s.Version, s.Fingerprints
+	other.lastStatus, other.Status = now, *s
+	other.Drains = nil // it refers to the packet
 	if id := ID(from); p.names[id] == "" && len(p.names) < maxNames {
 		p.names[id] = from
 	}
 	p.maxSeen.Store(max(p.maxSeen.Load(), int32(len(p.peers)+1)))
-	p.compare(from, one, ours.Fingerprints, now)
-	if s.Digest == ours.Digest {
-		one.pause, p.informed = repairPause, true
+	p.compare(from, other, ours, now)
+}
+
+// Ask reports whether to ask a peer for missing records. same is true if its digest, in a status that it has just sent,
+// is that of this node; full is true if there is no room for more records.
+func (p *Table) Ask(from string, same, full bool, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	other := p.peers[from]
+	if same {
+		other.pause, p.informed = repairPause, true
 		return false
 	}
 	pause := repairPause
 	if full {
 		pause = maxRepairPause
 	}
-	if now.Sub(one.asked) < one.pause || now.Sub(p.asked) < pause {
+	if now.Sub(other.asked) < other.pause || now.Sub(p.asked) < pause {
 		return false
 	}
-	if !one.asked.IsZero() {
-		one.pause = min(2*one.pause, maxRepairPause)
+	if !other.asked.IsZero() {
+		other.pause = min(2*other.pause, maxRepairPause)
 	}
-	one.asked, p.asked = now, now
+	other.asked, p.asked = now, now
 	return true
 }
 
 // compare records how a peer differs from this node, and logs a difference once it has lasted for a while. mu
 // is held.
-func (p *Table) compare(name string, one *peer, ours Fingerprints, now time.Time) {
-	for i, of := range agreements {
-		switch agrees := one.prints[i] == ours[i]; {
-		case agrees && one.reported[i]:
-			p.logger.Info("nodes agree again", "on", of, "with", name)
+func (p *Table) compare(name string, other *peer, ours Fingerprints, now time.Time) {
+	for i, subject := range agreements {
+		switch agrees := other.Fingerprints[i] == ours[i]; {
+		case agrees && other.reported[i]:
+			p.logger.Info("nodes agree again", "on", subject, "with", name)
 			fallthrough
 		case agrees:
-			one.differ[i], one.reported[i] = time.Time{}, false
-		case one.differ[i].IsZero():
-			one.differ[i] = now
-		case now.Sub(one.differ[i]) >= disagreeFor && !one.reported[i]:
-			one.reported[i] = true
-			p.logger.Error("nodes differ, so counts are split; configure all nodes alike", "in", of, "from", name)
+			other.differ[i], other.reported[i] = time.Time{}, false
+		case other.differ[i].IsZero():
+			other.differ[i] = now
+		case now.Sub(other.differ[i]) >= disagreeFor && !other.reported[i]:
+			other.reported[i] = true
+			p.logger.Error("nodes have different settings, so they count separately: give all nodes the same",
+				"in", subject, "from", name)
 		}
 	}
 }
@@ -161,15 +173,31 @@ func (p *Table) compare(name string, one *peer, ours Fingerprints, now time.Time
 func (p *Table) Repaired(from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if one := p.peers[from]; one != nil {
-		one.pause = repairPause
+	if other := p.peers[from]; other != nil {
+		other.pause = repairPause
 	}
 }
 
 // forget removes the peers that are silent. mu is held.
 func (p *Table) forget(now time.Time) {
-	for name, one := range p.peers {
-		if now.Sub(one.lastStatus) > silence {
+	most := silence * time.Duration(len(p.peers)/silentNodes+1)
+	for name, other := range p.peers {
+		if now.Sub(other.lastStatus) > most {
+			delete(p.peers, name)
+		}
+	}
+}
+
+// Alive removes the peers that are not alive according to gossip, once they are silent.
+func (p *Table) Alive(peers []gossip.Peer, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	alive := map[string]bool{}
+	for _, peer := range peers {
+		alive[peer.Name] = true
+	}
+	for name, other := range p.peers {
+		if !alive[name] && now.Sub(other.lastStatus) > silence {
 			delete(p.peers, name)
 		}
 	}
@@ -177,8 +205,8 @@ func (p *Table) forget(now time.Time) {
 
 // differing returns the peers whose ith fingerprint has differed from this node's for disagreeFor. mu is held.
 func (p *Table) differing(i int) (names []string) {
-	for name, one := range p.peers {
-		if one.reported[i] {
+	for name, other := range p.peers {
+		if other.reported[i] {
 			names = append(names, name)
 		}
 	}
@@ -191,8 +219,8 @@ func (p *Table) Votes(now time.Time) (all [][]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
-	for _, one := range p.peers {
-		all = append(all, one.down)
+	for _, other := range p.peers {
+		all = append(all, other.Down)
 	}
 	return all
 }
@@ -211,6 +239,9 @@ type Node struct {
 	Version string
 	Heard   time.Duration // since its last status
 
+	State             State
+	Requests, Refused float32 // per second, lately
+
 	Fingerprints map[string]string // in hexadecimal, by what must be the same on all nodes
 	Differs      []string          // those of them that differ from this node's
 }
@@ -220,18 +251,27 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
-	for name, one := range p.peers {
-		of := Node{Name: name, Version: one.version, Heard: now.Sub(one.lastStatus), Fingerprints: one.prints.shown(), Differs: []string{}}
-		for i, since := range one.differ {
+	for name, other := range p.peers {
+		node := nodeOf(name, &other.Status)
+		node.Heard = now.Sub(other.lastStatus)
+		for i, since := range other.differ {
 			if !since.IsZero() {
-				of.Differs = append(of.Differs, agreements[i])
+				node.Differs = append(node.Differs, agreements[i])
 			}
 		}
-		all = append(all, of)
+		all = append(all, node)
 	}
 	slices.SortFunc(all, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	self := Node{Name: p.name, Self: true, Version: ours.Version, Fingerprints: ours.Fingerprints.shown(), Differs: []string{}}
+	self := nodeOf(p.name, ours)
+	self.Self = true
 	return append([]Node{self}, all...)
+}
+
+func nodeOf(name string, s *Status) Node {
+	return Node{
+		Name: name, Version: s.Version, State: s.State, Requests: s.Requests, Refused: s.Refused,
+		Fingerprints: s.Fingerprints.shown(), Differs: []string{},
+	}
 }
 
 // Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node
@@ -241,9 +281,9 @@ func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	defer p.mu.Unlock()
 	p.forget(now)
 	met := time.Time{}
-	for _, one := range p.peers {
-		if met.IsZero() || one.firstStatus.Before(met) {
-			met = one.firstStatus
+	for _, other := range p.peers {
+		if met.IsZero() || other.firstStatus.Before(met) {
+			met = other.firstStatus
 		}
 	}
 	switch {
@@ -253,9 +293,9 @@ func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	case !met.IsZero() && now.Sub(met) < learnFor:
 		return nil, errors.New("fetching the mitigations of other nodes")
 	}
-	for i, of := range agreements {
+	for i, subject := range agreements {
 		for _, name := range p.differing(i) {
-			detail = append(detail, fmt.Sprintf("%s: not the same as on %s", of, name))
+			detail = append(detail, fmt.Sprintf("%s: not the same as on %s", subject, name))
 		}
 	}
 	return detail, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ func (p *Table) receives(from string, same bool, down []uint64, full bool, now t
 	if same {
 		s.Digest = 0
 	}
-	return p.Received(from, &s, new(Status), full, now)
+	p.Received(from, &s, Fingerprints{}, now)
+	return p.Ask(from, same, full, now)
 }
 
 // A joining node is ready once it has the records of its peers, or has waited long enough.
@@ -154,5 +156,11 @@ func TestStatus(t *testing.T) {
 	got, err := ParseStatus(b)
 	if diff := cmp.Diff(s, got); diff != "" || err != nil {
 		t.Errorf("%v, the status (-want +got):\n%s", err, diff)
+	}
+	for _, rate := range []float64{math.NaN(), math.Inf(1), -1} {
+		s.Refused = float32(rate)
+		if _, err := ParseStatus(s.Append(nil)); err == nil {
+			t.Errorf("a status with a rate of %v is accepted", rate)
+		}
 	}
 }

@@ -41,8 +41,9 @@ type Setting struct {
 
 // A Value is the type of a setting, with the field that it sets.
 type Value struct {
-	Type    string // text, bool, list, map, duration, the unit of a number, or removed
-	Default string // as settings write it
+	Type    string   // text, bool, list, map, duration, the unit of a number, or removed
+	Default string   // as settings write it
+	Words   []string // the values, or common ones, for completion
 
 	set   func(texts []string) error
 	given func() bool
@@ -99,6 +100,7 @@ func about(value string, err error) *Error {
 	if errors.As(err, &knows) {
 		e.Hint = knows.Hint()
 	}
+	value = password.ReplaceAllString(value, "://…@")
 	quoted := strconv.Quote(value)
 	_, problem, named := strings.Cut(e.Problem, quoted+": ")
 	switch {
@@ -167,6 +169,9 @@ func Conflict(rows []Setting, setting, problem, other string) error {
 	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
 	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
 }
+
+// password matches the user and the password in a URL, which no message shows.
+var password = regexp.MustCompile(`://[^/]*@`)
 
 // CheckSecret returns an error if others than the owner and the group of a file with a secret can read it, or others than
 // its owner can write it. The group may read it, because secrets that systemd or Kubernetes mount belong to root.
@@ -276,6 +281,12 @@ func checked(check func(string) error) func(string) (string, error) {
 		}
 		return text, check(text)
 	}
+}
+
+// Choices returns v with its values, or common ones, for completion.
+func (v Value) Choices(words ...string) Value {
+	v.Words = words
+	return v
 }
 
 // Bool returns a Value that is true or false.

@@ -48,31 +48,32 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 		}
 	}
 	apply, waited := true, false // apply: all changes have lasted; waited: one has waited long enough
-	for addr, one := range s {
-		if is := slices.Contains(there, addr); is != one.there || !begun && addr == late && len(there) > 1 {
-			one.there, one.since = is, now
+	for addr, shard := range s {
+		if is := slices.Contains(there, addr); is != shard.there || !begun && addr == late && len(there) > 1 {
+			shard.there, shard.since = is, now
 			if addr == late {
-				one.since = now.Add(discoverPause)
+				shard.since = now.Add(discoverPause)
 			}
 		}
-		if lasted := now.Sub(one.since); one.there != one.inRing {
+		lasted := now.Sub(shard.since)
+		if shard.there != shard.inRing {
 			apply = apply && lasted >= discoverPause
 			waited = waited || lasted >= discoverWait
 		}
 	}
-	for addr, one := range s {
-		lasted := now.Sub(one.since)
+	for addr, shard := range s {
+		lasted := now.Sub(shard.since)
 		if (apply || waited) && lasted >= discoverPause {
-			one.inRing = one.there
+			shard.inRing = shard.there
 		}
 		switch {
-		case one.inRing:
+		case shard.inRing:
 			ring = append(ring, addr)
-		case !one.there:
+		case !shard.there:
 			delete(s, addr)
 			continue
 		}
-		if one.there != one.inRing {
+		if shard.there != shard.inRing {
 			pause := discoverPause - lasted
 			if pause <= 0 {
 				pause = discoverWait - lasted
@@ -92,9 +93,9 @@ const metaShard = 1
 // Meta returns the metadata with which a node announces that its shard listens at port.
 func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
-// Discover sets the ring to the shards of the peers, and adds this node's after they have added it: a node that counted in
-// its own sooner would make counters that lack what the peers know. If the node joins no others, its shard is added immediately. addr
-// is the address at which this node gossips, port that of its shard.
+// Discover sets the ring to the shards of the peers, and adds this node's after they have added it: a node that counted
+// in its own sooner would make counters that lack what the peers know. If the node joins no others, its shard is added
+// immediately. addr is the address at which this node gossips, port that of its shard.
 func (w *Watch) Discover(addr string, port uint16, joins bool) {
 	w.own = shardAt(addr, port)
 	if joins {

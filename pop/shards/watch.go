@@ -17,7 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/async"
+	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/memcached"
+	"github.com/edgelimit/edge/counter/wire"
 	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/pop/gossip"
 	"github.com/edgelimit/edge/pop/vote"
@@ -41,16 +43,23 @@ const (
 // Options configures a Watch. Without Addrs, the node counts in the shard that it embeds, and with Peers in those of
 // its peers, too.
 type Options struct {
-	Addrs  []string                                                          // of the PoP's shards
-	Client memcached.Options                                                 // of the clients of shards, except Metrics
+	Addrs  []Address                                                         // of the PoP's shards
+	Client wire.Options                                                      // of the clients of shards, except Metrics
 	Own    func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
 	Peers  func() []gossip.Peer
 	Joins  <-chan struct{} // receives a value when a peer has joined or left
 
-	Set        func(shards []async.Shard, out ...string) error // sets the ring; see async.Loop.SetShards
-	Votes      func(now time.Time) [][]uint64                  // the IDs of the shards that each live peer votes against
-	DrainsItem string                                          // where shards with Addrs store the drains
-	Problem    func(text string)                               // called with a description while no live shard is left because of drains, otherwise with ""
+	// Set sets the ring; see async.Loop.SetShards. Votes returns the IDs of the shards that each live peer votes against.
+	Set   func(shards []async.Shard, out ...string) error
+	Votes func(now time.Time) [][]uint64
+
+	DrainsItem  counter.Item               // where shards with Addrs store the drains
+	ClientsItem counter.Item               // where they store the records of clients that operators refuse
+	Clients     func(stored []byte) []byte // merges such records, and returns those to store
+
+	// Problem is called with a description while no live shard is left because of drains, and Unfit while a shard answers
+	// that it cannot be used, otherwise with "".
+	Problem, Unfit func(text string)
 
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -58,47 +67,54 @@ type Options struct {
 }
 
 // A Watch keeps a node's ring in line with the votes. Its methods may be called concurrently, except Discover, Run
-// and Close, each of which is called at most once and in this order. Against, AppendDrains, MergeDrains and States never wait
-// for the ring to change.
+// and Close, each of which is called at most once and in this order. Against, AppendDrains, MergeDrains and States
+// never wait for the ring to change.
 type Watch struct {
 	o       Options
 	inRing  *prometheus.GaugeVec
 	stale   chan struct{} // capacity 1: the ring must follow the votes
-	drained chan struct{} // capacity 1: an operator has drained a shard here
+	changed chan struct{} // capacity 1: an operator has changed here what shards keep
 
-	own       string                       // address of the embedded shard
-	known     map[string]*memcached.Client // includes those of nodes that have left: they may come back
+	own       string            // address of the embedded shard
+	known     map[string]Client // includes those of nodes that have left: they may come back
 	sightings sightings
 	late      string // own, if the peers add it
 
 	setting sync.Mutex // held while the ring changes; locked before mu
 
-	mu     sync.Mutex          // guards the fields below; not held during calls that may wait
-	shards []*memcached.Client // those that may be in the ring
+	mu     sync.Mutex // guards the fields below; not held during calls that may wait
+	shards []Client   // those that may be in the ring
 	votes  vote.Votes
-	ring   []*memcached.Client // the shards when the ring was last set
-	out    []string            // addresses of shards that are kept out of it
+	ring   []Client // the shards when the ring was last set
+	out    []string // addresses of shards that are kept out of it
 }
 
 // New returns a Watch, and sets the ring unless its shards have to be discovered.
 func New(o Options) *Watch {
-	o.Client.Metrics = memcached.NewMetrics(o.Registerer)
+	o.Client.Metrics = wire.NewMetrics(o.Registerer)
 	w := &Watch{
-		o: o, known: map[string]*memcached.Client{}, sightings: sightings{},
-		stale: make(chan struct{}, 1), drained: make(chan struct{}, 1),
+		o: o, known: map[string]Client{}, sightings: sightings{},
+		stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		inRing: promauto.With(o.Registerer).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edge_shard_in_ring",
-			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes consider it down or an operator has drained it.",
+			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes consider it down or an " +
+				"operator has drained it.",
 		}, []string{"shard"}),
 	}
 	if o.Peers != nil {
 		return w
 	}
-	addrs := o.Addrs
-	if len(addrs) == 0 {
-		w.own, addrs = "inside", []string{"inside"}
+	if len(o.Addrs) == 0 {
+		w.own = "inside"
+		w.replace([]string{w.own})
+		return w
 	}
-	w.replace(addrs)
+	var names []string
+	for _, addr := range o.Addrs {
+		w.known[addr.name] = addr.connect(o.Client)
+		names = append(names, addr.name)
+	}
+	w.replace(names)
 	return w
 }
 
@@ -115,8 +131,8 @@ func (w *Watch) Run(ctx context.Context) {
 	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
 		wg.Go(func() { tick.Every(ctx, idleInterval, w.probeIdle) })
 	}
-	if len(w.o.Addrs) > 1 {
-		wg.Go(func() { w.runDrains(ctx) })
+	if len(w.o.Addrs) > 0 {
+		wg.Go(func() { w.runKeep(ctx) })
 	}
 	wg.Wait()
 }
@@ -132,7 +148,7 @@ func (w *Watch) Close() error {
 
 // replace replaces the shards, and returns once the ring has been updated.
 func (w *Watch) replace(addrs []string) {
-	var shards []*memcached.Client
+	var shards []Client
 	for _, addr := range addrs {
 		if w.known[addr] == nil {
 			o := w.o.Client
@@ -151,7 +167,7 @@ func (w *Watch) replace(addrs []string) {
 }
 
 // all returns the shards.
-func (w *Watch) all() []*memcached.Client {
+func (w *Watch) all() []Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.shards
@@ -193,7 +209,8 @@ func (w *Watch) follow() {
 	w.mu.Unlock()
 	text := ""
 	if drained > 0 && live == 0 {
-		text = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained, len(shards))
+		text = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained,
+			len(shards))
 	}
 	w.o.Problem(text)
 	if same {
@@ -249,6 +266,7 @@ func (w *Watch) countVotes() {
 	w.votes.Count(all, now)
 	w.mu.Unlock()
 	w.follow()
+	w.reportUnfit()
 }
 
 // probeIdle probes the shards that are not down. Counting finds a dead shard sooner, if there is anything to count.
@@ -256,10 +274,43 @@ func (w *Watch) probeIdle() {
 	for _, s := range w.all() {
 		try(s)
 	}
+	w.reportUnfit()
+}
+
+// Ask logs which of the configured shards do not answer. A node runs without them, so a mistyped address would go
+// unnoticed. Ask uses connections of its own, whose failures take no shard out of use.
+func (w *Watch) Ask() {
+	var wg sync.WaitGroup
+	for _, addr := range w.o.Addrs {
+		wg.Go(func() {
+			o := w.o.Client
+			o.Metrics, o.Timeout = nil, 2*time.Second
+			s := addr.connect(o)
+			defer s.Close()
+			if err := s.Probe(); err != nil {
+				w.o.Logger.Warn("shard does not answer; until it does, each node counts its keys alone", "shard", addr, "err", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// reportUnfit reports the shards that answer, and cannot be used.
+func (w *Watch) reportUnfit() {
+	var texts []string
+	for _, s := range w.all() {
+		if err := s.Unfit(); err != nil {
+			texts = append(texts, fmt.Sprintf("shard %s cannot be used: %v", s.Addr(), err))
+		}
+	}
+	if len(texts) > 0 {
+		texts = append(texts, "until that is mended, each node counts their keys alone")
+	}
+	w.o.Unfit(strings.Join(texts, "; "))
 }
 
 // try probes a shard until a probe succeeds or its breaker opens.
-func try(s *memcached.Client) {
+func try(s Client) {
 	for n := 0; n < failures && !s.Down() && s.Probe() != nil; n++ {
 	}
 }
@@ -268,7 +319,7 @@ func try(s *memcached.Client) {
 // are down, to notice when they are back.
 func (w *Watch) probe(others [][]uint64) {
 	for _, s := range w.all() {
-		against := func(of []uint64) bool { return slices.Contains(of, vote.ID(s.Addr())) }
+		against := func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) }
 		switch {
 		case s.Down():
 			if s.Available() {
@@ -294,10 +345,13 @@ func (w *Watch) Drain(addr string, on bool) error {
 	if !ok {
 		return fmt.Errorf("%w %s", ErrUnknown, addr)
 	}
-	notify(w.drained)
+	w.Keep()
 	w.follow()
 	return nil
 }
+
+// Keep has the shards store soon what an operator has changed.
+func (w *Watch) Keep() { notify(w.changed) }
 
 // AppendDrains appends the drains to dst, which grows to at most longest bytes; see [vote.Votes.AppendDrains].
 func (w *Watch) AppendDrains(dst []byte, longest int) []byte {
@@ -316,20 +370,20 @@ func (w *Watch) MergeDrains(drains []byte) {
 }
 
 const (
-	// keepInterval is how often drains are read from the shards and stored again: a shard may have been down or
-	// have lost them, and nodes without peers learn of them only from shards.
+	// keepInterval is how often drains and refused clients are read from the shards and stored again: a shard may have
+	// been down or have lost them, and nodes without peers learn of them only from shards.
 	keepInterval = 30 * time.Second
 
-	// keepFor is how long a shard keeps the drains. memcached reads longer times as dates.
+	// keepFor is how long a shard keeps them. memcached reads longer times as dates.
 	keepFor = 30 * 24 * time.Hour
 
 	// maxKept is the maximum size of the stored drains, in bytes.
 	maxKept = 1 << 16
 )
 
-// runDrains stores the drains in the shards, so that they survive a restart of all nodes, and merges what
-// is stored there, until ctx is done.
-func (w *Watch) runDrains(ctx context.Context) {
+// runKeep stores the drains and the refused clients in the shards, so that they survive a restart of all nodes, and
+// merges what is stored there, until ctx is done.
+func (w *Watch) runKeep(ctx context.Context) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for {
@@ -343,14 +397,20 @@ func (w *Watch) runDrains(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-w.drained:
+		case <-w.changed:
 		}
 	}
 }
 
-// keepAt merges the drains stored in s with this node's, and stores the result there.
-func (w *Watch) keepAt(s *memcached.Client) error {
-	err := s.Update(w.o.DrainsItem, func(old []byte) ([]byte, int32) {
+// keepAt merges what is stored in s with what this node knows, and stores the result there.
+func (w *Watch) keepAt(s Client) error {
+	err := s.Update(w.o.ClientsItem, func(old []byte) ([]byte, int32) {
+		return w.o.Clients(old), int32(keepFor / time.Second)
+	})
+	if err != nil || len(w.o.Addrs) == 1 {
+		return err
+	}
+	err = s.Update(w.o.DrainsItem, func(old []byte) ([]byte, int32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.votes.ReadDrains(old)
@@ -381,7 +441,8 @@ func (w *Watch) States() (all []State) {
 		case down:
 			breaker = "open"
 		}
-		all = append(all, State{s.Addr(), breaker != "closed", breaker, !slices.Contains(w.out, s.Addr()), w.votes.Drained(s.Addr())})
+		all = append(all, State{s.Addr(), breaker != "closed", breaker, !slices.Contains(w.out, s.Addr()),
+			w.votes.Drained(s.Addr())})
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Addr, b.Addr) })
 	return all

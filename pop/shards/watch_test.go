@@ -19,7 +19,7 @@ import (
 // options returns the options of a Watch of a node without peers, which sets the ring with set.
 func options(set func([]async.Shard, ...string) error) Options {
 	return Options{
-		Set: set, Votes: func(time.Time) [][]uint64 { return nil }, Problem: func(string) {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Set: set, Votes: func(time.Time) [][]uint64 { return nil }, Problem: func(string) {}, Unfit: func(string) {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -27,7 +27,7 @@ func options(set func([]async.Shard, ...string) error) Options {
 func TestManyShardsDown(t *testing.T) {
 	o := options(func([]async.Shard, ...string) error { return nil })
 	for i := range 200 {
-		o.Addrs = append(o.Addrs, fmt.Sprintf("10.0.0.%d:11211", i))
+		o.Addrs = append(o.Addrs, Memcached(fmt.Sprintf("10.0.0.%d:11211", i)))
 	}
 	o.Client.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
 	o.Client.Failures = 1
@@ -49,7 +49,7 @@ func TestIdleShard(t *testing.T) {
 		server := shard.New(shard.Options{})
 		var down atomic.Bool
 		o := options(func([]async.Shard, ...string) error { return nil })
-		o.Addrs = []string{"10.0.0.1:11211"}
+		o.Addrs = []Address{Memcached("10.0.0.1:11211")}
 		o.Client.Dial = func(context.Context, string, string) (net.Conn, error) {
 			if down.Load() {
 				return nil, errors.New("connection refused")
@@ -94,7 +94,7 @@ func TestStatusesWhileTheRingChanges(t *testing.T) {
 		return nil
 	}
 	o := options(set)
-	o.Addrs = []string{"10.0.0.1:11211"}
+	o.Addrs = []Address{Memcached("10.0.0.1:11211")}
 	w = New(o)
 	if err := w.Drain("10.0.0.1:11211", true); err != nil {
 		t.Fatal(err)

@@ -20,12 +20,12 @@ const drainSize = 16
 // Drain records an order about a shard, given at now, and reports whether the shard is known.
 // It replaces all earlier orders, even those from nodes whose clocks are ahead.
 func (v *Votes) Drain(addr string, on bool, now time.Time) (ok bool) {
-	of := ID(addr)
-	d := drain(max(now.UnixMicro(), v.drains[of].at()+1)) << 1
+	id := ID(addr)
+	d := drain(max(now.UnixMicro(), v.drains[id].at()+1)) << 1
 	if on {
 		d |= 1
 	}
-	return v.merge(of, d)
+	return v.merge(id, d)
 }
 
 // Drained reports whether an operator has taken a shard out of the ring.
@@ -36,16 +36,16 @@ func (v *Votes) Drained(addr string) bool { return v.drains[ID(addr)].on() }
 func (v *Votes) AppendDrains(dst []byte, longest int) []byte {
 	for i := range v.shards {
 		at := (v.turn + i) % len(v.shards)
-		of := ID(v.shards[at])
-		if v.drains[of] == 0 {
+		id := ID(v.shards[at])
+		if v.drains[id] == 0 {
 			continue
 		}
 		if len(dst) > longest-drainSize {
 			v.turn = at
 			break
 		}
-		dst = binary.BigEndian.AppendUint64(dst, of)
-		dst = binary.BigEndian.AppendUint64(dst, uint64(v.drains[of]))
+		dst = binary.BigEndian.AppendUint64(dst, id)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(v.drains[id]))
 	}
 	return dst
 }

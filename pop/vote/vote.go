@@ -62,8 +62,8 @@ func (v *Votes) Replace(shards []string) {
 func (v *Votes) Count(against [][]uint64, now time.Time) {
 	for _, addr := range v.shards {
 		n := 0
-		for _, of := range against {
-			if slices.Contains(of, ID(addr)) {
+		for _, ids := range against {
+			if slices.Contains(ids, ID(addr)) {
 				n++
 			}
 		}

@@ -9,8 +9,9 @@ import (
 )
 
 // A Budget bounds what clients hold: bytes of what is not yet a request, or places for connections or requests. When a
-// client's connections hold too much, it closes the one that holds most, and of equal ones the oldest. When all together
-// hold too much, it does so with the client that holds most, so that a newcomer gets its share. It is safe for concurrent use.
+// client's connections hold too much, it closes the one that holds most, and of equal ones the oldest. When all
+// together hold too much, it does so with the client that holds most, so that a newcomer gets its share. It is safe for
+// concurrent use.
 type Budget struct {
 	most, mostPerClient int
 	closed              func(ofClient bool) // called with mu held
@@ -28,14 +29,15 @@ type client struct {
 	holders heaviest[*Holder]
 }
 
-// NewBudget returns a budget of most bytes for all connections, and of mostPerClient bytes for those of a client; 0 means
-// no maximum. It calls closed for each connection that it closes, with whether the client's budget was exceeded.
+// NewBudget returns a budget of most bytes for all connections, and of mostPerClient bytes for those of a client; 0
+// means no maximum. It calls closed for each connection that it closes, with whether the client's budget was exceeded.
 func NewBudget(most, mostPerClient int, closed func(ofClient bool)) *Budget {
-	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, mu: new(sync.Mutex), clients: map[netip.Addr]*client{}}
+	clients := map[netip.Addr]*client{}
+	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, mu: new(sync.Mutex), clients: clients}
 }
 
-// Beside makes b, which must be new, a budget of the same connections as o: a connection that one of them closes no longer
-// counts in the other, so that none is closed in vain.
+// Beside makes b, which must be new, a budget of the same connections as o: a connection that one of them closes no
+// longer counts in the other, so neither closes more connections than it must.
 func (b *Budget) Beside(o *Budget) *Budget {
 	b.mu = o.mu
 	return b

@@ -88,8 +88,7 @@ func (s *Set[C]) Empty() <-chan struct{} {
 	return empty
 }
 
-// Wait waits until s is empty. If ctx is done first, it calls cut for each remaining element and returns ctx's
-// error.
+// Wait waits until s is empty. If ctx is done first, it calls cut for each remaining element and returns ctx's error.
 func (s *Set[C]) Wait(ctx context.Context, cut func(C)) error {
 	select {
 	case <-s.Empty():
@@ -123,9 +122,15 @@ func NewServer[C comparable](ends Ends[C]) *Server[C] { return &Server[C]{ends: 
 // client has not been asked to close it yet.
 const FirstRequestWait = time.Second
 
+// A Remote is a connection of TCP or QUIC.
+type Remote interface {
+	RemoteAddr() net.Addr
+	Close() error
+}
+
 // Serve calls serve with the peer of conn, the connection of c, in a new goroutine. When serve returns, Serve calls
 // ended, unless it is nil. After Shutdown, Serve closes conn instead.
-func (s *Server[C]) Serve(c C, conn net.Conn, ended func(), serve func(peer netip.AddrPort)) {
+func (s *Server[C]) Serve(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) {
 	if ended == nil {
 		ended = func() {}
 	}
@@ -165,7 +170,7 @@ func (s *Server[C]) Shutdown(ctx context.Context) error {
 }
 
 // Peer returns the remote address of conn, or that of a PROXY protocol header.
-func Peer(conn net.Conn) netip.AddrPort {
+func Peer(conn Remote) netip.AddrPort {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort()
 	}
@@ -173,16 +178,15 @@ func Peer(conn net.Conn) netip.AddrPort {
 	return peer
 }
 
-// maxLinger is the maximum number of bytes that Linger reads. It exceeds the questions that a proxy with Go's limit of 1 MB
-// for headers sends, which may repeat the target twice: if its question fails, the request passes.
+// maxLinger is the maximum number of bytes that Linger reads. It is larger than any request that a proxy with Go's
+// limit of 1 MB for headers can ask about, with the target three times. A proxy that cannot ask lets the request pass.
 const maxLinger = 4 << 20
 
 // LingerSize is the memory that Linger uses, in bytes.
 const LingerSize = 8 << 10
 
-// Linger shuts down the node's side of conn and reads until the client closes its own, for at most
-// timeout. Closing a connection with unread bytes would reset it, and the client could lose the last
-// answer (RFC 9112, 9.6).
+// Linger shuts down the node's side of conn and reads until the client closes its own, for at most timeout. Closing a
+// connection with unread bytes would reset it, and the client could lose the last answer (RFC 9112, 9.6).
 func Linger(conn net.Conn, timeout time.Duration) {
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

@@ -57,15 +57,16 @@ func valueOf(all entries, c *rule.Characteristic) (text string, ok bool) {
 }
 
 // decodeDescriptor returns the rule that a descriptor names, and the request that it describes.
-func decodeDescriptor(rules *rule.Set, all entries) (r *rule.Rule, req *rule.Request, cause string, why error) {
+func decodeDescriptor(rules *rule.Set, d *ratelimit.RateLimitDescriptor) (r *rule.Rule, req *rule.Request, cause string, why error) {
+	all := d.GetEntries()
 	id, ok := value(all, ruleKeys...)
 	switch r = rules.Rule(id); {
 	case !ok:
 		return nil, nil, causeRule, errors.New("the descriptor has no rule or generic_key entry")
 	case r == nil:
 		return nil, nil, causeRule, fmt.Errorf("there is no rule %q", id)
-	case r.CountsAnswer():
-		return nil, nil, causeAnswer, fmt.Errorf("rule %s counts by the response, which Envoy does not send", id)
+	case d.GetIsNegativeHits():
+		return nil, nil, causeHits, errors.New("the hits_addend is negative, but counts never decrease")
 	}
 	request, why := r.RequestFrom(func(c *rule.Characteristic) (string, bool) { return valueOf(all, c) })
 	if why != nil {

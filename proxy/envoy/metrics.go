@@ -10,10 +10,10 @@ import (
 const (
 	causeRule           = "rule"           // it names no rule of the set
 	causeCharacteristic = "characteristic" // it lacks the value of one, or has an invalid one
-	causeAnswer         = "answer"         // its rule counts by the status of an answer
+	causeHits           = "hits"           // its hits are negative
 )
 
-var causes = []string{causeRule, causeCharacteristic, causeAnswer}
+var causes = []string{causeRule, causeCharacteristic, causeHits}
 
 type metrics struct {
 	requests  map[rls.RateLimitResponse_Code]prometheus.Counter

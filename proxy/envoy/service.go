@@ -49,11 +49,11 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	}
 	rules := s.node.Rules()
 	var asks []pop.Ask
-	var of []int // the index of each ask's descriptor
+	var indexes []int // of the descriptors of asks
 	for i, d := range req.GetDescriptors() {
 		question, cause, why := ask(rules, req, d)
 		if why == nil {
-			asks, of = append(asks, question), append(of, i)
+			asks, indexes = append(asks, question), append(indexes, i)
 			continue
 		}
 		s.metrics.undecided[cause].Inc()
@@ -78,7 +78,7 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 		if refused {
 			hits = 0 // not counted
 		}
-		answer.Statuses[of[i]] = statusOf(&decided[i], hits)
+		answer.Statuses[indexes[i]] = statusOf(&decided[i], hits)
 	}
 	s.metrics.requests[answer.OverallCode].Inc()
 	return answer, nil
@@ -92,10 +92,17 @@ func (s *Service) invalid(why string) error {
 
 // ask returns what to ask the node about a descriptor of req, or why it cannot be decided.
 func ask(rules *rule.Set, req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (question pop.Ask, cause string, why error) {
-	hits := max(1, uint64(req.GetHitsAddend()))
+	r, request, cause, why := decodeDescriptor(rules, d)
+	if why != nil {
+		return pop.Ask{}, cause, why
+	}
+	hits := uint64(req.GetHitsAddend())
+	_, report := value(d.GetEntries(), "report")
 	if own := d.GetHitsAddend(); own != nil {
 		hits = own.GetValue() // 0 only asks
+	} else if report || !r.CountsAnswer() {
+		hits = max(1, hits)
 	}
-	r, request, cause, why := decodeDescriptor(rules, d.GetEntries())
-	return pop.Ask{Rule: r, Request: request, Times: min(hits, rule.MaxThreshold), Listed: true}, cause, why
+	report = report || r.CountsAnswer() && hits > 0
+	return pop.Ask{Rule: r, Request: request, Times: min(hits, rule.MaxThreshold), Listed: true, Report: report}, "", nil
 }

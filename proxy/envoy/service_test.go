@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -277,7 +278,6 @@ func metric(t *testing.T, n *pop.Node, name, label string) float64 {
 }
 
 const oddRules = twoRules + `
-  - {id: login, characteristics: [ip], count: {statuses: [401]}, limits: [{threshold: 1, period: 1m}], action: block, mitigation_timeout: 1m}
   - {id: key, characteristics: ["header:x-key"], limits: [{threshold: 1, period: 1m}], action: block, mitigation_timeout: 1m}
   - {id: plan, characteristics: [{header: x-plan, missing: skip}], limits: [{threshold: 1, period: 1m}], action: block, mitigation_timeout: 1m}
 `
@@ -295,7 +295,8 @@ func TestUndecided(t *testing.T) {
 		{"no address", descriptor("rule", "tight"), "characteristic", "missing value of ip, by which rule tight counts"},
 		{"an invalid address", descriptor("rule", "tight", "ip", "alice"), "characteristic", "is not an address"},
 		{"no header", descriptor("rule", "key", "ip", "192.0.2.1"), "characteristic", "missing value of header:x-key, by which rule key counts"},
-		{"a rule that counts answers", descriptor("rule", "login", "ip", "192.0.2.1"), "answer", "rule login counts by the response"},
+		{"negative hits", &ratelimit.RateLimitDescriptor{Entries: descriptor("rule", "tight", "ip", "192.0.2.1").Entries, HitsAddend: wrapperspb.UInt64(9), IsNegativeHits: true},
+			"hits", "the hits_addend is negative"},
 		{"no header, and the rule skips that", descriptor("rule", "plan"), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -308,7 +309,7 @@ func TestUndecided(t *testing.T) {
 						t.Errorf("a limit: %v", r)
 					}
 				}
-				for _, cause := range []string{"rule", "characteristic", "answer"} {
+				for _, cause := range []string{"rule", "characteristic", "hits"} {
 					want := 0.0
 					if cause == c.cause {
 						want = 6
@@ -391,6 +392,19 @@ func TestMetrics(t *testing.T) {
 		problems, err := testutil.GatherAndLint(s.node.Gatherer())
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%v %v", problems, err)
+		}
+		page, err := os.ReadFile("../../docs/metrics.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		families, err := s.node.Gatherer().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if name := f.GetName(); strings.HasPrefix(name, "edge_") && !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("docs/metrics.md lacks %s", name)
+			}
 		}
 	})
 }

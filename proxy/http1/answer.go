@@ -1,6 +1,10 @@
 package http1
 
-import "strings"
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
 
 // An Answer is the head of an answer. Its results are valid until the body is read.
 type Answer struct {
@@ -26,6 +30,9 @@ func (a *Answer) Values(name string) (values []string) {
 	return values
 }
 
+// maxAnswerHead is the maximum size of an answer's head, in bytes.
+const maxAnswerHead = 256 << 10
+
 // scan reads the head from buf, like Request.scan. toHead is set if the request was HEAD. Origins may
 // end lines in LF; clients get CRLF.
 func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
@@ -49,8 +56,7 @@ func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
 	return true, a.finish(toHead)
 }
 
-// statusLine reads the version, status and reason (RFC 9112, 4). The space before an empty reason may
-// be missing.
+// statusLine reads the version, status and reason (RFC 9112, 4). The space before an empty reason may be missing.
 func (a *Answer) statusLine(line []byte) error {
 	const version = len("HTTP/1.1")
 	if len(line) < version+4 || string(line[:7]) != "HTTP/1." || class[line[7]]&digit == 0 || line[version] != ' ' {
@@ -89,4 +95,19 @@ func (a *Answer) finish(toHead bool) error {
 		a.Close = true
 	}
 	return nil
+}
+
+// appendHead appends the status line and the forwarded fields.
+func (a *Answer) appendHead(dst []byte) []byte {
+	dst = append(dst, "HTTP/1.1 "...)
+	dst = strconv.AppendInt(dst, int64(a.Status), 10)
+	dst = append(dst, ' ')
+	dst = append(append(dst, a.raw[a.reason[0]:a.reason[1]]...), "\r\n"...)
+	for f := range a.Fields {
+		if f.Name == ContentLength && (a.Status < http.StatusOK || a.Status == http.StatusNoContent) {
+			continue
+		}
+		dst = append(append(dst, a.raw[f.start:f.valueEnds]...), "\r\n"...)
+	}
+	return dst
 }

@@ -1,5 +1,7 @@
 package http1
 
+import "strconv"
+
 // Errors in a chunked body (RFC 9112, 7.1).
 var (
 	errChunk    = &Error{400, "malformed chunk"}
@@ -28,8 +30,7 @@ const (
 	trailer
 )
 
-// maxChunkLine is the maximum length of a chunk's size and extensions, and maxTrailers that of all
-// trailers, in bytes.
+// maxChunkLine is the maximum length of a chunk's size and extensions, and maxTrailers that of all trailers, in bytes.
 const (
 	maxChunkLine = 1 << 10
 	maxTrailers  = 8 << 10
@@ -43,8 +44,7 @@ func newBodyReader(kind Body, length int64) bodyReader {
 	return b
 }
 
-// next reads the first used bytes of buf. data is the part of the body among them. If used is 0, it
-// needs more bytes.
+// next reads the first used bytes of buf. data is the part of the body among them. If used is 0, it needs more bytes.
 func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	switch b.kind {
 	case UntilClose:
@@ -59,7 +59,8 @@ func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 		rest := buf[used:]
 		if b.part == chunkData {
 			n := int(min(b.left, uint64(len(rest))))
-			if b.left -= uint64(n); b.left == 0 {
+			b.left -= uint64(n)
+			if b.left == 0 {
 				b.part = chunkEnd
 			}
 			return rest[:n], used + n, nil
@@ -76,8 +77,7 @@ func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	return nil, used, nil
 }
 
-// chunkLine returns the first line of buf without CRLF, and its length with CRLF, or 0 if the line is
-// incomplete.
+// chunkLine returns the first line of buf without CRLF, and its length with CRLF, or 0 if the line is incomplete.
 func chunkLine(buf []byte) (line []byte, n int, err error) {
 	for i, c := range buf {
 		switch {
@@ -100,7 +100,8 @@ func (b *bodyReader) line(line []byte) error {
 		if err := b.size(line); err != nil {
 			return err
 		}
-		if b.part = chunkData; b.left == 0 {
+		b.part = chunkData
+		if b.left == 0 {
 			b.part = trailer
 		}
 	case chunkEnd:
@@ -125,8 +126,7 @@ func (b *bodyReader) line(line []byte) error {
 	return nil
 }
 
-// size reads the line before a chunk's data: the size in hexadecimal digits, and extensions, which are
-// dropped.
+// size reads the line before a chunk's data: the size in hexadecimal digits, and extensions, which are dropped.
 func (b *bodyReader) size(line []byte) error {
 	n := 0
 	b.left = 0
@@ -148,4 +148,37 @@ func unhex(c byte) byte {
 		return c - '0'
 	}
 	return c | 0x20 - 'a' + 10
+}
+
+// appendChunk appends data, as a chunk if chunked is set.
+func appendChunk(dst, data []byte, chunked bool) []byte {
+	if !chunked || len(data) == 0 {
+		return append(dst, data...)
+	}
+	dst = append(appendChunkSize(dst, len(data)), data...)
+	return append(dst, "\r\n"...)
+}
+
+// sendChunk sends data, as a chunk if chunked is set.
+func (w *wire) sendChunk(data []byte, chunked bool) error {
+	if !chunked || len(data) == 0 {
+		return w.send(data)
+	}
+	w.out = appendChunkSize(w.room(), len(data))
+	if err := w.send(data); err != nil {
+		return err
+	}
+	w.out = append(w.room(), "\r\n"...)
+	return nil
+}
+
+// appendChunkSize begins a chunk of n bytes, other than the last. Its data and CRLF follow.
+func appendChunkSize(dst []byte, n int) []byte {
+	return append(strconv.AppendUint(dst, uint64(n), 16), "\r\n"...)
+}
+
+// appendLastChunk appends the end of a body, with lines of trailers.
+func appendLastChunk(dst, trailers []byte) []byte {
+	dst = append(append(dst, "0\r\n"...), trailers...)
+	return append(dst, "\r\n"...)
 }

@@ -2,61 +2,214 @@ package http1
 
 import (
 	"errors"
-	"math"
-	"strconv"
+	"io"
+	"net/http"
+	"os"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
-// ErrInterrupted is returned by a Call's methods after Interrupt.
-var ErrInterrupted = errors.New("http1: the exchange was interrupted")
+// A Client is what a Call is made for: an HTTP/1.1 connection or an HTTP/2 stream.
+type Client interface {
+	// Take returns bytes of the request's body that have arrived, and whether they are the last: then trailers, lines
+	// that end in CRLF, follow. data is valid until the next call of Take or Await.
+	Take() (data, trailers []byte, ended bool, err error)
 
-// A Call is one exchange with an origin, for a client of another protocol. The zero value is ready to
-// use. One goroutine calls its methods, except that another one may call Send and Sent, and any may
-// call Interrupt.
+	// Arrived reports whether Take returns more at once. It does not wait.
+	Arrived() bool
+
+	// Await waits until Take returns more, until by unless that is zero, or until stop is set and Wake was called. n is
+	// the number of bytes that came.
+	Await(by time.Time, stop *atomic.Bool) (n int, err error)
+	Wake()
+
+	// Watch calls c.Leave when the client disconnects, until stop is called. stop is nil if that happens anyway.
+	Watch(c *Call) (stop func())
+
+	// Interim sends the head of an interim answer, and Begin that of the final one, with more lines. taken is set if
+	// Take has returned the whole body.
+	Interim(a *Answer)
+	Begin(a *Answer, lines []byte, taken bool) error
+
+	// Send sends data of the answer's body. ended is set with the last data; trailers may follow it.
+	Send(data []byte, ended bool, trailers []byte) error
+
+	// Flush writes what was sent.
+	Flush() error
+}
+
+// A Relay edits a request for the origin, and its answer. One goroutine calls its methods, except Gone.
+type Relay interface {
+	// Keeps reports whether a field of the request is forwarded. name is its name as the client sent it.
+	Keeps(f *Field, name []byte) bool
+
+	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
+	AppendRequest(dst []byte) []byte
+
+	// Hasty reports whether the client's disconnect must be noticed immediately, not only if the
+	// origin is slow. That costs a goroutine.
+	Hasty() bool
+
+	// Gone is called, perhaps from another goroutine, if the client disconnects before the origin answers, or fails to
+	// send the rest of its body: then the origin's connection is half-closed. It reports whether to wait for the answer
+	// anyway. Calling end stops the wait.
+	Gone(end func()) bool
+
+	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
+	// lines that end in CRLF. If deliver is false, the client must not get the answer: the relay closes the connection
+	// to the origin and returns ErrWithheld.
+	Answered(dst []byte, a *Answer) (fields []byte, deliver bool)
+
+	// Body is called with each part of the answer's body, which it must not keep. The last part may be empty.
+	Body(part []byte, last bool)
+}
+
+// ErrWithheld is the cause of a RelayError if an answer was withheld from the client.
+var ErrWithheld = errors.New("http1: the answer was withheld")
+
+// errSwitched is the error for an unexpected 101 of an origin.
+var errSwitched = &Error{502, "the origin switched protocols without being asked to"}
+
+// A RelayError says why a request got no answer from its origin.
+type RelayError struct {
+	// Client is set if the client is the cause: its body was malformed or timed out, or it
+	// disconnected. Otherwise the origin could not be reached or did not answer.
+	Client bool
+
+	Err error // an *Error, a timeout, or another error of reading, writing or dialing
+}
+
+func (e *RelayError) Error() string { return e.Err.Error() }
+func (e *RelayError) Unwrap() error { return e.Err }
+
+// watchAfter is how long an origin may take before the client is watched.
+const watchAfter = 250 * time.Millisecond
+
+// A Call is one exchange with an origin: it sends a request, repeats it if the origin has closed a reused connection,
+// sends the answer to the client, and notices if the client leaves. The zero value is ready to use, again and again.
+//
+// The goroutine that calls Relay sends the request, with the part of the body that has arrived, and relays the answer.
+// If more of the body follows, upload sends it in a second goroutine, which the first one ends with stopUpload.
+//
+// Upload, Client.Watch and the reader of an HTTP/2 connection call Leave when they notice that the client has left.
+// Leave changes the state, and ends the read from the origin unless Relay.Gone wants the answer.
 type Call struct {
-	o    *Origin
-	oc   *originConn
-	a    Answer
-	body bodyReader
+	client Client
+	edit   Relay
+	hasty  bool // Relay.Hasty
+	o      *Origin
+	pace   Pace
+	head   []byte // first bytes sent to the origin
+	rest   []byte // of the body, which follows head; taken, but not sent
+	chunks bool   // the request's body is chunked
+	a      Answer
+	body   bodyReader // of the answer
+	lines  []byte     // buffer for what Relay.Answered appends
+	now    time.Time  // when the request was sent to the origin, then when the exchange ended
+	until  time.Time  // when the origin must have begun its answer; zero after that
 
-	unsent []byte // the part of a whole request that Ask did not send because of Interrupt
+	// Changed by upload while it runs:
+	taken, sent bool   // the whole body of the request
+	trailers    []byte // of the request
+	uploading   chan error
+	failure     error // of the client, which upload has returned
+	stop        atomic.Bool
 
-	mu          sync.Mutex // guards the fields below, and the deadlines of oc
-	interrupted bool
-	answered    bool // the final answer has begun
-	cut         bool
+	state atomic.Uint32
+	mu    sync.Mutex
+	oc    *originConn // set by the goroutine of Relay while mu is held, so that others can interrupt it
 }
 
-// Reset makes c ready for another exchange. c must not be in use.
-func (c *Call) Reset() {
-	c.interrupted, c.answered, c.cut, c.unsent = false, false, false, nil
+// States of a Call.
+const (
+	over     uint32 = iota // nobody waits for the answer
+	asked                  // the client waits for the answer
+	alone                  // the client has left, but the answer is waited for
+	answered               // the client gets the answer
+)
+
+// Start begins a new exchange, which Relay continues. From now on, Leave has an effect.
+func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
+	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
+	c.pace = NewPace(limits.BodyTimeout, limits.BodyRate)
+	c.taken, c.sent, c.failure = false, false, nil
+	c.stop.Store(false)
+	c.state.Store(asked)
 }
 
-// Ask sends begin: the head of r, as made by AppendHead, and the part of its body that has arrived. whole
-// is set if that is the whole request. If the origin has closed a reused connection, the request is sent
-// again on a new one, provided that none of it was sent or it is idempotent. After ErrInterrupted, begin
-// must stay as it is until Resume or End.
-func (c *Call) Ask(o *Origin, r *Request, begin []byte, whole bool) error {
-	c.o = o.forRequest(r)
-	oc, err := c.o.send(isRepeatable(string(r.Method())), time.Now(), func(oc *originConn) (n int, err error) {
+// Relay sends r to o, and o's answer to client. If it returns a *RelayError, no part of an answer was sent.
+func (c *Call) Relay(client Client, r *Request, o *Origin) error {
+	c.client, c.o, c.chunks = client, o.forRequest(r), r.Body == Chunked
+	err := c.ask(r)
+	if err == nil {
+		err = c.readAnswer(r)
+	}
+	switch {
+	case err == nil:
+		err = c.answer()
+	case err == ErrWithheld:
+		err = &RelayError{false, err}
+	default:
+		err = c.failed(err)
+	}
+	c.stopUpload()
+	c.now = time.Now()
+	c.mu.Lock()
+	oc, ended := c.oc, c.state.Swap(over) == over
+	c.oc = nil
+	c.mu.Unlock()
+	switch {
+	case oc == nil:
+	case err == nil && c.sent && !ended && !c.a.Close && !r.hostless && oc.r == oc.w:
+		c.o.put(oc, c.now)
+	default:
+		oc.close()
+	}
+	freeBuffer(c.head)
+	c.head, c.rest, c.trailers, c.client, c.edit = nil, nil, nil, nil, nil
+	return err
+}
+
+// ask sends the request's head and the part of its body that has arrived.
+func (c *Call) ask(r *Request) error {
+	idempotent := isRepeatable(string(r.Method()))
+	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
+	for !c.sent && len(c.rest) == 0 {
+		data, trailers, ended, err := c.client.Take()
+		if err != nil {
+			c.failure = err
+			return err
+		}
+		c.taken, c.trailers = ended, trailers
+		if len(c.head)+len(data) > largeBuffer {
+			c.rest = data
+			break
+		}
+		c.head = appendChunk(withRoom(c.head, len(data)), data, c.chunks)
+		if ended && c.chunks {
+			c.head = appendLastChunk(c.head, trailers)
+		}
+		c.sent = ended
+		if len(data) == 0 && !ended && !c.client.Arrived() {
+			break
+		}
+	}
+	oc, err := c.o.send(idempotent, c.now, func(oc *originConn) (int, error) {
 		c.setConn(oc)
-		if !whole { // no timeout of the answer while the request is being sent: see Sent
-			oc.readBy, oc.writeBy = time.Time{}, time.Time{}
-			_ = oc.conn.SetDeadline(time.Time{})
-			return oc.write(begin)
+		if !oc.reused {
+			c.now = time.Now() // connecting takes time, which the origin's timeout does not include
 		}
-		oc.setReadDeadline(time.Now(), c.o.timeout) // after connecting
-		if !c.isInterrupted() {
-			n, err = oc.ask(begin, smallBuffer)
-		}
-		if (n == 0 || err != nil) && c.isInterrupted() {
-			c.unsent, err = begin[n:], ErrInterrupted
+		c.until = c.now.Add(c.o.timeout)
+		n, err := c.begin(oc)
+		if err != nil && c.state.Load() == over {
+			err = errClosed
 		}
 		return n, err
 	})
-	c.setConn(oc)
-	return tooEarly(err)
+	c.setConn(oc) // nil if connecting failed
+	return err
 }
 
 func (c *Call) setConn(oc *originConn) {
@@ -65,217 +218,259 @@ func (c *Call) setConn(oc *originConn) {
 	c.oc = oc
 }
 
-// Send sends more of the request. An origin that has not begun its answer must accept it within its timeout.
-func (c *Call) Send(p []byte) error {
-	c.mu.Lock()
-	if !c.answered && !c.cut {
-		c.oc.setWriteDeadline(time.Now(), c.o.timeout)
+// begin sends c.head. If that is the whole request, it also reads the beginning of the answer. Otherwise it
+// starts the upload of the rest.
+func (c *Call) begin(oc *originConn) (n int, err error) {
+	switch {
+	case c.state.Load() == over:
+		return 0, errClosed
+	case !c.sent:
+		if n, err = oc.write(c.head); err == nil {
+			c.uploading = make(chan error, 1)
+			go func() { c.uploading <- c.upload(oc) }()
+		}
+		return n, err
+	case !c.hasty:
+		oc.wakeWithin(c.now, watchAfter)
+		n, err = oc.ask(c.head, largeBuffer)
+		if 0 < n && n < len(c.head) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
 	}
-	c.mu.Unlock()
-	_, err := c.oc.conn.Write(p)
-	return c.oc.noteReset(err)
+	if n == 0 { // hasty, or the deadline has passed before the write on a busy machine
+		if n, err = oc.write(c.head); err != nil {
+			return n, err
+		}
+	}
+	return n, c.fill(c.hasty)
 }
 
-// Sent must be called by the goroutine that calls Send, after the whole request has been sent or Send has failed.
-// It starts the origin's timeout.
-func (c *Call) Sent() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.answered {
+// upload sends the rest of the body, in its own goroutine. It returns an error only if the client has failed. It
+// returns nil once the body is sent, the origin accepts no more, or stopUpload was called: the origin may still answer.
+func (c *Call) upload(oc *originConn) error {
+	for data := c.rest; ; {
+		err := oc.sendChunk(data, c.chunks)
+		if c.taken && c.chunks {
+			oc.out = appendLastChunk(oc.room(), c.trailers)
+		}
+		if err == nil && (c.taken || len(data) == 0) {
+			err = oc.flush()
+		}
+		c.sent = c.taken && err == nil
+		if c.taken || err != nil {
+			return nil
+		}
+		if len(data) == 0 {
+			err = c.await()
+		}
+		if c.stop.Load() {
+			return nil
+		}
+		if err == nil {
+			data, c.trailers, c.taken, err = c.client.Take()
+		}
+		if err != nil {
+			if c.Leave() { // an origin that has seen enough may still answer
+				_ = oc.flush()
+				oc.closeWrite()
+			}
+			return tooEarly(err)
+		}
+	}
+}
+
+// await waits for more of the request's body.
+func (c *Call) await() error {
+	start := time.Now()
+	n, err := c.client.Await(c.pace.Deadline(start, c.state.Load() == answered), &c.stop)
+	c.pace.Read(n, time.Since(start))
+	return err
+}
+
+// joinUpload records the result of the upload if it has ended, and reports whether none is running.
+func (c *Call) joinUpload() bool {
+	select {
+	case c.failure = <-c.uploading:
+		c.uploading = nil
+	default:
+	}
+	return c.uploading == nil
+}
+
+// stopUpload stops the upload if it is running, with the connection to the origin.
+func (c *Call) stopUpload() {
+	if c.joinUpload() {
 		return
 	}
-	c.oc.readBy = time.Now().Add(c.o.timeout)
-	if !c.interrupted {
-		_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
-	}
+	c.stop.Store(true)
+	c.client.Wake()
+	_ = c.oc.conn.Close()
+	c.failure = <-c.uploading
+	c.uploading = nil
 }
 
-// Interrupt ends the current read from the origin, or the next one.
-func (c *Call) Interrupt() {
+// Leave is called when the client has left, or will not send the rest of the request. It reports whether the exchange
+// continues. It may be called from any goroutine.
+func (c *Call) Leave() (continues bool) {
+	if !c.continues() {
+		c.end()
+		return false
+	}
+	return true
+}
+
+// continues reports whether the exchange continues without its client.
+func (c *Call) continues() bool {
+	if c.state.CompareAndSwap(asked, alone) && !c.edit.Gone(c.end) {
+		c.state.CompareAndSwap(alone, asked)
+	}
+	return c.state.Load() == alone
+}
+
+// end ends the exchange. It may be called from any goroutine, even later.
+func (c *Call) end() {
+	c.state.Store(over)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.interrupted = true
 	if c.oc != nil {
 		c.oc.interrupt()
 	}
 }
 
-// Clear undoes Interrupt, and Cut for later Sends. Resume must follow.
-func (c *Call) Clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.interrupted, c.cut = false, false
-}
-
-// Resume continues the exchange after Clear, unless it was interrupted again. It sends what Ask has not sent. If cutShort is
-// set, it ends the request, although that is incomplete; no Send may run.
-func (c *Call) Resume(cutShort bool) error {
-	c.mu.Lock()
-	_ = c.oc.conn.SetReadDeadline(c.oc.readBy)
-	c.mu.Unlock()
-	if cutShort {
-		c.oc.closeWrite()
-	}
-	if len(c.unsent) == 0 {
-		return nil
-	}
-	_, err := c.oc.write(c.unsent)
-	c.unsent = nil
-	return err
-}
-
-// fill reads more of the answer.
-func (c *Call) fill(size int) error {
-	if c.isInterrupted() {
-		return ErrInterrupted
-	}
-	err := c.oc.fill(size)
-	if err != nil && c.isInterrupted() {
-		return ErrInterrupted
-	}
-	return err
-}
-
-func (c *Call) isInterrupted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.interrupted
-}
-
-// Answer reads the head of the next answer: interim ones, then the final one. The result is valid until the
-// next call of Answer or Wait.
-func (c *Call) Answer(toHead bool) (*Answer, error) {
-	for c.a.reset(); ; {
-		done, err := c.a.scan(c.oc.buffered(), toHead)
-		if err == nil && !done {
-			err = c.fill(smallBuffer)
-		}
-		if err != nil {
-			return nil, tooEarly(err)
-		}
-		if done {
-			c.oc.use(len(c.a.raw))
-			c.body = newBodyReader(c.a.Body, c.a.Length)
-			c.mu.Lock()
-			if c.answered = c.a.Status >= 200; c.answered && !c.cut && !c.oc.writeBy.IsZero() {
-				c.oc.writeBy = time.Time{}
-				_ = c.oc.conn.SetWriteDeadline(c.oc.writeBy)
-			}
-			c.mu.Unlock()
-			return &c.a, nil
-		}
-	}
-}
-
-// Data returns the next bytes of the answer's body that have arrived, and whether they are the last.
-// They are valid until Wait.
-func (c *Call) Data() (data []byte, ended bool, err error) {
-	if c.body.ended {
-		return nil, true, nil
-	}
-	data, n, err := c.body.next(c.oc.buffered())
-	c.oc.use(n)
-	return data, c.body.ended, err
-}
-
-// Wait reads more of the body. It has no timeout. If the body ends with the connection, it returns io.EOF.
-func (c *Call) Wait() error {
+// fill reads more of the answer, until c.until unless that is zero. The origin's timeout begins when the whole request
+// has been sent. When the origin has taken watchAfter, or at once if waited is set, fill writes what was sent to the
+// client, and begins to watch it.
+func (c *Call) fill(waited bool) error {
 	oc := c.oc
-	c.mu.Lock()
-	if !oc.readBy.IsZero() && !c.interrupted {
-		oc.readBy = time.Time{}
-		_ = oc.conn.SetReadDeadline(oc.readBy)
+	for ; ; waited = true {
+		if waited {
+			_ = c.client.Flush() // the next write returns the same error
+		}
+		if sent := c.joinUpload(); waited && sent {
+			break
+		} else if !sent && !c.until.IsZero() {
+			c.until = time.Now().Add(c.o.timeout)
+		}
+		oc.setReadDeadline(time.Now(), watchAfter)
+		if c.state.Load() == over {
+			return errClosed
+		}
+		err := oc.more(largeBuffer)
+		switch {
+		case !errors.Is(err, os.ErrDeadlineExceeded): // a bridge returns timeouts of its transport, too
+			return err
+		case !c.until.IsZero() && time.Now().After(c.until):
+			return err
+		}
 	}
-	c.mu.Unlock()
-	err := c.fill(largeBuffer)
-	if c.body.kind == UntilClose {
+	oc.readBy = c.until
+	_ = oc.conn.SetReadDeadline(c.until)
+	if c.state.Load() != alone {
+		if stop := c.client.Watch(c); stop != nil {
+			defer stop()
+		}
+	}
+	if c.state.Load() == over {
+		return errClosed
+	}
+	return oc.more(largeBuffer)
+}
+
+// readAnswer reads the head of the final answer, and relays those of interim ones.
+func (c *Call) readAnswer(r *Request) error {
+	for c.a.reset(); ; {
+		done, err := c.a.scan(c.oc.buffered(), r.Head)
+		switch {
+		case err != nil:
+			return err
+		case !done:
+			if err := c.fill(c.hasty); err != nil {
+				return err
+			}
+			continue
+		case c.a.Status == http.StatusSwitchingProtocols && !r.Upgrade:
+			return errSwitched
+		}
+		if c.a.Status >= http.StatusOK || c.a.Status == http.StatusSwitchingProtocols {
+			break
+		}
+		c.client.Interim(&c.a)
+		c.oc.use(len(c.a.raw))
+		c.a.reset()
+	}
+	c.state.CompareAndSwap(asked, answered)
+	c.until = time.Time{}
+	var deliver bool
+	if c.lines, deliver = c.edit.Answered(c.lines[:0], &c.a); !deliver {
+		return ErrWithheld
+	}
+	return nil
+}
+
+// answer sends the final answer.
+func (c *Call) answer() error {
+	oc, a, b := c.oc, &c.a, &c.body
+	if a.Status == http.StatusSwitchingProtocols {
+		c.stopUpload()
+	}
+	if err := c.client.Begin(a, c.lines, c.joinUpload() && c.taken); err != nil {
 		return err
 	}
-	return tooEarly(err)
-}
-
-// Closed ends the body after Wait has returned io.EOF, unless the origin has reset the connection. No Send may run.
-func (c *Call) Closed() error {
-	c.body.ended = !c.oc.reset
-	return c.oc.closed()
-}
-
-// Trailers returns the fields after the body, as lines that end in CRLF.
-func (c *Call) Trailers() []byte { return c.body.trailers }
-
-// End makes the origin's connection available to other requests if the whole request was sent, as whole
-// says, and the whole answer was read. Otherwise it closes the connection.
-func (c *Call) End(whole bool) {
-	c.mu.Lock()
-	oc, kept := c.oc, whole && !c.interrupted
-	c.oc = nil // Interrupt no longer affects it
-	c.mu.Unlock()
-	switch {
-	case oc == nil:
-	case kept && c.body.ended && !c.a.Close && oc.r == oc.w:
-		c.o.put(oc, time.Now())
-	default:
-		oc.close()
+	oc.use(len(a.raw))
+	if a.Status == http.StatusSwitchingProtocols {
+		c.client.(*connClient).tunnel(oc)
+		return errClosed
 	}
-}
-
-// Cut ends a running Send.
-func (c *Call) Cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cut = true
-	if c.oc != nil {
-		c.oc.writeBy = time.Time{}
-		_ = c.oc.conn.SetWriteDeadline(past)
-	}
-}
-
-// AppendHead appends the head for the origin: as received, without connection-specific fields, and with
-// the changes of edit.
-func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
-	dst = append(append(dst, r.Method()...), ' ')
-	dst = append(dst, r.Path()...)
-	if r.hostless { // HTTP/1.1 does not allow that
-		dst = append(dst, " HTTP/1.0\r\n"...)
-	} else {
-		dst = append(dst, " HTTP/1.1\r\n"...)
-	}
-	if r.authority[1] > 0 {
-		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
-	}
-	for f := range r.Fields {
-		if f.Name == Host && r.authority[1] > 0 || !edit.Keeps(f, r.NameOf(f)) {
+	for *b = newBodyReader(a.Body, a.Length); !b.ended; {
+		data, n, err := b.next(oc.buffered())
+		if err == nil && (len(data) > 0 || b.ended) {
+			c.edit.Body(data, b.ended)
+			err = c.client.Send(data, b.ended, b.trailers)
+		}
+		oc.use(n)
+		if err != nil {
+			return err
+		}
+		if n > 0 || b.ended {
 			continue
 		}
-		dst = append(append(dst, r.raw[f.start:f.valueEnds]...), "\r\n"...)
+		if err := c.client.Flush(); err != nil {
+			return err
+		}
+		err = c.fill(false)
+		if err == io.EOF && b.kind == UntilClose {
+			c.stopUpload()
+			if oc.reset {
+				return syscall.ECONNRESET
+			}
+			b.ended = true
+			c.edit.Body(nil, true)
+			err = c.client.Send(nil, true, nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	dst = edit.AppendRequest(dst)
-	if r.Body == Chunked {
-		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
-	}
-	if r.Upgrade {
-		dst = append(dst, "Connection: upgrade\r\n"...)
-	}
-	return append(dst, "\r\n"...)
+	return nil
 }
 
-// AppendChunkSize begins a chunk of n bytes, other than the last. Its data and CRLF follow.
-func AppendChunkSize(dst []byte, n int) []byte {
-	return append(strconv.AppendUint(dst, uint64(n), 16), "\r\n"...)
+// failed returns the *RelayError for an error that occurred before the answer.
+func (c *Call) failed(err error) error {
+	c.stopUpload()
+	state := c.state.Load()
+	switch {
+	case c.failure != nil:
+		return &RelayError{true, c.failure}
+	case state == alone, state == over:
+		return &RelayError{true, errClosed}
+	}
+	return &RelayError{false, tooEarly(err)}
 }
 
-// AppendLastChunk appends the end of a body, with lines of trailers.
-func AppendLastChunk(dst, trailers []byte) []byte {
-	dst = append(append(dst, "0\r\n"...), trailers...)
-	return append(dst, "\r\n"...)
-}
-
-// Parse reads a complete head, whose size was checked.
-func (r *Request) Parse(raw []byte) error {
-	r.reset()
-	done, err := r.scan(raw, math.MaxInt)
-	if err == nil && !done {
-		return errRequestLine
+// tooEarly returns err, or io.ErrUnexpectedEOF if it is io.EOF.
+func tooEarly(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
 	}
 	return err
 }

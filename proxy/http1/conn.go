@@ -17,7 +17,7 @@ import (
 type Conn struct {
 	wire
 	server *Server
-	x      *exchange // current request; nil between requests
+	x      *turn // current request; nil between requests
 	peer   netip.AddrPort
 	since  time.Time // start of ReadHeaderTimeout for the first head; zero after that
 	secure bool      // uses TLS
@@ -28,8 +28,6 @@ type Conn struct {
 	state   atomic.Uint32
 
 	refused bool // the last request was refused
-
-	upstream atomic.Pointer[originConn] // of the current relay
 
 	serves func(fd uintptr) bool // serveReady as a value, made once per connection
 
@@ -45,34 +43,33 @@ const (
 	ended         // closes as soon as it is idle, or was cut
 )
 
-// An exchange holds the state of one request and its answer. An idle connection has none.
-type exchange struct {
-	req    Request
-	answer Answer
-	body   bodyReader // of the request
-	began  time.Time  // when the first bytes of the request came
+// A turn holds the state of one request and its answer. An idle connection has none.
+type turn struct {
+	req   Request
+	call  Call
+	body  bodyReader // of the request
+	began time.Time  // when the first bytes of the request came
 
 	scanned   bool  // the head was read
 	malformed error // of the head
 	answered  bool
-
-	relaying relaying
+	chunks    bool // the answer is sent in chunks
 }
 
-var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+var turns = sync.Pool{New: func() any { return new(turn) }}
 
 // memory returns the size of x with its heads.
-func (x *exchange) memory() int {
-	return int(unsafe.Sizeof(*x)) + cap(x.req.fields)*int(unsafe.Sizeof(Field{})) + cap(x.answer.fields)*int(unsafe.Sizeof(Field{}))
+func (x *turn) memory() int {
+	return int(unsafe.Sizeof(*x)) + (cap(x.req.fields)+cap(x.call.a.fields))*int(unsafe.Sizeof(Field{}))
 }
 
-// keptExchange is the maximum size of an exchange that is used again, in bytes.
-const keptExchange = 16 << 10
+// keptTurn is the maximum size of a turn that is used again, in bytes.
+const keptTurn = 16 << 10
 
-// endExchange ends the current exchange.
-func (c *Conn) endExchange() {
-	if c.x != nil && c.x.memory() <= keptExchange {
-		exchanges.Put(c.x)
+// endTurn ends the current turn.
+func (c *Conn) endTurn() {
+	if c.x != nil && c.x.memory() <= keptTurn {
+		turns.Put(c.x)
 	}
 	c.x = nil
 }
@@ -101,12 +98,6 @@ func (c *Conn) abort() {
 	c.Drop()
 }
 
-// Gone closes the connection of a client that has disconnected. status is for the access log.
-func (c *Conn) Gone(status int) {
-	c.Drop()
-	c.sentStatus = status
-}
-
 // Sent returns the status of the last answer and the number of bytes of its body.
 func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
 
@@ -129,7 +120,7 @@ func (c *Conn) serve() {
 }
 
 // handle calls the handler for a request whose head was read.
-func (c *Conn) handle(x *exchange) {
+func (c *Conn) handle(x *turn) {
 	x.body = newBodyReader(x.req.Body, x.req.Length)
 	c.closing = x.req.Close
 	c.sentStatus, c.sentBytes = 0, 0
@@ -155,52 +146,6 @@ func (c *Conn) begin() bool {
 	return c.next()
 }
 
-// serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
-// over: the head or the body of a request is incomplete, or the connection ends.
-//
-// A request costs one read and one write. serveReady waits for the next request in the same poller
-// call in which it has emptied the socket, so it misses no event. If it returned for each request, it
-// would have to try another read before waiting.
-func (c *Conn) serveReady(fd uintptr) bool {
-	for {
-		if !c.readReady(fd) {
-			return false
-		}
-		empty := c.empty
-		if !c.resume() {
-			c.err = errClosed
-		}
-		for c.err == nil && c.r < c.w {
-			if !c.next() {
-				c.err = errClosed
-				break
-			}
-			x := c.x
-			x.scanned, x.malformed = x.req.scan(c.buffered(), c.server.o.MaxHeaderBytes)
-			if !x.scanned || x.malformed != nil || x.req.Body != NoBody || x.req.Upgrade {
-				return true
-			}
-			if c.handle(x); c.closing {
-				return true
-			}
-			c.discard()
-		}
-		if c.err == nil {
-			c.err = c.flush()
-		}
-		if c.err == nil && !c.rest() {
-			c.err = errClosed
-		}
-		if c.err != nil {
-			return true
-		}
-		if empty {
-			return false
-		}
-		c.reports = c.reports || reportEmpty(fd)
-	}
-}
-
 // rest prepares the connection for waiting. It returns false if the connection has to end.
 func (c *Conn) rest() bool {
 	if c.since.IsZero() {
@@ -208,7 +153,7 @@ func (c *Conn) rest() bool {
 	} else {
 		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 	}
-	c.endExchange()
+	c.endTurn()
 	waits := idle
 	if !c.since.IsZero() {
 		waits = unused
@@ -232,12 +177,13 @@ func (c *Conn) next() bool {
 		return false
 	}
 	if c.x == nil {
-		c.x = exchanges.Get().(*exchange)
+		c.x = turns.Get().(*turn)
 	}
 	x := c.x
 	x.req.reset()
 	x.scanned, x.answered, x.malformed = false, false, nil
-	if x.began = c.since; c.since.IsZero() {
+	x.began = c.since
+	if c.since.IsZero() {
 		x.began = c.clock()
 	}
 	c.since = time.Time{}
@@ -252,13 +198,9 @@ func (c *Conn) endIn(state uint32) {
 	}
 }
 
-// cut closes c and the origin's connection, and ends a relay that would use another one. It may be called from any
-// goroutine. It blocks while serveReady runs.
+// cut closes c. It may be called from any goroutine. It blocks while serveReady runs.
 func (c *Conn) cut() {
 	c.state.Store(ended)
-	if oc := c.upstream.Load(); oc != nil {
-		_ = oc.conn.Close()
-	}
 	_ = c.conn.Close()
 }
 
@@ -271,7 +213,7 @@ func (c *Conn) idleTimeout() time.Duration {
 }
 
 // readHead reads a request's head. While it waits for more, the connection's memory counts as held.
-func (c *Conn) readHead(x *exchange) error {
+func (c *Conn) readHead(x *turn) error {
 	if x.scanned || x.malformed != nil {
 		return x.malformed
 	}
@@ -294,9 +236,8 @@ func (c *Conn) readHead(x *exchange) error {
 	}
 }
 
-// clock returns the time of the last read from the client or of the end of the last relay, or the current
-// time if the connection has waited since. Reading the clock for each deadline and Date would slow
-// refusals measurably.
+// clock returns the time of the last read from the client or of the end of the last relay, or the current time if the
+// connection has waited since. Reading the clock for each deadline and Date would slow refusals measurably.
 func (c *Conn) clock() time.Time {
 	if c.now.IsZero() {
 		return time.Now()
@@ -315,12 +256,13 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	c.closing, c.now = true, time.Time{}
-	if c.server.o.Handler.Malformed(c, malformed); !c.dropped {
+	c.server.o.Handler.Malformed(c, malformed)
+	if !c.dropped {
 		c.linger()
 	}
 }
 
-// used marks the request's head as used.
+// used drops the request's head from the read buffer.
 func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
 
 // Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF. Answer adds
@@ -373,7 +315,7 @@ func appendStatus(dst []byte, status int) []byte {
 	return append(append(dst, http.StatusText(status)...), "\r\n"...)
 }
 
-// finish ends an exchange, and reports whether another one may follow.
+// finish ends a turn, and reports whether another one may follow.
 func (c *Conn) finish() bool {
 	whole := c.discard()
 	if !c.closing && whole {
@@ -421,7 +363,7 @@ func (c *Conn) linger() {
 // end closes c and releases its buffers.
 func (c *Conn) end() {
 	_ = c.conn.Close()
-	c.endExchange()
+	c.endTurn()
 	c.r, c.w, c.out = 0, 0, c.out[:0]
 	c.release()
 }

@@ -42,6 +42,7 @@ func (plain) Keeps(*http1.Field, []byte) bool { return true }
 func (plain) Hasty() bool                     { return false }
 func (plain) Gone(func()) bool                { return false }
 func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Body([]byte, bool)               {}
 func (plain) Answered(dst []byte, _ *http1.Answer) ([]byte, bool) {
 	return append(dst, "X-Node: n1\r\n"...), true
 }

@@ -64,7 +64,8 @@ const (
 
 var fieldNames = [names]string{
 	Connection: "connection", ContentLength: "content-length", Cookie: "cookie", Date: "date", Expect: "expect",
-	Forwarded: "forwarded", Host: "host", KeepAlive: "keep-alive", ProxyAuthenticate: "proxy-authenticate", ProxyAuthorization: "proxy-authorization",
+	Forwarded: "forwarded", Host: "host", KeepAlive: "keep-alive",
+	ProxyAuthenticate: "proxy-authenticate", ProxyAuthorization: "proxy-authorization",
 	ProxyConnection: "proxy-connection", TE: "te",
 	TransferEncoding: "transfer-encoding", Upgrade: "upgrade", XForwardedFor: "x-forwarded-for",
 	XForwardedHost: "x-forwarded-host", XForwardedProto: "x-forwarded-proto",
@@ -111,8 +112,7 @@ const (
 	UntilClose      // of an answer: until the origin closes the connection
 )
 
-// A head is what the heads of requests and answers have in common. Its bytes are in the buffer of a
-// connection.
+// A head is what the heads of requests and answers have in common. Its bytes are in the buffer of a connection.
 type head struct {
 	raw     []byte // from the start line to the empty line
 	fields  []Field
@@ -134,10 +134,9 @@ type head struct {
 	bare              bool // lines may end in LF without CR
 }
 
-// nextLine returns the start and end of the next line in buf, without CRLF. ok is false if the line is
-// incomplete. Lines end in CRLF. If the start line ends in LF alone, others may, too: people and scripts
-// write such requests (RFC 9112, 2.2). If it ends in CRLF, all others must: a proxy in front may have
-// forwarded a bare LF as part of a value.
+// nextLine returns the start and end of the next line in buf, without CRLF. ok is false if the line is incomplete.
+// Lines end in CRLF. If the start line ends in LF alone, others may, too: people and scripts write such requests (RFC
+// 9112, 2.2). If it ends in CRLF, all others must: a proxy in front may have forwarded a bare LF as part of a value.
 func (h *head) nextLine(buf []byte) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {
@@ -275,7 +274,8 @@ func (h *head) frame() error {
 			f.dropped = !equalFold(h.ValueOf(f), "trailers")
 		case Connection, Upgrade:
 			f.dropped = true
-			if h.elements += 1 + bytes.Count(h.ValueOf(f), []byte(",")); h.elements > maxElements {
+			h.elements += 1 + bytes.Count(h.ValueOf(f), []byte(","))
+			if h.elements > maxElements {
 				return errOptions
 			}
 			if f.Name == Connection {
@@ -333,8 +333,8 @@ func (h *head) dropNamed() {
 
 var hashSeed = rand.Uint64()
 
-// hashes returns the hash of name, ignoring case, and that of the name with hyphens that CGI cannot distinguish from it.
-// It is FNV-1a from a secret start: comparing each field with each option would cost their product.
+// hashes returns the hash of name, ignoring case, and that of the name with hyphens that CGI cannot distinguish from
+// it. It is FNV-1a from a secret start: comparing each field with each option would cost their product.
 func hashes(name []byte) (exact, cgi uint64) {
 	exact, cgi = hashSeed, hashSeed
 	for _, b := range name {

@@ -114,6 +114,7 @@ func FuzzRequest(f *testing.F) {
 	for _, test := range heads {
 		f.Add([]byte(test.head))
 	}
+	f.Add([]byte("GET http://@x HTTP/1.0\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r, bytewise http1.Request
 		n, err := r.Scan(b, 4096)
@@ -137,7 +138,8 @@ func FuzzRequest(f *testing.F) {
 		if got, want := string(r.Target()), std.RequestURI; got != want {
 			t.Errorf("target %q, net/http %q", got, want)
 		}
-		if got, want := string(r.Host()), std.Host; got != want && string(r.Method()) != http.MethodConnect {
+		// net/http cuts off what precedes @. Admission refuses such hosts.
+		if got, want := string(r.Host()), std.Host; got != want && string(r.Method()) != http.MethodConnect && !strings.Contains(got, "@") {
 			t.Errorf("host %q, net/http %q", got, want)
 		}
 		length := r.Length

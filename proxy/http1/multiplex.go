@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// OriginWindow is how much of an HTTP/2 origin's answer is buffered for a slow client, in bytes. Go's default is 4 MB.
-const OriginWindow = 256 << 10
+// originWindow is how much of an HTTP/2 origin's answer is buffered for a slow client, in bytes. Go's default is 4 MB.
+const originWindow = 256 << 10
 
 // silence is how long an HTTP/2 connection may be silent while a request waits for its answer, and how long an
 // answer to a ping may take.
@@ -44,7 +44,8 @@ func NewHTTP2Origin(scheme string, connect func(protocols ...string) (net.Conn, 
 	if scheme != "https" {
 		p.speaks = protoHTTP2
 	}
-	t := &http.Transport{DisableCompression: true, IdleConnTimeout: IdleTimeout, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: OriginWindow}}
+	t := &http.Transport{DisableCompression: true, IdleConnTimeout: idleTimeout}
+	t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: originWindow}
 	p.t, _ = http2.ConfigureTransports(t) // fails only if t was used before
 	p.t.AllowHTTP, p.t.ConnPool = true, p
 	p.bridge = Bridge(p, scheme, "")
@@ -91,8 +92,8 @@ func (c *multiplexed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// probe closes c unless its peer answers a ping. c gets no more requests, so it is never pinged again: gRPC servers close
-// connections with several pings during a silence, and with them streams that are silent for good reason.
+// probe closes c unless its peer answers a ping. c gets no more requests, so it is never pinged again: gRPC servers
+// close connections with several pings during a silence, and with them streams that are silent for good reason.
 func (c *multiplexed) probe() {
 	if c.probed.Swap(true) {
 		return
@@ -160,7 +161,8 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, e
 			break
 		}
 		p.mu.Unlock()
-		if <-d.done; d.err != nil {
+		<-d.done
+		if d.err != nil {
 			return nil, nil, d.err
 		}
 	}
@@ -176,7 +178,8 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d.err = err; p.dialing == d {
+	d.err = err
+	if p.dialing == d {
 		p.dialing = nil
 	}
 	close(d.done)
@@ -224,7 +227,8 @@ func (p *pool) close() {
 	conns := slices.Clone(p.conns)
 	p.mu.Unlock()
 	for _, c := range conns {
-		if c.cc.SetDoNotReuse(); c.cc.State().StreamsActive == 0 {
+		c.cc.SetDoNotReuse()
+		if c.cc.State().StreamsActive == 0 {
 			_ = c.cc.Close()
 		}
 	}
@@ -257,34 +261,22 @@ func (w *wait) check() {
 	}
 }
 
-// RoundTrip sends r. If the connection is lost before the answer, it sends an idempotent request once more, on another
-// connection.
+// RoundTrip sends r. If the connection is lost before the answer, it returns a lostError.
 func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Del("Upgrade") // HTTP/2 has no upgrades, and a server may ignore the field
 	r.Header.Del("Connection")
-	for again := false; ; again = true {
-		w := new(wait)
-		w.timer = time.AfterFunc(time.Hour, w.check)
-		w.timer.Reset(silence) // after w.timer is set
-		resp, err := p.t.RoundTrip(r.WithContext(context.WithValue(r.Context(), waiting{}, w)))
-		w.ended.Store(true)
-		w.timer.Stop()
-		c := w.conn.Load()
-		if err == nil || c == nil || !c.cc.State().Closed {
-			return resp, err
-		}
-		if c.dead.Load() {
-			err = errSilent
-		}
-		if again || r.GetBody == nil && r.Body != http.NoBody || !isRepeatable(r.Method) || r.Context().Err() != nil {
-			return nil, err
-		}
-		if r.GetBody != nil {
-			body, tooLate := r.GetBody()
-			if tooLate != nil {
-				return nil, err
-			}
-			r.Body = body
-		}
+	w := new(wait)
+	w.timer = time.AfterFunc(time.Hour, w.check)
+	w.timer.Reset(silence) // after w.timer is set
+	resp, err := p.t.RoundTrip(r.WithContext(context.WithValue(r.Context(), waiting{}, w)))
+	w.ended.Store(true)
+	w.timer.Stop()
+	c := w.conn.Load()
+	switch {
+	case err == nil || c == nil || !c.cc.State().Closed:
+		return resp, err
+	case c.dead.Load():
+		err = errSilent
 	}
+	return nil, lostError{err}
 }

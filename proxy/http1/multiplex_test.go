@@ -93,6 +93,7 @@ type frozen struct {
 	conns []*swallowing
 	pings atomic.Int32
 
+	refuses  atomic.Int32        // this many requests
 	trailers []hpack.HeaderField // of requests
 }
 
@@ -160,6 +161,10 @@ func (f *frozen) strict(conn net.Conn) {
 	encoder := hpack.NewEncoder(&head)
 	takes := map[uint32]time.Duration{} // by stream
 	answer := func(id uint32) {
+		if f.refuses.Add(-1) >= 0 {
+			_ = framer.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+			return
+		}
 		time.AfterFunc(takes[id], func() {
 			mu.Lock()
 			defer mu.Unlock()
@@ -300,6 +305,20 @@ func TestDeadConnections(t *testing.T) {
 		}
 		if n := f.len(); n != 2 {
 			t.Errorf("%d connections, want 2", n)
+		}
+	})
+}
+
+// A request that the origin has not processed is sent once more, whatever its method, although its body was sent.
+func TestRefusedRequestsAreRepeated(t *testing.T) {
+	inFrozen(t, func(t *testing.T, f *frozen, s *http1.Server) {
+		for _, method := range []string{"PUT", "POST"} {
+			for n, want := range []int{200, 200, 502} {
+				f.refuses.Store(int32(n))
+				if status, _ := ask(s, requestTo(method, 0)); status != want {
+					t.Errorf("%s, refused %d times: status %d, want %d", method, n, status, want)
+				}
+			}
 		}
 	})
 }

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// IdleConnections is the maximum number of idle connections to an origin: enough for 1,000 clients
+	// maxIdle is the maximum number of idle connections to an origin: enough for 1,000 clients
 	// that send one request at a time. After a higher peak, the excess connections are closed.
-	IdleConnections = 1024
+	maxIdle = 1024
 
-	// IdleTimeout is how long a connection to an origin may be idle before it is closed.
-	IdleTimeout = 90 * time.Second
+	// idleTimeout is how long a connection to an origin may be idle before it is closed.
+	idleTimeout = 90 * time.Second
 )
 
 // An Origin is a server that requests are relayed to, with its idle connections. Its methods may
@@ -50,7 +50,7 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 		if c == nil {
 			break
 		}
-		if now.Sub(c.since) < IdleTimeout && c.open() {
+		if now.Sub(c.since) < idleTimeout && c.open() {
 			return c, nil
 		}
 		c.close()
@@ -66,7 +66,7 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 
 // send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
 // an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
-// with a new one, provided that none of the request was sent or that it is idempotent. A bridge repeats requests itself.
+// with a new one, provided that none of the request was sent or that it is idempotent.
 func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
 	for fresh := false; ; fresh = true {
 		c, err := o.get(fresh, now)
@@ -74,7 +74,11 @@ func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n i
 			return nil, err
 		}
 		n, err := ask(c)
-		if err == nil || err == ErrInterrupted || IsTimeout(err) || !c.reused || c.w > 0 || n > 0 && (!idempotent || c.end == nil) {
+		again := c.reused && c.w == 0 && (n == 0 || idempotent) && err != errClosed && !IsTimeout(err)
+		if bridge, ok := err.(bridgeError); ok {
+			again = !fresh && bridge.mayRepeat(idempotent)
+		}
+		if err == nil || !again {
 			return c, err
 		}
 		c.close()
@@ -109,14 +113,14 @@ func (o *Origin) put(c *originConn, now time.Time) {
 	c.release()
 	c.reused, c.since = true, now
 	o.mu.Lock()
-	if o.closed || len(o.idle) >= IdleConnections {
+	if o.closed || len(o.idle) >= maxIdle {
 		o.mu.Unlock()
 		c.close()
 		return
 	}
 	o.idle = append(o.idle, c)
 	if o.reap == nil {
-		o.reap = time.AfterFunc(IdleTimeout, o.closeOld)
+		o.reap = time.AfterFunc(idleTimeout, o.closeOld)
 	}
 	o.mu.Unlock()
 }
@@ -126,7 +130,7 @@ func (o *Origin) closeOld() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	old, now := 0, time.Now()
-	for old < len(o.idle) && now.Sub(o.idle[old].since) >= IdleTimeout {
+	for old < len(o.idle) && now.Sub(o.idle[old].since) >= idleTimeout {
 		o.idle[old].close()
 		old++
 	}
@@ -135,7 +139,7 @@ func (o *Origin) closeOld() {
 		o.reap = nil
 		return
 	}
-	o.reap.Reset(IdleTimeout - now.Sub(o.idle[0].since))
+	o.reap.Reset(idleTimeout - now.Sub(o.idle[0].since))
 }
 
 // Close closes the idle connections. Those in use are closed when they become idle.
@@ -158,7 +162,8 @@ func (o *Origin) Close() {
 	}
 }
 
-// forRequest returns the origin for r: o, or one that uses HTTP/1.1 only. HTTP/2 has no upgrades and no requests without a host.
+// forRequest returns the origin for r: o, or one that uses HTTP/1.1 only. HTTP/2 has no upgrades and no requests
+// without a host.
 func (o *Origin) forRequest(r *Request) *Origin {
 	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) {
 		return o.http1

@@ -1,6 +1,9 @@
 package http1
 
-import "bytes"
+import (
+	"bytes"
+	"math"
+)
 
 // A Request is the head of a request. Its results are valid until the body is read.
 type Request struct {
@@ -29,8 +32,7 @@ func (r *Request) Method() []byte { return r.raw[r.method[0]:r.method[1]] }
 // Target returns the request target as it was sent.
 func (r *Request) Target() []byte { return r.raw[r.target[0]:r.target[1]] }
 
-// Host returns the host of the request: that of the target if it has one, else the value of Host
-// (RFC 9112, 3.2.2).
+// Host returns the host of the request: that of the target if it has one, else the value of Host (RFC 9112, 3.2.2).
 func (r *Request) Host() []byte { return r.raw[r.host[0]:r.host[1]] }
 
 // Path returns the path and query of the target, or * for the whole server.
@@ -93,7 +95,8 @@ func (r *Request) requestLine(line []byte) error {
 		return errTarget
 	}
 	version := line[end+1:]
-	if len(version) != len("HTTP/1.1") || string(version[:5]) != "HTTP/" || class[version[5]]&digit == 0 || version[6] != '.' || class[version[7]]&digit == 0 {
+	if len(version) != len("HTTP/1.1") || string(version[:5]) != "HTTP/" || version[6] != '.' ||
+		class[version[5]]&digit == 0 || class[version[7]]&digit == 0 {
 		return errRequestLine
 	}
 	if version[5] != '1' {
@@ -179,8 +182,7 @@ func (r *Request) finish() error {
 	return nil
 }
 
-// IsHTTP reports whether an Upgrade field asks for another version of HTTP, whose requests would
-// bypass the node.
+// IsHTTP reports whether an Upgrade field asks for another version of HTTP, whose requests would bypass the node.
 func IsHTTP(upgrade []byte) bool {
 	for e := range elements(upgrade) {
 		name, _, _ := bytes.Cut(e, []byte("/"))
@@ -189,4 +191,57 @@ func IsHTTP(upgrade []byte) bool {
 		}
 	}
 	return false
+}
+
+// Parse reads a complete head, whose size was checked.
+func (r *Request) Parse(raw []byte) error {
+	r.reset()
+	done, err := r.scan(raw, math.MaxInt)
+	if err == nil && !done {
+		return errRequestLine
+	}
+	return err
+}
+
+// Framed determines how the body ends on a stream of HTTP/2 or HTTP/3, where Parse could not know. ended is set if the
+// stream has ended with the head. It reports whether the declared length is possible.
+func (r *Request) Framed(ended bool) bool {
+	switch {
+	case ended || r.Length == 0:
+		r.Body = NoBody
+	case r.Length > 0:
+		r.Body = Sized
+	default:
+		r.Body = Chunked
+	}
+	return !ended || r.Length <= 0
+}
+
+// AppendHead appends the head for the origin: as received, without connection-specific fields, and with
+// the changes of edit.
+func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
+	dst = append(append(dst, r.Method()...), ' ')
+	dst = append(dst, r.Path()...)
+	if r.hostless { // HTTP/1.1 does not allow that
+		dst = append(dst, " HTTP/1.0\r\n"...)
+	} else {
+		dst = append(dst, " HTTP/1.1\r\n"...)
+	}
+	if r.authority[1] > 0 {
+		dst = append(append(append(dst, "Host: "...), r.Host()...), "\r\n"...)
+	}
+	for f := range r.Fields {
+		if f.Name == Host && r.authority[1] > 0 || !edit.Keeps(f, r.NameOf(f)) {
+			continue
+		}
+		dst = append(append(dst, r.raw[f.start:f.valueEnds]...), "\r\n"...)
+	}
+	dst = edit.AppendRequest(dst)
+	if r.Body == Chunked {
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	}
+	if r.Upgrade {
+		dst = append(dst, "Connection: upgrade\r\n"...)
+	}
+	return append(dst, "\r\n"...)
 }

@@ -1,9 +1,8 @@
 // Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and
 // answers them or relays them unchanged to an origin. It knows nothing about rules.
 //
-// One goroutine serves each connection. It holds no buffer while it waits for the client. A second
-// goroutine runs only to relay a body that did not arrive with the head, or to notice that the client
-// of a slow origin has disconnected.
+// One goroutine serves each connection. It holds no buffer while it waits for the client. A second goroutine runs only
+// to relay a body that did not arrive with the head, or to notice that the client of a slow origin has disconnected.
 package http1
 
 import (
@@ -35,9 +34,8 @@ type Limits struct {
 	BodyTimeout       time.Duration // for the next bytes of a body, in either direction; 0 for no limit
 	MaxHeaderBytes    int
 
-	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in
-	// bytes per second. The client may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there
-	// is no minimum.
+	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in bytes per second. The client
+	// may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there is no minimum.
 	BodyRate int
 }
 

@@ -11,12 +11,14 @@ import (
 // the scheduler about every call: its monitor thread then wakes up every 20 µs, and may move the other
 // goroutines to another thread. On one core that adds a seventh to the cost of a refused request.
 func readSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
-	r, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
+	r, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd,
+		uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
 	return int(r), err
 }
 
 func writeSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
-	r, _, err := syscall.RawSyscall6(syscall.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	r, _, err := syscall.RawSyscall6(syscall.SYS_SENDTO, fd,
+		uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 	return int(r), err
 }
 

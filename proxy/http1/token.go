@@ -43,9 +43,9 @@ var class = func() (c [256]uint8) {
 }()
 
 // all reports whether s is not empty and each byte is in one of the classes.
-func all(s []byte, of uint8) bool {
+func all(s []byte, classes uint8) bool {
 	for _, b := range s {
-		if class[b]&of == 0 {
+		if class[b]&classes == 0 {
 			return false
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -33,6 +32,16 @@ func newBuffer(size int) []byte {
 	return make([]byte, size)
 }
 
+// withRoom returns b, or a larger buffer with the same bytes, so that n more can be appended. b must be from newBuffer.
+func withRoom(b []byte, n int) []byte {
+	if len(b)+n <= cap(b) {
+		return b
+	}
+	larger := append(newBuffer(len(b) + n)[:0], b...)
+	freeBuffer(b)
+	return larger
+}
+
 // freeBuffer puts a buffer from newBuffer back. Nothing may refer to it afterwards.
 func freeBuffer(b []byte) {
 	switch cap(b) {
@@ -58,8 +67,7 @@ type wire struct {
 	readBy, writeBy time.Time // current deadlines
 	now             time.Time // about the current time; zero if unknown
 
-	// readReady, askReady, writeReady and probe as values, made once per connection, and their
-	// parameters and results.
+	// readReady, askReady, writeReady and probe as values, made once per connection, and their parameters and results.
 	reads, asks    func(fd uintptr) bool
 	writes, probes func(fd uintptr)
 	size           int    // of the buffer to read into
@@ -95,7 +103,8 @@ func (w *wire) buffered() []byte { return w.in[w.r:w.w] }
 
 // use marks n buffered bytes as used.
 func (w *wire) use(n int) {
-	if w.r += n; w.r == w.w {
+	w.r += n
+	if w.r == w.w {
 		w.r, w.w = 0, 0
 	}
 }
@@ -119,72 +128,8 @@ func (w *wire) await(ready func(fd uintptr) bool, size int) error {
 	return w.err
 }
 
-// readReady reads from the socket fd, and reports whether there is a result.
-func (w *wire) readReady(fd uintptr) bool {
-	b := newBuffer(w.size)
-	for {
-		var n int
-		var err syscall.Errno
-		if w.empty = false; w.reports {
-			n, w.empty, err = receive(fd, b)
-		} else {
-			n, err = readSocket(fd, b)
-		}
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == 0 && n > 0:
-			w.in, w.r, w.w, w.err = b, 0, n, nil
-			return true
-		}
-		freeBuffer(b)
-		switch err {
-		case 0:
-			w.err = io.EOF
-		case syscall.EAGAIN:
-			return false
-		default:
-			w.err = os.NewSyscallError("read", err)
-		}
-		return true
-	}
-}
-
-// ask writes data and reads the beginning of an answer, like more. n is the number of bytes written.
-func (w *wire) ask(data []byte, size int) (n int, err error) {
-	if w.raw == nil {
-		if n, err = w.write(data); err == nil {
-			err = w.more(size)
-		}
-		return n, err
-	}
-	w.data = data
-	err = w.await(w.asks, size)
-	n, w.data = len(data)-len(w.data), nil
-	if err != nil || n == len(data) {
-		return n, err
-	}
-	more, err := w.write(data[n:]) // more than the socket takes in one write
-	if err == nil {
-		err = w.more(size)
-	}
-	return n + more, err
-}
-
-// askReady writes to the socket fd in the first call and does not read: there is no answer yet, and the
-// read would cost as much as a useful one. It misses nothing: the poller has forgotten earlier events
-// before the first call, and reports every later one. If the peer has closed its side before, it resets
-// the connection when it gets the request, which is an event, too.
-func (w *wire) askReady(fd uintptr) bool {
-	if len(w.data) == 0 {
-		return w.readReady(fd)
-	}
-	w.err = nil
-	w.writeReady(fd)
-	return len(w.data) > 0
-}
-
-// grow makes room in the buffer, which has at least size bytes afterwards, and grows only if it is full of unused bytes.
+// grow makes room in the buffer, which has at least size bytes afterwards, and grows only if it is full of unused
+// bytes.
 func (w *wire) grow(size int) {
 	switch {
 	case w.r == w.w && len(w.in) < size:
@@ -216,29 +161,11 @@ func (w *wire) fill(size int) error {
 	return err
 }
 
-// readNow reads into b without waiting, and returns the number of bytes.
-func (w *wire) readNow(b []byte) (n int) {
-	if w.raw != nil {
-		_ = w.raw.Read(func(fd uintptr) bool {
-			n, _ = syscall.Read(int(fd), b) // the next read returns the same error
-			return true
-		})
-	}
-	return max(n, 0)
-}
-
-// moreNow reads what has arrived, as far as the buffer has room, and reports whether there was anything.
-func (w *wire) moreNow() bool {
-	n := w.readNow(w.in[w.w:])
-	w.w += n
-	return n > 0
-}
-
 // release frees the buffers that are empty.
 func (w *wire) release() {
 	w.releaseIn()
 	if len(w.out) == 0 && w.out != nil {
-		freeBuffer(w.out[:cap(w.out)])
+		freeBuffer(w.out)
 		w.out = nil
 	}
 }
@@ -292,25 +219,6 @@ func (w *wire) noteReset(err error) error {
 	return err
 }
 
-// closed returns an error if a read returns io.EOF although the peer has not ended its side. No write may run.
-func (w *wire) closed() error {
-	if w.reset {
-		return syscall.ECONNRESET
-	}
-	return nil
-}
-
-// writeReady writes as much of w.data as the socket fd accepts.
-func (w *wire) writeReady(fd uintptr) {
-	n, err := writeSocket(fd, w.data)
-	switch err {
-	case 0:
-		w.data = w.data[n:]
-	case syscall.ECONNRESET:
-		w.reset = true // the next write returns another error
-	}
-}
-
 // flush writes the write buffer.
 func (w *wire) flush() error {
 	if len(w.out) == 0 {
@@ -330,50 +238,15 @@ func (w *wire) send(data []byte) error {
 		}
 		_, err := w.write(data)
 		return err
-	} else if n > cap(w.out) {
-		out := append(newBuffer(n)[:0], w.out...)
-		freeBuffer(w.out[:cap(w.out)])
-		w.out = out
 	}
-	w.out = append(w.out, data...)
+	w.out = append(withRoom(w.room(), len(data)), data...)
 	return nil
-}
-
-// slack bounds how early a timeout may expire: by 1/slack of it. Moving a deadline with every request would
-// cost more than it is worth.
-const slack = 8
-
-// setReadDeadline makes reads time out at now + timeout, or up to an eighth of timeout earlier.
-func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
-	if by := now.Add(timeout); by.Before(w.readBy) || by.Sub(w.readBy) > timeout/slack {
-		w.readBy = by
-		_ = w.conn.SetReadDeadline(by)
-	}
-}
-
-// wakeWithin makes reads time out between now + timeout/slack and now + timeout. The caller must repeat a
-// read that times out too early. setReadDeadline would move a deadline with nearly every request if many
-// connections take turns.
-func (w *wire) wakeWithin(now time.Time, timeout time.Duration) {
-	if left := w.readBy.Sub(now); left < timeout/slack || left > timeout {
-		w.readBy = now.Add(timeout)
-		_ = w.conn.SetReadDeadline(w.readBy)
-	}
-}
-
-// setWriteDeadline makes writes time out at now + timeout, or up to an eighth of timeout earlier.
-func (w *wire) setWriteDeadline(now time.Time, timeout time.Duration) {
-	if by := now.Add(timeout); by.Before(w.writeBy) || by.Sub(w.writeBy) > timeout/slack {
-		w.writeBy = by
-		_ = w.conn.SetWriteDeadline(by)
-	}
 }
 
 // past is a deadline in the past, which ends a running read.
 var past = time.Unix(1, 0)
 
-// interrupt ends a read that runs in another goroutine. readBy must be reset before the next deadline is
-// set.
+// interrupt ends a read that runs in another goroutine. readBy must be reset before the next deadline is set.
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(past) }
 
 // open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it
@@ -383,7 +256,7 @@ func (w *wire) open() bool {
 		return false
 	}
 	if w.end == nil {
-		b, ok := w.conn.(*bridged)
+		b, ok := w.conn.(*bridge)
 		return !ok || b.open()
 	}
 	return w.end.Control(w.probes) == nil && w.err == syscall.EAGAIN
@@ -392,7 +265,8 @@ func (w *wire) open() bool {
 // probe reads a byte from the socket fd, and sets w.err. It does not take bytes from TLS.
 func (w *wire) probe(fd uintptr) {
 	if w.raw == nil {
-		if w.err = syscall.EAGAIN; hungUp(fd) != 0 {
+		w.err = syscall.EAGAIN
+		if hungUp(fd) != 0 {
 			w.err = io.EOF
 		}
 		return
@@ -401,9 +275,9 @@ func (w *wire) probe(fd uintptr) {
 	_, w.err = readSocket(fd, b[:])
 }
 
-// awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half).
-// No other goroutine may read or write meanwhile, except that a read may wait in await. It returns early after endAwait.
-// A connection that is not a socket must be read, so awaitEnd also returns if its peer sends more.
+// awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half). No other
+// goroutine may read or write meanwhile, except that a read may wait in await. It returns early after endAwait. A
+// connection that is not a socket must be read, so awaitEnd also returns if its peer sends more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
 		err := w.fill(smallBuffer)
@@ -415,7 +289,7 @@ func (w *wire) awaitEnd() (half, gone bool) {
 		events = hungUp(fd)
 		return events != 0
 	})
-	return events&(pollErr|pollHup) == 0, err == nil
+	return err == nil && events&(pollErr|pollHup) == 0, !IsTimeout(err)
 }
 
 // resetAwaitEnd clears the deadline of awaitEnd.

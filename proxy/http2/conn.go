@@ -16,8 +16,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// Windows for what clients send (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow
-// to accept.
+// Windows for what clients send (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow to accept.
 const (
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
@@ -76,7 +75,7 @@ type Conn struct {
 
 	resets    [128]uint32 // the last streams that were reset; frames for them are ignored
 	nextReset int
-	overhead  overhead
+	overhead  Overhead
 	tableless bool // the client knows that the dynamic table is not used
 
 	askedToLeave bool // the client was told to open no more streams
@@ -88,7 +87,7 @@ func newConn(s *Server, conn net.Conn, secure bool) *Conn {
 	c := &Conn{
 		server: s, conn: conn, secure: secure, streams: map[uint32]*Stream{},
 		initial: 65535, window: 65535, receive: connWindow, now: now, idle: now,
-		overhead: overhead{left: s.o.MaxOverhead, most: s.o.MaxOverhead, at: now},
+		overhead: NewOverhead(s.o.MaxOverhead, now),
 	}
 	c.space.L = &c.mu
 	c.fr = http2.NewFramer(c, reader{c})
@@ -111,15 +110,17 @@ func (c *Conn) serve() {
 	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
 	err := c.start()
 	for err == nil {
-		if c.within = c.block.id != 0; !c.within {
+		c.within = c.block.id != 0
+		if !c.within {
 			c.since = time.Time{}
 		}
 		var fh http2.FrameHeader
-		if fh, err = c.fr.ReadFrameHeader(); err == nil {
+		fh, err = c.fr.ReadFrameHeader()
+		if err == nil {
 			err = c.frame(fh)
 		}
-		if of, ok := err.(http2.StreamError); ok {
-			err = c.streamError(of.StreamID, of.Code, 2*costReset)
+		if broken, ok := err.(http2.StreamError); ok {
+			err = c.streamError(broken.StreamID, broken.Code, 2*CostReset)
 		}
 	}
 	c.fail(err)
@@ -150,7 +151,7 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	if code != http2.ErrCodeNo {
-		c.server.o.Handler.MalformedHTTP2(c.peer)
+		c.server.o.Handler.MalformedStream(c.peer)
 	}
 	c.mu.Lock()
 	if !c.last || code != http2.ErrCodeNo {
@@ -274,7 +275,8 @@ func (c *Conn) rest() (idle bool, err error) {
 		if c.since.IsZero() {
 			c.since = now
 		}
-		if by = c.since.Add(o.ReadHeaderTimeout); c.data {
+		by = c.since.Add(o.ReadHeaderTimeout)
+		if c.data {
 			by = time.Time{}
 			if o.BodyTimeout > 0 {
 				by = c.since.Add(o.BodyTimeout)
@@ -388,14 +390,17 @@ func (c *Conn) endIdle() {
 	}
 }
 
-// overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities,
+// Overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities,
 // empty data, unknown frames, windows that open bit by bit, header blocks that open no request, and streams
 // that the client resets or makes the node reset. Each such frame has a cost. Requests, and data that the
 // client accepts, earn the frames that they may need. Time earns a few.
-type overhead struct {
+type Overhead struct {
 	left, most int
 	at         time.Time
 }
+
+// NewOverhead returns the Overhead of a new connection. It never exceeds most.
+func NewOverhead(most int, now time.Time) Overhead { return Overhead{most, most, now} }
 
 // earnTime is the time in which a connection earns a frame.
 const earnTime = time.Second / 20
@@ -403,16 +408,21 @@ const earnTime = time.Second / 20
 // tiny is the size of data below which a frame counts as overhead, in bytes.
 const tiny = 1 << 10
 
-// costReset is what a reset stream costs, in frames: more than its request has earned.
-const costReset = 4
+// CostReset is what a reset stream costs, in frames: more than its request has earned.
+const CostReset = 4
 
-// spend takes n from the overhead that is left, or adds -n, and returns an error if nothing is left. Only the
-// reader calls it. mu is held.
-func (c *Conn) spend(n int) error {
-	o := &c.overhead
-	earned := c.now.Sub(o.at) / earnTime
+// Spend takes n from what is left, or adds -n, and reports whether that was enough.
+func (o *Overhead) Spend(n int, now time.Time) bool {
+	earned := now.Sub(o.at) / earnTime
 	o.at = o.at.Add(earned * earnTime)
-	if o.left = int(min(time.Duration(o.left-n)+earned, time.Duration(o.most))); o.left < 0 {
+	o.left = int(min(time.Duration(o.left-n)+earned, time.Duration(o.most)))
+	return o.left >= 0
+}
+
+// spend spends n of the overhead that is left, and returns an error if that is not enough. Only the reader calls it. mu
+// is held.
+func (c *Conn) spend(n int) error {
+	if !c.overhead.Spend(n, c.now) {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil

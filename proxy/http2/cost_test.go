@@ -299,7 +299,7 @@ func (h *holder) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	case "/held":
 		return passFunc(func() { <-h.release })
 	case "/early":
-		return passFunc(func() { s.Answer(nil, 200, nil, "early") })
+		return passFunc(func() { s.Answer(&http1.Request{}, 200, nil, "early") })
 	case "/brief":
 		return passFunc(func() {
 			select {
@@ -318,7 +318,7 @@ type passFunc func()
 
 func (f passFunc) Pass() { f() }
 
-func (*holder) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+func (*holder) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // A played is a connection over which a client sends one unit with each read, until it has sent all or the
 // node has sent GOAWAY with an error.

@@ -63,7 +63,7 @@ func (h *relay) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	return passing{h, s, r}
 }
 
-func (h *relay) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) {
+func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
 	h.malformed.Add(1)
 	return nil, false
 }
@@ -74,6 +74,7 @@ func (plain) Keeps(*http1.Field, []byte) bool { return true }
 func (plain) Hasty() bool                     { return false }
 func (plain) Gone(func()) bool                { return false }
 func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }
+func (plain) Body([]byte, bool)               {}
 func (plain) Answered(dst []byte, _ *http1.Answer) ([]byte, bool) {
 	return append(dst, "X-Node: n1\r\n"...), true
 }

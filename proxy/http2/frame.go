@@ -49,7 +49,7 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 		}
 		if s := c.streams[f.StreamID]; s != nil {
 			c.lose(s)
-			return c.spend(costReset)
+			return c.spend(CostReset)
 		}
 	case *http2.PriorityFrame:
 		if f.StreamDep == f.StreamID {
@@ -127,7 +127,8 @@ func (c *Conn) payload(fh http2.FrameHeader) ([]byte, error) {
 		return nil, http2.ConnectionError(http2.ErrCodeFrameSize)
 	}
 	padding := int(p[0])
-	if p = p[1:]; padding > len(p) {
+	p = p[1:]
+	if padding > len(p) {
 		return nil, http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	return p[:len(p)-padding], nil
@@ -154,7 +155,7 @@ func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 				return http2.ConnectionError(http2.ErrCodeFrameSize)
 			}
 			if binary.BigEndian.Uint32(p)&maxWindow == fh.StreamID {
-				c.block.refuse(http2.ErrCodeProtocol) // it depends on itself
+				c.block.Bad = true // it depends on itself
 			}
 			p = p[5:]
 		}
@@ -181,7 +182,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
 	s := c.streams[fh.StreamID]
-	late := s == nil || s.ended || s.answered
+	late := s == nil || s.ended || s.life == draining
 	if len(data) == 0 && !end || len(data) < tiny && late {
 		if err := c.spend(1); err != nil {
 			return err
@@ -203,7 +204,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		c.consume(nil, len(data))
 		return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeProtocol}
 	}
-	if s.answered {
+	if s.life == draining {
 		c.consume(nil, len(data))
 		switch {
 		case end:
@@ -215,7 +216,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	}
 	if len(data) > 0 {
 		if s.body == nil {
-			s.body = parts.Get().(*part)
+			s.body = batches.Get().(*buffer)
 		}
 		s.body.b = append(s.body.b, data...)
 	}
@@ -243,7 +244,7 @@ func (c *Conn) consume(s *Stream, n int) {
 		c.receive += int64(c.consumed)
 		c.consumed = 0
 	}
-	if s == nil || s.ended || s.dead {
+	if s == nil || s.ended || s.life == dead {
 		return
 	}
 	if s.consumed += n; s.consumed >= streamWindow/4 {

@@ -42,7 +42,7 @@ func (s *seer) ServeHTTP2(st *http2.Stream, r *http1.Request) http2.Passing {
 	return nil
 }
 
-func (*seer) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+func (*seer) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // play makes the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {

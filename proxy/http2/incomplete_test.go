@@ -33,7 +33,7 @@ func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
 func (l learning) ServeHTTP1(c *http1.Conn, r *http1.Request) { l.err <- c.Relay(r, l.origin, l) }
 func (l learning) Malformed(*http1.Conn, *http1.Error)        {}
 
-func (l learning) MalformedHTTP2(netip.AddrPort) (fields []byte, end bool) { return nil, false }
+func (l learning) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 func (l learning) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	return learningStream{l, s, r}

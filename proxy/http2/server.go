@@ -18,17 +18,15 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A Handler decides requests. Each connection calls its methods from its own goroutine. They must not
-// block.
+// A Handler decides requests. Each connection calls its methods from its own goroutine. They must not block.
 type Handler interface {
 	// ServeHTTP2 calls s.Answer or s.Drop for r and returns nil, or returns a Passing that calls
 	// s.Relay. r is valid until then.
 	ServeHTTP2(s *Stream, r *http1.Request) Passing
 
-	// MalformedHTTP2 is called for an invalid request, and for a client that does not speak HTTP/2.
-	// It returns fields for the answer, as lines that end in CRLF, and whether to end the connection
-	// instead.
-	MalformedHTTP2(peer netip.AddrPort) (fields []byte, end bool)
+	// MalformedStream is called for an invalid request, and for a client that does not speak HTTP/2. It returns fields for
+	// the answer, as lines that end in CRLF, and whether to end the connection instead.
+	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
 }
 
 // A Passing is a request that passes. Pass is called in its own goroutine.
@@ -44,8 +42,7 @@ type Options struct {
 	// MaxStreams is the maximum number of concurrent requests of a connection.
 	MaxStreams int
 
-	// MaxOverhead is how many frames a connection may send at once beyond what its requests need:
-	// see overhead.
+	// MaxOverhead is how many frames a connection may send at once beyond what its requests need: see Overhead.
 	MaxOverhead int
 
 	// Logger logs panics.

@@ -30,21 +30,28 @@ type Stream struct {
 	sentBytes  int64 // guarded by mu while it runs
 
 	// Guarded by c.mu, if it runs:
-	dead      bool      // over for the client
-	closed    bool      // the whole answer was written
+	life      life
 	ended     bool      // the client has sent everything
 	more      sync.Cond // body, ended or window has changed, or the stream is over
-	body      *part     // nil if all received data was sent
+	body      *buffer   // nil if all received data was taken
+	taken     *buffer   // what Take has returned last
 	trailers  []byte    // as lines
 	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
 	window    int64     // for what is sent
 	receive   int64     // for what is received
 	consumed  int       // bytes that receive will grow by
-	answering bool      // the origin has begun its answer
-	stopped   bool      // the upload must end
-	abandoned bool      // the client is gone or does not send the rest; the exchange continues
-	answered  bool      // the rest of the body is not needed
+	abandoned bool      // the client is gone; the exchange continues
 }
+
+// A life is the state of a stream. It only increases.
+type life uint8
+
+const (
+	open     life = iota
+	written       // the whole answer was written
+	draining      // and the rest of the body, which is not needed, is read
+	dead          // over for the client
+)
 
 var streams = sync.Pool{New: func() any { return new(Stream) }}
 
@@ -59,25 +66,9 @@ func newStream(c *Conn) *Stream {
 func (s *Stream) begin(id uint32, ended bool) {
 	s.id, s.ended = id, ended
 	s.sentStatus, s.sentBytes = 0, 0
-	s.dead, s.closed, s.answering, s.stopped = false, false, false, false
-	s.call.Reset()
+	s.life = open
 	s.body, s.trailers = nil, s.trailers[:0]
 	s.receive, s.consumed = streamWindow, 0
-}
-
-// frame determines the length of the body, and reports whether the declared length is possible.
-func (s *Stream) frame() bool {
-	r := &s.req
-	s.left = r.Length
-	switch {
-	case s.ended || r.Length == 0:
-		r.Body = http1.NoBody
-	case r.Length > 0:
-		r.Body = http1.Sized
-	default:
-		r.Body = http1.Chunked
-	}
-	return !s.ended || r.Length <= 0
 }
 
 // measure reports whether n more bytes of the body, and its end, agree with Content-Length.
@@ -108,7 +99,8 @@ func (s *Stream) Refuse(last bool) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refused = true; last && !c.askedToLeave {
+	c.refused = true
+	if last && !c.askedToLeave {
 		c.leave()
 	}
 }
@@ -125,13 +117,7 @@ func (s *Stream) Drop() {
 	c.reset(nil, s.id, http2.ErrCodeEnhanceYourCalm)
 }
 
-// Gone records a status for the access log. The client gets no answer.
-func (s *Stream) Gone(status int) {
-	s.Drop()
-	s.sentStatus = status
-}
-
-// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF. Answer adds Date
+// Answer answers r. fields are lines that end in CRLF. Answer adds Date
 // and Content-Length. It does not wait for the rest of the request's body.
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
 	c := s.c
@@ -147,12 +133,12 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 	} else if date := c.server.clock.Date(c.now); !c.prepared.is(status, date, fields, length) {
 		out = c.prepared.set(status, date, fields, length)
 	}
-	if bodiless || r != nil && r.Head {
+	if bodiless || r.Head {
 		body = ""
 	}
 	c.mu.Lock()
 	s.sentStatus = status
-	if s.running && s.dead {
+	if s.running && s.life == dead {
 		c.mu.Unlock()
 		return
 	}
@@ -160,9 +146,9 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 	n := int64(len(body))
 	switch {
 	case n == 0:
-	case !s.running && n <= min(c.initial, c.window, maxFrame) && c.waiting() < maxWaiting:
+	case !s.running && n <= min(c.initial, c.window, maxFrame) && c.out.size() < maxWaiting:
 		c.writeData(s.id, []byte(body), true)
-		s.closed, s.sentBytes = true, n
+		s.life, s.sentBytes = written, n
 	case !s.running: // the client must make room, and the reader cannot wait for that
 		c.mu.Unlock()
 		s.start(rest{s, strings.Clone(body)}) // the caller may reuse the memory of body
@@ -173,7 +159,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 			return
 		}
 		c.mu.Lock()
-		s.closed = true
+		s.wrote()
 	}
 	if !s.running {
 		s.close()
@@ -189,8 +175,13 @@ func (s *Stream) writeAnswerHead(block []byte, end bool) {
 		c.leave()
 	}
 	c.writeHead(s.id, block, end)
-	s.closed = end
+	if end {
+		s.life = written
+	}
 }
+
+// wrote records that the whole answer was written. mu is held.
+func (s *Stream) wrote() { s.life = max(s.life, written) }
 
 // close ends the stream after its answer. If the request was relayed, the rest of its body is read as far as
 // its window reaches, so that a malformed body is noticed even after an early answer. mu is held.
@@ -200,11 +191,11 @@ func (s *Stream) close() {
 	s.body.free()
 	s.body = nil
 	switch {
-	case s.dead:
-	case !s.closed:
+	case s.life == dead:
+	case s.life == open:
 		c.reset(s, s.id, http2.ErrCodeInternal)
 	case !s.ended && s.running:
-		s.answered = true
+		s.life = draining
 	case !s.ended:
 		c.reset(nil, s.id, http2.ErrCodeNo) // RFC 9113, 8.1
 	case s.running:
@@ -222,7 +213,9 @@ func (r rest) Pass() {
 	err := r.s.send([]byte(r.body), true)
 	r.s.c.mu.Lock()
 	defer r.s.c.mu.Unlock()
-	r.s.closed = err == nil
+	if err == nil {
+		r.s.wrote()
+	}
 }
 
 // start runs p in a goroutine. After that, the reader uses s only for frames of its stream.
@@ -249,15 +242,6 @@ func (c *Conn) done() {
 	}
 }
 
-// growStack grows the goroutine's stack to the size that an exchange needs. Growing it in deep calls would
-// copy all frames several times, which is a sixth of the cost of a request.
-//
-//go:noinline
-func growStack(i int) byte {
-	var room [10 << 10]byte
-	return room[i]
-}
-
 func (s *Stream) run(p Passing) {
 	c := s.c
 	defer func() {
@@ -266,10 +250,10 @@ func (s *Stream) run(p Passing) {
 		if !s.abandoned {
 			c.done()
 		}
-		answered := s.answered
+		over := s.life != draining && !s.abandoned
 		c.kick()
 		c.mu.Unlock()
-		if !s.abandoned && !answered { // otherwise it may still be in use
+		if over { // otherwise it may still be in use
 			s.running, s.c = false, nil
 			streams.Put(s)
 		}

@@ -2,6 +2,7 @@ package http2
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -17,24 +18,40 @@ const maxFrame = 16 << 10
 // maxWaiting is how many bytes may wait to be written before writers block.
 const maxWaiting = 64 << 10
 
-// A buffer holds frames or a head.
+// A buffer holds frames, a head, or data of a body.
 type buffer struct{ b []byte }
 
-var buffers = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 4<<10)} }}
+// heads have room for parts of a head, and batches for data and for what is written, so that neither has to grow often.
+var (
+	heads   = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 4<<10)} }}
+	batches = sync.Pool{New: func() any { return &buffer{make([]byte, 0, maxFrame)} }}
+)
 
-func newBuffer() *buffer { return buffers.Get().(*buffer) }
-
-func (b *buffer) free() {
-	if cap(b.b) <= 4*maxWaiting {
-		b.b = b.b[:0]
-		buffers.Put(b)
+// size returns the number of bytes in b, which may be nil.
+func (b *buffer) size() int {
+	if b == nil {
+		return 0
 	}
+	return len(b.b)
+}
+
+// free puts b back. If b is nil, it does nothing.
+func (b *buffer) free() {
+	if b == nil || cap(b.b) > 4*maxWaiting {
+		return
+	}
+	pool := &heads
+	if cap(b.b) >= maxFrame {
+		pool = &batches
+	}
+	b.b = b.b[:0]
+	pool.Put(b)
 }
 
 // room returns the write buffer, to append to. mu is held.
 func (c *Conn) room() *buffer {
 	if c.out == nil {
-		c.out = newBuffer()
+		c.out = batches.Get().(*buffer)
 	}
 	return c.out
 }
@@ -44,13 +61,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 	out := c.room()
 	out.b = append(out.b, p...)
 	return len(p), nil
-}
-
-func (c *Conn) waiting() int {
-	if c.out == nil {
-		return 0
-	}
-	return len(c.out.b)
 }
 
 // kick writes what is waiting, unless the reader is about to or another goroutine is writing. That way,
@@ -93,8 +103,9 @@ func (c *Conn) kick() bool {
 // relieve makes the reader wait while too much is waiting to be written: it does not read from a client
 // that does not read. mu is held, but released meanwhile.
 func (c *Conn) relieve() {
-	for batch := c.batch; c.waiting() >= maxWaiting && c.err == nil; c.batch = batch {
-		if c.batch = false; !c.kick() {
+	for batch := c.batch; c.out.size() >= maxWaiting && c.err == nil; c.batch = batch {
+		c.batch = false
+		if !c.kick() {
 			c.space.Wait()
 		}
 	}
@@ -102,7 +113,8 @@ func (c *Conn) relieve() {
 
 // appendFrame appends a frame's header (RFC 9113, 4.1).
 func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
-	return append(dst, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+	dst = append(dst, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags))
+	return binary.BigEndian.AppendUint32(dst, id)
 }
 
 // writeHead writes a header block, which ends the stream if end is set. mu is held.
@@ -149,11 +161,11 @@ func (s *Stream) send(data []byte, end bool) error {
 	defer c.mu.Unlock()
 	var by time.Time
 	for {
-		if s.dead || c.err != nil {
+		if s.life == dead || c.err != nil {
 			return errGone
 		}
 		n := int(max(0, min(int64(len(data)), maxFrame, s.window, c.window)))
-		if c.waiting() < maxWaiting && (n > 0 || len(data) == 0) {
+		if c.out.size() < maxWaiting && (n > 0 || len(data) == 0) {
 			c.writeData(s.id, data[:n], end && n == len(data))
 			s.window -= int64(n)
 			s.sentBytes += int64(n)
@@ -204,7 +216,7 @@ func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
 // reset ends the stream with this id, which is s unless s is nil. mu is held.
 func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
 	if s != nil {
-		if s.dead {
+		if s.life == dead {
 			return
 		}
 		c.lose(s)
@@ -216,13 +228,11 @@ func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
 
 // lose removes s from the streams of c: it is over for the client. mu is held.
 func (c *Conn) lose(s *Stream) {
-	s.dead = true
+	s.life = dead
 	delete(c.streams, s.id)
 	s.more.Broadcast()
 	c.space.Broadcast()
-	if !s.abandoned {
-		s.call.Interrupt()
-	}
+	s.leave()
 }
 
 // staticNames are the fields of answers in the static table (RFC 7541, appendix A).
@@ -245,11 +255,10 @@ func appendStatus(dst []byte, status int) []byte {
 	return strconv.AppendInt(append(dst, 8, 3), int64(status), 10)
 }
 
-// appendField appends a field as a literal without indexing (RFC 7541, 6.2.2), with its name in lower
-// case.
+// appendField appends a field as a literal without indexing (RFC 7541, 6.2.2), with its name in lower case.
 func appendField(dst []byte, name, value []byte) []byte {
 	at := len(dst)
-	dst = append(appendInteger(append(dst, 0), 7, len(name)), name...)
+	dst = append(AppendInteger(append(dst, 0), 7, len(name)), name...)
 	lower := dst[len(dst)-len(name):]
 	for i, b := range lower {
 		if 'A' <= b && b <= 'Z' {
@@ -257,15 +266,15 @@ func appendField(dst []byte, name, value []byte) []byte {
 		}
 	}
 	if place := staticNames[string(lower)]; place > 0 {
-		dst = appendInteger(dst[:at], 4, int(place))
+		dst = AppendInteger(dst[:at], 4, int(place))
 	}
-	return append(appendInteger(dst, 7, len(value)), value...)
+	return append(AppendInteger(dst, 7, len(value)), value...)
 }
 
 // appendAnswer appends the header block of one of the node's own answers. length is -1 if it cannot have a body.
 func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte {
 	dst = appendField(appendStatus(dst, status), []byte("date"), date)
-	dst = appendLines(dst, lines)
+	dst = AppendLines(dst, lines, appendField)
 	if length >= 0 {
 		var buf [20]byte
 		dst = appendField(dst, []byte("content-length"), strconv.AppendInt(buf[:0], int64(length), 10))
@@ -273,25 +282,8 @@ func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte
 	return dst
 }
 
-// A prepared is the header block of the last answer of a connection's reader. The refusals of a client are
-// the same within a second, and encoding one costs more than comparing.
-type prepared struct {
-	status, length     int
-	date, lines, block []byte
-}
-
-func (p *prepared) is(status int, date, lines []byte, length int) bool {
-	return p.status == status && p.length == length && bytes.Equal(p.date, date) && bytes.Equal(p.lines, lines)
-}
-
-func (p *prepared) set(status int, date, lines []byte, length int) (block []byte) {
-	p.status, p.length, p.date, p.lines = status, length, date, append(p.lines[:0], lines...)
-	p.block = appendAnswer(p.block[:0], status, date, lines, length)
-	return p.block
-}
-
-// appendInteger appends n with a prefix of this many bits, after zeros (RFC 7541, 5.1).
-func appendInteger(dst []byte, bits uint, n int) []byte {
+// AppendInteger appends n with a prefix of this many bits, after zeros (RFC 7541, 5.1).
+func AppendInteger(dst []byte, bits uint, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {
 		return append(dst, byte(n))
@@ -303,13 +295,13 @@ func appendInteger(dst []byte, bits uint, n int) []byte {
 	return append(dst, byte(n))
 }
 
-// appendLines appends fields that are lines of HTTP/1.1 and end in CRLF.
-func appendLines(dst, lines []byte) []byte {
+// AppendLines appends fields, which are lines of HTTP/1.1 that end in CRLF, with field.
+func AppendLines(dst, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for len(lines) > 0 {
 		var line []byte
 		line, lines, _ = bytes.Cut(lines, crlf)
 		if colon := bytes.IndexByte(line, ':'); colon > 0 {
-			dst = appendField(dst, line[:colon], bytes.TrimLeft(line[colon+1:], " "))
+			dst = field(dst, line[:colon], bytes.TrimLeft(line[colon+1:], " "))
 		}
 	}
 	return dst

@@ -33,6 +33,9 @@ func Counting(r *rule.Rule) string {
 		b.WriteString(" that the origin answers with " + statuses(r.Statuses))
 	}
 	b.WriteString(" are counted " + cost(r) + "for each " + key(r))
+	if r.CountRefused {
+		b.WriteString(", even if other rules refuse them")
+	}
 	return b.String()
 }
 
@@ -72,7 +75,8 @@ func Rule(r *rule.Rule) string {
 	if looksAtPath(r) {
 		b.WriteString(" " + paths(r.PathSyntax))
 	}
-	if names := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1); names != nil && r.Action != rule.Log {
+	if names := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1); names != nil &&
+		r.Action != rule.Log {
 		b.WriteString(" The response has the headers " + prose.Enumerate(names, "and") + ".")
 	}
 	if r.Response.MaxRetryAfter > 0 && r.Action != rule.Log {
@@ -136,9 +140,17 @@ func condition(c *rule.Condition) string {
 
 // cost says how much a request counts. It is empty for the default.
 func cost(r *rule.Rule) string {
-	switch cost := r.CostOf(1); {
-	case r.CostHeader != "":
-		return fmt.Sprintf("as many times as the header %s of the origin's response says (%d without it, at most %d) ", r.CostHeader, cost, rule.MaxCost)
+	cost, source := r.CostOf(1), "the header "+r.CostHeader
+	if r.CostJSON != "" {
+		source = "the number " + r.CostJSON + " in the JSON"
+	}
+	switch {
+	case r.Reserve > 0:
+		return fmt.Sprintf("as many times as %s of the origin's response says (%d without it, at least %d, which count on "+
+			"arrival, at most %d) ", source, cost, r.Reserve, rule.MaxCost)
+	case r.CostSource() != "":
+		return fmt.Sprintf("as many times as %s of the origin's response says (%d without it, at most %d) ", source, cost,
+			rule.MaxCost)
 	case cost > 1:
 		return fmt.Sprintf("%d times ", cost)
 	}
@@ -163,7 +175,8 @@ func counts(r *rule.Rule, kind rule.Kind) bool {
 
 // looksAtPath reports whether r matches, excepts or counts requests by path.
 func looksAtPath(r *rule.Rule) bool {
-	return len(r.Paths) > 0 || counts(r, rule.Path) || slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Paths) > 0 })
+	return len(r.Paths) > 0 || counts(r, rule.Path) ||
+		slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Paths) > 0 })
 }
 
 // paths returns a sentence about how paths are read.
@@ -227,152 +240,6 @@ func status(r *rule.Response) string {
 	return strings.TrimSpace(fmt.Sprint(r.Status, " ", http.StatusText(r.Status)))
 }
 
-// Notes returns sentences about effects of r, a rule of s, that its author may not expect.
-func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
-	note := func(applies bool, format string, args ...any) {
-		if applies {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
-	path := looksAtPath(r)
-	_, exact := differences(r.PathSyntax)
-	note(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
-	note(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
-		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
-	matches := func(method string) bool { return slices.Contains(r.Methods, method) }
-	note(matches("GET") && !matches("HEAD"), "HEAD requests escape this rule, although origins usually do the same work for them as for GET: add HEAD.")
-	note(len(r.Methods) > 0 && !matches("POST"), "If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there escapes this rule: "+
-		"turn that off in the origin, or add POST.")
-	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.")
-	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.", prose.Enumerate(exact, "or"))
-	note(path && r.PathSyntax.Reading != rule.ReadAny, "An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
-	matchNotes(r, note)
-	notes = append(notes, characteristicNotes(s, r)...)
-	cost := r.CostOf(1)
-	for _, l := range r.Limits {
-		if l.Threshold < 20 && cost == 1 && !r.CountsAnswer() && r.MitigationTimeout > 0 && r.Action != rule.Log {
-			every, over := steady(l)
-			note(over, "A client that sends one request every %v stays within %v, but its estimate exceeds that for a moment, so it is refused for %v: add round: down to the limit.",
-				every, l, rule.FormatDuration(r.MitigationTimeout))
-		}
-		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
-	}
-	note(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's responses; without reports this rule counts nothing.")
-	note(r.CostHeader != "", "The origin decides how much a request counts, so worst cases assume that each request counts %d. Requests that it does not answer do not count.", cost)
-	return notes
-}
-
-// matchNotes takes notes about the match and the exceptions of r.
-func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any)) {
-	why := never(r)
-	note(why != "", "This rule never applies: %s.", why)
-	conditions := r.AllConditions()
-	note(len(conditions) > 0, "Clients choose their headers, cookies and parameters: those that do not send what match names, or send what except names, escape this rule.")
-	for _, c := range conditions {
-		for _, p := range c.Patterns {
-			text := p.String()
-			note(strings.HasPrefix(text, "^") || text != "" && text[0] != '~' && (strings.HasSuffix(text, "$") || strings.Contains(text, ".*")),
-				"The pattern %s of the %s is text in which only * is special: begin it with ~ if it is an expression.", text, characteristic(c.Characteristic))
-		}
-	}
-	for _, e := range r.Except {
-		for _, path := range e.Paths {
-			note(len(path) > 1 && path[0] == '*', "The exception %s also exempts /login/x%s, which some origins answer as /login: name a directory, such as /static/*.",
-				path, strings.ReplaceAll(path, "*", ""))
-		}
-	}
-}
-
-// never says why r applies to no request, or returns an empty string.
-func never(r *rule.Rule) string {
-	for i := range r.Except {
-		if e := &r.Except[i]; exempts(e, &r.Match) {
-			return "all of its requests are excepted, as " + match(e, "those")
-		}
-	}
-	for _, c := range r.Conditions {
-		skips := func(o rule.Characteristic) bool { return c.Absent && o.Skip && o.Same(c.Characteristic) }
-		if slices.ContainsFunc(r.Characteristics, skips) {
-			return "it skips requests " + condition(&c) + ", and matches no others"
-		}
-		for _, o := range r.Conditions {
-			if c.Absent && c.Characteristic.String() == "header:cookie" && o.Characteristic.Kind == rule.Cookie && !o.Absent {
-				return "no request " + condition(&c) + " is " + condition(&o)
-			}
-		}
-	}
-	return ""
-}
-
-// exempts reports whether e, an exception, has all requests that m has. It may return false even if it does.
-func exempts(e, m *rule.Match) bool {
-	uncertain := func(c rule.Condition) bool { // several values may match a pattern of m, and not all of those in e
-		return len(c.Patterns) > 0 || !slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool {
-			return o.Characteristic.Same(c.Characteristic) && o.Absent == c.Absent
-		})
-	}
-	everywhere := slices.Contains(e.Paths, "*") || slices.Contains(e.Paths, "/*")
-	return in(e.Hosts, m.Hosts) && in(e.Methods, m.Methods) && (everywhere || in(e.Paths, m.Paths)) && in(e.Networks, m.Networks) &&
-		!slices.ContainsFunc(e.Conditions, uncertain)
-}
-
-// characteristicNotes returns the notes about the characteristics of r.
-func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
-	for _, c := range r.Characteristics {
-		switch {
-		case c.Kind == rule.Label:
-			notes = append(notes, fmt.Sprintf("Requests from addresses that have no %s in %s escape this rule: they are neither counted nor refused.", characteristic(c), c.Labels.File))
-		case c.Skip:
-			notes = append(notes, fmt.Sprintf("Requests without the %s escape this rule: they are neither counted nor refused.", characteristic(c)))
-		case c.Kind.Chosen():
-			notes = append(notes, fmt.Sprintf("Requests without the %s share one count, and are mitigated together.", characteristic(c)))
-		}
-	}
-	var chosen []string
-	for c := range r.Leaves() {
-		if c.Kind.Chosen() {
-			chosen = append(chosen, characteristic(*c))
-		}
-	}
-	switch {
-	case len(chosen) > 0:
-		return append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than %d combinations share one count.", rule.MaxKeys),
-			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.", prose.Enumerate(chosen, "or"), bound(s, r)))
-	case counts(r, rule.IP):
-		return notes
-	case r.Action == rule.Shed:
-		return append(notes, "Bystanders: if a key is at ten times its threshold, nine in ten of its clients are refused, including those that send few requests.")
-	case r.Parent():
-		return append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that send few requests. A single client can exceed the limit for all of them.")
-	}
-	return append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
-}
-
-// bound names a rule that limits clients that send a new value for r with each request, or suggests
-// one.
-func bound(s *rule.Set, r *rule.Rule) string {
-	limits := func(q *rule.Rule) bool {
-		return !slices.ContainsFunc(q.Characteristics, func(c rule.Characteristic) bool { return c.Kind != rule.IP && c.Kind != rule.Network }) &&
-			(q.Action != rule.Log || r.Action == rule.Log) && q.Action != rule.Shed && q.MinClients < 2 && q.Overrides == "" && covers(q, r)
-	}
-	if i := slices.IndexFunc(s.Rules(), limits); i >= 0 {
-		return fmt.Sprintf("rule %s, by %s, limits it", s.Rules()[i].ID, key(s.Rules()[i]))
-	}
-	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, characteristics: [ip], limits: …}", r.ID)
-}
-
-// in reports whether of, a list of a match in which nothing means everything, has only what list has.
-func in[T comparable](list, of []T) bool {
-	return len(list) == 0 || len(of) > 0 && !slices.ContainsFunc(of, func(each T) bool { return !slices.Contains(list, each) })
-}
-
-// covers reports whether r counts all requests that o counts. It may return false even if r does.
-func covers(r, o *rule.Rule) bool {
-	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 && (r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
-		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
-		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostHeader == ""
-}
-
 // characteristic names c in a sentence.
 func characteristic(c rule.Characteristic) string {
 	kind := c.Kind.String()
@@ -427,7 +294,8 @@ func Limit(l rule.Limit) string {
 		return fmt.Sprintf("counted in fixed windows of %s", rule.FormatDuration(l.Period))
 	}
 	how := "counted in whole windows"
-	if layout := l.Counted().Layout; l.SubWindows > 1 {
+	if l.SubWindows > 1 {
+		layout := l.Counted().Layout
 		how = fmt.Sprintf("counted in %d sub-windows of %v (%v bits, for thresholds up to %d)",
 			l.SubWindows, l.Resolution(), layout, layout.MaxThreshold())
 	}

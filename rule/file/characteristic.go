@@ -28,12 +28,13 @@ func ParseCharacteristic(text string) (rule.Characteristic, error) {
 }
 
 func (r *reader) characteristicList(n *yaml.Node) []rule.Characteristic {
-	nodes := r.Sequence(n, "characteristics", "write a list: [ip]", "write [ip] to count each client separately, [host] to count each host separately")
+	nodes := r.Sequence(n, "characteristics", "write a list: [ip]",
+		"write [ip] to count each client separately, [host] to count each host separately")
 	list := make([]rule.Characteristic, 0, len(nodes))
-	for _, each := range nodes {
-		c, ok := r.characteristic(each)
+	for _, element := range nodes {
+		c, ok := r.characteristic(element)
 		if ok && slices.ContainsFunc(list, c.Same) {
-			r.Fail(each, "remove one of them", "%s is listed twice", c)
+			r.Fail(element, "remove one of them", "%s is listed twice", c)
 		} else if ok {
 			list = append(list, c)
 		}
@@ -57,7 +58,8 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 	at := slices.Index(kindWords, kind)
 	switch {
 	case at < 1 && prose.Guess(kind, kindWords[rule.IP:]) != "":
-		r.Fail(n, fmt.Sprintf("did you mean %s?", prose.Guess(kind, kindWords[rule.IP:])+text[len(kind):]), "unknown characteristic %s", prose.Quote(text))
+		r.Fail(n, fmt.Sprintf("did you mean %s?", prose.Guess(kind, kindWords[rule.IP:])+text[len(kind):]),
+			"unknown characteristic %s", prose.Quote(text))
 	case at < 1:
 		r.Fail(n, "write "+prose.Enumerate(kindForms, "or"), "unknown characteristic %s", prose.Quote(text))
 	case rule.Kind(at).Named() != hasName || rule.Kind(at) == rule.First:
@@ -69,7 +71,8 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 }
 
 // kindForms are the forms of characteristics that are strings.
-var kindForms = []string{"ip", "host", "path", "method", "header:NAME", "cookie:NAME", "query:NAME", "label:NAME", "network:24/48", "{first: [cookie:sid, ip]}"}
+var kindForms = []string{"ip", "host", "path", "method", "header:NAME", "cookie:NAME", "query:NAME", "label:NAME",
+	"network:24/48", "{first: [cookie:sid, ip]}"}
 
 // mapping reads a characteristic that is a mapping, {header: NAME, missing: skip}.
 func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {
@@ -77,7 +80,10 @@ func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {
 		return strictyaml.Field{Name: kind.String(), Read: func(n *yaml.Node) {
 			if c.Kind != 0 {
 				r.Fail(n, "make it two characteristics", "this characteristic is both %s and %s", c.Kind, kind)
-			} else if c.Kind = kind; kind == rule.First {
+				return
+			}
+			c.Kind = kind
+			if kind == rule.First {
 				c.First, c.Name = r.alternatives(n)
 			} else if name, ok := r.Text(n, kind.String()); ok {
 				c = r.named(n, kind, name)
@@ -86,7 +92,8 @@ func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {
 	}
 	before, skip := len(r.Errs), false
 	const hint = "write {header: x-api-key, missing: skip}"
-	r.Mapping(n, "this characteristic", hint, []strictyaml.Field{field(rule.Header), field(rule.Cookie), field(rule.Query), field(rule.First),
+	r.Mapping(n, "this characteristic", hint, []strictyaml.Field{
+		field(rule.Header), field(rule.Cookie), field(rule.Query), field(rule.First),
 		{Name: "missing", Read: func(n *yaml.Node) { skip = r.Choice(n, "missing", []string{"share", "skip"}) == 1 }},
 	})
 	switch {
@@ -109,13 +116,16 @@ func (r *reader) named(n *yaml.Node, kind rule.Kind, name string) rule.Character
 	switch {
 	case ok:
 	case name == "":
-		r.Fail(n, "write the name", "the name of the %s is empty", strings.Replace(kind.String(), "query", "query parameter", 1))
+		r.Fail(n, "write the name", "the name of the %s is empty",
+			strings.Replace(kind.String(), "query", "query parameter", 1))
 	case kind == rule.Network:
-		r.Fail(n, "write network:24/48, with up to 31 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits", prose.Quote(name))
+		r.Fail(n, "write network:24/48, with up to 32 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits",
+			prose.Quote(name))
 	case kind == rule.Header && strings.EqualFold(name, "host"):
 		r.Fail(n, "write host or, in a match, hosts: [example.com]", "the host is a separate characteristic, not a header")
 	default:
-		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", prose.Quote(name), kind)
+		r.Fail(n, "names have no spaces, colons, commas, brackets or quotes", "%s is not the name of a %s", prose.Quote(name),
+			kind)
 	}
 	return c
 }
@@ -123,16 +133,16 @@ func (r *reader) named(n *yaml.Node, kind rule.Kind, name string) rule.Character
 // alternatives reads the alternatives of a characteristic of the kind First, and returns its name.
 func (r *reader) alternatives(n *yaml.Node) (list []rule.Characteristic, name string) {
 	var names []string
-	for _, each := range r.Sequence(n, "first", "write a list: [cookie:sid, ip]", "write [cookie:sid, ip]") {
-		alternative, ok := r.characteristic(each)
+	for _, element := range r.Sequence(n, "first", "write a list: [cookie:sid, ip]", "write [cookie:sid, ip]") {
+		alternative, ok := r.characteristic(element)
 		switch {
 		case !ok:
 		case alternative.Kind == rule.First:
-			r.Fail(each, "write all alternatives in one list", "first cannot contain first")
+			r.Fail(element, "write all alternatives in one list", "first cannot contain first")
 		case slices.ContainsFunc(list, alternative.Same):
-			r.Fail(each, "remove one of them", "%s is listed twice", alternative)
+			r.Fail(element, "remove one of them", "%s is listed twice", alternative)
 		case len(names) == 255:
-			r.Fail(each, "leave some of them out", "there are more than 255 alternatives")
+			r.Fail(element, "leave some of them out", "there are more than 255 alternatives")
 		default:
 			list, names = append(list, alternative), append(names, alternative.String())
 		}

@@ -37,7 +37,7 @@ func TestSharedErrors(t *testing.T) {
 		withKeys("min_clients: 2"):                                                     "min_clients is for keys that many clients share",
 		withKeys("min_clients: 101"):                                                   "write a whole number from 1 to 100",
 		withCharacteristics("[network:24]"):                                            "write network:24/48",
-		withCharacteristics("[network:32/48]"):                                         "up to 31 bits",
+		withCharacteristics("[network:33/48]"):                                         "up to 32 bits",
 		withCharacteristics("[network:24/65]"):                                         "up to 64",
 		withCharacteristics("[network:024/48]"):                                        "write network:24/48",
 		withCharacteristics("[network]"):                                               `"network" is not a characteristic`,

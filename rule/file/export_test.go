@@ -7,7 +7,7 @@ import "github.com/edgelimit/edge/rule"
 func ParseInParts(name string, text []byte, large, size int) (set *rule.Set, parts int, used bool, err error) {
 	var counted loader
 	pieces := split(text, large, size)
-	used = pieces != nil && counted.addParts(name, pieces)
+	used = pieces != nil && counted.read(name, pieces...)
 	var all loader
 	all.add(name, text, large, size)
 	contents, err := all.contents()

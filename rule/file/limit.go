@@ -15,17 +15,18 @@ import (
 func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 	nodes := r.Sequence(n, "limits", "write a list: [{threshold: 50, period: 1m}]", "write [{threshold: 50, period: 1m}]")
 	list := make([]rule.Limit, 0, len(nodes))
-	for _, each := range nodes {
+	for _, element := range nodes {
 		var l rule.Limit
 		var subWindows *yaml.Node
 		var round uint8
-		if r.Mapping(each, "this limit", "write {threshold: 50, period: 1m}", []strictyaml.Field{
-			strictyaml.Whole(&r.Document, "threshold", "threshold: 50, or however many requests are allowed", &l.Threshold, 1, rule.MaxThreshold),
-			{Name: "period", Need: "period: 1m, or however long the threshold is for", Read: func(n *yaml.Node) {
+		if r.Mapping(element, "this limit", "write {threshold: 50, period: 1m}", []strictyaml.Field{
+			r.threshold(&l.Threshold),
+			{Name: "period", Need: "period: 1m, the time that the threshold is for", Read: func(n *yaml.Node) {
 				var ok bool
 				l.Period, ok = r.duration(n, "period", rule.MinPeriod)
 				if ok && slices.ContainsFunc(list, func(o rule.Limit) bool { return o.Period == l.Period }) {
-					r.Fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s", rule.FormatDuration(l.Period))
+					r.Fail(n, "a rule has one threshold for each period", "another limit of this rule has the period %s",
+						rule.FormatDuration(l.Period))
 				}
 			}},
 			{Name: "sub_windows", Read: func(n *yaml.Node) { subWindows = n }},
@@ -44,6 +45,20 @@ func (r *reader) limitList(n *yaml.Node) []rule.Limit {
 	return intern(r, list)
 }
 
+// threshold returns the field of a threshold.
+func (r *reader) threshold(to *uint64) strictyaml.Field {
+	f := strictyaml.Whole(&r.Document, "threshold", "threshold: 50, the number of requests allowed", to, 1,
+		rule.MaxThreshold)
+	return strictyaml.Field{Name: f.Name, Need: f.Need, Read: func(n *yaml.Node) {
+		if strictyaml.IsInteger(n) && n.Value == "0" {
+			r.Fail(n, "to turn the rule off, write enabled: false; to refuse everything, list networks in deny; "+
+				"otherwise write 1 or more", "threshold cannot be 0")
+			return
+		}
+		f.Read(n)
+	}}
+}
+
 // subWindows reads the number of sub-windows of l, whose other fields are set.
 func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 	n, auto := 0, false
@@ -51,7 +66,8 @@ func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 		v, _ := r.Integer(node, "sub_windows", 1, uint64(counter.MaxFields))
 		n = int(v)
 	} else if auto = node.Value == "auto"; !auto {
-		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s", prose.Quote(node.Value))
+		r.Fail(node, fmt.Sprintf("write auto, or a number from 1 to %d", counter.MaxFields), "sub_windows cannot be %s",
+			prose.Quote(node.Value))
 	}
 	if l.Estimate == counter.Fixed && (auto || n > 1) {
 		r.Fail(node, "leave sub_windows out, or use another estimate", "a fixed window has no sub-windows")
@@ -67,11 +83,11 @@ func (r *reader) subWindows(node *yaml.Node, l *rule.Limit) {
 	case !ok || n == 1 || l.Threshold == 0 || l.Period == 0:
 		return // whole windows, or already an error
 	case n > room:
-		r.Fail(node, fmt.Sprintf("a sub-window lasts at least %v, since clocks differ and counts arrive late: %s", counter.MinSubWindow, fewer(most)),
-			"sub_windows cannot be %d with a period of %s", n, rule.FormatDuration(l.Period))
+		r.Fail(node, fmt.Sprintf("a sub-window lasts at least %v, since clocks differ and counts arrive late: %s",
+			counter.MinSubWindow, fewer(most)), "sub_windows cannot be %d with a period of %s", n, rule.FormatDuration(l.Period))
 	case l.Threshold > layout.MaxThreshold():
-		r.Fail(node, fmt.Sprintf("%d sub-windows have %d bits each, for thresholds up to %d: %s", n, layout.Bits, layout.MaxThreshold(), fewer(most)),
-			"sub_windows cannot be %d with a threshold of %d", n, l.Threshold)
+		r.Fail(node, fmt.Sprintf("%d sub-windows have %d bits each, for thresholds up to %d: %s", n, layout.Bits,
+			layout.MaxThreshold(), fewer(most)), "sub_windows cannot be %d with a threshold of %d", n, l.Threshold)
 	default:
 		l.SubWindows = n
 	}
@@ -103,8 +119,8 @@ func CheckNodes(s *rule.Set, nodes int) error {
 				fewer.SubWindows--
 			}
 			errs = append(errs, &Error{File: r.File, Line: r.Line, Column: 1,
-				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which work with at most %d nodes, but the PoP may have %d",
-					r.ID, l, l.SubWindows, most, nodes),
+				Message: fmt.Sprintf("rule %s: the limit of %v has %d sub-windows, which work with at most %d nodes, "+
+					"but the PoP may have %d", r.ID, l, l.SubWindows, most, nodes),
 				Hint: fmt.Sprintf("write sub_windows: %d", fewer.SubWindows),
 			})
 		}

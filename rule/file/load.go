@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -66,7 +67,8 @@ func Read(paths ...string) (Contents, error) {
 // readFile reads a regular file, or one in /dev or /proc, such as /dev/stdin. A named pipe elsewhere would block a node
 // until somebody writes to it.
 func readFile(name string) ([]byte, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !strings.HasPrefix(name, "/dev/") &&
+		!strings.HasPrefix(name, "/proc/") {
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
 	return strictyaml.ReadFile(name)
@@ -138,25 +140,26 @@ type loader struct {
 func (l *loader) add(file string, text []byte, large, size int) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark
 	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: text})
-	if parts := split(text, large, size); parts != nil && l.addParts(file, parts) {
-		return
+	before := *l
+	if parts := split(text, large, size); parts == nil || !l.read(file, parts...) {
+		*l = before
+		l.read(file, part{text: text})
 	}
-	whole := l.reader(file, text, 0)
-	whole.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, whole.fields())
-	whole.end()
 }
 
-// addParts reads the parts of a large file. If one of them is not valid YAML, it adds nothing and returns
-// false. Then the file is read as a whole, which gives the right errors.
-func (l *loader) addParts(file string, parts []part) bool {
-	before := *l
-	for _, p := range parts {
-		r := l.part(file, p)
-		if r.Broken {
-			*l = before
+// read reads the parts of a file. It returns false if the whole file may have a different meaning.
+func (l *loader) read(file string, parts ...part) bool {
+	for i, p := range parts {
+		if i > 0 {
+			p.text = slices.Concat([]byte("rules:\n"), p.text)
+		}
+		r := l.reader(file, p.text, p.before)
+		r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fields())
+		r.end()
+		// An error around the rules, such as a second key "rules", may be a different one in the file.
+		if r.Broken || i == 0 && len(r.Errs) > 0 {
 			return false
 		}
-		r.end()
 	}
 	return true
 }
@@ -173,11 +176,11 @@ func (l *loader) contents() (Contents, error) {
 		return all, l.errs.Report(l.files...)
 	}
 	parts.Rules = make([]*rule.Rule, 0, len(l.rules))
-	for _, one := range l.rules {
-		if one.disabled {
-			all.Disabled = append(all.Disabled, one.Rule)
+	for _, r := range l.rules {
+		if r.disabled {
+			all.Disabled = append(all.Disabled, r.Rule)
 		} else {
-			parts.Rules = append(parts.Rules, one.Rule)
+			parts.Rules = append(parts.Rules, r.Rule)
 		}
 	}
 	hash := xxhash.New()
@@ -192,12 +195,13 @@ func (l *loader) contents() (Contents, error) {
 
 func (l *loader) checkIDs() {
 	ids := make(map[string]*rule.Rule, len(l.rules))
-	for _, one := range l.rules {
-		first := ids[one.ID]
+	for _, r := range l.rules {
+		first := ids[r.ID]
 		if first == nil {
-			ids[one.ID] = one.Rule
-		} else if one.ID != "" && len(l.errs) < strictyaml.Enough {
-			l.fail(one.id, "IDs must be unique across all files", "there is already a rule %s at %s:%d", one.ID, first.File, first.Line)
+			ids[r.ID] = r.Rule
+		} else if r.ID != "" && len(l.errs) < strictyaml.Enough {
+			l.fail(r.id, "IDs must be unique across all files",
+				"there is already a rule %s at %s:%d", r.ID, first.File, first.Line)
 		}
 	}
 }

@@ -272,7 +272,7 @@ func TestLoadInParts(t *testing.T) {
 		{"rule too far left", "rules:\n" + indented(2, one("a")) + one("b"), 2, false},
 		{"rule too far right", "rules:\n" + one("a") + indented(1, one("b")), 2, false},
 		{"key too far left", "rules:\n" + indented(4, one("a")) + "  allow: []\n", 2, false},
-		{"key that begins with a dash", "rules:\n" + one("a") + "-x: y\n" + one("b"), 3, false},
+		{"key that begins with a dash", "rules:\n" + one("a") + "-x: y\n" + one("b"), 2, false},
 		{"quoted text that looks like a rule", "rules:\n" + one("a") + "  response: {body: \"\n- id: x\n\"}\n" + one("b"), 3, false},
 		{"bracket not closed", "rules:\n" + one("a") + "  match: {hosts: [a\n" + one("b"), 3, false},
 		{"closing brace in the first column", "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}]\n}\n" + one("b"), 2, false},

@@ -5,7 +5,6 @@ package file
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -55,61 +54,47 @@ func (r *reader) use(n *yaml.Node, name setName) *rule.NetworkSet {
 	return r.loader.setOf(name)
 }
 
-// networkSets reads the network sets of a rules file.
-func (r *reader) networkSets(n *yaml.Node) {
-	const hint = "write networks: {office: [192.0.2.0/24], crawlers: {file: crawlers.txt}}"
-	for d, value := range r.definitions(n, "networks", "the name of a network set", hint, false) {
-		if strictyaml.IsMapping(value) {
-			r.setFile(value, d, "this network set", "write {file: networks.txt}", "networks.txt", "a network")
+// networkSets reads the network sets or the labels of a rules file.
+func (r *reader) networkSets(n *yaml.Node, labels bool) {
+	key, noun, mapping, line := "networks", "the name of a network set", "this network set", "a network"
+	hint, fileHint := "write networks: {office: [192.0.2.0/24], crawlers: {file: crawlers.txt}}",
+		"write {file: networks.txt}"
+	if labels {
+		key, noun, mapping, line = "labels", "the name of labels", "labels", "a network and its label"
+		hint, fileHint = "write labels: {asn: {file: asn.txt}}", "write labels: {asn: {file: asn.txt}}"
+	}
+	for _, pair := range r.Pairs(n, key, hint) {
+		if r.Full() {
+			return
+		}
+		d := &definition{setUse: setUse{setName{labels, r.identifier(pair[0], noun)}, r.place(pair[0])}}
+		r.loader.defined = append(r.loader.defined, d)
+		if labels || strictyaml.IsMapping(pair[1]) {
+			need := "file: and the name of a file with " + line + " on each line"
+			r.Mapping(pair[1], mapping, fileHint, []strictyaml.Field{{Name: "file", Need: need, Read: func(n *yaml.Node) {
+				d.file, d.at = r.fileName(n, "file", key+".txt"), r.place(n)
+			}}})
 			continue
 		}
-		for _, each := range r.Sequence(value, "a network set", "write a list: [192.0.2.0/24], or {file: networks.txt}", "list its networks") {
-			if prefix, ok := r.network(each, "a network"); ok {
+		const list = "write a list: [192.0.2.0/24], or {file: networks.txt}"
+		for _, element := range r.Sequence(pair[1], "a network set", list, "list its networks") {
+			if prefix, ok := r.network(element, "a network"); ok {
 				d.networks = append(d.networks, prefix)
 			}
 		}
 	}
 }
 
-// labelSets reads the labels of a rules file.
-func (r *reader) labelSets(n *yaml.Node) {
-	const hint = "write labels: {asn: {file: asn.txt}}"
-	for d, value := range r.definitions(n, "labels", "the name of labels", hint, true) {
-		r.setFile(value, d, "labels", hint, "labels.txt", "a network and its label")
-	}
-}
-
-// definitions reads the names in a mapping of names to sets, and yields each with its value.
-func (r *reader) definitions(n *yaml.Node, what, noun, hint string, labels bool) iter.Seq2[*definition, *yaml.Node] {
-	return func(yield func(*definition, *yaml.Node) bool) {
-		for _, pair := range r.Pairs(n, what, hint) {
-			if r.Full() {
-				return
-			}
-			d := &definition{setUse: setUse{setName{labels, r.identifier(pair[0], noun)}, r.place(pair[0])}}
-			r.loader.defined = append(r.loader.defined, d)
-			yield(d, pair[1])
-		}
-	}
-}
-
-// setFile reads a mapping with the name of a set's file.
-func (r *reader) setFile(n *yaml.Node, d *definition, what, hint, example, line string) {
-	r.Mapping(n, what, hint, []strictyaml.Field{{Name: "file", Need: "file: and the name of a file with " + line + " on each line", Read: func(n *yaml.Node) {
-		d.file, d.at = r.fileName(n, "file", example), r.place(n)
-	}}})
-}
-
-func (r *reader) fileName(n *yaml.Node, what, example string) string {
-	name, ok := r.Text(n, what)
+func (r *reader) fileName(n *yaml.Node, subject, example string) string {
+	name, ok := r.Text(n, subject)
 	if ok && name == "" {
 		r.Fail(n, "write a name such as "+example, "the name of the file is empty")
 	}
 	return name
 }
 
-func (r *reader) network(n *yaml.Node, what string) (prefix netip.Prefix, ok bool) {
-	text, ok := r.Text(n, what)
+func (r *reader) network(n *yaml.Node, subject string) (prefix netip.Prefix, ok bool) {
+	text, ok := r.Text(n, subject)
 	if !ok {
 		return prefix, false
 	}
@@ -130,7 +115,8 @@ func hintOf(err error) string {
 }
 
 func (l *loader) fail(at place, hint, format string, args ...any) {
-	l.errs = append(l.errs, &Error{File: at.file, Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint})
+	l.errs = append(l.errs, &Error{File: at.file, Line: int(at.line), Column: int(at.column),
+		Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 // open reads a file that a rules file names, and returns its full name and its text. instead says what to
@@ -153,22 +139,6 @@ func (l *loader) open(name string, at place, instead string) (file string, text 
 	return name, text, true
 }
 
-// entries yields the lines of a file and their places, without comments, empty lines and surrounding blanks.
-// It stops when the file has [strictyaml.Enough] errors.
-func (l *loader) entries(file string, text []byte) iter.Seq2[string, place] {
-	return func(yield func(string, place) bool) {
-		number, before := int32(0), len(l.errs)
-		for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
-			number++
-			line, _, _ = strings.Cut(line, "#")
-			entry := strings.TrimSpace(line)
-			if entry != "" && (len(l.errs)-before == strictyaml.Enough || !yield(entry, place{file, number, int32(strings.Index(line, entry)) + 1})) {
-				return
-			}
-		}
-	}
-}
-
 // define reads the files of the sets, and returns the sets. It reports names that are defined twice, or not
 // at all.
 func (l *loader) define() (networks, labels []*rule.NetworkSet) {
@@ -179,7 +149,8 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 			if d.labels {
 				exists = "there are already labels"
 			}
-			l.fail(d.place, "names must be unique across all files", "%s %s at %s:%d", exists, d.name, first.place.file, first.line)
+			l.fail(d.place, "names must be unique across all files", "%s %s at %s:%d", exists, d.name, first.place.file,
+				first.line)
 			continue
 		}
 		defined[d.setName], names[d.labels] = d, append(names[d.labels], d.name)
@@ -197,9 +168,11 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 		}
 	}
 	for _, use := range l.uses {
-		missing, hint := "there is no network set %s", "write networks: at the beginning of a line, and a list or a file below it for each name"
+		missing, hint := "there is no network set %s",
+			"write networks: at the beginning of a line, and a list or a file below it for each name"
 		if use.labels {
-			missing, hint = "there are no labels %s", "write labels: at the beginning of a line, and below it "+use.name+": {file: labels.txt}"
+			missing, hint = "there are no labels %s",
+				"write labels: at the beginning of a line, and below it "+use.name+": {file: labels.txt}"
 		}
 		if known := names[use.labels]; len(known) > 0 {
 			hint = prose.Suggest(use.name, known)
@@ -215,16 +188,27 @@ func (l *loader) define() (networks, labels []*rule.NetworkSet) {
 func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
 	instead, none, hint := "list the networks: [192.0.2.0/24]", "the file has no networks", "write a network on each line"
 	if d.labels {
-		instead, none, hint = "match networks instead: labels are in files", "the file has no labels", "write a network and its label on each line: 192.0.2.0/24 AS64500"
+		instead, none, hint = "match networks instead: labels are in files", "the file has no labels",
+			"write a network and its label on each line: 192.0.2.0/24 AS64500"
 	}
 	file, text, ok := l.open(d.file, d.at, instead)
 	if !ok {
 		return
 	}
 	set.File = file
-	empty := true
-	for entry, at := range l.entries(file, text) {
+	number, empty, before := int32(0), true, len(l.errs)
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		entry := strings.TrimSpace(line)
+		if entry == "" {
+			continue
+		}
 		empty = false
+		if len(l.errs)-before == strictyaml.Enough {
+			return
+		}
+		at := place{file, number, int32(strings.Index(line, entry)) + 1}
 		network, label := entry, ""
 		if end := strings.IndexAny(entry, " \t,"); d.labels && end > 0 {
 			network, label = entry[:end], strings.Trim(entry[end:], " \t,")
@@ -253,13 +237,13 @@ type listed struct {
 	place
 }
 
-func (r *reader) accessList(n *yaml.Node, what string, access rule.Access) {
-	for _, each := range r.List(n, what, "write [192.0.2.0/24]") {
+func (r *reader) accessList(n *yaml.Node, key string, access rule.Access) {
+	for _, element := range r.List(n, key, "write [192.0.2.0/24]") {
 		if r.Full() {
 			return
 		}
-		if prefix, ok := r.network(each, "an entry of "+what); ok {
-			r.loader.access = append(r.loader.access, listed{prefix, access, r.place(each)})
+		if prefix, ok := r.network(element, "an entry of "+key); ok {
+			r.loader.access = append(r.loader.access, listed{prefix, access, r.place(element)})
 		}
 	}
 }
@@ -267,12 +251,13 @@ func (r *reader) accessList(n *yaml.Node, what string, access rule.Access) {
 // accessLists returns the networks of the lists, by access. It checks that none is listed twice.
 func (l *loader) accessLists() (lists [rule.Denied + 1][]netip.Prefix) {
 	at := make(map[netip.Prefix]place, len(l.access))
-	for _, one := range l.access {
-		first, twice := at[one.prefix]
+	for _, entry := range l.access {
+		first, twice := at[entry.prefix]
 		if !twice {
-			at[one.prefix], lists[one.access] = one.place, append(lists[one.access], one.prefix)
+			at[entry.prefix], lists[entry.access] = entry.place, append(lists[entry.access], entry.prefix)
 		} else if len(l.errs) < strictyaml.Enough {
-			l.fail(one.place, "list a network once, in allow or in deny; of several that contain an address, the longest prefix wins", "%v is already listed at %s:%d", one.prefix, first.file, first.line)
+			l.fail(entry.place, "list a network once, in allow or in deny; of several that contain an address, the longest "+
+				"prefix wins", "%v is already listed at %s:%d", entry.prefix, first.file, first.line)
 		}
 	}
 	return lists

@@ -122,11 +122,13 @@ func (o *overridesReader) limits(values []string) (limits []rule.Limit, ok bool)
 		}
 		n, ok := strictyaml.ParseDigits(text)
 		if !ok || n < 1 || n > rule.MaxThreshold {
-			o.fail(value, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits", rule.MaxThreshold), "a threshold cannot be %s", prose.Quote(text))
+			o.fail(value, fmt.Sprintf("write a whole number from 1 to %d, in plain decimal digits", rule.MaxThreshold),
+				"a threshold cannot be %s", prose.Quote(text))
 			return nil, false
 		}
 		if most := at.Counted().Layout.MaxThreshold(); n > most {
-			o.fail(value, "set fewer sub_windows in the rule", "a threshold cannot be %d with %d sub-windows, which have room for thresholds up to %d", n, at.SubWindows, most)
+			o.fail(value, "set fewer sub_windows in the rule",
+				"a threshold cannot be %d with %d sub-windows, which have room for thresholds up to %d", n, at.SubWindows, most)
 			return nil, false
 		}
 		limits[i].Threshold = n

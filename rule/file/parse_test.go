@@ -200,10 +200,14 @@ rules:
 		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, CountWhileMitigated: true},
 		{ID: "b", Index: 1, File: "r.yaml", Line: 6, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Statuses: statuses(401)},
 	}, nil},
-	{"costs", withKeys("count: {cost: 1000000}") + "- {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost_header: x-cost, statuses: [401]}}\n- {id: c, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost: 1}, count_while_mitigated: true}\n", []*rule.Rule{
+	{"costs", withKeys("count: {cost: 1000000}") + "- {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost_header: x-cost, statuses: [401]}}\n- {id: c, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost: 1}, count_while_mitigated: true, count_refused: true}\n", []*rule.Rule{
 		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Cost: 1_000_000},
 		{ID: "b", Index: 1, File: "r.yaml", Line: 6, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, CostHeader: "X-Cost", Statuses: statuses(401)},
-		{ID: "c", Index: 2, File: "r.yaml", Line: 7, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Cost: 1, CountWhileMitigated: true},
+		{ID: "c", Index: 2, File: "r.yaml", Line: 7, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, Cost: 1, CountWhileMitigated: true, CountRefused: true},
+	}, nil},
+	{"costs known late", withKeys("count: {cost_header: x-cost, reserve: 50}") + "- {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}], count: {cost_json: usage.total_tokens, reserve: 3, cost: 9}}\n", []*rule.Rule{
+		{ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, CostHeader: "X-Cost", Reserve: 50, Cost: 50},
+		{ID: "b", Index: 1, File: "r.yaml", Line: 6, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal, CostJSON: "usage.total_tokens", Reserve: 3, Cost: 9},
 	}, nil},
 	{"named networks, after the rules", withKeys("match: {networks: [office]}", "except: {networks: [b, office]}") + "networks: {office: [192.0.2.0/24, '::ffff:192.0.2.7'], b: ['2001:db8::/32']}\n", []*rule.Rule{{
 		ID: "a", File: "r.yaml", Line: 2, Characteristics: byIP, Limits: five, Action: rule.Block, Response: refusal,

@@ -3,6 +3,7 @@ package file
 import (
 	"fmt"
 	"net/textproto"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -78,35 +79,46 @@ func (r *reader) fields() []strictyaml.Field {
 		{Name: "rules", Read: r.ruleList},
 		{Name: "allow", Read: func(n *yaml.Node) { r.accessList(n, "allow", rule.Allowed) }},
 		{Name: "deny", Read: func(n *yaml.Node) { r.accessList(n, "deny", rule.Denied) }},
-		{Name: "networks", Read: r.networkSets},
-		{Name: "labels", Read: r.labelSets},
+		{Name: "networks", Read: func(n *yaml.Node) { r.networkSets(n, false) }},
+		{Name: "labels", Read: func(n *yaml.Node) { r.networkSets(n, true) }},
 	}
 }
 
 func (r *reader) ruleList(n *yaml.Node) {
-	for _, each := range r.List(n, "rules", `begin every rule with "- id:"`) {
+	for _, element := range r.List(n, "rules", `begin every rule with "- id:"`) {
 		if r.Full() {
 			return
 		}
-		r.rule(each)
+		r.rule(element)
 	}
 }
 
 func (r *reader) rule(n *yaml.Node) {
 	to := &rule.Rule{File: r.File, Line: n.Line + r.Offset, Action: rule.Block, Response: new(rule.Response)}
-	one := readRule{Rule: to, id: r.place(n)}
+	entry := readRule{Rule: to, id: r.place(n)}
 	r.paths = r.paths[:0]
-	var counting *yaml.Node // count_while_mitigated
+	var refused []func(by string) // each fails because of a setting that counts refused requests
+	counting := func(name, requests string, on *bool) strictyaml.Field {
+		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
+			if *on = r.Boolean(n, name, "write "+name+": true to count requests "+requests); *on {
+				refused = append(refused, func(by string) {
+					r.Fail(n, unanswered, "a rule that counts by %s cannot have %s", by, name)
+				})
+			}
+		}}
+	}
 	var response responseNodes
 	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
-		{Name: "id", Need: "id: and a stable name, such as login", Read: func(n *yaml.Node) { to.ID, one.id = r.identifier(n, "id"), r.place(n) }},
+		{Name: "id", Need: "id: and a stable name, such as login",
+			Read: func(n *yaml.Node) { to.ID, entry.id = r.identifier(n, "id"), r.place(n) }},
 		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
 		{Name: "except", Read: func(n *yaml.Node) { r.except(n, to) }},
 		{Name: "count", Read: func(n *yaml.Node) { r.count(n, to) }},
 		{Name: "characteristics", Need: "characteristics: [ip] to count each client separately", Read: func(n *yaml.Node) {
 			to.Characteristics = r.characteristicList(n)
 		}},
-		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]", Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
+		{Name: "limits", Need: "limits: [{threshold: 50, period: 1m}]",
+			Read: func(n *yaml.Node) { to.Limits = r.limitList(n) }},
 		{Name: "overrides", Read: func(n *yaml.Node) {
 			to.Overrides = r.fileName(n, "overrides", "plans.csv")
 			r.loader.plans = append(r.loader.plans, overridesUse{to, r.place(n)})
@@ -114,19 +126,18 @@ func (r *reader) rule(n *yaml.Node) {
 		{Name: "mitigation_timeout", Read: func(n *yaml.Node) {
 			to.MitigationTimeout, _ = r.duration(n, "mitigation_timeout", 0)
 		}},
-		{Name: "count_while_mitigated", Read: func(n *yaml.Node) {
-			to.CountWhileMitigated = r.Boolean(n, "count_while_mitigated", "write count_while_mitigated: true to count requests of mitigated keys")
-			counting = n
-		}},
+		counting("count_while_mitigated", "of mitigated keys", &to.CountWhileMitigated),
+		counting("count_refused", "that other rules refuse", &to.CountRefused),
 		strictyaml.Whole(&r.Document, "min_clients", "", &to.MinClients, 1, rule.MaxClients),
 		strictyaml.Word(&r.Document, "action", &to.Action, actionWords),
 		{Name: "response", Read: func(n *yaml.Node) { response = r.response(n, to.Response) }},
 		{Name: "ratelimit_headers", Read: func(n *yaml.Node) {
-			to.HidesQuota = !r.Boolean(n, "ratelimit_headers", "write ratelimit_headers: false to keep the rule's quota out of RateLimit and X-RateLimit")
+			to.HidesQuota = !r.Boolean(n, "ratelimit_headers",
+				"write ratelimit_headers: false to keep the rule's quota out of RateLimit and X-RateLimit")
 		}},
 		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, onFailureWords),
 		{Name: "enabled", Read: func(n *yaml.Node) {
-			one.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
+			entry.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
 		}},
 	}) {
 		return
@@ -134,20 +145,26 @@ func (r *reader) rule(n *yaml.Node) {
 	for _, p := range r.paths {
 		r.normalize(p, to.PathSyntax)
 	}
-	if to.CountWhileMitigated && to.CountsAnswer() {
-		by := "statuses"
-		if to.Statuses == nil {
-			by = "cost_header"
+	for _, fail := range refused {
+		switch {
+		case to.Statuses != nil:
+			fail("statuses")
+		case to.CostHeader != "":
+			fail("cost_header")
+		case to.CostJSON != "":
+			fail("cost_json")
 		}
-		r.Fail(counting, "remove one of them: the origin does not answer refused requests", "a rule that counts by %s cannot have count_while_mitigated", by)
 	}
 	r.checkShared(n, to)
 	if to.Action == rule.ShadowBan && response.filled != nil {
-		r.Fail(response.filled, "leave the placeholders out, or write action: block", "a shadow_ban must not be noticeable, but its %s has {id} or {retry_after}", response.what)
+		r.Fail(response.filled, "leave the placeholders out, or write action: block",
+			"a shadow_ban must not be noticeable, but its %s has {id} or {retry_after}", response.what)
 	}
 	to.Response = intern(r, complete(*to.Response, to.Action, response.body != nil))
-	r.loader.rules = append(r.loader.rules, one)
+	r.loader.rules = append(r.loader.rules, entry)
 }
+
+const unanswered = "remove one of them: the origin does not answer refused requests"
 
 // checkShared refuses settings that contradict the number of clients that share a key.
 func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
@@ -156,23 +173,25 @@ func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
 	}
 	shed := to.Action == rule.Shed
 	if (shed || to.MinClients > 0) && to.Width() == 0 {
-		what := "min_clients is"
+		subject := "min_clients is"
 		if shed {
-			what = "action: shed is"
+			subject = "action: shed is"
 		}
-		r.Fail(n, "count by network:24/48, by a label or by host", "%s for keys that many clients share, but this rule counts individual clients", what)
+		r.Fail(n, "count by network:24/48, by a label or by host",
+			"%s for keys that many clients share, but this rule counts individual clients", subject)
 	}
 	if shed && to.CountsAnswer() {
-		r.Fail(n, "remove one of them: the origin does not answer refused requests", "a rule that counts by the origin's response cannot have action: shed")
+		r.Fail(n, unanswered, "a rule that counts by the origin's response cannot have action: shed")
 	}
 	if shed && slices.ContainsFunc(to.Limits, func(l rule.Limit) bool { return l.SubWindows > 1 }) {
-		r.Fail(n, "leave sub_windows out: their counts stop too close to the threshold", "a rule with sub_windows cannot have action: shed")
+		r.Fail(n, "leave sub_windows out: their counts stop too close to the threshold",
+			"a rule with sub_windows cannot have action: shed")
 	}
 }
 
 // identifier reads an ID, or another name of the same form.
-func (r *reader) identifier(n *yaml.Node, what string) string {
-	id, ok := r.Text(n, what)
+func (r *reader) identifier(n *yaml.Node, subject string) string {
+	id, ok := r.Text(n, subject)
 	if !ok {
 		return ""
 	}
@@ -183,40 +202,69 @@ func (r *reader) identifier(n *yaml.Node, what string) string {
 		}
 	}
 	if !ok || id == "" || len(id) > rule.MaxID {
-		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter or digit", rule.MaxID), "%s cannot be %s", what, prose.Quote(id))
+		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter "+
+			"or digit", rule.MaxID), "%s cannot be %s", subject, prose.Quote(id))
 	}
 	return id
 }
 
+// jsonPath matches the names of nested members of a JSON object.
+var jsonPath = regexp.MustCompile(`^[\w-]+(\.[\w-]+)*$`)
+
 // count reads which requests a rule counts, and how much each counts.
 func (r *reader) count(n *yaml.Node, to *rule.Rule) {
+	var reserve, path *yaml.Node
 	if r.Mapping(n, "count", "write count: {statuses: [401, 403]}, or count: {cost: 10}", []strictyaml.Field{
 		strictyaml.Whole(&r.Document, "cost", "", &to.Cost, 1, rule.MaxCost),
 		{Name: "cost_header", Read: func(n *yaml.Node) {
 			name, ok := r.Text(n, "cost_header")
 			if ok && !httpguts.ValidHeaderFieldName(name) {
-				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s", prose.Quote(name))
+				r.Fail(n, "write the name of a header that the origin sends, such as X-Cost", "cost_header cannot be %s",
+					prose.Quote(name))
 			}
 			to.CostHeader = textproto.CanonicalMIMEHeaderKey(name)
+		}},
+		{Name: "cost_json", Read: func(n *yaml.Node) {
+			text, ok := r.Text(n, "cost_json")
+			if ok && (!jsonPath.MatchString(text) || len(text) > rule.MaxCostJSON) {
+				r.Fail(n, "write the names of members of a JSON object, with dots between them, such as usage.total_tokens",
+					"cost_json cannot be %s", prose.Quote(text))
+			}
+			to.CostJSON, path = text, n
+		}},
+		{Name: "reserve", Read: func(n *yaml.Node) {
+			to.Reserve, _ = r.Integer(n, "reserve", 1, rule.MaxCost)
+			reserve = n
 		}},
 		{Name: "statuses", Read: func(n *yaml.Node) { to.Statuses = r.statuses(n) }},
 	}) && len(n.Content) == 0 {
 		r.Fail(n, "leave count out to count every request once", "count is empty")
+	}
+	to.Cost = max(to.Cost, to.Reserve)
+	switch {
+	case to.CostHeader != "" && to.CostJSON != "":
+		r.Fail(path, "remove one of them", "a rule cannot have both cost_header and cost_json")
+	case to.Reserve > 0 && to.CostSource() == "":
+		r.Fail(reserve, "add cost_header or cost_json, or write cost instead of reserve",
+			"a reserve is a part of the cost that the response has")
+	case to.Reserve > 0 && to.Statuses != nil:
+		r.Fail(reserve, "remove one of them: the status is not known yet when the reserve counts",
+			"a rule that counts by statuses cannot have a reserve")
 	}
 }
 
 // statuses reads a list of statuses and status classes.
 func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
 	s := new(rule.Statuses)
-	for _, each := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
-		first, number := statusClass(each), 100
+	for _, element := range r.Sequence(n, "statuses", "write [401, 403]", "leave count out to count every request") {
+		first, number := statusClass(element), 100
 		if first == 0 {
-			status, _ := r.Integer(each, "a status", rule.MinStatus, rule.MaxStatus)
+			status, _ := r.Integer(element, "a status", rule.MinStatus, rule.MaxStatus)
 			first, number = int(status), 1
 		}
 		for status := first; status > 0 && status < first+number; status++ {
 			if s.Has(status) {
-				r.Fail(each, "remove one of them", "the status %d is listed twice", status)
+				r.Fail(element, "remove one of them", "the status %d is listed twice", status)
 				break
 			}
 			s.Add(status)
@@ -227,24 +275,32 @@ func (r *reader) statuses(n *yaml.Node) *rule.Statuses {
 
 // statusClass returns the first status of the class n, such as 4xx, or 0 if n is not a class.
 func statusClass(n *yaml.Node) (first int) {
-	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+rule.MinStatus/100 || n.Value[0] > '0'+rule.MaxStatus/100 {
+	if !strictyaml.IsString(n) || len(n.Value) != 3 || n.Value[1:] != "xx" || n.Value[0] < '0'+rule.MinStatus/100 ||
+		n.Value[0] > '0'+rule.MaxStatus/100 {
 		return 0
 	}
 	return int(n.Value[0]-'0') * 100
 }
 
-func (r *reader) duration(n *yaml.Node, what string, low time.Duration) (time.Duration, bool) {
+func (r *reader) duration(n *yaml.Node, key string, low time.Duration) (time.Duration, bool) {
 	const hint = "write whole days, hours, minutes or seconds, such as 10s, 1m, 1h30m or 7d"
 	if !strictyaml.IsString(n) && !strictyaml.IsInteger(n) {
-		r.Fail(n, hint, "%s is %s, not a duration", what, strictyaml.KindOf(n))
+		r.Fail(n, hint, "%s is %s, not a duration", key, strictyaml.KindOf(n))
 		return 0, false
 	}
 	d, err := strictyaml.ParseDuration(n.Value, time.Second)
-	switch {
+	switch days := d / (24 * time.Hour); {
+	case err != nil && strings.Contains(strings.ToLower(n.Value), "mo"):
+		r.Fail(n, "the longest "+key+" is 7d: write that, and a quarter of a month's threshold", "%s cannot be %s", key,
+			strictyaml.Short(n.Value))
 	case err != nil:
-		r.Fail(n, hint, "%s cannot be %s", what, strictyaml.Short(n.Value))
+		r.Fail(n, hint, "%s cannot be %s", key, strictyaml.Short(n.Value))
+	case days > 7 && key == "period":
+		r.Fail(n, fmt.Sprintf("must be from 1s to 7d: 7/%d of the threshold in 7d comes nearest", days),
+			"period cannot be %s", n.Value)
 	case d < low || d > rule.MaxPeriod:
-		r.Fail(n, fmt.Sprintf("must be from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)), "%s cannot be %s", what, n.Value)
+		r.Fail(n, fmt.Sprintf("must be from %s to %s", rule.FormatDuration(low), rule.FormatDuration(rule.MaxPeriod)),
+			"%s cannot be %s", key, n.Value)
 	default:
 		return d, true
 	}

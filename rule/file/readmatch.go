@@ -20,13 +20,16 @@ import (
 func (r *reader) match(n *yaml.Node, to *rule.Rule) {
 	syntax := &to.PathSyntax
 	exact := func(name string, to *bool) strictyaml.Field {
-		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) { *to = r.Choice(n, name, []string{"ignore", "exact"}) == 1 }}
+		return strictyaml.Field{Name: name, Read: func(n *yaml.Node) {
+			*to = r.Choice(n, name, []string{"ignore", "exact"}) == 1
+		}}
 	}
-	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}", append(r.matchFields(&to.Match),
-		exact("path_case", &syntax.ExactCase),
-		exact("path_trailing_slash", &syntax.ExactSlash),
-		exact("path_parameters", &syntax.ExactParameters),
-		strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingWords)))
+	r.Mapping(n, "match", "write match: {hosts: [example.com], methods: [POST], paths: [/login]}",
+		append(r.matchFields(&to.Match),
+			exact("path_case", &syntax.ExactCase),
+			exact("path_trailing_slash", &syntax.ExactSlash),
+			exact("path_parameters", &syntax.ExactParameters),
+			strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingWords)))
 }
 
 // except reads one exception, or a list of them.
@@ -37,10 +40,11 @@ func (r *reader) except(n *yaml.Node, to *rule.Rule) {
 		nodes = r.Sequence(n, "except", hint, "omit except to exempt nothing")
 	}
 	to.Except = make([]rule.Match, len(nodes))
-	for i, each := range nodes {
+	for i, element := range nodes {
 		m, before := &to.Except[i], len(r.Errs)
-		if r.Mapping(each, "except", hint, r.matchFields(m)); m.Empty() && len(r.Errs) == before {
-			r.Fail(each, hint, "an empty exception would exempt every request")
+		r.Mapping(element, "except", hint, r.matchFields(m))
+		if m.Empty() && len(r.Errs) == before {
+			r.Fail(element, hint, "an empty exception would exempt every request")
 		}
 	}
 }
@@ -57,9 +61,10 @@ func (r *reader) normalize(p pathList, syntax rule.PathSyntax) {
 		return
 	}
 	if !syntax.ExactParameters {
-		for _, each := range p.node.Content {
-			if path := each.Value; strings.Contains(path, ";") {
-				r.Fail(each, "set path_parameters: exact in match; by default what follows a semicolon is ignored", "%s matches no request", prose.Quote(path))
+		for _, element := range p.node.Content {
+			if path := element.Value; strings.Contains(path, ";") {
+				r.Fail(element, "set path_parameters: exact in match; by default what follows a semicolon is ignored",
+					"%s matches no request", prose.Quote(path))
 			}
 		}
 	}
@@ -101,19 +106,19 @@ func (r *reader) matchFields(m *rule.Match) []strictyaml.Field {
 // matchList reads a list of strings, each called noun in errors. check checks one and returns its
 // canonical form.
 func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.Node, string) (string, bool)) []string {
-	what := noun + "s"
-	nodes := r.Sequence(n, what, "write a list: "+example, "leave "+what+" out to match every "+noun)
+	plural := noun + "s"
+	nodes := r.Sequence(n, plural, "write a list: "+example, "leave "+plural+" out to match every "+noun)
 	list := make([]string, 0, len(nodes))
 	seen := make(map[string]bool, len(nodes))
-	for _, each := range nodes {
-		text, ok := r.Text(each, noun)
+	for _, element := range nodes {
+		text, ok := r.Text(element, noun)
 		if ok {
-			text, ok = check(each, text)
+			text, ok = check(element, text)
 		}
 		switch {
 		case !ok:
 		case seen[text]:
-			r.Fail(each, "remove one of them", "%s is in %s twice", prose.Quote(text), what)
+			r.Fail(element, "remove one of them", "%s is in %s twice", prose.Quote(text), plural)
 		default:
 			list, seen[text] = append(list, text), true
 		}
@@ -126,10 +131,12 @@ func (r *reader) host(n *yaml.Node, host string) (string, bool) {
 	canonical := rule.Request{Host: host, Path: "/"}
 	canonical.Canonicalize(rule.ClientPrefix{})
 	name, wildcard := strings.CutPrefix(canonical.Host, "*.")
-	if isHostname(name) && !strings.HasSuffix(host, "..") && !strings.Contains(host, ":") || !wildcard && isBracketed(host) {
+	if isHostname(name) && !strings.HasSuffix(host, "..") && !strings.Contains(host, ":") ||
+		!wildcard && isBracketed(host) {
 		return canonical.Host, true
 	}
-	r.Fail(n, `write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
+	r.Fail(n, `write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, `+
+		`with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
 	return "", false
 }
 
@@ -170,13 +177,17 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	decoded := strings.TrimPrefix(canonical.Path, root)
 	switch {
 	case strings.Contains(path, "**"):
-		r.Fail(n, "write one *: it stands for anything, at the end of a path also for slashes", "%s has two stars in succession", prose.Quote(path))
+		r.Fail(n, "write one *: it stands for anything, at the end of a path also for slashes",
+			"%s has two stars in succession", prose.Quote(path))
 	case root != "" && (strings.Contains(path, "/") || strings.HasSuffix(path, "*")):
-		r.Fail(n, `write the end of a segment, such as "*.php", or begin with a slash`, "%s begins with a *, so that it is about the last segment", prose.Quote(path))
+		r.Fail(n, `write the end of a segment, such as "*.php", or begin with a slash`,
+			"%s begins with a *, so that it is about the last segment", prose.Quote(path))
 	case root == "" && path != "*" && !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#"):
-		r.Fail(n, "write a path that begins with a slash, without a query; a * stands for anything", "%s is not a path", prose.Quote(path))
+		r.Fail(n, "write a path that begins with a slash, without a query; a * stands for anything", "%s is not a path",
+			prose.Quote(path))
 	case path != decoded:
-		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(decoded), "%s matches no request", prose.Quote(path))
+		r.Fail(n, "write it as it is matched, decoded and without empty or dot segments: "+prose.Quote(decoded),
+			"%s matches no request", prose.Quote(path))
 	default:
 		return path, true
 	}
@@ -197,7 +208,8 @@ func (r *reader) conditions(m *rule.Match, key string, kind rule.Kind) strictyam
 				continue
 			}
 			c := rule.Condition{Characteristic: r.named(pair[0], kind, name)}
-			if slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool { return o.Characteristic.Same(c.Characteristic) }) {
+			same := func(o rule.Condition) bool { return o.Characteristic.Same(c.Characteristic) }
+			if slices.ContainsFunc(m.Conditions, same) {
 				r.Fail(pair[0], "write one list of patterns", "%s is in %s twice", prose.Quote(name), key)
 			}
 			r.values(pair[1], &c)
@@ -216,23 +228,26 @@ func (r *reader) values(n *yaml.Node, c *rule.Condition) {
 	case strictyaml.IsSequence(n):
 		nodes = r.Sequence(n, name, "", "write present or absent")
 	case !strictyaml.IsString(n) && !strictyaml.IsInteger(n):
-		r.Fail(n, `write present, absent, or patterns in quotes: ["a*", "b"]`, "%s is %s, not a pattern", name, strictyaml.KindOf(n))
+		r.Fail(n, `write present, absent, or patterns in quotes: ["a*", "b"]`, "%s is %s, not a pattern", name,
+			strictyaml.KindOf(n))
 		return
 	}
-	for _, each := range nodes {
-		text, ok := r.Text(each, name)
+	for _, element := range nodes {
+		text, ok := r.Text(element, name)
 		p, err := rule.NewPattern(c.Characteristic.Kind, text)
 		switch {
 		case !ok:
 		case text == "present" || text == "absent":
-			r.Fail(each, fmt.Sprintf(`write %s without brackets, or "~^%[1]s$" for the word itself`, text), "%s is not in a list of patterns", text)
+			r.Fail(element, fmt.Sprintf(`write %s without brackets, or "~^%[1]s$" for the word itself`, text),
+				"%s is not in a list of patterns", text)
 		case err != nil && strings.HasPrefix(text, "~*"):
-			r.Fail(each, "letter case never counts in headers, and elsewhere (?i) after the ~ turns it off", "%s is not an expression", prose.Quote(text))
+			r.Fail(element, "letter case never counts in headers, and elsewhere (?i) after the ~ turns it off",
+				"%s is not an expression", prose.Quote(text))
 		case err != nil:
-			r.Fail(each, fmt.Sprintf("write at most %d bytes: text in which * stands for anything or, after a ~, an RE2 expression", rule.MaxPattern),
-				"%s cannot have the pattern %s: %v", name, strictyaml.Short(text), err)
+			r.Fail(element, fmt.Sprintf("write at most %d bytes: text in which * stands for anything or, after a ~, "+
+				"an RE2 expression", rule.MaxPattern), "%s cannot have the pattern %s: %v", name, strictyaml.Short(text), err)
 		case slices.ContainsFunc(c.Patterns, p.Equal):
-			r.Fail(each, "remove one of them", "%s is in %s twice", prose.Quote(text), name)
+			r.Fail(element, "remove one of them", "%s is in %s twice", prose.Quote(text), name)
 		default:
 			c.Patterns = append(c.Patterns, p)
 		}

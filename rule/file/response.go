@@ -48,7 +48,9 @@ func (r *reader) response(n *yaml.Node, to *rule.Response) (nodes responseNodes)
 		}},
 		{Name: "headers", Read: func(n *yaml.Node) { nodes.headers = n; r.headers(n, to, &nodes) }},
 		{Name: "origins", Read: func(n *yaml.Node) { nodes.origins = n; to.Origins = r.originList(n) }},
-		{Name: "max_retry_after", Read: func(n *yaml.Node) { to.MaxRetryAfter, _ = r.duration(n, "max_retry_after", time.Second) }},
+		{Name: "max_retry_after", Read: func(n *yaml.Node) {
+			to.MaxRetryAfter, _ = r.duration(n, "max_retry_after", time.Second)
+		}},
 	})
 	if to.Body != "" && (to.Status == http.StatusNoContent || to.Status == http.StatusNotModified) {
 		r.Fail(nodes.body, "leave the body out, or use another status", "a response of status %d has no body", to.Status)
@@ -56,9 +58,11 @@ func (r *reader) response(n *yaml.Node, to *rule.Response) (nodes responseNodes)
 	switch {
 	case len(r.Errs) > before:
 	case to.OriginFields != "" && len(to.Origins) == 0:
-		r.Fail(nodes.headers, "add origins: [https://app.example.com] to the response", "headers have {origin}, but there are no origins")
+		r.Fail(nodes.headers, "add origins: [https://app.example.com] to the response",
+			"headers have {origin}, but there are no origins")
 	case to.OriginFields == "" && len(to.Origins) > 0:
-		r.Fail(nodes.origins, `add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out`, "the response has origins, but no header with {origin}")
+		r.Fail(nodes.origins, `add Access-Control-Allow-Origin: "{origin}" to headers, or leave origins out`,
+			"the response has origins, but no header with {origin}")
 	}
 	return nodes
 }
@@ -74,13 +78,17 @@ func (r *reader) headers(n *yaml.Node, to *rule.Response, nodes *responseNodes) 
 		switch {
 		case !isName || !isText:
 		case !fieldName.MatchString(name):
-			r.Fail(pair[0], "it has letters, digits and hyphens, and begins with a letter", "the name of a header cannot be %s", prose.Quote(name))
+			r.Fail(pair[0], "it has letters, digits and hyphens, and begins with a letter", "the name of a header cannot be %s",
+				prose.Quote(name))
 		case rule.NodeSets(name):
-			r.Fail(pair[0], cmp.Or(map[string]string{"content-type": "write content_type", "retry-after": "write max_retry_after to bound it"}[lower], "leave it out"), "the header %s is one of those that nodes and proxies set themselves", name)
+			hints := map[string]string{"content-type": "write content_type", "retry-after": "write max_retry_after to bound it"}
+			r.Fail(pair[0], cmp.Or(hints[lower], "leave it out"),
+				"the header %s is one of those that nodes and proxies set themselves", name)
 		case slices.Contains(names, lower):
 			r.Fail(pair[0], "remove one of them", "the header %s is in headers twice", name)
 		case !fieldValue.MatchString(value):
-			r.Fail(pair[1], "it has printable ASCII characters, and neither begins nor ends with a blank", "%s cannot be %s", name, prose.Quote(value))
+			r.Fail(pair[1], "it has printable ASCII characters, and neither begins nor ends with a blank", "%s cannot be %s",
+				name, prose.Quote(value))
 		default:
 			line := textproto.CanonicalMIMEHeaderKey(name) + ": " + value + "\r\n"
 			size += len(line)
@@ -93,38 +101,44 @@ func (r *reader) headers(n *yaml.Node, to *rule.Response, nodes *responseNodes) 
 		names = append(names, lower)
 	}
 	if len(names) > rule.MaxFields || size > rule.MaxFieldSize {
-		r.Fail(n, fmt.Sprintf("at most %d headers with %d bytes are allowed", rule.MaxFields, rule.MaxFieldSize), "there are %d headers with %d bytes", len(names), size)
+		r.Fail(n, fmt.Sprintf("at most %d headers with %d bytes are allowed", rule.MaxFields, rule.MaxFieldSize),
+			"there are %d headers with %d bytes", len(names), size)
 	}
 }
 
 var (
 	fieldName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
 	fieldValue = regexp.MustCompile(`^[!-~]([ -~]*[!-~])?$`)
-	origin     = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://((\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?$`)
+	origin     = regexp.MustCompile(
+		`^[a-z][a-z0-9+.-]*://((\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?$`)
 )
 
 // originList reads the origins that may replace {origin}.
 func (r *reader) originList(n *yaml.Node) (list []string) {
-	for _, each := range r.Sequence(n, "origins", "write [https://app.example.com]", "") {
-		text, ok := r.Text(each, "an origin")
+	for _, element := range r.Sequence(n, "origins", "write [https://app.example.com]", "") {
+		text, ok := r.Text(element, "an origin")
 		switch {
 		case !ok:
-		case !origin.MatchString(text) || strings.HasPrefix(text, "https:") && strings.HasSuffix(text, ":443") || strings.HasPrefix(text, "http:") && strings.HasSuffix(text, ":80"):
-			r.Fail(each, "write it as browsers do, such as https://app.example.com or https://*.example.com:8443: in lower case, without a path or the default port", "an origin cannot be %s", prose.Quote(text))
+		case !origin.MatchString(text) || strings.HasPrefix(text, "https:") && strings.HasSuffix(text, ":443") ||
+			strings.HasPrefix(text, "http:") && strings.HasSuffix(text, ":80"):
+			r.Fail(element, "write it as browsers do, such as https://app.example.com or https://*.example.com:8443: "+
+				"in lower case, without a path or the default port", "an origin cannot be %s", prose.Quote(text))
 		case slices.Contains(list, text):
-			r.Fail(each, "remove one of them", "the origin %s is listed twice", text)
+			r.Fail(element, "remove one of them", "the origin %s is listed twice", text)
 		}
 		list = append(list, text)
 	}
 	if len(list) > rule.MaxOrigins {
-		r.Fail(n, fmt.Sprintf("at most %d are allowed; https://*.example.com stands for all subdomains", rule.MaxOrigins), "there are %d origins", len(list))
+		r.Fail(n, fmt.Sprintf("at most %d are allowed; https://*.example.com stands for all subdomains", rule.MaxOrigins),
+			"there are %d origins", len(list))
 	}
 	return list
 }
 
-// placeholders returns the placeholders in text: {id}, {retry_after} and those in others. what names the text in errors.
-// Other names in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
-func (r *reader) placeholders(n *yaml.Node, what, text string, nodes *responseNodes, others ...string) (used []string) {
+// placeholders returns the placeholders in text: {id}, {retry_after} and those in others. subject is the text in
+// errors. Other names in braces, such as those in scripts, are text, unless they look like misspelled placeholders.
+func (r *reader) placeholders(n *yaml.Node, subject, text string, nodes *responseNodes,
+	others ...string) (used []string) {
 	known := append([]string{"id", "retry_after"}, others...)
 	for _, found := range inBraces.FindAllStringSubmatch(text, -1) {
 		switch name := found[1]; prose.Guess(name, known) {
@@ -132,10 +146,10 @@ func (r *reader) placeholders(n *yaml.Node, what, text string, nodes *responseNo
 		case name:
 			used = append(used, name)
 			if nodes.filled == nil && name != "origin" {
-				nodes.filled, nodes.what = n, what
+				nodes.filled, nodes.what = n, subject
 			}
 		default:
-			r.Fail(n, "use {"+strings.Join(known, "} or {")+"}", "unknown placeholder {%s} in %s", name, what)
+			r.Fail(n, "use {"+strings.Join(known, "} or {")+"}", "unknown placeholder {%s} in %s", name, subject)
 		}
 	}
 	return used
@@ -146,7 +160,8 @@ var inBraces = regexp.MustCompile(`\{([\w-]+)\}`)
 // isContentType reports whether s is a printable media type, with or without parameters.
 func isContentType(s string) bool {
 	kind, _, err := mime.ParseMediaType(s)
-	return err == nil && strings.Contains(kind, "/") && s[0] != ' ' && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+	return err == nil && strings.Contains(kind, "/") && s[0] != ' ' &&
+		!strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
 // complete returns r with defaults for what the file omits. hasBody says whether it has a body.

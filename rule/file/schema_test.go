@@ -310,6 +310,7 @@ var onlyParser = []string{
 
 // shared are rules with characteristics that clients share, and with alternatives.
 var shared = []string{
+	"rules: [{id: a, characteristics: [network:32/56], limits: [{threshold: 5, period: 1m}]}]",
 	"rules: [{id: a, characteristics: [network:24/48, host], limits: [{threshold: 5, period: 1m}], min_clients: 2, action: shed}]",
 	"rules: [{id: a, characteristics: [{first: [cookie:sid, {header: x, missing: skip}, ip]}], limits: [{threshold: 5, period: 1m}]}]",
 	"rules: [{id: a, characteristics: [host], limits: [{threshold: 5, period: 1m}], action: shed, count: {cost: 2}}]",

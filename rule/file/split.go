@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
-	"strings"
-
-	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 // A tree of YAML nodes takes thirty times as much memory as its file. So large files are split between rules, and
@@ -17,11 +14,11 @@ const (
 	partSize  = 256 << 10 // minimum size of a part, in bytes
 )
 
-// A part is a part of a file that is read separately.
+// A part is a part of a file that is read separately. The first one has everything but the rules, and each further one
+// has some of them.
 type part struct {
 	text   []byte
-	before int  // number of lines before it in the file
-	rules  bool // it is a list of rules; otherwise it is everything else in the file
+	before int // number of lines in the file before it and the line "rules:"
 }
 
 // beginning matches a line with only the key "rules:", blank lines, and the dash of the first rule.
@@ -36,49 +33,33 @@ func split(text []byte, large, size int) []part {
 	if at == nil {
 		return nil
 	}
-	key, begin, end := at[0], at[2], len(text)
-	dash := "\n" + string(text[at[2]:at[3]])
-	line := begin
-	for list := range bytes.Lines(text[begin:]) {
-		if strings.IndexByte(" -#\r\n", list[0]) < 0 { // the next key of the file
-			end = line
+	begin, end, dash := at[2], at[2], text[at[2]:at[3]]
+	lines := bytes.Count(text[:begin], []byte("\n")) // before end
+	parts, before := make([]part, 1), lines
+	add := func() {
+		parts = append(parts, part{text[begin:end], before - 1})
+		begin, before = end, lines
+	}
+	for line := range bytes.Lines(text[begin:]) {
+		if line[0] != ' ' && nextKey.Match(line) {
 			break
 		}
-		line += len(list)
-	}
-	around := slices.Concat(text[:key], []byte("rules: []"), bytes.Repeat([]byte("\n"), bytes.Count(text[key:end], []byte("\n"))), text[end:])
-	if bytes.IndexByte(around, '&') >= 0 {
-		return nil // an alias in a part may refer to an anchor here
-	}
-	parts := []part{{text: around}}
-	for before := bytes.Count(text[:begin], []byte("\n")); begin < end; {
-		next := end
-		from := min(begin+size-1, end)
-		if i := bytes.Index(text[from:end], []byte(dash)); i >= 0 {
-			next = from + i + 1
+		if end-begin >= size && bytes.HasPrefix(line, dash) {
+			add()
 		}
-		parts = append(parts, part{text[begin:next], before, true})
-		before += bytes.Count(text[begin:next], []byte("\n"))
-		begin = next
+		end, lines = end+len(line), lines+1
+	}
+	add()
+	blank := bytes.Repeat([]byte("\n"), bytes.Count(text[at[0]:end], []byte("\n")))
+	parts[0].text = slices.Concat(text[:at[0]], []byte("rules: []"), blank, text[end:])
+	if bytes.IndexByte(parts[0].text, '&') >= 0 {
+		return nil // an alias in a part may refer to an anchor here
 	}
 	return parts
 }
 
+// nextKey matches a line that is neither blank nor of a list of rules.
+var nextKey = regexp.MustCompile(`^(?:[^-#\r\n ]|-[^\r\n ])`)
+
 // indentedByTab matches a line that a tab indents, which YAML allows only after certain lines.
 var indentedByTab = regexp.MustCompile(`(?m)^ *\t`)
-
-// part reads p, a part of file.
-func (l *loader) part(file string, p part) *reader {
-	r := l.reader(file, p.text, p.before)
-	switch root := r.Parse(); {
-	case r.Broken || root == nil: // blank, or an error
-	case !p.rules:
-		// After an error here, such as a second key "rules", the whole file may have different errors than its parts.
-		r.Broken = !r.Mapping(root, "the file", "", r.fields()) || len(r.Errs) > 0
-	case strictyaml.IsSequence(root):
-		r.ruleList(root)
-	default:
-		r.Broken = true
-	}
-	return r
-}

@@ -13,7 +13,9 @@ import (
 // An nginx translates an nginx configuration.
 type nginx struct {
 	*Translation
-	scope
+	maps     map[string]*directive // by the variables that they define, without $
+	geos     map[string]*directive
+	keys     map[string]key // of the variables of maps
 	zones    map[string]*zone
 	order    []*zone
 	servers  []*server
@@ -27,7 +29,7 @@ type nginx struct {
 var nowhere = position{file: new(File)}
 
 // standardIndex is in force where no other index is.
-var standardIndex = &directive{position: nowhere, words: []token{{text: "index"}, {text: "index.html"}}}
+var standardIndex = newDirective(nowhere, "index", "index.html")
 
 // A zone is defined by limit_req_zone.
 type zone struct {
@@ -35,6 +37,7 @@ type zone struct {
 	bucket // without a burst
 	name   string
 	key    key
+	status int // of refusals; if 0, that of limit_req_status
 	used   bool
 }
 
@@ -58,15 +61,19 @@ type use struct {
 	places []string
 }
 
+func newNginx(t *Translation) *nginx {
+	return &nginx{Translation: t, maps: map[string]*directive{}, geos: map[string]*directive{}, keys: map[string]key{},
+		zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{}, defaults: map[string]*server{}}
+}
+
 func translateNginx(t *Translation, files []*File) {
 	f := files[0]
 	r := &nginxReader{directory: filepath.Dir(f.Name)}
 	top := r.parse(f)
-	n := &nginx{Translation: t, zones: map[string]*zone{}, sockets: map[string]*socket{}, layouts: map[string]bool{},
-		defaults: map[string]*server{}, scope: scope{map[string]*directive{}, map[string]*directive{}, map[string]key{}}}
+	n := newNginx(t)
 	n.nameOthers(top)
 	n.blocks(top)
-	n.rules()
+	n.makeRules()
 	for _, name := range r.absent {
 		t.uncovered(position{f, 1, 1}, "the included file %s does not exist", name)
 	}
@@ -75,7 +82,9 @@ func translateNginx(t *Translation, files []*File) {
 	}
 	t.commonDifferences()
 	if len(t.rules) > 0 && len(n.trusted) > 0 {
-		t.note("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.", strings.Join(unique(n.trusted), ", "))
+		t.general.add("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to "+
+			"these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.",
+			strings.Join(unique(n.trusted), ", "))
 	}
 }
 
@@ -101,7 +110,7 @@ func (n *nginx) blocks(top []*directive) {
 		z.key = n.keyOf(z.words[1].text, 0)
 	}
 	outer := n.inherit(level{indexes: []*directive{standardIndex}}, all)
-	loose := &directive{position: nowhere, words: []token{{text: "server"}}, body: true}
+	loose := newDirective(nowhere, "server")
 	for _, d := range all {
 		switch {
 		case d.name() == "server" && d.body:
@@ -174,7 +183,8 @@ func (n *nginx) inherit(outer level, block []*directive) level {
 		require(!again, d, "remove one: nginx does not load both", "%s is a duplicate", d.source())
 		seen[d.name()] = true
 	}
-	if l.counts = ""; len(l.limits) > 0 {
+	l.counts = ""
+	if len(l.limits) > 0 {
 		l.counts = fmt.Sprint(sources(l.limits), l.status, l.dry)
 	}
 	return l
@@ -232,6 +242,6 @@ func (n *nginx) newUse(d *directive) *use {
 		}
 	}
 	require(u.zone != nil, d, "write limit_req zone=NAME", "limit_req has no zone")
-	u.rate, u.per = u.zone.rate, u.zone.per
+	u.rate, u.per, u.window = u.zone.rate, u.zone.per, u.zone.window
 	return u
 }

@@ -21,49 +21,48 @@ type key struct {
 	never   bool     // nothing is ever counted
 }
 
-// A scope has the variables that maps and geo blocks define, without $.
-type scope struct {
-	maps map[string]*directive
-	geos map[string]*directive
-	keys map[string]key // of the variables of maps
-}
-
 var variables = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
 
 // clientHeaders are headers in which proxies write the client's address.
-var clientHeaders = []string{"x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip", "x-client-ip", "fastly-client-ip", "x-original-forwarded-for"}
+var clientHeaders = []string{"x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip", "x-client-ip",
+	"fastly-client-ip", "x-original-forwarded-for"}
 
 // constantVariables have the same value for all requests to a server.
-var constantVariables = []string{"server_port", "server_addr", "server_protocol", "scheme", "https", "hostname", "pid", "nginx_version", "document_root", "realpath_root", "proxy_host", "proxy_port", "ingress_name", "namespace", "service_name", "service_port", "proxy_upstream_name", "location_path"}
+var constantVariables = []string{"server_port", "server_addr", "server_protocol", "scheme", "https", "hostname", "pid",
+	"nginx_version", "document_root", "realpath_root", "proxy_host", "proxy_port", "ingress_name", "namespace",
+	"service_name", "service_port", "proxy_upstream_name", "location_path"}
 
 // keyOf returns the key of an expression of variables and text.
-func (s *scope) keyOf(expr string, depth int) (k key) {
+func (n *nginx) keyOf(expr string, depth int) (k key) {
 	named := variables.FindAllStringSubmatch(expr, -1)
 	k.never = expr == ""
 	var all draft
 	for _, m := range named {
-		one := s.variable(m[1]+m[2], depth)
-		if one.unknown != "" {
-			return key{unknown: one.unknown}
+		part := n.variable(m[1]+m[2], depth)
+		if part.unknown != "" {
+			return key{unknown: part.unknown}
 		}
-		if len(named) > 1 && (one.never || len(slices.Concat(one.match[:]...))+len(one.exempt)+len(one.headerName) > 0) {
-			return key{unknown: fmt.Sprintf("the key combines $%s%s, which a map or geo defines, with other variables", m[1], m[2])}
+		if len(named) > 1 && (part.never || len(part.exempt)+len(part.headerName) > 0 || !part.match.isEmpty()) {
+			const combined = "the key combines $%s, which a map or geo defines, with other variables"
+			return key{unknown: fmt.Sprintf(combined, m[1]+m[2])}
 		}
-		for _, c := range one.characteristics {
+		for _, c := range part.characteristics {
 			c.skip = c.skip && len(named) == 1 // a combination is empty only if all are
 			all.countBy(c)
 		}
-		all.notes, all.logs = append(all.notes, one.notes...), append(all.logs, one.logs...)
-		k = one
+		all.notes, all.logs = append(all.notes, part.notes...), append(all.logs, part.logs...)
+		k = part
 	}
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 && !k.never {
 		k.characteristics = []characteristic{{text: "host"}}
-		k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all clients per host")
+		k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all " +
+			"clients per host")
 	}
 	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
 		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
-		k.notes.add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an empty one", kind)
+		k.notes.add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an "+
+			"empty one", kind)
 	}
 	return k
 }
@@ -75,29 +74,31 @@ var plainVariables = map[string]string{
 	"uri": "path", "document_uri": "path", "request_uri": "path", "request": "path", "request_method": "method",
 }
 
+const withQuery = "contains the query; edge counts by path alone, so requests differing only in the query share a count"
+
 // variableNotes say how a variable differs from its characteristic.
 var variableNotes = map[string]string{
 	"realip_remote_addr": "is the address of the connection; edge uses the client's address behind trusted_proxy",
 	"server_name":        "is the first name of the server; edge counts each host separately",
-	"request_uri":        "contains the query; edge counts by path alone, so requests that differ only in the query share a count",
-	"request":            "contains the query; edge counts by path alone, so requests that differ only in the query share a count",
+	"request_uri":        withQuery,
+	"request":            withQuery,
 }
 
 // namedVariables are the kinds of characteristics in variables, by the prefix of the variable.
 var namedVariables = map[string]string{"http": "header", "cookie": "cookie", "arg": "query"}
 
 // variable returns the key of a variable.
-func (s *scope) variable(name string, depth int) (k key) {
-	if d := s.maps[name]; d != nil {
-		made, seen := s.keys[name]
+func (n *nginx) variable(name string, depth int) (k key) {
+	if d := n.maps[name]; d != nil {
+		made, seen := n.keys[name]
 		if !seen {
-			s.keys[name] = key{unknown: fmt.Sprintf("map $%s refers to itself", name)} // while it is being made
-			made = s.mapped(d, depth)
-			s.keys[name] = made
+			n.keys[name] = key{unknown: fmt.Sprintf("map $%s refers to itself", name)} // while it is being made
+			made = n.mapped(d, depth)
+			n.keys[name] = made
 		}
 		return made
 	}
-	if s.geos[name] != nil {
+	if n.geos[name] != nil {
 		return key{unknown: fmt.Sprintf("it counts by the values of geo $%s", name)}
 	}
 	prefix, rest, _ := strings.Cut(name, "_")
@@ -118,7 +119,8 @@ func (s *scope) variable(name string, depth int) (k key) {
 		k.characteristics = []characteristic{{"header:" + header, true}}
 	default:
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
-		k.notes.add("the names of %s are case-sensitive in edge", map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
+		k.notes.add("the names of %s are case-sensitive in edge",
+			map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
 	}
 	for _, c := range k.characteristics {
 		if _, err := rulefile.ParseCharacteristic(c.text); err != nil {
@@ -153,7 +155,7 @@ func mapEntries(d *directive) (entries []mapEntry, otherwise string, options []*
 }
 
 // mapped returns the key of a map that has the same key for some requests, and none for the others.
-func (s *scope) mapped(d *directive, depth int) (k key) {
+func (n *nginx) mapped(d *directive, depth int) (k key) {
 	source, name := d.words[1].text, d.words[2].text
 	entries, otherwise, _ := mapEntries(d)
 	where := fmt.Sprintf("map %s (%v)", name, d.position)
@@ -164,10 +166,10 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 			empty = append(empty, e)
 			continue
 		}
-		if k = s.keyOf(e.value, depth+1); k.unknown != "" {
+		if k = n.keyOf(e.value, depth+1); k.unknown != "" {
 			return k
 		}
-		counted, kinds[fmt.Sprint(k.characteristics, k.match, k.exempt, k.headerName, k.headers, k.others)] = append(counted, e), true
+		counted, kinds[fmt.Sprint(k.characteristics, k.match, k.except, k.exempt, k.headerName)] = append(counted, e), true
 	}
 	if len(counted) == 0 {
 		return key{never: true}
@@ -175,7 +177,8 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	if len(kinds) > 1 {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
-			k.logs.add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a proxy share one count", where, source)
+			k.logs.add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a "+
+				"proxy share one count", where, source)
 			return k
 		}
 		return key{unknown: where + " has keys of several kinds"}
@@ -183,7 +186,7 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 	if len(empty) == 0 {
 		return k
 	}
-	geo := s.geos[strings.Trim(source, "${}")]
+	geo := n.geos[strings.Trim(source, "${}")]
 	switch {
 	case geo != nil && !slices.ContainsFunc(entries, mapEntry.isRegex):
 		k.byNetwork(where, geo, entries, otherwise)
@@ -195,8 +198,8 @@ func (s *scope) mapped(d *directive, depth int) (k key) {
 				k.logs.add("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern)
 			}
 		}
-	case otherwise == "" && len(empty) == 1 && k.byHeader(where, source, counted, &k.headers):
-	case otherwise != "" && len(counted) == 1 && k.byHeader(where, source, empty, &k.others):
+	case otherwise == "" && len(empty) == 1 && k.byHeader(where, source, counted, &k.match):
+	case otherwise != "" && len(counted) == 1 && k.byHeader(where, source, empty, &k.except):
 	case otherwise != "" || len(empty) > 1:
 		k.logs.add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
 	default:
@@ -216,24 +219,27 @@ func headerOf(variable string) string {
 
 // matchVariables are the variables that rules can match.
 var matchVariables = map[string]int{
-	"$request_method": byMethod, "$uri": byPath, "$request_uri": byPath, "$document_uri": byPath, "$host": byHost, "$http_host": byHost,
+	"$request_method": byMethod, "$uri": byPath, "$request_uri": byPath, "$document_uri": byPath, "$host": byHost,
+	"$http_host": byHost,
 }
 
 // only restricts k to the requests for which a map has a key.
 func (k *key) only(where, source string, counted []mapEntry) {
 	index, ok := matchVariables[source]
 	if !ok || len(k.match[index]) > 0 {
-		k.unknown = fmt.Sprintf("%s counts only some requests, by %s (%s), which rules cannot match", where, source, quoteSome(counted))
+		k.unknown = fmt.Sprintf("%s counts only some requests, by %s (%s), which rules cannot match", where, source,
+			quoteSome(counted))
 		return
 	}
 	for _, e := range counted {
 		text := strings.TrimPrefix(e.pattern, `\`)
-		patterns, broader, ok := []string{text}, false, !strings.Contains(text, "*") // it is no wildcard, except with hostnames
+		patterns, broader, ok := []string{text}, false, !strings.Contains(text, "*") // no wildcard, except with hostnames
 		if e.isRegex() {
 			patterns, broader, ok = patternsOf(strings.TrimLeft(e.pattern, "~*"))
 		}
 		if !ok || !expressible(index, patterns...) {
-			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source, e.pattern)
+			k.unknown = fmt.Sprintf("%s counts only requests whose %s matches %q, which rules cannot match", where, source,
+				e.pattern)
 			return
 		}
 		k.logs.addIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
@@ -243,9 +249,9 @@ func (k *key) only(where, source string, counted []mapEntry) {
 		"%s compares $request_uri, which includes the query; edge compares the path alone", where)
 }
 
-// byHeader adds the patterns of a map of a header to those of k's match or exception. It returns false if rules cannot have
-// them. A request without the header has an empty value in nginx.
-func (k *key) byHeader(where, source string, entries []mapEntry, to *[]string) bool {
+// byHeader adds the patterns of a map of a header to those of k's match or exception. It returns false if rules cannot
+// have them. A request without the header has an empty value in nginx.
+func (k *key) byHeader(where, source string, entries []mapEntry, to *match) bool {
 	header := headerOf(source)
 	if header == "" || header == "host" || k.headerName != "" {
 		return false
@@ -266,7 +272,7 @@ func (k *key) byHeader(where, source string, entries []mapEntry, to *[]string) b
 			logs.add("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
 		}
 	}
-	k.headerName, *to, k.logs = header, unique(patterns), append(k.logs, logs...)
+	k.headerName, to[byHeader], k.logs = header, unique(patterns), append(k.logs, logs...)
 	return true
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// rules makes the rules from what nginx.go has read.
-func (n *nginx) rules() {
+// makeRules makes the rules from the servers and zones.
+func (n *nginx) makeRules() {
 	uses := map[*zone][]*use{}
 	for _, s := range n.servers {
 		hosts, logs, ok := n.hostsOf(s)
@@ -29,8 +29,7 @@ func (n *nginx) rules() {
 	}
 	for _, z := range n.order {
 		// One rule for all paths of a host, then one for all hosts.
-		joined := join(uses[z], byPath, func(u *use) bool { return len(u.except[byPath]) > 0 })
-		joined = join(joined, byHost, func(*use) bool { return false })
+		joined := join(join(uses[z], byPath), byHost)
 		for _, u := range joined {
 			n.addRule(u, len(joined) > 1)
 		}
@@ -57,7 +56,8 @@ func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 	}
 	logs.addIf(named && len(s.hosts) == 0, "other servers that come first have the names of this one")
 	if len(s.hosts) > 0 && first {
-		n.note("At an address where nginx listens, the first server, or the default_server, also has all hosts that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
+		n.general.add("At an address where nginx listens, the first server, or the default_server, also has all hosts " +
+			"that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
 	for _, k := range s.sockets {
 		others := k.hosts
@@ -76,12 +76,14 @@ func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 		}
 		for _, o := range k.servers {
 			if len(s.hosts) == 0 && len(o.strange) > 0 && o.layout != s.layout {
-				logs.add("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position, strings.Join(o.strange, " "))
+				logs.add("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position,
+					strings.Join(o.strange, " "))
 			}
 		}
 	}
 	if o := n.elsewhere(s); o != nil {
-		logs.add("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge does not distinguish where requests arrive", s.position, o.position)
+		logs.add("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge "+
+			"does not distinguish where requests arrive", s.position, o.position)
 	}
 	return unique(except), append(logs, s.logs...), true
 }
@@ -105,7 +107,8 @@ func (n *nginx) elsewhere(s *server) *server {
 		}
 		for _, o := range others {
 			if o.returns {
-				n.note("nginx does not count requests to servers that answer all of them with return, such as a redirect to https. Edge counts them in the rules for the same hosts.")
+				n.general.add("nginx does not count requests to servers that answer all of them with return, such as a " +
+					"redirect to https. Edge counts them in the rules for the same hosts.")
 			} else if o.layout != s.layout {
 				return o
 			}
@@ -159,7 +162,8 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			within := func(p string) bool { return includes(q, p) }
 			beside := func(p string) bool { return overlaps(p, q) }
 			switch {
-			case slices.ContainsFunc(l.patterns, among), slices.ContainsFunc(l.patterns, beside) && !slices.ContainsFunc(l.patterns, within):
+			case slices.ContainsFunc(l.patterns, among),
+				slices.ContainsFunc(l.patterns, beside) && !slices.ContainsFunc(l.patterns, within):
 				made.except[byPath] = append(made.except[byPath], q)
 				made.notes.addIf(m.broader || m.kind == "~*" && !made.anyCase,
 					"%v matches other paths than this rule excepts", m)
@@ -174,12 +178,12 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
 	for _, u := range l.level.limits {
-		one := *u
-		one.draft = made
-		one.status, one.dry = cmp.Or(l.level.status, 503), l.level.dry
-		one.places = []string{u.position.String()}
-		one.notes, one.logs = slices.Clip(made.notes), slices.Clip(made.logs)
-		uses = append(uses, &one)
+		here := *u
+		here.draft = made
+		here.status, here.dry = cmp.Or(u.zone.status, l.level.status, 503), l.level.dry
+		here.places = []string{u.position.String()}
+		here.notes, here.logs = slices.Clip(made.notes), slices.Clip(made.logs)
+		uses = append(uses, &here)
 	}
 	return uses
 }
@@ -199,15 +203,16 @@ func (s *server) apart(l *location) bool {
 	return (l.kind == "=" || l.kind == "^~") && slices.ContainsFunc(s.regexes, excepted)
 }
 
-// join joins uses that differ only in a list of their matches. Those that are apart differ in another, too.
-func join(uses []*use, index int, apart func(*use) bool) (joined []*use) {
+// join joins uses that differ only in a list of their matches. Paths with exceptions stay apart.
+func join(uses []*use, index int) (joined []*use) {
 	first := map[string]*use{}
 	for _, u := range uses {
 		same := u.match
-		if !apart(u) {
+		if index != byPath || len(u.except[byPath]) == 0 {
 			same[index] = nil
 		}
-		id := fmt.Sprintf("%q %q %q %q %d %t %s %d %t", same, u.except, u.logs, u.notes, u.burst, u.anyCase, u.queue, u.status, u.dry)
+		id := fmt.Sprintf("%q %q %q %q %d %t %s %d %t", same, u.except, u.logs, u.notes, u.burst, u.anyCase, u.queue,
+			u.status, u.dry)
 		o := first[id]
 		if o == nil {
 			first[id], joined = u, append(joined, u)
@@ -233,10 +238,12 @@ func (n *nginx) addRule(u *use, shared bool) {
 		return
 	}
 	r := u.draft
-	r.id, r.from = z.name, []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
+	r.id = z.name
+	r.from = []string{fmt.Sprintf("%s (%v), %s (%v)", u.source(), strings.Join(u.places, ", "), z.source(), z.position)}
 	r.characteristics, r.limits = z.key.characteristics, u.bucket.limits()
-	r.notes, r.logs = slices.Concat([]string{u.difference()}, u.notes, z.key.notes), append(slices.Clip(u.logs), z.key.logs...)
-	r.headerName, r.headers, r.others = z.key.headerName, z.key.headers, z.key.others
+	r.notes = slices.Concat([]string{u.difference()}, u.notes, z.key.notes)
+	r.logs = append(slices.Clip(u.logs), z.key.logs...)
+	r.headerName, r.except[byHeader] = z.key.headerName, z.key.except[byHeader]
 	for i, only := range z.key.match {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
@@ -258,6 +265,8 @@ type bucket struct {
 	rate  uint64
 	per   time.Duration
 	burst uint64
+
+	window bool // requests in the last period instead, as ingress-nginx counts them globally
 }
 
 var unitNames = map[time.Duration]string{time.Second: "second", time.Minute: "minute"}
@@ -266,6 +275,9 @@ var unitNames = map[time.Duration]string{time.Second: "second", time.Minute: "mi
 // at most burst + 1 + rate × period pass in any period, and the estimate for a client that nginx never
 // refuses never exceeds that.
 func (b bucket) limits() (limits []rule.Limit) {
+	if b.window {
+		return []rule.Limit{{Threshold: b.rate, Period: b.per}}
+	}
 	for _, period := range []time.Duration{time.Second, time.Minute} {
 		rate := (b.rate*uint64(period) + uint64(b.per) - 1) / uint64(b.per)
 		limits = append(limits, rule.Limit{Threshold: rate + b.burst + 1, Period: period})
@@ -276,31 +288,29 @@ func (b bucket) limits() (limits []rule.Limit) {
 	return limits
 }
 
-// String says how b differs from its limits.
-func (b bucket) String() string {
-	return fmt.Sprintf("allows %d requests at once and then %d per %s; edge allows %s", b.burst+1, b.rate, unitNames[b.per], b.spokenLimits())
-}
-
-func (b bucket) spokenLimits() string {
-	var list []string
-	for _, l := range b.limits() {
-		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period]))
-	}
-	return strings.Join(list, " and ")
-}
-
 // difference says how u differs from the limit of a rule.
 func (u *use) difference() string {
-	switch {
-	case u.burst == 0:
-		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; edge allows %s, however close together",
-			(u.per / time.Duration(u.rate)).Round(time.Millisecond), u.spokenLimits())
-	case u.queue == "":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst (no nodelay) but edge does not, so the origin may get %d at once", u.bucket, u.burst+1)
-	case u.queue != "nodelay":
-		return fmt.Sprintf("nginx %v; nginx delays requests of a burst beyond %s, but edge does not", u.bucket, u.queue)
+	var list []string
+	for _, l := range u.bucket.limits() {
+		list = append(list, fmt.Sprintf("%d in any %s", l.Threshold, unitNames[l.Period]))
 	}
-	return fmt.Sprintf("nginx %v", u.bucket)
+	edge, pause := "edge allows "+strings.Join(list, " and "), u.per/time.Duration(u.rate)
+	text := fmt.Sprintf("nginx allows %d requests at once and then %d per %s; %s",
+		u.burst+1, u.rate, unitNames[u.per], edge)
+	switch {
+	case u.window:
+		return "ingress-nginx has the same estimate over two windows, but asks memcached before each request; " +
+			"edge counts after it, so slightly more may pass"
+	case u.burst == 0:
+		return fmt.Sprintf("without a burst, nginx refuses requests that arrive less than %v after the previous one; %s, "+
+			"however close together", pause.Round(time.Millisecond), edge)
+	case u.queue == "":
+		return fmt.Sprintf("%s; nginx delays requests of a burst (no nodelay) but edge does not, "+
+			"so the origin may get %d at once", text, u.burst+1)
+	case u.queue != "nodelay":
+		return text + "; nginx delays requests of a burst beyond " + u.queue + ", but edge does not"
+	}
+	return text
 }
 
 // commonDifferences records how edge differs from both nginx and ingress-nginx, if there are rules.
@@ -308,16 +318,20 @@ func (t *Translation) commonDifferences() {
 	if len(t.rules) == 0 {
 		return
 	}
-	t.note("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
-	t.note("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses all requests until the estimate is back at the threshold.")
-	t.note("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
+	t.general.add("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several " +
+		"machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
+	t.general.add("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses " +
+		"all requests until the estimate is back at the threshold.")
+	t.general.add("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
 	t.noteAddresses("nginx")
 	for _, r := range t.rules {
 		if r.status == 503 {
-			t.note("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which tells clients more.")
+			t.general.add("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which " +
+				"tells clients more.")
 		}
 		if r.reading != "" && r.readsPaths() {
-			t.note("Rules compare paths as nginx does. If the origin takes other spellings for the same path, such as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/rules.md).")
+			t.general.add("Rules compare paths as nginx does. If the origin takes other spellings for the same path, such " +
+				"as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/paths.md).")
 		}
 	}
 }
@@ -325,6 +339,7 @@ func (t *Translation) commonDifferences() {
 // noteAddresses records how another program counts IPv6 addresses, if a rule counts by address.
 func (t *Translation) noteAddresses(program string) {
 	if slices.ContainsFunc(t.rules, func(r *draft) bool { return r.countsBy("ip") }) {
-		t.note("%s counts each IPv6 address separately; edge counts a /64 as one client, unless ipv6_prefix is set.", program)
+		t.general.add("%s counts each IPv6 address separately; edge counts a /64 as one client, unless ipv6_prefix is set.",
+			program)
 	}
 }

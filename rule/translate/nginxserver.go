@@ -17,12 +17,11 @@ type server struct {
 	strange   []string // hosts that rules cannot match
 	logs      remarks
 	sockets   []*socket
-	returns   bool        // it answers all requests before limit_req
-	layout    string      // equal for servers that count alike
-	root      *location   // also the first of locations
-	locations []*location // except named ones
-	prefixes  map[string]*location
-	exact     map[string]*location
+	returns   bool                 // it answers all requests before limit_req
+	layout    string               // equal for servers that count alike
+	root      *location            // also the first of locations
+	locations []*location          // except named ones
+	byPath    map[string]*location // by prefix or, after a =, by exact path
 	regexes   []*location
 }
 
@@ -54,7 +53,7 @@ type location struct {
 func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
 
 func (n *nginx) addServer(d *directive, outer level) {
-	s := &server{directive: d, prefixes: map[string]*location{}, exact: map[string]*location{}}
+	s := &server{directive: d, byPath: map[string]*location{}}
 	s.root = &location{directive: d, patterns: []string{"/*"}, ok: true}
 	n.addLocation(s, s.root, outer)
 	n.readNames(s)
@@ -63,11 +62,12 @@ func (n *nginx) addServer(d *directive, outer level) {
 		if l.kind == "" || l.kind == "^~" {
 			shorter = l.path[:len(l.path)-1]
 		}
-		if l.around = s.longest(shorter); !l.isRegex() {
+		l.around = s.longest(shorter)
+		if !l.isRegex() {
 			l.around.children = append(l.around.children, l)
 		}
 	}
-	if slash := s.prefixes["/"]; slash != nil {
+	if slash := s.byPath["/"]; slash != nil {
 		s.root.level, s.root.kind = slash.level, slash.kind
 	}
 	s.redirects()
@@ -106,14 +106,17 @@ func (n *nginx) addLocation(s *server, l *location, outer level) {
 	}
 }
 
-var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|) ?(.+)$`)
+var locationArgs = regexp.MustCompile(`(?s)^(=|\^~|~\*|~|@|` + segments + `|) ?(.+)$`)
+
+// segments is the kind of locations that an Ingress has for whole segments: /a/ has also the path /a.
+const segments = "Prefix"
 
 func (s *server) newLocation(d *directive, outer *location) *location {
 	m := locationArgs.FindStringSubmatch(strings.Join(d.args(), " "))
 	require(m != nil && len(d.words) <= 3, d,
 		"write location [= | ~ | ~* | ^~] URI", "location has %d arguments", len(d.args()))
 	l := &location{directive: d, kind: m[1], path: m[2], outer: outer, ok: true}
-	among, star := s.prefixes, "*"
+	id, star := l.path, "*"
 	switch l.kind {
 	case "~", "~*":
 		l.path = outer.path
@@ -124,21 +127,24 @@ func (s *server) newLocation(d *directive, outer *location) *location {
 	case "@":
 		return l
 	case "=":
-		among, star = s.exact, ""
+		id, star = "="+l.path, ""
 	}
 	l.patterns = []string{l.path + star}
+	if l.kind == segments {
+		l.kind, l.patterns = "", append(l.patterns, strings.TrimSuffix(l.path, "/"))
+	}
 	l.ok = !strings.Contains(l.path, "*") && expressible(byPath, l.patterns...)
-	if o := among[l.path]; o != nil && o.outer == outer {
+	if o := s.byPath[id]; o != nil && o.outer == outer {
 		fail(d, fmt.Sprintf("the other one is at %v", o.position), "%s is a duplicate", d.source())
 	}
-	among[l.path] = l
+	s.byPath[id] = l
 	return l
 }
 
 // longest returns the location with the longest prefix of path.
 func (s *server) longest(path string) *location {
 	for i := len(path); i > 0; i-- {
-		if l := s.prefixes[path[:i]]; l != nil {
+		if l := s.byPath[path[:i]]; l != nil {
 			return l
 		}
 	}
@@ -149,7 +155,7 @@ func (s *server) longest(path string) *location {
 func (s *server) reached(uri string) (list []*location) {
 	uri, _, _ = strings.Cut(uri, "?")
 	start, _, open := strings.Cut(uri, "$")
-	if l := s.exact[uri]; l != nil {
+	if l := s.byPath["="+uri]; l != nil {
 		return []*location{l}
 	}
 	found := s.longest(start)
@@ -181,7 +187,8 @@ func (s *server) redirects() {
 			case "rewrite":
 				args = append(args, "", "", "") // missing ones
 				switch uri, flag := args[1], args[2]; {
-				case flag == "redirect" || flag == "permanent" || strings.HasPrefix(uri, "http") || strings.HasPrefix(uri, "$scheme"):
+				case flag == "redirect" || flag == "permanent" || strings.HasPrefix(uri, "http") ||
+					strings.HasPrefix(uri, "$scheme"):
 					s.leaves(from, d)
 				case from != s.root && flag != "break":
 					s.redirect(from, d, uri)
@@ -225,7 +232,7 @@ func (s *server) redirect(from *location, d *directive, uri string) {
 // always reports whether nginx counts all requests for which u is in force.
 func (u *use) always() bool {
 	k := u.zone.key
-	return k.unknown == "" && !k.never && len(k.exempt) == 0 && len(slices.Concat(k.match[:]...)) == 0 && len(k.logs) == 0 &&
+	return k.unknown == "" && !k.never && len(k.exempt) == 0 && k.match.isEmpty() && len(k.logs) == 0 &&
 		!slices.ContainsFunc(k.characteristics, func(c characteristic) bool { return c.skip })
 }
 
@@ -281,7 +288,8 @@ func (n *nginx) readNames(s *server) {
 func (n *nginx) listen(s *server) {
 	for _, d := range s.block {
 		if d.name() == "listen" && len(d.words) > 1 {
-			if k := n.bind(s, d.words[1].text); slices.Contains(d.args(), "default_server") {
+			k := n.bind(s, d.words[1].text)
+			if slices.Contains(d.args(), "default_server") {
 				if o := n.defaults[d.words[1].text]; o != nil {
 					fail(d, fmt.Sprintf("the other one is at %v", o.position), "a duplicate default server for %s", d.words[1].text)
 				}

@@ -24,6 +24,15 @@ type directive struct {
 	body  bool // whether it has a block
 }
 
+// newDirective returns a directive that is made for something at a place.
+func newDirective(where place, words ...string) *directive {
+	d := &directive{position: where.at(), body: true}
+	for _, w := range words {
+		d.words = append(d.words, token{text: w})
+	}
+	return d
+}
+
 func (d *directive) name() string { return d.words[0].text }
 
 func (d *directive) args() []string {
@@ -104,7 +113,8 @@ func (s *nginxScanner) next() (t token, ok bool) {
 	word := s.take(parts)
 	require(word != "", t, "end the word with the quote that begins it", "a quote is not closed")
 	t.symbol = strings.Contains(";{}", word)
-	if t.text = unescape(word); word[0] != '"' && word[0] != '\'' {
+	t.text = unescape(word)
+	if word[0] != '"' && word[0] != '\'' {
 		return t, true
 	}
 	t.text = unescape(word[1 : len(word)-1])

@@ -8,12 +8,14 @@ import (
 	"strings"
 )
 
-// maxPatterns is the maximum number of alternatives of an expression.
-const maxPatterns = 64
+const (
+	maxPatterns = 64 // alternatives of an expression
+	maxLetters  = 10 // of a character class that stands for alternatives
+)
 
-// patternsOf returns the texts that expr matches. A text that anything may follow ends in *. If expr matches the end of a
-// segment alone, they begin with *. broader reports whether they match more than expr does. ok is false if expr cannot
-// be expressed.
+// patternsOf returns the texts that expr matches. A text that anything may follow ends in *. If expr matches the end of
+// a segment alone, they begin with *. broader reports whether they match more than expr does. ok is false if expr
+// cannot be expressed.
 func patternsOf(expr string) (patterns []string, broader, ok bool) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -95,7 +97,13 @@ func (r *reading) extend(re *syntax.Regexp) bool {
 		}
 		return true
 	case syntax.OpCharClass:
-		if letters := lettersOf(re); len(letters) > 0 && len(letters)*len(r.heads) <= maxPatterns {
+		var letters []*syntax.Regexp
+		for i := 0; i < len(re.Rune) && len(letters) <= maxLetters; i += 2 {
+			for c := re.Rune[i]; c <= re.Rune[i+1] && len(letters) <= maxLetters; c++ {
+				letters = append(letters, &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{c}})
+			}
+		}
+		if n := len(letters); 0 < n && n <= maxLetters && n*len(r.heads) <= maxPatterns {
 			return r.either(letters...)
 		}
 	case syntax.OpStar:
@@ -119,31 +127,17 @@ func (r *reading) either(alternatives ...*syntax.Regexp) bool {
 	var longer []head
 	all := true
 	for _, sub := range alternatives {
-		one := reading{slices.Clone(r.heads), r.anchored, r.broader}
-		if !one.extend(sub) || len(longer)+len(one.heads) > maxPatterns {
+		branch := reading{slices.Clone(r.heads), r.anchored, r.broader}
+		if !branch.extend(sub) || len(longer)+len(branch.heads) > maxPatterns {
 			return false
 		}
-		longer, all, r.broader = append(longer, one.heads...), all && one.anchored, one.broader
+		longer, all, r.broader = append(longer, branch.heads...), all && branch.anchored, branch.broader
 	}
 	r.heads, r.anchored = longer, all
 	return all
 }
 
-// lettersOf returns the letters of a character class as literals, or nil if there are many.
-func lettersOf(class *syntax.Regexp) (letters []*syntax.Regexp) {
-	const most = 10
-	for i := 0; i+1 < len(class.Rune); i += 2 {
-		for r := class.Rune[i]; r <= class.Rune[i+1]; r++ {
-			if len(letters) == most {
-				return nil
-			}
-			letters = append(letters, &syntax.Regexp{Op: syntax.OpLiteral, Rune: []rune{r}})
-		}
-	}
-	return letters
-}
-
-// overlaps reports whether a path may match both patterns, although neither includes the other: one is the end of a segment.
+// overlaps reports whether a path may match both patterns, although neither includes the other: one ends a segment.
 func overlaps(pattern, other string) bool {
 	ends := func(a, b string) bool {
 		return strings.HasPrefix(a, "*") && strings.HasPrefix(b, "/") && strings.HasSuffix(b, "*")

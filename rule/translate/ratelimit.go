@@ -19,19 +19,20 @@ import (
 // descriptorKeys and rateLimitKeys are the keys of a descriptor and of its rate_limit. ratelimit accepts
 // all of them in both places, and ignores those in the wrong one.
 var (
-	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "value_to_metric", "share_threshold", "quota_mode", "metadata"}
-	rateLimitKeys  = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "algorithm"}
+	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric",
+		"value_to_metric", "share_threshold", "quota_mode", "metadata"}
+	rateLimitKeys = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "algorithm"}
 )
 
 // checkKeys checks the keys of v, a descriptor or a rate_limit. right are valid there, and wrong are
 // ignored. It returns the ignored ones.
-func (v value) checkKeys(what string, right, wrong []string) (ignored []string) {
+func (v value) checkKeys(noun string, right, wrong []string) (ignored []string) {
 	for _, kv := range v.pairs() {
 		switch name := kv[0].Value; {
 		case slices.Contains(wrong, name):
 			ignored = append(ignored, name)
 		case !slices.Contains(right, name):
-			fail(kv[0], prose.Suggest(name, right), "unknown key %q in %s", name, what)
+			fail(kv[0], prose.Suggest(name, right), "unknown key %q in %s", name, noun)
 		}
 	}
 	return ignored
@@ -81,20 +82,29 @@ type ratelimit struct {
 	*Translation
 	domain      string
 	domains     map[string]bool
-	descriptors int // number of descriptors read, of all domains
+	descriptors int                 // number of descriptors read, of all domains
+	replacing   map[string][]string // titles of the limits that replace a limit, by its name
 }
 
 func translateRatelimit(t *Translation, files []*File) {
-	r := &ratelimit{Translation: t, domains: map[string]bool{}}
-	for _, each := range files {
-		for _, root := range documents(each.Text, position{file: each}) {
+	r := &ratelimit{Translation: t, domains: map[string]bool{}, replacing: map[string][]string{}}
+	for _, f := range files {
+		for _, root := range documents(f.Text, position{file: f}) {
 			r.readManifest(root)
 		}
 	}
 	require(len(r.domains) > 0, position{file: files[0]}, domainHint, "the file has no descriptors")
+	for _, d := range t.rules {
+		for _, title := range r.replacing[d.id] {
+			d.logs.add("ratelimit does not apply this limit to requests of %s, which replaces it", title)
+		}
+	}
 	if len(t.rules) > 0 {
-		t.note("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge estimates the requests of the last period, and refuses such bursts.")
-		t.note("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
+		t.general.add("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge " +
+			"estimates the requests of the last period, and refuses such bursts.")
+		t.general.add("ratelimit also counts requests that it refuses. Edge does not, so requests that one limit refuses " +
+			"do not use up another.")
+		t.general.add("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
 		t.noteAddresses("Envoy")
 	}
 }
@@ -152,7 +162,8 @@ func (t *ratelimit) readDescriptors(list value, path []entry) {
 		require(e.key != "", d, "write key: and a name", "a descriptor has no key")
 		composite := strings.TrimSuffix(e.key+"_"+e.value, "_") // as ratelimit compares them
 		require(!seen[composite], d, "remove one", "the descriptor %v is a duplicate: ratelimit does not load it", e)
-		if seen[composite] = true; e.value == "" {
+		seen[composite] = true
+		if e.value == "" {
 			e.siblings = values[e.key]
 		}
 		deeper := append(slices.Clip(path), e)
@@ -166,8 +177,15 @@ func (t *ratelimit) readDescriptors(list value, path []entry) {
 // readLimit reads the rate_limit n of the descriptor at the end of path.
 func (t *ratelimit) readLimit(n value, path []entry) {
 	ignored := n.checkKeys("rate_limit", rateLimitKeys, descriptorKeys)
-	id, title := t.describe(path)
+	words, ids := []string{}, []string{t.domain}
+	for _, e := range path {
+		words, ids = append(words, e.String()), append(ids, e.key, e.value)
+	}
 	last, client := path[len(path)-1].descriptor, soleClient(path)
+	title := fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, last.at())
+	for _, other := range n.child("replaces").elements() {
+		t.replacing[other.text("name")] = append(t.replacing[other.text("name")], title)
+	}
 	if n.text("unlimited") == "true" {
 		require(n.text("unit") == "", n.child("unit"),
 			"remove unit, or unlimited", "a limit is unlimited and has a unit")
@@ -192,7 +210,8 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	threshold, err := strconv.ParseUint(at.text(), 10, 32)
 	require(err == nil, cmp.Or(at, n), "write a whole number", "invalid requests_per_unit %q", at.text())
 	if period > rule.MaxPeriod || times > uint64(rule.MaxPeriod/period) {
-		t.uncovered(n, "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title, rule.FormatDuration(rule.MaxPeriod))
+		t.uncovered(n, "%d requests in %d %s for %s: rules have periods of at most %s", threshold, times, unit, title,
+			rule.FormatDuration(rule.MaxPeriod))
 		return
 	}
 	if threshold == 0 {
@@ -203,7 +222,7 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 		}
 		return
 	}
-	r := &draft{id: cmp.Or(n.text("name"), id), from: []string{title},
+	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: []string{title},
 		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
 	for _, name := range ignored {
 		r.notes.add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
@@ -212,20 +231,12 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	r.options(n, last)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
-		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients per host")
+		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients " +
+			"per host")
 	}
 	r.logs.addIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0,
 		"Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	t.rules = append(t.rules, r)
-}
-
-// describe returns an ID and a title for the limit of the descriptor at the end of path.
-func (t *ratelimit) describe(path []entry) (id, title string) {
-	words, ids := []string{}, []string{t.domain}
-	for _, e := range path {
-		words, ids = append(words, e.String()), append(ids, e.key, e.value)
-	}
-	return strings.Join(ids, "-"), fmt.Sprintf("%s of domain %s (%v)", strings.Join(words, ", "), t.domain, path[len(path)-1].descriptor.at())
 }
 
 // countBy adds a characteristic, unless r has it.
@@ -256,7 +267,8 @@ func (r *draft) entries(path []entry) {
 				"masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
 			r.logs.addIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
 		case slices.Contains(routeEntries, e.key) && e.value == "":
-			r.logs.add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them together: write a rule with a match for each", e.key)
+			r.logs.add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them "+
+				"together: write a rule with a match for each", e.key)
 		case slices.Contains(routeEntries, e.key):
 			r.logs.add("Envoy's routes decide which requests are %s: write these as the rule's match", e)
 		case e.value == "":
@@ -296,7 +308,8 @@ func (r *draft) header(e entry) {
 		return
 	}
 	r.countBy(characteristic{name, true})
-	r.notes.add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests without it are not counted", e.key, strings.TrimPrefix(name, "header:"))
+	r.notes.add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests "+
+		"without it are not counted", e.key, strings.TrimPrefix(name, "header:"))
 }
 
 // options records the effect of the other keys of a descriptor.
@@ -308,13 +321,6 @@ func (r *draft) options(limit, descriptor value) {
 		r.notes.addIf(is(name) || name == "metadata" && descriptor.child(name).Node != nil,
 			"%s is not covered: edge's metrics and responses name the rule, never values of requests", name)
 	}
-	var replaced []string
-	for _, each := range limit.child("replaces").elements() {
-		replaced = append(replaced, strconv.Quote(each.text("name")))
-	}
-	r.notes.addIf(replaced != nil,
-		"replaces is not covered: in edge, %s applies in addition to this limit", strings.Join(replaced, ", "))
-	r.logs.addIf(replaced != nil, "the limits that it replaces could refuse requests that it lets pass")
 	a := limit.text("algorithm")
 	r.notes.addIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
 }

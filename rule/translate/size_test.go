@@ -49,7 +49,11 @@ func TestLinear(t *testing.T) {
 }
 
 func BenchmarkNginx(b *testing.B) {
-	for _, n := range []int{5_000, 20_000, 40_000} {
+	sizes := []int{5_000, 20_000, 40_000}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, n := range sizes {
 		for _, own := range []bool{false, true} {
 			text := manyServers(n, own)
 			b.Run(fmt.Sprintf("servers=%d/own=%t", n, own), func(b *testing.B) {

@@ -54,9 +54,8 @@ type Translation struct {
 	rules   []*draft
 	allow   []listed
 	deny    []listed
-	general []string        // differences that concern all rules
-	missing []string        // what is not covered, each with its place
-	said    map[string]bool // the texts in general and missing
+	general remarks // differences that concern all rules
+	missing remarks // what is not covered, each with its place
 }
 
 // A listed network is an entry of the allow or deny list.
@@ -66,16 +65,19 @@ type listed struct {
 }
 
 // A match has the lists of a rule's match. An empty list matches everything.
-type match [3][]string
+type match [4][]string
 
 const (
 	byHost = iota
 	byMethod
 	byPath
+	byHeader // patterns of a header
 )
 
 // matchKeys are the keys of a match in rules files.
-var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths"}
+var matchKeys = [...]string{byHost: "hosts", byMethod: "methods", byPath: "paths", byHeader: "headers"}
+
+func (m *match) isEmpty() bool { return len(slices.Concat(m[:]...)) == 0 }
 
 // A draft is a rule before it is written.
 type draft struct {
@@ -84,11 +86,10 @@ type draft struct {
 	notes           remarks  // differences in meaning
 	logs            remarks  // why the rule only logs; if empty, it blocks
 	match           match
-	except          match    // each list is an exception
-	headerName      string   // whose patterns are in the next two
-	headers, others []string // patterns of the match, and of an exception
-	reading         string   // the path_reading, with exact paths; if empty, the defaults
-	anyCase         bool     // despite reading, the case of letters does not matter
+	except          match  // each list is an exception
+	headerName      string // whose patterns are in match and except
+	reading         string // the path_reading, with exact paths; if empty, the defaults
+	anyCase         bool   // despite reading, the case of letters does not matter
 	characteristics []characteristic
 	limits          []rule.Limit
 	status          int
@@ -129,7 +130,7 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	if i < 0 {
 		return nil, errors.New("translate: unknown kind " + kind)
 	}
-	t = &Translation{kind: kind, said: map[string]bool{}}
+	t = &Translation{kind: kind}
 	var trimmed []*File
 	for _, f := range files {
 		f.Text = bytes.TrimPrefix(f.Text, byteOrderMark)
@@ -143,20 +144,9 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 	return t, nil
 }
 
-// note records a difference that concerns all rules.
-func (t *Translation) note(format string, args ...any) {
-	t.say(&t.general, fmt.Sprintf(format, args...))
-}
-
 // uncovered records something that no rule can express.
 func (t *Translation) uncovered(where place, format string, args ...any) {
-	t.say(&t.missing, fmt.Sprintf("%v: ", where.at())+fmt.Sprintf(format, args...))
-}
-
-func (t *Translation) say(list *[]string, text string) {
-	if !t.said[text] {
-		t.said[text], *list = true, append(*list, text)
-	}
+	t.missing.add("%v: %s", where.at(), fmt.Sprintf(format, args...))
 }
 
 // list records a network on the allow or deny list.
@@ -193,10 +183,11 @@ func (t *Translation) nameRules() {
 // Text returns the rules file.
 func (t *Translation) Text() []byte {
 	var b bytes.Buffer
-	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its original. "+
-		"Before you enforce the rules, see what they would have refused: edge replay rules FILE access.log", strings.Join(t.files, ", "), t.kind))
+	comment(&b, "", "", fmt.Sprintf("Made from %s by 'edge import %s'. Comments say where a rule differs from its "+
+		"original. Before you enforce the rules, see what they would have refused: edge replay rules FILE access.log",
+		strings.Join(t.files, ", "), t.kind))
 	remark := func(title string, list []string) {
-		for i, text := range list {
+		for i, text := range unique(list) {
 			if i == 0 {
 				b.WriteString(title)
 			}
@@ -216,9 +207,9 @@ func (t *Translation) Text() []byte {
 		if len(list) > 0 {
 			fmt.Fprintf(&b, "\n%s:\n", []string{"allow", "deny"}[i])
 		}
-		for _, each := range list {
-			comment(&b, "  ", "", each.why)
-			fmt.Fprintf(&b, "  - %s\n", scalar(each.prefix.String()))
+		for _, entry := range list {
+			comment(&b, "  ", "", entry.why)
+			fmt.Fprintf(&b, "  - %s\n", scalar(entry.prefix.String()))
 		}
 	}
 	remark("\n# Not covered:\n", t.missing)
@@ -242,20 +233,21 @@ func (r *draft) write(b *bytes.Buffer) {
 		comment(b, "  ", "- ", text)
 	}
 	fmt.Fprintf(b, "  - id: %s\n", scalar(r.id))
-	block := func(head, indent string, lists match, patterns []string) {
+	block := func(head, indent string, lists match) {
 		for i, list := range lists {
 			if len(list) > 0 {
-				fmt.Fprintf(b, "%s%s%s: %s\n", head, indent, matchKeys[i], sequence(list))
+				text := sequence(list)
+				if i == byHeader {
+					text = fmt.Sprintf("{%s: [%s]}", scalar(r.headerName), strings.Join(scalars(list), ", "))
+				}
+				fmt.Fprintf(b, "%s%s%s: %s\n", head, indent, matchKeys[i], text)
 				head = ""
 			}
 		}
-		if len(patterns) > 0 {
-			fmt.Fprintf(b, "%s%sheaders: {%s: [%s]}\n", head, indent, scalar(r.headerName), strings.Join(scalars(patterns), ", "))
-		}
 	}
-	block("    match:\n", "      ", r.match, r.headers)
+	block("    match:\n", "      ", r.match)
 	if r.reading != "" && r.readsPaths() {
-		if len(slices.Concat(r.match[:]...))+len(r.headers) == 0 {
+		if r.match.isEmpty() {
 			b.WriteString("    match:\n")
 		}
 		if !r.anyCase {
@@ -263,10 +255,11 @@ func (r *draft) write(b *bytes.Buffer) {
 		}
 		fmt.Fprintf(b, "      path_trailing_slash: exact\n      path_parameters: exact\n      path_reading: %s\n", r.reading)
 	}
-	block("    except:\n", "      - ", r.except, r.others)
+	block("    except:\n", "      - ", r.except)
 	var list []string
 	for _, c := range r.characteristics {
-		if kind, name, _ := strings.Cut(c.text, ":"); c.skip {
+		kind, name, _ := strings.Cut(c.text, ":")
+		if c.skip {
 			list = append(list, fmt.Sprintf("{%s: %s, missing: skip}", kind, scalar(name)))
 		} else {
 			list = append(list, scalar(c.text))
@@ -281,7 +274,7 @@ func (r *draft) write(b *bytes.Buffer) {
 		fmt.Fprintf(b, "    response: {status: %d}\n", r.status)
 	}
 	for _, text := range r.logs {
-		comment(b, "    ", "- only logs: ", text)
+		comment(b, "    ", "- ", "only logs: "+text)
 	}
 	if len(r.logs) > 0 {
 		b.WriteString("    action: log\n")
@@ -292,17 +285,10 @@ func (r *draft) write(b *bytes.Buffer) {
 
 // comment writes text as a comment of several lines. The first line begins with mark.
 func comment(b *bytes.Buffer, indent, mark, text string) {
-	const width = 110
-	line, space := indent+"# "+mark, ""
-	for word := range strings.FieldsSeq(text) {
-		word = prose.Printable(word)
-		if space != "" && len(line)+1+len(word) > width {
-			b.WriteString(line + "\n")
-			line, space = indent+"#"+strings.Repeat(" ", 1+min(len(mark), 2)), ""
-		}
-		line, space = line+space+word, " "
+	for _, line := range prose.Wrapped(text, 108-len(indent)-len(mark)) {
+		b.WriteString(indent + "# " + mark + prose.Printable(line) + "\n")
+		mark = strings.Repeat(" ", len(mark))
 	}
-	b.WriteString(line + "\n")
 }
 
 var (
@@ -313,7 +299,8 @@ var (
 
 // scalar formats a string, in quotes unless YAML reads it as a string without them.
 func scalar(text string) string {
-	if plainScalar.MatchString(text) && !notString.MatchString(text) && !strings.HasSuffix(text, ":") || plainNetwork.MatchString(text) {
+	if plainScalar.MatchString(text) && !notString.MatchString(text) && !strings.HasSuffix(text, ":") ||
+		plainNetwork.MatchString(text) {
 		return text
 	}
 	var b strings.Builder
@@ -325,8 +312,8 @@ func scalar(text string) string {
 
 func scalars(list []string) []string {
 	words := make([]string, len(list))
-	for i, each := range list {
-		words[i] = scalar(each)
+	for i, text := range list {
+		words[i] = scalar(text)
 	}
 	return words
 }
@@ -345,15 +332,17 @@ var plain = regexp.MustCompile(`^(([a-z][a-z0-9]{0,30}\.){1,4}[a-z]{2,30}|(/[a-z
 
 // expressible reports whether a rule's match can have values as the list of the given index.
 func expressible(index int, values ...string) bool {
-	if (index == byHost || index == byPath) && !slices.ContainsFunc(values, func(v string) bool { return !plain.MatchString(v) || (v[0] == '/') != (index == byPath) }) {
+	doubtful := func(v string) bool { return !plain.MatchString(v) || (v[0] == '/') != (index == byPath) }
+	if (index == byHost || index == byPath) && !slices.ContainsFunc(values, doubtful) {
 		return true
 	}
-	inner := func(v string) bool { return strings.Contains(strings.Trim(v, "*"), "*") } // other limiters have no such stars
+	inner := func(v string) bool { return strings.Contains(strings.Trim(v, "*"), "*") } // only rules have such stars
 	if index == byPath && slices.ContainsFunc(values, inner) {
 		return false
 	}
 	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
-	_, err := rulefile.Parse("", fmt.Appendf(nil, "rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
+	_, err := rulefile.Parse("", fmt.Appendf(nil,
+		"rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil
 }
 
@@ -376,7 +365,8 @@ type failure struct{ error }
 // fail ends the translation with an error at a position.
 func fail(where place, hint, format string, args ...any) {
 	p := where.at()
-	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...), Hint: hint}
+	e := &rulefile.Error{File: p.file.Name, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...),
+		Hint: hint}
 	panic(failure{rulefile.Errors{e}.Report(strictyaml.Source{Name: p.file.Name, Bytes: p.file.Text})[0]})
 }
 
@@ -398,9 +388,9 @@ func union(a, b []string) []string {
 // unique returns the elements of list without duplicates.
 func unique(list []string) (rest []string) {
 	seen := make(map[string]bool, len(list))
-	for _, each := range list {
-		if !seen[each] {
-			seen[each], rest = true, append(rest, each)
+	for _, text := range list {
+		if !seen[text] {
+			seen[text], rest = true, append(rest, text)
 		}
 	}
 	return rest

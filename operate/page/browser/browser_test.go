@@ -83,7 +83,7 @@ func open(t testing.TB, width int64, scheme string) *tab {
 	if err := chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
 		case *network.EventRequestWillBeSent:
-			if !strings.HasPrefix(e.Request.URL, "http://127.0.0.1:") {
+			if !strings.HasPrefix(strings.TrimPrefix(e.Request.URL, "blob:"), "http://127.0.0.1:") {
 				t.Errorf("the page asked for %s", e.Request.URL)
 			}
 		case *log.EventEntryAdded:

@@ -18,7 +18,7 @@ func TestComplaint(t *testing.T) {
 		"pop", "--nodes=3", "--listen=127.0.0.1:0")
 	text := p.Wait(p.Stdout, `(?s)^.*Press Ctrl-C to stop`)[0]
 	var nodes, admins []string
-	for _, m := range regexp.MustCompile(`(?m)^ +node-\d +(http://\S+) .* admin (http://\S+)`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +node-\d +(http://\S+) .* page (http://\S+)/`).FindAllStringSubmatch(text, -1) {
 		nodes, admins = append(nodes, m[1]), append(admins, m[2])
 	}
 	ask := func(url string) (status int, id string) {

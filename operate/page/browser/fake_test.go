@@ -54,10 +54,11 @@ func newFake(n int, text string) *fake {
 		r := f.rules[i%5]
 		m := operate.Mitigation{Key: fmt.Sprintf("%08x%024x", uint32(i)*2654435761, i), Start: start.Add(-time.Duration(i) * time.Second), Left: float64(9*60 + 48 + 3*(n-i)),
 			Why: fmt.Sprintf("%d in 1m (12 in the minute before, 51 in this one); the limit is 50", 51+i%40), Period: 60,
-			Node: f.nodes[i%3], Rule: r.Rule, Action: r.Action, Client: netip.AddrFrom4([4]byte{203, 0, byte(113 + i/256), byte(7 + i)}).String() + text}
+			State: "active", Node: f.nodes[i%3], Rule: r.Rule, Action: r.Action, Client: netip.AddrFrom4([4]byte{203, 0, byte(113 + i/256), byte(7 + i)}).String() + text}
 		if i%7 == 3 {
 			m.Client = "2001:db8:113:7::" + text
 		}
+		m.About = m.Client
 		f.all = append(f.all, m)
 	}
 	return f
@@ -102,7 +103,7 @@ func (f *fake) lift(l operate.LiftOne) {
 func (f *fake) start(key, client string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.all = slices.Insert(f.all, 0, operate.Mitigation{Key: key, Start: time.Now(), Left: 1 << 20, Why: "51 in 1m", Rule: f.rules[0].Rule, Action: "block", Node: "edge-2", Client: client})
+	f.all = slices.Insert(f.all, 0, operate.Mitigation{Key: key, Start: time.Now(), Left: 1 << 20, Why: "51 in 1m", Rule: f.rules[0].Rule, Action: "block", Node: "edge-2", State: "active", About: client, Client: client})
 }
 
 func (f *fake) Explain(values map[string]string) (e operate.Explanation, err error) {
@@ -137,6 +138,8 @@ func (f *fake) Status() operate.Status {
 	return s
 }
 
+func (f *fake) Files() *operate.Files { return nil }
+
 func (f *fake) Rules() operate.Rules {
 	all := slices.Clone(f.rules)
 	for i := range all {
@@ -166,7 +169,7 @@ func (f *fake) Shards() operate.Shards {
 
 func (f *fake) Nodes() (all operate.Nodes) {
 	for i, name := range f.nodes {
-		n := operate.Node{Name: name, Self: i == 0, Version: "v1.4.0" + f.text}
+		n := operate.Node{Name: name, Self: i == 0, State: "ready", Requests: 4200, Refused: 300, Version: "v1.4.0" + f.text}
 		if ahead := .0042 * float64(i); i > 0 {
 			n.ClockAhead = &ahead
 		}
@@ -189,6 +192,12 @@ func (f *fake) Near(int) []async.Near {
 	}
 	return []async.Near{near(0xab, "login", "198.51.100.23", 50, 2), near(0xcd, "everything", "2001:db8:7:9::", 600, 31)}
 }
+
+func (f *fake) Changes() operate.Changes {
+	return operate.Changes{Changes: []operate.Change{{Time: f.began, By: "alice", From: "192.0.2.1:5" + f.text, Do: "reload", What: "rules=6" + f.text, Reason: "new plans" + f.text}}}
+}
+
+func (f *fake) Note(operate.Change, error, ...any) {}
 
 func (f *fake) Changed() uint64 { return f.looks.Add(1) }
 
@@ -214,7 +223,8 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_total", Help: "Requests."}, []string{"rule", "verdict"})
 	counted := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "edge_requests_counted_total", Help: "Counted."}, []string{"rule"})
 	lag := promauto.With(reg).NewHistogram(prometheus.HistogramOpts{Name: "edge_counting_lag_seconds", Help: "Lag.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}})
-	p := page.New(f, reg, time.Now)
+	history := operate.NewHistory(reg, time.Now)
+	p := page.New(f, history, time.Now)
 	now := time.Now()
 	for i := range 400 {
 		n := float64(4000 + 900*((i*7)%13)/13 + 1500*((i/60)%3))
@@ -229,7 +239,7 @@ func serveAt(t testing.TB, f *fake, addr string) *node {
 			lag.Observe(.002)
 		}
 		lag.Observe(.02)
-		p.Sample(now.Add(time.Duration(i-400) * 5 * time.Second))
+		history.Sample(now.Add(time.Duration(i-400) * 5 * time.Second))
 	}
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("alice "+token+"\n"), 0o600); err != nil {

@@ -9,7 +9,8 @@ import (
 
 // Dial wraps dial. Connections buffer everything that is written to them, as a socket buffers some of it:
 // both ends of an HTTP/2 connection may write before they read.
-func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error),
+) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -23,7 +24,6 @@ func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // A buffered is a connection whose writes succeed until it is closed.
-
 type buffered struct {
 	net.Conn
 	mu     sync.Mutex

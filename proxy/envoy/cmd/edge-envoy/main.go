@@ -15,11 +15,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/edgelimit/edge/internal/lograte"
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/proxy/envoy"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 func main() {
@@ -37,22 +40,24 @@ func main() {
 
 // options is the parsed command line.
 type options struct {
-	node   pop.Options
-	listen string
+	node    pop.Options
+	listen  string
+	version bool // print the version, and nothing else
 }
 
 // nodeSettings are the settings of edge node that edge-envoy accepts.
 var nodeSettings = []string{
-	"name", "rules", "metrics-listen", "admin-listen", "admin-tokens", "socket-group", "secret-file", "shard", "gossip-listen", "gossip-advertise", "gossip-key-file", "join", "max-nodes",
-	"ipv4-prefix", "ipv6-prefix", "drain-timeout", "tracked-keys", "mitigation-records", "log-clients",
+	"name", "pop", "rules", "metrics-listen", "admin-listen", "admin-tokens", "socket-group", "secret-file", "shard", "gossip-listen", "gossip-advertise", "gossip-key-file", "join", "max-nodes",
+	"ipv4-prefix", "ipv6-prefix", "nat64-prefix", "drain-timeout", "tracked-keys", "mitigation-records", "log-clients",
 }
 
 // parse parses args and checks the result.
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{node: pop.Options{Embedded: true}}
+	o := &options{node: pop.Options{Embedded: true, Version: version.String()}}
 	flags := flag.NewFlagSet("edge-envoy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8081", "`address` for Envoy, HOST:PORT or unix:PATH; gRPC without TLS")
+	flags.BoolVar(&o.version, "version", false, "print the version")
 	given := map[string][]string{}
 	rows := slices.DeleteFunc(pop.Settings(&o.node), func(row setting.Setting) bool { return !slices.Contains(nodeSettings, row.Name) })
 	for _, row := range rows {
@@ -74,6 +79,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
+	}
+	if o.version {
+		return o, nil
 	}
 	var errs []error
 	if flags.NArg() > 0 {
@@ -97,6 +105,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	defer signal.Stop(hangup)
 	o, err := parse(args, stderr)
 	if err != nil {
+		return err
+	}
+	if o.version {
+		_, err := fmt.Println("edge-envoy", version.String())
 		return err
 	}
 	log := lograte.NewBacklog(stderr) // a log that nobody reads must not stop the node
@@ -140,7 +152,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 // report prints each error on its own line, followed by its hint.
 func report(w io.Writer, err error) {
-	for _, err := range pop.SingleErrors(err) {
+	for _, err := range prose.SingleErrors(err) {
 		text, hint := err.Error(), ""
 		if e := new(setting.Error); errors.As(err, &e) {
 			text, hint = e.Text(func(name string) string { return "--" + name }), e.Hint

@@ -1,0 +1,98 @@
+package analysis
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/edgelimit/edge/analysis/accesslog"
+	rulefile "github.com/edgelimit/edge/rule/file"
+)
+
+// After a survey, a PoP decides each request as without one, and the report is the same.
+func TestSurvey(t *testing.T) {
+	dir := t.TempDir()
+	skipped, played := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		set, err := rulefile.Load(drawRules(t, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var clients []byte
+		for i := range rapid.SampledFrom([]int{3, 10, 60}).Draw(t, "clients") {
+			clients = append(clients, byte(i+1))
+		}
+		log := drawEntries(t, 240, clients)
+		o := EnforcementOptions{Rules: set, Detail: true, PoP: PoPOptions{
+			Nodes:   rapid.IntRange(1, 4).Draw(t, "nodes"),
+			Shards:  rapid.IntRange(1, 2).Draw(t, "shards"),
+			Lag:     rapid.SampledFrom([]time.Duration{time.Microsecond, 20 * time.Millisecond, 3 * time.Second}).Draw(t, "lag"),
+			Spread:  rapid.SampledFrom([]Spread{ByConnection, ByRequest}).Draw(t, "spread"),
+			waiting: rapid.SampledFrom([]int{2, 10, 100}).Draw(t, "waiting"),
+		}}
+		memory := rapid.SampledFrom([]int{1 << 10, 1 << 14, 1 << 18}).Draw(t, "memory of the survey")
+		play := func(surveys bool) (decided []ruling, report *Enforcement) {
+			f, err := NewEnforcer(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add := f.player.done
+			f.player.done = func(r *replayed) {
+				if surveys && r.cold {
+					skipped++
+				}
+				played++
+				d := r.decided[len(f.causes)]
+				if !d.verdict.Refused() && d.verdict.String() != "logged" {
+					d.until = 0
+				}
+				decided = append(decided, d)
+				add(r)
+			}
+			if surveys {
+				f.surveyor = f.player.survey(f.instant, memory)
+				for i := range log {
+					f.Survey(&log[i])
+				}
+			}
+			for i := range log {
+				f.Add(&log[i])
+			}
+			return decided, f.Report()
+		}
+		want, wantReport := play(false)
+		got, gotReport := play(true)
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("request %d: %+v, without a survey %+v", i+1, got[i], want[i])
+			}
+		}
+		if diff := cmp.Diff(wantReport, gotReport); diff != "" {
+			t.Errorf("-without +with a survey:\n%s", diff)
+		}
+	})
+	if skipped == 0 || skipped > played*9/10 {
+		t.Errorf("nodes decided %d of %d requests: the test is too weak", played-skipped, played)
+	}
+}
+
+// What was surveyed and not added is not in the report.
+func TestSurveyWithoutAdd(t *testing.T) {
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewEnforcer(EnforcementOptions{Rules: set, PoP: PoPOptions{Nodes: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.Surveys() {
+		t.Error("a PoP of two nodes has no use for a survey")
+	}
+	f.Survey(&accesslog.Entry{})
+	if r := f.Report(); r.Requests != 0 || r.Rules[0].Matched != 0 {
+		t.Errorf("a log that was only surveyed has the report %+v", r)
+	}
+}

@@ -1,0 +1,48 @@
+package async
+
+import (
+	"net/netip"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// About describes to operators what r, which may be nil, counts under the key of a record, from the request that
+// exceeded the limit; see [Loop.AboutKey].
+func (c *Loop) About(r *rule.Rule, record *mitigation.Record) string {
+	req := rule.Request{Addr: record.Client}
+	if s := record.Sample; s != nil && c.o.LogClients {
+		req = rule.Request{Addr: s.Client, Method: s.Method, Host: s.Host, Path: s.Path}
+	}
+	return c.AboutKey(r, record.Key, req)
+}
+
+// AboutKey is About for a key, with what is known of its requests. Instead of values that it does not show, the text
+// ends in the fingerprint of the key: its beginning, a hash of the rule and all values under the secret.
+func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) string {
+	if r == nil {
+		r = anyRule
+	}
+	known.Canonicalize(c.o.Client)
+	text, complete := r.About(&known, func(material []byte) bool {
+		if r == anyRule {
+			return c.ClientKey(known.Client()) == key
+		}
+		return c.o.Secret.Tag(material) == key
+	})
+	if !complete {
+		text += " (fingerprint " + key.String()[:8] + ")"
+	}
+	return text
+}
+
+// anyRule stands for the rule of [mitigation.AnyRule], and for one that is not known.
+var anyRule = &rule.Rule{Characteristics: []rule.Characteristic{{Kind: rule.IP}}}
+
+// ClientKey returns the key of a mitigation with which an operator refuses a client, given by the first address of its
+// network, whatever the rules.
+func (c *Loop) ClientKey(client netip.Addr) counter.Key {
+	var buf [64]byte
+	return c.o.Secret.Tag(client.AppendTo(append(buf[:0], "client "...)))
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/pop"
+	"github.com/edgelimit/edge/pop/setting"
+)
+
+// isNodeFile reports whether a file has a setting of a node that no rules file has. It reads no pipe, which can be read
+// only once, and no file that is much longer than settings are.
+func isNodeFile(file string) bool {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
+		return false
+	}
+	var top map[string]any
+	text, err := os.ReadFile(file)
+	return err == nil && yaml.Unmarshal(text, &top) == nil && slices.ContainsFunc(pop.Settings(new(pop.Options)), func(row setting.Setting) bool {
+		_, ok := top[key(row.Name)]
+		return ok && row.Name != "rules"
+	})
+}
+
+// checkNode checks the settings in a file as the node that reads it does, and that the names in them resolve.
+func checkNode(cmd *cobra.Command, file string) error {
+	node := newNode(func(ctx context.Context, o pop.Options) error {
+		n, err := pop.New(o)
+		if err = errors.Join(err, resolve(ctx, o)); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: node %s with %s\n", file, o.Name, chart.Count(len(n.Rules().Rules()), "rule"))
+		return err
+	})
+	node.SilenceUsage, node.SilenceErrors = true, true
+	node.SetErr(cmd.ErrOrStderr())
+	node.SetArgs([]string{"--config", file})
+	return node.ExecuteContext(cmd.Context())
+}
+
+// resolve returns an error for each name of another machine in o that does not resolve.
+func resolve(ctx context.Context, o pop.Options) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var errs []error
+	for name, addrs := range map[string][]string{
+		"shard": o.Shards, "join": o.Gossip.Join, "origin": {o.Origin}, "acme-origin": {o.ACMEOrigin}, "host-origin": slices.Collect(maps.Values(o.HostOrigins)),
+	} {
+		for _, addr := range addrs {
+			host, _, _ := net.SplitHostPort(addr) // checked before
+			if at, err := url.Parse(addr); err == nil && at.Host != "" {
+				host, addr = at.Hostname(), at.Redacted()
+			}
+			_, err := net.DefaultResolver.LookupHost(ctx, host)
+			if unknown := new(net.DNSError); host != "" && errors.As(err, &unknown) {
+				errs = append(errs, &setting.Error{Setting: name, Value: strconv.Quote(addr), Problem: "does not resolve: " + unknown.Err})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/operate"
+	"github.com/edgelimit/edge/pop/setting"
+)
+
+// listing returns a command that shows what a node answers to GET path.
+func listing[T any](use, short, long, path string, write func(*T, io.Writer)) *cobra.Command {
+	var o operator
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: noArgs,
+		Example: "  edge " + use + "\n  edge " + use + " --node 127.0.0.1:9191 --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return show(cmd, &o, "GET", path, nil, write) },
+	}
+	o.register(cmd)
+	return cmd
+}
+
+func newNodes() *cobra.Command {
+	return listing("nodes", "List the nodes of a PoP", `List the nodes of a PoP as a running node knows them: whether they are ready, their versions and
+rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second, and in
+what they differ. Nodes that differ in secret, shards, rules or client prefixes split the counts.`,
+		"/api/v1/nodes", (*operate.Nodes).WriteText)
+}
+
+func newRules() *cobra.Command {
+	return listing("rules", "Explain the rules that a node has loaded", `Explain the rules that a running node has loaded, as edge check does, with the keys that each mitigates
+now, the requests that it refused on this node in the last hour, and what loading the rules files as they are
+would change.`,
+		"/api/v1/rules", func(all *operate.Rules, w io.Writer) {
+			for _, r := range all.Rules {
+				verb := "mitigates"
+				if r.Action == "log" {
+					verb = "would mitigate"
+				}
+				fmt.Fprintf(w, "%s\n%s\n  %s %d now; refused %d on this node in the last hour\n", r.Rule, prose.Paragraph(r.Text, 88, "  "), verb, r.Mitigations, r.LastHour)
+			}
+			switch f := all.Files; {
+			case f == nil:
+			case f.Error != "":
+				fmt.Fprintf(w, "the files have an error, so they are not loaded: %s\n", f.Error)
+			case f.Changed:
+				fmt.Fprintf(w, "the files have changed; loading them frees %s\n", chart.Count(f.Frees, "mitigated client"))
+			default:
+				fmt.Fprintln(w, "the files have not changed since they were loaded")
+			}
+		})
+}
+
+func newChanges() *cobra.Command {
+	return listing("changes", "List what operators have changed through a node", `List what operators have changed through a running node since it started, at most the last 500 changes:
+lifts, mitigations by hand, drains and reloads, with the token's name and the reason. Each is in the node's log, too.`,
+		"/api/v1/changes", (*operate.Changes).WriteText)
+}
+
+func newReload() *cobra.Command {
+	var o operator
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Have a node load its files again, and wait until it has",
+		Long: `Have a running node load its rules, certificates, keys and tokens again, and wait until it has. If
+a file has an error, its previous version stays in force, and the command prints the error. Nodes also load
+files that change by themselves, within a few seconds.`,
+		Example: `  edge reload
+  edge reload --reason "higher limits for the sale"`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return show(cmd, &o, "POST", "/-/reload", nonEmpty(url.Values{"reason": {reason}}), func(r *operate.Reloaded, w io.Writer) {
+				fmt.Fprintf(w, "loaded %s; this frees %s\n", chart.Count(r.Rules, "rule"), chart.Count(r.Frees, "mitigated client"))
+			})
+		},
+	}
+	o.register(cmd)
+	define(cmd.Flags(), []setting.Setting{{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"}})
+	return cmd
+}

@@ -1,0 +1,282 @@
+package redis
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/counter/wire"
+)
+
+// replace replaces a value if it is the one whose SHA-1 sum begins with ARGV[1], in hexadecimal digits.
+const replace = `local old = redis.call('GET', KEYS[1])
+if old and string.sub(redis.sha1hex(old), 1, 16) == ARGV[1] then
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+return 1
+end
+return 0`
+
+var replaceSum = func() string {
+	sum := sha1.Sum([]byte(replace))
+	return hex.EncodeToString(sum[:])
+}()
+
+// A protocol is RESP2 over one connection.
+type protocol struct {
+	greeting []byte // commands that begin a connection
+	replies  int    // to the greeting
+	lost     []int  // increments whose counters were made anew, without an end
+}
+
+// command appends a command of n words, the first of which is name.
+func command(out []byte, n int, name string) []byte {
+	out = append(strconv.AppendInt(append(out, '*'), int64(n), 10), "\r\n"...)
+	return word(out, name)
+}
+
+// word appends a word of a command.
+func word[T string | []byte](out []byte, text T) []byte {
+	out = append(strconv.AppendInt(append(out, '$'), int64(len(text)), 10), "\r\n"...)
+	return append(append(out, text...), "\r\n"...)
+}
+
+// number appends a number as a word.
+func number(out []byte, n uint64) []byte {
+	var digits [counter.Digits]byte
+	return word(out, strconv.AppendUint(digits[:0], n, 10))
+}
+
+// Append appends the commands of b, or those that follow its answers.
+func (p *protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int) {
+	if len(p.lost) > 0 {
+		for _, i := range p.lost {
+			op := &b.Increments[i]
+			out = number(word(command(out, 3, "EXPIRE"), op.Item[:]), uint64(op.TTL))
+		}
+		return out, ends
+	}
+	if b.Len() == 0 {
+		return command(append(out, p.greeting...), 1, "PING"), ends
+	}
+	for i := range b.Increments {
+		op := &b.Increments[i]
+		if op.Create {
+			out = number(word(command(out, 6, "SET"), op.Item[:]), op.Start)
+			out = word(number(word(out, "EX"), uint64(op.TTL)), "NX")
+		}
+		out = number(word(command(out, 3, "INCRBY"), op.Item[:]), op.Delta)
+		ends = append(ends, len(out))
+	}
+	for i := range b.Stores {
+		op := &b.Stores[i]
+		if op.CAS == 0 {
+			out = word(word(command(out, 6, "SET"), op.Item[:]), op.Value)
+			out = word(number(word(out, "EX"), uint64(op.TTL)), "NX")
+		} else {
+			out = word(word(word(command(out, 7, "EVALSHA"), replaceSum), "1"), op.Item[:])
+			var version [8]byte
+			binary.BigEndian.PutUint64(version[:], op.CAS)
+			out = word(out, hex.AppendEncode(nil, version[:]))
+			out = number(word(out, op.Value), uint64(op.TTL))
+		}
+		ends = append(ends, len(out))
+	}
+	for i := range b.Reads {
+		out = word(command(out, 2, "GET"), b.Reads[i].Item[:])
+	}
+	return out, ends
+}
+
+// Read reads the answers. The script is loaded with each connection: a server that has forgotten it is unusable until
+// the next connection.
+func (p *protocol) Read(r *wire.Replies, b *counter.Batch) (again bool, err error) {
+	var fault unusable
+	if len(p.lost) > 0 {
+		n := len(p.lost)
+		p.lost = p.lost[:0]
+		return false, skip(r, n, &fault)
+	}
+	if b.Len() == 0 {
+		n := p.replies + 1
+		p.greeting, p.replies = nil, 0
+		return false, errors.Join(skip(r, n, &fault), fault.err())
+	}
+	for i := range b.Increments {
+		op := &b.Increments[i]
+		var created reply
+		if op.Create {
+			if created, err = readReply(r, wire.Longest, nil); err != nil {
+				return false, err
+			}
+		}
+		counted, err := readReply(r, wire.Longest, nil)
+		if err != nil {
+			return false, err
+		}
+		op.Value = uint64(counted.number)
+		switch {
+		case counted.kind == '-':
+			op.Outcome = fault.outcome(counted.text)
+			continue
+		case counted.kind != ':' || counted.number < 0:
+			return false, wire.Malformed(counted.text)
+		}
+		op.Outcome = counter.Done
+		// A counter below what was answered before may be new, and one that could not be created is.
+		if created.kind == '-' || op.Value < op.Start+op.Delta {
+			p.lost = append(p.lost, i)
+		}
+	}
+	for i := range b.Stores {
+		answer, err := readReply(r, wire.Longest, nil)
+		if err != nil {
+			return false, err
+		}
+		switch op := &b.Stores[i]; {
+		case answer.kind == '+', answer.kind == ':' && answer.number == 1:
+			op.Outcome = counter.Done
+		case answer.isNil, answer.kind == ':':
+			op.Outcome = counter.Absent
+		case answer.kind == '-':
+			op.Outcome = fault.outcome(answer.text)
+		default:
+			return false, wire.Malformed(answer.text)
+		}
+	}
+	for i := range b.Reads {
+		op, from := &b.Reads[i], len(b.Values)
+		answer, err := readReply(r, max(wire.Longest, maxStored-from), &b.Values)
+		if err != nil {
+			return false, err
+		}
+		switch {
+		case answer.isNil:
+			op.Outcome = counter.Absent
+		case answer.kind == '$':
+			op.Outcome, op.Value = counter.Done, b.Values[from:len(b.Values):len(b.Values)]
+			op.CAS = version(op.Value)
+		case answer.kind == '-':
+			op.Outcome = fault.outcome(answer.text)
+		default:
+			return false, wire.Malformed(answer.text)
+		}
+	}
+	return len(p.lost) > 0, fault.err()
+}
+
+// version returns the version of a value, from which a script recognizes it.
+func version(value []byte) uint64 {
+	sum := sha1.Sum(value)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// A reply is one answer of a server.
+type reply struct {
+	kind   byte   // as sent: + - : or $
+	text   []byte // of a line, valid until the next reply
+	number int64
+	isNil  bool
+}
+
+// readReply reads a reply, and appends a string of at most longest bytes to into.
+func readReply(r *wire.Replies, longest int, into *[]byte) (a reply, err error) {
+	line, err := r.Line()
+	if err != nil {
+		return a, err
+	}
+	if len(line) == 0 {
+		return a, wire.Malformed(line)
+	}
+	a.kind, a.text = line[0], line[1:]
+	switch a.kind {
+	case '+', '-':
+		return a, nil
+	case ':', '$':
+	default:
+		return a, wire.Malformed(line)
+	}
+	if a.number, err = strconv.ParseInt(string(a.text), 10, 64); err != nil {
+		return a, wire.Malformed(line)
+	}
+	if a.kind == ':' {
+		return a, nil
+	}
+	if a.isNil = a.number == -1; a.isNil {
+		return a, nil
+	}
+	if a.number < 0 || a.number > wire.MaxSkip {
+		return a, wire.Malformed(line)
+	}
+	var skipped []byte
+	if into == nil {
+		into = &skipped
+	}
+	*into, err = r.Value(int(a.number), longest, *into)
+	return a, err
+}
+
+// skip reads n replies of which only errors matter, all of them.
+func skip(r *wire.Replies, n int, fault *unusable) error {
+	for range n {
+		answer, err := readReply(r, wire.Longest, nil)
+		if err != nil {
+			return err
+		}
+		if answer.kind == '-' && fault.outcome(answer.text) == counter.Refused {
+			fault.note(answer.text, "the shard's URL does not fit this server")
+		}
+	}
+	return nil
+}
+
+// An unusable is the first error that concerns all commands, with what to do about it; "" if no command failed so.
+type unusable string
+
+// remedies are what to do about errors that concern all commands, by their first word.
+var remedies = map[string]string{
+	"NOAUTH":      "give a password in the shard's URL: redis://USER:PASSWORD@HOST:PORT, or ?password_file=",
+	"WRONGPASS":   "correct the user and the password in the shard's URL",
+	"NOPERM":      "the user needs +ping +select +script|load +set +get +incrby +expire +evalsha and all keys",
+	"READONLY":    "name the primary, not a replica",
+	"MASTERDOWN":  "name the primary, not a replica",
+	"LOADING":     "wait until it has loaded its data",
+	"BUSY":        "a script blocks it: see SCRIPT KILL",
+	"MISCONF":     "it cannot save its data: see its log, or turn off stop-writes-on-bgsave-error",
+	"NOREPLICAS":  "it lacks replicas: see min-replicas-to-write",
+	"MOVED":       "it is part of a Redis Cluster, which is not supported: name servers without cluster-enabled",
+	"CLUSTERDOWN": "it is part of a Redis Cluster, which is not supported: name servers without cluster-enabled",
+	"NOSCRIPT":    "its scripts were flushed; the next connection loads them again",
+}
+
+// outcome returns the outcome of an operation that the server answered with an error, text. Errors that concern all
+// operations say that it was not made: it may be repeated.
+func (u *unusable) outcome(text []byte) counter.Outcome {
+	word, _, _ := bytes.Cut(text, []byte(" "))
+	remedy, ok := remedies[string(word)]
+	if !ok {
+		return counter.Refused
+	}
+	u.note(text, remedy)
+	return counter.NotSent
+}
+
+// note keeps the first error, with what to do about it.
+func (u *unusable) note(text []byte, remedy string) {
+	if *u == "" {
+		*u = unusable(fmt.Sprintf("%.80s (%s)", strings.ToValidUTF8(string(text), "?"), remedy))
+	}
+}
+
+// err returns the error about the server, or nil if it can count.
+func (u *unusable) err() error {
+	if *u == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", wire.ErrUnusable, string(*u))
+}

@@ -1,0 +1,172 @@
+// Package wire exchanges batches of a node's counts with the shards of a PoP, in the protocol that they speak.
+//
+// A [Client] sends batches to one shard over connections of its own, and no request path waits for it. It writes a
+// batch while it reads the answers, and limits the size of every line and value that it reads. It never counts a
+// request twice: the [counter.Outcome] of each operation tells whether it may be sent again. After a few failures it
+// leaves the shard alone, except for probes.
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/edgelimit/edge/counter"
+)
+
+// A Protocol is what is spoken over one connection to a shard.
+type Protocol interface {
+	// Append appends the commands of b to out, and where those of each increment and store end to ends. For an empty
+	// batch, the commands ask whether the shard answers.
+	Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int)
+
+	// Read reads the answers, and sets the outcomes. If more must be sent because of them, Append and Read are called
+	// again. After an error the connection is closed; operations without an answer keep their outcomes. The error wraps
+	// ErrMalformed if the shard does not speak the protocol, and ErrUnusable if it answered all, and can count nothing.
+	Read(r *Replies, b *counter.Batch) (again bool, err error)
+}
+
+// Options configures a Client. The zero value is usable.
+type Options struct {
+	// Timeout bounds dialing and each read or write. It never delays a request:
+	// counting is asynchronous. If zero, 100 ms.
+	Timeout time.Duration
+
+	// Failures is the number of consecutive failures that open the breaker. If zero, 3.
+	Failures int
+
+	// Pause is how long the breaker stays open before one request may probe the shard.
+	// If zero, 250 ms.
+	Pause time.Duration
+
+	// Dial connects to the shard. If nil, it uses TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Metrics may be shared by all shards of a node. If nil, they are not registered.
+	Metrics *Metrics
+}
+
+// withDefaults returns o with defaults for what is not set.
+func (o Options) withDefaults() Options {
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
+	o.Failures = cmp.Or(max(o.Failures, 0), 3)
+	o.Pause = cmp.Or(max(o.Pause, 0), 250*time.Millisecond)
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	return o
+}
+
+// A Client talks to one shard, a server that owns part of a PoP's counters. It is safe for concurrent use. Its methods
+// block for a round trip, so the request path must not call them.
+//
+// Errors are [counter.ErrNotSent] or [counter.ErrUnknown], wrapped with what was done and why it failed.
+type Client struct {
+	Options // with defaults
+
+	addr    string
+	speak   func() Protocol
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	down    atomic.Bool // the breaker is not closed
+	series  atomic.Pointer[series]
+	unfit   atomic.Pointer[error] // see Unfit
+
+	mu        sync.Mutex // guards the fields below
+	conns     []*conn    // idle connections for batches
+	slowSince time.Time  // every answer since then was slow; zero: the last one was not
+}
+
+// New returns a client for the shard at addr, which speaks a protocol: speak is called for each connection. The client
+// connects on first use.
+func New(addr string, o Options, speak func() Protocol) *Client {
+	s := &Client{Options: o.withDefaults(), addr: addr, speak: speak}
+	s.Show()
+	s.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        addr,
+		Timeout:     s.Pause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(s.Failures) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			s.down.Store(to != gobreaker.StateClosed)
+			s.series.Load().setOpen(s.Down())
+		},
+	})
+	return s
+}
+
+// Addr returns the shard's address as every node spells it.
+func (s *Client) Addr() string { return s.addr }
+
+// Available reports whether the shard accepts requests now: its breaker is not open.
+func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateOpen }
+
+// Down reports whether the shard gets only occasional probes: from when its breaker opens until
+// a probe succeeds. It only reads a flag, so the request path may call it.
+func (s *Client) Down() bool { return s.down.Load() }
+
+// Unfit returns why the shard, which answers, cannot be used, or nil if it can be or does not answer.
+func (s *Client) Unfit() error {
+	if err := s.unfit.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Probe returns an error if the shard does not answer.
+func (s *Client) Probe() error { return s.Exchange(new(counter.Batch)) }
+
+// Hide removes the shard from the metrics until Show. It may still be used.
+func (s *Client) Hide() {
+	s.series.Store(nil)
+	s.Metrics.open.DeleteLabelValues(s.addr)
+	s.Metrics.seconds.DeletePartialMatch(prometheus.Labels{"shard": s.addr})
+}
+
+// Show adds the shard to the metrics, as New does.
+func (s *Client) Show() {
+	if s.series.Load() == nil {
+		series := s.Metrics.of(s.addr)
+		s.series.Store(series)
+		series.setOpen(s.Down())
+	}
+}
+
+// Close closes idle connections. The Client may still be used.
+func (s *Client) Close() error {
+	s.closeIdle()
+	return nil
+}
+
+// Do runs one round trip over another connection under the breaker. It returns the error of a round trip; answered says
+// whether it is an answer of the shard.
+func (s *Client) Do(op string, roundTrip func() (answered bool, err error)) error {
+	done, err := s.breaker.Allow()
+	if err != nil {
+		return fmt.Errorf("%w: the breaker of %s is open", counter.ErrNotSent, s.addr)
+	}
+	start := time.Now()
+	answered, err := roundTrip()
+	if !answered {
+		done(err)
+		return err
+	}
+	done(nil)
+	s.observe(op, start)
+	return err
+}
+
+// observe records the time of a round trip.
+func (s *Client) observe(op string, start time.Time) {
+	if series := s.series.Load(); series != nil {
+		series.seconds[op].Observe(time.Since(start).Seconds())
+	}
+}

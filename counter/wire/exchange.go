@@ -1,0 +1,235 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/idle"
+)
+
+// patience is the maximum duration of an exchange, in units of Options.Timeout. It applies
+// to a shard that answers a few bytes at a time.
+const patience = 10
+
+// A conn is a connection to a shard, used by one goroutine at a time.
+type conn struct {
+	net.Conn
+	Replies
+	Protocol
+	deadline time.Time // of the exchange
+	out      []byte    // commands
+	ends     []int     // of the increments and stores in out
+}
+
+// Exchange sends b to the shard and sets the outcomes. It writes all commands at once while it
+// reads the answers. An empty batch probes whether the shard answers.
+//
+// If the exchange fails, operations that were answered are Done, others are Unknown if they may
+// have been sent, else NotSent. The error is [counter.ErrNotSent] or [counter.ErrUnknown].
+func (s *Client) Exchange(b *counter.Batch) (err error) {
+	prepare(b)
+	defer func() { s.Metrics.exchanged(b) }()
+	done, err := s.breaker.Allow()
+	if err != nil {
+		return fmt.Errorf("%w: the breaker of %s is open", counter.ErrNotSent, s.addr)
+	}
+	c, err := s.connect()
+	if err != nil {
+		return s.failed(done, counter.ErrNotSent, "connecting to", err)
+	}
+	start := time.Now()
+	first, err := c.exchange(b, s.Timeout)
+	if err != nil {
+		_ = c.Close()
+		s.closeIdle() // the others are probably dead, too
+		kind := counter.ErrUnknown
+		if errors.Is(err, ErrUnusable) {
+			kind = counter.ErrNotSent
+		}
+		return s.failed(done, kind, "batch to", err)
+	}
+	s.observe("batch", start)
+	s.unfit.Store(nil)
+	s.keep(c)
+	done(s.slowness(first, start.Add(first)))
+	return nil
+}
+
+// failed records why an exchange failed, and returns the error.
+func (s *Client) failed(done func(error), kind error, doing string, err error) error {
+	if errors.Is(err, ErrMalformed) {
+		s.Metrics.Malformed()
+	}
+	s.unfit.Store(nil)
+	if errors.Is(err, ErrMalformed) || errors.Is(err, ErrUnusable) {
+		s.unfit.Store(&err)
+	}
+	done(err)
+	return fmt.Errorf("%w: %s %s: %w", kind, doing, s.addr, err)
+}
+
+// prepare resets the outcomes to those of a batch that was not sent.
+func prepare(b *counter.Batch) {
+	b.Values = b.Values[:0]
+	for i := range b.Increments {
+		b.Increments[i].Outcome = counter.NotSent
+	}
+	for i := range b.Stores {
+		b.Stores[i].Outcome = counter.NotSent
+	}
+	for i := range b.Reads {
+		b.Reads[i].Outcome, b.Reads[i].Value = counter.NotSent, nil
+	}
+}
+
+// broke sets the outcomes after at most this many bytes were written: an operation without an
+// answer is Unknown if the shard may have read it.
+func (c *conn) broke(b *counter.Batch, written int) {
+	start := 0
+	for i, end := range c.ends {
+		var outcome *counter.Outcome
+		if stores := i - len(b.Increments); stores < 0 {
+			outcome = &b.Increments[i].Outcome
+		} else {
+			outcome = &b.Stores[stores].Outcome
+		}
+		if *outcome == counter.NotSent && start < written {
+			*outcome = counter.Unknown
+		}
+		start = end
+	}
+}
+
+// connect returns an idle connection, or a new one. A server that accepts connections but does not answer must not
+// swallow a batch, so a new connection exchanges an empty one first.
+func (s *Client) connect() (*conn, error) {
+	for {
+		s.mu.Lock()
+		last := len(s.conns) - 1
+		if last < 0 {
+			s.mu.Unlock()
+			break
+		}
+		c := s.conns[last]
+		s.conns = s.conns[:last]
+		s.mu.Unlock()
+		if c.Buffered() == 0 && idle.Quiet(c.Conn) {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.Timeout)
+	defer cancel()
+	raw, err := s.Dial(ctx, "tcp", s.addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: raw, Replies: Replies{Reader: bufio.NewReaderSize(raw, 1<<14)}, Protocol: s.speak()}
+	if _, err := c.exchange(new(counter.Batch), s.Timeout); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// keep makes a connection available to the next exchange.
+func (s *Client) keep(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Buffered() > 0 || len(s.conns) >= maxIdle { // Buffered: unexpected answers
+		_ = c.Close()
+		return
+	}
+	s.conns = append(s.conns, c)
+}
+
+// maxIdle is the maximum number of idle connections: the loop has two batches in flight, others may probe or read.
+const maxIdle = 4
+
+// closeIdle closes the idle connections.
+func (s *Client) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
+}
+
+// exchange executes b, and returns the time until the first answer.
+func (c *conn) exchange(b *counter.Batch, timeout time.Duration) (time.Duration, error) {
+	c.deadline = time.Now().Add(patience * timeout)
+	c.refill = func() {
+		next := time.Now().Add(timeout)
+		if next.After(c.deadline) {
+			next = c.deadline
+		}
+		_ = c.SetReadDeadline(next)
+	}
+	if err := c.SetWriteDeadline(c.deadline); err != nil {
+		return 0, err
+	}
+	again, first, err := c.ask(b, timeout)
+	for again && err == nil {
+		again, _, err = c.ask(b, timeout)
+	}
+	return first, err
+}
+
+// ask sends what the protocol appends for b, and reads the answers. It returns the time until the first one.
+func (c *conn) ask(b *counter.Batch, timeout time.Duration) (again bool, first time.Duration, err error) {
+	start := time.Now()
+	c.out, c.ends = c.Append(c.out[:0], c.ends[:0], b)
+	written := make(chan int, 1)
+	go func() {
+		n, _ := c.Write(c.out)
+		written <- n
+	}()
+	c.refill()
+	if _, err = c.Peek(1); err == nil {
+		first = time.Since(start)
+		again, err = c.Protocol.Read(&c.Replies, b)
+	}
+	if err != nil && !errors.Is(err, ErrUnusable) {
+		_ = c.Close() // unblocks Write
+		c.broke(b, <-written)
+		return false, first, err
+	}
+	early := fmt.Errorf("%w: replies to commands that were not sent", ErrMalformed)
+	select {
+	case n := <-written:
+		if n < len(c.out) {
+			return false, first, early
+		}
+	case <-time.After(timeout):
+		return false, first, early
+	}
+	return again, first, err
+}
+
+// slowAfter is how long every answer of a shard must be slow before the shard counts as failed.
+const slowAfter = 5 * time.Second
+
+// errSlow trips the breaker of a slow shard.
+var errSlow = errors.New("the shard is slow")
+
+// slowness records the latency of an answer. It returns errSlow if all answers for slowAfter took
+// more than half of the timeout.
+func (s *Client) slowness(latency time.Duration, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case latency <= s.Timeout/2:
+		s.slowSince = time.Time{}
+	case s.slowSince.IsZero():
+		s.slowSince = now
+	case now.Sub(s.slowSince) >= slowAfter:
+		return errSlow
+	}
+	return nil
+}

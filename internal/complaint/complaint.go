@@ -1,0 +1,58 @@
+// Package complaint writes errors as the lines of a command: where they are, what is wrong, and what to do.
+package complaint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/strictyaml"
+)
+
+// A hinted is an error with a hint.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Hint() string { return h.hint }
+
+// WithHint returns err with a hint, which replaces the one that it has.
+func WithHint(err error, hint string) error { return hinted{err, hint} }
+
+// Hint returns the hint of err, or "".
+func Hint(err error) string {
+	var hinter interface{ Hint() string }
+	if errors.As(err, &hinter) {
+		return hinter.Hint()
+	}
+	return ""
+}
+
+// Write writes the errors in err, each once. Every line begins with the command's name, and hints are on separate
+// lines. hint returns the hint of an error.
+func Write(w io.Writer, err error, hint func(error) string) error {
+	var b strings.Builder
+	for _, e := range prose.SingleErrors(err) {
+		advice := hint(e)
+		if place := new(strictyaml.Error); errors.As(e, &place) {
+			bare := *place
+			bare.Hint = ""
+			fmt.Fprintf(&b, "edge: %s\n", prose.Message(&bare))
+			if excerpt := place.Excerpt(); excerpt != "" {
+				fmt.Fprintln(&b, "    "+strings.ReplaceAll(excerpt, "\n", "\n    "))
+			}
+			advice = cmp.Or(place.Hint, advice)
+		} else {
+			fmt.Fprintf(&b, "edge: %s\n", prose.Message(e))
+		}
+		if advice != "" {
+			fmt.Fprintf(&b, "edge: hint: %s\n", advice)
+		}
+	}
+	_, err = io.WriteString(w, prose.Printable(b.String(), '\n', '\t'))
+	return err
+}

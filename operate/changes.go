@@ -1,0 +1,64 @@
+package operate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/edgelimit/edge/internal/prose"
+)
+
+// maxChanges is the maximum number of changes that a node remembers.
+const maxChanges = 500
+
+// Changes are the last changes that operators have made through a node, the newest first.
+type Changes struct {
+	Changes []Change `json:"changes"`
+}
+
+// A Change is what an operator has changed, or tried to.
+type Change struct {
+	Time   time.Time `json:"time"`
+	By     string    `json:"by" doc:"name of the token, or SIGHUP for a reload by that signal"`
+	From   string    `json:"from,omitempty" doc:"address that sent the request"`
+	Do     string    `json:"do" doc:"the operation, such as mitigations-lift"`
+	What   string    `json:"what,omitempty" doc:"what was changed: rule, key, network, shard, duration"`
+	Reason string    `json:"reason,omitempty"`
+	Error  string    `json:"error,omitempty" doc:"why nothing has changed"`
+}
+
+// A journal holds the last changes.
+type journal struct {
+	mu  sync.Mutex
+	all []Change // the oldest first
+}
+
+// Note logs a change and remembers it. attrs describe what was changed, in pairs of a name and a value.
+func (o *Operator) Note(c Change, err error, attrs ...any) {
+	line := []any{"by", c.By, "from", c.From, "do", c.Do, "reason", c.Reason}
+	var what []string
+	for pair := range slices.Chunk(attrs, 2) {
+		what = append(what, fmt.Sprintf("%v=%v", pair[0], pair[1]))
+	}
+	if line = append(line, attrs...); err != nil {
+		line = append(line, "err", err)
+		c.Error = prose.Message(err)
+	}
+	o.Logger.Info("admin change", line...)
+	c.Time, c.What = o.Now().UTC(), strings.Join(what, " ")
+	o.journal.mu.Lock()
+	defer o.journal.mu.Unlock()
+	o.journal.all = append(o.journal.all, c)
+	o.journal.all = o.journal.all[max(0, len(o.journal.all)-maxChanges):]
+}
+
+// Changes returns the last changes.
+func (o *Operator) Changes() Changes {
+	o.journal.mu.Lock()
+	defer o.journal.mu.Unlock()
+	all := append([]Change{}, o.journal.all...) // not nil, which would be null in JSON
+	slices.Reverse(all)
+	return Changes{all}
+}

@@ -1,0 +1,264 @@
+package operate
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
+)
+
+// A target is what operators name: a client's address, a network, the ID of a refusal, a key, or values of
+// characteristics with or without a rule. See ParseTarget.
+type target struct {
+	keys   []found
+	needs  []Need // rules that need further values
+	listed *Listed
+}
+
+// A found is a key that a target stands for.
+type found struct {
+	rule  *rule.Rule // nil if it is not known
+	key   counter.Key
+	about string
+	addr  netip.Addr // a client's, if it is known
+	bare  bool       // found by its record, so the limits that overrides give it are not known
+}
+
+// errTarget says what operators may name.
+const errTarget = Invalid("give an address, a network, the ID of a refusal, a key, or a rule and its values")
+
+// find returns what values name, with at most the given number of keys.
+func (o *Operator) find(values map[string]string, most int, now time.Time) (t target, err error) {
+	t.needs = []Need{}
+	switch text := values["key"]; {
+	case text != "" && len(values) == 1:
+		key, err := parseKey(text)
+		if err != nil {
+			return t, err
+		}
+		record, ok := o.Table.Held(key, now)
+		if !ok {
+			return t, Unknown(fmt.Sprintf("pop: %s is not mitigated; give the rule and its values to see how a client stands", text))
+		}
+		t.keys = []found{o.ofRecord(&record)}
+		return t, nil
+	case values["id"] != "" && len(values) == 1:
+		return t, o.findID(&t, values["id"], now)
+	case values["rule"] != "":
+		r, key, req, err := o.keyOf(values)
+		if err == nil {
+			t.keys = []found{{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}}
+		}
+		return t, err
+	}
+	return t, o.findClient(&t, values, most, now)
+}
+
+// findID finds the mitigations whose refusals have this ID. Two keys may have the same ID.
+func (o *Operator) findID(t *target, text string, now time.Time) error {
+	id, ok := counter.ParseID(text)
+	if !ok {
+		return fmt.Errorf("pop: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
+	}
+	for record := range o.Table.All(now) {
+		if record.ID == id {
+			t.keys = append(t.keys, o.ofRecord(record))
+		}
+	}
+	if len(t.keys) > 0 {
+		return nil
+	}
+	if entry, ok := o.Limiter.DenyEntry(id); ok {
+		t.listed = &Listed{List: "deny", Network: entry.String()}
+		return nil
+	}
+	return Unknown(fmt.Sprintf("pop: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
+		"or give the client's address to see its state", id, id))
+}
+
+// findClient finds what acts on a client or a network, and the keys of all rules that values suffice for.
+func (o *Operator) findClient(t *target, values map[string]string, most int, now time.Time) error {
+	var client netip.Addr
+	var network netip.Prefix
+	var err error
+	if text, ok := values["ip"]; ok {
+		client, err = netip.ParseAddr(text)
+	}
+	if text, ok := values["network"]; ok && err == nil {
+		network, err = ParseClient(text)
+	}
+	if err != nil || len(values) == 0 {
+		return errTarget
+	}
+	client = o.Client.Unmap(client.WithZone(""))
+	t.listed = o.listed(client, network)
+	for _, r := range o.Limiter.Rules().Rules() {
+		if len(t.keys) >= most {
+			break
+		}
+		if client.IsValid() && !r.HasClient(client) {
+			continue // the rule is for other networks
+		}
+		all, some := suffices(r, values)
+		if all {
+			req, err := r.RequestFrom(func(c *rule.Characteristic) (string, bool) { return valueOf(c, values) })
+			if client.IsValid() {
+				req.Addr = client
+			}
+			if err != nil {
+				continue // it does not count such values
+			}
+			if of, key, err := o.keyOfRequest(r, req); err == nil { // otherwise the address has no label
+				t.keys = append(t.keys, found{rule: of, key: key, addr: req.Addr, about: o.Limiter.AboutKey(of, key, req)})
+			}
+		} else if client.IsValid() || some {
+			t.needs = append(t.needs, Need{Rule: r.ID, Characteristics: names(r.Characteristics)})
+		}
+	}
+	if client.IsValid() {
+		if record, ok := o.Table.Held(o.Limiter.ClientKey(o.Client.Client(client)), now); ok {
+			t.keys = append(t.keys, found{key: record.Key, addr: client, about: o.Limiter.AboutKey(nil, record.Key, rule.Request{Addr: client})})
+		}
+	}
+	for record := range o.Table.All(now) {
+		theirs := client.IsValid() && o.Client.Client(record.Client) == o.Client.Client(client) || network.IsValid() && network.Contains(record.Client)
+		if !theirs || len(t.keys) >= most || slices.ContainsFunc(t.keys, func(f found) bool { return f.key == record.Key }) {
+			continue
+		}
+		t.keys = append(t.keys, o.ofRecord(record))
+	}
+	if len(t.keys)+len(t.needs) == 0 && !client.IsValid() && !network.IsValid() {
+		return Unknown("pop: no rule counts by these values")
+	}
+	return nil
+}
+
+// listed returns the entry of an access list that decides about all requests of a client or a network, or nil.
+func (o *Operator) listed(client netip.Addr, network netip.Prefix) *Listed {
+	if network.IsValid() {
+		client = network.Addr()
+	}
+	entry, access := o.Limiter.Rules().Entry(client)
+	switch {
+	case !client.IsValid() || network.IsValid() && entry.Bits() > network.Bits():
+	case access == rule.Allowed:
+		return &Listed{List: "allow", Network: entry.String()}
+	case access == rule.Denied:
+		return &Listed{List: "deny", Network: entry.String()}
+	}
+	return nil
+}
+
+// suffices reports whether values have all characteristics of r, and whether they have some. An address has those that depend on
+// it alone.
+func suffices(r *rule.Rule, values map[string]string) (all, some bool) {
+	all = true
+	for i := range r.Characteristics {
+		c := &r.Characteristics[i]
+		_, named := valueOf(c, values)
+		ok := named
+		for j := range c.First {
+			_, given := values[c.First[j].String()]
+			named = named || given && c.First[j].Kind != rule.IP
+			_, has := valueOf(&c.First[j], values)
+			ok = has && (j == 0 || ok)
+		}
+		_, ip := values["ip"]
+		some = some || named
+		all = all && (ok || named || c.Kind == rule.Label && ip)
+	}
+	return all, some
+}
+
+// valueOf returns the value that values have for c.
+func valueOf(c *rule.Characteristic, values map[string]string) (value string, ok bool) {
+	value, ok = values[c.String()]
+	if !ok && c.Kind == rule.Network {
+		if value, ok = values["ip"]; !ok {
+			value, ok = values["network"]
+		}
+	}
+	return value, ok
+}
+
+// keyOf returns a rule's key for the values of its characteristics, a request with these values, and the rule with the
+// limits that its overrides give the key.
+func (o *Operator) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, req rule.Request, err error) {
+	r := o.Limiter.Rules().Rule(values["rule"])
+	if r == nil {
+		return nil, key, req, Unknown("pop: there is no rule " + values["rule"])
+	}
+	for name := range values { // without this value the key may belong to more clients than intended
+		if name != "rule" && !countsBy(r.Characteristics, name) {
+			return nil, key, req, Invalid(fmt.Sprintf("rule %s does not count by %q", r.ID, name))
+		}
+	}
+	req, err = r.RequestFrom(func(c *rule.Characteristic) (string, bool) {
+		value, ok := values[c.String()]
+		return value, ok
+	})
+	if err != nil {
+		return nil, key, req, fmt.Errorf("pop: %w", err)
+	}
+	of, key, err = o.keyOfRequest(r, req)
+	return of, key, req, err
+}
+
+// keyOfRequest returns the key of r for a request, and r with the limits that its overrides give the key.
+func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, key counter.Key, err error) {
+	req.Canonicalize(o.Client)
+	material, counted := r.AppendKey(nil, &req)
+	if !counted {
+		return nil, key, fmt.Errorf("pop: rule %s does not count a request with these values", r.ID)
+	}
+	return o.Limiter.Rules().Override(r, material), o.Secret.Tag(material), nil
+}
+
+// countsBy reports whether name is one of the characteristics, or an alternative of one.
+func countsBy(characteristics []rule.Characteristic, name string) bool {
+	return slices.ContainsFunc(characteristics, func(c rule.Characteristic) bool {
+		if c.Kind == rule.First {
+			return countsBy(c.First, name)
+		}
+		return c.String() == name
+	})
+}
+
+// ofRecord returns the key of a record.
+func (o *Operator) ofRecord(record *mitigation.Record) found {
+	r := o.Limiter.Rules().ByFingerprint(record.Rule)
+	return found{rule: r, key: record.Key, addr: record.Client, about: o.about(r, record), bare: true}
+}
+
+// about describes what the rule of a record, nil if it is not known, counts under its key.
+func (o *Operator) about(r *rule.Rule, record *mitigation.Record) string {
+	if r == nil && record.Rule != mitigation.AnyRule {
+		return ""
+	}
+	return o.Limiter.About(r, record)
+}
+
+// parseKey parses a key in hexadecimal.
+func parseKey(text string) (counter.Key, error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(counter.Key{}) {
+		return counter.Key{}, Unknown(fmt.Sprintf("pop: %q is not a key: a key has 32 hexadecimal digits", text))
+	}
+	return counter.Key(b), nil
+}
+
+// named returns what values name, for messages.
+func named(values map[string]string) string {
+	for _, name := range []string{"ip", "network", "key", "id"} {
+		if text := values[name]; text != "" && values["rule"] == "" {
+			return strings.TrimSpace(text)
+		}
+	}
+	return "this client"
+}

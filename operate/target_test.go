@@ -1,0 +1,184 @@
+package operate_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/operate"
+	"github.com/edgelimit/edge/rule"
+)
+
+const severalRules = `allow: [198.51.100.0/24]
+rules:
+  - {id: net, characteristics: ["network:24/48"], limits: [{threshold: 5, period: 1m}]}
+  - {id: key, characteristics: ["header:x-api-key"], limits: [{threshold: 5, period: 1m}]}
+  - {id: both, characteristics: [ip, "header:x-api-key"], limits: [{threshold: 5, period: 1m}]}
+  - {id: dry, characteristics: [ip], limits: [{threshold: 5, period: 1m}], action: log}
+`
+
+// add starts a mitigation by hand of a target.
+func add(t *testing.T, o *operate.Operator, target string) operate.Mitigation {
+	t.Helper()
+	m, err := o.Add(operate.Order{Values: operate.ParseTarget(target), Duration: time.Hour})
+	if err != nil {
+		t.Fatalf("%s: %v", target, err)
+	}
+	return m
+}
+
+// list returns what the mitigations of a query are about.
+func list(t *testing.T, o *operate.Operator, q operate.Query) string {
+	t.Helper()
+	page, err := o.Mitigations(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, m := range page.Mitigations {
+		all = append(all, m.About)
+	}
+	return strings.Join(all, "; ")
+}
+
+// A mitigated network is found, explained and lifted by any of its addresses.
+func TestNetwork(t *testing.T) {
+	o := newOperatorOf(t, severalRules)
+	m := add(t, o, "rule=net,network:24/48=192.0.2.0/24")
+	const about = "network 192.0.2.0/24"
+	for _, client := range []string{"192.0.2.77/32", "192.0.2.0/32"} {
+		if got := list(t, o, operate.Query{Client: netip.MustParsePrefix(client)}); m.About != about || got != about {
+			t.Errorf("--client %s finds %q, want %q", client, got, about)
+		}
+	}
+	if got := list(t, o, operate.Query{Client: netip.MustParsePrefix("192.0.3.1/32")}); got != "" {
+		t.Errorf("the address of another network finds %q", got)
+	}
+	for _, target := range []string{"192.0.2.77", "192.0.2.0/24", m.ID, m.Key, "rule=net,network:24/48=192.0.2.0/24"} {
+		e, err := o.Explain(operate.ParseTarget(target))
+		if err != nil || len(e.Keys) == 0 || e.Keys[0].About != about || !e.Keys[0].Refused() {
+			t.Errorf("explain %s: %+v, %v", target, e, err)
+		}
+	}
+	for _, target := range []string{"192.0.2.77", "192.0.2.0/24", m.ID, m.Key} {
+		l, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget(target)})
+		if err != nil || len(l.Mitigations) != 1 || l.Mitigations[0].About != about || l.Key != m.Key {
+			t.Errorf("lift %s: %+v, %v", target, l, err)
+		}
+		add(t, o, "rule=net,network:24/48=192.0.2.0/24")
+	}
+}
+
+// The value of a header is never shown, but its fingerprint leads from the list to the value and back.
+func TestFingerprint(t *testing.T) {
+	o := newOperatorOf(t, severalRules)
+	m := add(t, o, "rule=key,header:x-api-key=topsecret")
+	want := "header x-api-key (fingerprint " + m.Key[:8] + ")"
+	e, err := o.Explain(operate.ParseTarget("header:x-api-key=topsecret"))
+	if err != nil || len(e.Keys) != 1 || e.Keys[0].About != want || m.About != want || list(t, o, operate.Query{}) != want {
+		t.Errorf("explained: %+v, %v; added: %+v; want about %q", e, err, m, want)
+	}
+	if len(e.Needs) != 1 || e.Needs[0].Target(map[string]string{"header:x-api-key": "topsecret"}) != "rule=both,ip=…,header:x-api-key=topsecret" {
+		t.Errorf("needs %+v", e.Needs)
+	}
+	if text, _ := json.Marshal(e); strings.Contains(string(text), "topsecret") {
+		t.Errorf("the answer has the secret: %s", text)
+	}
+	if l, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("header:x-api-key=topsecret")}); err != nil || l.Key != m.Key {
+		t.Errorf("lift: %+v, %v", l, err)
+	}
+	if _, err := o.Explain(operate.ParseTarget("header:x-other=a")); err == nil {
+		t.Error("a header by which no rule counts: no error")
+	}
+}
+
+// An operator refuses a client whatever the rules. What does not work says what does.
+func TestRefuseClient(t *testing.T) {
+	o := newOperatorOf(t, severalRules)
+	look := func(addr string) limit.Verdict {
+		d := o.Limiter.Look(&rule.Request{Addr: netip.MustParseAddr(addr), Host: "a", Path: "/", Method: "GET"}, time.Now())
+		return d.Verdict
+	}
+	m := add(t, o, "2001:db8::1")
+	if got := look("2001:db8::2"); got != limit.Denied || m.Action != "deny" || m.About != "2001:db8::/64" || m.State != "active" {
+		t.Errorf("another address of the client: %v; %+v", got, m)
+	}
+	if got := look("2001:db8:0:1::2"); got != limit.Passed {
+		t.Errorf("another client: %v", got)
+	}
+	if s := o.Status(); s.Mitigations["*"] != 1 || len(s.Mitigations) != 1 {
+		t.Errorf("status %+v", s.Mitigations)
+	}
+	if o.Limiter.SetRules(new(rule.Set)); look("2001:db8::2") != limit.Denied {
+		t.Error("without rules the client passes")
+	}
+	if l, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("2001:db8::3")}); err != nil || l.Key != m.Key || look("2001:db8::2") != limit.Passed {
+		t.Errorf("lift: %+v, %v", l, err)
+	}
+	o = newOperatorOf(t, severalRules)
+	for target, want := range map[string]string{
+		"192.0.2.0/24":            "a network cannot be refused by hand: add it to deny in the rules files",
+		"198.51.100.7":            "the allow list has 198.51.100.0/24, and decides before any mitigation",
+		"header:x-api-key=a":      "",
+		"rule=none,ip=192.0.2.1":  "there is no rule none",
+		"rule=net,ip=192.0.2.1":   `rule net does not count by "ip"`,
+		"0000-0000":               "no active mitigation has the ID",
+		strings.Repeat("0", 32):   "is not mitigated",
+		"header:x-other=a":        "no rule counts by these values",
+		"header:x-api-key=a,ip=b": "give an address, a network",
+	} {
+		_, err := o.Add(operate.Order{Values: operate.ParseTarget(target), Duration: time.Minute})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("add %s: %v, want %q", target, err, want)
+		}
+	}
+}
+
+// What a rule with action log would refuse is counted and listed apart.
+func TestDryRun(t *testing.T) {
+	o := newOperatorOf(t, severalRules)
+	m := add(t, o, "rule=dry,ip=192.0.2.1")
+	add(t, o, "192.0.2.2")
+	s := o.Status()
+	if s.Logged["dry"] != 1 || len(s.Mitigations) != 1 || m.State != "logged" {
+		t.Errorf("status %+v, mitigation %+v", s, m)
+	}
+	for state, want := range map[string]string{"active": "192.0.2.2", "logged": "192.0.2.1", "lifted": ""} {
+		if got := list(t, o, operate.Query{State: state}); got != want {
+			t.Errorf("state %s: %q, want %q", state, got, want)
+		}
+	}
+	e, err := o.Explain(operate.ParseTarget("192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range e.Keys {
+		if k.Refused() || k.DryRun() != (k.Rule == "dry") {
+			t.Errorf("explained: %+v", k)
+		}
+	}
+	if _, err := o.Lift(operate.LiftOne{Values: map[string]string{"ip": "192.0.2.2"}}); err != nil || list(t, o, operate.Query{State: "current"}) != "192.0.2.1" {
+		t.Errorf("after a lift: %v", err)
+	}
+}
+
+// A node remembers the last changes, with who made them and why.
+func TestChanges(t *testing.T) {
+	f := newFixture(t, nil)
+	f.ask(t, "POST /-/reload?reason=r", bearer)
+	f.ask(t, "POST /api/v1/mitigations/lift?ip=192.0.2.1&reason=called", bearer)
+	all := f.operator.Changes().Changes
+	if len(all) != 2 || all[0].By != "anna" || all[0].From != "192.0.2.1:5" || all[0].Do != "mitigations-lift" || all[0].What != "key="+f.key ||
+		all[0].Reason != "called" || all[1].Error != "rules.yaml:1:1: nonsense" {
+		t.Errorf("changes %+v", all)
+	}
+	for range 600 {
+		f.operator.Note(operate.Change{Do: "reload"}, nil)
+	}
+	if n := len(f.operator.Changes().Changes); n != 500 {
+		t.Errorf("%d changes, want the last 500", n)
+	}
+}

@@ -1,0 +1,166 @@
+package http2
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// A Head turns the fields of a header block into the head of a request in HTTP/1.1, or into trailers. HTTP/3 has the
+// same fields (RFC 9114, 4.3).
+type Head struct {
+	Trailers bool // follows a body
+	Size     int  // as SETTINGS_MAX_HEADER_LIST_SIZE counts it
+	Fields   int  // that were decoded
+	TooLarge bool
+	Bad      bool // malformed
+
+	begun   bool // a regular field has been received
+	pseudo  [pseudos]string
+	has     [pseudos]bool
+	cookies []byte
+	hosted  bool // a Host was compared with :authority
+}
+
+// Pseudo-header fields of requests (RFC 9113, 8.3.1).
+const (
+	method = iota
+	scheme
+	authority
+	path
+	pseudos
+)
+
+var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
+
+// maxFields is the maximum number of fields in a block. Clients split cookies, of which browsers keep 180 for a site,
+// so it exceeds that of a request.
+const maxFields = 256
+
+// Count adds the size of a field. most is the maximum size of all, in bytes.
+func (h *Head) Count(name, value string, most int) {
+	h.Fields++
+	h.Size += len(name) + len(value) + 32 // RFC 9113, 6.5.2
+	h.TooLarge = h.Size > most || h.Fields > maxFields
+}
+
+// Append appends a field, which was counted, as a line of HTTP/1.1. The request line comes first.
+func (h *Head) Append(dst []byte, name, value string) []byte {
+	switch {
+	case h.Bad || h.TooLarge:
+		return dst
+	case !httpguts.ValidHeaderFieldValue(value):
+		h.Bad = true
+		return dst
+	case strings.HasPrefix(name, ":"):
+		h.pseudoHeader(name, value)
+		return dst
+	case !validName(name):
+		h.Bad = true
+		return dst
+	}
+	if !h.begun && !h.Trailers {
+		dst = h.appendRequestLine(dst)
+	}
+	h.begun = true
+	switch name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade": // RFC 9113, 8.2.2
+		h.Bad = true
+		return dst
+	case "te":
+		if value != "trailers" {
+			h.Bad = true
+			return dst
+		}
+	case "host":
+		if h.has[authority] {
+			h.Bad = h.Bad || h.hosted || !strings.EqualFold(value, h.pseudo[authority])
+			h.hosted = true
+			return dst
+		}
+	case "cookie": // may be split (RFC 9113, 8.2.3)
+		if !h.Trailers {
+			if len(h.cookies) > 0 {
+				h.cookies = append(h.cookies, "; "...)
+			}
+			h.cookies = append(h.cookies, value...)
+			return dst
+		}
+	}
+	if !h.Trailers || !http1.IsSpecial([]byte(name)) {
+		dst = appendLine(dst, name, value)
+	}
+	return dst
+}
+
+// End appends the end of a request's head.
+func (h *Head) End(dst []byte) []byte {
+	if !h.begun {
+		dst = h.appendRequestLine(dst)
+	}
+	if len(h.cookies) > 0 {
+		dst = append(append(append(dst, "cookie: "...), h.cookies...), "\r\n"...)
+	}
+	return append(dst, "\r\n"...)
+}
+
+var errTooLarge = &http1.Error{Status: 431, Text: "header too large"}
+
+// Parse parses a head that was appended.
+func (h *Head) Parse(r *http1.Request, head []byte) *http1.Error {
+	if h.TooLarge {
+		return errTooLarge
+	}
+	err, _ := r.Parse(head).(*http1.Error)
+	return err
+}
+
+// Refused returns what is known of a request that cannot be parsed, for its answer.
+func (h *Head) Refused() http1.Request { return http1.Request{Head: h.pseudo[method] == "HEAD"} }
+
+func appendLine(dst []byte, name, value string) []byte {
+	dst = append(append(dst, name...), ": "...)
+	return append(append(dst, value...), "\r\n"...)
+}
+
+// validName reports whether name is a token in lower case (RFC 9113, 8.2.1).
+func validName(name string) bool {
+	for i := range len(name) {
+		if 'A' <= name[i] && name[i] <= 'Z' {
+			return false
+		}
+	}
+	return httpguts.ValidHeaderFieldName(name)
+}
+
+// pseudoHeader handles a pseudo-header field. Each occurs at most once, before regular fields, in requests only.
+func (h *Head) pseudoHeader(name, value string) {
+	n := slices.Index(pseudoNames[:], name)
+	if n < 0 || h.begun || h.Trailers || h.has[n] || value == "" {
+		h.Bad = true
+		return
+	}
+	h.has[n], h.pseudo[n] = true, value
+}
+
+// appendRequestLine checks the pseudo-header fields and appends them as a request line. The path begins with
+// a slash, is * for OPTIONS, or is missing for CONNECT (RFC 9113, 8.3.1 and 8.5).
+func (h *Head) appendRequestLine(dst []byte) []byte {
+	target := h.pseudo[path]
+	switch connect := h.pseudo[method] == "CONNECT"; {
+	case connect && h.has[authority] && !h.has[scheme] && !h.has[path]:
+		target = h.pseudo[authority]
+	case connect || !h.has[method] || !h.has[scheme] || !h.has[path],
+		target[0] != '/' && (target != "*" || h.pseudo[method] != "OPTIONS"):
+		h.Bad = true
+	}
+	dst = append(append(dst, h.pseudo[method]...), ' ')
+	dst = append(append(dst, target...), " HTTP/1.1\r\n"...)
+	if h.has[authority] {
+		dst = appendLine(dst, "host", h.pseudo[authority])
+	}
+	return dst
+}

@@ -1,0 +1,198 @@
+package http3
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/quicvarint"
+
+	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// Types of frames (RFC 9114, 7.2).
+const (
+	frameData     = 0x0
+	frameHeaders  = 0x1
+	frameSettings = 0x4
+	frameGoAway   = 0x7
+	lastReserved  = 0x9 // all up to here are defined, or reserved because HTTP/2 has them
+	frameMaxPush  = 0xd
+)
+
+// Codes of errors (RFC 9114, 8.1, and RFC 9204, 6).
+const (
+	codeNone        = 0x100
+	codeInternal    = 0x102
+	codeCreation    = 0x103
+	codeUnexpected  = 0x105
+	codeExcessive   = 0x107
+	codeRejected    = 0x10b
+	codeIncomplete  = 0x10d
+	codeMessage     = 0x10e
+	codeCompression = 0x200
+)
+
+// A Conn is a client's connection.
+type Conn struct {
+	server  *Server
+	qc      *quic.Conn
+	peer    netip.AddrPort
+	held    *conns.Holder
+	control *quic.SendStream
+	timer   *time.Timer // closes the connection when it is idle
+
+	mu       sync.Mutex    // guards the fields below
+	next     quic.StreamID // the first that was not accepted yet
+	working  int           // requests, including reset but not abandoned ones
+	memory   int           // of incomplete heads
+	refused  bool          // the last request was refused
+	overhead http2.Overhead
+	ended    bool // nothing is held any more
+	left     bool // the client was told to open no more streams
+	last     bool // the client was told which stream was the last
+}
+
+// open serves a connection whose handshake has ended.
+func (s *Server) open(qc *quic.Conn) {
+	qc.Context().Value(handshaken{}).(func())()
+	c := &Conn{server: s, qc: qc, overhead: http2.NewOverhead(s.o.MaxOverhead, time.Now())}
+	c.timer = time.AfterFunc(s.o.IdleTimeout, func() { c.close(codeNone) })
+	var ended func()
+	c.held, ended = s.o.Add(c, conns.Peer(c))
+	settings := quicvarint.Append([]byte{0x6}, uint64(s.o.MaxHeaderBytes)) // SETTINGS_MAX_FIELD_SECTION_SIZE
+	control, err := qc.OpenUniStream()
+	if err == nil {
+		c.control = control
+		err = control.TryWriteAll(appendFrame([]byte{0}, frameSettings, settings)) // 0: the control stream
+	}
+	if err != nil {
+		c.close(codeCreation)
+	}
+	s.Serve(c, c, ended, func(peer netip.AddrPort) {
+		c.peer = peer
+		c.serve()
+	})
+}
+
+// RemoteAddr returns the address at which the client has opened the connection, even if it has moved.
+func (c *Conn) RemoteAddr() net.Addr { return c.qc.RemoteAddr() }
+
+// Close closes the connection at once.
+func (c *Conn) Close() error { return c.close(codeExcessive) }
+
+func (c *Conn) close(code quic.ApplicationErrorCode) error { return c.qc.CloseWithError(code, "") }
+
+// serve accepts streams until the connection ends.
+func (c *Conn) serve() {
+	defer c.end()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a connection")
+	go c.readControl()
+	for {
+		qs, err := c.qc.AcceptStream(context.Background())
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		rejected := c.last
+		if !rejected {
+			c.next = qs.StreamID() + 4
+			c.timer.Stop()
+			c.working++
+		}
+		c.mu.Unlock()
+		if rejected {
+			cancel(qs, codeRejected)
+			qs.ReleaseStreamCredit()
+			continue
+		}
+		go newStream(c, qs).run()
+	}
+}
+
+// end releases what an ended connection holds.
+func (c *Conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.timer.Stop()
+}
+
+// done records that a request has ended. mu is held.
+func (c *Conn) done() {
+	if c.working--; c.working > 0 || c.ended {
+		return
+	}
+	wait := c.server.o.IdleTimeout
+	switch {
+	case c.last:
+		wait = lingerTime
+	case c.refused:
+		wait = min(wait, c.server.o.ReadHeaderTimeout)
+	}
+	c.timer.Reset(wait)
+}
+
+// lingerTime is how long a client has to receive what was written last.
+const lingerTime = 500 * time.Millisecond
+
+// leave tells the client to open no more streams. If last is set, it also tells which stream was the last, and ends the
+// connection after that stream (RFC 9114, 5.2).
+func (c *Conn) leave(last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last || c.left && !last || c.control == nil {
+		return
+	}
+	id := quic.StreamID(1<<62 - 4)
+	if last {
+		id = c.next
+	}
+	c.left, c.last = true, last
+	_ = c.control.TryWriteAll(appendFrame(nil, frameGoAway, quicvarint.Append(nil, uint64(id))))
+	if last && c.working == 0 {
+		c.timer.Reset(lingerTime)
+	}
+}
+
+// pay takes n from the overhead that is left. If nothing is left, it closes the connection.
+func (c *Conn) pay(n int) {
+	c.mu.Lock()
+	calm := c.overhead.Spend(n, time.Now())
+	c.mu.Unlock()
+	if !calm {
+		c.violated(codeExcessive)
+	}
+}
+
+// A connError is a violation of the protocol that ends the connection. It is the code for the client.
+type connError quic.ApplicationErrorCode
+
+func (connError) Error() string { return "http3: the client has violated the protocol" }
+
+// violated counts a violation of the protocol and closes the connection.
+func (c *Conn) violated(err connError) {
+	c.server.o.Handler.MalformedStream(c.peer)
+	_ = c.close(quic.ApplicationErrorCode(err))
+}
+
+// readControl discards what the client sends on its control stream (RFC 9114, 6.2.1): nothing there matters to the
+// node. Other such streams are not read: their windows bound them.
+func (c *Conn) readControl() {
+	var part [256]byte
+	for {
+		qs, err := c.qc.AcceptUniStream(context.Background())
+		if err != nil {
+			return
+		}
+		_, err = qs.Read(part[:1])
+		for err == nil && part[0] == 0 {
+			_, err = qs.Read(part[1:])
+			c.pay(1)
+		}
+	}
+}

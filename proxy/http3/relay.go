@@ -1,0 +1,222 @@
+package http3
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go/quicvarint"
+
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// RemoteAddr returns the address of the client.
+func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
+
+// Secure reports whether the client uses TLS.
+func (s *Stream) Secure() bool { return true }
+
+// Sent returns the status of the answer and the number of bytes of its body.
+func (s *Stream) Sent() (status int, bytes int64) { return s.status, s.bytes }
+
+// Refuse marks the request as refused. If last is set, the client is asked to open no more streams.
+// Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
+func (s *Stream) Refuse(last bool) {
+	s.c.mu.Lock()
+	s.c.refused = true
+	s.c.mu.Unlock()
+	if last {
+		s.c.leave(false)
+	}
+}
+
+// Drop closes the connection without an answer. If the request was relayed, it only resets the stream.
+func (s *Stream) Drop() {
+	s.cancel(codeExcessive)
+	if !s.relayed {
+		_ = s.c.Close()
+	}
+}
+
+// Answer answers r. fields are lines that end in CRLF. Answer adds Date
+// and Content-Length. It does not wait for the rest of the request's body.
+func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
+	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
+	lines := append(append(s.lines[:0], "Date: "...), s.c.server.clock.Date(time.Now())...)
+	lines = append(append(lines, "\r\n"...), fields...)
+	if !bodiless {
+		lines = append(strconv.AppendInt(append(lines, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
+	}
+	s.lines = lines
+	if bodiless || r.Head {
+		body = ""
+	}
+	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), lines, appendField))
+	if body != "" {
+		s.out = append(appendFrameHead(s.out, frameData, len(body)), body...)
+		s.bytes = int64(len(body))
+	}
+	s.whole = s.flush() == nil
+}
+
+// begin appends the header of an answer.
+func (s *Stream) begin(status int, block []byte) {
+	if status >= http.StatusOK {
+		s.status = status
+		if s.c.server.IsLeaving() {
+			s.c.leave(false)
+		}
+	}
+	s.block = block
+	s.out = appendFrame(s.out, frameHeaders, block)
+}
+
+// flush writes what was appended.
+func (s *Stream) flush() error {
+	if len(s.out) == 0 {
+		return nil
+	}
+	if timeout := s.c.server.o.BodyTimeout; timeout > 0 {
+		_ = s.qs.SetWriteDeadline(time.Now().Add(timeout))
+	}
+	_, err := s.qs.Write(s.out)
+	s.out = s.out[:0]
+	if err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, no part of an answer
+// was sent, and the caller must answer.
+func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
+	s.relayed = true
+	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
+	stop := context.AfterFunc(s.qs.Context(), func() {
+		if s.call.Leave() { // others may take the place, because the handler bounds how many continue
+			s.release()
+		}
+	})
+	err := s.call.Relay((*streamClient)(s), r, o)
+	s.shared = !stop()
+	if _, unanswered := err.(*http1.RelayError); unanswered {
+		return err
+	}
+	return nil // if a part of the answer was sent, end resets the stream
+}
+
+// A streamClient is a Stream as the Client of a Call.
+type streamClient Stream
+
+func (k *streamClient) Take() (data, trailers []byte, ended bool, err error) {
+	s := (*Stream)(k)
+	if s.req.Body == http1.NoBody {
+		return nil, nil, true, nil
+	}
+	if data, s.data = s.data, nil; data == nil {
+		if data, err = s.next(); err != nil {
+			if violation, ok := err.(connError); ok {
+				s.c.violated(violation)
+			}
+			return nil, nil, false, errGone
+		}
+	}
+	ended = s.over()
+	if s.length >= 0 {
+		s.length -= int64(len(data))
+		if s.length < 0 || s.length > 0 && ended {
+			return nil, nil, false, s.broken()
+		}
+		ended = s.length == 0
+	}
+	return data, s.trailers, ended, nil
+}
+
+func (k *streamClient) Arrived() bool { return false }
+
+func (k *streamClient) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
+	_ = k.qs.SetReadDeadline(by)
+	if stop.Load() {
+		return 0, nil
+	}
+	return (*Stream)(k).fill()
+}
+
+func (k *streamClient) Wake() { _ = k.qs.SetReadDeadline(time.Unix(1, 0)) }
+
+func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // Relay watches
+
+func (k *streamClient) Flush() error { return (*Stream)(k).flush() }
+
+func (k *streamClient) Interim(a *http1.Answer) {
+	s := (*Stream)(k)
+	s.begin(a.Status, http2.AppendHead(appendStatus(s.block[:0], a.Status), a, appendField))
+	_ = s.flush() // the next write returns the same error
+}
+
+func (k *streamClient) Begin(a *http1.Answer, lines []byte, _ bool) error {
+	s := (*Stream)(k)
+	block := http2.AppendHead(appendStatus(s.block[:0], a.Status), a, appendField)
+	s.begin(a.Status, http2.AppendLines(block, lines, appendField))
+	if a.Body != http1.NoBody {
+		return nil
+	}
+	err := s.flush()
+	s.whole = err == nil
+	return err
+}
+
+func (k *streamClient) Send(data []byte, ended bool, trailers []byte) error {
+	s := (*Stream)(k)
+	if len(data) > 0 {
+		s.out = append(appendFrameHead(s.out, frameData, len(data)), data...)
+		s.bytes += int64(len(data))
+	}
+	if len(trailers) > 0 {
+		s.block = http2.AppendLines(append(s.block[:0], 0, 0), trailers, appendField)
+		s.out = appendFrame(s.out, frameHeaders, s.block)
+	}
+	if !ended && len(s.out) < outputSize {
+		return nil
+	}
+	err := s.flush()
+	s.whole = ended && err == nil
+	return err
+}
+
+// appendFrame appends a frame (RFC 9114, 7.1).
+func appendFrame(dst []byte, kind uint64, payload []byte) []byte {
+	return append(appendFrameHead(dst, kind, len(payload)), payload...)
+}
+
+func appendFrameHead(dst []byte, kind uint64, size int) []byte {
+	return quicvarint.Append(quicvarint.Append(dst, kind), uint64(size))
+}
+
+// appendStatus begins a header block without references to the dynamic table (RFC 9204, 4.5.1) with a status.
+func appendStatus(dst []byte, status int) []byte {
+	dst = append(dst, 0, 0)
+	if status == http.StatusOK {
+		return append(dst, 0xc0|25) // in the static table
+	}
+	return strconv.AppendInt(append(dst, 0x5f, 24-15, 3), int64(status), 10)
+}
+
+// appendField appends a field as a literal (RFC 9204, 4.5.6), with its name in lower case.
+func appendField(dst, name, value []byte) []byte {
+	at := len(dst)
+	dst = http2.AppendInteger(dst, 3, len(name))
+	dst[at] |= 0x20
+	at = len(dst)
+	dst = append(dst, name...)
+	for i, b := range dst[at:] {
+		if 'A' <= b && b <= 'Z' {
+			dst[at+i] = b + 'a' - 'A'
+		}
+	}
+	return append(http2.AppendInteger(dst, 7, len(value)), value...)
+}

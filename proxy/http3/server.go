@@ -1,0 +1,175 @@
+// Package http3 is an HTTP/3 engine on the QUIC of quic-go: it reads frames as RFC 9114 defines them, and answers
+// requests or relays them to origins in HTTP/1.1. It knows nothing about rules.
+//
+// One goroutine accepts the streams of each connection, and another one serves each stream. Fields are converted by
+// http2.Head, so what HTTP/2 refuses is refused, and rules see the same. The engine does not use quic-go's server for
+// net/http: that resets malformed requests before they can be counted, waits for a header without a deadline, and sorts
+// fields.
+package http3
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// A Handler decides requests. Each stream calls its methods from its own goroutine.
+type Handler interface {
+	// ServeHTTP3 calls s.Answer, s.Drop or s.Relay for r, which is valid until then.
+	ServeHTTP3(s *Stream, r *http1.Request)
+
+	// MalformedStream is called for an invalid request. It returns fields for the answer, as lines that end in CRLF, and
+	// whether to end the connection instead.
+	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
+}
+
+// Options configures a Server. All are required.
+type Options struct {
+	// Limits.ReadHeaderTimeout also bounds the handshake, and IdleTimeout a connection without requests.
+	http1.Limits
+	Handler Handler
+
+	// MaxStreams is the maximum number of concurrent requests of a connection, and MaxOverhead bounds its frames beyond
+	// what these need: see [http2.Overhead].
+	MaxStreams, MaxOverhead int
+
+	// TLS is the configuration of TLS.
+	TLS *tls.Config
+
+	// Client returns the client at an address, or an invalid one for a client without a bound of its own.
+	Client func(netip.AddrPort) netip.Addr
+
+	// Add counts a connection. It returns what holds the connection's memory, and a function to call when the connection
+	// has ended.
+	Add func(conn io.Closer, peer netip.AddrPort) (held *conns.Holder, ended func())
+
+	// Logger logs panics.
+	Logger *slog.Logger
+}
+
+// Windows for what clients send. They bound the memory for data that comes out of order or is not read yet, and grow to
+// those of HTTP/2 while an origin accepts a body quickly.
+const (
+	firstStreamWindow = 64 << 10
+	firstConnWindow   = 128 << 10
+	maxStreamWindow   = 256 << 10
+	maxConnWindow     = 1 << 20
+)
+
+// maxUniStreams is how many streams a client may open that are not for requests. It needs three.
+const maxUniStreams = 8
+
+// A Server serves connections. Its methods may be called concurrently.
+type Server struct {
+	*conns.Server[*Conn]
+	o         Options
+	clock     http1.Clock
+	transport quic.Transport
+	ln        *quic.Listener
+
+	mu          sync.Mutex // guards the fields below
+	handshaking int        // connections whose handshake has not ended
+	handshakes  map[netip.Addr]int
+}
+
+// NewServer returns a server for the packets of socket, which Shutdown closes. Run runs it.
+func NewServer(socket net.PacketConn, o Options) (*Server, error) {
+	s := &Server{o: o, handshakes: map[netip.Addr]int{}, Server: conns.NewServer(conns.Ends[*Conn]{
+		Leave:  func(c *Conn) { c.leave(false) },
+		Finish: func(c *Conn) { c.leave(true) },
+		Cut:    func(c *Conn) { go c.Close() },
+	})}
+	s.transport = quic.Transport{Conn: socket, VerifySourceAddress: s.isBusy, ConnContext: s.admit}
+	secure := o.TLS.Clone()
+	secure.NextProtos = []string{"h3"}
+	var err error
+	s.ln, err = s.transport.Listen(secure, &quic.Config{
+		HandshakeIdleTimeout:           o.ReadHeaderTimeout / 2, // the whole handshake may take twice that
+		MaxIdleTimeout:                 o.IdleTimeout,
+		InitialStreamReceiveWindow:     firstStreamWindow,
+		InitialConnectionReceiveWindow: firstConnWindow,
+		MaxStreamReceiveWindow:         maxStreamWindow,
+		MaxConnectionReceiveWindow:     maxConnWindow,
+		MaxIncomingStreams:             int64(o.MaxStreams),
+		MaxIncomingUniStreams:          maxUniStreams,
+		RequireStreamCreditRelease:     true, // or a client could reset streams faster than their requests end
+	})
+	return s, err
+}
+
+// Run accepts connections until Shutdown.
+func (s *Server) Run() {
+	for {
+		qc, err := s.ln.Accept(context.Background())
+		if err != nil {
+			return
+		}
+		s.open(qc)
+	}
+}
+
+// Shutdown closes the socket when all requests are answered: see [conns.Server.Shutdown]. Clients are first asked to
+// open no more streams, then, after conns.FirstRequestWait, told which stream was the last.
+func (s *Server) Shutdown(ctx context.Context) error {
+	closed := s.ln.Close()
+	err := s.Server.Shutdown(ctx)
+	return errors.Join(closed, err, s.transport.Close(), s.transport.Conn.Close())
+}
+
+// Bounds of connections whose handshake has not ended. They cannot be closed, only refused.
+const (
+	// maxUnverified is how many there may be before clients must show that they receive packets at their address, which
+	// takes a round trip. Others could forge addresses.
+	maxUnverified = 64
+
+	// maxHandshakes is how many there may be, and maxOfClient how many of a client that has shown that.
+	maxHandshakes = 4096
+	maxOfClient   = 64
+)
+
+// isBusy reports whether a client must verify its address by a Retry (RFC 9000, 8.1.2).
+func (s *Server) isBusy(net.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handshaking >= maxUnverified
+}
+
+var errBusy = errors.New("http3: too many handshakes")
+
+// A handshaken is the key of the function in a connection's context to call when the handshake has ended.
+type handshaken struct{}
+
+// admit counts a handshake until ctx is done or the handshake has ended, or refuses it.
+func (s *Server) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	var client netip.Addr
+	if info.AddrVerified {
+		client = s.o.Client(info.RemoteAddr.(*net.UDPAddr).AddrPort())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handshaking >= maxHandshakes || client.IsValid() && s.handshakes[client] >= maxOfClient {
+		return nil, errBusy
+	}
+	s.handshaking++
+	s.handshakes[client]++
+	ended := sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.handshaking--
+		if s.handshakes[client]--; s.handshakes[client] == 0 {
+			delete(s.handshakes, client)
+		}
+	})
+	stop := context.AfterFunc(ctx, ended)
+	return context.WithValue(ctx, handshaken{}, func() { stop(); ended() }), nil
+}

@@ -1,0 +1,338 @@
+package http3
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quic-go/qpack"
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/quicvarint"
+
+	"github.com/edgelimit/edge/proxy/conns"
+	"github.com/edgelimit/edge/proxy/http1"
+	"github.com/edgelimit/edge/proxy/http2"
+)
+
+// A Stream is a request and its answer. A Handler may call its methods until it returns.
+type Stream struct {
+	c    *Conn
+	qs   *quic.Stream
+	req  http1.Request
+	head []byte // of req, as HTTP/1.1
+	call http1.Call
+
+	in         []byte
+	r, w       int        // in[r:w] has been read but not used yet
+	ended      bool       // the client has sent everything
+	within     bool       // a frame has begun and not ended
+	kind, left uint64     // its type, and how many bytes of it follow
+	fields     http2.Head // of the block that comes next, if any may
+	headed     bool       // the header has come
+	trailed    bool       // the trailers have come
+	trailers   []byte     // as lines
+	data       []byte     // of the body, already used from in, but not taken
+	length     int64      // bytes of the body that follow, by Content-Length; -1 if that is unknown
+	held       int        // bytes of memory, of those of c
+
+	out      []byte // frames that are not written yet
+	block    []byte // header block that is being made
+	lines    []byte // fields of one of the node's own answers
+	relayed  bool
+	whole    bool // the whole answer was written
+	canceled bool // the stream was reset
+	shared   bool // leave may still run
+	status   int
+	bytes    int64
+
+	released bool // others may take the place; guarded by c.mu
+}
+
+// Sizes of buffers, in bytes.
+const (
+	inputSize  = 4 << 10       // of a new stream
+	bodySize   = 16 << 10      // for a body that does not come with its header
+	outputSize = 32 << 10      // at which frames are written
+	keptSize   = 64 << 10      // of a stream that is used again
+	freeHeads  = 4 * inputSize // memory of incomplete heads of a connection that does not count
+)
+
+var streams = sync.Pool{New: func() any { return &Stream{in: make([]byte, inputSize)} }}
+
+func newStream(c *Conn, qs *quic.Stream) *Stream {
+	s := streams.Get().(*Stream)
+	s.c, s.qs = c, qs
+	return s
+}
+
+// run serves the request.
+func (s *Stream) run() {
+	c := s.c
+	defer s.end()
+	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
+	_ = s.qs.SetReadDeadline(time.Now().Add(c.server.o.ReadHeaderTimeout))
+	s.hold(len(s.in))
+	err := s.readHead()
+	var bad *http1.Error
+	if h := s.fields; err == nil && !h.Bad {
+		s.fields = http2.Head{Trailers: true}
+		c.pay(h.Fields>>6 - 3) // as in HTTP/2
+		if bad = h.Parse(&s.req, s.head); bad != nil {
+			s.req = h.Refused()
+		} else {
+			err = s.awaitEnd()
+		}
+	}
+	s.hold(0)
+	switch {
+	case err != nil:
+		s.failed(err)
+	case bad != nil:
+		s.malformed(bad)
+	case s.fields.Bad, !s.req.Framed(s.over() && s.data == nil):
+		s.invalid(codeMessage)
+	default:
+		s.length = s.req.Length
+		_ = s.qs.SetReadDeadline(time.Time{})
+		c.server.o.Handler.ServeHTTP3(s, &s.req)
+	}
+}
+
+// readHead reads the header.
+func (s *Stream) readHead() (err error) {
+	for err == nil && !s.headed {
+		if _, err = s.next(); err == nil && !s.headed {
+			_, err = s.fill()
+		}
+	}
+	return err
+}
+
+// awaitEnd waits for the end of a request that seems to have no body. It may come in a packet of its own, and some
+// origins refuse an empty body in chunks.
+func (s *Stream) awaitEnd() (err error) {
+	switch string(s.req.Method()) {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodConnect:
+		return nil // the client may wait for an answer first
+	}
+	for err == nil && s.data == nil && s.req.Length < 0 {
+		if s.data, err = s.next(); err != nil || s.data != nil || s.over() {
+			break
+		}
+		_, err = s.fill()
+	}
+	return err
+}
+
+// failed ends a request that did not come whole. It counts as malformed unless the client has reset the stream or the
+// connection has ended.
+func (s *Stream) failed(err error) {
+	violation, violated := errors.AsType[connError](err)
+	_, reset := errors.AsType[*quic.StreamError](err)
+	switch {
+	case violated:
+		s.c.violated(violation)
+	case err == io.ErrUnexpectedEOF, errors.Is(err, os.ErrDeadlineExceeded):
+		s.invalid(codeIncomplete)
+	case reset:
+		s.cancel(codeIncomplete)
+		s.c.pay(2 * http2.CostReset)
+	}
+}
+
+// invalid counts a malformed request and resets its stream.
+func (s *Stream) invalid(code quic.StreamErrorCode) {
+	if _, end := s.c.server.o.Handler.MalformedStream(s.c.peer); end {
+		_ = s.c.Close()
+		return
+	}
+	s.cancel(code)
+	s.c.pay(2 * http2.CostReset)
+}
+
+// malformed answers a request that is invalid in HTTP/1.1.
+func (s *Stream) malformed(err *http1.Error) {
+	fields, end := s.c.server.o.Handler.MalformedStream(s.c.peer)
+	if end {
+		_ = s.c.Close()
+		return
+	}
+	s.Answer(&s.req, err.Status, append(fields, "Content-Type: text/plain; charset=utf-8\r\n"...), err.Text+"\n")
+	s.c.pay(http2.CostReset)
+}
+
+var errGone = errors.New("http3: the client has reset the stream or closed the connection")
+
+// broken resets the stream of a request whose body or trailers are malformed.
+func (s *Stream) broken() error {
+	s.cancel(codeMessage)
+	s.c.pay(2 * http2.CostReset)
+	return errGone
+}
+
+// cancel resets the stream.
+func (s *Stream) cancel(code quic.StreamErrorCode) {
+	s.canceled = true
+	cancel(s.qs, code)
+}
+
+func cancel(qs *quic.Stream, code quic.StreamErrorCode) {
+	qs.CancelRead(code)
+	qs.CancelWrite(code)
+}
+
+// over reports whether the whole request was used from in.
+func (s *Stream) over() bool { return s.ended && s.r == s.w && !s.within }
+
+// fill reads more, and returns the number of bytes.
+func (s *Stream) fill() (n int, err error) {
+	if s.ended {
+		return 0, io.ErrUnexpectedEOF
+	}
+	s.w = copy(s.in, s.in[s.r:s.w])
+	s.r = 0
+	switch {
+	case s.w == len(s.in): // a header
+		s.in = append(s.in, make([]byte, len(s.in))...)
+		s.hold(len(s.in))
+	case s.req.Body != http1.NoBody && len(s.in) < bodySize:
+		s.in = append(s.in, make([]byte, bodySize-len(s.in))...)
+	}
+	n, err = s.qs.Read(s.in[s.w:])
+	s.w += n
+	if err == io.EOF {
+		s.ended, err = true, nil
+	}
+	return n, err
+}
+
+// hold records that the incomplete head holds bytes.
+func (s *Stream) hold(bytes int) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memory += bytes - s.held
+	s.held = bytes
+	if !c.ended {
+		c.held.Hold(max(0, c.memory-freeHeads))
+	}
+}
+
+// next uses what was read, up to the header or the next bytes of the body. If it returns neither, more must be read, or
+// the request is over.
+func (s *Stream) next() (data []byte, err error) {
+	for {
+		if !s.within {
+			kind, n, err := quicvarint.Parse(s.in[s.r:s.w])
+			if err != nil {
+				return nil, nil
+			}
+			size, m, err := quicvarint.Parse(s.in[s.r+n : s.w])
+			if err != nil {
+				return nil, nil
+			}
+			s.r += n + m
+			s.within, s.kind, s.left = true, kind, size
+			switch {
+			case kind == frameHeaders && !s.trailed && size <= 2*uint64(s.c.server.o.MaxHeaderBytes):
+			case kind == frameHeaders && !s.trailed:
+				return nil, connError(codeExcessive)
+			case kind == frameData && s.headed && !s.trailed && size > 0:
+			case kind == frameMaxPush, kind <= lastReserved && (kind != frameData || !s.headed || s.trailed):
+				return nil, connError(codeUnexpected)
+			default:
+				s.c.pay(1)
+			}
+		}
+		n := int(min(s.left, uint64(s.w-s.r)))
+		if s.kind == frameHeaders && uint64(n) < s.left {
+			return nil, nil
+		}
+		part := s.in[s.r : s.r+n]
+		s.r += n
+		s.left -= uint64(n)
+		s.within = s.left > 0
+		switch {
+		case s.kind == frameHeaders:
+			return nil, s.decode(part)
+		case s.kind == frameData && n > 0:
+			return part, nil
+		case s.within:
+			return nil, nil
+		}
+	}
+}
+
+var decoder = qpack.NewDecoder() // has no state
+
+// decode decodes the header, or trailers. A block that is too large is not decoded further.
+func (s *Stream) decode(block []byte) error {
+	c, h := s.c, &s.fields
+	var lines []byte
+	if !s.headed {
+		lines = s.head
+	}
+	for next := decoder.Decode(block); ; {
+		f, err := next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return connError(codeCompression)
+		}
+		h.Count(f.Name, f.Value, c.server.o.MaxHeaderBytes)
+		if h.TooLarge {
+			break
+		}
+		lines = h.Append(lines, f.Name, f.Value)
+	}
+	if !s.headed {
+		s.headed, s.head = true, h.End(lines)
+		return nil
+	}
+	s.trailed, s.trailers = true, lines
+	if h.Bad || h.TooLarge {
+		return s.broken()
+	}
+	return nil
+}
+
+// end ends the stream after its answer.
+func (s *Stream) end() {
+	switch {
+	case s.canceled:
+	case s.whole:
+		_ = s.qs.Close()
+		if !s.ended {
+			s.qs.CancelRead(codeNone) // RFC 9114, 4.1
+		}
+	default:
+		s.cancel(codeInternal)
+	}
+	s.hold(0)
+	s.release()
+	if s.shared || max(cap(s.in), cap(s.head), cap(s.out), cap(s.block)) > keptSize {
+		return
+	}
+	in, head, out, block, lines := s.in, s.head[:0], s.out[:0], s.block[:0], s.lines[:0]
+	*s = Stream{} // cleared in place, without a copy on the stack
+	s.in, s.head, s.out, s.block, s.lines = in, head, out, block, lines
+	streams.Put(s)
+}
+
+// release lets another request take the place of this one.
+func (s *Stream) release() {
+	c := s.c
+	c.mu.Lock()
+	first := !s.released
+	if first {
+		s.released = true
+		c.done()
+	}
+	c.mu.Unlock()
+	if first {
+		s.qs.ReleaseStreamCredit()
+	}
+}

@@ -1,0 +1,77 @@
+package proxy_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go/http3"
+
+	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// listenHTTP3 starts a server for p that speaks HTTP/3 at addr.
+func listenHTTP3(t testing.TB, p *proxy.Proxy, addr string, limits http1.Limits) {
+	t.Helper()
+	socket, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certified := httptest.NewUnstartedServer(nil)
+	t.Cleanup(certified.Close)
+	certified.StartTLS()
+	limits.ReadHeaderTimeout, limits.IdleTimeout, limits.MaxHeaderBytes = 10*time.Second, time.Hour, cmp.Or(limits.MaxHeaderBytes, 1<<20)
+	s, err := p.NewHTTP3(socket, certified.TLS, proxy.FrontOptions{Limits: limits, MaxStreams: 128, MaxOverhead: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	http3Addrs.Store(addr, true)
+	go s.Run()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Shutdown(ctx)
+	})
+}
+
+// http3Addrs are the addresses at which a node speaks HTTP/3.
+var http3Addrs sync.Map
+
+// An overHTTP3 sends requests over HTTP/3, whatever the scheme of their URLs is, if the address is one of http3Addrs.
+type overHTTP3 struct {
+	*http3.Transport
+	other http.RoundTripper
+}
+
+func (o overHTTP3) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, ok := http3Addrs.Load(r.URL.Host); !ok {
+		return o.other.RoundTrip(r)
+	}
+	sent := *r
+	to := *r.URL
+	to.Scheme = "https"
+	sent.URL = &to
+	return o.Transport.RoundTrip(&sent)
+}
+
+func newHTTP3(t testing.TB, other http.RoundTripper) http.RoundTripper {
+	tr := &http3.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+	t.Cleanup(func() { _ = tr.Close() })
+	return overHTTP3{tr, other}
+}
+
+// overTCP returns a client that does not speak HTTP/3.
+func overTCP(t testing.TB) *http.Client {
+	c := client(t)
+	if o, ok := c.Transport.(overHTTP3); ok {
+		c.Transport = o.other
+	}
+	return c
+}

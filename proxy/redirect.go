@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/edgelimit/edge/limit"
+	"github.com/edgelimit/edge/proxy/http1"
+)
+
+// isChallenge reports whether a certificate authority asks for this path to learn whether the client of ACME controls
+// the host (RFC 8555, 8.3). Tokens have no characters that lead elsewhere.
+func isChallenge(path string) bool {
+	token, ok := strings.CutPrefix(path, "/.well-known/acme-challenge/")
+	return ok && !strings.ContainsAny(token, `/\%?`)
+}
+
+// needsTLS reports whether the request, which may be relayed, must be sent again over TLS. That is not so if the client
+// uses TLS to a trusted proxy in front, or if the request is a health check of that proxy, which may insist on a 200.
+func (x *exchange) needsTLS() bool {
+	o, secure := &x.p.o, x.c.Secure()
+	if o.Redirect == 0 || x.origin == o.Origins.ACME || x.decision.Verdict == limit.Own {
+		return false
+	}
+	for f := range x.r.Fields {
+		if x.trusted && f.Name == http1.XForwardedProto {
+			client, _, _ := strings.Cut(borrow(x.r.ValueOf(f)), ",")
+			secure = strings.EqualFold(client, "https")
+		}
+	}
+	return !secure
+}
+
+// redirected redirects the request to the same URL with https, if it needs TLS, and reports whether it does. Host and
+// path were checked: they cannot end the field, or name another host.
+func (x *exchange) redirected() bool {
+	if !x.needsTLS() {
+		return false
+	}
+	host, path := x.asked.Host, borrow(x.r.Path())
+	if host == "" {
+		x.answer(http.StatusBadRequest, "a request without a host cannot be redirected to https")
+		return true
+	}
+	fields := append(x.p.appendNode(x.lines[:0]), plainText...)
+	fields = append(append(fields, "Location: https://"...), host...)
+	if port := x.p.o.Redirect; port != 443 {
+		fields = strconv.AppendInt(append(fields, ':'), int64(port), 10)
+	}
+	x.lines = append(append(fields, strings.TrimPrefix(path, "*")...), "\r\n"...)
+	status := http.StatusPermanentRedirect
+	if x.method == http.MethodGet || x.method == http.MethodHead {
+		status = http.StatusMovedPermanently // which every client knows
+	}
+	x.c.Answer(x.r, status, x.lines, "use https\n")
+	return true
+}

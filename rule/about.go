@@ -1,0 +1,77 @@
+package rule
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+)
+
+// About describes to operators what r counts under a key: "192.0.2.7", "network 192.0.2.0/24, path /login". req is
+// canonical, and has what is known of the key's requests; is reports whether a key is the one. Values that clients
+// choose may be secret, so only their names are shown. complete is false if a value is not shown.
+func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, complete bool) {
+	keys, exact := r.Keys(nil, req), false
+	for i := range keys.Len() {
+		exact = exact || is(keys.At(i))
+	}
+	// Otherwise req may lack values that clients choose, or its path may be shortened.
+	plausible := exact || kinds(r.Characteristics)&(1<<Header|1<<Cookie|1<<Query) != 0
+	var parts []string
+	complete = true
+	for i := range r.Characteristics {
+		c := &r.Characteristics[i]
+		if c.Kind == First && exact {
+			_, _, c = r.appendFirst(nil, c, req)
+		}
+		part, ok := c.about(req)
+		if !ok || !plausible {
+			part, complete = c.unknown(req), false
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", "), complete
+}
+
+// about describes the value of c in req, if it is known and not secret.
+func (c *Characteristic) about(req *Request) (text string, ok bool) {
+	switch c.Kind {
+	case IP:
+		if req.bits == 0 && !req.client.Is6() {
+			return req.client.String(), req.client.IsValid()
+		}
+		return netip.PrefixFrom(req.client, int(cmp.Or(req.bits, 64))).String(), true
+	case Network:
+		network := c.network(req.Addr)
+		return "network " + network.String(), network.IsValid()
+	case Label:
+		label, ok := c.Labels.table.Lookup(req.Addr)
+		return c.Name + " " + label, ok
+	case Host:
+		return "host " + req.Host, req.Host != ""
+	case Path:
+		return "path " + req.Path, req.Path != ""
+	case Method:
+		return "method " + req.Method, req.Method != ""
+	}
+	return "", false
+}
+
+// unknown describes c without its value. If the address of req does not lead to the key, an alternative that clients
+// choose does.
+func (c *Characteristic) unknown(req *Request) string {
+	var names []string
+	for i := range c.First {
+		if a := &c.First[i]; a.Kind.Chosen() || !req.Addr.IsValid() {
+			names = append(names, a.unknown(req))
+		}
+	}
+	switch {
+	case c.Kind == First:
+		return strings.Join(names, " or ")
+	case c.Kind == Label:
+		return c.Name
+	case c.Kind.Chosen():
+		return c.Kind.String() + " " + c.Name
+	}
+	return c.Kind.String()
+}

@@ -1,0 +1,221 @@
+package describe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/rule"
+)
+
+// Notes returns sentences about effects of r, a rule of s, that its author may not expect.
+func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
+	note := func(applies bool, format string, args ...any) {
+		if applies {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	path := looksAtPath(r)
+	_, exact := differences(r.PathSyntax)
+	note(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin serves them "+
+		"as well, start the nodes with --strict-hosts, or leave hosts out.")
+	note(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
+		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
+	matches := func(method string) bool { return slices.Contains(r.Methods, method) }
+	note(matches("GET") && !matches("HEAD"),
+		"HEAD requests escape this rule, although origins usually do the same work for them as for GET: add HEAD.")
+	note(len(r.Methods) > 0 && !matches("POST"),
+		"If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there "+
+			"escapes this rule: turn that off in the origin, or add POST.")
+	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin "+
+		"serves it: start the nodes with --strict-hosts.")
+	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.",
+		prose.Enumerate(exact, "or"))
+	note(path && r.PathSyntax.Reading != rule.ReadAny,
+		"An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
+	matchNotes(r, note)
+	notes = append(notes, characteristicNotes(s, r)...)
+	cost, unreported, unanswered := r.CostOf(1), "nothing", "Requests that it does not answer do not count."
+	if r.Reserve > 0 {
+		unreported, unanswered = "only the reserve", fmt.Sprintf("Requests that it does not answer count %d.", r.Reserve)
+	}
+	for _, l := range r.Limits {
+		if l.Threshold < 20 && cost == 1 && !r.CountsAnswer() && r.MitigationTimeout > 0 && r.Action != rule.Log {
+			every, over := steady(l)
+			note(over, "A client that sends one request every %v stays within %v, but its estimate exceeds that for a moment, "+
+				"so it is refused for %v: add round: down to the limit.",
+				every, l, rule.FormatDuration(r.MitigationTimeout))
+		}
+		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
+	}
+	note(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's "+
+		"responses; without reports this rule counts %s.", unreported)
+	note(r.CostSource() != "", "The origin decides how much a request counts, so worst cases assume that each request "+
+		"counts %d. %s", cost, unanswered)
+	note(r.CostJSON != "", "A response that the client does not read to its end, or that is compressed or neither JSON "+
+		"nor an event stream, counts %d: set cost to what such a request costs at most.", cost)
+	return notes
+}
+
+// matchNotes takes notes about the match and the exceptions of r.
+func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any)) {
+	why := never(r)
+	note(why != "", "This rule never applies: %s.", why)
+	conditions := r.AllConditions()
+	note(len(conditions) > 0, "Clients choose their headers, cookies and parameters: those that do not send what match "+
+		"names, or send what except names, escape this rule.")
+	for _, c := range conditions {
+		for _, p := range c.Patterns {
+			text := p.String()
+			note(strings.HasPrefix(text, "^") || text != "" && text[0] != '~' &&
+				(strings.HasSuffix(text, "$") || strings.Contains(text, ".*")),
+				"The pattern %s of the %s is text in which only * is special: begin it with ~ if it is an expression.", text,
+				characteristic(c.Characteristic))
+		}
+	}
+	for _, e := range r.Except {
+		for _, path := range e.Paths {
+			note(len(path) > 1 && path[0] == '*',
+				"The exception %s also exempts /login/x%s, which some origins answer as /login: name a directory, such as "+
+					"/static/*.", path, strings.ReplaceAll(path, "*", ""))
+		}
+	}
+}
+
+// never says why r applies to no request, or returns an empty string.
+func never(r *rule.Rule) string {
+	for i := range r.Except {
+		if e := &r.Except[i]; exempts(e, &r.Match) {
+			return "all of its requests are excepted, as " + match(e, "those")
+		}
+	}
+	for i := range r.Except {
+		if opposite(r.Except, &r.Except[i]) {
+			return "all of its requests are excepted, as " + match(&r.Except[i], "those") + " and all others"
+		}
+	}
+	for _, c := range r.Conditions {
+		skips := func(o rule.Characteristic) bool { return c.Absent && o.Skip && o.Same(c.Characteristic) }
+		if slices.ContainsFunc(r.Characteristics, skips) {
+			return "it skips requests " + condition(&c) + ", and matches no others"
+		}
+		for _, o := range r.Conditions {
+			if c.Absent && c.Characteristic.String() == "header:cookie" && o.Characteristic.Kind == rule.Cookie && !o.Absent {
+				return "no request " + condition(&c) + " is " + condition(&o)
+			}
+		}
+	}
+	return ""
+}
+
+// exempts reports whether e, an exception, has all requests that m has. It may return false even if it does.
+func exempts(e, m *rule.Match) bool {
+	uncertain := func(c rule.Condition) bool { // several values may match a pattern of m, and not all of those in e
+		return len(c.Patterns) > 0 || !slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool {
+			return o.Characteristic.Same(c.Characteristic) && o.Absent == c.Absent
+		})
+	}
+	everywhere := slices.Contains(e.Paths, "*") || slices.Contains(e.Paths, "/*")
+	return all(e.Hosts, m.Hosts, hasHost) && in(e.Methods, m.Methods) && (everywhere || all(e.Paths, m.Paths, hasPath)) &&
+		in(e.Networks, m.Networks) && !slices.ContainsFunc(e.Conditions, uncertain)
+}
+
+// opposite reports whether e only asks whether a request has some value, and another exception has all other requests.
+func opposite(exceptions []rule.Match, e *rule.Match) bool {
+	alone := func(m *rule.Match) bool {
+		return len(m.Conditions) == 1 && len(m.Conditions[0].Patterns) == 0 &&
+			len(m.Hosts)+len(m.Methods)+len(m.Paths)+len(m.Networks) == 0
+	}
+	return alone(e) && slices.ContainsFunc(exceptions, func(o rule.Match) bool {
+		return alone(&o) && o.Conditions[0].Characteristic.Same(e.Conditions[0].Characteristic) &&
+			o.Conditions[0].Absent != e.Conditions[0].Absent
+	})
+}
+
+// hasHost reports whether pattern matches every host that host does.
+func hasHost(pattern, host string) bool {
+	end, wild := strings.CutPrefix(pattern, "*")
+	return pattern == host || wild && strings.HasSuffix(host, end)
+}
+
+// hasPath reports whether pattern matches every path that path does. It may return false even if it does.
+func hasPath(pattern, path string) bool {
+	start, wild := strings.CutSuffix(pattern, "*")
+	return pattern == path || wild && !strings.Contains(start, "*") && start != "" && strings.HasPrefix(path, start)
+}
+
+// characteristicNotes returns the notes about the characteristics of r.
+func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
+	for _, c := range r.Characteristics {
+		switch {
+		case c.Kind == rule.Label:
+			notes = append(notes, fmt.Sprintf("Requests from addresses that have no %s in %s escape this rule: they are "+
+				"neither counted nor refused.", characteristic(c), c.Labels.File))
+		case c.Skip:
+			notes = append(notes, fmt.Sprintf("Requests without the %s escape this rule: they are neither counted nor refused.",
+				characteristic(c)))
+		case c.Kind.Chosen():
+			notes = append(notes, fmt.Sprintf("Requests without the %s share one count, and are mitigated together.",
+				characteristic(c)))
+		}
+	}
+	var chosen []string
+	for c := range r.Leaves() {
+		if c.Kind.Chosen() {
+			chosen = append(chosen, characteristic(*c))
+		}
+	}
+	switch {
+	case len(chosen) > 0:
+		return append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than "+
+			"%d combinations share one count.", rule.MaxKeys),
+			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.",
+				prose.Enumerate(chosen, "or"), bound(s, r)))
+	case counts(r, rule.IP):
+		return notes
+	case r.Action == rule.Shed:
+		return append(notes, "Bystanders: if a key is at ten times its threshold, nine in ten of its clients are refused, "+
+			"including those that send few requests.")
+	case r.Parent():
+		return append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that "+
+			"send few requests. A single client can exceed the limit for all of them.")
+	}
+	return append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
+}
+
+// bound names a rule that limits clients that send a new value for r with each request, or suggests
+// one.
+func bound(s *rule.Set, r *rule.Rule) string {
+	limits := func(q *rule.Rule) bool {
+		return !slices.ContainsFunc(q.Characteristics, func(c rule.Characteristic) bool {
+			return c.Kind != rule.IP && c.Kind != rule.Network
+		}) && (q.Action != rule.Log || r.Action == rule.Log) && q.Action != rule.Shed && q.MinClients < 2 &&
+			q.Overrides == "" && covers(q, r)
+	}
+	if i := slices.IndexFunc(s.Rules(), limits); i >= 0 {
+		return fmt.Sprintf("rule %s, by %s, limits it", s.Rules()[i].ID, key(s.Rules()[i]))
+	}
+	return fmt.Sprintf("no other rule limits it. Add one by ip alone with the same match, such as {id: %s-by-ip, "+
+		"characteristics: [ip], limits: …}", r.ID)
+}
+
+// in reports whether of, a list of a match in which nothing means everything, has only what list has.
+func in[T comparable](list, other []T) bool {
+	return all(list, other, func(a, b T) bool { return a == b })
+}
+
+// all is in for lists of patterns: has reports whether one of list has all of what one of the other list has.
+func all[T any](list, other []T, has func(a, b T) bool) bool {
+	return len(list) == 0 || len(other) > 0 && !slices.ContainsFunc(other, func(b T) bool {
+		return !slices.ContainsFunc(list, func(a T) bool { return has(a, b) })
+	})
+}
+
+// covers reports whether r counts all requests that o counts. It may return false even if r does.
+func covers(r, o *rule.Rule) bool {
+	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 &&
+		(r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
+		in(r.Hosts, o.Hosts) && in(r.Methods, o.Methods) && in(r.Paths, o.Paths) &&
+		(r.Statuses == nil || o.Statuses != nil && *r.Statuses == *o.Statuses) && r.CostSource() == ""
+}
