@@ -46,13 +46,11 @@ func Read(name string, r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// A Document is a YAML file, or a part of one. It collects the errors in it.
+// A Document is a YAML file. It collects the errors in it.
 type Document struct {
-	File   string
-	Bytes  []byte
-	Offset int // number of lines before Bytes in the file
-	Errs   Errors
-	Broken bool // Bytes are not YAML
+	File  string
+	Bytes []byte
+	Errs  Errors
 }
 
 // New returns a document of text. file is its name in errors.
@@ -64,7 +62,7 @@ func New(file string, text []byte) *Document {
 // empty what to do if the file is empty. If empty is "", the file may be empty.
 func (d *Document) Read(hint, empty string, fields []Field) {
 	switch root := d.Parse(); {
-	case d.Broken:
+	case len(d.Errs) > 0: // not YAML
 	case root != nil && !is(root, yaml.ScalarNode, "!!null"):
 		d.Mapping(root, "the file", hint, fields)
 	case empty != "":
@@ -92,7 +90,7 @@ func (d *Document) FailAt(line, column int, hint, format string, args ...any) {
 	}
 	e := &Error{File: d.File, Message: fmt.Sprintf(format, args...), Hint: hint}
 	if line > 0 {
-		e.Line, e.Column = line+d.Offset, max(column, 1)
+		e.Line, e.Column = line, max(column, 1)
 	}
 	d.Errs = append(d.Errs, e)
 }
@@ -183,7 +181,7 @@ func (d *Document) Mapping(n *yaml.Node, subject, hint string, fields []Field) b
 			d.unknown(key, subject, fields)
 		case first[at] != key:
 			d.Fail(key, "remove one of them", "%s is in %s twice, first on line %d", fields[at].Name, subject,
-				first[at].Line+d.Offset)
+				first[at].Line)
 		default:
 			fields[at].Read(pair[1])
 		}

@@ -15,12 +15,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Parse returns the root of the only YAML document, or nil if there is none. If it records an error, it
-// sets d.Broken.
+// Parse returns the root of the only YAML document, or nil if it records an error or there is no document.
 func (d *Document) Parse() (root *yaml.Node) {
 	text := d.Bytes
 	if at, n := strange(text); n > 0 {
-		d.Broken = true
 		line, column := end(text[:at])
 		d.FailAt(line, column, "save the file as UTF-8, without control characters", "the file cannot contain %q",
 			text[at:at+n])
@@ -36,10 +34,7 @@ func (d *Document) Parse() (root *yaml.Node) {
 		d.Fail(docs[1], "write one document into each file", "a second document begins here")
 	case len(docs) == 1:
 		return docs[0].Content[0]
-	default:
-		return nil
 	}
-	d.Broken = true
 	return nil
 }
 

@@ -3,13 +3,11 @@
 package file
 
 import (
-	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -59,7 +57,7 @@ func Read(paths ...string) (Contents, error) {
 		if err != nil {
 			return Contents{}, fmt.Errorf("rule: %w", err)
 		}
-		all.add(file, text, largeFile, partSize)
+		all.add(file, text)
 	}
 	return all.contents()
 }
@@ -77,7 +75,7 @@ func readFile(name string) ([]byte, error) {
 // Parse parses the text of a rules file. name is the name of the file in errors. The text cannot name other files.
 func Parse(name string, text []byte) (*rule.Set, error) {
 	var all loader
-	all.add(name, text, largeFile, partSize)
+	all.add(name, text)
 	contents, err := all.contents()
 	return contents.Set, err
 }
@@ -136,32 +134,12 @@ type loader struct {
 	sets    map[setName]*rule.NetworkSet
 }
 
-// add reads a file. If it has at least large bytes, it reads it in parts of about size bytes.
-func (l *loader) add(file string, text []byte, large, size int) {
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // byte order mark
-	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: text})
-	before := *l
-	if parts := split(text, large, size); parts == nil || !l.read(file, parts...) {
-		*l = before
-		l.read(file, part{text: text})
-	}
-}
-
-// read reads the parts of a file. It returns false if the whole file may have a different meaning.
-func (l *loader) read(file string, parts ...part) bool {
-	for i, p := range parts {
-		if i > 0 {
-			p.text = slices.Concat([]byte("rules:\n"), p.text)
-		}
-		r := l.reader(file, p.text, p.before)
-		r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fields())
-		r.end()
-		// An error around the rules, such as a second key "rules", may be a different one in the file.
-		if r.Broken || i == 0 && len(r.Errs) > 0 {
-			return false
-		}
-	}
-	return true
+// add reads a file.
+func (l *loader) add(file string, text []byte) {
+	r := l.reader(file, text)
+	l.files = append(l.files, strictyaml.Source{Name: file, Bytes: r.Bytes})
+	r.Read(`begin it with the line "rules:"`, `write "rules: []" to have no rules`, r.fields())
+	l.errs = append(l.errs, r.Errs...)
 }
 
 // contents returns the contents of all files, after the checks that need all of them.

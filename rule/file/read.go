@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A reader reads a rules file or a part of one into a loader. Rules share equal values, to save memory.
+// A reader reads a rules file into a loader. Rules share equal values, to save memory.
 type reader struct {
 	strictyaml.Document
 	loader *loader
@@ -31,20 +31,13 @@ type place struct {
 	line, column int32
 }
 
-func (l *loader) reader(file string, text []byte, offset int) *reader {
-	return &reader{
-		Document: strictyaml.Document{File: file, Bytes: text, Offset: offset},
-		loader:   l, known: map[string]any{},
-	}
-}
-
-// end adds the errors and notes of r to its loader.
-func (r *reader) end() {
-	r.loader.errs = append(r.loader.errs, r.Errs...)
+// reader returns a reader of the text of a file.
+func (l *loader) reader(file string, text []byte) *reader {
+	return &reader{Document: *strictyaml.New(file, text), loader: l, known: map[string]any{}}
 }
 
 func (r *reader) place(n *yaml.Node) place {
-	return place{r.File, int32(n.Line + r.Offset), int32(n.Column)}
+	return place{r.File, int32(n.Line), int32(n.Column)}
 }
 
 // intern returns v, or an equal value that r has read before.
@@ -94,7 +87,7 @@ func (r *reader) ruleList(n *yaml.Node) {
 }
 
 func (r *reader) rule(n *yaml.Node) {
-	to := &rule.Rule{File: r.File, Line: n.Line + r.Offset, Action: rule.Block, Response: new(rule.Response)}
+	to := &rule.Rule{File: r.File, Line: n.Line, Action: rule.Block, Response: new(rule.Response)}
 	entry := readRule{Rule: to, id: r.place(n)}
 	r.paths = r.paths[:0]
 	var refused []func(by string) // each fails because of a setting that counts refused requests
