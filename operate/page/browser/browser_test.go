@@ -96,16 +96,22 @@ func open(t testing.TB, width int64, scheme string) *tab {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	call(b, network.Enable, network.EnableParams{})
+	call(b, log.Enable, cdp.Empty{})
+	b.resize(width, scheme)
+	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	return b
+}
+
+// resize gives the tab another width and color scheme.
+func (b *tab) resize(width int64, scheme string) {
+	b.t.Helper()
 	height := int64(900)
 	if width < 700 {
 		height = 844
 	}
-	call(b, network.Enable, network.EnableParams{})
-	call(b, log.Enable, cdp.Empty{})
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 700})
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
-	return b
 }
 
 func (b *tab) complain(text string) {
