@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -137,6 +138,30 @@ func BenchmarkRequest(b *testing.B) {
 				b.Fatal("not counted")
 			}
 		}
+	}
+}
+
+// Paths that origins may read in different ways, beside a rule that must read them.
+func BenchmarkOddPath(b *testing.B) {
+	set := parse(b, "rules:\n- {id: a, except: {paths: [/health]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n")
+	for name, path := range map[string]string{
+		"escapes":    "/a/..;b/" + strings.Repeat("%25", 200),
+		"letters":    "/a/..;b/" + strings.Repeat("abc", 200),
+		"segments":   "/a/..;b" + strings.Repeat("/.", 15),
+		"parameters": "/a/.." + strings.Repeat(";a=b", 100),
+	} {
+		received := rule.Request{Addr: netip.MustParseAddr("192.0.2.77"), Method: "GET", Host: "www.example.com", Path: path}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var rules [8]*rule.Rule
+			for b.Loop() {
+				req := received
+				req.Identify(rule.ClientPrefix{})
+				if len(set.Match(&req, rules[:0])) != 1 {
+					b.Fatal("not matched")
+				}
+			}
+		})
 	}
 }
 

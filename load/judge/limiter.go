@@ -55,14 +55,19 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 		if k.sheds() || !countsStatus(k.rule, status) || (by != nil || shed) && !others && !(mitigated && k.rule.CountWhileMitigated) {
 			continue
 		}
+		least := int64(0)
 		if mitigated {
-			timeout = 0 // it is only prolonged
+			timeout, least = 0, prolonged
 		}
+		until := known.until
 		for _, c := range known.counters {
 			c.add(q.Sent, q.Sent)
 			if c.over(q.Sent) {
-				known.until = max(known.until, q.Sent+timeout, c.back(q.Sent))
+				until = max(until, q.Sent+timeout, c.back(q.Sent))
 			}
+		}
+		if until-known.until >= least {
+			known.until = until
 		}
 	}
 	return by

@@ -268,3 +268,33 @@ func (l *limiter) score(t testing.TB, rules string, o judge.Options) *judge.Scor
 	}
 	return s
 }
+
+// A refused request that would prolong its mitigation by less than a tenth of a second does not.
+func TestShortProlongation(t *testing.T) {
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+prolonged+"]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		second int64 // when the second request comes, in ms
+		want   uint64
+	}{{50, 1}, {99, 1}, {100, 2}, {150, 2}} {
+		var l ledger
+		// The eleventh exceeds the threshold, the twelfth is refused, and the last one comes when the first has left
+		// the window and the second has not.
+		for _, ms := range []int64{0, test.second, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 10_000 + test.second/2} {
+			l = append(l, sent{
+				Request: judge.Request{Sent: ms * 1000, Done: ms*1000 + 1, Client: 1,
+					Answer: judge.Answer{Status: 200, Expected: 200, Retry: judge.NoRetry, Remaining: -1}},
+				Properties: judge.Properties{Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.com", Target: "/"},
+			})
+		}
+		s, err := judge.Judge(l, judge.Options{Rules: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Exact != test.want {
+			t.Errorf("second request after %d ms: an exact limiter refuses %d requests, want %d", test.second, s.Exact, test.want)
+		}
+	}
+}
