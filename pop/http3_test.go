@@ -57,7 +57,10 @@ func (w *wired) by(version int) (c *http.Client, url string) {
 	addr := w.Addr("https")
 	var rt http.RoundTripper
 	if version == 3 {
-		tr := &http3.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+		tr := &http3.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true,
+			QUICConfig: &quic.Config{HandshakeIdleTimeout: patience, MaxIdleTimeout: patience},
+		}
 		w.t.Cleanup(func() { _ = tr.Close() })
 		rt, addr = tr, w.Addr("http3")
 	} else {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
 	"github.com/edgelimit/edge/proxy"
@@ -62,7 +63,10 @@ func (o overHTTP3) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func newHTTP3(t testing.TB, other http.RoundTripper) http.RoundTripper {
-	tr := &http3.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
+	tr := &http3.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true,
+		QUICConfig: &quic.Config{HandshakeIdleTimeout: patience, MaxIdleTimeout: patience},
+	}
 	t.Cleanup(func() { _ = tr.Close() })
 	return overHTTP3{tr, other}
 }
