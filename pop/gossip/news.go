@@ -186,7 +186,7 @@ func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Dur
 		if err != nil {
 			return received, err
 		}
-		if o.news.got.take(e.number) != fresh {
+		if !o.news.got.take(e.number) {
 			continue
 		}
 		g.learn(o.run, &o.news, batch{e.number, now.Add(-age), now, slices.Clone(e.bytes)})

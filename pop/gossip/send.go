@@ -142,7 +142,7 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 	switch {
 	case transit > maxAge:
 		return nil, late
-	case l.got.take(h.number) != fresh:
+	case !l.got.take(h.number):
 		return nil, replayed
 	}
 	var entries []entry
