@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -181,11 +182,7 @@ func (p *Table) Repaired(from string) {
 // forget removes the peers that are silent. mu is held.
 func (p *Table) forget(now time.Time) {
 	most := silence * time.Duration(len(p.peers)/silentNodes+1)
-	for name, other := range p.peers {
-		if now.Sub(other.lastStatus) > most {
-			delete(p.peers, name)
-		}
-	}
+	maps.DeleteFunc(p.peers, func(_ string, other *peer) bool { return now.Sub(other.lastStatus) > most })
 }
 
 // Alive removes the peers that are not alive according to gossip, once they are silent.
@@ -196,11 +193,9 @@ func (p *Table) Alive(peers []gossip.Peer, now time.Time) {
 	for _, peer := range peers {
 		alive[peer.Name] = true
 	}
-	for name, other := range p.peers {
-		if !alive[name] && now.Sub(other.lastStatus) > silence {
-			delete(p.peers, name)
-		}
-	}
+	maps.DeleteFunc(p.peers, func(name string, other *peer) bool {
+		return !alive[name] && now.Sub(other.lastStatus) > silence
+	})
 }
 
 // differing returns the peers whose ith fingerprint has differed from this node's for disagreeFor. mu is held.
