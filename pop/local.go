@@ -128,7 +128,7 @@ func (p localPeers) Send(message []byte) {
 	}
 }
 
-// told records how long it took until all nodes had a record: Send has returned.
+// told records how long it took until all nodes had a record. It is called when Send has delivered the record.
 func (l *Local) told(r mitigation.Record) {
 	if r.Sample == nil {
 		return // it prolongs a mitigation

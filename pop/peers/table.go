@@ -29,8 +29,8 @@ const (
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
-	// silence is how long no status of a peer may arrive before it counts as gone, unless gossip considers it alive.
-	// Then it is as many times as long as there are silentNodes in the PoP: statuses are passed on less often.
+	// silence is how long a peer may send no status before it counts as gone. While gossip considers the peer alive, it
+	// has once more that time for each silentNodes nodes of the PoP, because statuses are passed on less often.
 	silence     = 3 * time.Second
 	silentNodes = 64
 
