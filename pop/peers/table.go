@@ -229,16 +229,11 @@ func (p *Table) NameOf(id mitigation.NodeID) string {
 
 // A Node is what this node knows of a peer, or of itself.
 type Node struct {
+	Status
 	Name    string
 	Self    bool
-	Version string
 	Heard   time.Duration // since its last status
-
-	State             State
-	Requests, Refused float32 // per second, lately
-
-	Fingerprints map[string]string // in hexadecimal, by what must be the same on all nodes
-	Differs      []string          // those of them that differ from this node's
+	Differs []string      // what must be the same on all nodes, and differs from this node's
 }
 
 // Nodes returns the nodes of the PoP: this one, with the status ours, and then its peers, by name.
@@ -247,8 +242,7 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 	defer p.mu.Unlock()
 	p.forget(now)
 	for name, other := range p.peers {
-		node := nodeOf(name, &other.Status)
-		node.Heard = now.Sub(other.lastStatus)
+		node := Node{Status: other.Status, Name: name, Heard: now.Sub(other.lastStatus), Differs: []string{}}
 		for i, since := range other.differ {
 			if !since.IsZero() {
 				node.Differs = append(node.Differs, agreements[i])
@@ -257,16 +251,8 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 		all = append(all, node)
 	}
 	slices.SortFunc(all, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	self := nodeOf(p.name, ours)
-	self.Self = true
+	self := Node{Status: *ours, Name: p.name, Self: true, Differs: []string{}}
 	return append([]Node{self}, all...)
-}
-
-func nodeOf(name string, s *Status) Node {
-	return Node{
-		Name: name, Version: s.Version, State: s.State, Requests: s.Requests, Refused: s.Refused,
-		Fingerprints: s.Fingerprints.shown(), Differs: []string{},
-	}
 }
 
 // Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node
