@@ -62,7 +62,7 @@ var layers = []struct {
 	{"proxy", []string{"internal/lograte", "limit", "proxy/conns", "proxy/http1", "proxy/http2", "proxy/http3", "proxy/spop", "rule"}},
 
 	// A node.
-	{"pop/gossip", []string{"internal/lograte", "proxy/conns"}},
+	{"pop/gossip", []string{"internal/lograte", "internal/tick", "proxy/conns"}},
 	{"pop/vote", nil},
 	{"pop/setting", []string{"internal/prose"}},
 	{"pop/peers", []string{"mitigation", "pop/gossip"}},

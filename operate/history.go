@@ -142,11 +142,10 @@ func (h *History) Sample(now time.Time) {
 			h.add(h.rules[name], total)
 		}
 	}
-	for name := range h.rules {
-		if _, ok := rules[name]; !ok { // the rule was removed
-			delete(h.rules, name)
-		}
-	}
+	maps.DeleteFunc(h.rules, func(name string, _ *series) bool {
+		_, ok := rules[name]
+		return !ok // the rule was removed
+	})
 }
 
 func label(m *dto.Metric, name string) string {

@@ -406,7 +406,7 @@ func (o *Operator) Nodes() Nodes {
 	for _, n := range o.Peers.Nodes(&ours, o.Now()) {
 		all = append(all, Node{
 			Name: n.Name, Self: n.Self, State: n.State.String(), Version: n.Version, Heard: n.Heard.Seconds(),
-			Requests: float64(n.Requests), Refused: float64(n.Refused), Fingerprints: n.Fingerprints, Differs: n.Differs,
+			Requests: float64(n.Requests), Refused: float64(n.Refused), Fingerprints: n.Fingerprints.Shown(), Differs: n.Differs,
 		})
 	}
 	if o.Gossip == nil {

@@ -155,8 +155,8 @@ func (o *Operator) listed(client netip.Addr, network netip.Prefix) *Listed {
 	return nil
 }
 
-// suffices reports whether values have all characteristics of r, and whether they have some. An address has those that depend on
-// it alone.
+// suffices reports whether values have all characteristics of r, and whether they have some. An address stands for
+// those that depend on it alone.
 func suffices(r *rule.Rule, values map[string]string) (all, some bool) {
 	all = true
 	for i := range r.Characteristics {

@@ -66,16 +66,16 @@ func appendPairs(all []pair, dir string) ([]pair, error) {
 	return all, err
 }
 
-// exists reports whether a file exists, or may exist where it cannot be seen.
+// exists reports whether a file exists, or may exist in a directory that the node cannot read.
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }
 
-// A certificate is one of the listener with TLS.
+// A certificate is served by the listener with TLS.
 type certificate struct {
 	tls.Certificate
-	names []string // that it is for, at least one
+	names []string // at least one
 	shown operate.Certificate
 	isNew bool // since the previous reload
 }
@@ -119,7 +119,7 @@ func (c *certificate) lacksIssuer() bool {
 	})
 }
 
-// certificates are those of the listener with TLS. They do not change.
+// certificates holds all certificates of the listener with TLS. It is immutable.
 type certificates struct {
 	first  *certificate
 	byName map[string]*certificate // in lower case; *.example.com is .example.com

@@ -184,9 +184,9 @@ func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 	return err
 }
 
-// watch calls reload when the files change, until ctx is done. It looks once a second, and calls it when they have been
-// written completely: a file has if it replaced another one, as a rename does, or has not changed since the last look.
-// A program that keeps writing to one file must not hold up the others, so the third look loads what there is.
+// watch calls reload when the files change, until ctx is done. It looks once a second, and waits until the changed files
+// are complete: a file is if it has replaced another one, as a rename does, or has not changed since the last look. A
+// program that keeps writing to one file must not hold up the others, so the third look reloads in any case.
 func (f *files) watch(ctx context.Context, reload func() error) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.TLSCerts == nil && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return

@@ -35,8 +35,8 @@ const (
 // A clockCheck counts consecutive checks that found the clock wrong.
 type clockCheck struct{ wrong int }
 
-// problem describes by how much the clock differs from the peers', ahead of which it is by offset, if that is too much
-// for rules.
+// problem describes how far the clock is from those of the peers, if that is too far for rules. offset is how far it is
+// ahead of them.
 func (c *clockCheck) problem(offset time.Duration, rules *rule.Set) string {
 	shortest := rule.MaxPeriod
 	for _, r := range rules.Rules() {
@@ -59,14 +59,15 @@ const (
 	// lossInterval is how often a node looks for counters that shards have lost.
 	lossInterval = time.Minute
 
-	// lostCounters is how many of them in that time are a problem: a few are evicted from any cache.
+	// lostCounters is how many of them must be lost in that time to be a problem: any cache evicts a few.
 	lostCounters = 10
 )
 
 // A lossCheck has the number of counters that had fallen at the last check.
 type lossCheck struct{ fallen uint64 }
 
-// problem describes that shards keep losing counts, if they do. fallen is the number of counters that have fallen.
+// problem describes how many counts shards have lost, if that is too many. fallen is the number of counters that have
+// fallen.
 func (c *lossCheck) problem(fallen uint64) string {
 	lost := fallen - c.fallen
 	c.fallen = fallen

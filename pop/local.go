@@ -65,14 +65,16 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		o.Node.Secret = rand.Text()
 	}
 	o.Node.Logger = cmp.Or(o.Node.Logger, slog.Default())
-	l = new(Local)
+	talking, quiet := context.WithCancel(context.Background())
+	serving, end := context.WithCancel(context.Background())
+	l = &Local{quiet: quiet, end: end}
 	defer func() {
 		if err != nil {
 			_ = l.Stop(context.Background())
 		}
 	}()
 	if len(o.Node.Shards) == 0 {
-		if err := l.startShards(o.Nodes); err != nil {
+		if err := l.startShards(serving, o.Nodes); err != nil {
 			return l, err
 		}
 		o.Node.Shards = l.shards
@@ -104,9 +106,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 			return l, err
 		}
 	}
-	var ctx context.Context
-	ctx, l.quiet = context.WithCancel(context.Background())
-	l.talk.Go(func() { tick.Every(ctx, tellInterval, l.tell) })
+	l.talk.Go(func() { tick.Every(talking, tellInterval, l.tell) })
 	if l.ln != nil {
 		return l, l.startSpreader(o.Node.Logger)
 	}
@@ -128,7 +128,7 @@ func (p localPeers) Send(message []byte) {
 	}
 }
 
-// told records how long it took until all nodes had a record: Send has returned.
+// told records how long it took until all nodes had a record. It is called when Send has delivered the record.
 func (l *Local) told(r mitigation.Record) {
 	if r.Sample == nil {
 		return // it prolongs a mitigation
@@ -177,10 +177,8 @@ func (l *Local) tell() {
 	}
 }
 
-// startShards starts n shards.
-func (l *Local) startShards(n int) error {
-	var ctx context.Context
-	ctx, l.end = context.WithCancel(context.Background())
+// startShards starts n shards, which run until ctx is done.
+func (l *Local) startShards(ctx context.Context, n int) error {
 	for range n {
 		server := shard.New(shard.Options{})
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,7 +186,7 @@ func (l *Local) startShards(n int) error {
 			return fmt.Errorf("pop: listening for a shard: %w", err)
 		}
 		l.shards = append(l.shards, ln.Addr().String())
-		l.serve.Go(func() { _ = server.Serve(ctx, ln) }) // ends with ctx
+		l.serve.Go(func() { _ = server.Serve(ctx, ln) })
 	}
 	return nil
 }
@@ -233,10 +231,8 @@ func (l *Local) Stop(ctx context.Context) error {
 	if l.ln != nil {
 		_ = l.ln.Close()
 	}
-	if l.quiet != nil {
-		l.quiet()
-		l.talk.Wait()
-	}
+	l.quiet()
+	l.talk.Wait()
 	errs := make([]error, len(l.nodes))
 	var wg sync.WaitGroup
 	for i, n := range l.nodes {
@@ -244,9 +240,7 @@ func (l *Local) Stop(ctx context.Context) error {
 	}
 	wg.Wait()
 	l.spread.Wait()
-	if l.end != nil {
-		l.end()
-	}
+	l.end()
 	l.serve.Wait()
 	return errors.Join(errs...)
 }

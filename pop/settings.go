@@ -111,7 +111,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "tracked-keys", Value: setting.Int(&o.TrackedKeys, 262144, 1, maxKeys, "keys"), Help: "maximum number of `keys` whose counts are kept in memory: 0.3 to 0.4 KB each, and 0.25 KB more for each further limit of the rule"},
 		{Name: "mitigation-records", Value: setting.Int(&o.MitigationRecords, 131072, 1, maxKeys, "records"), Help: "maximum number of mitigation `records` in memory"},
 
-		{Group: "responses and logs", Name: "ratelimit-headers", Value: setting.Parsed("text", &o.Headers, proxy.Draft10.String(), parseHeaders).Choices("draft10", "x-ratelimit", "both", "none"), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
+		{Group: "responses and logs", Name: "ratelimit-headers", Value: setting.Parsed("text", &o.Headers, proxy.Draft10.String(), proxy.ParseHeaderStyle).Choices("draft10", "x-ratelimit", "both", "none"), Help: "headers that tell clients their quota: draft10 (RateLimit, RateLimit-Policy), x-ratelimit, both or none"},
 		{Name: "node-header", Value: setting.Text(&o.NodeHeader, "", checkHeaderName), Help: "`name` of a response header that identifies the node that answered", Sample: "#X-Edge-Node"},
 		{Name: "access-log", Value: setting.Bool(&o.AccessLog, false), Help: "log every request"},
 		{Name: "log-clients", Value: setting.Bool(&o.LogClients, false), Help: "include the client and its request in log lines about mitigations"},
@@ -194,14 +194,6 @@ func parseGossipKey(text string) ([]byte, error) {
 func parseProxy(text string) (netip.Prefix, error) {
 	address, _, _ := strings.Cut(text, "%") // addresses are compared without zones
 	return rule.ParsePrefix(address)
-}
-
-func parseHeaders(text string) (proxy.HeaderStyle, error) {
-	style, err := proxy.ParseHeaderStyle(text)
-	if err != nil {
-		err = errors.New("must be draft10, x-ratelimit, both or none")
-	}
-	return style, err
 }
 
 func checkOrigin(text string) error {

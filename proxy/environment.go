@@ -38,8 +38,8 @@ const (
 	// openings is how many connections are judged together.
 	openings = 10
 
-	// unreported is how many requests must pass without a report, for at least neverReported or, after an earlier report,
-	// notReported, before reports are missing.
+	// Reports are missing if at least unreported requests have passed without one for neverReported, or for notReported
+	// if there was an earlier report.
 	unreported    = 20
 	neverReported = time.Minute
 	notReported   = 10 * time.Minute

@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -31,12 +31,12 @@ var styleNames = [...]string{Draft10: "draft10", XRateLimit: "x-ratelimit", Both
 // String returns the style as written in settings.
 func (s HeaderStyle) String() string { return styleNames[s] }
 
-// ParseHeaderStyle reads draft10, x-ratelimit, both or none.
+// ParseHeaderStyle reads a style as settings write it.
 func ParseHeaderStyle(text string) (HeaderStyle, error) {
 	if i := slices.Index(styleNames[:], text); i >= 0 {
 		return HeaderStyle(i), nil
 	}
-	return 0, fmt.Errorf("proxy: unknown rate-limit headers %q: use draft10, x-ratelimit, both or none", text)
+	return 0, errors.New("must be draft10, x-ratelimit, both or none")
 }
 
 // append appends the quota fields for d to dst, as lines that end in CRLF.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/limit"
@@ -12,11 +11,6 @@ import (
 
 // A requestLine is what the access log shows of a request.
 type requestLine struct{ method, host, uri, proto string }
-
-// clone returns r in memory of its own.
-func (r requestLine) clone() requestLine {
-	return requestLine{strings.Clone(r.method), strings.Clone(r.host), strings.Clone(r.uri), r.proto}
-}
 
 // logRequest writes a line of the access log.
 func (p *Proxy) logRequest(x *arrival, start time.Time, r requestLine, status int, bytes int64) {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/limit"
@@ -46,7 +47,8 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	}
 	var line requestLine
 	if p.o.AccessLog != nil {
-		line = requestLine{req.Method, req.Host, q.target, proto}.clone() // q is not valid after the answer
+		// q is not valid after the answer
+		line = requestLine{strings.Clone(req.Method), strings.Clone(req.Host), strings.Clone(q.target), proto}
 	}
 	q.decision = p.o.Limiter.Decide(req, now)
 	if q.decision.CountsAnswer() && p.environment.due(now) {

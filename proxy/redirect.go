@@ -16,8 +16,8 @@ func isChallenge(path string) bool {
 	return ok && !strings.ContainsAny(token, `/\%?`)
 }
 
-// needsTLS reports whether the request, which may be relayed, must be sent again over TLS. That is not so if the client
-// uses TLS to a trusted proxy in front, or if the request is a health check of that proxy, which may insist on a 200.
+// needsTLS reports whether the client must send the request again over TLS. It need not if it uses TLS to a trusted
+// proxy in front. Health checks of that proxy are served, too, because they may insist on a 200.
 func (x *exchange) needsTLS() bool {
 	o, secure := &x.p.o, x.c.Secure()
 	if o.Redirect == 0 || x.origin == o.Origins.ACME || x.decision.Verdict == limit.Own {

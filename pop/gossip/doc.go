@@ -11,9 +11,9 @@
 // # Messages
 //
 // Send passes a message to every peer, SendTo to one. Messages are packed into packets of at most 1,400 bytes,
-// and sent directly to their receivers over UDP. Nothing is acknowledged. For some seconds after a batch of
-// messages to all, each node that has it summarizes what it has for a few peers, picked at random, and passes on
-// what fits beside that. A peer sends what a summary lacks, and asks for what it lacks itself. Sending never
+// and sent directly to their receivers over UDP. Nothing is acknowledged. Instead, for some seconds after a batch of
+// messages to all, each node that has the batch sends a few random peers a summary of what it has, with as many
+// batches as fit in the packet. A peer sends what a summary lacks, and asks for what it lacks itself. Sending never
 // blocks: queues are bounded, and drops are counted. Messages may arrive in any order, but none arrives twice.
 // Those of SendTo may be lost.
 //

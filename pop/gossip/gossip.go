@@ -298,45 +298,30 @@ func (g *Gossip) Peers() (all []Peer) {
 	return all
 }
 
-// mostClocks is the number of clocks, those measured last, whose median counts. With many nodes it takes a minute to
-// measure all, and a clock that was set is to be noticed earlier.
-const mostClocks = 128
-
 // ClockOffset returns how far this node's clock is ahead of the median of the others', or 0
 // while it is alone.
-func (g *Gossip) ClockOffset() time.Duration {
-	offsets := g.offsets(nil)
-	if len(offsets) == 0 {
-		return 0
-	}
-	return -median(offsets[:min(len(offsets), mostClocks)])
-}
+func (g *Gossip) ClockOffset() time.Duration { return -median(g.offsets()) }
 
 // ClockAheadOfMost returns how far this node's clock is ahead of the median of all clocks, its own
 // among them: so a node whose clock is right is not behind one that is ahead.
-func (g *Gossip) ClockAheadOfMost() time.Duration {
-	offsets := g.offsets([]time.Duration{0})
-	return -median(offsets[:min(len(offsets), mostClocks)])
-}
+func (g *Gossip) ClockAheadOfMost() time.Duration { return -median(g.offsets(0)) }
 
-// offsets appends to dst how far the peers' clocks are ahead of this node's, where that is known, those measured last
-// first.
-func (g *Gossip) offsets(dst []time.Duration) []time.Duration {
+// ClockAhead returns how far this node's clock is ahead of that of the peer that is furthest
+// behind, or 0 if no peer is behind.
+func (g *Gossip) ClockAhead() time.Duration { return -slices.Min(g.offsets(0)) }
+
+// offsets appends to all how far the peers' clocks are ahead of this node's, if that is known. It begins with the clock
+// that was measured last.
+func (g *Gossip) offsets(all ...time.Duration) []time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	latest := func(a, b *link) int { return b.clock.receivedAt.Compare(a.clock.receivedAt) }
 	for _, l := range slices.SortedFunc(g.peers, latest) {
 		if offset, ok := l.clock.offset(); ok {
-			dst = append(dst, offset)
+			all = append(all, offset)
 		}
 	}
-	return dst
-}
-
-// ClockAhead returns how far this node's clock is ahead of that of the peer that is furthest
-// behind, or 0 if no peer is behind.
-func (g *Gossip) ClockAhead() time.Duration {
-	return -slices.Min(g.offsets([]time.Duration{0}))
+	return all
 }
 
 // maxMessages is the maximum number of messages that wait to be sent to all.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/edgelimit/edge/internal/tick"
 )
 
 // metaVersion changes with the format of packets.
@@ -200,12 +202,10 @@ const (
 // keepJoined joins the seeds, and nodes that were peers before, for as long as they are
 // missing, until ctx is done.
 func (g *Gossip) keepJoined(ctx context.Context) {
-	tick := time.NewTicker(joinInterval)
-	defer tick.Stop()
 	var joining sync.WaitGroup
 	defer joining.Wait()
 	var under sync.Map // addresses that are being joined
-	for {
+	join := func() {
 		for _, addr := range g.missing(ctx) {
 			if _, busy := under.LoadOrStore(addr, true); busy {
 				continue
@@ -217,12 +217,9 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 				}
 			})
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
+	join()
+	tick.Every(ctx, joinInterval, join)
 }
 
 // notJoined records that joining a node failed, unless there are peers.

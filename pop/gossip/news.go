@@ -14,8 +14,8 @@ const (
 	roundPause = 25 * time.Millisecond
 	roundPeers = 2
 
-	// recentFor is how long batches are summarized while there are newer ones. They are also passed on unasked,
-	// as far as summaries leave room.
+	// recentFor is how long a node's batches are summarized while newer ones of others arrive. Until then they are
+	// also passed on unasked, as far as summaries leave room.
 	recentFor = 150 * time.Millisecond
 
 	// keepBatches is how long batches are kept for nodes that lack them, such as one that was wrongly declared dead.
@@ -24,8 +24,8 @@ const (
 	// onTheWay is how long a batch may take from the node that sends it first.
 	onTheWay = 10 * time.Millisecond
 
-	// maxAnswers is the maximum number of batches that a node sends in answers, and of summaries by which it
-	// asks, from one round to the next: an overload must not grow because nodes are behind.
+	// maxAnswers bounds the batches that a node sends in answers between two rounds, together with the summaries by
+	// which it asks. Otherwise nodes that are behind would make an overload worse.
 	maxAnswers = 32
 )
 
@@ -186,7 +186,7 @@ func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Dur
 		if err != nil {
 			return received, err
 		}
-		if o.news.got.take(e.number) != fresh {
+		if !o.news.got.take(e.number) {
 			continue
 		}
 		g.learn(o.run, &o.news, batch{e.number, now.Add(-age), now, slices.Clone(e.bytes)})

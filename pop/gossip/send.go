@@ -79,12 +79,8 @@ func (g *Gossip) due(now time.Time, last bool) (out []outgoing, next time.Time) 
 // some returns up to n nodes that messages go to, at random. mu is held.
 func (g *Gossip) some(n int) []*link {
 	all := slices.Collect(maps.Values(g.reached))
-	all, rest := all[:min(n, len(all))], all
-	for i := range all {
-		j := i + rand.IntN(len(rest)-i)
-		rest[i], rest[j] = rest[j], rest[i]
-	}
-	return all
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
 }
 
 // carry appends packets to l with entries to out, in their order, except for what l sent first. mu is held.
@@ -142,7 +138,7 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 	switch {
 	case transit > maxAge:
 		return nil, late
-	case l.got.take(h.number) != fresh:
+	case !l.got.take(h.number):
 		return nil, replayed
 	}
 	var entries []entry

@@ -9,13 +9,13 @@ const (
 	// statusInterval is how often a node tells some peers its status.
 	statusInterval = 250 * time.Millisecond
 
-	// statusPeers is the number of peers, picked at random, that it tells, besides those that it owes an answer, since
+	// statusPeers is the number of random peers that it tells. It also answers those that have told it theirs, because
 	// the offset of a clock is measured both ways. Up to fewPeers are all told, and pass nothing on.
 	statusPeers = 4
 	fewPeers    = 16
 
-	// everyNodes is the number of nodes up to which all of a node's statuses are passed on, in a PoP with twice as many
-	// every other one, and so on: so what a node receives does not grow with the number of nodes.
+	// everyNodes is the size of a PoP up to which all statuses are passed on. In one that is twice as large, every other
+	// status of a node is, and so on, so that what a node receives does not grow with the PoP.
 	everyNodes = 64
 
 	// copies is how often a node passes a status on. If 30% of packets are lost, one node in 270 misses it.

@@ -10,28 +10,20 @@ type window struct {
 	seen    [windowSize / 64]uint64 // ring of bits
 }
 
-// An arrival classifies a number that arrives at a window.
-type arrival int
-
-const (
-	fresh    arrival = iota // not received before
-	repeated                // received before
-	outdated                // too old to know
-)
-
-// take records that number was received.
-func (w *window) take(number uint64) arrival {
+// take records that number was received, and reports whether that is the first time. It refuses numbers that are too
+// old to know.
+func (w *window) take(number uint64) (first bool) {
 	if number == 0 || number+windowSize <= w.highest {
-		return outdated
+		return false
 	}
 	for n := max(w.highest, number-min(number, windowSize)) + 1; n < number; n++ {
 		w.seen[n/64%uint64(len(w.seen))] &^= 1 << (n % 64) // of a number that is now too old
 	}
 	word, bit := &w.seen[number/64%uint64(len(w.seen))], uint64(1)<<(number%64)
 	if number <= w.highest && *word&bit != 0 {
-		return repeated
+		return false
 	}
 	w.highest = max(w.highest, number)
 	*word |= bit
-	return fresh
+	return true
 }

@@ -62,8 +62,8 @@ var agreements = [...]string{"secret", "shards", "rules", "client_prefixes"}
 // prefixes.
 type Fingerprints [len(agreements)]uint64
 
-// shown returns f as operators see it.
-func (f Fingerprints) shown() map[string]string {
+// Shown returns f as operators see it, in hexadecimal, by what must be the same.
+func (f Fingerprints) Shown() map[string]string {
 	all := map[string]string{}
 	for i, print := range f {
 		all[agreements[i]] = fmt.Sprintf("%016x", print)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,8 +29,8 @@ const (
 	repairPause    = 250 * time.Millisecond
 	maxRepairPause = 8 * time.Second
 
-	// silence is how long no status of a peer may arrive before it counts as gone, unless gossip considers it alive.
-	// Then it is as many times as long as there are silentNodes in the PoP: statuses are passed on less often.
+	// silence is how long a peer may send no status before it counts as gone. While gossip considers the peer alive, it
+	// has once more that time for each silentNodes nodes of the PoP, because statuses are passed on less often.
 	silence     = 3 * time.Second
 	silentNodes = 64
 
@@ -181,11 +182,7 @@ func (p *Table) Repaired(from string) {
 // forget removes the peers that are silent. mu is held.
 func (p *Table) forget(now time.Time) {
 	most := silence * time.Duration(len(p.peers)/silentNodes+1)
-	for name, other := range p.peers {
-		if now.Sub(other.lastStatus) > most {
-			delete(p.peers, name)
-		}
-	}
+	maps.DeleteFunc(p.peers, func(_ string, other *peer) bool { return now.Sub(other.lastStatus) > most })
 }
 
 // Alive removes the peers that are not alive according to gossip, once they are silent.
@@ -196,11 +193,9 @@ func (p *Table) Alive(peers []gossip.Peer, now time.Time) {
 	for _, peer := range peers {
 		alive[peer.Name] = true
 	}
-	for name, other := range p.peers {
-		if !alive[name] && now.Sub(other.lastStatus) > silence {
-			delete(p.peers, name)
-		}
-	}
+	maps.DeleteFunc(p.peers, func(name string, other *peer) bool {
+		return !alive[name] && now.Sub(other.lastStatus) > silence
+	})
 }
 
 // differing returns the peers whose ith fingerprint has differed from this node's for disagreeFor. mu is held.
@@ -234,16 +229,11 @@ func (p *Table) NameOf(id mitigation.NodeID) string {
 
 // A Node is what this node knows of a peer, or of itself.
 type Node struct {
+	Status
 	Name    string
 	Self    bool
-	Version string
 	Heard   time.Duration // since its last status
-
-	State             State
-	Requests, Refused float32 // per second, lately
-
-	Fingerprints map[string]string // in hexadecimal, by what must be the same on all nodes
-	Differs      []string          // those of them that differ from this node's
+	Differs []string      // what must be the same on all nodes, and differs from this node's
 }
 
 // Nodes returns the nodes of the PoP: this one, with the status ours, and then its peers, by name.
@@ -252,8 +242,7 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 	defer p.mu.Unlock()
 	p.forget(now)
 	for name, other := range p.peers {
-		node := nodeOf(name, &other.Status)
-		node.Heard = now.Sub(other.lastStatus)
+		node := Node{Status: other.Status, Name: name, Heard: now.Sub(other.lastStatus), Differs: []string{}}
 		for i, since := range other.differ {
 			if !since.IsZero() {
 				node.Differs = append(node.Differs, agreements[i])
@@ -262,16 +251,8 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 		all = append(all, node)
 	}
 	slices.SortFunc(all, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	self := nodeOf(p.name, ours)
-	self.Self = true
+	self := Node{Status: *ours, Name: p.name, Self: true, Differs: []string{}}
 	return append([]Node{self}, all...)
-}
-
-func nodeOf(name string, s *Status) Node {
-	return Node{
-		Name: name, Version: s.Version, State: s.State, Requests: s.Requests, Refused: s.Refused,
-		Fingerprints: s.Fingerprints.shown(), Differs: []string{},
-	}
 }
 
 // Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node

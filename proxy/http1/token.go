@@ -18,9 +18,7 @@ const (
 var class = func() (c [256]uint8) {
 	for b := range 256 {
 		switch {
-		case b > ' ' && b < 0x7f:
-			c[b] |= text | target
-		case b >= 0x80:
+		case b > ' ' && b != 0x7f:
 			c[b] |= text | target
 		case b == ' ' || b == '\t':
 			c[b] |= text

@@ -303,7 +303,7 @@ func (w *wire) resetAwaitEnd() {
 	_ = w.conn.SetWriteDeadline(w.writeBy)
 }
 
-// endAwait ends awaitEnd. Before the next read or write, mayAwaitEnd must be called.
+// endAwait ends awaitEnd. Before the next read or write, resetAwaitEnd must be called.
 func (w *wire) endAwait() {
 	if w.end == nil {
 		w.interrupt()

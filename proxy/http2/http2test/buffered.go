@@ -2,6 +2,7 @@
 package http2test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -16,54 +17,28 @@ func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error)
 		if err != nil {
 			return nil, err
 		}
-		b := &buffered{Conn: conn}
-		b.more.L = &b.mu
-		go b.run()
-		return b, nil
+		return &buffered{Conn: conn}, nil
 	}
 }
 
-// A buffered is a connection whose writes succeed until it is closed.
+// A buffered is a connection whose writes succeed immediately.
 type buffered struct {
 	net.Conn
-	mu     sync.Mutex
-	more   sync.Cond
-	data   []byte
-	closed bool
-}
-
-func (b *buffered) run() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for !b.closed {
-		if len(b.data) == 0 {
-			b.more.Wait()
-			continue
-		}
-		data := b.data
-		b.data = nil
-		b.mu.Unlock()
-		_, err := b.Conn.Write(data)
-		b.mu.Lock()
-		b.closed = b.closed || err != nil
-	}
+	mu   sync.Mutex
+	last chan struct{} // closed when the last write has ended; nil before the first one
 }
 
 func (b *buffered) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		return 0, net.ErrClosed
-	}
-	b.data = append(b.data, p...)
-	b.more.Signal()
+	data, before, ended := bytes.Clone(p), b.last, make(chan struct{})
+	b.last = ended
+	go func() {
+		defer close(ended)
+		if before != nil {
+			<-before
+		}
+		_, _ = b.Conn.Write(data) // if the connection is closed, the reader notices
+	}()
 	return len(p), nil
-}
-
-func (b *buffered) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	b.more.Signal()
-	return b.Conn.Close()
 }
