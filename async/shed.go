@@ -98,10 +98,9 @@ func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64
 
 // see records clients of t.
 func (t *track) see(clients ClientSet) {
-	if clients == (ClientSet{}) {
-		return
+	if clients != (ClientSet{}) {
+		t.rare().clients[0].Add(clients)
 	}
-	t.rare().clients[0].Add(clients)
 }
 
 // seen returns the clients of t in the first limit's current window and in the previous one.
