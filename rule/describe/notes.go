@@ -85,24 +85,24 @@ func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any
 
 // never says why r applies to no request, or returns an empty string.
 func never(r *rule.Rule) string {
-	for i := range r.Except {
-		if e := &r.Except[i]; exempts(e, &r.Match) {
+	for _, e := range r.Except {
+		if exempts(&e, &r.Match) {
 			return "all of its requests are excepted, as " + match(e, "those")
 		}
 	}
-	for i := range r.Except {
-		if opposite(r.Except, &r.Except[i]) {
-			return "all of its requests are excepted, as " + match(&r.Except[i], "those") + " and all others"
+	for _, e := range r.Except {
+		if opposite(r.Except, &e) {
+			return "all of its requests are excepted, as " + match(e, "those") + " and all others"
 		}
 	}
 	for _, c := range r.Conditions {
 		skips := func(o rule.Characteristic) bool { return c.Absent && o.Skip && o.Same(c.Characteristic) }
 		if slices.ContainsFunc(r.Characteristics, skips) {
-			return "it skips requests " + condition(&c) + ", and matches no others"
+			return "it skips requests " + condition(c) + ", and matches no others"
 		}
 		for _, o := range r.Conditions {
 			if c.Absent && c.Characteristic.String() == "header:cookie" && o.Characteristic.Kind == rule.Cookie && !o.Absent {
-				return "no request " + condition(&c) + " is " + condition(&o)
+				return "no request " + condition(c) + " is " + condition(o)
 			}
 		}
 	}
