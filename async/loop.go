@@ -70,7 +70,7 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged,
 		watched: map[counter.Key]watched{}}
 	c.queue = newQueue(o.Queue, o.Interval, o.Registerer)
-	c.seen = &placement{ring: new(ring.Ring[*lane])}
+	c.seen = &placement{ring: new(ring.Ring[*lane]), lanes: []*lane{&c.unowned}}
 	c.placed.Store(c.seen)
 	if err := c.SetShards(o.Shards); err != nil {
 		return nil, err

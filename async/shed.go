@@ -151,7 +151,7 @@ func (c *Loop) holds(t *track, now time.Time) bool {
 // release queues keys whose counts have been held for long enough, and returns when to call it next. If the clock was
 // set back, they do not wait until it has caught up.
 func (c *Loop) release(now time.Time) (next time.Time) {
-	for ln := range c.lanes() {
+	for _, ln := range c.seen.lanes {
 		for t := ln.queues[held].head; t != nil; t = ln.queues[held].head {
 			since := time.UnixMicro(t.since)
 			if until := since.Add(parentPause); now.Before(until) && !since.After(now) && !c.ending {
