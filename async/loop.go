@@ -51,10 +51,14 @@ type Loop struct {
 // PoP has too many nodes for them.
 func (c *Loop) SubWindows() (limits, alone int) {
 	nodes := c.o.Nodes()
-	for fields, n := range c.rules.Load().PackedLimits() {
-		limits += n
-		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MaxNodes() {
-			alone += n
+	for _, r := range c.rules.Load().Rules() {
+		for _, l := range r.Limits {
+			if l.SubWindows > 1 {
+				limits++
+				if nodes > l.Counted().Layout.MaxNodes() {
+					alone++
+				}
+			}
 		}
 	}
 	return limits, alone
