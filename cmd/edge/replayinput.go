@@ -32,8 +32,8 @@ type inputFlags struct {
 	buffer   int // number of entries held back to sort them; 0: accesslog's default
 }
 
-// settings returns the settings of how logs are read. Commands that also do something else have them only together with
-// the flags needs.
+// settings returns the flags for reading logs. Commands for which reading logs is optional list the flags that ask for
+// it in needs.
 func (f *inputFlags) settings(needs ...string) []setting.Setting {
 	formats := prose.Texts(accesslog.Formats(), func(f accesslog.Format) string { return f.Name })
 	rows := []setting.Setting{

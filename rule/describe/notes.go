@@ -109,7 +109,7 @@ func never(r *rule.Rule) string {
 	return ""
 }
 
-// exempts reports whether e, an exception, has all requests that m has. It may return false even if it does.
+// exempts reports whether the exception e covers all requests that m matches. It may return false even if it does.
 func exempts(e, m *rule.Match) bool {
 	uncertain := func(c rule.Condition) bool { // several values may match a pattern of m, and not all of those in e
 		return len(c.Patterns) > 0 || !slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool {
@@ -121,7 +121,8 @@ func exempts(e, m *rule.Match) bool {
 		in(e.Networks, m.Networks) && !slices.ContainsFunc(e.Conditions, uncertain)
 }
 
-// opposite reports whether e only asks whether a request has some value, and another exception has all other requests.
+// opposite reports whether e only tests that a value is present, and another exception that it is absent, or the
+// reverse.
 func opposite(exceptions []rule.Match, e *rule.Match) bool {
 	alone := func(m *rule.Match) bool {
 		return len(m.Conditions) == 1 && len(m.Conditions[0].Patterns) == 0 &&
@@ -200,19 +201,19 @@ func bound(s *rule.Set, r *rule.Rule) string {
 		"characteristics: [ip], limits: …}", r.ID)
 }
 
-// in reports whether of, a list of a match in which nothing means everything, has only what list has.
+// in reports whether list, a list of a match, has all of other. An empty list has everything.
 func in[T comparable](list, other []T) bool {
 	return all(list, other, func(a, b T) bool { return a == b })
 }
 
-// all is in for lists of patterns: has reports whether one of list has all of what one of the other list has.
+// all is in for lists of patterns: has reports whether pattern a matches everything that b matches.
 func all[T any](list, other []T, has func(a, b T) bool) bool {
 	return len(list) == 0 || len(other) > 0 && !slices.ContainsFunc(other, func(b T) bool {
 		return !slices.ContainsFunc(list, func(a T) bool { return has(a, b) })
 	})
 }
 
-// covers reports whether r counts all requests that o counts. It may return false even if r does.
+// covers reports whether r counts all requests that o counts. It may return false even if it does.
 func covers(r, o *rule.Rule) bool {
 	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 &&
 		(r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
