@@ -213,7 +213,7 @@ func all[T any](list, other []T, has func(a, b T) bool) bool {
 	})
 }
 
-// covers reports whether r counts all requests that o counts. It may return false even if it does.
+// covers reports whether r counts all requests that o counts. It may return false even if r does.
 func covers(r, o *rule.Rule) bool {
 	return len(r.Except) == 0 && len(r.Networks) == 0 && len(r.Conditions) == 0 &&
 		(r.PathSyntax == o.PathSyntax || len(r.Paths) == 0) &&
