@@ -8,8 +8,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// About describes to operators what r, which may be nil, counts under the key of a record, from the request that
-// exceeded the limit; see [Loop.AboutKey].
+// About describes the key of a record to operators, from the request that exceeded the limit: see [Loop.AboutKey].
+// r may be nil.
 func (c *Loop) About(r *rule.Rule, record *mitigation.Record) string {
 	req := rule.Request{Addr: record.Client}
 	if s := record.Sample; s != nil && c.o.LogClients {
@@ -18,8 +18,8 @@ func (c *Loop) About(r *rule.Rule, record *mitigation.Record) string {
 	return c.AboutKey(r, record.Key, req)
 }
 
-// AboutKey is About for a key, with what is known of its requests. Instead of values that it does not show, the text
-// ends in the fingerprint of the key: its beginning, a hash of the rule and all values under the secret.
+// AboutKey describes what r counts under key, given what is known of the key's requests. If it hides a value, the text
+// ends in the key's fingerprint: the beginning of the key, which is a hash of the rule and all values.
 func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) string {
 	if r == nil {
 		r = anyRule

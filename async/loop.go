@@ -51,10 +51,14 @@ type Loop struct {
 // PoP has too many nodes for them.
 func (c *Loop) SubWindows() (limits, alone int) {
 	nodes := c.o.Nodes()
-	for fields, n := range c.rules.Load().PackedLimits() {
-		limits += n
-		if layout, _ := counter.LayoutOf(fields); n > 0 && nodes > layout.MaxNodes() {
-			alone += n
+	for _, r := range c.rules.Load().Rules() {
+		for _, l := range r.Limits {
+			if l.SubWindows > 1 {
+				limits++
+				if nodes > l.Counted().Layout.MaxNodes() {
+					alone++
+				}
+			}
 		}
 	}
 	return limits, alone
@@ -70,7 +74,7 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged,
 		watched: map[counter.Key]watched{}}
 	c.queue = newQueue(o.Queue, o.Interval, o.Registerer)
-	c.seen = &placement{ring: new(ring.Ring[*lane])}
+	c.seen = &placement{ring: new(ring.Ring[*lane]), lanes: []*lane{&c.unowned}}
 	c.placed.Store(c.seen)
 	if err := c.SetShards(o.Shards); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package async
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -112,7 +111,7 @@ func (m *metrics) lose(cause int, n uint64) {
 
 // noteBacklog records when the oldest requests that wait for each shard arrived.
 func (c *Loop) noteBacklog() {
-	for ln := range c.lanes() {
+	for _, ln := range c.seen.lanes {
 		since := int64(0)
 		for _, l := range ln.queues[:held] {
 			if t := l.head; t != nil && t.since != 0 && (since == 0 || t.since < since) {
@@ -125,7 +124,7 @@ func (c *Loop) noteBacklog() {
 
 // Backlog returns how many keys wait for a shard, and the age of their oldest request.
 func (c *Loop) Backlog() (keys int, oldest time.Duration) {
-	for _, ln := range append(slices.Clip(c.placed.Load().all), &c.unowned) {
+	for _, ln := range c.placed.Load().lanes {
 		keys += int(ln.waiting.Load())
 		oldest = max(oldest, c.age(ln.oldest.Load()))
 	}

@@ -166,18 +166,11 @@ func (c *Loop) lift(key counter.Key, now time.Time) (record mitigation.Record, o
 		Rule: held.Rule, Client: held.Client,
 	}
 	c.merge(record, now)
+	c.changes = append(c.changes, change{Record: record})
 	c.changing.Unlock()
 	c.o.Publish(record)
-	c.learnedLift(record)
-	return record, true
-}
-
-// learnedLift schedules the record of a lift to be stored.
-func (c *Loop) learnedLift(r mitigation.Record) {
-	c.changing.Lock()
-	c.changes = append(c.changes, change{Record: r})
-	c.changing.Unlock()
 	c.wakeUp()
+	return record, true
 }
 
 // Learn merges a record from another node, and reports whether it was new. source is "peer" or
@@ -190,7 +183,9 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 		return false
 	}
 	if r.Lifted {
-		c.learnedLift(r)
+		c.changing.Lock()
+		c.changes = append(c.changes, change{Record: r})
+		c.changing.Unlock()
 	}
 	c.wakeUp() // r may be the next to end
 	c.metrics.learned.WithLabelValues(source).Inc()

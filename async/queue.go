@@ -49,9 +49,12 @@ func newQueue(capacity int, interval time.Duration, reg prometheus.Registerer) *
 // nothing is queued in the stripe or taken from it. ok is false if the requests were dropped because the queue is full;
 // the caller must count such drops. offer never blocks and never allocates.
 func (q *queue) offer(a *tickKey, more *offered, look func(*stripe) (urgent bool)) (ok bool) {
-	h := a.hash()
-	i := h % stripes
-	urgent, ok := q.stripe[i].offer(h, a, more, look)
+	i := a.hash() % stripes
+	s := &q.stripe[i]
+	s.mu.Lock()
+	ok = s.queued.add(a, more)
+	urgent := ok && look(s)
+	s.mu.Unlock()
 	if !ok {
 		return false
 	}
@@ -96,10 +99,7 @@ func (q *queue) poll(now time.Time, flush func([]item)) (next time.Time) {
 		q.waiting.Store(false)
 		q.flush(flush)
 	}
-	if !q.some.IsZero() && (q.all.IsZero() || q.some.Before(q.all)) {
-		return q.some
-	}
-	return q.all
+	return earlier(q.all, q.some)
 }
 
 // flush passes all queued items to flush, in the caller's goroutine, without waiting for the interval.
@@ -145,16 +145,6 @@ type stripe struct {
 	_ [64]byte // keeps the locks of adjacent stripes on different cache lines
 }
 
-// offer does the work of queue.offer.
-func (s *stripe) offer(h uint64, a *tickKey, more *offered, look func(*stripe) (urgent bool)) (urgent, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.queued.add(h, a, more) {
-		return false, false
-	}
-	return look(s), true
-}
-
 // take removes and returns the queued items. They are valid until done.
 func (s *stripe) take() []item {
 	s.mu.Lock()
@@ -186,17 +176,20 @@ func newTable(capacity int) table {
 }
 
 // add adds requests, or merges them into the item that is queued for their tickKey. ok is false if there is no room.
-func (t *table) add(h uint64, a *tickKey, more *offered) (ok bool) {
-	entry, i := t.lookUp(h, a)
-	switch {
-	case entry != nil:
-		entry.merge(more)
-	case len(t.items) == cap(t.items):
-		return false
-	default:
-		t.items = append(t.items, item{tickKey: *a, offered: *more})
-		t.index[i] = uint32(len(t.items))
+func (t *table) add(a *tickKey, more *offered) (ok bool) {
+	mask := uint64(len(t.index) - 1)
+	i := a.hash() >> 32 & mask
+	for ; t.index[i] != 0; i = (i + 1) & mask {
+		if entry := &t.items[t.index[i]-1]; entry.tickKey == *a {
+			entry.merge(more)
+			return true
+		}
 	}
+	if len(t.items) == cap(t.items) {
+		return false
+	}
+	t.items = append(t.items, item{tickKey: *a, offered: *more})
+	t.index[i] = uint32(len(t.items))
 	return true
 }
 
@@ -210,20 +203,6 @@ func (t *table) unseen(dst []arrivals, a *tickKey) []arrivals {
 		}
 	}
 	return dst
-}
-
-// lookUp returns the item of a, or nil and where it belongs in the index.
-func (t *table) lookUp(h uint64, a *tickKey) (entry *item, i uint64) {
-	mask := uint64(len(t.index) - 1)
-	for i = h >> 32 & mask; ; i = (i + 1) & mask {
-		at := t.index[i]
-		if at == 0 {
-			return nil, i
-		}
-		if entry := &t.items[at-1]; entry.tickKey == *a {
-			return entry, i
-		}
-	}
 }
 
 // reset empties t and drops references held by its items.

@@ -3,7 +3,6 @@ package async
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -122,9 +121,10 @@ func (ln *lane) leave(t *track) {
 
 // A placement maps keys to their owners. It is immutable.
 type placement struct {
-	ring *ring.Ring[*lane]
-	all  []*lane // sorted by address
-	in   []*lane // those that own keys
+	ring  *ring.Ring[*lane]
+	all   []*lane // sorted by address
+	in    []*lane // those that own keys
+	lanes []*lane // all, and that of keys without an owner
 }
 
 // lane returns the lane of the shard that owns key, or nil if no shard does.
@@ -167,7 +167,7 @@ func (c *Loop) SetOut(names ...string) error {
 // place changes the placement. c.placing must be held.
 func (c *Loop) place(lanes []*lane, out []string) error {
 	before, named := c.placed.Load(), make(map[string]*lane, len(lanes))
-	p := &placement{ring: new(ring.Ring[*lane]), all: lanes}
+	p := &placement{ring: new(ring.Ring[*lane]), all: lanes, lanes: append(slices.Clip(lanes), &c.unowned)}
 	for _, ln := range lanes {
 		if named[ln.addr()] != nil {
 			return fmt.Errorf("count: shard %s is listed twice", ln.addr())
@@ -191,18 +191,6 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 // lane returns the lane of the shard that owns key. It uses the placement that move saw last, because keys queued in a
 // lane of a newer one could be stranded if that is replaced before the next move.
 func (c *Loop) lane(key counter.Key) *lane { return cmp.Or(c.seen.lane(key), &c.unowned) }
-
-// lanes yields the lanes of the placement that move saw last, and that of keys without an owner.
-func (c *Loop) lanes() iter.Seq[*lane] {
-	return func(yield func(*lane) bool) {
-		for _, ln := range c.seen.all {
-			if !yield(ln) {
-				return
-			}
-		}
-		yield(&c.unowned)
-	}
-}
 
 // Unavailable reports whether the shard that owns key is down or missing. The request path
 // may call it: it only reads a table and a flag.
@@ -238,7 +226,7 @@ func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()
 	if before := c.seen; before != p {
 		var moved lane
-		for ln := range c.lanes() {
+		for _, ln := range before.lanes {
 			for i := range ln.queues {
 				for t := ln.queues[i].head; t != nil; t = ln.queues[i].head {
 					ln.leave(t)

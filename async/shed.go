@@ -98,10 +98,9 @@ func (s *ClientSet) Len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64
 
 // see records clients of t.
 func (t *track) see(clients ClientSet) {
-	if clients == (ClientSet{}) {
-		return
+	if clients != (ClientSet{}) {
+		t.rare().clients[0].Add(clients)
 	}
-	t.rare().clients[0].Add(clients)
 }
 
 // seen returns the clients of t in the first limit's current window and in the previous one.
@@ -152,7 +151,7 @@ func (c *Loop) holds(t *track, now time.Time) bool {
 // release queues keys whose counts have been held for long enough, and returns when to call it next. If the clock was
 // set back, they do not wait until it has caught up.
 func (c *Loop) release(now time.Time) (next time.Time) {
-	for ln := range c.lanes() {
+	for _, ln := range c.seen.lanes {
 		for t := ln.queues[held].head; t != nil; t = ln.queues[held].head {
 			since := time.UnixMicro(t.since)
 			if until := since.Add(parentPause); now.Before(until) && !since.After(now) && !c.ending {

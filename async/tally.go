@@ -100,9 +100,8 @@ func (t *tally) unknown(l counter.Layout, delta uint64) {
 // the counter that was created for it: then only this node counts it, and lost is its value. full is the value of
 // requests that are dropped: see add.
 func (t *tally) unmade(l counter.Layout, op *counter.Increment) (full, lost uint64) {
-	created := op.Create
 	t.exists = t.exists && op.Outcome == counter.NotSent
-	if op.Outcome == counter.Refused || op.Outcome == counter.Absent && created {
+	if op.Outcome == counter.Refused || op.Outcome == counter.Absent && op.Create {
 		return 0, l.Sum(op.Delta)
 	}
 	t.known = l.Sub(t.known, op.Delta)

@@ -200,16 +200,9 @@ func same(r *rule.Rule, l *rule.Limit) int {
 	return slices.IndexFunc(r.Limits, func(other rule.Limit) bool { return sameCounters(other, *l) })
 }
 
-// periodOf returns the index of the limit of r with a period in microseconds, or -1. r may be nil.
+// periodOf returns the index of the limit of r with a period in microseconds, or -1.
 func periodOf(r *rule.Rule, period int64) int {
-	if r != nil {
-		for i := range r.Limits {
-			if r.Limits[i].Period.Microseconds() == period {
-				return i
-			}
-		}
-	}
-	return -1
+	return slices.IndexFunc(r.Limits, func(l rule.Limit) bool { return l.Period.Microseconds() == period })
 }
 
 // lose drops the waiting requests of the ith window.

@@ -120,9 +120,6 @@ func (r *Rule) Parent() bool {
 	return 0 < width && width < widest
 }
 
-// ByAddress reports whether the address of a request suffices to find its key under r.
-func (r *Rule) ByAddress() bool { return kinds(r.Characteristics)&^(1<<IP|1<<Network|1<<Label) == 0 }
-
 // CountsPaths reports whether the keys of a request under r depend on its path.
 func (r *Rule) CountsPaths() bool { return kinds(r.Characteristics)&(1<<Path) != 0 }
 

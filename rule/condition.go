@@ -16,9 +16,9 @@ const MaxPattern = 256
 // maxReadings is the maximum number of distinct values that a condition compares: a cookie has up to eight readings.
 const maxReadings = 8 * maxPairs
 
-// A Condition is met by requests with certain values of a header, cookie or query parameter. Values are read as those
-// of the characteristic are. The condition of a match is met if one of them matches a pattern, and that of an exception
-// only if all do. If there are more than nodes read, and the missing ones might decide, only a match applies.
+// A Condition is met by requests with certain values of a header, cookie or query parameter. Nodes read them as they
+// read the values of the characteristic. In a match, one value must match a pattern; in an exception, all must. If a
+// request has more values than nodes read, and the others might decide, it meets only conditions of matches.
 type Condition struct {
 	Characteristic Characteristic // of a kind whose values clients choose
 	Patterns       []Pattern      // if empty, any value matches

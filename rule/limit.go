@@ -68,18 +68,6 @@ func (l Limit) Bound(late, cost uint64) (most uint64, arithmetic string) {
 	return 2*(l.Threshold+late) + cost, fmt.Sprintf("2·(%d + %d) + %d", l.Threshold, late, cost)
 }
 
-// PackedLimits returns the number of limits with sub-windows, by the number of sub-windows.
-func (s *Set) PackedLimits() (n [counter.MaxFields + 1]int) {
-	for _, r := range s.rules {
-		for i := range r.Limits {
-			if fields := r.Limits[i].SubWindows; fields > 1 {
-				n[fields]++
-			}
-		}
-	}
-	return n
-}
-
 // FormatDuration formats d as spelled in rules files, without fractions of a second: 10s, 1h30m, 7d. d must
 // not be negative.
 func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }

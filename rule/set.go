@@ -198,9 +198,6 @@ func (r *Rule) matches(req *Request, wanted func(*Rule) bool) bool {
 		r.matchPath(req)
 }
 
-// MatchesByPath reports whether the path of a request decides whether r applies to it.
-func (r *Rule) MatchesByPath() bool { return len(r.Paths) > 0 || len(r.Except) > 0 }
-
 // lengthOfPaths returns the maximum length of an ordinary path that a pattern of r may match: an escape is 3 times as
 // long as its byte, and the Kelvin sign as the letter k.
 func (r *Rule) lengthOfPaths() (bytes int) {
@@ -219,7 +216,7 @@ func (r *Rule) lengthOfPaths() (bytes int) {
 
 // matchPath reports whether r matches a form in which an origin may read the path of req.
 func (r *Rule) matchPath(req *Request) bool {
-	if !r.MatchesByPath() {
+	if len(r.Paths) == 0 && len(r.Except) == 0 {
 		return true
 	}
 	if t := &req.target; !t.odd && len(t.sent) > r.longPath {

@@ -65,7 +65,7 @@ func resolve(ctx context.Context, o pop.Options) error {
 				host, addr = at.Hostname(), at.Redacted()
 			}
 			_, err := net.DefaultResolver.LookupHost(ctx, host)
-			if unknown := new(net.DNSError); host != "" && errors.As(err, &unknown) {
+			if unknown, ok := errors.AsType[*net.DNSError](err); host != "" && ok {
 				errs = append(errs, &setting.Error{Setting: name, Value: strconv.Quote(addr), Problem: "does not resolve: " + unknown.Err})
 			}
 		}

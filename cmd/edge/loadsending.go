@@ -75,8 +75,8 @@ var counterparts = map[string]string{
 
 // loadFlagError names the counterpart of a flag of another load generator.
 func loadFlagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return flagError(cmd, err)
 	}
 	name := unknown.GetSpecifiedName()

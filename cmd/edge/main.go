@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	report(reported, err)
 	go reported.Run(slog.New(slog.DiscardHandler))
 	reported.Stop()
-	if usage := new(usageError); errors.As(err, usage) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		return 2
 	}
 	return 1

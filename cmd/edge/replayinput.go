@@ -15,6 +15,7 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/reading"
 	"github.com/edgelimit/edge/internal/complaint"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
@@ -31,13 +32,10 @@ type inputFlags struct {
 	buffer   int // number of entries held back to sort them; 0: accesslog's default
 }
 
-// settings returns the settings of how logs are read. Commands that also do something else have them only together with
-// the flags needs.
+// settings returns the flags for reading logs. Commands for which reading logs is optional list the flags that ask for
+// it in needs.
 func (f *inputFlags) settings(needs ...string) []setting.Setting {
-	var formats []string
-	for _, format := range accesslog.Formats() {
-		formats = append(formats, format.Name)
-	}
+	formats := prose.Texts(accesslog.Formats(), func(f accesslog.Format) string { return f.Name })
 	rows := []setting.Setting{
 		{Group: "reading logs", Name: "format", Value: setting.Text(&f.format, "", nil).Choices(formats...), Help: "`name` of the logs' format, or json:FIELD=NAME,… (default: detected)"},
 		{Name: "pattern", Value: setting.Text(&f.pattern, "", nil), Help: "format of the logs, as nginx's `log_format` or Apache's LogFormat", Contradicts: "format"},

@@ -78,7 +78,7 @@ have YAML lists.`
 // byLine returns the errors in err: first those about the file, in the order of its lines, then the others.
 func byLine(err error) error {
 	line := func(err error) int {
-		if place := new(strictyaml.Error); errors.As(err, &place) {
+		if place, ok := errors.AsType[*strictyaml.Error](err); ok {
 			return place.Line
 		}
 		return math.MaxInt
@@ -160,7 +160,7 @@ func (s *settings) set(check func() error) error {
 	}
 	for _, err := range prose.SingleErrors(check()) {
 		// Errors about a value that could not be parsed are consequences.
-		if e := new(setting.Error); !errors.As(err, &e) || !wrong[e.Setting] && !wrong[e.Other] {
+		if e, ok := errors.AsType[*setting.Error](err); !ok || !wrong[e.Setting] && !wrong[e.Other] {
 			errs = append(errs, s.explain(err))
 		}
 	}
@@ -169,8 +169,8 @@ func (s *settings) set(check func() error) error {
 
 // explain adds to a setting.Error the places where the settings were given.
 func (s *settings) explain(err error) error {
-	e := new(setting.Error)
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*setting.Error](err)
+	if !ok {
 		return err
 	}
 	text := e.Text(func(name string) string { return cmp.Or(s.given[name].shown, "--"+name) })

@@ -23,8 +23,9 @@ const firstSocket = 3
 var socketNames = []string{"http", "https", "metrics", "admin"}
 
 // inherited returns the sockets that the service manager has opened for this process, by name. It
-// unsets the variables that describe them, so that child processes do not use them.
-func inherited() (listeners map[string]net.Listener, err error) {
+// unsets the variables that describe them, so that child processes do not use them. After an error it leaves sockets
+// open, because the process ends.
+func inherited() (map[string]net.Listener, error) {
 	pid, number, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
 		_ = os.Unsetenv(name) // its name is valid
@@ -36,14 +37,7 @@ func inherited() (listeners map[string]net.Listener, err error) {
 	if err != nil || n < 0 {
 		return nil, fmt.Errorf("invalid LISTEN_FDS %q", number)
 	}
-	listeners = map[string]net.Listener{}
-	defer func() {
-		if err != nil {
-			for _, ln := range listeners {
-				_ = ln.Close()
-			}
-		}
-	}()
+	listeners := map[string]net.Listener{}
 	given := strings.Split(names, ":")
 	for i := range n {
 		fd, name := firstSocket+i, ""
@@ -63,10 +57,7 @@ func inherited() (listeners map[string]net.Listener, err error) {
 			err = complaint.WithHint(fmt.Errorf("socket %q of the service manager: %w", name, err), "it must be a stream socket that listens: ListenStream=")
 		}
 		if err != nil {
-			if ln != nil {
-				_ = ln.Close()
-			}
-			return listeners, err
+			return nil, err
 		}
 		listeners[name] = ln
 	}

@@ -12,6 +12,15 @@ import (
 	"unicode/utf8"
 )
 
+// Texts returns what text says of each element of list.
+func Texts[T any](list []T, text func(T) string) []string {
+	all := make([]string, len(list))
+	for i, element := range list {
+		all[i] = text(element)
+	}
+	return all
+}
+
 // Enumerate joins list as prose does: a, b or c. It shortens long lists: a, b and 7 more.
 func Enumerate(list []string, conjunction string) string {
 	const most = 10

@@ -20,13 +20,10 @@ func Counting(r *rule.Rule) string {
 	if r.Match.Empty() {
 		b.WriteString("All requests")
 	} else {
-		b.WriteString(match(&r.Match, "Requests"))
+		b.WriteString(match(r.Match, "Requests"))
 	}
 	if len(r.Except) > 0 {
-		var list []string
-		for i := range r.Except {
-			list = append(list, match(&r.Except[i], "those"))
-		}
+		list := prose.Texts(r.Except, func(m rule.Match) string { return match(m, "those") })
 		b.WriteString(", except " + prose.Enumerate(list, "and") + ",")
 	}
 	if r.Statuses != nil {
@@ -44,11 +41,8 @@ var fieldNames = regexp.MustCompile(`(?m)^[\w-]+`) // of a response
 // Rule returns sentences about what r does.
 func Rule(r *rule.Rule) string {
 	var b strings.Builder
-	var limits []string
-	for _, l := range r.Limits {
-		limits = append(limits, l.String())
-	}
-	b.WriteString(Counting(r) + "; once one has more than " + prose.Enumerate(limits, "or"))
+	limits := prose.Enumerate(prose.Texts(r.Limits, rule.Limit.String), "or")
+	b.WriteString(Counting(r) + "; once one has more than " + limits)
 	if r.MinClients > 1 {
 		fmt.Fprintf(&b, ", from at least %d clients", r.MinClients)
 	}
@@ -95,7 +89,7 @@ func Rule(r *rule.Rule) string {
 }
 
 // match describes the requests that m matches. The text begins with anyMethod unless m has methods.
-func match(m *rule.Match, anyMethod string) string {
+func match(m rule.Match, anyMethod string) string {
 	text := anyMethod
 	if len(m.Methods) > 0 {
 		text = prose.Enumerate(m.Methods, "and") + " requests"
@@ -107,33 +101,22 @@ func match(m *rule.Match, anyMethod string) string {
 		text += " for " + prose.Enumerate(m.Paths, "or")
 	}
 	if len(m.Networks) > 0 {
-		var names []string
-		for _, s := range m.Networks {
-			names = append(names, s.Name)
-		}
+		names := prose.Texts(m.Networks, func(s *rule.NetworkSet) string { return s.Name })
 		text += " from " + prose.Enumerate(names, "or")
 	}
-	var conditions []string
-	for i := range m.Conditions {
-		conditions = append(conditions, condition(&m.Conditions[i]))
-	}
-	if len(conditions) > 0 {
-		text += " " + prose.Enumerate(conditions, "and")
+	if len(m.Conditions) > 0 {
+		text += " " + prose.Enumerate(prose.Texts(m.Conditions, condition), "and")
 	}
 	return text
 }
 
 // condition describes what requests have that meet c.
-func condition(c *rule.Condition) string {
-	var patterns []string
-	for _, p := range c.Patterns {
-		patterns = append(patterns, p.String())
-	}
+func condition(c rule.Condition) string {
 	text := "with the " + characteristic(c.Characteristic)
 	if c.Absent {
 		text = "without the " + characteristic(c.Characteristic)
-	} else if len(patterns) > 0 {
-		text += " like " + prose.Enumerate(patterns, "or")
+	} else if len(c.Patterns) > 0 {
+		text += " like " + prose.Enumerate(prose.Texts(c.Patterns, rule.Pattern.String), "or")
 	}
 	return text
 }
@@ -209,10 +192,7 @@ func differences(s rule.PathSyntax) (ignored, exact []string) {
 }
 
 func key(r *rule.Rule) string {
-	var list []string
-	for _, c := range r.Characteristics {
-		list = append(list, characteristic(c))
-	}
+	list := prose.Texts(r.Characteristics, characteristic)
 	if len(list) == 1 {
 		return list[0]
 	}
@@ -252,11 +232,7 @@ func characteristic(c rule.Characteristic) string {
 		ipv4, ipv6 := c.Bits()
 		return fmt.Sprintf("network (IPv4 /%d, IPv6 /%d)", ipv4, ipv6)
 	case rule.First:
-		var list []string
-		for _, alternative := range c.First {
-			list = append(list, characteristic(alternative))
-		}
-		return strings.Join(list, ", or else ")
+		return strings.Join(prose.Texts(c.First, characteristic), ", or else ")
 	}
 	if c.Kind.Named() {
 		kind += " " + c.Name

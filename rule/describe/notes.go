@@ -85,31 +85,31 @@ func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any
 
 // never says why r applies to no request, or returns an empty string.
 func never(r *rule.Rule) string {
-	for i := range r.Except {
-		if e := &r.Except[i]; exempts(e, &r.Match) {
+	for _, e := range r.Except {
+		if exempts(&e, &r.Match) {
 			return "all of its requests are excepted, as " + match(e, "those")
 		}
 	}
-	for i := range r.Except {
-		if opposite(r.Except, &r.Except[i]) {
-			return "all of its requests are excepted, as " + match(&r.Except[i], "those") + " and all others"
+	for _, e := range r.Except {
+		if opposite(r.Except, &e) {
+			return "all of its requests are excepted, as " + match(e, "those") + " and all others"
 		}
 	}
 	for _, c := range r.Conditions {
 		skips := func(o rule.Characteristic) bool { return c.Absent && o.Skip && o.Same(c.Characteristic) }
 		if slices.ContainsFunc(r.Characteristics, skips) {
-			return "it skips requests " + condition(&c) + ", and matches no others"
+			return "it skips requests " + condition(c) + ", and matches no others"
 		}
 		for _, o := range r.Conditions {
 			if c.Absent && c.Characteristic.String() == "header:cookie" && o.Characteristic.Kind == rule.Cookie && !o.Absent {
-				return "no request " + condition(&c) + " is " + condition(&o)
+				return "no request " + condition(c) + " is " + condition(o)
 			}
 		}
 	}
 	return ""
 }
 
-// exempts reports whether e, an exception, has all requests that m has. It may return false even if it does.
+// exempts reports whether the exception e covers all requests that m matches. It may return false even if it does.
 func exempts(e, m *rule.Match) bool {
 	uncertain := func(c rule.Condition) bool { // several values may match a pattern of m, and not all of those in e
 		return len(c.Patterns) > 0 || !slices.ContainsFunc(m.Conditions, func(o rule.Condition) bool {
@@ -121,7 +121,8 @@ func exempts(e, m *rule.Match) bool {
 		in(e.Networks, m.Networks) && !slices.ContainsFunc(e.Conditions, uncertain)
 }
 
-// opposite reports whether e only asks whether a request has some value, and another exception has all other requests.
+// opposite reports whether e only tests that a value is present, and another exception that it is absent, or the
+// reverse.
 func opposite(exceptions []rule.Match, e *rule.Match) bool {
 	alone := func(m *rule.Match) bool {
 		return len(m.Conditions) == 1 && len(m.Conditions[0].Patterns) == 0 &&
@@ -200,12 +201,12 @@ func bound(s *rule.Set, r *rule.Rule) string {
 		"characteristics: [ip], limits: …}", r.ID)
 }
 
-// in reports whether of, a list of a match in which nothing means everything, has only what list has.
+// in reports whether list, a list of a match, has all of other. An empty list has everything.
 func in[T comparable](list, other []T) bool {
 	return all(list, other, func(a, b T) bool { return a == b })
 }
 
-// all is in for lists of patterns: has reports whether one of list has all of what one of the other list has.
+// all is in for lists of patterns: has reports whether pattern a matches everything that b matches.
 func all[T any](list, other []T, has func(a, b T) bool) bool {
 	return len(list) == 0 || len(other) > 0 && !slices.ContainsFunc(other, func(b T) bool {
 		return !slices.ContainsFunc(list, func(a T) bool { return has(a, b) })

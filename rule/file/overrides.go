@@ -47,13 +47,8 @@ type overridesReader struct {
 func (o *overridesReader) read(text []byte) {
 	o.lines = csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	o.lines.Comment, o.lines.FieldsPerRecord, o.lines.ReuseRecord, o.lines.TrimLeadingSpace = '#', -1, true, true
-	var columns []string
-	for _, c := range o.rule.Characteristics {
-		columns = append(columns, c.String())
-	}
-	for _, l := range o.rule.Limits {
-		columns = append(columns, rule.FormatDuration(l.Period))
-	}
+	columns := slices.Concat(prose.Texts(o.rule.Characteristics, rule.Characteristic.String),
+		prose.Texts(o.rule.Limits, func(l rule.Limit) string { return rule.FormatDuration(l.Period) }))
 	form, before := "write "+strings.Join(columns, ","), len(o.errs)
 	for named := false; len(o.errs) < before+strictyaml.Enough; {
 		values, err := o.lines.Read()

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // An nginx translates an nginx configuration.
@@ -210,11 +212,7 @@ func (n *nginx) nameOthers(block []*directive) {
 }
 
 func sources(list []*use) string {
-	var words []string
-	for _, u := range list {
-		words = append(words, u.source())
-	}
-	return strings.Join(words, "; ")
+	return strings.Join(prose.Texts(list, (*use).source), "; ")
 }
 
 func (n *nginx) newUse(d *directive) *use {

@@ -113,8 +113,6 @@ func (n *nginx) variable(name string, depth int) (k key) {
 		header = "X-Forwarded-For"
 		k.characteristics = []characteristic{{text: "header:x-forwarded-for"}, {text: "ip"}}
 	case slices.Contains(constantVariables, name):
-	case kind == "" || rest == "":
-		k.unknown = fmt.Sprintf("rules cannot count by $%s", name)
 	case kind == "header":
 		k.characteristics = []characteristic{{"header:" + header, true}}
 	default:

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
@@ -35,18 +36,10 @@ func newDirective(where place, words ...string) *directive {
 
 func (d *directive) name() string { return d.words[0].text }
 
-func (d *directive) args() []string {
-	list := make([]string, len(d.words)-1)
-	for i, w := range d.words[1:] {
-		list[i] = w.text
-	}
-	return list
-}
+func (d *directive) args() []string { return texts(d.words[1:]) }
 
 // source returns the directive without its block.
-func (d *directive) source() string {
-	return strings.Join(append([]string{d.name()}, d.args()...), " ")
-}
+func (d *directive) source() string { return strings.Join(texts(d.words), " ") }
 
 func (d *directive) String() string {
 	if d.line == 0 {
@@ -61,6 +54,8 @@ type token struct {
 	text   string
 	symbol bool // one of ; { }
 }
+
+func texts(words []token) []string { return prose.Texts(words, func(w token) string { return w.text }) }
 
 // An nginxReader reads a configuration and the files that it includes.
 type nginxReader struct {

@@ -238,7 +238,7 @@ func (r *draft) write(b *bytes.Buffer) {
 			if len(list) > 0 {
 				text := sequence(list)
 				if i == byHeader {
-					text = fmt.Sprintf("{%s: [%s]}", scalar(r.headerName), strings.Join(scalars(list), ", "))
+					text = fmt.Sprintf("{%s: [%s]}", scalar(r.headerName), strings.Join(prose.Texts(list, scalar), ", "))
 				}
 				fmt.Fprintf(b, "%s%s%s: %s\n", head, indent, matchKeys[i], text)
 				head = ""
@@ -310,17 +310,9 @@ func scalar(text string) string {
 	return strings.TrimSpace(b.String())
 }
 
-func scalars(list []string) []string {
-	words := make([]string, len(list))
-	for i, text := range list {
-		words[i] = scalar(text)
-	}
-	return words
-}
-
 // sequence formats a list, on one line if it is short.
 func sequence(list []string) string {
-	words := scalars(list)
+	words := prose.Texts(list, scalar)
 	if text := "[" + strings.Join(words, ", ") + "]"; len(text) < 90 {
 		return text
 	}
@@ -340,7 +332,7 @@ func expressible(index int, values ...string) bool {
 	if index == byPath && slices.ContainsFunc(values, inner) {
 		return false
 	}
-	match := matchKeys[index] + ": [" + strings.Join(scalars(values), ", ") + "]"
+	match := matchKeys[index] + ": [" + strings.Join(prose.Texts(values, scalar), ", ") + "]"
 	_, err := rulefile.Parse("", fmt.Appendf(nil,
 		"rules: [{id: x, match: {%s}, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]", match))
 	return err == nil
