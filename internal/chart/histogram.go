@@ -8,7 +8,7 @@ import (
 // A Histogram plots the distribution of values in adjacent bins, with a cut: what lies beyond it is
 // refused.
 type Histogram struct {
-	Title, Note  string
+	Title        string
 	XName, YName string
 	Bins         []Bin
 	Cut          float64 // at the end of a bin
@@ -23,7 +23,7 @@ type Bin struct {
 }
 
 func (h Histogram) view() view {
-	p := plot{Title: h.Title, Note: h.Note, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
+	p := plot{Title: h.Title, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
 	p.Data.Columns[0].Numbers = true
 	most, before := uint64(0), 0.0
 	for _, b := range h.Bins {
