@@ -106,8 +106,8 @@ func (l *Log) Enforce(rules *rule.Set) (*Report, error) { return l.replay(rules,
 type tally struct {
 	RuleReport
 	texts   map[string]bool // of its limits
-	with    *rule.Rule // replaces the rule of the log; nil if removed
-	from    int64      // when judging begins; before that, limiters only count what nodes counted
+	with    *rule.Rule      // replaces the rule of the log; nil if removed
+	from    int64           // when judging begins; before that, limiters only count what nodes counted
 	longest time.Duration
 }
 
