@@ -10,7 +10,8 @@ import (
 
 // Document returns the report as a document.
 func (e *Enforcement) Document() chart.Document {
-	d := chart.Document{Title: "What rules would have done", Lead: figure.Lead(e.Requests, e.Clients, e.From, e.To), Data: e}
+	d := chart.Document{Title: "What rules would have done",
+		Lead: figure.Lead(e.Requests, e.Clients, e.From, e.To), Data: e}
 	several := len(e.Rules) != 1
 	var facts chart.Facts
 	if several {
