@@ -9,7 +9,8 @@ import (
 
 // Document returns the comparison as a document.
 func (c *Comparison) Document() chart.Document {
-	d := chart.Document{Title: "What the new rules would change", Lead: lead(c.Requests, c.Clients, c.From, c.To), Data: c}
+	d := chart.Document{Title: "What the new rules would change",
+		Lead: figure.Lead(c.Requests, c.Clients, c.From, c.To), Data: c}
 	all := chart.Section{Title: "Both sets of rules"}
 	if most := c.MaxNewlyRefused; most != nil {
 		o := chart.Check{OK: c.Check() == nil, Text: "failed"}

@@ -3,20 +3,15 @@ package analysis
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/edgelimit/edge/analysis/figure"
 	"github.com/edgelimit/edge/internal/chart"
 )
 
-// lead summarizes what a report covers.
-func lead[N int | int64 | uint64](requests N, clients int, from, to time.Time) string {
-	return chart.Count(requests, "request") + " of " + chart.Count(clients, "client") + figure.Between(from, to)
-}
-
 // Document returns the report as a document.
 func (e *Enforcement) Document() chart.Document {
-	d := chart.Document{Title: "What rules would have done", Lead: lead(e.Requests, e.Clients, e.From, e.To), Data: e}
+	d := chart.Document{Title: "What rules would have done",
+		Lead: figure.Lead(e.Requests, e.Clients, e.From, e.To), Data: e}
 	several := len(e.Rules) != 1
 	var facts chart.Facts
 	if several {

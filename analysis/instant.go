@@ -53,7 +53,7 @@ const (
 	ways
 )
 
-// noStates are those of all cold keys.
+// noStates are the states that all cold keys share.
 var noStates keyStates
 
 // decidedAtOnce is the number of requests that are decided together.

@@ -167,7 +167,7 @@ func (o *Overview) Document() chart.Document {
 	}
 	d := chart.Document{
 		Title: "Summary", Data: o,
-		Lead:     lead(o.Requests, o.Clients, o.From, o.To),
+		Lead:     figure.Lead(o.Requests, o.Clients, o.From, o.To),
 		Sections: []chart.Section{{Title: "Busiest clients", Blocks: []chart.Block{busiest}}},
 	}
 	if len(o.Next) > 0 {

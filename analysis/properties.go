@@ -26,13 +26,6 @@ type Unseen map[string]func(e *accesslog.Entry) bool
 // NewUnseen returns the properties that rules use. Those that logs never have, such as headers of responses, stay.
 func NewUnseen(sets ...*rule.Set) Unseen {
 	u := Unseen{}
-	for _, rules := range sets {
-		u.use(rules)
-	}
-	return u
-}
-
-func (u Unseen) use(rules *rule.Set) {
 	add := func(name string, used bool, has func(e *accesslog.Entry) bool) {
 		if used {
 			u[name] = has
@@ -40,7 +33,11 @@ func (u Unseen) use(rules *rule.Set) {
 	}
 	host := func(e *accesslog.Entry) bool { return e.Host != "" }
 	method := func(e *accesslog.Entry) bool { return e.Method != "" }
-	for _, r := range rules.Rules() {
+	var rules []*rule.Rule
+	for _, s := range sets {
+		rules = append(rules, s.Rules()...)
+	}
+	for _, r := range rules {
 		for _, m := range slices.Concat([]rule.Match{r.Match}, r.Except) {
 			add("host", m.Hosts != nil, host)
 			add("method", m.Methods != nil, method)
@@ -66,6 +63,7 @@ func (u Unseen) use(rules *rule.Set) {
 			})
 		}
 	}
+	return u
 }
 
 // Note removes the properties that an entry has.

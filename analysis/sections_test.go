@@ -92,7 +92,10 @@ func TestAccuracyPage(t *testing.T) {
 	if err := a.Add(arrivals); err != nil {
 		t.Fatal(err)
 	}
-	report := a.Report()
+	report, err := accuracy.Merge([]*accuracy.Part{a.Part()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, text := html(t, report.Document(traffic.Timeline()))
 	for _, want := range []string{"21,181", "50 requests in 1m", "1,000 requests in 1h", "Traffic", "Error against memory", "sub_windows_60_whole", "packed_auto", "not beaten"} {
 		if !strings.Contains(text, want) {

@@ -80,7 +80,7 @@ func (l *TimelineCollector) fold() {
 	l.first, l.tick, l.ticks = first, next, folded
 }
 
-// in returns the ticks of l as those of all at the same indexes. All requests of l are in all as well.
+// in yields the ticks of l, with their indexes in all. All requests of l must also be in all.
 func (l *TimelineCollector) in(all *TimelineCollector) iter.Seq2[int64, Tick] {
 	for len(l.ticks) > 0 && l.tick < all.tick {
 		l.fold()

@@ -85,8 +85,7 @@ func (t Timeline) area(began time.Time) chart.Area {
 }
 
 var (
-	elapsed = chart.Axis{Scale: chart.Elapsed,
-		Format: func(s float64) string { return chart.Span(time.Duration(s) * time.Second) }}
+	elapsed      = chart.Axis{Scale: chart.Elapsed}
 	milliseconds = chart.Axis{Name: "ms", Scale: chart.Logarithmic, Format: millis}
 )
 

@@ -11,11 +11,7 @@ import (
 // newHTTP3 returns a transport with a connection of its own to t.
 func (r *run) newHTTP3(t *Target) *http3.Transport {
 	dial := func(ctx context.Context, _ string, _ *tls.Config, config *quic.Config) (*quic.Conn, error) {
-		qc, err := r.dialHTTP3(ctx, t, config)
-		if err != nil {
-			return nil, &unconnected{err}
-		}
-		return qc, nil
+		return r.dialHTTP3(ctx, t, config)
 	}
 	return &http3.Transport{Dial: dial, DisableCompression: true}
 }
@@ -25,8 +21,9 @@ func (r *run) dialHTTP3(ctx context.Context, t *Target, config *quic.Config) (*q
 	secure := r.tlsOf(t)
 	secure.NextProtos = []string{http3.NextProtoH3}
 	qc, err := quic.DialAddr(ctx, t.Addr.String(), secure, config)
-	if err == nil {
-		r.opened.Add(1)
+	if err != nil {
+		return nil, &unconnected{err}
 	}
-	return qc, err
+	r.opened.Add(1)
+	return qc, nil
 }

@@ -202,7 +202,7 @@ func replay(t *testing.T, run *load.Log, rules *rule.Set) *analysis.Enforcement 
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := accesslog.Open([]string{file}, accesslog.Options{})
+	log, err := accesslog.Open([]string{file}, nil, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func record(t *testing.T, name, text string, speed float64) *load.Recorded {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	write(t, file, text)
-	log, err := accesslog.Open([]string{file}, accesslog.Options{})
+	log, err := accesslog.Open([]string{file}, nil, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

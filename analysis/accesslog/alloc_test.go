@@ -18,7 +18,7 @@ func TestAllocations(t *testing.T) {
 		}
 		name := save(t, []byte(head+strings.Repeat(line+"\n", lines)))
 		for _, entries := range []bool{false, true} {
-			l, err := accesslog.Open([]string{name}, accesslog.Options{Buffer: 4096})
+			l, err := accesslog.Open([]string{name}, nil, accesslog.Options{Buffer: 4096})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestReleasedEntries(t *testing.T) {
 	const lines = 60_000
 	line := `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /` + strings.Repeat("x", 200) + ` HTTP/1.1" 200 512 "-" "curl/8.5.0"` + "\n"
 	name := save(t, []byte(strings.Repeat(line, lines)))
-	l, err := accesslog.Open([]string{name}, accesslog.Options{Buffer: 1000})
+	l, err := accesslog.Open([]string{name}, nil, accesslog.Options{Buffer: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,9 @@ func (l clf) parse(s []byte, r *record) string {
 		if at = 2; rest[2] == '-' && rest[3] == ' ' && rest[4] == '[' {
 			at = 4
 		}
-	} else if name, client2, ok := virtualHost(client, rest); ok {
-		r.texts[host] = name
-		client, rest = client2, rest[len(client2):]
+	} else if second, ok := virtualHost(client, rest); ok {
+		r.texts[host] = client
+		client, rest = second, rest[len(second):]
 	}
 	for {
 		i := bytes.IndexByte(rest[at:], '[')
@@ -75,14 +75,14 @@ func cutClient(s []byte) (client, rest []byte) {
 
 // virtualHost reports whether the first word of a line is not the client but the requested
 // host: the next word is an address, or there is one word more than usual before the time. It
-// returns the host and the client. Two addresses are host and client only if identity and user
+// returns the client. Two addresses are host and client only if identity and user
 // follow, since lighttpd writes the client before the host.
-func virtualHost(first, rest []byte) (host, client []byte, ok bool) {
+func virtualHost(first, rest []byte) (client []byte, ok bool) {
 	if len(rest) == 0 || rest[0] == '[' || rest[0] == ' ' || first[0] == '[' {
-		return nil, nil, false
+		return nil, false
 	}
 	client, after := cutClient(rest)
 	more := len(after) > 2 && after[0] == '-' && after[1] == ' ' && after[2] != '['
 	firstIs, secondIs := addressOf(firstOf(first)).IsValid(), addressOf(firstOf(client)).IsValid()
-	return first, client, secondIs && (more || !firstIs) || !firstIs && more && string(client) != "-"
+	return client, secondIs && (more || !firstIs) || !firstIs && more && string(client) != "-"
 }

@@ -93,8 +93,8 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 	return c.wall(t.UnixMicro()), err == nil && isYear(t.Year())
 }
 
-// isYear reports whether requests may be of a year: 1900 to 5138, the last year of unix. Others are not the time of a
-// request, such as the year 1 of a time that was not set, and reports cannot have all of them.
+// isYear reports whether a year is plausible: 1900 to 5138, the last year that unix returns. Any other is a mistake,
+// such as the year 1 of an unset time.
 func isYear(year int) bool { return year >= 1900 && year <= 5138 }
 
 // timeOfDay parses HH:MM:SS with an optional fraction. A leap second is treated as the following second. n is the number

@@ -115,8 +115,8 @@ func (t trial) parsed(l layout) (n int, first string) {
 	return n, first
 }
 
-// matches counts the lines that l parses as plausible requests. It returns 0 unless they are nearly all that l parses, except
-// those without a client: else the lines only look like those of l.
+// matches counts the lines that l parses as plausible requests, and those without a client. If too many of the others are
+// implausible, the lines only look like those of l, and matches returns 0.
 func (t trial) matches(l layout) (n int) {
 	parsed, unnamed, latest := 0, 0, time.Now().Add(48*time.Hour).UnixMicro()
 	o, ok := l.(*objects)
@@ -148,7 +148,8 @@ var requestText = regexp.MustCompile(`\b(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH)
 // statusText matches a status and a number of bytes after a request.
 var statusText = regexp.MustCompile(`" [1-5]\d\d (\d+|-)( |$)`)
 
-// plausible reports whether r, which l parsed from line, has what the format has, and the request and status if line has them.
+// plausible reports whether l parsed line into a complete record: one with all that the format has, and with a request and a
+// status if the line shows them.
 func plausible(l layout, line []byte, r *record) bool {
 	if l, ok := l.(prefixed); ok {
 		line, _ = cutPrefix(line)
@@ -224,8 +225,8 @@ func (t trial) withoutPrefixes() trial {
 	return rest
 }
 
-// best returns the last of the formats that parses at least half as many lines as the format that parses the most, since a
-// truncated line of S3's log is still an entry of the common log format.
+// best returns the strictest format, which is the last, that parses at least half as many lines as any other. A lenient one
+// may parse a few more: a truncated line of S3's log is still an entry of the common log format.
 func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }

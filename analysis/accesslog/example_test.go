@@ -15,7 +15,7 @@ func Example() {
 2001:db8::17 - - [02/Jan/2026:16:04:05 +0100] "GET /a?b=c HTTP/1.1" 404 0 "-" "curl/8.5.0"
 2026/01/02 15:04:07 [error] 31#31: *46 open() failed
 `
-	l, err := accesslog.OpenWith([]string{"-"}, strings.NewReader(text), accesslog.Options{})
+	l, err := accesslog.Open([]string{"-"}, strings.NewReader(text), accesslog.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

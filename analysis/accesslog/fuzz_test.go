@@ -44,7 +44,7 @@ func FuzzRead(f *testing.F) {
 		}
 		run := func(entries bool, workers, block int) (r result, ok bool) {
 			o := accesslog.Options{Format: format, Workers: workers, Disk: true}.WithBlocks(block)
-			l, err := accesslog.OpenWith([]string{"-"}, bytes.NewReader(data), o)
+			l, err := accesslog.Open([]string{"-"}, bytes.NewReader(data), o)
 			if err != nil {
 				if refused := new(accesslog.RefusedError); errors.As(err, &refused) && refused.Hint() == "" {
 					t.Fatalf("error %v has no hint", err)

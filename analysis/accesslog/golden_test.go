@@ -50,7 +50,7 @@ func TestFormatFields(t *testing.T) {
 	}
 	for _, name := range logs {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			l, err := accesslog.Open([]string{name}, accesslog.Options{})
+			l, err := accesslog.Open([]string{name}, nil, accesslog.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestExamples(t *testing.T) {
 		}
 		t.Run(f.Name, func(t *testing.T) {
 			for _, format := range []string{"", f.Name} {
-				l, err := accesslog.OpenWith([]string{"-"}, strings.NewReader(examples[f.Name]), accesslog.Options{Format: format})
+				l, err := accesslog.Open([]string{"-"}, strings.NewReader(examples[f.Name]), accesslog.Options{Format: format})
 				if err != nil {
 					t.Fatal(err)
 				}

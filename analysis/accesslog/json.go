@@ -93,7 +93,7 @@ func (o *objects) slotsOf(paths []string) (slots []int) {
 	return slots
 }
 
-// inner makes the objects wanted that contain the member path. A member's name may have dots, too.
+// inner marks the objects that contain the member path as wanted. A dot may also be a part of a member's name.
 func (o *objects) inner(path string) {
 	for i := range path {
 		if _, known := o.members[path[:i]]; path[i] == '.' && !known {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -87,15 +86,10 @@ type Log struct {
 	stats   Stats
 }
 
-// Open opens the named files, oldest first, and detects their formats. "-" is the standard
-// input. Files that cannot be read twice, such as pipes, stay open until Close. Open returns
-// a RefusedError if a file is not an access log.
-func Open(names []string, o Options) (*Log, error) {
-	return OpenWith(names, os.Stdin, o)
-}
-
-// OpenWith is Open with stdin as the standard input.
-func OpenWith(names []string, stdin io.Reader, o Options) (*Log, error) {
+// Open opens the named files, oldest first, and detects their formats. "-" is stdin. Files that
+// cannot be read twice, such as pipes, stay open until Close. Open returns a RefusedError if a file
+// is not an access log.
+func Open(names []string, stdin io.Reader, o Options) (*Log, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 
 // text opens a log with this text as standard input.
 func text(text string, o accesslog.Options) (*accesslog.Log, error) {
-	return accesslog.OpenWith([]string{"-"}, strings.NewReader(text), o)
+	return accesslog.Open([]string{"-"}, strings.NewReader(text), o)
 }
 
 // result reads a log and returns everything in it, or the error and its hint.

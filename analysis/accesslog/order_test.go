@@ -63,7 +63,7 @@ func read(ctx context.Context, l *accesslog.Log, entries bool, got *[]at) error 
 
 func open(t testing.TB, names []string, o accesslog.Options) *accesslog.Log {
 	t.Helper()
-	l, err := accesslog.Open(names, o)
+	l, err := accesslog.Open(names, nil, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestTooLate(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer f.Close()
-				if l, err = accesslog.OpenWith([]string{"-"}, f, o); err != nil {
+				if l, err = accesslog.Open([]string{"-"}, f, o); err != nil {
 					t.Fatal(err)
 				}
 			}

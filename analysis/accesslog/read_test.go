@@ -153,7 +153,7 @@ func TestStandardInput(t *testing.T) {
 		"byte by byte": iotest.OneByteReader(strings.NewReader(plain)),
 		"compressed":   iotest.HalfReader(bytes.NewReader(gzipped(t, plain))),
 	} {
-		l, err := accesslog.OpenWith([]string{"-"}, r, accesslog.Options{})
+		l, err := accesslog.Open([]string{"-"}, r, accesslog.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -178,7 +178,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	go io.WriteString(w, strings.Repeat(plain, 10_000)) // more than detection reads, less than a block
-	l, err := accesslog.OpenWith([]string{"-"}, r, accesslog.Options{})
+	l, err := accesslog.Open([]string{"-"}, r, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,16 +332,16 @@ func TestNeed(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	for name, file := range map[string]string{"a directory": dir, "no file": filepath.Join(dir, "none")} {
-		if _, err := accesslog.Open([]string{file}, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := accesslog.Open([]string{file}, nil, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: error %v, want one that names it", name, err)
 		}
 	}
 	broken := iotest.ErrReader(errors.New("broken"))
-	if _, err := accesslog.OpenWith([]string{"-"}, broken, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "stdin: broken") {
+	if _, err := accesslog.Open([]string{"-"}, broken, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "stdin: broken") {
 		t.Errorf("error %v, want one with \"stdin: broken\"", err)
 	}
 	for _, o := range []accesslog.Options{{Workers: -1}, {Buffer: -1}} {
-		if _, err := accesslog.Open(nil, o); err == nil {
+		if _, err := accesslog.Open(nil, nil, o); err == nil {
 			t.Errorf("Open with %+v: no error", o)
 		}
 	}

@@ -40,8 +40,8 @@ type scanner struct {
 
 const maxDepth = 64
 
-// list parses an object or an array after its opening bracket, and returns the first value. Only if an object is wanted may
-// it have members that o selects; the elements of an array that is wanted are header fields.
+// list parses an object or an array after its opening bracket, and returns the first value. It stores the members that o
+// selects if the object is wanted. The elements of a wanted array are header fields.
 func (p *scanner) list(closing byte, wanted bool, depth int) (first value, ok bool) {
 	if p.space(); depth > maxDepth || p.accept(closing) {
 		return value{}, depth <= maxDepth

@@ -93,7 +93,7 @@ var traces = map[string]outcome{
 // outcomeOf returns the outcome of a file, read as arrivals and as entries.
 func outcomeOf(t *testing.T, name string, workers int) outcome {
 	t.Helper()
-	l, err := accesslog.Open([]string{name}, accesslog.Options{Workers: workers})
+	l, err := accesslog.Open([]string{name}, nil, accesslog.Options{Workers: workers})
 	if refused := new(accesslog.RefusedError); errors.As(err, &refused) {
 		if refused.Hint() == "" {
 			t.Errorf("error %v has no hint", err)

@@ -15,6 +15,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -81,18 +82,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Phases < 0 || o.Phases > 1000 {
 		return o, fmt.Errorf("accuracy: invalid number of phases %d: must be 1 to 1000", o.Phases)
 	}
-	if o.Phases == 0 {
-		o.Phases = 1
+	o.Phases, o.Share = cmp.Or(o.Phases, 1), cmp.Or(o.Share, Share{1, 1})
+	if o.Resolution == 0 && o.Spread {
+		o.Resolution = time.Microsecond
 	}
-	if o.Resolution == 0 {
-		o.Resolution = time.Second
-		if o.Spread {
-			o.Resolution = time.Microsecond
-		}
-	}
-	if o.Share == (Share{}) {
-		o.Share = Share{1, 1}
-	}
+	o.Resolution = cmp.Or(o.Resolution, time.Second)
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -101,7 +95,7 @@ func (o Options) withDefaults() (Options, error) {
 
 // An Accuracy compares estimators with the exact sliding log, for requests that are passed to
 // Add in chronological order. It is not safe for concurrent use. It runs goroutines from the
-// first Add until Report.
+// first Add until Part.
 type Accuracy struct {
 	o             Options
 	methods       []method

@@ -255,7 +255,7 @@ func TestAccuracyOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Report()
+	defer a.Part()
 	if err := a.Add([]accesslog.Arrival{{Time: 2}, {Time: 1}}); err == nil {
 		t.Error("requests out of order: no error")
 	}

@@ -25,9 +25,8 @@ func TestMemoryOfRareClients(t *testing.T) {
 	if err := a.Add(batch); err != nil {
 		t.Fatal(err)
 	}
-	report := a.Report()
-	if report.Clients != 100 {
-		t.Fatalf("%d clients, want 100", report.Clients)
+	if part := a.Part(); part.Clients != 100 {
+		t.Fatalf("%d clients, want 100", part.Clients)
 	}
 	for _, w := range a.workers {
 		histories := 0

@@ -11,7 +11,7 @@ import (
 // Document returns the report as a document. traffic is included if it has any points.
 func (r *Report) Document(traffic figure.Timeline) chart.Document {
 	d := chart.Document{Title: "How accurate estimates are", Data: r,
-		Lead: chart.Count(r.Events, "request") + " of " + chart.Count(r.Clients, "client") + figure.Between(r.From, r.To)}
+		Lead: figure.Lead(r.Events, r.Clients, r.From, r.To)}
 	d.Sections = []chart.Section{{Title: "How it is measured", Blocks: []chart.Block{
 		chart.Paragraph("Each estimator is compared with the exact sliding log at every request. " +
 			"Every request is counted; none is refused. A decision is wrong if only one of the two would refuse the request."),

@@ -55,7 +55,8 @@ type Part struct {
 	Sums []groupSums `json:"sums"` // of each period
 }
 
-// Part is like Report, for the clients of Options.Share.
+// Part returns the results for the clients of Options.Share and stops a's goroutines. It must be called
+// once, after all requests have been added.
 func (a *Accuracy) Part() *Part {
 	p := &Part{Share: a.o.Share, Settings: a.o}
 	p.Settings.Share, p.Settings.Workers = Share{}, 0

@@ -78,10 +78,6 @@ type PhaseRange struct {
 	SourcesLimitedButNeverOver [2]int     `json:"sources_limited_but_never_over"`
 }
 
-// Report returns the results and stops a's goroutines. It must be called once, after all
-// requests have been added.
-func (a *Accuracy) Report() *Report { return a.report(a.finish()) }
-
 func (a *Accuracy) report(in Input, sums []groupSums) *Report {
 	results := make([][]Result, len(a.o.Limits))
 	for g := range a.groups {

@@ -33,7 +33,7 @@ type groupWork struct {
 	turn     run
 }
 
-// A source is a client. Its requests wait until there are many of them or the log ends; then they
+// A source is a client. Its requests wait until there are enough of them or the log ends. Then they
 // are counted together, by one estimator after the other. In most logs, most clients send few
 // requests and never get a history.
 type source struct {

@@ -22,7 +22,6 @@ package decisions
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -374,9 +373,3 @@ func (r *reader) request(line *decision.Line) {
 }
 
 const maxTime = 1 << 53 // exact in JSON; the year 2255
-
-func (l *Log) sort() {
-	slices.SortStableFunc(l.events, func(a, b event) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t))
-	})
-}

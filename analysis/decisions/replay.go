@@ -1,6 +1,7 @@
 package decisions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -105,9 +106,8 @@ func (l *Log) Enforce(rules *rule.Set) (*Report, error) { return l.replay(rules,
 type tally struct {
 	RuleReport
 	texts   map[string]bool // of its limits
-	counts  string
-	with    *rule.Rule // replaces the rule of the log; nil if removed
-	from    int64      // when judging begins; before that, limiters only count what nodes counted
+	with    *rule.Rule      // replaces the rule of the log; nil if removed
+	from    int64           // when judging begins; before that, limiters only count what nodes counted
 	longest time.Duration
 }
 
@@ -116,7 +116,9 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	if len(l.events) == 0 {
 		return nil, ErrEmpty
 	}
-	l.sort()
+	slices.SortStableFunc(l.events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.t, b.t))
+	})
 	report := &Report{Share: l.first.Share, Malformed: l.malformed, Samples: l.samples, Missing: l.missing,
 		Unpaired: l.orphans}
 	first, last, begin := int64(math.MaxInt64), int64(math.MinInt64), int64(math.MinInt64)
@@ -175,7 +177,7 @@ func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*t
 	for _, d := range l.definitions {
 		t := all[d.ID]
 		if t == nil {
-			t = &tally{RuleReport: RuleReport{Rule: d.ID}, texts: map[string]bool{}, counts: d.counts, from: math.MinInt64}
+			t = &tally{RuleReport: RuleReport{Rule: d.ID}, texts: map[string]bool{}, from: math.MinInt64}
 			all[d.ID] = t
 			if accuracy {
 				t.Accuracy = new(Accuracy)

@@ -1,6 +1,7 @@
 package decisions
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,6 @@ func (r *Report) Document() chart.Document {
 			chart.Count(len(r.Nodes), "node"), 100*r.Share, figure.Between(r.From, r.To)),
 	}
 	switch {
-	case len(r.Rules) == 0:
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Accuracy != nil }):
 		d.Title = "How accurate decisions are"
 		d.Sections = append(d.Sections, chart.Section{Title: "How it is measured", Blocks: []chart.Block{chart.Paragraph(
@@ -42,45 +42,31 @@ func (r *Report) Document() chart.Document {
 }
 
 func (r *RuleReport) section() chart.Section {
-	facts := chart.Facts{
-		{Name: "decisions", Value: chart.Grouped(r.Decisions), Note: "about requests of " + chart.Count(r.Keys, "key")},
-		{Name: "refused", Value: chart.Grouped(r.Refused),
-			Note: chart.Percent(r.Refused, r.Decisions) + " of them, for " + chart.Count(r.KeysRefused, "key")},
+	var facts chart.Facts
+	facts.Add("decisions", r.Decisions, "about requests of %s", chart.Count(r.Keys, "key"))
+	refused := func(name string, n, keys uint64) {
+		facts.Add(name, n, "%s of them, for %s", chart.Percent(n, r.Decisions), chart.Count(keys, "key"))
 	}
-	var bars chart.Block = chart.Paragraph("")
+	refused("refused", r.Refused, r.KeysRefused)
+	bars := chart.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision",
+		Parts: []string{"due to the estimate", "due to lag"}}
 	if a := r.Accuracy; a != nil {
-		facts = append(facts,
-			chart.Fact{Name: "an exact limiter refuses", Value: chart.Grouped(a.Exact),
-				Note: "an estimating one without lag: " + chart.Grouped(a.Estimate)},
-			chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct),
-				Note: "for " + chart.Count(a.KeysWrong, "key")},
-			chart.Fact{Name: "wrongly allowed", Value: chart.Grouped(a.WronglyAllowed.Requests),
-				Note: a.WronglyAllowed.causes()},
-			chart.Fact{Name: "wrongly refused", Value: chart.Grouped(a.WronglyRefused.Requests),
-				Note: a.WronglyRefused.causes()},
-		)
-		share := func(w Wrong) string { return chart.Percent(w.Requests, r.Decisions) }
-		bars = chart.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision",
-			Parts: []string{"due to the estimate", "due to lag"}, Rows: []chart.Bar{
-				{Name: "wrongly allowed", Values: []uint64{a.WronglyAllowed.Estimate, a.WronglyAllowed.Lag},
-					Share: share(a.WronglyAllowed)},
-				{Name: "wrongly refused", Values: []uint64{a.WronglyRefused.Estimate, a.WronglyRefused.Lag},
-					Share: share(a.WronglyRefused)},
-			}}
+		facts.Add("an exact limiter refuses", a.Exact, "an estimating one without lag: %s", chart.Grouped(a.Estimate))
+		facts = append(facts, chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct),
+			Note: "for " + chart.Count(a.KeysWrong, "key")})
+		for i, w := range []Wrong{a.WronglyAllowed, a.WronglyRefused} {
+			name := []string{"wrongly allowed", "wrongly refused"}[i]
+			facts.Add(name, w.Requests, "%s due to the estimate, %s due to lag", chart.Grouped(w.Estimate), chart.Grouped(w.Lag))
+			bars.Rows = append(bars.Rows, chart.Bar{Name: name, Values: []uint64{w.Estimate, w.Lag},
+				Share: chart.Percent(w.Requests, r.Decisions)})
+		}
 	}
 	title := r.Rule + ": " + strings.Join(r.Limits, " / ")
 	if c := r.Change; c != nil {
-		to := "removed"
-		if len(c.Limits) > 0 {
-			to = strings.Join(c.Limits, " / ")
-		}
-		title += " → " + to
-		facts = append(facts,
-			chart.Fact{Name: "would be refused", Value: chart.Grouped(c.Refused),
-				Note: chart.Percent(c.Refused, r.Decisions) + " of them, for " + chart.Count(c.KeysRefused, "key")},
-			chart.Fact{Name: "newly refused", Value: chart.Grouped(c.NewlyRefused), Note: "that passed"},
-			chart.Fact{Name: "newly allowed", Value: chart.Grouped(c.NewlyAllowed), Note: "that were refused"},
-		)
+		title += " → " + cmp.Or(strings.Join(c.Limits, " / "), "removed")
+		refused("would be refused", c.Refused, c.KeysRefused)
+		facts.Add("newly refused", c.NewlyRefused, "that passed")
+		facts.Add("newly allowed", c.NewlyAllowed, "that were refused")
 	}
 	var notes []string
 	if r.NotCompared {
@@ -100,21 +86,13 @@ func (r *RuleReport) section() chart.Section {
 	return chart.Section{Title: title, Blocks: []chart.Block{facts, bars, chart.Paragraph(strings.Join(notes, " "))}}
 }
 
-func (w Wrong) causes() string {
-	return fmt.Sprintf("%s due to the estimate, %s due to lag", chart.Grouped(w.Estimate), chart.Grouped(w.Lag))
-}
-
 // logs returns the section about the logs that were read.
 func (r *Report) logs() chart.Section {
 	table := chart.Table{Title: "Nodes", Columns: []chart.Column{{Name: "node", Sent: true}, {Name: "from (UTC)"},
 		{Name: "lines", Numbers: true}, {Name: "clock ahead by", Numbers: true}}}
 	for _, n := range r.Nodes {
-		row := chart.Row{Cells: []string{n.Node, figure.Clock(n.From), chart.Grouped(n.Lines),
-			fmt.Sprintf("%.0f ms", n.AheadMS)}}
-		if n.Rotated {
-			row.Note = "earlier lines are missing"
-		}
-		table.Rows = append(table.Rows, row)
+		row := table.Add(n.Node, figure.Clock(n.From), n.Lines, fmt.Sprintf("%.0f ms", n.AheadMS))
+		row.Note = chart.When(n.Rotated, "earlier lines are missing")
 	}
 	var notes []string
 	note := func(ok bool, format string, args ...any) {

@@ -22,6 +22,11 @@ func Between(from, to time.Time) string {
 	return fmt.Sprintf(" from %s to %s (UTC)", Clock(from), Clock(to))
 }
 
+// Lead summarizes what a report covers.
+func Lead[N int | int64 | uint64](requests N, clients int, from, to time.Time) string {
+	return chart.Count(requests, "request") + " of " + chart.Count(clients, "client") + Between(from, to)
+}
+
 // Lasting formats a duration in seconds, to the millisecond.
 func Lasting(s float64) string {
 	return chart.Span(time.Duration(s * float64(time.Second)).Round(time.Millisecond))

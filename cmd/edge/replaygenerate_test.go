@@ -51,7 +51,7 @@ func TestOverlay(t *testing.T) {
 	for share, want := range map[float64]int{0: 0, 0.5: 20} {
 		mix := file("mix.yaml", fmt.Sprintf("duration: 30d\ncomponents:\n- name: bots\n  from: 1d\n  spread: {clients: 3000, networks: 40, shared: %v, requests: 2, rate: 100/s}\n", share))
 		laid := file("laid.json", string(command("generate", mix, "--over", log)))
-		l, err := accesslog.Open([]string{laid}, accesslog.Options{Need: accesslog.Addr | accesslog.Path})
+		l, err := accesslog.Open([]string{laid}, nil, accesslog.Options{Need: accesslog.Addr | accesslog.Path})
 		if err != nil {
 			t.Fatal(err)
 		}

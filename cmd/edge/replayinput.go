@@ -92,7 +92,7 @@ func (f *inputFlags) open(files []string, need accesslog.Fields, stdin io.Reader
 		report(stderr, err)
 		_ = writePrintable(stderr, lines) // as report
 	}
-	in.log.Log, err = accesslog.OpenWith(files, stdin, accesslog.Options{
+	in.log.Log, err = accesslog.Open(files, stdin, accesslog.Options{
 		Format: format, Location: f.zone, Need: need, Workers: f.workers, Disk: f.sort == "disk", TempDir: f.tempDir, Buffer: f.buffer,
 	})
 	return in, err

@@ -181,7 +181,7 @@ func replay(format string, logs []string, sorted bool, ask func() (question, err
 	if sorted {
 		o.Buffer = math.MaxInt // a page has no disk
 	}
-	opened, err := accesslog.Open(logs, o)
+	opened, err := accesslog.Open(logs, nil, o)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (a Area) view() view {
 	return drawn(p, func(d *drawing) {
 		d.frame(x, y, 210)
 		draw := func(class string, counts []uint64) {
-			// There is no line where the count is 0.
+			// Draw no line where the count is 0.
 			for i := 0; i < len(counts); i++ {
 				first := i
 				var points []point

@@ -14,7 +14,6 @@ const (
 	Linear      Scale = iota // from 0
 	Logarithmic              // for positive values
 	Counts                   // from 0, logarithmic in 1+v
-	OverTime                 // seconds since the Unix epoch, in UTC
 	Elapsed                  // seconds since the beginning
 )
 
@@ -29,8 +28,8 @@ func (a Axis) text(v float64) string {
 	switch {
 	case a.Format != nil:
 		return a.Format(v)
-	case a.Scale == OverTime:
-		return time.Unix(int64(v), 0).UTC().Format(time.DateTime)
+	case a.Scale == Elapsed:
+		return Span(time.Duration(v) * time.Second)
 	case v == math.Trunc(v) && v >= 0 && v < 1<<53:
 		return Grouped(uint64(v))
 	}
@@ -57,12 +56,10 @@ func (a Axis) holding(values []float64) axis {
 		return logarithmic(a.Name, least, greatest)
 	case Counts:
 		return withZero(a.Name, greatest)
-	case OverTime:
-		return overTime(int64(least), int64(greatest))
 	case Elapsed:
 		t := overTime(0, int64(math.Ceil(greatest)))
 		for i := range t.ticks {
-			t.ticks[i].name = Span(time.Duration(t.ticks[i].at) * time.Second)
+			t.ticks[i].name = a.text(t.ticks[i].at)
 		}
 		t.name = a.Name
 		return t

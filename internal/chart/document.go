@@ -183,7 +183,7 @@ var widths = []float64{960, 340}
 // drawn returns a plot that draw draws at each width.
 func drawn(p plot, draw func(d *drawing)) view {
 	for i, w := range widths {
-		d := &drawing{Width: w, Narrow: i > 0, Title: p.Title, Describe: p.Note}
+		d := &drawing{Width: w, Narrow: i > 0}
 		draw(d)
 		p.Drawings = append(p.Drawings, d)
 	}

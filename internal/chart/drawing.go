@@ -10,10 +10,9 @@ import (
 
 // A drawing is a plot as SVG, in units of pixels.
 type drawing struct {
-	Title, Describe string // for screen readers
-	Width, Height   float64
-	Narrow          bool
-	Marks           []mark
+	Width, Height float64
+	Narrow        bool
+	Marks         []mark
 
 	left, right, top, bottom float64 // of the area between the axes
 	texts                    []box

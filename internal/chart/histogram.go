@@ -1,14 +1,17 @@
 package chart
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // A Histogram plots the distribution of values in adjacent bins, with a cut: what lies beyond it is
 // refused.
 type Histogram struct {
-	Title, Note  string
+	Title        string
 	XName, YName string
 	Bins         []Bin
-	Cut          float64 // the cut, at the end of a bin; 0 for no cut
+	Cut          float64 // at the end of a bin
 	CutName      string
 	Beyond       string // describes values beyond the cut, such as over the threshold
 }
@@ -20,20 +23,19 @@ type Bin struct {
 }
 
 func (h Histogram) view() view {
-	p := plot{Title: h.Title, Note: h.Note, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
+	p := plot{Title: h.Title, Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
 	p.Data.Columns[0].Numbers = true
 	most, before := uint64(0), 0.0
-	var names []string
 	for _, b := range h.Bins {
 		name := Axis{}.text(b.UpTo)
 		if before+1 < b.UpTo {
 			name = Axis{}.text(before+1) + "–" + name
 		}
 		r := Row{Cells: []string{name, Grouped(b.N)}}
-		if h.Cut > 0 && b.UpTo > h.Cut {
+		if b.UpTo > h.Cut {
 			r.Note = h.Beyond
 		}
-		p.Data.Rows, names = append(p.Data.Rows, r), append(names, name)
+		p.Data.Rows = append(p.Data.Rows, r)
 		most, before = max(most, b.N), b.UpTo
 	}
 	if len(h.Bins) < 2 {
@@ -45,21 +47,17 @@ func (h Histogram) view() view {
 	for i, b := range h.Bins {
 		x.ticks = append(x.ticks, tick{at: float64(i + 1), name: short(b.UpTo)})
 	}
-	if h.Cut > 0 {
-		p.Keys = []key{{"at most the threshold", "s0"}, {h.Beyond, "refused"}}
-	}
+	p.Keys = []key{{"at most the threshold", "s0"}, {h.Beyond, "refused"}}
 	return drawn(p, func(d *drawing) {
 		d.frame(x, y, 230)
 		cut := d.x(x, float64(slices.IndexFunc(h.Bins, func(b Bin) bool { return b.UpTo >= h.Cut })+1))
-		if h.Cut > 0 {
-			at := d.top
-			_ = d.text("halo strong", "start", cut+6, at, h.CutName) || d.text("halo strong", "end", cut-6, at, h.CutName) ||
-				d.text("halo strong", "middle", cut, at, h.CutName)
-		}
+		_ = d.text("halo strong", "start", cut+6, d.top, h.CutName) ||
+			d.text("halo strong", "end", cut-6, d.top, h.CutName) ||
+			d.text("halo strong", "middle", cut, d.top, h.CutName)
 		gap := min(3, (d.right-d.left)/n/4)
 		for i, b := range h.Bins {
 			class := "s0 bar"
-			if h.Cut > 0 && b.UpTo > h.Cut {
+			if b.UpTo > h.Cut {
 				class = "refused bar"
 			}
 			x1, x2, top := d.x(x, float64(i)), d.x(x, float64(i+1)), d.y(y, float64(b.N))
@@ -71,10 +69,8 @@ func (h Histogram) view() view {
 				}
 			}
 			d.add(mark{Kind: "rect", Class: "hit", X: x1, Y: d.top, W: x2 - x1, H: d.bottom - d.top,
-				Tip: names[i] + ": " + Grouped(b.N)})
+				Tip: strings.Join(p.Data.Rows[i].Cells, ": ")})
 		}
-		if h.Cut > 0 {
-			d.line("cut", cut, d.top-8, cut, d.bottom)
-		}
+		d.line("cut", cut, d.top-8, cut, d.bottom)
 	})
 }

@@ -12,7 +12,6 @@ type Lines struct {
 	What        string // what the lines are, such as period
 	Lines       []Line
 	Cuts        []Cut // marked values of Y
-	Listed      bool  // text output has the points as a table
 	Quiet       bool  // points have no dots
 }
 
@@ -40,8 +39,7 @@ type Cut struct {
 const colors = 6
 
 func (c Lines) view() view {
-	p := plot{Title: c.Title, Note: c.Note, Data: Table{Title: c.Title, Columns: Columns(c.What, c.X.Name, c.Y.Name)},
-		listed: c.Listed}
+	p := plot{Title: c.Title, Note: c.Note, Data: Table{Title: c.Title, Columns: Columns(c.What, c.X.Name, c.Y.Name)}}
 	var xs, ys []float64
 	c.Lines, c.Cuts = slices.Clone(c.Lines),
 		slices.DeleteFunc(slices.Clone(c.Cuts), func(cut Cut) bool { return c.Y.misses(cut.At) })
@@ -66,7 +64,7 @@ func (c Lines) view() view {
 			p.Data.Rows[i].Cells = p.Data.Rows[i].Cells[1:]
 		}
 	}
-	if c.X.Scale == OverTime || c.X.Scale == Elapsed {
+	if c.X.Scale == Elapsed {
 		p.Data.Columns[len(p.Data.Columns)-2].Name = "time"
 	}
 	for _, cut := range c.Cuts {
@@ -114,9 +112,8 @@ func (c Lines) view() view {
 				if m.Tip == "" {
 					m.Tip = l.Name + "\n" + c.X.text(p.X) + "\n" + c.Y.text(p.Y)
 				}
-				d.add(m)
-				if c.Quiet && d.Narrow {
-					d.Marks = d.Marks[:len(d.Marks)-1] // phones have no pointer
+				if !c.Quiet || !d.Narrow { // phones have no pointer
+					d.add(m)
 				}
 			}
 		}

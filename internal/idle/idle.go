@@ -8,7 +8,8 @@ import (
 )
 
 // Quiet reports whether an idle connection is usable: open, with nothing to read. So no request is lost to a server
-// that has stopped, and no unexpected answer is mistaken for the next one. Quiet is true if that cannot be known.
+// that has stopped, and no unexpected answer is mistaken for the next one. Quiet returns true for a connection that
+// it cannot check.
 func Quiet(c net.Conn) bool {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()

@@ -35,7 +35,7 @@ type Backlog struct {
 	mu      sync.Mutex
 	lines   []byte
 	writing int // bytes that are being written
-	missing int // dropped since the log last said so
+	missing int // lines dropped since the last warning about them
 	stopped bool
 }
 
@@ -88,7 +88,7 @@ func (b *Backlog) Run(logger *slog.Logger) {
 			}
 			for rest := lines; len(rest) > 0; {
 				n := wholeLines(rest)
-				_, _ = io.WriteString(b.to, prose.Printable(string(rest[:n]), '\n', '\t')) // there is nobody to tell
+				_, _ = io.WriteString(b.to, prose.Printable(string(rest[:n]), '\n', '\t')) // a log that fails cannot report it
 				rest = rest[n:]
 			}
 		}

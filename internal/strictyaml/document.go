@@ -115,8 +115,6 @@ func IsString(n *yaml.Node) bool { return is(n, yaml.ScalarNode, "!!str") }
 // IsInteger reports whether n is a whole number.
 func IsInteger(n *yaml.Node) bool { return is(n, yaml.ScalarNode, "!!int") }
 
-func isFloat(n *yaml.Node) bool { return is(n, yaml.ScalarNode, "!!float") }
-
 // A Field is a key that a mapping may have.
 type Field struct {
 	Name string
@@ -261,7 +259,7 @@ func (d *Document) Boolean(n *yaml.Node, subject, hint string) bool {
 
 // Integer returns the whole number n, and reports whether it is one from low to high.
 func (d *Document) Integer(n *yaml.Node, subject string, low, high uint64) (uint64, bool) {
-	number := IsInteger(n) || isFloat(n)
+	number := IsInteger(n) || is(n, yaml.ScalarNode, "!!float")
 	v, ok := ParseDigits(n.Value)
 	if number && ok && low <= v && v <= high {
 		return v, true

@@ -1,7 +1,7 @@
 package judge
 
-// The faults. A model tells a mistake apart, what happened before and after a violation tells a situation apart, and
-// the responses themselves show the symptoms.
+// The faults. Models explain mistakes, what happened before and after a violation explains situations, and the
+// responses themselves show symptoms.
 
 import (
 	"cmp"
@@ -24,8 +24,8 @@ type Fault struct {
 	Clients  []string `json:"clients,omitempty"` // the first affected clients
 }
 
-// A mistake is a fault that a model tells apart: a target that counts and mitigates like the model gives the responses
-// that are wrong by the rules. Most mistakes are rules that the target misreads.
+// A mistake is a fault that a model explains: a target that counts and mitigates like the model gives the same wrong
+// responses. Most mistakes are rules that the target misreads.
 type mistake struct {
 	unless bool // the rules and the nodes rule it out
 	name   string

@@ -126,8 +126,8 @@ func (v *investigation) test(j *judgment, by variant, m model) *bounds {
 	return b
 }
 
-// fit returns the highest scale, from low on, with whose model hardly any request is refused too early, but not more are
-// than pass too late.
+// fit returns the highest scale, at least low, for which the model finds no more requests that are refused too early
+// than requests that pass too late.
 func (v *investigation) fit(low float64, model func(scale float64) model) float64 {
 	high := 1.6
 	for range 9 {

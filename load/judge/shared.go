@@ -40,8 +40,8 @@ func (b *bounds) canRefuse(k *key, q *request) bool {
 	return s != nil && refuses(k.rule, &q.Answer) && s.refuses(k) >= q.Sent
 }
 
-// reaches reports whether a refused request may, and must, count under a key of a shedding rule: it does unless a
-// narrower rule refuses it. If no rule can have refused it, it may.
+// reaches reports whether a refused request may, and must, count under a key of a shedding rule. It counts unless a
+// narrower rule refuses it, and it may count if no rule can have refused it.
 func (b *bounds) reaches(k *key, q *request) (may, must bool) {
 	narrower, known := false, false
 	for _, by := range b.k.of(q) {
@@ -58,8 +58,8 @@ func (b *bounds) reaches(k *key, q *request) (may, must bool) {
 	return may || !known || b.m.wider, may && !narrower || b.m.wider
 }
 
-// othersRefuse reports whether a refused request may, and must, have been refused by other rules than that of a key, none of
-// them narrower, and not under a key of that rule.
+// othersRefuse reports whether other rules than k's, none of them narrower, may have refused a request, and whether they
+// must have, because no other key can have refused it.
 func (b *bounds) othersRefuse(k *key, q *request) (may, must bool) {
 	must = true
 	for _, by := range b.k.of(q) {

@@ -29,9 +29,9 @@ type share struct {
 	lowAt, highAt    int64
 }
 
-// A weight is the number of a client's requests that pass, or are refused, of those that may be, and the expected
-// number. All requests of a client share the same fate. The sum over clients has the variance of the number of requests,
-// and the requests of the heaviest client.
+// A weight compares how many of a client's requests pass, or are refused, with the expected number. All requests of a
+// client share the same fate. The sum over clients has the variance of the number of requests, and the number of all
+// requests of the heaviest client.
 type weight struct{ all, requests, expected, variance, heaviest float64 }
 
 func (w *weight) add(is bool, probability float64) {

@@ -53,6 +53,12 @@ func (w *warp) advance() bool {
 	return w.length > 0
 }
 
+// step returns the length of the kth of n steps that take whole together.
+func step(whole ticks, k, n int) ticks {
+	until := func(k int) ticks { return whole/ticks(n)*ticks(k) + whole%ticks(n)*ticks(k)/ticks(n) }
+	return until(k+1) - until(k)
+}
+
 // diurnalSteps is the number of steps per period: for a day, each is 5 minutes.
 const diurnalSteps = 288
 
@@ -63,12 +69,9 @@ func (s swing) profile(start int64) profile {
 	behind := (start - s.peak.Microseconds()) % s.period.Microseconds()
 	offset := float64(behind) / float64(s.period.Microseconds()) // from a peak to start, in periods
 	return func(i int) (ticks, float64) {
-		turn, within := ticks(i/diurnalSteps), ticks(i%diurnalSteps)
-		begin := func(k ticks) ticks {
-			return turn*period + period/diurnalSteps*k + period%diurnalSteps*k/diurnalSteps
-		}
+		within := i % diurnalSteps
 		periods := (float64(within) + 0.5) / diurnalSteps // since start
-		return begin(within+1) - begin(within), 1 + s.depth*math.Cos(2*math.Pi*(periods+offset))
+		return step(period, within, diurnalSteps), 1 + s.depth*math.Cos(2*math.Pi*(periods+offset))
 	}
 }
 
@@ -77,9 +80,8 @@ const rampSteps = 256
 
 // crowd returns a profile that rises, holds its peak and falls. Its average is its peak.
 func crowd(ramp, hold, decay ticks) profile {
-	share := func(whole ticks, k int) ticks { return whole/rampSteps*ticks(k) + whole%rampSteps*ticks(k)/rampSteps }
 	slope := func(whole ticks, k int) (ticks, float64) {
-		return share(whole, k+1) - share(whole, k), (float64(k) + 0.5) / rampSteps
+		return step(whole, k, rampSteps), (float64(k) + 0.5) / rampSteps
 	}
 	return func(i int) (ticks, float64) {
 		switch {

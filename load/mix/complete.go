@@ -29,6 +29,9 @@ func (r *reader) complete() {
 			countClients(d)
 			if d.Kind == spread {
 				r.completeSpread(d)
+				r.spreads = append(r.spreads, d)
+			} else {
+				r.others = append(r.others, d)
 			}
 		default:
 			r.Fail(d.place, "make a component for each", "this component has %d kinds", d.kinds)
@@ -67,10 +70,7 @@ func countClients(d *draft) {
 // assign assigns clients and their addresses to the components.
 func (r *reader) assign() {
 	var taken pool
-	for _, d := range r.drafts {
-		if d.Kind == spread {
-			continue // its networks are drawn outside the others
-		}
+	for _, d := range r.others {
 		for _, p := range d.networks {
 			if other, free := taken.overlapping(p); !free {
 				r.Fail(d.addresses, "give each component its own networks", "%v overlaps %v of another component", p, other)
@@ -78,10 +78,7 @@ func (r *reader) assign() {
 			taken.taken = append(taken.taken, p)
 		}
 	}
-	for _, d := range r.drafts {
-		if d.Kind == spread {
-			continue
-		}
+	for _, d := range r.others {
 		if d.networks == nil {
 			d.networks = r.free(d, &taken)
 		}
@@ -106,17 +103,14 @@ func (r *reader) draw(taken pool) {
 			from.use(d.block.addr(client))
 		}
 	}
-	if slices.ContainsFunc(r.drafts, func(d *draft) bool { return d.Kind == spread && d.params.shared > 0 }) {
-		for _, d := range r.drafts {
-			if !d.Attack && d.block != nil && d.params.clients > 0 {
+	if slices.ContainsFunc(r.spreads, func(d *draft) bool { return d.params.shared > 0 }) {
+		for _, d := range r.others {
+			if !d.Attack && d.params.clients > 0 {
 				legitimate(d)
 			}
 		}
 	}
-	for _, d := range r.drafts {
-		if d.Kind != spread {
-			continue
-		}
+	for _, d := range r.spreads {
 		d.block = &block{networks: d.networks, key: hash(d.Name) ^ r.addresses, spread: d.params,
 			anywhere: d.addresses == nil}
 		if err := from.draw(d.block, stream(d.block.key)); err != nil {

@@ -26,6 +26,8 @@ type reader struct {
 	mix       *Mix
 	addresses uint64 // selects the addresses of clients
 	drafts    []*draft
+	spreads   []*draft // those of kind spread, whose networks are drawn outside those of the others
+	others    []*draft
 }
 
 // A draft is a component as written in its file. The nodes are nil for missing keys.
