@@ -39,16 +39,6 @@ func ids(set *rule.Set) string {
 	return strings.Join(list, " ")
 }
 
-// matched returns the IDs of the rules that match a request.
-func matched(set *rule.Set, method, host, path string) (ids []string) {
-	req := rule.Request{Method: method, Host: host, Path: path}
-	req.Canonicalize(rule.ClientPrefix{})
-	for _, r := range set.Match(&req, nil) {
-		ids = append(ids, r.ID)
-	}
-	return ids
-}
-
 func TestLoad(t *testing.T) {
 	dir := write(t, map[string]string{
 		"b.yaml": withID("b"), "a.yml": withID("a"), "c.yaml": "allow: [192.0.2.1]\n",
