@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -54,3 +55,24 @@ var folding = func() []rune {
 	}
 	return differences
 }()
+
+// cutFolded returns path without prefix, which is folded. ok is false if path does not begin with it in any case.
+func cutFolded(path, prefix string) (rest string, ok bool) {
+	for prefix != "" && path != "" {
+		if c := path[0]; c < utf8.RuneSelf {
+			if lowerByte(c) != prefix[0] {
+				return "", false
+			}
+			prefix, path = prefix[1:], path[1:]
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(path)
+		var buf [utf8.UTFMax]byte
+		folded := appendFolded(buf[:0], path[:n])
+		if prefix, ok = strings.CutPrefix(prefix, string(folded)); !ok {
+			return "", false
+		}
+		path = path[n:]
+	}
+	return path, prefix == ""
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"strings"
-	"unicode/utf8"
 	"unsafe"
 )
 
@@ -479,25 +478,4 @@ func (s PathSyntax) cut(path, prefix string) (rest string, ok bool) {
 		return rest, ok
 	}
 	return cutFolded(path, prefix)
-}
-
-// cutFolded is cut for a path whose letters may have another case.
-func cutFolded(path, prefix string) (rest string, ok bool) {
-	for prefix != "" && path != "" {
-		if c := path[0]; c < utf8.RuneSelf {
-			if lowerByte(c) != prefix[0] {
-				return "", false
-			}
-			prefix, path = prefix[1:], path[1:]
-			continue
-		}
-		_, n := utf8.DecodeRuneInString(path)
-		var buf [utf8.UTFMax]byte
-		folded := appendFolded(buf[:0], path[:n])
-		if prefix, ok = strings.CutPrefix(prefix, string(folded)); !ok {
-			return "", false
-		}
-		path = path[n:]
-	}
-	return path, prefix == ""
 }
