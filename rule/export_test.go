@@ -5,7 +5,7 @@ import "slices"
 // Forms returns the forms in which origins with the syntax s may read the path of r.
 func (r *Request) Forms(s PathSyntax) (forms []string) {
 	for i := range r.target.ways() {
-		if form, ok := r.target.read(i, s); ok && !slices.Contains(forms, form) {
+		if form, ok := r.target.read(i, s, false); ok && !slices.Contains(forms, form) {
 			forms = append(forms, form)
 		}
 	}
@@ -15,7 +15,7 @@ func (r *Request) Forms(s PathSyntax) (forms []string) {
 // Read reads the forms of the path of r in all ways.
 func (r *Request) Read(s PathSyntax) {
 	for i := range r.target.ways() {
-		r.target.read(i, s)
+		r.target.read(i, s, false)
 	}
 }
 

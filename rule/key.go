@@ -267,7 +267,7 @@ const maxForms = 512
 // appendPaths appends the forms of req's path that r matches.
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
 	for i := range req.target.ways() {
-		form, ok := req.target.read(i, r.PathSyntax)
+		form, ok := req.target.read(i, r.PathSyntax, false)
 		if !ok || l.n > l.most || !r.matchForm(req, form) {
 			continue
 		}

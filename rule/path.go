@@ -57,9 +57,9 @@ type target struct {
 	forms [2]forms // of an odd path, without and with parameters; made when needed
 }
 
-// forms are the forms in which an odd path is read.
+// forms are the forms in which an odd path is read: none, the first, or all of them.
 type forms struct {
-	text string // what precedes the first, and all of them
+	text string // what precedes the first, and those that are made
 	end  [len(ways) + 1]uint16
 }
 
@@ -80,18 +80,6 @@ var special = func() (s [256]uint8) {
 	}
 	return s
 }()
-
-// escapes returns the number of bytes at the beginning of s that are escapes of ordinary bytes.
-func escapes(s string) (n int) {
-	for n+2 < len(s) && s[n] == '%' {
-		high, low := hexDigits[s[n+1]], hexDigits[s[n+2]]
-		if c := high<<4 | low&0xf; high&low&16 == 0 || special[c] == structural && c != '%' {
-			break
-		}
-		n += 3
-	}
-	return n
-}
 
 // parameters returns the number of bytes at the beginning of s that mean nothing after an unescaped semicolon.
 func parameters(s string) (n int) {
@@ -136,15 +124,13 @@ func (t *target) set(path string) bool {
 			continue
 		}
 		if c == '%' {
-			if n := escapes(path[i:]); n > 0 {
-				i, escaped = i+n-1, true
-				continue
-			}
 			if c, encoded = unescape(path[i:]); !encoded {
 				bad = true
 				continue
 			}
-			i, escaped = i+2, true
+			if i, escaped = i+2, true; special[c] != structural {
+				continue
+			}
 		}
 		bad = bad || !encoded && special[c] == invalid
 		switch c {
@@ -196,9 +182,7 @@ func dropped(segment string) uint8 {
 // path returns the path, decoded once, without dot segments and doubled slashes.
 func (t *target) path() string {
 	if t.decoded == "" && t.odd {
-		var f forms
-		f.make(t, ways[:1], true)
-		t.decoded = f.text[f.end[0]:]
+		t.decoded = t.form(0, true, true)
 	} else if t.decoded == "" {
 		t.decoded = string(decode(make([]byte, 0, len(t.sent)), t.sent, false))
 	}
@@ -244,8 +228,8 @@ func (t *target) count() (n int) {
 }
 
 // read returns the form of the path in way i, for origins with the syntax s. ok is false if they do not read paths in
-// this way, or if the form is that of the first way. Letters keep their case.
-func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
+// this way, or if the form is that of the first way. Letters keep their case. For alone, see form.
+func (t *target) read(i int, s PathSyntax, alone bool) (form string, ok bool) {
 	switch {
 	case !t.odd:
 		return trimSlash(t.path(), s), true
@@ -254,20 +238,30 @@ func (t *target) read(i int, s PathSyntax) (form string, ok bool) {
 	case !t.reads(i):
 		i = 0
 	}
+	return trimSlash(t.form(i, s.ExactParameters, alone), s), true
+}
+
+// form returns the form of an odd path in way i. keep is set if origins keep parameters, and alone if the first form is
+// probably all that is needed: it costs half as much as all of them.
+func (t *target) form(i int, keep, alone bool) string {
 	f := &t.forms[0]
-	if s.ExactParameters {
+	if keep || t.kinds&parameter == 0 {
 		f = &t.forms[1]
 	}
-	if f.text == "" {
-		f.make(t, ways[:], s.ExactParameters)
+	if f.end[i+1] == 0 {
+		needed := ways[:]
+		if alone && i == 0 {
+			needed = ways[:1]
+		}
+		f.make(t, needed, keep)
 	}
-	return trimSlash(f.text[f.end[i]:f.end[i+1]], s), true
+	return f.text[f.end[i]:f.end[i+1]]
 }
 
 // make sets the forms of an odd path in these ways. keep is set if origins keep parameters.
 func (f *forms) make(t *target, ways []way, keep bool) {
 	var pieces [MaxOddSegments/2 + 1]piece
-	b := make([]byte, 0, (1+t.count())*(len(t.sent)+1)) // each form may begin with a slash of its own
+	b := make([]byte, 0, (1+min(len(ways), t.count()))*(len(t.sent)+1)) // each form may begin with a slash of its own
 	decoded, split := split(b[:len(t.sent)], pieces[:0], t.sent)
 	b = b[:len(decoded)]
 	f.end[0] = uint16(len(b))
@@ -295,24 +289,16 @@ func split(decoded []byte, pieces []piece, path string) ([]byte, []piece) {
 	p := piece{unescaped: none, semicolon: none}
 	at := 0
 	for i := 0; i < len(path); i++ {
-		ordinary := i
-		for i < len(path) && special[path[i]] != structural {
-			i++
+		if i%8 == 0 && i+8 <= len(path) && areOrdinary([8]byte([]byte(path[i:i+8]))) {
+			at += copy(decoded[at:at+8], path[i:i+8])
+			i += 7
+			continue
 		}
-		at += copy(decoded[at:], path[ordinary:i])
-		if i == len(path) {
-			break
-		}
-		for n := escapes(path[i:]); n > 0; n -= 3 {
-			decoded[at] = hexDigits[path[i+1]]<<4 | hexDigits[path[i+2]]&0xf
-			i, at = i+3, at+1
-		}
-		if i == len(path) {
-			break
-		}
-		c, escaped := unescape(path[i:])
-		if escaped {
-			i += 2
+		c, escaped := path[i], false
+		if c == '%' {
+			if c, escaped = unescape(path[i:]); escaped {
+				i += 2
+			}
 		}
 		decoded[at] = c
 		switch c {

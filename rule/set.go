@@ -222,8 +222,9 @@ func (r *Rule) matchPath(req *Request) bool {
 	if t := &req.target; !t.odd && len(t.sent) > r.longPath {
 		return r.matchForm(req, "") // which no pattern matches either
 	}
+	alone := len(r.Paths) == 0 // a rule for all paths but some matches most of them
 	for i := range req.target.ways() {
-		if form, ok := req.target.read(i, r.PathSyntax); ok && r.matchForm(req, form) {
+		if form, ok := req.target.read(i, r.PathSyntax, alone); ok && r.matchForm(req, form) {
 			return true
 		}
 	}
