@@ -128,7 +128,8 @@ func (t *target) set(path string) bool {
 				bad = true
 				continue
 			}
-			if i, escaped = i+2, true; special[c] != structural {
+			i, escaped = i+2, true
+			if special[c] != structural {
 				continue
 			}
 		}
