@@ -115,11 +115,11 @@ func (b *bodyReader) line(line []byte) error {
 			return nil
 		}
 		b.read += len(line) + fieldSize
-		f, err := scanField(line)
-		if err != nil || b.read > maxTrailers {
+		var f Field
+		if err := f.scan(line, 0); err != nil || b.read > maxTrailers {
 			return errTrailers
 		}
-		if !IsSpecial(line[:f.colon]) {
+		if f.Name == Other {
 			b.trailers = append(append(b.trailers, line...), "\r\n"...)
 		}
 	}

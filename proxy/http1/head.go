@@ -184,30 +184,29 @@ func (h *head) scanFields(buf []byte, maxBytes, maxFields int) (done bool, err e
 			h.raw = buf[h.start:h.line]
 			return true, nil
 		}
-		f, err := scanField(buf[from:to])
-		if err != nil {
+		h.fields = append(h.fields, Field{})
+		last := len(h.fields) - 1
+		if err := h.fields[last].scan(buf[from:to], from-h.start); err != nil {
 			return false, err
 		}
-		at := uint32(from - h.start)
-		f.start, f.colon, f.valueAt, f.valueEnds = f.start+at, f.colon+at, f.valueAt+at, f.valueEnds+at
-		if f.Name != Other {
-			h.known = append(h.known, uint32(len(h.fields)))
+		if h.fields[last].Name != Other {
+			h.known = append(h.known, uint32(last))
 		}
-		h.fields = append(h.fields, f)
 	}
 }
 
-// scanField reads a field line (RFC 9112, 5). The positions are relative to line.
-func scanField(line []byte) (f Field, err error) {
+// scan reads a field line (RFC 9112, 5), which begins at a position in the head. It sets the parts of f where f is: to
+// copy f right afterwards would wait for each of them.
+func (f *Field) scan(line []byte, start int) error {
 	if line[0] == ' ' || line[0] == '\t' {
-		return f, errFold
+		return errFold
 	}
 	colon := 0
 	for colon < len(line) && class[line[colon]]&tchar != 0 {
 		colon++
 	}
 	if colon == 0 || colon == len(line) || line[colon] != ':' {
-		return f, errField
+		return errField
 	}
 	from, to := colon+1, len(line)
 	for from < to && (line[from] == ' ' || line[from] == '\t') {
@@ -218,10 +217,12 @@ func scanField(line []byte) (f Field, err error) {
 	}
 	for _, b := range line[from:to] {
 		if class[b]&text == 0 {
-			return f, errField
+			return errField
 		}
 	}
-	return Field{Name: nameOf(line[:colon]), colon: uint32(colon), valueAt: uint32(from), valueEnds: uint32(to)}, nil
+	f.Name = nameOf(line[:colon])
+	f.start, f.colon, f.valueAt, f.valueEnds = uint32(start), uint32(start+colon), uint32(start+from), uint32(start+to)
+	return nil
 }
 
 // NameOf returns f's name as it was sent.
