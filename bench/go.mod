@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
 	github.com/edgelimit/edge v0.0.0
+	github.com/quic-go/quic-go v0.65.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	golang.org/x/net v0.59.0
@@ -12,7 +13,9 @@ require (
 
 require (
 	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/quic-go/qpack v0.6.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
 )
 
 require (

@@ -1,13 +1,7 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +24,7 @@ func newBench(dir string) *bench {
 	for _, size := range []int{128, 10_000} {
 		b.write(strconv.Itoa(size), strings.Repeat("x", size))
 	}
-	b.certify()
+	harness.Certify(dir)
 	addr := harness.FreeAddr()
 	b.origin = b.startNginx("origin", loadCores, fmt.Sprintf(`server { listen %s; open_file_cache max=10; open_file_cache_valid 1h;
 		location / { root %s; } location /done { return 200 "ok"; }
@@ -44,22 +38,6 @@ func (b *bench) write(name, text string) string {
 	file := filepath.Join(b.dir, name)
 	harness.Check(os.WriteFile(file, []byte(text), 0o600))
 	return file
-}
-
-// certify creates cert.pem and key.pem, and both.pem for HAProxy.
-func (b *bench) certify() {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	harness.Check(err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), DNSNames: []string{"localhost"}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	harness.Check(err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	harness.Check(err)
-	certPEM := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	keyPEM := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
-	b.write("cert.pem", certPEM)
-	b.write("key.pem", keyPEM)
-	b.write("both.pem", certPEM+keyPEM)
 }
 
 // A server is a process that serves clients at addr, and over TLS at tls.
