@@ -49,6 +49,9 @@ const everything = `
     limits: [{threshold: 1000000, period: 1h}]
 `
 
+// kept is how many of the costliest inputs are changed further, and measured once more at the end.
+const kept = 24
+
 // A found is an input with its cost: how many times as much as plain requests of its size.
 type found struct {
 	input
@@ -93,12 +96,15 @@ func run() (failed bool) {
 			next = best[r.IntN(len(best))].change(r)
 		}
 		cost, ok := ratio(next)
-		if !ok {
+		if !ok || len(best) == kept && cost <= best[kept-1].ratio {
 			continue
+		}
+		if again, ok := ratio(next); ok {
+			cost = min(cost, again) // other work on the machine makes some measurements too high
 		}
 		best = append(best, found{next, cost})
 		slices.SortFunc(best, func(a, b found) int { return cmp.Compare(b.ratio, a.ratio) })
-		best = best[:min(len(best), 24)]
+		best = best[:min(len(best), kept)]
 	}
 	for i := range best {
 		best[i].ratio = meters[best[i].rules].paired(best[i].input)
