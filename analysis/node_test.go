@@ -283,6 +283,9 @@ func TestSimulationEqualsNodeOnTraces(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no traces: %v", err)
 	}
+	if !harness.WithoutRaceDetector(t) {
+		return // TestSimulationEqualsNode has it
+	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".tsv.gz"), func(t *testing.T) {
 			verdicts := sameAsNode(t, `rules:

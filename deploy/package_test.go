@@ -32,11 +32,11 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// buildPackages builds a version for this machine's platform, and returns the directory.
-func buildPackages(t *testing.T, version string) string {
+// buildPackages builds a version for this machine's platform with the tools in a directory, and returns its directory.
+func buildPackages(t *testing.T, tools, version string) string {
 	t.Helper()
 	dir := t.TempDir()
-	run(t, append(os.Environ(), "PLATFORMS=linux/"+runtime.GOARCH), "package/build", version, dir)
+	run(t, append(os.Environ(), "PLATFORMS=linux/"+runtime.GOARCH, "TOOLS="+tools), "package/build", version, dir)
 	return dir
 }
 
@@ -68,10 +68,11 @@ func TestPackages(t *testing.T) {
 	for _, program := range []string{"dpkg", "rpm", "git", "ruby"} {
 		harness.Installed(t, program)
 	}
-	if out, err := command(t, append(os.Environ(), "GOBIN="+t.TempDir()), nil, "sh", "-ec", "for tool in $(cat package/tools); do go install $tool; done"); err != nil {
+	tools := t.TempDir()
+	if out, err := command(t, append(os.Environ(), "GOBIN="+tools), nil, "sh", "-ec", "for tool in $(cat package/tools); do go install $tool; done"); err != nil {
 		harness.Unavailable(t, "tools cannot be downloaded: "+out)
 	}
-	old, latest := buildPackages(t, "1.0.0"), buildPackages(t, "1.1.0")
+	old, latest := buildPackages(t, tools, "1.0.0"), buildPackages(t, tools, "1.1.0")
 	t.Run("formats", func(t *testing.T) { testFormats(t, old) })
 	t.Run("links", func(t *testing.T) { testLinks(t, old) })
 	t.Run("checksums", func(t *testing.T) {

@@ -3,8 +3,6 @@ package limit_test
 import (
 	"go/token"
 	"go/types"
-	"os/exec"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -15,17 +13,15 @@ import (
 	"golang.org/x/tools/go/packages"
 	"golang.org/x/tools/go/ssa"
 	"golang.org/x/tools/go/ssa/ssautil"
+
+	"github.com/edgelimit/edge/internal/harness"
 )
 
 // The request path touches no network and waits for nothing: no function that Decide and Answered
 // may call makes a system call, starts a goroutine, or blocks on a channel. The test uses the call
 // graph of the program, not the calls of one run.
 func TestDecisionReachesNoNetwork(t *testing.T) {
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		// The analysis itself has no races, and takes a third of the time without the race detector.
-		if out, err := exec.Command("go", "test", "-race=false", "-count=1", "-run", "^"+t.Name()+"$", "reach_test.go").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !harness.WithoutRaceDetector(t, "reach_test.go") {
 		return
 	}
 	initial, err := packages.Load(&packages.Config{Mode: packages.LoadAllSyntax}, "github.com/edgelimit/edge/limit")

@@ -2,8 +2,11 @@
 package harness
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 )
@@ -39,4 +42,21 @@ func Until(t testing.TB, event string, patience, pause time.Duration, ok func() 
 			t.Fatalf("not within %v: %s", patience, event)
 		}
 	}
+}
+
+// WithoutRaceDetector reports whether the race detector is off. If it is on, WithoutRaceDetector runs t again without
+// it, from all files of the package or the given ones, and fails t if that fails. It is for long computations, which
+// take several times as long with the race detector, of code that other tests run with it.
+func WithoutRaceDetector(t *testing.T, files ...string) bool {
+	t.Helper()
+	info, _ := debug.ReadBuildInfo()
+	if info == nil || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return true
+	}
+	args := []string{"test", "-race=false", "-count=1", "-v", "-timeout=60m", "-run=^" + t.Name() + "$"}
+	out, err := exec.Command("go", append(args, files...)...).CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("\n--- PASS: "+t.Name()+" ")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
 }

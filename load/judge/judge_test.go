@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/load/judge"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
@@ -384,6 +385,9 @@ components: [{name: fast, steady: {clients: 12, rate: 30/1s, poisson: false}, at
 // A limiter that is 15% too strict or too lenient is noticed, with slow and with fast attackers, and so are one that counts
 // refusals and a Retry-After that is a second too long.
 func TestStrictAndLenient(t *testing.T) {
+	if !harness.WithoutRaceDetector(t) {
+		return
+	}
 	lag := func() int64 { return 20_000 }
 	for pace, traffic := range paces {
 		for _, timeout := range []string{"0s", "10s"} {

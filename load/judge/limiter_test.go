@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"sort"
+	"slices"
 	"testing"
 
 	"github.com/edgelimit/edge/load/judge"
@@ -119,8 +119,9 @@ type limiter struct {
 // estimate returns the number of requests of a key in the period before t, times the period.
 func (l *limiter) estimate(key string, t int64) int64 {
 	if l.exact {
-		old := sort.Search(len(l.times[key]), func(i int) bool { return l.times[key][i] > t-l.period })
-		return int64(len(l.times[key])-old) * l.period
+		times := l.times[key]
+		old, _ := slices.BinarySearch(times, t-l.period+1)
+		return int64(len(times)-old) * l.period
 	}
 	w := (t - l.shift) / l.period
 	elapsed := (t - l.shift) % l.period

@@ -51,7 +51,7 @@ func isolated(t *testing.T) (inside bool) {
 	}
 	dir := t.TempDir()
 	for program, module := range map[string]string{"edge": ".", "edge-envoy": "proxy/envoy"} {
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), "./cmd/"+program)
+		build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, program), "./cmd/"+program)
 		build.Dir, build.Env = filepath.Join("../../..", module), append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", build.Args, err, out)

@@ -44,10 +44,10 @@ func play(t testing.TB, width int64, scheme string) *playground {
 		}
 		for _, args := range [][]string{
 			{"docs/playground/build", built.dir + "/site"},
-			{"go", "build", "-o", built.dir + "/edge", "./cmd/edge"},
+			{"go", "build", "-trimpath", "-o", built.dir + "/edge", "./cmd/edge"},
 		} {
 			cmd := exec.Command(args[0], args[1:]...)
-			cmd.Dir = root
+			cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				built.err = fmt.Errorf("%v: %w: %s", args, err, out)
 			}

@@ -14,8 +14,8 @@ func start(t testing.TB, rules string, args ...string) *harness.Process {
 	t.Helper()
 	dir := t.TempDir()
 	edge, file := filepath.Join(dir, "edge"), filepath.Join(dir, "rules.yaml")
-	build := exec.Command("go", "build", "-o", edge, "./cmd/edge")
-	build.Dir = "../../.."
+	build := exec.Command("go", "build", "-trimpath", "-o", edge, "./cmd/edge")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
