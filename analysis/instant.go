@@ -191,7 +191,7 @@ func (p *instantPoP) prepareAll(requests []*replayed) []prepared {
 	}
 	for i := range p.keys {
 		k := &p.keys[i]
-		k.cold = p.survey != nil && p.survey.isCold(k)
+		k.cold = p.survey != nil && !p.surveying && p.survey.isCold(k)
 	}
 	from := 0
 	for i, end := range ends[:len(requests)] {
