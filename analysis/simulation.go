@@ -228,7 +228,8 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		}
 	}
 	n.offered = n.offered || counted > 0
-	if n.limiter.Woken() { // the request started a mitigation
+	// Without losses, nothing else is due. A node whose shard is down looks for it with each request that counts.
+	if n.limiter.Woken() || counted > 0 && len(s.o.Losses) > 0 {
 		n.step(n.limiter.Step())
 	}
 	s.wait(n, counted)
