@@ -136,7 +136,8 @@ func (f *Enforcer) endSurvey() {
 	f.surveyor.finish()
 	f.surveyor = nil
 	for _, x := range f.instant {
-		x.surveyed()
+		x.surveying, x.survey.cells = false, nil
+		clear(x.matches)
 	}
 }
 

@@ -40,7 +40,9 @@ type instantPoP struct {
 	matches   []uint64 // number of requests that each rule matched
 	counted   []uint64 // and that it counted
 	cold      []uint64 // and that it counted under cold keys alone
+	survey    *survey  // nil if there was none
 	surveying bool
+	limits    int // of all members
 	demand    []*demand
 	mitigated mitigations
 }
@@ -62,11 +64,11 @@ const decidedAtOnce = 1 << 6
 // A member is a rule with what an instantPoP needs to know of it.
 type member struct {
 	*rule.Rule
-	survey *survey // nil if there was none
 	table  *keyTable
-	place  int   // in table
-	counts int64 // maximum time that a request counts
-	few    uint8 // maximum number of requests that cannot exceed a limit
+	cell   uint64 // index in the cells of a hash of the survey
+	place  int    // in table
+	counts int64  // maximum time that a request counts
+	few    uint8  // maximum number of requests that cannot exceed a limit
 	width  int8
 	ways   int // end of the ways in which it has states
 }
@@ -128,8 +130,9 @@ func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact b
 
 // newMember returns the member for r, whose states are the next in t.
 func (p *instantPoP) newMember(r *rule.Rule, t *keyTable) member {
-	m := member{Rule: r, table: t, place: t.each, few: uint8(len(keyStates{}.after)), width: int8(r.Width()),
-		ways: byAllSent}
+	m := member{Rule: r, table: t, cell: uint64(p.limits), place: t.each, few: uint8(len(keyStates{}.after)),
+		width: int8(r.Width()), ways: byAllSent}
+	p.limits += len(r.Limits)
 	if p.exceeded != nil && m.width == 0 {
 		m.ways = ways
 	}
@@ -166,44 +169,14 @@ func (p *instantPoP) decideAll(requests []*replayed) {
 func (p *instantPoP) surveyAll(requests []*replayed) {
 	prepared := p.prepareAll(requests)
 	for i := range p.keys {
-		p.fetched += p.keys[i].survey.fetch(p.keys[i].hash)
+		p.fetched += p.survey.fetch(&p.keys[i])
 	}
 	for i := range prepared {
 		q := &prepared[i]
 		for j := range q.keys {
 			if k := &q.keys[j]; k.counts {
-				k.survey.count(k, q.now)
+				p.survey.count(k, q.now)
 			}
-		}
-	}
-}
-
-// survey makes the PoP ready for surveyAll.
-func (p *instantPoP) survey(cells int) {
-	p.surveying = true
-	for m := range p.allMembers {
-		m.survey = newSurvey(m.Rule, cells)
-	}
-}
-
-// surveyed makes the PoP ready for decideAll after a survey.
-func (p *instantPoP) surveyed() {
-	p.surveying = false
-	clear(p.matches)
-	for m := range p.allMembers {
-		m.survey.cells = nil
-	}
-}
-
-func (p *instantPoP) allMembers(yield func(*member) bool) {
-	for i := range p.members {
-		if !yield(&p.members[i]) {
-			return
-		}
-	}
-	for _, m := range p.plans {
-		if !yield(m) {
-			return
 		}
 	}
 }
@@ -218,7 +191,7 @@ func (p *instantPoP) prepareAll(requests []*replayed) []prepared {
 	}
 	for i := range p.keys {
 		k := &p.keys[i]
-		k.cold = k.survey != nil && k.survey.isCold(k.hash)
+		k.cold = p.survey != nil && !p.surveying && p.survey.isCold(k)
 	}
 	from := 0
 	for i, end := range ends[:len(requests)] {

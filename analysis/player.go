@@ -177,15 +177,11 @@ func (p *player) share(play func([]*replayed)) {
 // survey returns a player that lets PoPs, one for each owner, survey a log before they play it. The cells of all
 // surveys take this many bytes at most, unless that leaves very few.
 func (p *player) survey(pops []*instantPoP, memory int) *player {
-	limits := 1
-	for m := range pops[0].allMembers {
-		limits += len(m.Limits)
-	}
-	cells := memory / int(unsafe.Sizeof(surveyCell{})) / (limits * len(pops))
+	cells := memory / int(unsafe.Sizeof(surveyCell{})) / ((1 + pops[0].limits) * len(pops))
 	s := &player{client: p.client, owners: p.owners, byHost: p.byHost, widest: p.widest, fields: p.fields,
 		done: func(*replayed) {}}
 	for _, x := range pops {
-		x.survey(1 << bits.Len(uint(cells/2)))
+		x.surveying, x.survey = true, newSurvey(x.limits, 1<<bits.Len(uint(cells/2)))
 		s.share(x.surveyAll)
 	}
 	return s
@@ -270,10 +266,7 @@ func (p *player) pass() {
 			}()
 		}
 	}
-	for i := range p.next.requests {
-		r := &p.next.requests[i]
-		r.node = uint16(p.spread.node(r.addr, r.now))
-	}
+	p.spread.draw(p.next.requests)
 	p.next.instant.Add(p.instants)
 	for _, q := range p.queues {
 		q <- p.next

@@ -203,7 +203,7 @@ func (n *simulatedNode) clock(now int64) time.Time { return time.UnixMicro(now +
 func (s *Simulation) Decide(e *accesslog.Entry) (d limit.Decision) {
 	addr := e.Address()
 	s.begin(e.Time)
-	s.decide(&d, e, addr, uint16(s.spread.node(addr, max(s.now, e.Time))))
+	s.decide(&d, e, addr, s.spread.node(addr, max(s.now, e.Time)))
 	return d
 }
 
@@ -227,9 +227,10 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 			last = r
 		}
 	}
-	if counted > 0 {
-		n.offered = true
-		s.step(n) // publishes the mitigation that the request may have started
+	n.offered = n.offered || counted > 0
+	// Without losses, nothing else is due. A node whose shard is down looks for it with each request that counts.
+	if n.limiter.Woken() || counted > 0 && len(s.o.Losses) > 0 {
+		n.step(n.limiter.Step())
 	}
 	s.wait(n, counted)
 	return req.Path
@@ -296,7 +297,7 @@ func (s *Simulation) advance(to int64) {
 		case next.flush == at:
 			s.count(next)
 		default:
-			s.step(next)
+			next.step(next.limiter.Step())
 		}
 	}
 	s.now = to
@@ -307,15 +308,14 @@ func (s *Simulation) count(n *simulatedNode) {
 	n.flush, n.waiting = never, 0
 	if n.offered {
 		n.offered = false
-		n.limiter.Flush()
-		s.step(n)
+		n.step(n.limiter.Flush())
 	}
 }
 
-// step runs what else is due in n's limiter.
-func (s *Simulation) step(n *simulatedNode) {
+// step schedules the next step of n's limiter.
+func (n *simulatedNode) step(next time.Time) {
 	n.due = never
-	if next := n.limiter.Step(); !next.IsZero() {
+	if !next.IsZero() {
 		n.due = next.Add(time.Microsecond-1).UnixMicro() - n.ahead
 	}
 }
@@ -344,7 +344,7 @@ func (s *Simulation) deliver() {
 		now := n.clock(s.now)
 		if r, err := mitigation.ParseSent(l.packet, now.Add(-s.o.Lag)); err == nil { // an error means that it has ended
 			n.limiter.Learn(r, "peer", now)
-			s.step(n)
+			n.step(n.limiter.Step())
 		}
 	}
 }
@@ -369,6 +369,6 @@ func (s *Simulation) changeShards() {
 	for _, n := range s.nodes {
 		// SetOut fails only for unknown shards.
 		_ = n.limiter.SetOut(out...)
-		s.step(n)
+		n.step(n.limiter.Step())
 	}
 }

@@ -45,13 +45,13 @@ type spread struct {
 	nodes       int
 	random      *rand.Rand
 	connections agingTable[connection] // of each address
+	touched     uint32                 // meaningless: see draw
 }
 
 // A connection is from an address to a node.
 type connection struct {
-	node int
+	node uint16 // plus 1; 0 if the connection was never open
 	used int64
-	open bool
 }
 
 func newSpread(o PoPOptions) spread {
@@ -62,20 +62,33 @@ func newSpread(o PoPOptions) spread {
 	}
 }
 
+// draw sets the nodes of requests. It touches their connections together, so that cache misses overlap.
+func (s *spread) draw(requests []replayed) {
+	if young := s.connections.young; young != nil {
+		for i := range requests {
+			s.touched += young.Touch(requests[i].hash) // right unless the client is a network
+		}
+	}
+	for i := range requests {
+		r := &requests[i]
+		r.node = s.node(r.addr, r.now)
+	}
+}
+
 // node returns the node for a request from an address at now.
-func (s *spread) node(addr netip.Addr, now int64) int {
+func (s *spread) node(addr netip.Addr, now int64) uint16 {
 	switch {
 	case s.nodes <= 1:
 		return 0
 	case s.by == ByRequest:
-		return s.random.IntN(s.nodes)
+		return uint16(s.random.IntN(s.nodes))
 	}
 	key := accesslog.Client(addr.As16())
 	s.connections.age(now, now)
 	c := &s.connections.get(&key, client.Hash(&key))[0]
-	if !c.open || now-c.used > silence.Microseconds() {
-		c.node, c.open = s.random.IntN(s.nodes), true
+	if c.node == 0 || now-c.used > silence.Microseconds() {
+		c.node = uint16(s.random.IntN(s.nodes)) + 1
 	}
 	c.used = now
-	return c.node
+	return c.node - 1
 }

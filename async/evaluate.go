@@ -89,8 +89,9 @@ const (
 func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 	r, was := t.rule, t.near
 	f, over := t.evaluate(now, added, &c.part(t.key).mu)
-	if held, ok := c.o.Table.Held(t.key, now); t.near && r.Action == rule.Shed && ok && !held.Lifted {
-		t.near = false // what its requests need to know is the estimate, not the moment when it exceeds the threshold
+	if t.near && r.Action == rule.Shed { // if it sheds, its requests need to know the estimate, not when it is exceeded
+		held, ok := c.o.Table.Held(t.key, now)
+		t.near = !ok || held.Lifted
 	}
 	switch {
 	case t.near:

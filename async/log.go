@@ -75,11 +75,12 @@ func (l *mitigationLog) write(text string, now time.Time, record *mitigation.Rec
 	l.Info(text, attrs...)
 }
 
-// started logs the start of a mitigation by r. about is what r counts under its key.
-func (l *mitigationLog) started(record *mitigation.Record, r *rule.Rule, about string, now time.Time) {
+// started logs the start of a mitigation. about returns what its rule counts under its key.
+func (l *mitigationLog) started(ch *change, about func(*rule.Rule, *mitigation.Record) string, now time.Time) {
 	if !l.Enabled(context.Background(), slog.LevelInfo) {
 		return // skip formatting Why
 	}
+	record, r := &ch.Record, ch.rule
 	attrs := []any{"rule", r.ID, "key", record.Key, "action", r.Action, "for", record.Lifetime.Round(time.Millisecond),
 		"period", time.Duration(record.Why.Limit.Period) * time.Microsecond}
 	switch starts := l.watch(record.Key, now); {
@@ -89,8 +90,10 @@ func (l *mitigationLog) started(record *mitigation.Record, r *rule.Rule, about s
 		l.unlogged.Inc()
 		return
 	}
-	if l.clients && record.Sample != nil && about != record.Sample.Client.String() {
-		attrs = append(attrs, "about", about)
+	if l.clients && record.Sample != nil {
+		if text := about(r, record); text != record.Sample.Client.String() {
+			attrs = append(attrs, "about", text)
+		}
 	}
 	l.write("mitigation started", now, record, attrs...)
 }

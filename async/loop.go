@@ -171,11 +171,11 @@ func (c *Loop) Run(ctx context.Context) {
 // Step replace Run for callers that advance time themselves, such as a simulation with its own
 // Options.Now and shards that answer immediately. They run the same code, without goroutines or
 // timers. They must not run concurrently, with each other or with Run. SetOut may be called
-// between them, SetShards must not.
-func (c *Loop) Flush() {
+// between them, SetShards must not. Flush returns what Step would return.
+func (c *Loop) Flush() (next time.Time) {
 	c.inline()
 	c.queue.flush(c.flush)
-	c.turn()
+	return c.turn()
 }
 
 // Step does the reads that are due and retries operations that shards did not accept: see Flush. It
@@ -184,6 +184,9 @@ func (c *Loop) Step() (next time.Time) {
 	c.inline()
 	return c.turn()
 }
+
+// Woken reports whether Step has something to do earlier than the last Step or Flush returned.
+func (c *Loop) Woken() bool { return len(c.wake) > 0 }
 
 // inline makes batches run in the caller's goroutine.
 func (c *Loop) inline() {
@@ -197,6 +200,10 @@ func (c *Loop) inline() {
 
 // turn does the work that is due, and returns when more will be due.
 func (c *Loop) turn() (next time.Time) {
+	select {
+	case <-c.wake:
+	default:
+	}
 	now := c.o.Now()
 	c.move(now)
 	for busy := true; busy; busy = c.pump(now) {

@@ -225,7 +225,7 @@ func (c *Loop) takeChanges(now time.Time) {
 		ch := &all[i]
 		if ch.Sample != nil {
 			c.started(ch.rule)
-			c.log.started(&ch.Record, ch.rule, c.About(ch.rule, &ch.Record), now)
+			c.log.started(ch, c.About, now)
 		}
 		if !ch.Lifted { // a lift was published at once
 			c.o.Publish(ch.Record)

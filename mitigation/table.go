@@ -317,7 +317,7 @@ func (t *Table) removed(k counter.Key, h *held) {
 // ended, and forgets records that ended some time ago. It returns the time of the next event, or
 // the zero time if t is empty; a record merged later may end earlier.
 func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
-	var records []Record
+	var over []*held
 	t.mu.Lock()
 	for len(t.due) > 0 && next.IsZero() {
 		h := t.due[0]
@@ -330,14 +330,14 @@ func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 			t.end(h)
 			heap.Fix(&t.due, h.at)
 			if !h.Lifted {
-				r := h.Record
-				r.Acted = h.acted.Load()
-				records = append(records, r)
+				over = append(over, h)
 			}
 		}
 	}
 	t.mu.Unlock()
-	for _, r := range records {
+	for _, h := range over {
+		r := h.Record
+		r.Acted = h.acted.Load()
 		ended(r)
 	}
 	return next

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
@@ -59,7 +60,7 @@ func (r *Record) append(dst []byte, version byte) []byte {
 	if r.ByHand {
 		flags |= flagByHand
 	}
-	dst = append(dst, version, flags, r.Why.Limit.Layout.Fields, r.Why.Limit.Layout.Bits)
+	dst = append(slices.Grow(dst, SentSize), version, flags, r.Why.Limit.Layout.Fields, r.Why.Limit.Layout.Bits)
 	dst = binary.BigEndian.AppendUint32(dst, r.Generation)
 	dst = append(dst, r.Key[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Start))
