@@ -107,7 +107,7 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) er
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	isPart := m.o.Share != accuracy.Share{}
-	moved := false // the moved requests had finer times
+	moved := false // --spread-seconds moves requests whose times were finer than seconds
 	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
 			if fine := finer(batch); m.o.Spread {
