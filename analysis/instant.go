@@ -358,9 +358,9 @@ func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]rulin
 	return in[byNodesEstimate]
 }
 
-// counts reports whether a request counts under a key: unless it is refused or the key is mitigated, and under
-// mitigated keys if the rule has CountWhileMitigated. Rules that shed, or have CountRefused and mitigate no key of the
-// request, count requests that no narrower rule refuses: see [limit.Decision].
+// counts reports whether a request counts under a key. In general it does if it passes and the key is not mitigated.
+// With CountWhileMitigated, it also counts under mitigated keys. A rule that sheds, or that has CountRefused and
+// mitigates no key of the request, counts it unless a narrower rule refuses it: see [limit.Decision].
 func (p *instantPoP) counts(q *prepared, k *requestKey, way int, decided *[byAllSent]ruling) bool {
 	if way == byAllSent {
 		return true

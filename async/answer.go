@@ -87,7 +87,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 }
 
 // handleRead handles the value of the previous counter, which was read at begun or later. An invalid value, or a
-// refusal, says nothing.
+// refusal, changes no count.
 func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	w, tally := s.find()
 	if op.Outcome == counter.NotSent || tally == nil {

@@ -29,9 +29,9 @@ type Shard interface {
 	Exchange(*counter.Batch) error
 }
 
-// A lane holds the keys that have work for one shard. Keys near their threshold go first; otherwise
-// order is kept. A key is in at most one queue and one batch at a time, so each of its counters has at
-// most one increment in flight.
+// A lane holds the keys that have work for one shard: first those near their threshold, and among these and the others
+// in the order of arrival. A key is in at most one queue and one batch at a time, so each of its counters has at most
+// one increment in flight.
 type lane struct {
 	shard  Shard
 	queues [held + 1]list // keys, by place
@@ -170,7 +170,7 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 	p := &placement{ring: new(ring.Ring[*lane]), all: lanes, lanes: append(slices.Clip(lanes), &c.unowned)}
 	for _, ln := range lanes {
 		if named[ln.addr()] != nil {
-			return fmt.Errorf("count: shard %s is listed twice", ln.addr())
+			return fmt.Errorf("async: shard %s is listed twice", ln.addr())
 		}
 		named[ln.addr()] = ln
 		if !slices.Contains(out, ln.addr()) {
@@ -188,8 +188,8 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 	return nil
 }
 
-// lane returns the lane of the shard that owns key. It uses the placement that move saw last, because keys queued in a
-// lane of a newer one could be stranded if that is replaced before the next move.
+// lane returns the lane of the shard that owns key in the placement that move saw last. Keys queued in the lanes of a
+// newer one would be stranded if that is replaced before the next move.
 func (c *Loop) lane(key counter.Key) *lane { return cmp.Or(c.seen.lane(key), &c.unowned) }
 
 // Unavailable reports whether the shard that owns key is down or missing. The request path

@@ -61,7 +61,7 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 	}
 }
 
-// A counter that is lost, or whose key gets another owner, continues with what a node knows that counts there next.
+// A counter that is lost, or whose key gets another owner, continues from what the next node that counts there knows.
 func TestCounterContinues(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -129,7 +129,7 @@ func TestWaitingCountsMove(t *testing.T) {
 		wantKnown(t, "a dead shard went out", p.limiters[1], clients, 3)
 
 		p.setOut(t, 0, 1)
-		wantKnown(t, "nobody is in", p.limiters[0], clients, 3)
+		wantKnown(t, "no shard is in", p.limiters[0], clients, 3)
 		p.setOut(t, 0)
 		time.Sleep(10 * time.Millisecond)
 		wantKnown(t, "one is in again", p.limiters[2], clients, 7)

@@ -11,10 +11,9 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Sheds reports whether a request of client is refused at now. key must be mitigated, and r, its rule, must
-// shed. Each client has its own threshold for the estimate of the key; Sheds reports whether that is
-// exceeded, as far as this node knows. Refused requests count as well, so refusing does not lower the estimate.
-// The request path may call Sheds; it does not allocate.
+// Sheds reports whether a request of client is refused at now: whether the estimate of key exceeds the client's own
+// threshold, as far as this node knows. key must be mitigated by r, a rule that sheds. Refused requests count as well,
+// so refusing does not lower the estimate. The request path may call Sheds; it does not allocate.
 func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
 	var room [4]view
 	known := c.shown(room[:0], key, c.o.Table.Generation(key), now)
@@ -40,12 +39,12 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 	return false
 }
 
-// Since a node last learned the counts of the others, its estimate has fallen as if they counted nothing. Sheds
-// assumes that their share of the requests is as steady as their share of the nodes, and undoes that share of
-// the fall, for at most the last 1/maxStale of the period.
+// maxStale bounds a correction in Sheds to 1/maxStale of the period. While a node does not hear what the others count,
+// its estimate falls as if they counted nothing. Sheds undoes the part of the fall that is due to them, as if each node
+// kept counting at the same rate.
 const maxStale = 4
 
-// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that is
+// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that are
 // refused before it, in units of 1/2^32.
 type Share uint32
 

@@ -44,8 +44,8 @@ type track struct {
 	// its own (see counter.Secret.After), so that counts from before a lift never come back. Shared.
 	generation uint32
 
-	burst  uint16 // requests of the last flush, at most
-	resets uint16 // how often counts were reset or converted: an answer counts only for the state that asked, see slot
+	burst  uint16 // number of requests in the last flush
+	resets uint16 // number of resets of the counts: answers to questions from before a reset are ignored, see slot
 
 	first [1]limitWindows // of the only limit of most keys
 }
@@ -220,8 +220,8 @@ func (c *Loop) loseAll(t *track, cause int) {
 	t.since = 0
 }
 
-// catchUp resets the counts of t if its mitigation was lifted, or if the table has forgotten a lift: requests are
-// then of an earlier generation again. Waiting requests are dropped.
+// catchUp resets the counts of t, and drops its waiting requests, if the generation of its key has changed: it rises
+// when the mitigation is lifted, and falls when the table forgets a lift.
 func (c *Loop) catchUp(t *track) {
 	generation := c.o.Table.Generation(t.key)
 	if generation == t.generation {
@@ -241,7 +241,7 @@ func (c *Loop) catchUp(t *track) {
 	t.resets++
 }
 
-// add counts n requests that arrived at arrived: now, or a little earlier.
+// add counts n requests that arrived at the given time.
 func (c *Loop) add(t *track, n uint64, arrived time.Time) {
 	windows := t.windows()
 	for i := range windows {
@@ -326,8 +326,8 @@ func (t *track) hasWork(now time.Time) bool {
 	return false
 }
 
-// stale returns the age of what is known of other nodes' counts, in microseconds: the age of the requests whose
-// reply had them. It is at most maxAge, and maxAge if nothing is known. It has a resolution of a millisecond. Requests
+// stale returns how old the known counts of other nodes are, in microseconds, with a resolution of a millisecond: the
+// age of the requests whose reply contained them. It returns at most maxAge, and maxAge if nothing is known. Requests
 // may call it.
 func (t *track) stale(now time.Time, maxAge int64) int64 {
 	knownAt := t.knownAt.Load()
@@ -337,8 +337,8 @@ func (t *track) stale(now time.Time, maxAge int64) int64 {
 	return min(max(0, int64(int32(uint32(now.UnixMilli())-knownAt)))*1000, maxAge)
 }
 
-// noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it for catchUp after its
-// window. Then it is read again, with the key's next count.
+// noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it until catchUp after
+// the end of its window, so it is read once more after that, with the key's next count.
 func (w *limitWindows) noteReadPrev(limit counter.Limit, now time.Time, catchUp time.Duration) {
 	w.fresh, w.again = false, 0
 	began := time.UnixMicro(int64(w.Index) * limit.Period)

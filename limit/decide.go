@@ -253,8 +253,8 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 	return set.Match(req, dst[:before])
 }
 
-// knows reports whether a key of req under r, which does not depend on the path, is mitigated, and whether the decision
-// log has one. The records do not count that as a request on which they have acted.
+// knows reports whether a key of req under r is mitigated, and whether the decision log has one. r must not depend on
+// the path. This look-up does not count in Record.Acted.
 func (l *Limiter) knows(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (mitigated,
 	logged bool) {
 	var buffer [256]byte
@@ -434,8 +434,8 @@ func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool 
 	return d.Verdict.Refused()
 }
 
-// precedes reports whether the answer was counted before the mitigation of its key began, by the order of counts. Those
-// of a later window exceed nothing either, so it must have been at about the same time.
+// precedes reports whether the answer was counted before the mitigation of its key began. c.within alone does not show
+// that, because in a later window the count is within the threshold again. So the times must also be close.
 func (c *counted) precedes(record *mitigation.Record) bool {
 	return c.within && c.answered-record.Start < time.Second.Microseconds()
 }

@@ -51,8 +51,8 @@ rules:
 			time.Sleep(10 * time.Millisecond)
 			ask(0)
 		}
-		// 3×0.998+3 is more than 5, and is back at it when the three weigh two thirds: at
-		// 13⅓ s, rounded up to a microsecond. It is 10.05 s now.
+		// The estimate 3×0.998+3 is more than 5. It falls to 5 when the previous window weighs two thirds: at 13⅓ s, rounded
+		// up to a microsecond. It is 10.05 s now.
 		check("mitigated", ask(1), limit.Quota{Known: true, Reset: 3283334 * time.Microsecond}, limit.Quota{})
 	})
 }

@@ -44,7 +44,7 @@ type Table struct {
 	// no record.
 	same [1 << 15]atomic.Int32
 
-	// sameRule counts them by 10 bits of their rules. Those of unknown rules are the first.
+	// sameRule counts them by 10 bits of their rules; the first counter includes those of unknown rules.
 	sameRule [1 << 10]atomic.Int32
 
 	mu     sync.Mutex // held for writing; guards the following
@@ -121,7 +121,7 @@ func (t *Table) MayRule(fingerprint uint64) bool {
 	return t.ofRule(fingerprint).Load() > 0 || t.ofRule(0).Load() > 0
 }
 
-// Get returns the record that mitigates k at now, or nil if there is none or acts reports false for it.
+// Get returns the record that mitigates k at now, or nil if k has none or acts returns false for it.
 // acts must not use t. The record is never changed.
 func (t *Table) Get(k counter.Key, now time.Time, acts func(*Record) bool) *Record {
 	part := t.of(k)
@@ -217,8 +217,8 @@ func (t *Table) Len() (n int) {
 }
 
 // Merge merges r into t: see the function Merge. It reports whether t changed, and returns the key of a record that was
-// evicted before its end, or nil. Records may arrive in any order, and more than once. Of a record past its deadline
-// only the lift before it counts. A copy of one that has just ended here changes nothing.
+// evicted before its end, or nil. Records may arrive in any order, and more than once. If r is past its deadline, only
+// the lift before it is merged. A copy of a record that has just ended in t changes nothing.
 func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.Key) {
 	if latest := now.Add(min(r.Lifetime, MaxLifetime)); r.Deadline.After(latest) {
 		r.Deadline = latest

@@ -111,7 +111,7 @@ func (p pair) load() (*certificate, error) {
 	return c, nil
 }
 
-// lacksIssuer reports whether another issuer has signed the certificate, and its certificate is not in the file.
+// lacksIssuer reports whether the certificate of the issuer is missing in the file. A self-signed certificate needs none.
 func (c *certificate) lacksIssuer() bool {
 	return !bytes.Equal(c.Leaf.RawIssuer, c.Leaf.RawSubject) && !slices.ContainsFunc(c.Certificate.Certificate[1:], func(der []byte) bool {
 		issuer, err := x509.ParseCertificate(der)

@@ -89,7 +89,7 @@ func TestMemoryOfUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// The connection that holds most ends first, even if it was not the last one to ask for memory.
+// The connection that holds the most ends first, even if it was not the last one to ask for memory.
 func TestLargestHolderEndsFirst(t *testing.T) {
 	w := startWired(t, "rules: []", func(http.ResponseWriter, *http.Request) {}, func(o *pop.Options) {
 		o.ClientHeaderMemory, o.ReadHeaderTimeout = 200<<10, time.Hour

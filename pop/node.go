@@ -211,7 +211,7 @@ func (n *Node) makeShards() {
 		o.Own = n.pipe.Dial
 	}
 	if n.o.ShardListen != "" {
-		o.Peers, o.Joins = n.gossip.Peers, n.gossip.Changed()
+		o.Peers, o.Moves = n.gossip.Peers, n.gossip.Changed()
 	}
 	n.shards = shards.New(o)
 }

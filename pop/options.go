@@ -20,8 +20,8 @@ import (
 )
 
 // Options configures a Node. Name, Secret, an origin, and Rules or RuleFiles are required; the zero value of every other
-// field is usable. [Settings] describes the fields that settings set, with their bounds and defaults: 0 stands for the
-// default, and a negative value for a setting that is 0, off.
+// field is usable. [Settings] describes most fields, with their bounds and defaults: 0 stands for the default, and a
+// negative value turns off what the setting turns off with 0.
 type Options struct {
 	Version string // of the program, as shown to operators
 
@@ -62,7 +62,7 @@ type Options struct {
 	ShardListen        string
 	Gossip             GossipOptions
 	Peers              Peers // replaces the gossip
-	MaxNodes           int   // while the node sees more, that number counts: see rulefile.CheckNodes
+	MaxNodes           int   // if the node sees more nodes, it allows for these instead: see rulefile.CheckNodes
 
 	// Clients.
 	TrustedProxies                   []netip.Prefix
@@ -104,11 +104,11 @@ type Options struct {
 
 	shards []shards.Address // Shards, once they are checked
 
-	// told, unless it is nil, is called when the peers have been sent a record of this node
+	// told, if not nil, is called when a record of this node has been sent to the peers
 	told func(mitigation.Record)
 }
 
-// GossipOptions configures a node's gossip; see gossip.Options. Keys are the keys, unless KeyFile has them.
+// GossipOptions configures a node's gossip; see gossip.Options. Keys are used if there is no KeyFile.
 type GossipOptions struct {
 	Listen, Advertise string
 	Join              []string

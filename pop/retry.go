@@ -13,7 +13,7 @@ import (
 const acceptPause = 50 * time.Millisecond
 
 // A retryListener retries if a connection cannot be accepted, for example because the process is out of file
-// descriptors. It logs that, because clients wait meanwhile.
+// descriptors. It logs such errors, because clients wait meanwhile.
 type retryListener struct {
 	net.Listener
 	logger *slog.Logger

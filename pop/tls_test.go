@@ -49,8 +49,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Malformed requests count over TLS, and so do clients that do not speak TLS.
-func TestMalformedRequestsCountOverTLS(t *testing.T) {
+// A listener with TLS counts malformed requests, and requests that are not encrypted.
+func TestTLSListenerCountsMalformedRequests(t *testing.T) {
 	for name, secure := range map[string]bool{"over TLS": true, "without TLS": false} {
 		t.Run(name, func(t *testing.T) {
 			w := startWired(t, fivePerClient, func(http.ResponseWriter, *http.Request) {}, nil)

@@ -37,7 +37,7 @@ type engine interface {
 	Shutdown(context.Context) error
 }
 
-// A Handler answers requests of both versions of HTTP: a [Proxy] or a [Check].
+// A Handler answers requests over HTTP/1.1 and HTTP/2: a [Proxy] or a [Check].
 type Handler interface {
 	http1.Handler
 	http2.Handler
@@ -99,7 +99,7 @@ func (f *Front) Run() {
 	}
 }
 
-// AskToLeave makes every further answer ask its client to reconnect elsewhere.
+// AskToLeave makes every response from now on ask its client to reconnect elsewhere.
 func (f *Front) AskToLeave() {
 	f.http1.AskToLeave()
 	f.http2.AskToLeave()

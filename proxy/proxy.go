@@ -50,7 +50,7 @@ type Options struct {
 	Client                         rule.ClientPrefix
 
 	// HeaderMemory bounds the memory of incomplete headers, handshakes and frames of all connections, in bytes, and
-	// ClientHeaderMemory that of one client. Beyond that, the connections that hold most are closed. Those of
+	// ClientHeaderMemory that of one client. Beyond that, the connections that hold the most are closed. Those of
 	// trusted proxies count only toward the former. If zero, there is no limit.
 	HeaderMemory, ClientHeaderMemory int
 

@@ -16,8 +16,8 @@ func isChallenge(path string) bool {
 	return ok && !strings.ContainsAny(token, `/\%?`)
 }
 
-// needsTLS reports whether the client must send the request again over TLS. It need not if it uses TLS to a trusted
-// proxy in front. Health checks of that proxy are served, too, because they may insist on a 200.
+// needsTLS reports whether the client must send the request again over TLS: not if it uses TLS to a trusted proxy in
+// front, and not for health checks of such a proxy, which may insist on a 200.
 func (x *exchange) needsTLS() bool {
 	o, secure := &x.p.o, x.c.Secure()
 	if o.Redirect == 0 || x.origin == o.Origins.ACME || x.decision.Verdict == limit.Own {

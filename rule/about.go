@@ -7,8 +7,8 @@ import (
 )
 
 // About describes to operators what r counts under a key: "192.0.2.7", "network 192.0.2.0/24, path /login". req is
-// canonical, and has what is known of the key's requests; is reports whether a key is the one. Values that clients
-// choose may be secret, so only their names are shown. complete is false if a value is not shown.
+// canonical, and has what is known of the key's requests; is reports whether a key is the one described. Values that
+// clients choose may be secret, so only their names are shown. complete is false if a value is not shown.
 func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, complete bool) {
 	keys, exact := r.Keys(nil, req), false
 	for i := range keys.Len() {

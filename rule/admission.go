@@ -118,9 +118,10 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
-// AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. A name that CGI
-// cannot distinguish from that of such a field, such as X_Api_Key, counts as well: PHP, WSGI and Rack read both. Lines
-// after the first that are too many make no difference, so they are not added; cookies may be one to a line.
+// AddField adds a field of a request to header, as net/http spells it, if a rule of s looks at it. So it does if CGI
+// cannot distinguish the name from that of such a field, as with X_Api_Key: PHP, WSGI and Rack read both. Once a name
+// has more lines than rules read, further ones make no difference and are dropped, except cookies: a client may send
+// each in a line of its own.
 func (s *Set) AddField(header map[string][]string, name, value string) {
 	if len(name) >= len(s.fields) {
 		return
@@ -132,8 +133,8 @@ func (s *Set) AddField(header map[string][]string, name, value string) {
 	}
 }
 
-// Confuses reports whether CGI cannot distinguish a field called name, at which no rule of s looks, from one at which a
-// rule looks.
+// Confuses reports whether CGI reads a field called name as one that a rule of s looks at, although no rule looks at
+// that name itself.
 func (s *Set) Confuses(name string) (confuses bool) {
 	if len(name) >= len(s.fields) {
 		return false

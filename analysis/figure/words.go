@@ -41,7 +41,7 @@ func Percent(n, all uint64) float64 { return 100 * float64(n) / float64(max(1, a
 // TimeOf converts a time of a log, in microseconds since the Unix epoch.
 func TimeOf(t int64) time.Time { return time.UnixMicro(t).UTC() }
 
-// Runs yields the parts of list whose elements are the same in some way.
+// Runs splits list into runs: each element of a run is the same as the first one.
 func Runs[T any](list []T, same func(a, b *T) bool) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for from, i := 0, 1; i <= len(list); i++ {

@@ -48,8 +48,8 @@ A request with several values of a characteristic counts under each combination 
 Notes say which requests evade a rule.
 
 For a limit with sub_windows, check shows the number and length of its sub-windows, and the
-thresholds and number of nodes that its layout has room for. Room for fewer nodes than
---max-nodes is an error, as it is when a node starts.
+maximum threshold and number of nodes for them. It is an error if that number of nodes is
+less than --max-nodes. A node then refuses to start, too.
 
 With --test, run the test cases in a file against a node and report those that fail. A case
 is a list of requests with times and expected verdicts. The rules are the FILE arguments, or

@@ -129,7 +129,7 @@ func fail(name, hint, format string, args ...any) error {
 	return usageError{fmt.Errorf("--%s: %s", name, fmt.Sprintf(format, args...)), hint}
 }
 
-// asUsage returns err as a mistake in the flags of edge replay, unless it is nil.
+// asUsage returns err, if not nil, as a mistake in the flags of edge replay.
 func asUsage(err error) error {
 	if err == nil {
 		return nil

@@ -24,8 +24,8 @@ func newMitigations() *cobra.Command {
 		Short: "List, lift or start mitigations",
 		Long: `List what is mitigated, by which rule and why, as known to a running node. All
 nodes of a PoP know the same mitigations. Addresses are shown if the nodes run with --log-clients.
-Headers, cookies and parameters are never shown: their key's fingerprint is, which edge explain prints
-for a value.`,
+Headers, cookies and parameters are never shown, only the fingerprint of their key. To find it for
+a value, use edge explain.`,
 		Example: `  edge mitigations
   edge mitigations --rule login --state active --node 127.0.0.1:9191 --json
   edge mitigations lift 192.0.2.1
@@ -81,10 +81,11 @@ func newAdd(o *operator) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add TARGET",
 		Short: "Start a mitigation by hand, on all nodes",
-		Long: `Start a mitigation by hand, on all nodes. An address alone is refused everywhere with 403, whatever
-the rules, as by the deny list. For a rule and the values of its characteristics, all nodes
-apply the rule's action, whatever was counted. A key or the ID of a refusal prolongs a mitigation.
-It ends after --for, or when it is lifted. If the key has a mitigation that ends later, that one stays.`,
+		Long: `Start a mitigation by hand, on all nodes. Given an address alone, they refuse it with 403, as if it
+were on the deny list. Given a rule and the values of its characteristics, they apply the rule's
+action, whatever was counted. Given a key or the ID of a refusal, its mitigation is prolonged.
+The mitigation ends after --for, or when it is lifted. If the key already has one that ends later,
+that one stays.`,
 		Example: `  edge mitigations add 192.0.2.1 --for 4h --reason abuse
   edge mitigations add rule=login,ip=192.0.2.1 --for 15m --reason "password spraying"`,
 		Args: takes("an address, an ID, a key, or a rule and its values"),
@@ -122,9 +123,9 @@ func newLift(o *operator) *cobra.Command {
 		Use:   "lift [TARGET]",
 		Short: "End mitigations immediately, on all nodes, and forget the counts that led to them",
 		Long: `End mitigations immediately, on all nodes, and forget the counts that led to them. TARGET is
-an address, which stands for all mitigations that act on it, a network, the ID of a refusal, a key, or a rule and the
-values of its characteristics. With --all instead, end all mitigations, or those of a rule, or those that
-act on an address or on clients in a network.`,
+an address, which stands for all mitigations that act on it, a network, the ID of a refusal, a key,
+or a rule and the values of its characteristics. With --all instead of a TARGET, end all
+mitigations, or those of a rule, or those that act on an address or on clients in a network.`,
 		Example: `  edge mitigations lift 192.0.2.1
   edge mitigations lift 7kq2-m9xd --reason "it is their office"
   edge mitigations lift rule=login,ip=192.0.2.1

@@ -67,10 +67,10 @@ func newReload() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have a node load its files again, and wait until it has",
-		Long: `Have a running node load its rules, certificates, keys and tokens again, and wait until it has. If
-a file has an error, its previous version stays in force, and the command prints the error. Nodes also load
-files that change by themselves, within a few seconds.`,
+		Short: "Make a node load its files again, and wait until it has",
+		Long: `Make a running node load its rules, certificates, keys and tokens again, and wait until it has. If
+a file has an error, its previous version stays in force, and the command prints the error.
+Without this command, nodes load changed files within a few seconds.`,
 		Example: `  edge reload
   edge reload --reason "higher limits for the sale"`,
 		Args: noArgs,

@@ -56,7 +56,7 @@ func createFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 }
 
-// writeFile replaces the contents of file, unless it is nil.
+// writeFile replaces the contents of file, which may be nil.
 func writeFile(file *os.File, write func(io.Writer) error) error {
 	if file == nil {
 		return nil

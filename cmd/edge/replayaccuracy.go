@@ -29,16 +29,16 @@ func newReplayAccuracy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accuracy LOG…",
 		Short: "Report how often estimates of the rate are wrong",
-		Long: `Compare estimates of the rate with the exact sliding log, at every request, and report how
-many decisions would have been wrong, for each estimator, and how much memory a client takes.
-Every request is counted: none is refused.
+		Long: `Compare estimates of the rate with an exact sliding log, at every request. For each estimator,
+report how many decisions would have been wrong, and how much memory a client takes. Every
+request is counted: none is refused.
 
 From the decision logs of all nodes of a PoP, report how often the nodes decided differently
 from an exact limiter.
 
 A long log can be counted in parts, on several machines: with --part, a run reads the whole log and
-counts the requests of its part of the clients. 'edge replay accuracy merge' makes the report from
-the output of all parts. It is the same as from one run: see docs/accuracy.md.
+counts the requests of its part of the clients. 'edge replay accuracy merge' merges the output of
+all parts into the report of a single run: see docs/accuracy.md.
 
 Estimators are ` + prose.Paragraph(strings.Join(accuracy.EstimatorNames(), ", "), 88, "") + `;
 any number of sub-windows is possible.`,
@@ -107,7 +107,7 @@ func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) er
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	isPart := m.o.Share != accuracy.Share{}
-	moved := false // the moved requests had finer times
+	moved := false // --spread-seconds moves requests whose times were finer than seconds
 	err := in.arrivals(ctx, func(batch []accesslog.Arrival) (err error) {
 		if a == nil {
 			if fine := finer(batch); m.o.Spread {

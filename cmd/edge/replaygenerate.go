@@ -21,7 +21,8 @@ func newReplayGenerate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate MIX",
 		Short: "Write a generated log, or add attacks to a log",
-		Long: `Write the log of a mix: a file, or one of ` + strings.Join(mix.Names(), ", ") + `. It is the same each time.
+		Long: `Write the log of a mix: a file, or one of ` + strings.Join(mix.Names(), ", ") + `. Each run
+writes the same log.
 
 With --over, write the requests of a log as JSON, add the attacks of the mix, and mark them with
 the field attack: see docs/attacks.md.`,

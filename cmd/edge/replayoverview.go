@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// A summary is the question of edge replay without a command. reading are the settings with which logs are read.
+// A summary answers edge replay without a subcommand. reading are the settings with which logs are read.
 type summary struct {
 	flags   *pflag.FlagSet
 	reading []setting.Setting
@@ -48,7 +48,7 @@ func (s summary) how() (how string) {
 // tinyLog is the number of requests below which a log says nothing about limits.
 const tinyLog = 10
 
-// suggested returns commands that read files with the flags how.
+// suggested returns commands to run next on the same files, with the flags in how.
 func suggested(o *analysis.Overview, files []string, how string) []analysis.Suggestion {
 	named := shellQuoteAll(files)
 	exceeded, recommended := o.Limits()

@@ -17,9 +17,9 @@ func newShards() *cobra.Command {
 		Use:   "shards",
 		Short: "List the shards of a PoP, or take one out of the ring",
 		Long: `List the shards of a PoP as a running node sees them, or take one out of the ring of
-all nodes, so that it can be stopped: only its keys move to the other shards, and its
-counts stay valid. It stays out until it is undrained, even if all nodes restart,
-because the other shards store this. Nodes without gossip follow within 30 s.`,
+all nodes, so that you can stop it: only its keys move to the other shards, and its
+counts stay valid. The other shards store the drain, so the shard stays out until it is
+undrained, even if all nodes restart. Nodes without gossip notice within 30 s.`,
 		Example: `  edge shards
   edge shards drain 10.0.0.2:11211
   edge shards undrain 10.0.0.2:11211`,

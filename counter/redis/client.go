@@ -38,7 +38,7 @@ type Address struct {
 var Schemes = []string{"redis", "rediss"}
 
 // ParseAddress parses redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for TLS. The parameters password_file, ca, cert
-// and key name files, which readSecret and os.ReadFile read.
+// and key name files. readSecret reads password_file and key.
 func ParseAddress(text string, readSecret func(file string) (string, error)) (a Address, err error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -111,7 +111,7 @@ func tlsOf(host string, query url.Values, readSecret func(file string) (string, 
 	}
 	certFile, keyFile := query.Get("cert"), query.Get("key")
 	if (certFile == "") != (keyFile == "") {
-		return nil, errors.New("has one of the parameters cert and key: give both")
+		return nil, errors.New("has only one of the parameters cert and key: give both")
 	}
 	if certFile == "" {
 		return c, nil
@@ -126,7 +126,7 @@ func tlsOf(host string, query url.Values, readSecret func(file string) (string, 
 	}
 	pair, err := tls.X509KeyPair(cert, []byte(key))
 	if err != nil {
-		return nil, fmt.Errorf("names %s and %s, which are no certificate and its key: %w", certFile, keyFile, err)
+		return nil, fmt.Errorf("names %s and %s, which are not a certificate and its key: %w", certFile, keyFile, err)
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return c, nil

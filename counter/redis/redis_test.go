@@ -113,7 +113,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// A counter that the server has lost is made anew with an end, so that it does not live for ever.
+// A counter that the server has lost is created again with an expiry.
 func TestLostCounterEnds(t *testing.T) {
 	r := harness.StartRedis(t)
 	s := connect(t, "redis://"+r.Addr)

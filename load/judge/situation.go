@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// classify reports the violations that no mistake explains by when and where they happened.
+// classify groups the violations that no mistake explains by when and where they happened, and reports the groups.
 func (v *investigation) classify() {
 	v.deafNode(func(own, others int) bool { return others > own })
-	// By the key and leak of violations: the refusals of the key if a request passed, else all of its requests that were
-	// answered by the rule or the origin, in the order in which they were sent.
+	// The requests to compare a violation with, by its key and leak, in the order in which they were sent: for a leak the
+	// refusals of the key, and otherwise also its requests that passed.
 	lines := map[violation][]*request{}
 	for _, w := range v.left {
 		lines[violation{key: w.key, leak: true}], lines[violation{key: w.key}] = nil, nil
@@ -24,7 +24,7 @@ func (v *investigation) classify() {
 		}
 	}
 	var all []surroundings
-	clients, individual, others := map[uint64]bool{}, 0, 0 // refusals with none before or after them, and others
+	clients, individual, others := map[uint64]bool{}, 0, 0 // individual: refusals with no other refusal next to them
 	for i := range v.left {
 		s := v.surroundings(&v.left[i], lines)
 		all = append(all, s)
@@ -37,7 +37,7 @@ func (v *investigation) classify() {
 			clients[s.request.Client] = true
 		}
 	}
-	// A few random refusals follow one another, or a mitigation.
+	// Even of random refusals, a few come next to one another, or next to a mitigation.
 	random, by := len(clients) >= 3 && individual > 2*others, map[string][]*request{}
 	for _, s := range all {
 		s.random = random

@@ -32,7 +32,7 @@ type Page struct {
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
 	looked  time.Time  // when the node was last queried
-	changed uint64     // last result of Operator.Changed
+	changed uint64     // last result of operator.Changed
 	sampled int64      // the step of the last sample
 	made    [lifetimes]map[string]part
 	status  operate.Status

@@ -14,8 +14,8 @@ const (
 	roundPause = 25 * time.Millisecond
 	roundPeers = 2
 
-	// recentFor is how long a node's batches are summarized while newer ones of others arrive. Until then they are
-	// also passed on unasked, as far as summaries leave room.
+	// recentFor is how long a node's batches are summarized while newer ones of others arrive. For that time they are
+	// also passed on unasked, if summaries leave room.
 	recentFor = 150 * time.Millisecond
 
 	// keepBatches is how long batches are kept for nodes that lack them, such as one that was wrongly declared dead.

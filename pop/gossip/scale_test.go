@@ -97,8 +97,8 @@ func (s *simulation) step() {
 	}
 }
 
-// In a PoP of a thousand nodes that loses 30% of all packets, messages reach every node within 150 ms, as far as one
-// packet in a hundred thousand tells, and no node is sent more than a few packets for each.
+// With 30% packet loss, and up to a thousand nodes, every message reaches every node, and 99% of the copies do within
+// 150 ms.
 func TestThousandNodesHearMessages(t *testing.T) {
 	for _, test := range []struct {
 		nodes, messages int

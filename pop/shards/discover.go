@@ -112,7 +112,7 @@ func (w *Watch) runDiscovery(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.o.Joins:
+		case <-w.o.Moves:
 		case <-timer.C:
 		}
 		if again := w.look(time.Now()); again > 0 {

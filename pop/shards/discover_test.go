@@ -102,7 +102,7 @@ func TestDiscovery(t *testing.T) {
 					got = append(got, fmt.Sprint(time.Since(start), " ", strings.Join(ring, " ")))
 					return nil
 				})
-				o.Peers, o.Joins = g.Peers, g.joins
+				o.Peers, o.Moves = g.Peers, g.joins
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				server, pipe := shard.New(shard.Options{}), shard.NewPipe()

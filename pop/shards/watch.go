@@ -47,7 +47,7 @@ type Options struct {
 	Client wire.Options                                                      // of the clients of shards, except Metrics
 	Own    func(ctx context.Context, network, addr string) (net.Conn, error) // connects to the embedded shard
 	Peers  func() []gossip.Peer
-	Joins  <-chan struct{} // receives a value when a peer has joined or left
+	Moves  <-chan struct{} // receives a value when a peer has joined or left
 
 	// Set sets the ring; see async.Loop.SetShards. Votes returns the IDs of the shards that each live peer votes against.
 	Set   func(shards []async.Shard, out ...string) error
@@ -73,12 +73,12 @@ type Watch struct {
 	o       Options
 	inRing  *prometheus.GaugeVec
 	stale   chan struct{} // capacity 1: the ring must follow the votes
-	changed chan struct{} // capacity 1: an operator has changed here what shards keep
+	changed chan struct{} // capacity 1: an operator has changed what the shards store
 
 	own       string            // address of the embedded shard
 	known     map[string]Client // includes those of nodes that have left: they may come back
 	sightings sightings
-	late      string // own, if the peers add it
+	late      string // own, if peers must add it before this node does; otherwise ""
 
 	setting sync.Mutex // held while the ring changes; locked before mu
 
@@ -295,7 +295,7 @@ func (w *Watch) Ask() {
 	wg.Wait()
 }
 
-// reportUnfit reports the shards that answer, and cannot be used.
+// reportUnfit reports the shards that answer but cannot be used.
 func (w *Watch) reportUnfit() {
 	var texts []string
 	for _, s := range w.all() {
@@ -304,7 +304,7 @@ func (w *Watch) reportUnfit() {
 		}
 	}
 	if len(texts) > 0 {
-		texts = append(texts, "until that is mended, each node counts their keys alone")
+		texts = append(texts, "until this is fixed, each node counts their keys alone")
 	}
 	w.o.Unfit(strings.Join(texts, "; "))
 }
@@ -350,7 +350,7 @@ func (w *Watch) Drain(addr string, on bool) error {
 	return nil
 }
 
-// Keep has the shards store soon what an operator has changed.
+// Keep makes the shards store soon what an operator has changed.
 func (w *Watch) Keep() { notify(w.changed) }
 
 // AppendDrains appends the drains to dst, which grows to at most longest bytes; see [vote.Votes.AppendDrains].

@@ -9,9 +9,9 @@ import (
 )
 
 // A Budget bounds what clients hold: bytes of what is not yet a request, or places for connections or requests. When a
-// client's connections hold too much, it closes the one that holds most, and of equal ones the oldest. When all
-// together hold too much, it does so with the client that holds most, so that a newcomer gets its share. It is safe for
-// concurrent use.
+// client's connections hold too much, it closes the one that holds the most, and of equal ones the oldest. When all
+// clients together hold too much, it does so with the client that holds the most, so that a newcomer gets its share. It
+// is safe for concurrent use.
 type Budget struct {
 	most, mostPerClient int
 	closed              func(ofClient bool) // called with mu held
@@ -175,7 +175,7 @@ type weight struct {
 
 func (w *weight) self() *weight { return w }
 
-// heaviest is a heap of elements that hold something. The first one holds most.
+// heaviest is a heap of elements that hold something. The first one holds the most.
 type heaviest[T interface{ self() *weight }] []T
 
 // set changes what e holds.

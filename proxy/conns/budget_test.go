@@ -24,8 +24,8 @@ func (c *closable) Close() error {
 	return nil
 }
 
-// The connection that holds most is closed first, and of equal ones the oldest: of the client if its bytes are exceeded,
-// of the client that holds most if the bytes of all are.
+// The connection that holds the most is closed first, and of equal ones the oldest: of the client if its bytes are
+// exceeded, of the client that holds the most if the bytes of all are.
 func TestBudget(t *testing.T) {
 	a, b, trusted := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.Addr{}
 	type hold struct {

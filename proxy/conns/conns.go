@@ -128,8 +128,8 @@ type Remote interface {
 	Close() error
 }
 
-// Serve calls serve with the peer of conn, the connection of c, in a new goroutine. When serve returns, Serve calls
-// ended, unless it is nil. After Shutdown, Serve closes conn instead.
+// Serve calls serve with the peer of conn, the connection of c, in a new goroutine, and then ended, if not nil. After
+// Shutdown, Serve closes conn instead.
 func (s *Server[C]) Serve(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) {
 	if ended == nil {
 		ended = func() {}

@@ -54,8 +54,8 @@ func statusOf(a *pop.Answer, hits uint64) *rls.RateLimitResponse_DescriptorStatu
 // seconds rounds d up, so that a client that waits this long does not come too early.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// refusalFields returns what the client is told of a refusal: when to come back, and the ID by which operators
-// find the refusal. They are those of the first refusal that the client may notice.
+// refusalFields returns the header fields that tell the client when to retry, and the ID of the refusal. They are those
+// of the first refusal that the client may notice.
 func refusalFields(answers []pop.Answer) []*core.HeaderValue {
 	i := slices.IndexFunc(answers, func(a pop.Answer) bool { return a.Verdict.Refused() && a.Verdict != limit.ShadowBanned })
 	if i < 0 {

@@ -36,8 +36,8 @@ const (
 
 var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 
-// maxFields is the maximum number of fields in a block. Clients split cookies, of which browsers keep 180 for a site,
-// so it exceeds that of a request.
+// maxFields is the maximum number of fields in a block. It exceeds [http1.MaxFields] because clients may send each
+// cookie in a field of its own, and browsers keep 180 cookies for a site.
 const maxFields = 256
 
 // Count adds the size of a field. most is the maximum size of all, in bytes.
@@ -47,7 +47,7 @@ func (h *Head) Count(name, value string, most int) {
 	h.TooLarge = h.Size > most || h.Fields > maxFields
 }
 
-// Append appends a field, which was counted, as a line of HTTP/1.1. The request line comes first.
+// Append appends a field as a line of HTTP/1.1, after the request line. Count must have counted the field.
 func (h *Head) Append(dst []byte, name, value string) []byte {
 	switch {
 	case h.Bad || h.TooLarge:
@@ -109,7 +109,7 @@ func (h *Head) End(dst []byte) []byte {
 
 var errTooLarge = &http1.Error{Status: 431, Text: "header too large"}
 
-// Parse parses a head that was appended.
+// Parse parses a head that Append and End have written.
 func (h *Head) Parse(r *http1.Request, head []byte) *http1.Error {
 	if h.TooLarge {
 		return errTooLarge
