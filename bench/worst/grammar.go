@@ -157,36 +157,26 @@ func (in *input) target() string {
 	return target
 }
 
-// size returns the size of the input in bytes, as HTTP/1.1, or decompressed, with its frames and HPACK's 32 bytes a field.
-func (in *input) size() int {
-	more := len(": \r\n")
-	if in.http2 {
-		more = 32
+// size returns the size of a request in bytes: with HTTP/1.1 as it is sent, with HTTP/2 decompressed, with its frames and HPACK's
+// 32 bytes a field.
+func (in *input) size() (n int) {
+	if !in.http2 {
+		var b bytes.Buffer
+		in.appendHTTP1(&b, 1000)
+		return b.Len()
 	}
-	n := len("GET  HTTP/1.1\r\nHost: www.example.com\r\n\r\n") + 1 + in.numberSize() + len(in.path[0].text)*in.path[0].times + len(in.path[1].text)*in.path[1].times + len(in.query.text)*in.query.times
-	for _, l := range in.lines {
-		n += l.times * (len(l.name) + len(l.value.text)*l.value.times + more)
-	}
-	if in.http2 {
-		for _, f := range in.frames {
-			n += f.times * 17
-		}
-		if in.split > 0 {
-			n += 9 * n / in.split
-		}
-		return n
-	}
-	if in.chunks.times > 0 {
-		n += in.chunks.times*(len(in.chunks.text)+6) + in.trailers.times*(len(in.trailers.name)+len(in.trailers.value.text)*in.trailers.value.times+4)
-	}
-	return n + 2*in.blank
-}
-
-func (in *input) numberSize() int {
+	n = len("GET  HTTP/1.1\r\nHost: www.example.com\r\n\r\n") + len(in.target())
 	if in.numbered {
-		return len("X-Request-Id: 1000\r\n")
+		n += len("X-Request-Id: 1000\r\n")
 	}
-	return 0
+	in.fields(func(name, value string) { n += len(name) + len(value) + 32 })
+	for _, f := range in.frames {
+		n += f.times * 17
+	}
+	if in.split > 0 {
+		n += 9 * n / in.split
+	}
+	return n
 }
 
 func (in input) String() string {

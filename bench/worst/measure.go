@@ -28,12 +28,21 @@ type cost struct {
 // sizes are the sizes of plain requests that are measured. Those between them are interpolated.
 var sizes = []int{60, 250, 1000, 4000, 16000, 60000}
 
-// plainOf returns a plain request of about this size.
+// plainOf returns a plain request of this size: how many of them fit into a node's buffer makes a difference.
 func plainOf(size int, isHTTP2 bool) input {
 	in := input{http2: isHTTP2, numbered: true, path: [2]piece{{"login", 1}}}
+	overhead := len("x-00: \r\n")
+	if isHTTP2 {
+		overhead = len("x-00") + 32
+	}
 	// Fields of 1000 bytes, as cookies and tokens have.
-	for left := size - in.size(); left > 20; left -= 1000 {
-		in.lines = append(in.lines, line{fmt.Sprintf("x-%d", left%97), piece{"a", min(left, 1000) - 10}, 1, false})
+	for left := size - in.size(); left > overhead; {
+		part := min(left, 1000)
+		if left-part <= overhead {
+			part = left
+		}
+		in.lines = append(in.lines, line{fmt.Sprintf("x-%02d", left%97), piece{"a", part - overhead}, 1, false})
+		left -= part
 	}
 	return in
 }
