@@ -19,6 +19,18 @@ func (r *Request) Read(s PathSyntax) {
 	}
 }
 
+// FormsMade returns how many forms of the path of r were made, for all syntaxes together.
+func (r *Request) FormsMade() (n int) {
+	for i := range r.target.forms {
+		for _, end := range r.target.forms[i].end[1:] {
+			if end > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Pairs returns how many cookies or parameters with a name are read in a text.
 func Pairs(text, name string, cookies bool) int {
 	l := list{most: MaxKeys}

@@ -126,6 +126,29 @@ func TestRulesShareReadings(t *testing.T) {
 	}
 }
 
+// A rule for all paths but some needs only one form of a path that it does not except. Paths without parameters have the
+// same forms for all syntaxes.
+func TestFormsAreMadeWhenNeeded(t *testing.T) {
+	for _, test := range []struct {
+		match, path string
+		want        int
+	}{
+		{"except: {paths: [/health]}", "/a//b", 1},
+		{"except: {paths: [/health]}", "/a;b//c", 1},
+		{"except: {paths: [/a/b]}", "/a//b", 5},
+		{"match: {paths: [/a/b]}", "/a//b", 5},
+		{"match: {paths: [/health]}", "/a/b", 0},
+	} {
+		set := parse(t, "rules: [{id: a, "+test.match+", characteristics: [ip], limits: [{threshold: 1, period: 1m}]}]")
+		req := rule.Request{Path: test.path}
+		req.Identify(rule.ClientPrefix{})
+		set.Match(&req, nil)
+		if got := req.FormsMade(); got != test.want {
+			t.Errorf("%s: %d forms of %s were made, want %d", test.match, got, test.path, test.want)
+		}
+	}
+}
+
 // Several long forms are too many values, so that a request costs no key for each.
 func TestLongFormsHaveOneKey(t *testing.T) {
 	r := keyed(t, "[path]")
