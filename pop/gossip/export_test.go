@@ -13,3 +13,6 @@ func (o Options) Tuned(tune func(*memberlist.Config)) Options {
 	o.tune = tune
 	return o
 }
+
+// KeepBatches is how long nodes keep batches for others that lack them.
+const KeepBatches = keepBatches
