@@ -48,4 +48,7 @@ func (s *survey) fetch(k *requestKey) uint64 { return uint64(s.cells[s.at(k)].In
 func (s *survey) at(k *requestKey) uint64 { return (k.hash&s.mask)*s.limits + k.cell }
 
 // isCold reports whether a key never exceeds a limit.
-func (s *survey) isCold(k *requestKey) bool { at := s.at(k); return s.hot[at/64]>>(at%64)&1 == 0 }
+func (s *survey) isCold(k *requestKey) bool {
+	at := s.at(k)
+	return s.hot[at/64]>>(at%64)&1 == 0
+}

@@ -185,7 +185,7 @@ func (c *Loop) Step() (next time.Time) {
 	return c.turn()
 }
 
-// Woken reports whether Step has something to do earlier than the last Step or Flush returned.
+// Woken reports whether Step has something to do before the time that the last Step or Flush returned.
 func (c *Loop) Woken() bool { return len(c.wake) > 0 }
 
 // inline makes batches run in the caller's goroutine.

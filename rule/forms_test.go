@@ -126,8 +126,7 @@ func TestRulesShareReadings(t *testing.T) {
 	}
 }
 
-// A rule for all paths but some needs only one form of a path that it does not except. Paths without parameters have the
-// same forms for all syntaxes.
+// A rule for all paths but some needs only one form of a path that it does not except.
 func TestFormsAreMadeWhenNeeded(t *testing.T) {
 	for _, test := range []struct {
 		match, path string

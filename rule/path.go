@@ -243,7 +243,7 @@ func (t *target) read(i int, s PathSyntax, alone bool) (form string, ok bool) {
 }
 
 // form returns the form of an odd path in way i. keep is set if origins keep parameters, and alone if the first form is
-// probably all that is needed: it costs half as much as all of them.
+// probably the only one needed: alone, it costs half as much as all of them.
 func (t *target) form(i int, keep, alone bool) string {
 	f := &t.forms[0]
 	if keep || t.kinds&parameter == 0 {

@@ -175,7 +175,7 @@ func (p *Process) PreciseCPU() (used time.Duration) {
 	return used
 }
 
-// AllowFiles raises the limit of open files as far as it goes, for this process and those that it starts, and returns it.
+// AllowFiles raises the limit on open files to its maximum, for this process and those that it starts, and returns it.
 func AllowFiles() uint64 {
 	var files syscall.Rlimit
 	Check(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))

@@ -85,3 +85,32 @@ func (o *Origin) Requests() (n int) {
 	Check(err)
 	return n - o.asked
 }
+
+// HAProxyConfig returns a configuration of HAProxy that passes requests to origin, or refuses them all. binds are the
+// addresses where it listens, with their options.
+func HAProxyConfig(refuse bool, origin string, binds ...string) string {
+	threshold := 1 << 30
+	if refuse {
+		threshold = 1
+	}
+	return fmt.Sprintf(`
+global
+	nbthread 1
+	maxconn 30000
+	no strict-limits
+defaults
+	mode http
+	timeout connect 5s
+	timeout client 60s
+	timeout server 60s
+frontend clients
+	bind %s
+	stick-table type ip size 1m expire 1h store http_req_rate(60s)
+	http-request track-sc0 src
+	http-request deny deny_status 429 if { sc_http_req_rate(0) gt %d }
+	default_backend origin
+backend origin
+	http-reuse always
+	server origin %s
+`, strings.Join(binds, "\n\tbind "), threshold, origin)
+}

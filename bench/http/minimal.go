@@ -13,9 +13,9 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// Minimal servers answer whatever one read returns with the bytes of a refusal, to show what Go's runtime costs without a node's
-// work: with a goroutine for each connection, as a node has, or with one that reads all sockets that an epoll instance of its own
-// says are ready.
+// Minimal servers read once and write the bytes of a refusal, to show what Go's runtime costs without a node's work. One has a
+// goroutine for each connection, as a node has. The other has a single goroutine, which reads the sockets that its own epoll
+// instance reports as ready.
 const minimalEnv = "EDGE_BENCH_MINIMAL"
 
 var refusal = []byte("HTTP/1.1 429 Too Many Requests\r\nDate: Sat, 28 Nov 2026 06:17:36 GMT\r\nContent-Type: text/plain; charset=utf-8\r\n" +

@@ -94,32 +94,8 @@ func (b *bench) nginx(refuse bool) *server {
 }
 
 func (b *bench) haproxy(refuse bool) *server {
-	threshold := 1 << 30
-	if refuse {
-		threshold = 1
-	}
 	addrs := harness.FreeAddrs(2)
-	file := b.write("haproxy.cfg", fmt.Sprintf(`
-global
-	nbthread 1
-	maxconn 30000
-	no strict-limits
-defaults
-	mode http
-	timeout connect 5s
-	timeout client 60s
-	timeout server 60s
-frontend clients
-	bind %s
-	bind %s ssl crt %s/both.pem alpn h2,http/1.1
-	stick-table type ip size 1m expire 1h store http_req_rate(60s)
-	http-request track-sc0 src
-	http-request deny deny_status 429 if { sc_http_req_rate(0) gt %d }
-	default_backend origin
-backend origin
-	http-reuse always
-	server origin %s
-`, addrs[0], addrs[1], b.dir, threshold, b.origin.addr))
+	file := b.write("haproxy.cfg", harness.HAProxyConfig(refuse, b.origin.addr, addrs[0], addrs[1]+" ssl crt "+b.dir+"/both.pem alpn h2,http/1.1"))
 	s := b.run("HAProxy", "0", "haproxy", "-db", "-q", "-f", file)
 	s.addr, s.tls = addrs[0], addrs[1]
 	return s

@@ -87,31 +87,8 @@ func nginx(dir, origin string, refuse bool) server {
 }
 
 func haproxy(dir, origin string, refuse bool) server {
-	threshold := 1 << 30
-	if refuse {
-		threshold = 1
-	}
-	addr := harness.FreeAddr()
-	file := write(dir, "haproxy-"+strconv.FormatBool(refuse), fmt.Sprintf(`
-global
-	nbthread 1
-	no strict-limits
-defaults
-	mode http
-	timeout connect 5s
-	timeout client 60s
-	timeout server 60s
-frontend clients
-	bind quic4@%s ssl crt %s/both.pem alpn h3
-	bind %[1]s ssl crt %[2]s/both.pem
-	stick-table type ip size 1m expire 1h store http_req_rate(60s)
-	http-request track-sc0 src
-	http-request deny deny_status 429 if { sc_http_req_rate(0) gt %[3]d }
-	default_backend origin
-backend origin
-	http-reuse always
-	server origin %[4]s
-`, addr, dir, threshold, origin))
+	addr, cert := harness.FreeAddr(), " ssl crt "+dir+"/both.pem"
+	file := write(dir, "haproxy-"+strconv.FormatBool(refuse), harness.HAProxyConfig(refuse, origin, "quic4@"+addr+cert+" alpn h3", addr+cert))
 	return server{"HAProxy", addr, harness.Start("0", "haproxy", "-db", "-q", "-f", file)}
 }
 

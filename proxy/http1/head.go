@@ -195,8 +195,8 @@ func (h *head) scanFields(buf []byte, maxBytes, maxFields int) (done bool, err e
 	}
 }
 
-// scan reads a field line (RFC 9112, 5), which begins at a position in the head. It sets the parts of f where f is: to
-// copy f right afterwards would wait for each of them.
+// scan reads a field line (RFC 9112, 5), which begins at start in the head. It sets f in place: copying a field just
+// after its parts were written would stall the processor.
 func (f *Field) scan(line []byte, start int) error {
 	if line[0] == ' ' || line[0] == '\t' {
 		return errFold
