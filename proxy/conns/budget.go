@@ -140,7 +140,7 @@ func (b *Budget) close(h *Holder, ofClient bool) {
 		o.b.change(o, 0)
 	}
 	b.closed(ofClient)
-	go h.conn.Close() // TLS may have to wait
+	go Cut(h.conn) // closing may have to wait
 }
 
 // change records that h holds bytes. mu is held.

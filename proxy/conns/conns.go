@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -131,19 +132,44 @@ type Remote interface {
 // Serve calls serve with the peer of conn, the connection of c, in a new goroutine, and then ended, if not nil. After
 // Shutdown, Serve closes conn instead.
 func (s *Server[C]) Serve(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) {
+	if done := s.Begin(c, conn, ended); done != nil {
+		go func() {
+			defer done()
+			serve(Peer(conn))
+		}()
+	}
+}
+
+// Begin adds c, whose connection is conn. It returns what to call when c has ended, which calls ended, if that is not
+// nil. After Shutdown, Begin closes conn instead, and returns nil.
+func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
 	if ended == nil {
 		ended = func() {}
 	}
 	if !s.conns.Add(c) {
 		_ = conn.Close()
 		ended()
-		return
+		return nil
 	}
-	go func() {
-		defer s.conns.Remove(c)
-		defer ended()
-		serve(Peer(conn))
-	}()
+	return func() {
+		ended()
+		s.conns.Remove(c)
+	}
+}
+
+// Cut cuts conn off from its peer. Whoever serves it notices that, and closes it. A connection that is no socket is
+// closed.
+func Cut(conn io.Closer) error {
+	inner := any(conn)
+	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {
+		inner = secure.NetConn()
+	}
+	if socket, ok := inner.(syscall.Conn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
+			return raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+		}
+	}
+	return conn.Close()
 }
 
 // Forget removes c, so that Shutdown does not wait for it.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -30,6 +31,11 @@ type Conn struct {
 	refused bool // the last request was refused
 
 	serves func(fd uintptr) bool // serveReady as a value, made once per connection
+
+	loop *loop // in which c waits; nil if it waits in its own goroutine
+	fd   int32 // socket, if loop is set
+
+	done func() // called once c has ended
 
 	sentStatus int   // of the last answer
 	sentBytes  int64 // of its body
@@ -101,20 +107,43 @@ func (c *Conn) abort() {
 // Sent returns the status of the last answer and the number of bytes of its body.
 func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
 
-// serve answers the requests of c until it ends.
-func (c *Conn) serve() {
-	defer c.end()
-	defer conns.LogPanic(c.server.o.Logger, "panic while serving a request")
-	for c.begin() {
+// run serves c. If l is set, it leads that instead, and then serves the connection that has left it.
+func (s *Server) run(c *Conn, l *loop) {
+	defer func() {
+		if c != nil {
+			c.leave()
+			c.end()
+		}
+	}()
+	defer conns.LogPanic(s.o.Logger, "panic while serving a request")
+	begun := false
+	if l != nil {
+		begun = l.lead(&c)
+	}
+	if c != nil && c.err == nil && c.serve(begun) {
+		c = nil
+	}
+}
+
+// serve answers the requests of c until it ends, or waits in a loop: then it returns true, and c belongs to the loop.
+// begun is set if a request has begun.
+func (c *Conn) serve(begun bool) (waits bool) {
+	for {
+		if !begun {
+			if begun, waits = c.begin(); !begun {
+				return waits
+			}
+		}
+		begun = false
 		if err := c.readHead(c.x); err != nil {
 			c.fail(err)
-			return
+			return false
 		}
 		if !c.x.answered {
 			c.handle(c.x)
 		}
 		if !c.finish() {
-			return
+			return false
 		}
 	}
 }
@@ -129,28 +158,37 @@ func (c *Conn) handle(x *turn) {
 }
 
 // begin waits for the first bytes of a request. It serves requests that need no further read itself.
-// It returns false if the connection has ended.
-func (c *Conn) begin() bool {
-	if c.r == c.w {
+// If it returns false, the connection has ended, or waits in a loop.
+func (c *Conn) begin() (begun, waits bool) {
+	for c.r == c.w {
 		if c.flush() != nil || !c.rest() {
-			return false
+			return false, false
 		}
-		if c.raw != nil {
-			return c.await(c.serves, smallBuffer) == nil
+		if c.raw == nil {
+			err := c.fill(smallBuffer)
+			if !c.resume() || err != nil {
+				return false, false
+			}
+			break
 		}
-		err := c.fill(smallBuffer)
-		if !c.resume() || err != nil {
-			return false
+		switch err := c.await(c.serves, smallBuffer); {
+		case err != nil || c.x != nil:
+			return err == nil, false
+		case c.join():
+			return false, true
 		}
 	}
-	return c.next()
+	return c.next(), false
 }
 
 // rest prepares the connection for waiting. It returns false if the connection has to end.
 func (c *Conn) rest() bool {
-	if c.since.IsZero() {
+	switch {
+	case c.loop != nil:
+		c.readBy = c.clock().Add(c.idleTimeout()) // the loop sees to it
+	case c.since.IsZero():
 		c.setReadDeadline(c.clock(), c.idleTimeout())
-	} else {
+	default:
 		c.setReadDeadline(c.since, c.server.o.ReadHeaderTimeout) // a new connection must send a request
 	}
 	c.endTurn()
@@ -193,15 +231,13 @@ func (c *Conn) next() bool {
 
 // endIn ends c if it is in state. It may be called from any goroutine.
 func (c *Conn) endIn(state uint32) {
-	if c.state.CompareAndSwap(state, ended) {
+	switch {
+	case !c.state.CompareAndSwap(state, ended):
+	case c.raw != nil:
+		_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) }) // wakes up who waits for it
+	default:
 		_ = c.conn.SetReadDeadline(past)
 	}
-}
-
-// cut closes c. It may be called from any goroutine. It blocks while serveReady runs.
-func (c *Conn) cut() {
-	c.state.Store(ended)
-	_ = c.conn.Close()
 }
 
 // idleTimeout returns how long the client may be idle before its next request.
@@ -366,4 +402,6 @@ func (c *Conn) end() {
 	c.endTurn()
 	c.r, c.w, c.out = 0, 0, c.out[:0]
 	c.release()
+	c.server.open.Add(-1)
+	c.done()
 }

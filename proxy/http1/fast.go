@@ -11,7 +11,7 @@ import (
 )
 
 // serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
-// over: the head or the body of a request is incomplete, or the connection ends.
+// over: the head or the body of a request is incomplete, or the connection ends, or should join a loop.
 //
 // A request costs one read and one write. serveReady waits for the next request in the same poller
 // call in which it has emptied the socket, so it misses no event. If it returned for each request, it
@@ -51,8 +51,9 @@ func (c *Conn) serveReady(fd uintptr) bool {
 			return true
 		}
 		if empty {
-			return false
+			return c.loop == nil && c.refused && c.server.isCrowded()
 		}
+		c.leave() // or the other connections of the loop would have to wait for as long as the client sends
 		c.reports = c.reports || reportEmpty(fd)
 	}
 }
@@ -69,6 +70,7 @@ func (w *wire) readReady(fd uintptr) bool {
 			n, w.empty, err = receive(fd, b)
 		} else {
 			n, err = readSocket(fd, b)
+			w.empty = w.edge && n < len(b)
 		}
 		switch {
 		case err == syscall.EINTR:

@@ -16,6 +16,7 @@ const abandonAfter = 5 * time.Second
 // Relay sends r to o, and o's answer to the client. If it returns a *RelayError, no part of an
 // answer was sent, and the caller must answer.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
+	c.leave()
 	call := &c.x.call
 	call.Start(edit, &c.server.o.Limits, c.clock())
 	c.now = time.Time{}

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +56,8 @@ type Server struct {
 	*conns.Server[*Conn]
 	o     Options
 	clock Clock
+	open  atomic.Int32 // number of connections
+	loops loops
 }
 
 // NewServer returns a server.
@@ -64,8 +65,14 @@ func NewServer(o Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
 		Leave:  func(c *Conn) { c.endIn(idle) },
 		Finish: func(c *Conn) { c.endIn(unused) },
-		Cut:    func(c *Conn) { go c.cut() },
+		Cut:    func(c *Conn) { _ = conns.Cut(c.conn) },
 	})}
+}
+
+// Shutdown ends the connections: see [conns.Server.Shutdown].
+func (s *Server) Shutdown(ctx context.Context) error {
+	defer s.loops.close()
+	return s.Server.Shutdown(ctx)
 }
 
 // A Start describes a connection for ServeConn.
@@ -88,10 +95,14 @@ func (s *Server) ServeConn(conn net.Conn, start Start) {
 	} else {
 		c.state.Store(unused)
 	}
-	s.Serve(c, conn, start.Ended, func(peer netip.AddrPort) {
-		c.peer = peer
-		c.serve()
-	})
+	if c.done = s.Begin(c, conn, start.Ended); c.done == nil {
+		return
+	}
+	s.open.Add(1)
+	go func() {
+		c.peer = conns.Peer(conn)
+		s.run(c, nil)
+	}()
 }
 
 // A Clock formats the value of Date, once a second. The zero value is ready to use. Its methods may be

@@ -76,6 +76,8 @@ type wire struct {
 	err            error  // of reading
 	reports        bool   // the kernel reports whether a read has emptied the socket
 	empty          bool   // the last read has emptied the socket, which has not ended
+	edge           bool   // an event will tell what arrives after a read that has not filled its buffer
+	blocks         func() // called before a write that waits; may be nil
 }
 
 // init makes w the wire of conn. w must not be copied afterwards.
@@ -196,6 +198,9 @@ func (w *wire) write(data []byte) (n int, err error) {
 		if n == len(data) {
 			return n, nil // did not wait, so needs no deadline
 		}
+	}
+	if w.blocks != nil {
+		w.blocks()
 	}
 	if w.patience > 0 {
 		w.setWriteDeadline(time.Now(), w.patience)

@@ -1,0 +1,25 @@
+package http1
+
+// SetMany sets the number of connections from which on those of refused clients wait in loops.
+func (s *Server) SetMany(n int32) { s.loops.many = n }
+
+// InLoops returns the number of connections that wait in loops.
+func (s *Server) InLoops() (n int) {
+	s.loops.mu.Lock()
+	defer s.loops.mu.Unlock()
+	for _, l := range s.loops.all {
+		l.mu.Lock()
+		n += len(l.conns)
+		l.mu.Unlock()
+	}
+	return n
+}
+
+// LoopsEnded reports whether the loops of s, of which there must be some, have ended.
+func (s *Server) LoopsEnded() bool {
+	ended := len(s.loops.all) > 0
+	for _, l := range s.loops.all {
+		ended = ended && l.raw.Control(func(uintptr) {}) != nil
+	}
+	return ended
+}

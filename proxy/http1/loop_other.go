@@ -1,0 +1,15 @@
+//go:build !linux
+
+package http1
+
+// Loops exist on Linux only. Elsewhere, every connection waits in its own goroutine.
+type (
+	loop  struct{}
+	loops struct{}
+)
+
+func (s *Server) isCrowded() bool          { return false }
+func (c *Conn) join() bool                 { return false }
+func (c *Conn) leave()                     {}
+func (l *loop) lead(c **Conn) (begun bool) { return false }
+func (ls *loops) close()                   {}
