@@ -239,7 +239,7 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 		case r.CountsPaths():
 			return true
 		}
-		mitigated, logged := l.knows(d, set, r, req, now)
+		mitigated, logged := l.statusOf(d, set, r, req, now)
 		if mitigated && r.Action != rule.Log {
 			refuse = append(refuse, r)
 		}
@@ -253,10 +253,10 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 	return set.Match(req, dst[:before])
 }
 
-// knows reports whether a key of req under r is mitigated, and whether the decision log has one. r must not depend on
+// statusOf reports whether a key of req under r is mitigated, and whether the decision log has one. r must not depend on
 // the path. This look-up does not count in Record.Acted.
-func (l *Limiter) knows(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (mitigated,
-	logged bool) {
+func (l *Limiter) statusOf(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (
+	mitigated, logged bool) {
 	var buffer [256]byte
 	keys := r.Keys(buffer[:0], req)
 	for i := range keys.Len() {

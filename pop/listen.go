@@ -76,7 +76,7 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler:                      operate.Handler(n.registry, n.readiness),
+		Handler:                      operate.Handler(n.Gatherer(), n.readiness),
 		Protocols:                    both,
 		ReadTimeout:                  n.o.ReadHeaderTimeout, // no request needs a body
 		WriteTimeout:                 metricsTime,

@@ -42,7 +42,8 @@ import (
 // called concurrently.
 type Node struct {
 	o        Options
-	registry *prometheus.Registry
+	registry *prometheus.Registry // of the node's own metrics
+	process  *prometheus.Registry // of those of Go and the process, which take long to gather
 	notices  *notices
 	files    *files
 	secret   counter.Secret
@@ -96,10 +97,10 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, registry: prometheus.NewRegistry(), peers: noPeers{}, addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
+	n := &Node{o: o, registry: prometheus.NewRegistry(), process: prometheus.NewRegistry(), peers: noPeers{}, addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
 	n.counting, n.stop = context.WithCancel(context.Background())
 	n.upgraded, n.end = context.WithCancel(context.Background())
-	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	n.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	if o.AddMetrics != nil {
 		o.AddMetrics(n.registry)
 	}
@@ -259,7 +260,7 @@ func (n *Node) Name() string { return n.o.Name }
 func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r) }
 
 // Gatherer returns the node's metrics.
-func (n *Node) Gatherer() prometheus.Gatherer { return n.registry }
+func (n *Node) Gatherer() prometheus.Gatherer { return prometheus.Gatherers{n.registry, n.process} }
 
 // Registerer returns a registerer for metrics in addition to the node's own.
 func (n *Node) Registerer() prometheus.Registerer { return n.registry }

@@ -118,19 +118,17 @@ func serve(t testing.TB, handler http.Handler) *httptest.Server {
 // listen starts p on 127.0.0.1, with TLS if secure is not nil, and returns its address.
 func listen(t testing.TB, p *proxy.Proxy, secure *tls.Config, limits http1.Limits) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
+	ln, socket := listenBoth(t)
 	if byHTTP3 {
-		listenHTTP3(t, p, addr, limits)
+		listenHTTP3(t, p, socket, limits)
+	} else {
+		_ = socket.Close()
 	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
 	runFront(t, p, ln, proxy.FrontOptions{Limits: limits})
-	return addr
+	return ln.Addr().String()
 }
 
 // runFront runs a front of p for clients of ln.

@@ -14,17 +14,30 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// listenHTTP3 starts a server for p that speaks HTTP/3 at addr.
-func listenHTTP3(t testing.TB, p *proxy.Proxy, addr string, limits http1.Limits) {
+// listenBoth listens at the same port of TCP and UDP.
+func listenBoth(t testing.TB) (ln net.Listener, socket net.PacketConn) {
 	t.Helper()
-	socket, err := net.ListenPacket("udp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Until(t, "a port is free for TCP and UDP", time.Minute, 0, func() bool {
+		var err error
+		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if socket, err = net.ListenPacket("udp", ln.Addr().String()); err != nil {
+			_ = ln.Close()
+		}
+		return err == nil
+	})
+	return ln, socket
+}
+
+// listenHTTP3 starts a server for p that speaks HTTP/3 over socket.
+func listenHTTP3(t testing.TB, p *proxy.Proxy, socket net.PacketConn, limits http1.Limits) {
+	t.Helper()
 	certified := httptest.NewUnstartedServer(nil)
 	t.Cleanup(certified.Close)
 	certified.StartTLS()
@@ -33,7 +46,7 @@ func listenHTTP3(t testing.TB, p *proxy.Proxy, addr string, limits http1.Limits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	http3Addrs.Store(addr, true)
+	http3Addrs.Store(socket.LocalAddr().String(), true)
 	go s.Run()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"os"
 	"runtime"
@@ -25,10 +26,13 @@ type loop struct {
 	server *Server
 	file   *os.File        // an epoll instance; Go's poller waits for it
 	raw    syscall.RawConn // of file
+	gate   *os.File        // an eventfd in it; writing to it makes the poller report the epoll instance
 
 	waits   func(epoll uintptr) bool // wait as a value
 	events  [64]unix.EpollEvent
-	next, n int // events[next:n] are to be served
+	next, n int  // events[next:n] are to be served
+	polled  bool // the poller has run since the events before these
+	rushes  bool // the poller had not run since the events before these
 
 	mu      sync.Mutex      // guards the following
 	conns   map[int32]*Conn // by socket
@@ -75,11 +79,18 @@ func newLoop(s *Server) *loop {
 	}
 	_ = unix.SetNonblock(fd, true)
 	l := &loop{server: s, file: os.NewFile(uintptr(fd), "epoll"), conns: map[int32]*Conn{}}
-	if l.raw, err = l.file.SyscallConn(); err != nil {
-		_ = l.file.Close()
+	l.waits = l.wait
+	gate, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err == nil {
+		l.gate = os.NewFile(uintptr(gate), "eventfd")
+		if l.raw, err = l.file.SyscallConn(); err == nil {
+			err = l.watch(int32(gate))
+		}
+	}
+	if err != nil {
+		l.end()
 		return nil
 	}
-	l.waits = l.wait
 	go s.run(nil, l)
 	return l
 }
@@ -100,8 +111,13 @@ func (ls *loops) close() {
 // endUnused ends l if it is closing and has no connections. mu is held.
 func (l *loop) endUnused() {
 	if l.closing && len(l.conns) == 0 {
-		_ = l.file.Close()
+		l.end()
 	}
+}
+
+func (l *loop) end() {
+	_ = l.file.Close()
+	_ = l.gate.Close()
 }
 
 // add adds c, whose socket is fd, and reports whether it did.
@@ -112,8 +128,7 @@ func (l *loop) add(c *Conn, fd int32) bool {
 		return false
 	}
 	c.loop, c.fd, c.blocks, c.size, c.reports = l, fd, c.leave, smallBuffer, false
-	events := uint32(unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1))
-	if l.control(unix.EPOLL_CTL_ADD, &unix.EpollEvent{Events: events, Fd: fd}) != nil {
+	if l.watch(fd) != nil {
 		c.loop, c.blocks = nil, nil
 		return false
 	}
@@ -122,6 +137,12 @@ func (l *loop) add(c *Conn, fd int32) bool {
 	}
 	l.conns[fd] = c
 	return true
+}
+
+// watch makes fd's becoming readable an event of l.
+func (l *loop) watch(fd int32) error {
+	const events = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
+	return l.control(unix.EPOLL_CTL_ADD, &unix.EpollEvent{Events: events, Fd: fd})
 }
 
 // control adds a socket to the epoll instance or removes it.
@@ -184,11 +205,20 @@ func (l *loop) take() *Conn {
 	}
 }
 
-// wait takes events from the epoll instance, and reports whether there were any.
+// wait takes events from the epoll instance, and reports whether there were any. As long as a loop finds events without
+// waiting, Go's scheduler does not ask the poller for what other goroutines wait for. So after such events the loop
+// waits for the gate, which it has opened itself: that is reported after what has come for the others.
 func (l *loop) wait(epoll uintptr) bool {
+	if l.rushes {
+		l.rushes, l.polled = false, true
+		_, _ = l.gate.Write(binary.NativeEndian.AppendUint64(nil, 1))
+		return false
+	}
 	n, _, _ := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&l.events)),
 		uintptr(len(l.events)), 0, 0, 0)
 	l.next, l.n = 0, max(int(n), 0)
+	l.rushes = l.n > 0 && !l.polled
+	l.polled = l.n == 0
 	return l.n > 0
 }
 
