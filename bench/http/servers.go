@@ -15,8 +15,9 @@ import (
 
 // A bench is shared by all measurements.
 type bench struct {
-	dir    string
-	origin *server
+	dir     string
+	origin  *server
+	flooded bool // the servers always refuse requests for /flood
 }
 
 func newBench(dir string) *bench {
@@ -83,19 +84,28 @@ func (b *bench) nginx(refuse bool) *server {
 	if refuse {
 		limit, use = "limit_req_zone $binary_remote_addr zone=all:10m rate=1r/m;", "limit_req zone=all;"
 	}
+	flood := ""
+	if b.flooded {
+		limit += " limit_req_zone $binary_remote_addr zone=flood:1m rate=1r/m;"
+		flood = "location /flood { limit_req zone=flood; proxy_pass http://origin; }"
+	}
 	addrs := harness.FreeAddrs(2)
 	s := b.startNginx("nginx", "0", fmt.Sprintf(`%s limit_req_status 429; limit_req_log_level info;
 		upstream origin { server %s; keepalive 1024; keepalive_requests 1000000000; }
-		server { listen %s; listen %s ssl http2; ssl_certificate cert.pem; ssl_certificate_key key.pem;
+		server { listen %s; listen %s ssl http2; ssl_certificate cert.pem; ssl_certificate_key key.pem; %s
 			location / { %s proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off; } }`,
-		limit, b.origin.addr, addrs[0], addrs[1], use))
+		limit, b.origin.addr, addrs[0], addrs[1], flood, use))
 	s.addr, s.tls = addrs[0], addrs[1]
 	return s
 }
 
 func (b *bench) haproxy(refuse bool) *server {
 	addrs := harness.FreeAddrs(2)
-	file := b.write("haproxy.cfg", harness.HAProxyConfig(refuse, b.origin.addr, addrs[0], addrs[1]+" ssl crt "+b.dir+"/both.pem alpn h2,http/1.1"))
+	config := harness.HAProxyConfig(refuse, b.origin.addr, addrs[0], addrs[1]+" ssl crt "+b.dir+"/both.pem alpn h2,http/1.1")
+	if b.flooded {
+		config = strings.Replace(config, "	default_backend", "	http-request deny deny_status 429 if { path /flood }\n	default_backend", 1)
+	}
+	file := b.write("haproxy.cfg", config)
 	s := b.run("HAProxy", "0", "haproxy", "-db", "-q", "-f", file)
 	s.addr, s.tls = addrs[0], addrs[1]
 	return s
@@ -106,8 +116,11 @@ func (b *bench) node(name, binary string, refuse bool, admin string) *server {
 	if refuse {
 		threshold = 1
 	}
-	rules := b.write(fmt.Sprintf("rules-%t.yaml", refuse), fmt.Sprintf(
-		"rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1h}\n", threshold))
+	text := fmt.Sprintf("rules:\n  - {id: all, characteristics: [ip], limits: [{threshold: %d, period: 1m}], mitigation_timeout: 1h}\n", threshold)
+	if b.flooded {
+		text += "  - {id: flood, match: {paths: [/flood]}, characteristics: [ip], limits: [{threshold: 1, period: 1m}], mitigation_timeout: 1h}\n"
+	}
+	rules := b.write(fmt.Sprintf("rules-%t.yaml", refuse), text)
 	addrs := harness.FreeAddrs(2)
 	s := b.run(name, "0", binary, "node", "--name", "bench", "--rules", rules, "--listen", addrs[0],
 		"--tls-listen", addrs[1], "--tls-cert", filepath.Join(b.dir, "cert.pem"), "--tls-key", filepath.Join(b.dir, "key.pem"),

@@ -33,6 +33,7 @@ var crowds = []crowd{
 	{name: "1,000 slow readers", n: 1000, client: slowReader},
 	{name: "20,000 idle connections", n: 20_000, client: idle},
 	{name: "500 TLS handshakes each second", perSec: 500, client: handshake},
+	{name: "1,000 refused connections", n: 1, client: flood},
 	{name: "2,000 requests each second", perSec: 2000, client: nil}, // about half of the capacity of a core
 }
 
@@ -40,6 +41,7 @@ var crowds = []crowd{
 func (b *bench) compareSlow(wanted *regexp.Regexp) {
 	files := int(harness.AllowFiles())
 	b.write("1000000", string(make([]byte, 1_000_000)))
+	b.flooded = true
 	servers := b.start(false)
 	fmt.Printf("ms that requests of a client take while there are other clients, p50 and p99 (medians of %d rounds of %v), and KB of memory that each of the others takes\n\n", *rounds, *length)
 	fmt.Print("| |")
@@ -102,7 +104,7 @@ func during(c crowd, s *server) (p50, p99, kb float64) {
 		})
 	}
 	time.Sleep(2 * time.Second)
-	if c.n > 0 {
+	if c.n > 1 {
 		kb = float64(harness.Memory(s.cmd.Process.Pid)-before) / 1024 / float64(c.n)
 	}
 	rate := 200
@@ -179,6 +181,18 @@ func idle(ctx context.Context, s *server) error {
 		return err
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// flood sends requests that are refused, over 1,000 connections, as fast as they are answered.
+func flood(ctx context.Context, s *server) error {
+	cmd := pinned(loadCores, "wrk", "-t1", "-c1000", "-d1h", "http://"+s.addr+"/flood")
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 	return nil
 }
 
