@@ -31,8 +31,8 @@ type loop struct {
 	waits   func(epoll uintptr) bool // wait as a value
 	events  [64]unix.EpollEvent
 	next, n int  // events[next:n] are to be served
-	polled  bool // the poller has run since the events before these
-	rushes  bool // the poller had not run since the events before these
+	polled  bool // the poller has run since events were taken
+	rushes  bool // events were taken twice without that: see wait
 
 	mu      sync.Mutex      // guards the following
 	conns   map[int32]*Conn // by socket
@@ -205,9 +205,9 @@ func (l *loop) take() *Conn {
 	}
 }
 
-// wait takes events from the epoll instance, and reports whether there were any. As long as a loop finds events without
-// waiting, Go's scheduler does not ask the poller for what other goroutines wait for. So after such events the loop
-// waits for the gate, which it has opened itself: that is reported after what has come for the others.
+// wait takes events from the epoll instance, and reports whether there were any. As long as a loop finds some without
+// waiting, Go's scheduler does not ask the poller what has come for other goroutines. So after such events the loop
+// opens the gate and waits for it: the poller reports that after what has come for the others.
 func (l *loop) wait(epoll uintptr) bool {
 	if l.rushes {
 		l.rushes, l.polled = false, true
