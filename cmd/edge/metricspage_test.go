@@ -42,7 +42,7 @@ func registered(t *testing.T, o pop.Options, all map[string]*metric) {
 
 	described := regexp.MustCompile(`^Desc{fqName: "(edge_\w+)", help: "(.*?)", (?:unit: "", )?constLabels: {(.*)}, variableLabels: {(.*)}}$`)
 	descs := make(chan *prometheus.Desc, 1000)
-	n.Gatherer().(prometheus.Collector).Describe(descs)
+	n.Registerer().(prometheus.Collector).Describe(descs)
 	close(descs)
 	for desc := range descs {
 		m := described.FindStringSubmatch(desc.String())
