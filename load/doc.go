@@ -14,7 +14,7 @@
 // anything is written to it. A request whose connection ends without an answer has failed: the
 // target may have counted it.
 //
-// # The oracle
+// # The judge
 //
 // [Log.Score] passes a run to package judge, which shares no code with the nodes, and returns its
 // findings. A replay of the log written by [Log.Write] makes the same exact decisions.

@@ -47,7 +47,7 @@ func (s *sender) send(at time.Duration, client uint64) {
 }
 
 // judge returns the score, which must have no faults.
-func (s *sender) judge(t rapid.TB, o load.OracleOptions) *judge.Score {
+func (s *sender) judge(t rapid.TB, o load.JudgeOptions) *judge.Score {
 	t.Helper()
 	score, err := load.DecidedLog(s.began, &s.source, s.requests).Score(o)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *sender) judge(t rapid.TB, o load.OracleOptions) *judge.Score {
 	return score
 }
 
-// The oracle finds no fault with the code of real nodes, whatever the rule, as long as their lag is within
+// The judge finds no fault with the code of real nodes, whatever the rule, as long as their lag is within
 // its bound.
 func TestNodesHaveNoFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,11 +96,11 @@ func TestNodesHaveNoFaults(t *testing.T) {
 			s.send(at, clients[i])
 		}
 		// Nodes count sub-windows in ticks of 10 ms: a request may appear that much older.
-		s.judge(t, load.OracleOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
+		s.judge(t, load.JudgeOptions{Rules: rules, Lag: 4*o.Lag + 10*time.Millisecond, Skew: o.Skew/2 + 10*time.Millisecond})
 	})
 }
 
-// A PoP that does not count what other rules refuse never bans the client that keeps sending, and the oracle says why.
+// A PoP that does not count what other rules refuse never bans the client that keeps sending, and the judge says why.
 func TestRefusedRequestsThatDoNotCount(t *testing.T) {
 	const text = "rules: [{id: throttle, characteristics: [ip], limits: [{threshold: 5, period: 2s}]}, {id: ban, characteristics: [ip], limits: [{threshold: 60, period: 10s}], mitigation_timeout: 20s%s}]"
 	rules := parse(t, fmt.Sprintf(text, ", count_refused: true"))
@@ -109,7 +109,7 @@ func TestRefusedRequestsThatDoNotCount(t *testing.T) {
 		for at := time.Duration(0); at < 30*time.Second; at += 50 * time.Millisecond {
 			s.send(at, 1)
 		}
-		score, err := load.DecidedLog(s.began, &s.source, s.requests).Score(load.OracleOptions{Rules: rules, Lag: 20 * time.Millisecond})
+		score, err := load.DecidedLog(s.began, &s.source, s.requests).Score(load.JudgeOptions{Rules: rules, Lag: 20 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestSheddingNodesHaveNoFaults(t *testing.T) {
 				}
 				s.send(at, uint64(network*256+random.IntN(250)))
 			}
-			score := s.judge(t, load.OracleOptions{Rules: rules, Lag: 4*lag + 200*time.Millisecond, Skew: time.Millisecond})
+			score := s.judge(t, load.JudgeOptions{Rules: rules, Lag: 4*lag + 200*time.Millisecond, Skew: time.Millisecond})
 			if score.BystandersRefused < 100 || len(score.NotJudged) > 0 {
 				t.Errorf("refused: %d requests of bystanders; not judged: %v", score.BystandersRefused, score.NotJudged)
 			}

@@ -18,7 +18,7 @@ func TestPage(t *testing.T) {
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 20 * time.Second})
 	r := log.Report()
 	var err error
-	if r.Score, err = log.Score(load.OracleOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond}); err != nil {
+	if r.Score, err = log.Score(load.JudgeOptions{Rules: l.rules(t), Lag: 20 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	var html, text bytes.Buffer

@@ -197,7 +197,7 @@ func TestRealPoP(t *testing.T) {
 
 	sent := run.Report()
 	// Other tests may be running. The slower answers are, the slower counting is.
-	s, err := run.Score(load.OracleOptions{Rules: rules, Lag: max(2*time.Second, time.Duration(5*sent.Service.MaxMS)*time.Millisecond)})
+	s, err := run.Score(load.JudgeOptions{Rules: rules, Lag: max(2*time.Second, time.Duration(5*sent.Service.MaxMS)*time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}

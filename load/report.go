@@ -37,7 +37,7 @@ type Report struct {
 	Components []ComponentCount  `json:"components"`
 	Timeline   Timeline          `json:"timeline"`
 
-	// Score is the oracle's result, if rules are given.
+	// Score is the judge's result, if rules are given.
 	Score *judge.Score `json:"score,omitempty"`
 }
 
@@ -174,7 +174,7 @@ func (t *Timeline) endStep(nodes []nodeTally) {
 	point.P50MS, point.P99MS, point.MaxMS = l.P50MS, l.P99MS, l.MaxMS
 }
 
-// Report returns the report, without the oracle's score.
+// Report returns the report, without the judge's score.
 func (l *Log) Report() *Report {
 	r := l.report
 	r.Statuses, r.Failures = map[string]uint64{}, map[string]uint64{}

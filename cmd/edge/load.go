@@ -14,7 +14,7 @@ import (
 func newLoad() *cobra.Command {
 	var traffic trafficFlags
 	var sending sendingFlags
-	var oracle oracleFlags
+	var judge judgeFlags
 	var out loadOutput
 	general := append(out.settings(), []setting.Setting{
 		{Name: "latency", Value: setting.Bool(&out.latency, false), Help: "print the distribution of latencies: a histogram, and percentiles in the format of HdrHistogram"},
@@ -34,7 +34,7 @@ is on this machine, load leaves half of the cores to it, unless GOMAXPROCS is se
 and latencies are measured from when they were due: a slow response does not hide the delay of
 the requests behind it. The report shows whether the rate was reached.
 
-Given the rules of the PoP, an oracle computes the correct response to each request. It keeps the
+Given the rules of the PoP, a judge computes the correct response to each request. It keeps the
 exact log of each client, and reports how many requests of innocent clients were refused, how
 much of an attack passed, how soon all nodes refused it, whether Retry-After was correct, and how
 much of this the estimate and the lag explain. Anything that they do not explain is a fault, and
@@ -67,7 +67,7 @@ report is still printed.`,
 				return usageError{errors.New("no target given"), "edge load http://127.0.0.1:8080"}
 			}
 			o := sending.options()
-			if err := oracle.check(&o); err != nil {
+			if err := judge.check(&o); err != nil {
 				return err
 			}
 			length := o.Duration > 0
@@ -87,12 +87,12 @@ report is still printed.`,
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			show := newProgressLine(traffic.in.progress, cmd.ErrOrStderr())
-			return errors.Join(runLoad(ctx, o, &oracle, out, cmd.OutOrStdout(), show), end())
+			return errors.Join(runLoad(ctx, o, &judge, out, cmd.OutOrStdout(), show), end())
 		},
 	}
 	traffic.flags = cmd.Flags()
 	define(cmd.Flags(), slices.Concat(
-		traffic.settings(), traffic.in.settings("replay"), sending.settings(), oracle.settings(), general))
+		traffic.settings(), traffic.in.settings("replay"), sending.settings(), judge.settings(), general))
 	cmd.SetFlagErrorFunc(loadFlagError)
 	return cmd
 }

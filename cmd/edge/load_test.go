@@ -70,7 +70,7 @@ func TestLoadWritesLogFirst(t *testing.T) {
 	}
 	o := load.Options{Targets: []load.Target{target}, Requests: 5, Source: &load.Steady{Profile: []load.Point{{Rate: 1000}}, Look: load.Look{Method: "GET"}}}
 	r := &sizeRecorder{file: filepath.Join(t.TempDir(), "run.log")}
-	err = runLoad(t.Context(), o, &oracleFlags{log: r.file}, loadOutput{}, r, progressLine{})
+	err = runLoad(t.Context(), o, &judgeFlags{log: r.file}, loadOutput{}, r, progressLine{})
 	if err != nil || r.size == 0 {
 		t.Errorf("%v; the log had %d bytes when the report was written", err, r.size)
 	}

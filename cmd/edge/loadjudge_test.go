@@ -28,7 +28,7 @@ func TestLoadFails(t *testing.T) {
 		{"no rule applies", nil, judge.Score{Faults: []judge.Fault{{Name: "no_rule_applies", Text: "no request was sent"}}}, "no request was sent"},
 	} {
 		r := &load.Report{Statuses: map[string]uint64{}, Score: &test.score}
-		err := (&oracleFlags{conditions: test.conditions}).judge(r)
+		err := (&judgeFlags{conditions: test.conditions}).verdict(r)
 		if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}

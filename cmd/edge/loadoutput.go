@@ -23,14 +23,14 @@ type loadOutput struct {
 }
 
 // runLoad sends the requests and writes the report.
-func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadOutput, stdout io.Writer, show progressLine) error {
+func runLoad(ctx context.Context, o load.Options, judge *judgeFlags, out loadOutput, stdout io.Writer, show progressLine) error {
 	// Errors show before anything is sent.
-	names := slices.DeleteFunc([]string{oracle.log, out.csv, out.html}, func(name string) bool { return name == "" })
+	names := slices.DeleteFunc([]string{judge.log, out.csv, out.html}, func(name string) bool { return name == "" })
 	slices.Sort(names)
 	if len(slices.Compact(names)) < len(names) {
 		return usageError{errors.New("two of --log, --csv and --html name the same file"), ""}
 	}
-	sent, err := createFile(oracle.log)
+	sent, err := createFile(judge.log)
 	csv, csvErr := createFile(out.csv)
 	to, outErr := out.open(stdout)
 	if err := errors.Join(err, csvErr, outErr); err != nil {
@@ -48,13 +48,13 @@ func runLoad(ctx context.Context, o load.Options, oracle *oracleFlags, out loadO
 		return fmt.Errorf("nothing was sent: no request was due in %v", log.Elapsed.Round(time.Millisecond))
 	}
 	report := log.Report()
-	if oracle.o.Rules != nil {
-		if report.Score, err = log.Score(oracle.o); err != nil {
+	if judge.o.Rules != nil {
+		if report.Score, err = log.Score(judge.o); err != nil {
 			return err
 		}
 	}
 	// Write to standard output last: its reader may stop, which ends the process.
-	return errors.Join(writeFile(sent, log.Write), writeFile(csv, log.WriteCSV), out.write(*to, report), unanswered(report), oracle.judge(report))
+	return errors.Join(writeFile(sent, log.Write), writeFile(csv, log.WriteCSV), out.write(*to, report), unanswered(report), judge.verdict(report))
 }
 
 // unanswered returns an error if nothing was answered.

@@ -13,10 +13,10 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// oracleFlags configures which rules responses are checked against and what fails the run.
-type oracleFlags struct {
+// judgeFlags configures which rules responses are checked against and what fails the run.
+type judgeFlags struct {
 	rules    []string
-	o        load.OracleOptions
+	o        load.JudgeOptions
 	comeBack bool
 	failIf   []string
 	log      string
@@ -24,10 +24,10 @@ type oracleFlags struct {
 	conditions []*load.Condition
 }
 
-func (f *oracleFlags) settings() []setting.Setting {
+func (f *judgeFlags) settings() []setting.Setting {
 	const rules = "rules"
 	return []setting.Setting{
-		{Group: "the oracle", Name: rules, Value: setting.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
+		{Group: "the judge", Name: rules, Value: setting.List(&f.rules, nil), Help: "rules `files` of the PoP, or directories of them", Sample: "rules.yaml"},
 		{Name: "lag", Value: setting.Parsed("duration", &f.o.Lag, "500ms", setting.Span(1, unbounded)), Help: "maximum time until all nodes act on a count; longer is a fault", Needs: []string{rules}},
 		{Name: "skew", Value: setting.Parsed("duration", &f.o.Skew, "15ms", setting.Span(0, unbounded)), Help: "maximum difference between the nodes' clocks and this machine's, plus the nodes' tick of 10 ms", Needs: []string{rules}},
 		{Name: "ipv4-prefix", Value: setting.Int(&f.o.Client.IPv4, 32, 1, 32, "bits"), Help: "leading `bits` of an IPv4 address that identify a client, as configured on the nodes", Needs: []string{rules}},
@@ -39,7 +39,7 @@ func (f *oracleFlags) settings() []setting.Setting {
 }
 
 // check reads rules and conditions.
-func (f *oracleFlags) check(o *load.Options) error {
+func (f *judgeFlags) check(o *load.Options) error {
 	var errs []error
 	if len(f.rules) > 0 {
 		rules, err := rulefile.Load(f.rules...)
@@ -59,7 +59,7 @@ func (f *oracleFlags) check(o *load.Options) error {
 }
 
 // use sets up o so that responses are checked against rules.
-func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
+func (f *judgeFlags) use(rules *rule.Set, o *load.Options) {
 	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {
 		// The body distinguishes a refusal from an answer of the origin or of a node without a shard.
@@ -69,9 +69,9 @@ func (f *oracleFlags) use(rules *rule.Set, o *load.Options) {
 	}
 }
 
-// judge returns an error for each fault and for each condition that holds, and for conditions about rules that were not
+// verdict returns an error for each fault and for each condition that holds, and for conditions about rules that were not
 // judged.
-func (f *oracleFlags) judge(r *load.Report) error {
+func (f *judgeFlags) verdict(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {
 		if len(f.conditions) > 0 && len(s.NotJudged) > 0 {

@@ -11,11 +11,11 @@ import (
 	"github.com/edgelimit/edge/load/judge"
 )
 
-// OracleOptions configures Log.Score.
-type OracleOptions = judge.Options
+// JudgeOptions configures Log.Score.
+type JudgeOptions = judge.Options
 
 // Score compares the answers of a run with rules.
-func (l *Log) Score(o OracleOptions) (*judge.Score, error) {
+func (l *Log) Score(o JudgeOptions) (*judge.Score, error) {
 	t := newTrace(l)
 	if l.o.Identity.sendsAddr() {
 		o.Distrust = t.distrust()

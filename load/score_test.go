@@ -27,9 +27,9 @@ func trafficSource(t *testing.T) load.Source {
 	return load.NewMixed(m, 1)
 }
 
-// The oracle names the fault of a limiter that it reaches over HTTP, and no other. The tests of package judge cover more
+// The judge names the fault of a limiter that it reaches over HTTP, and no other. The tests of package judge cover more
 // faults, without HTTP.
-func TestOracleNamesFaults(t *testing.T) {
+func TestJudgeNamesFaults(t *testing.T) {
 	refusals := func(alter func(h http.Header, seconds int)) func(http.Header, int) {
 		return func(h http.Header, seconds int) {
 			if seconds > 0 {
@@ -75,7 +75,7 @@ func TestOracleNamesFaults(t *testing.T) {
 				lasts = 25 * time.Second
 			}
 			log := test.attack(t, load.Options{Source: trafficSource(t), Duration: lasts, Return: true})
-			s, err := log.Score(load.OracleOptions{Rules: test.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
+			s, err := log.Score(load.JudgeOptions{Rules: test.rules(t), Lag: 20 * time.Millisecond, Skew: time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestUnavailable(t *testing.T) {
 		requests = append(requests, load.Decided{At: time.Duration(i) * 2 * time.Second, Refused: true, Down: true})
 	}
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], on_failure: closed}]")
-	s, err := load.DecidedLog(time.Now(), source, requests).Score(load.OracleOptions{Rules: rules})
+	s, err := load.DecidedLog(time.Now(), source, requests).Score(load.JudgeOptions{Rules: rules})
 	if err != nil || s.Unavailable != 10 || len(s.Faults) > 0 {
 		t.Errorf("%v, %+v", err, s)
 	}
@@ -131,13 +131,13 @@ func TestExactDecisionsMatchReplay(t *testing.T) {
 	l := &limiter{quotas: []*quota{ten(5 * time.Second)}}
 	log := l.attack(t, load.Options{Source: trafficSource(t), Duration: 20 * time.Second, Return: true})
 	rules := l.rules(t)
-	s, err := log.Score(load.OracleOptions{Rules: rules})
+	s, err := log.Score(load.JudgeOptions{Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := replay(t, log, rules)
 	if e.Requests != uint64(log.Requests()) || e.Rules[0].ExactRefused != s.Exact || s.Exact < 300 {
-		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the oracle says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
+		t.Errorf("the replay has %d requests, of which an exact limiter refuses %d; the judge says %d and %d", e.Requests, e.Rules[0].ExactRefused, log.Requests(), s.Exact)
 	}
 	if s.Rules[0].ExactRefused != s.Exact {
 		t.Errorf("the only rule refuses %d, want %d", s.Rules[0].ExactRefused, s.Exact)
@@ -178,13 +178,13 @@ rules:
 		Source: load.NewMixed(m, 1), Duration: 30 * time.Second, Identity: load.Identity{Header: "X-Api-Key", Cookie: "sid"},
 		Header: [][2]string{{"Cookie", "theme=dark"}, {"Accept", "*/*"}},
 	})
-	s, err := log.Score(load.OracleOptions{Rules: rules})
+	s, err := log.Score(load.JudgeOptions{Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range replay(t, log, rules).Rules {
 		if r.ExactRefused != s.Rules[i].ExactRefused || r.ExactRefused == 0 {
-			t.Errorf("rule %s: exact refusals: %d in the replay, %d by the oracle", r.Rule, r.ExactRefused, s.Rules[i].ExactRefused)
+			t.Errorf("rule %s: exact refusals: %d in the replay, %d by the judge", r.Rule, r.ExactRefused, s.Rules[i].ExactRefused)
 		}
 	}
 }
