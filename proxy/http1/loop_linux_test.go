@@ -255,7 +255,7 @@ func (c *client) sendLast(text string) {
 
 // Connections in a loop end when they were idle for too long.
 func TestIdleInLoop(t *testing.T) {
-	l := newLooped(t, relay{}, time.Second/2)
+	l := newLooped(t, relay{}, 2*time.Second)
 	c := l.client()
 	c.isClosed()
 	l.awaitInLoops(0)
