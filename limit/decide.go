@@ -254,7 +254,7 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 }
 
 // statusOf reports whether a key of req under r is mitigated, and whether the decision log has one. r must not depend
-// on the path. This look-up does not count in Record.Acted.
+// on the path. The lookup does not change Record.Acted.
 func (l *Limiter) statusOf(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (
 	mitigated, logged bool) {
 	var buffer [256]byte

@@ -43,7 +43,7 @@ import (
 type Node struct {
 	o        Options
 	registry *prometheus.Registry // of the node's own metrics
-	process  *prometheus.Registry // of those of Go and the process, which take long to gather
+	process  *prometheus.Registry // of metrics of the Go runtime and the process, which are slow to gather
 	notices  *notices
 	files    *files
 	secret   counter.Secret

@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// listenBoth listens at the same port of TCP and UDP.
+// listenBoth listens on a port that is free for both TCP and UDP.
 func listenBoth(t testing.TB) (ln net.Listener, socket net.PacketConn) {
 	t.Helper()
 	harness.Until(t, "a port is free for TCP and UDP", time.Minute, 0, func() bool {

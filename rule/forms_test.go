@@ -126,7 +126,7 @@ func TestRulesShareReadings(t *testing.T) {
 	}
 }
 
-// A rule for all paths but some needs only one form of a path that it does not except.
+// A rule that has only exceptions needs a single form of a path that no exception matches.
 func TestFormsAreMadeWhenNeeded(t *testing.T) {
 	for _, test := range []struct {
 		match, path string

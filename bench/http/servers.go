@@ -17,7 +17,7 @@ import (
 type bench struct {
 	dir     string
 	origin  *server
-	flooded bool // the servers always refuse requests for /flood
+	flooded bool // the servers refuse requests for /flood
 }
 
 func newBench(dir string) *bench {

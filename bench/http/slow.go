@@ -184,7 +184,7 @@ func idle(ctx context.Context, s *server) error {
 	return nil
 }
 
-// flood sends requests that are refused, over 1,000 connections, as fast as they are answered.
+// flood sends requests over 1,000 connections as fast as they are answered. All of them are refused.
 func flood(ctx context.Context, s *server) error {
 	cmd := pinned(loadCores, "wrk", "-t1", "-c1000", "-d1h", "http://"+s.addr+"/flood")
 	if err := cmd.Start(); err != nil {

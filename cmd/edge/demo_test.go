@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The demonstration refuses the clients that guess passwords, and nobody else. A machine may be too busy for a
-// refusal within its first seconds: then it is tried again.
+// The demonstration refuses the clients that guess passwords, and nobody else. If the machine is too busy to refuse
+// anyone within the time of the test, the test tries again.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	guessed := regexp.MustCompile(`guessers +\d+, +[1-9]\d* refused`)

@@ -69,8 +69,8 @@ func (f *judgeFlags) use(rules *rule.Set, o *load.Options) {
 	}
 }
 
-// verdict returns an error for each fault and for each condition that holds, and for conditions about rules that were not
-// judged.
+// verdict returns an error for each fault, for each condition that holds, and if conditions were given but some rules
+// could not be judged.
 func (f *judgeFlags) verdict(r *load.Report) error {
 	var errs []error
 	if s := r.Score; s != nil {

@@ -14,5 +14,5 @@ func (o Options) Tuned(tune func(*memberlist.Config)) Options {
 	return o
 }
 
-// KeepBatches is how long nodes keep batches for others that lack them.
+// KeepBatches is how long nodes keep batches for peers that miss them.
 const KeepBatches = keepBatches

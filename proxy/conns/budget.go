@@ -140,7 +140,7 @@ func (b *Budget) close(h *Holder, ofClient bool) {
 		o.b.change(o, 0)
 	}
 	b.closed(ofClient)
-	go Cut(h.conn) // closing may have to wait
+	go Cut(h.conn) // may block
 }
 
 // change records that h holds bytes. mu is held.

@@ -140,8 +140,8 @@ func (s *Server[C]) Serve(c C, conn Remote, ended func(), serve func(peer netip.
 	}
 }
 
-// Begin adds c, whose connection is conn. It returns what to call when c has ended, which calls ended, if that is not
-// nil. After Shutdown, Begin closes conn instead, and returns nil.
+// Begin adds c, whose connection is conn. The caller must call done when c has ended; done calls ended unless that is
+// nil. After Shutdown, Begin closes conn instead, and done is nil.
 func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
 	if ended == nil {
 		ended = func() {}
@@ -157,8 +157,8 @@ func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
 	}
 }
 
-// Cut cuts conn off from its peer. Whoever serves it notices that, and closes it. A connection that is no socket is
-// closed.
+// Cut shuts down both directions of conn. The goroutine that serves conn then gets an error and closes it. If conn does
+// not use a socket, Cut closes it.
 func Cut(conn io.Closer) error {
 	inner := any(conn)
 	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {

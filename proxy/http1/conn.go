@@ -32,10 +32,10 @@ type Conn struct {
 
 	serves func(fd uintptr) bool // serveReady as a value, made once per connection
 
-	loop *loop // in which c waits; nil if it waits in its own goroutine
-	fd   int32 // socket, if loop is set
+	loop *loop // nil if c has its own goroutine
+	fd   int32 // the socket, if loop is set
 
-	done func() // called once c has ended
+	done func() // called at the end of c
 
 	sentStatus int   // of the last answer
 	sentBytes  int64 // of its body
@@ -107,7 +107,7 @@ func (c *Conn) abort() {
 // Sent returns the status of the last answer and the number of bytes of its body.
 func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
 
-// run serves c. If l is set, it leads that instead, and then serves the connection that has left it.
+// run serves c until it ends or joins a loop. If l is set, run leads l first, and then serves the connection that left.
 func (s *Server) run(c *Conn, l *loop) {
 	defer func() {
 		if c != nil {
@@ -125,13 +125,13 @@ func (s *Server) run(c *Conn, l *loop) {
 	}
 }
 
-// serve answers the requests of c until it ends, or waits in a loop: then it returns true, and c belongs to the loop.
-// begun is set if a request has begun.
-func (c *Conn) serve(begun bool) (waits bool) {
+// serve answers the requests of c until it ends or joins a loop, and reports whether it joined one. begun says whether
+// a request has begun already.
+func (c *Conn) serve(begun bool) (joined bool) {
 	for {
 		if !begun {
-			if begun, waits = c.begin(); !begun {
-				return waits
+			if begun, joined = c.begin(); !begun {
+				return joined
 			}
 		}
 		begun = false
@@ -158,8 +158,8 @@ func (c *Conn) handle(x *turn) {
 }
 
 // begin waits for the first bytes of a request. It serves requests that need no further read itself.
-// If it returns false, the connection has ended, or waits in a loop.
-func (c *Conn) begin() (begun, waits bool) {
+// If begun is false, the connection has ended or joined a loop.
+func (c *Conn) begin() (begun, joined bool) {
 	for c.r == c.w {
 		if c.flush() != nil || !c.rest() {
 			return false, false
@@ -185,7 +185,7 @@ func (c *Conn) begin() (begun, waits bool) {
 func (c *Conn) rest() bool {
 	switch {
 	case c.loop != nil:
-		c.readBy = c.clock().Add(c.idleTimeout()) // the loop sees to it
+		c.readBy = c.clock().Add(c.idleTimeout()) // checked by loop.sweep
 	case c.since.IsZero():
 		c.setReadDeadline(c.clock(), c.idleTimeout())
 	default:
@@ -234,7 +234,8 @@ func (c *Conn) endIn(state uint32) {
 	switch {
 	case !c.state.CompareAndSwap(state, ended):
 	case c.raw != nil:
-		_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) }) // wakes up who waits for it
+		// The goroutine or loop that waits for the socket reads the end of the stream.
+		_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) })
 	default:
 		_ = c.conn.SetReadDeadline(past)
 	}

@@ -1,6 +1,6 @@
 package http1
 
-// SetMany sets the number of connections from which on those of refused clients wait in loops.
+// SetMany sets the number of connections at which s begins to use loops.
 func (s *Server) SetMany(n int32) { s.loops.many = n }
 
 // InLoops returns the number of connections that wait in loops.
@@ -15,7 +15,7 @@ func (s *Server) InLoops() (n int) {
 	return n
 }
 
-// LoopsEnded reports whether the loops of s, of which there must be some, have ended.
+// LoopsEnded reports whether s has loops and all of them have ended.
 func (s *Server) LoopsEnded() bool {
 	ended := len(s.loops.all) > 0
 	for _, l := range s.loops.all {

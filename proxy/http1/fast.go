@@ -11,7 +11,7 @@ import (
 )
 
 // serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
-// over: the head or the body of a request is incomplete, or the connection ends, or should join a loop.
+// over: the head or the body of a request is incomplete, the connection ends, or it should join a loop.
 //
 // A request costs one read and one write. serveReady waits for the next request in the same poller
 // call in which it has emptied the socket, so it misses no event. If it returned for each request, it
@@ -53,7 +53,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 		if empty {
 			return c.loop == nil && c.refused && c.server.isCrowded()
 		}
-		c.leave() // or the other connections of the loop would have to wait for as long as the client sends
+		c.leave() // a client that keeps sending must not delay the other connections of the loop
 		c.reports = c.reports || reportEmpty(fd)
 	}
 }

@@ -14,47 +14,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// many is the number of connections from which on those of refused clients wait in loops. The stacks of fewer
-// goroutines stay in the cache, and each wait takes a system call less.
+// many is the number of connections at which a server begins to use loops. The stacks of fewer goroutines fit into the
+// cache, and a goroutine needs one system call less than a loop to wait.
 const many = 256
 
-// A loop is a goroutine in which many connections of refused clients wait for their next requests. It answers those on
-// one stack, which stays in the cache (refuse, 1,000 connections). A connection leaves its loop when it needs to wait
-// for anything else: for an origin, for the rest of a request, or for its client to read. It takes the goroutine with
-// it, and another one leads the loop. So connections in a loop belong to the goroutine that leads it.
+// A loop waits for the next requests of many connections whose clients are refused. One goroutine, the leader, serves
+// them all, so that its stack stays in the cache (refuse, 1,000 connections). The leader must not wait for anything
+// else. When a connection has to wait for an origin, for the rest of a request, or for its client to read, it leaves
+// the loop: the leader continues as that connection's goroutine, and a new goroutine becomes the leader. Only the
+// leader uses the connections of the loop.
 type loop struct {
 	server *Server
-	file   *os.File        // an epoll instance; Go's poller waits for it
+	file   *os.File        // the epoll instance, for which the leader waits with Go's poller
 	raw    syscall.RawConn // of file
-	gate   *os.File        // an eventfd in it; writing to it makes the poller report the epoll instance
+	gate   *os.File        // an eventfd in the epoll instance; see wait
 
+	// Used by the leader:
 	waits   func(epoll uintptr) bool // wait as a value
 	events  [64]unix.EpollEvent
-	next, n int  // events[next:n] are to be served
-	polled  bool // the poller has run since events were taken
-	rushes  bool // events were taken twice without that: see wait
+	next, n int // events[next:n] have not been handled yet
+	batches int // taken since Go's poller last ran
 
-	mu      sync.Mutex      // guards the following
+	mu      sync.Mutex      // guards the fields below
 	conns   map[int32]*Conn // by socket
-	closing bool            // ends with its last connection
+	closing bool            // the loop ends when it has no connections
 }
 
-// loops are the loops of a server, one for each core. There are none before there are many connections.
+// loops holds the loops of a server: one per core, created when the first connection joins.
 type loops struct {
-	many int32 // for tests; 0 for many
+	many int32 // set by tests; if zero, many
 
-	mu     sync.Mutex // guards the following
+	mu     sync.Mutex // guards the fields below
 	all    []*loop
 	closed bool
 }
 
-// sweepEvery is the interval in which a loop ends connections that have waited for too long.
+// sweepEvery is how often a loop closes connections that have timed out.
 const sweepEvery = time.Second
 
-// isCrowded reports whether there are many connections.
+// isCrowded reports whether s has enough connections to use loops.
 func (s *Server) isCrowded() bool { return s.open.Load() >= cmp.Or(s.loops.many, many) }
 
-// join makes c wait in a loop, to which it belongs from then on, and reports whether it does. c must be ready to wait.
+// join adds c, which must be idle, to a loop and reports whether it did. If so, only the loop's leader may use c.
 func (c *Conn) join() (joined bool) {
 	ls := &c.server.loops
 	ls.mu.Lock()
@@ -71,7 +72,7 @@ func (c *Conn) join() (joined bool) {
 	return joined
 }
 
-// newLoop starts a loop. It returns nil if the system has none.
+// newLoop starts a loop. It returns nil if the system is out of file descriptors or memory.
 func newLoop(s *Server) *loop {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -95,7 +96,7 @@ func newLoop(s *Server) *loop {
 	return l
 }
 
-// close ends the loops as soon as they have no connections. No connection can join any more.
+// close makes each loop end when it has no connections. No connection can join afterwards.
 func (ls *loops) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -108,7 +109,7 @@ func (ls *loops) close() {
 	}
 }
 
-// endUnused ends l if it is closing and has no connections. mu is held.
+// endUnused ends l if it is closing and has no connections. l.mu is held.
 func (l *loop) endUnused() {
 	if l.closing && len(l.conns) == 0 {
 		l.end()
@@ -120,7 +121,7 @@ func (l *loop) end() {
 	_ = l.gate.Close()
 }
 
-// add adds c, whose socket is fd, and reports whether it did.
+// add adds c, whose socket is fd. It returns false if l is closing or the system refuses.
 func (l *loop) add(c *Conn, fd int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,20 +140,20 @@ func (l *loop) add(c *Conn, fd int32) bool {
 	return true
 }
 
-// watch makes fd's becoming readable an event of l.
+// watch adds fd to the epoll instance.
 func (l *loop) watch(fd int32) error {
 	const events = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 	return l.control(unix.EPOLL_CTL_ADD, &unix.EpollEvent{Events: events, Fd: fd})
 }
 
-// control adds a socket to the epoll instance or removes it.
+// control calls epoll_ctl(2).
 func (l *loop) control(op int, e *unix.EpollEvent) (err error) {
 	ended := l.raw.Control(func(epoll uintptr) { err = unix.EpollCtl(int(epoll), op, int(e.Fd), e) })
 	return errors.Join(ended, err)
 }
 
-// leave makes c wait in its own goroutine, the one that calls leave, from now on. If c is in a loop, the goroutine must
-// lead it, which another one does from now on.
+// leave removes c from its loop, if it is in one. The caller, which must be the leader, becomes c's own goroutine, and
+// a new goroutine becomes the leader.
 func (c *Conn) leave() {
 	l := c.loop
 	if l == nil {
@@ -167,8 +168,9 @@ func (c *Conn) leave() {
 	go l.server.run(nil, l)
 }
 
-// lead serves the connections of l until one of them leaves: then it sets *c, and reports whether a request of it has
-// begun. It sets *c to nil if l has ended.
+// lead serves the connections of l until one of them leaves. It stores that connection in *c, and reports whether a
+// request has begun on it. If l ends, *c is nil. During the calls *c is the connection being served, for a caller that
+// recovers from a panic.
 func (l *loop) lead(c **Conn) (begun bool) {
 	serve := func(fd uintptr) { begun = (*c).serveReady(fd) }
 	for *c = l.take(); *c != nil; *c = l.take() {
@@ -180,7 +182,7 @@ func (l *loop) lead(c **Conn) (begun bool) {
 	return false
 }
 
-// take waits for the next connection that is ready. It returns nil if l has ended.
+// take returns the next connection with an event. It waits for one if necessary, and returns nil if l has ended.
 func (l *loop) take() *Conn {
 	for {
 		if l.next == l.n {
@@ -205,24 +207,29 @@ func (l *loop) take() *Conn {
 	}
 }
 
-// wait takes events from the epoll instance, and reports whether there were any. As long as a loop finds some without
-// waiting, Go's scheduler does not ask the poller what has come for other goroutines. So after such events the loop
-// opens the gate and waits for it: the poller reports that after what has come for the others.
+// wait takes a batch of events from the epoll instance, and reports whether there were any.
+//
+// As long as the leader finds events without having to wait, Go's scheduler does not run the poller, and goroutines
+// that wait for other sockets starve. So after two such batches, wait opens the gate and returns false. The leader then
+// waits until the poller reports the gate, which it does after the sockets that became ready before.
 func (l *loop) wait(epoll uintptr) bool {
-	if l.rushes {
-		l.rushes, l.polled = false, true
+	if l.batches == 2 {
+		l.batches = 0
 		_, _ = l.gate.Write(binary.NativeEndian.AppendUint64(nil, 1))
 		return false
 	}
 	n, _, _ := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&l.events)),
 		uintptr(len(l.events)), 0, 0, 0)
 	l.next, l.n = 0, max(int(n), 0)
-	l.rushes = l.n > 0 && !l.polled
-	l.polled = l.n == 0
-	return l.n > 0
+	if l.n == 0 {
+		l.batches = 0
+		return false
+	}
+	l.batches++
+	return true
 }
 
-// sweep ends the connections that have waited for too long.
+// sweep closes the connections that have timed out.
 func (l *loop) sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,7 +30,7 @@ func (h panicky) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 	h.relay.ServeHTTP1(c, r)
 }
 
-// A looped is a server whose refused clients wait in loops, even if there are few.
+// A looped is a server that uses loops even with a single connection.
 type looped struct {
 	*http1.Server
 	t        *testing.T
@@ -38,7 +38,7 @@ type looped struct {
 	accepted chan *watched
 }
 
-// A watched is a connection that counts how often its deadline for reading is set.
+// A watched is a connection that counts calls of SetReadDeadline.
 type watched struct {
 	*net.TCPConn
 	deadlines atomic.Int32
@@ -72,7 +72,7 @@ func newLooped(t *testing.T, h http1.Handler, idle time.Duration) *looped {
 	return l
 }
 
-// A client is a connection to a looped.
+// A client is connected to a looped server.
 type client struct {
 	net.Conn
 	l       *looped
@@ -111,7 +111,7 @@ func (c *client) send(text string) {
 	}
 }
 
-// answered expects an answer with this status.
+// answered reads an answer, which must have this status.
 func (c *client) answered(status int) {
 	c.l.t.Helper()
 	resp, err := http.ReadResponse(c.answers, nil)
@@ -130,7 +130,7 @@ func (c *client) ask(text string, status int) {
 	c.answered(status)
 }
 
-// isClosed expects that the node has closed the connection.
+// isClosed fails the test unless the server closes the connection and sends nothing before.
 func (c *client) isClosed() {
 	c.l.t.Helper()
 	if n, err := io.Copy(io.Discard, c.answers); n > 0 || http1.IsTimeout(err) {
@@ -138,7 +138,7 @@ func (c *client) isClosed() {
 	}
 }
 
-// A connection in a loop is served like any other. Whatever it waits for, the others of its loop do not.
+// A connection in a loop is served like any other. When it has to wait, the other connections of the loop do not.
 func TestLoop(t *testing.T) {
 	release := make(chan struct{})
 	origin := newOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -188,7 +188,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// A client that asks and does not read stops only itself.
+// A client that sends requests and does not read the answers delays nobody else.
 func TestLoopWhoseClientsDoNotRead(t *testing.T) {
 	l := newLooped(t, relay{}, patience)
 	c := l.client()
@@ -210,7 +210,7 @@ func TestLoopWhoseClientsDoNotRead(t *testing.T) {
 	}
 }
 
-// However a connection in a loop ends, it ends whole, and the loop serves the others.
+// When a connection in a loop ends, for any reason, it leaves the loop, which continues to serve the others.
 func TestEndsInLoop(t *testing.T) {
 	for name, end := range map[string]func(l *looped, c *client, accepted *watched){
 		"the client closes it":           func(_ *looped, c *client, _ *watched) { _ = c.Close() },
@@ -247,13 +247,13 @@ func TestEndsInLoop(t *testing.T) {
 	}
 }
 
-// sendLast sends text and shuts down the client's side, in one packet if the kernel has it so.
+// sendLast sends text and shuts down the client's side.
 func (c *client) sendLast(text string) {
 	c.send(text)
 	_ = c.Conn.(*net.TCPConn).CloseWrite()
 }
 
-// Connections in a loop end when they were idle for too long.
+// Connections in a loop are closed after the idle timeout.
 func TestIdleInLoop(t *testing.T) {
 	l := newLooped(t, relay{}, 2*time.Second)
 	c := l.client()
@@ -261,7 +261,7 @@ func TestIdleInLoop(t *testing.T) {
 	l.awaitInLoops(0)
 }
 
-// The rest of a head has its own deadline, which is set for the socket when its connection leaves a loop.
+// When a connection leaves a loop, because a head is incomplete, its socket gets the deadline for the rest of the head.
 func TestDeadlineAfterLoop(t *testing.T) {
 	l := newLooped(t, relay{}, patience)
 	c := l.client()
@@ -274,7 +274,7 @@ func TestDeadlineAfterLoop(t *testing.T) {
 	c.ask(refused[20:], 429)
 }
 
-// Shutdown ends connections in loops at once.
+// Shutdown closes idle connections in loops immediately, and ends the loops.
 func TestShutdownOfLoops(t *testing.T) {
 	l := newLooped(t, relay{}, patience)
 	clients := []*client{l.client(), l.client(), l.client()}
@@ -286,7 +286,7 @@ func TestShutdownOfLoops(t *testing.T) {
 	}
 }
 
-// Many clients ask, leave their loops, return to them and end at the same time.
+// Connections join and leave loops, and end, concurrently.
 func TestBusyLoops(t *testing.T) {
 	l := newLooped(t, relay{newOrigin(t, func(http.ResponseWriter, *http.Request) {})}, patience)
 	var all sync.WaitGroup
@@ -310,7 +310,7 @@ func TestBusyLoops(t *testing.T) {
 	l.awaitInLoops(0)
 }
 
-// newOrigin returns an origin that h serves.
+// newOrigin returns an origin whose requests h answers.
 func newOrigin(t *testing.T, h http.HandlerFunc) *http1.Origin {
 	t.Helper()
 	s := httptest.NewServer(h)

@@ -2,7 +2,7 @@
 
 package http1
 
-// Loops exist on Linux only. Elsewhere, every connection waits in its own goroutine.
+// Loops are implemented on Linux only. Elsewhere, each connection has its own goroutine.
 type (
 	loop  struct{}
 	loops struct{}

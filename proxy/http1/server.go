@@ -1,9 +1,9 @@
 // Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and
 // answers them or relays them unchanged to an origin. It knows nothing about rules.
 //
-// One goroutine serves each connection, except that those of refused clients share one for each core if there are many:
-// see loop. A connection holds no buffer while it waits for the client. A second goroutine runs only
-// to relay a body that did not arrive with the head, or to notice that the client of a slow origin has disconnected.
+// One goroutine serves each connection. If there are many connections, those of refused clients share one goroutine per
+// core (see loop). A connection holds no buffer while it waits for the client. A second goroutine runs only to relay a
+// body that did not arrive with the head, or to notice that the client of a slow origin has disconnected.
 package http1
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// A Handler answers requests. Its methods may be called concurrently. They wait only within methods of Conn, so that a
-// refused client never delays another.
+// A Handler answers requests. Its methods may be called concurrently. They must not block, except in methods of Conn:
+// many connections may share a goroutine.
 type Handler interface {
 	// ServeHTTP1 calls Conn.Answer or Conn.Relay for r. r is valid until then.
 	ServeHTTP1(c *Conn, r *Request)
@@ -71,7 +71,7 @@ func NewServer(o Options) *Server {
 	})}
 }
 
-// Shutdown ends the connections: see [conns.Server.Shutdown].
+// Shutdown shuts down the server: see [conns.Server.Shutdown].
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.loops.close()
 	return s.Server.Shutdown(ctx)

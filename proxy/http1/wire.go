@@ -76,8 +76,8 @@ type wire struct {
 	err            error  // of reading
 	reports        bool   // the kernel reports whether a read has emptied the socket
 	empty          bool   // the last read has emptied the socket, which has not ended
-	edge           bool   // an event will tell what arrives after a read that has not filled its buffer
-	blocks         func() // called before a write that waits; may be nil
+	edge           bool   // a read that does not fill its buffer has emptied the socket
+	blocks         func() // called before a write that may block; may be nil
 }
 
 // init makes w the wire of conn. w must not be copied afterwards.
