@@ -19,7 +19,7 @@ func (n *Node) inspectPeers(clock *clockCheck) {
 		n.notices.note(problemJoin, n.gossip.JoinProblem())
 	}
 	n.peerTable.Alive(n.gossip.Peers(), n.o.Now())
-	n.notices.note(problemNameConflict, n.gossip.NameConflict(time.Now()))
+	n.notices.note(problemNameConflict, n.gossip.NameConflict())
 	n.notices.note(problemClock, clock.problem(n.gossip.ClockOffset(), n.Rules()))
 }
 

@@ -64,7 +64,7 @@ func FuzzPacket(f *testing.F) {
 		g.meet(2)
 		g.meet(3)
 		g.own.kept = []batch{{number: 9}}
-		g.receive(b)
+		g.receive(b, time.Now())
 		g.due(time.Now(), true)
 	})
 }
@@ -235,14 +235,14 @@ func TestReceive(t *testing.T) {
 			{"a status without times", packet(kindStatus, peer, me, theirs(), nil), ""},
 		} {
 			got = nil
-			g.receive(test.packet)
+			g.receive(test.packet, time.Now())
 			if text := strings.Join(got, "; "); text != test.want {
 				t.Errorf("%s: received %q, want %q", test.name, text, test.want)
 			}
 		}
 		g.vanish(l)
 		got = nil
-		if g.receive(packet(kindNews, peer, me, theirs(), news(peer, 8, 0, "k"))); got != nil {
+		if g.receive(packet(kindNews, peer, me, theirs(), news(peer, 8, 0, "k")), time.Now()); got != nil {
 			t.Errorf("received %q from a node that is not a peer", got)
 		}
 	})
@@ -271,26 +271,46 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 	}
 }
 
-// Two nodes with the same name are noticed, unless one may be the previous process of the other.
+// Two live nodes with the same name are noticed within ten seconds. A node that was killed and came back is not its own
+// twin, however long memberlist takes to find its former process dead.
 func TestTwins(t *testing.T) {
-	g := newGossip(t, nil)
-	g.addr = "10.0.0.1:7946"
-	start := time.Now()
-	for _, step := range []struct {
-		what  string
-		do    func()
-		after time.Duration
-		want  string
-	}{
-		{"nodes with names of their own", func() { g.joined(nodeAt(2)); g.joined(peerAt("n@3", 3)) }, 2 * conflictAfter, ""},
-		{"a node that was killed and came back", func() { g.joined(peerAt("n@3", 4)) }, conflictAfter / 2, ""},
-		{"twins", func() {}, 2 * conflictAfter, `two nodes have the name "n@3", those at 10.0.0.3:7946 and 10.0.0.4:7946: give each its own`},
-		{"this node's twin", func() { delete(g.reached, 4); g.joined(peerAt("n1", 5)) }, 2 * conflictAfter, `two nodes have the name "n1", those at 10.0.0.1:7946 and 10.0.0.5:7946: give each its own`},
-		{"nodes that have names of their own again", func() { delete(g.reached, 5) }, 2 * conflictAfter, ""},
-	} {
-		step.do()
-		if text := g.NameConflict(start.Add(step.after)); text != step.want {
-			t.Errorf("%s: the conflict is %q, want %q", step.what, text, step.want)
+	bubble.Test(t, func(t *testing.T) {
+		g := newGossip(t, nil)
+		g.addr = "10.0.0.1:7946"
+		g.joined(nodeAt(2))
+		g.joined(peerAt("n@3", 3))
+		version := uint64(0)
+		pass := func(d time.Duration, live ...uint64) {
+			for range d / statusInterval {
+				version++
+				for _, run := range live {
+					g.takeStatuses(g.links[2], []entry{{run: run, number: version}}, time.Now())
+				}
+				time.Sleep(statusInterval)
+			}
 		}
-	}
+		for _, step := range []struct {
+			what string
+			do   func()
+			want string
+		}{
+			{"nodes with names of their own", func() { pass(10*time.Second, 2, 3) }, ""},
+			{"a node that was killed and came back, while its last statuses are passed on", func() {
+				g.joined(peerAt("n@3", 4))
+				pass(5*time.Second, 2, 3, 4)
+				pass(time.Minute, 2, 4)
+			}, ""},
+			{"a former process of this node", func() { g.joined(peerAt("n1", 5)); pass(time.Minute, 2, 4) }, ""},
+			{"twins", func() { pass(conflictAfter+time.Second, 2, 3, 4) },
+				`two nodes have the name "n@3", those at 10.0.0.3:7946 and 10.0.0.4:7946: give each its own`},
+			{"this node's twin", func() { delete(g.reached, 3); g.joined(peerAt("n1", 6)); pass(10*time.Second, 2, 4, 6) },
+				`two nodes have the name "n1", those at 10.0.0.1:7946 and 10.0.0.6:7946: give each its own`},
+			{"nodes that have names of their own again", func() { delete(g.reached, 6); pass(time.Second, 2, 4) }, ""},
+		} {
+			step.do()
+			if text := g.NameConflict(); text != step.want {
+				t.Errorf("%s: the conflict is %q, want %q", step.what, text, step.want)
+			}
+		}
+	})
 }

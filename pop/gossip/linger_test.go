@@ -46,7 +46,7 @@ func TestDeclaredDead(t *testing.T) {
 				}
 				g.Send([]byte("meanwhile"))
 				g.due(time.Now(), false) // lost
-				g.receive(append(header{kindNews, 2, me, 1, 0}.packet(), newsOf(2, 1, "from the dead")...))
+				g.receive(append(header{kindNews, 2, me, 1, 0}.packet(), newsOf(2, 1, "from the dead")...), time.Now())
 				if received != 1 {
 					t.Error("the peer that was declared dead is not heard")
 				}
@@ -93,16 +93,16 @@ func TestReplayAfterAPartition(t *testing.T) {
 			old := packet(kindNews, 1, newsOf(2, 1, "old"))
 			status := packet(kindStatus, 2, entry{2, 1, 1, []byte("status")}.append(new(clock).appendTimes(nil, time.Now())))
 			g.joined(nodeAt(2))
-			g.receive(old)
-			g.receive(status)
+			g.receive(old, time.Now())
+			g.receive(status, time.Now())
 			g.leaves(2, state)
 			time.Sleep(linger)
 			g.due(time.Now(), false) // the link has ended
-			g.receive(old)
+			g.receive(old, time.Now())
 			g.joined(nodeAt(2))
-			g.receive(old)
-			g.receive(status)
-			g.receive(packet(kindNews, 3, newsOf(2, 2, "new")))
+			g.receive(old, time.Now())
+			g.receive(status, time.Now())
+			g.receive(packet(kindNews, 3, newsOf(2, 2, "new")), time.Now())
 			if d := cmp.Diff([]string{"old", "status", "new"}, received); d != "" {
 				t.Errorf("received (-want +got):\n%s", d)
 			}

@@ -54,7 +54,7 @@ func TestAnswer(t *testing.T) {
 		numbers := uint64(0)
 		receive := func(from uint64, e entry) {
 			numbers++
-			g.receive(e.append(header{kindNews, from, me, numbers, 0}.packet()))
+			g.receive(e.append(header{kindNews, from, me, numbers, 0}.packet()), time.Now())
 		}
 		for number := range uint64(5) {
 			receive(origin, entry{origin, number + 1, 0, pack([][]byte{fmt.Append(nil, number+1)})[0]})

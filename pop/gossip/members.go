@@ -30,7 +30,7 @@ func (d delegate) NodeMeta(int) []byte {
 	return append(meta, d.g.meta...)
 }
 
-func (d delegate) NotifyMsg(packet []byte)         { d.g.receive(packet) }
+func (d delegate) NotifyMsg(packet []byte)         { d.g.receive(packet, time.Now()) }
 func (d delegate) GetBroadcasts(_, _ int) [][]byte { return nil }
 func (d delegate) LocalState(bool) []byte          { return nil }
 func (d delegate) MergeRemoteState([]byte, bool)   {}
@@ -144,24 +144,30 @@ func (g *Gossip) vanish(l *link) {
 	l.node = nil
 }
 
-// conflictAfter is how long two peers may share a name because a node was killed and
-// came back.
-const conflictAfter = 15 * time.Second
+// conflictAfter is how long after a node has joined another one of its name may still be heard of although it was
+// killed: other nodes pass on its last status for some seconds.
+const conflictAfter = 6 * time.Second
 
-// NameConflict describes two nodes that have shared a name for a while. It returns "" if all names differ.
-func (g *Gossip) NameConflict(now time.Time) (text string) {
+// NameConflict describes two live nodes that share a name. It returns "" if there are none. A node that was killed
+// and came back shares its name with its former process until memberlist finds that dead, but that sends no status.
+func (g *Gossip) NameConflict() (text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	names := map[string]string{g.o.Name: g.addr}
-	for _, l := range slices.SortedFunc(g.peers, func(a, b *link) int { return cmp.Compare(a.run, b.run) }) {
-		if now.Sub(l.joined) < conflictAfter {
-			continue
+	names := map[string]*link{}
+	for _, l := range slices.SortedFunc(g.peers, func(a, b *link) int { return a.joined.Compare(b.joined) }) {
+		alive := func(namesake *link) bool { return namesake.status.latest.Sub(l.joined) > conflictAfter }
+		other := ""
+		switch before := names[l.name]; {
+		case before != nil && alive(before):
+			other = before.node.Address()
+		case l.name == g.o.Name:
+			other = g.addr
 		}
-		addr := l.node.Address()
-		if other, ok := names[l.name]; ok {
-			text = fmt.Sprintf("two nodes have the name %q, those at %s and %s: give each its own", l.name, other, addr)
+		if other != "" && alive(l) {
+			text = fmt.Sprintf("two nodes have the name %q, those at %s and %s: give each its own", l.name, other,
+				l.node.Address())
 		}
-		names[l.name] = addr
+		names[l.name] = l
 	}
 	return text
 }

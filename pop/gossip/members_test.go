@@ -215,7 +215,7 @@ func TestCannotDecode(t *testing.T) {
 		g.handler.ReceiveStatus = func(string, []byte, bool) error { return errors.New("nonsense") }
 		for n := range uint64(100) {
 			packet := entry{2, n + 1, 1, nil}.append(new(clock).appendTimes(header{kindStatus, 2, me, n + 1, 0}.packet(), time.Now()))
-			g.receive(packet)
+			g.receive(packet, time.Now())
 			time.Sleep(250 * time.Millisecond)
 		}
 		if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "unlogged=39\n") != 2 {

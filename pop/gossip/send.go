@@ -108,8 +108,7 @@ type delivery struct {
 }
 
 // receive handles a packet from another node.
-func (g *Gossip) receive(packet []byte) {
-	now := time.Now()
+func (g *Gossip) receive(packet []byte, now time.Time) {
 	received, refuse := g.take(packet, now)
 	if refuse != "" {
 		g.metrics.refused[refuse].Inc()

@@ -26,6 +26,7 @@ const (
 // version, and the word is 1 if the receivers pass the status on.
 type status struct {
 	version uint64    // of the last one that was received
+	latest  time.Time // when that was received, from whichever node
 	heard   time.Time // when the other node last sent its own
 	told    time.Time // when it was last sent this node's
 
@@ -88,7 +89,7 @@ func (g *Gossip) takeStatuses(l *link, entries []entry, now time.Time) (received
 			o.status.heard = now
 		}
 		if o == l || e.number > o.status.version {
-			o.status.version = e.number
+			o.status.version, o.status.latest = e.number, now
 			receive := func(from string) error { return g.handler.ReceiveStatus(from, e.bytes, o != l) }
 			received = append(received, delivery{o.name, receive})
 		}
