@@ -26,8 +26,7 @@ import (
 type conn struct {
 	run    *run
 	from   feed
-	target int  // index of the only target; any if negative
-	live   live // for progress
+	target int // index of the only target; any if negative
 	tape   tape
 
 	http2   *http2Conn               // nil for HTTP/1.1
@@ -82,7 +81,7 @@ func (c *conn) exchange() {
 		c.disconnect()
 	}
 	c.tape.add(r)
-	c.live.add(r)
+	c.run.live.add(r)
 	if r.status != 0 && r.retry > 0 {
 		c.run.returns.refused(q, r)
 	}

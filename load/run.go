@@ -147,6 +147,7 @@ type run struct {
 	source  *sharedSource
 	queues  []*dueQueue
 	returns returns
+	live    live
 	looks   []*Look
 	nodes   nodes
 	opened  atomic.Uint64
@@ -157,7 +158,6 @@ type run struct {
 
 	// Used only by the watchdog until the run is over.
 	ended  int64 // when the run was interrupted
-	heard  bool  // a request was answered
 	gaveUp bool
 
 	mu     sync.Mutex // guards the following
@@ -222,7 +222,8 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), live: live{latencies: newHistogram(1)},
+		shared: map[feed]*http2Conn{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
 	}
@@ -340,7 +341,7 @@ func (r *run) watch(ctx context.Context) {
 		r.mu.Lock()
 		conns := r.conns
 		r.mu.Unlock()
-		if r.unheard(conns) {
+		if at := r.giveUp.Load(); at > 0 && r.now() >= at && !r.live.heard() {
 			r.gaveUp, oldest = true, r.now()
 			r.end()
 			r.cutNow()
@@ -352,11 +353,4 @@ func (r *run) watch(ctx context.Context) {
 			r.o.Progress(r.progress())
 		}
 	}
-}
-
-// unheard reports whether to give up because no request was ever answered.
-func (r *run) unheard(conns []*conn) bool {
-	r.heard = r.heard || slices.ContainsFunc(conns, func(c *conn) bool { return c.live.heard() })
-	at := r.giveUp.Load()
-	return !r.heard && at > 0 && r.now() >= at
 }
