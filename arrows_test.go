@@ -84,7 +84,7 @@ var layers = []struct {
 	{"analysis/decisions", []string{"analysis/figure", "counter", "internal/chart", "limit", "limit/decision", "rule", "rule/describe"}},
 	{"load/judge", []string{"rule"}}, // and nothing else that nodes count or decide by, ever
 	{"load/mix", []string{"analysis/accesslog", "internal/prose", "internal/strictyaml"}},
-	{"load", []string{"analysis/accesslog", "internal/chart", "internal/idle", "internal/prose", "load/judge", "load/mix"}},
+	{"load", []string{"analysis/accesslog", "internal/chart", "internal/idle", "internal/prose", "internal/tick", "load/judge", "load/mix"}},
 
 	{"internal/harness", []string{"counter", "counter/shard"}}, // for tests
 	{"internal/trace", []string{"analysis/accesslog"}},         // for tests

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/internal/idle"
@@ -26,17 +25,16 @@ import (
 type conn struct {
 	run    *run
 	from   feed
-	target int  // index of the only target; any if negative
-	live   live // for progress
+	target int // index of the only target; any if negative
 	tape   tape
 
-	http2   *http2Conn               // nil for HTTP/1.1
-	nc      atomic.Pointer[net.Conn] // for the watchdog
-	since   atomic.Int64             // when the current request was sent; 0 between requests
-	to      int                      // index of the target it is connected to
-	owner   uint64                   // the client it belongs to, with the PROXY protocol
-	sent    int                      // requests sent over this connection
-	last    int64                    // when it was last used
+	http2   *http2Conn // nil for HTTP/1.1
+	nc      net.Conn
+	unwatch func() bool // stops waiting for the end of requests in flight
+	to      int         // index of the target it is connected to
+	owner   uint64      // the client it belongs to, with the PROXY protocol
+	sent    int         // requests sent over this connection
+	last    int64       // when it was last used
 	wire    wire
 	answer  answer
 	out     []byte
@@ -71,18 +69,17 @@ func (c *conn) exchange() {
 	}
 	r.done = c.run.now()
 	c.last = r.done
-	c.since.Store(0)
 	c.sent++
 	if err != nil {
 		r.failure, r.node = failureOf(err), r.target
-		if r.failure == timedOut && r.done-r.sent < c.run.o.Timeout.Microseconds() {
+		if r.failure == timedOut && c.run.cut.Err() != nil {
 			r.failure = cutOff
 		}
 		c.run.failed(r.failure, err)
 		c.disconnect()
 	}
 	c.tape.add(r)
-	c.live.add(r)
+	c.run.live.add(r)
 	if r.status != 0 && r.retry > 0 {
 		c.run.returns.refused(q, r)
 	}
@@ -113,8 +110,7 @@ func (c *conn) send() error {
 		r.flags = reused
 	}
 	c.out = c.appendRequest(c.out[:0])
-	c.since.Store(max(1, r.sent))
-	if n, err := (*c.nc.Load()).Write(c.out); err != nil {
+	if n, err := c.nc.Write(c.out); err != nil {
 		if n == 0 && c.sent > 0 && failureOf(err) == closed { // closed before anything was sent
 			c.disconnect()
 			return c.send()
@@ -192,15 +188,15 @@ func (o *Options) bodyOf(method string) []byte {
 	return o.Body
 }
 
-// connect ensures that there is a usable connection for the request.
+// connect ensures that there is a usable connection for the request, and gives the request its deadline.
 func (c *conn) connect() error {
 	if c.http2 != nil {
 		c.to = c.http2.target
 		return c.run.over.Err()
 	}
-	if nc := c.nc.Load(); nc != nil {
+	if c.nc != nil {
 		own := c.run.o.Identity.Proxy == 0 || c.owner == c.request.Client
-		if own && (c.run.now()-c.last < idleAfter || idle.Quiet(*nc)) {
+		if own && c.bound() == nil && (c.run.now()-c.last < idleAfter || idle.Quiet(c.nc)) {
 			return nil
 		}
 		c.disconnect()
@@ -219,10 +215,16 @@ func (c *conn) connect() error {
 	if err != nil {
 		return err
 	}
-	c.sent, c.owner = 0, c.request.Client
-	c.nc.Store(&nc)
+	c.sent, c.owner, c.nc = 0, c.request.Client, nc
+	c.unwatch = context.AfterFunc(c.run.cut, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	c.wire.Reset(nc)
-	return nil
+	return c.bound()
+}
+
+// bound sets the deadline of a request that is sent now. It fails once requests are aborted, so that it cannot undo
+// their deadline.
+func (c *conn) bound() error {
+	return cmp.Or(c.nc.SetDeadline(time.Now().Add(c.run.o.Timeout)), c.run.cut.Err())
 }
 
 // dial connects to a target, on behalf of client if the PROXY protocol is used.
@@ -250,16 +252,10 @@ func (r *run) dial(ctx context.Context, t *Target, client netip.Addr) (net.Conn,
 }
 
 func (c *conn) disconnect() {
-	if nc := c.nc.Swap(nil); nc != nil {
-		(*nc).Close()
-	}
-}
-
-// watch aborts the current request if it was sent before the given time.
-func (c *conn) watch(before int64) {
-	since := c.since.Load()
-	if nc := c.nc.Load(); since != 0 && since < before && nc != nil {
-		_ = (*nc).SetDeadline(time.Unix(1, 0))
+	if c.nc != nil {
+		c.unwatch()
+		c.nc.Close()
+		c.nc = nil
 	}
 }
 
@@ -287,13 +283,13 @@ func failureOf(err error) failure {
 
 // failed keeps the first error of each kind if it says more than the kind does.
 func (r *run) failed(f failure, err error) {
-	if r.giveUp.Load() == 0 {
-		patience := time.Second.Microseconds()
+	r.firstFailure.Do(func() {
+		patience := time.Second
 		if f == timedOut {
 			patience = 0 // the request has waited already
 		}
-		r.giveUp.CompareAndSwap(0, r.now()+patience)
-	}
+		time.AfterFunc(patience, r.giveUp)
+	})
 	if f != notSent && f != closed {
 		return
 	}

@@ -23,7 +23,7 @@ func (r *run) log(elapsed time.Duration) *Log {
 	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes.names}
 	l.report = Report{
 		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full,
-		GaveUp:   r.gaveUp,
+		GaveUp:   r.gaveUp.Load(),
 		Examples: map[string]string{}, Sending: Sending{Connections: r.opened.Load(), Unsent: r.unsent.Load(),
 			Held: r.returns.held, OwnLate: r.late.Load()},
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/prose"
+	"github.com/edgelimit/edge/internal/tick"
 )
 
 // Options configures Run. Targets and Source are required; the zero value of every other field is
@@ -147,18 +148,16 @@ type run struct {
 	source  *sharedSource
 	queues  []*dueQueue
 	returns returns
+	live    live
 	looks   []*Look
 	nodes   nodes
 	opened  atomic.Uint64
 	unsent  atomic.Uint64
 	late    atomic.Uint64 // requests that were dispatched late
 	working sync.WaitGroup
-	giveUp  atomic.Int64 // when to give up unless a request is answered first; 0 until a request fails
+	gaveUp  atomic.Bool
 
-	// Used only by the watchdog until the run is over.
-	ended  int64 // when the run was interrupted
-	heard  bool  // a request was answered
-	gaveUp bool
+	firstFailure sync.Once
 
 	mu     sync.Mutex // guards the following
 	conns  []*conn
@@ -222,7 +221,8 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), shared: map[feed]*http2Conn{}}
+	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), live: live{latencies: newHistogram(1)},
+		shared: map[feed]*http2Conn{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
 	}
@@ -246,15 +246,21 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 		s.Begin(r.began)
 	}
 	r.start()
-	watching, unwatch := context.WithCancel(context.Background())
-	var watchdog sync.WaitGroup
-	watchdog.Go(func() { r.watch(watching) })
+	defer context.AfterFunc(over, r.finish)() // wakes waiting connections
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(graceOfRequests, r.cutNow) })()
+	showing, hide := context.WithCancel(context.Background())
+	var shown sync.WaitGroup
+	if o.Progress != nil {
+		shown.Go(func() {
+			tick.Every(showing, time.Second/ProgressesPerSecond, func() { o.Progress(r.progress()) })
+		})
+	}
 	r.working.Wait()
 	elapsed := time.Since(r.began)
 	end()
 	r.returns.timers.Wait()
-	unwatch()
-	watchdog.Wait()
+	hide()
+	shown.Wait()
 	return r.log(elapsed), nil
 }
 
@@ -314,49 +320,14 @@ func (r *run) finish() {
 // ProgressesPerSecond is how often Options.Progress is called per second.
 const ProgressesPerSecond = 2
 
-const ticksPerSecond = 10 // of the watchdog
+// graceOfRequests is how long requests in flight may take when a run is interrupted.
+const graceOfRequests = time.Second
 
-// watch aborts requests that take too long and reports progress.
-func (r *run) watch(ctx context.Context) {
-	tick := time.NewTicker(time.Second / ticksPerSecond)
-	defer tick.Stop()
-	for i := 1; ; i++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		oldest := r.now() - r.o.Timeout.Microseconds()
-		if r.over.Err() != nil {
-			r.finish() // wakes waiting connections
-		}
-		if r.caller.Err() != nil { // requests in flight have another second
-			r.ended = cmp.Or(r.ended, r.now())
-			if r.now()-r.ended > time.Second.Microseconds() {
-				oldest = r.now()
-				r.cutNow()
-			}
-		}
-		r.mu.Lock()
-		conns := r.conns
-		r.mu.Unlock()
-		if r.unheard(conns) {
-			r.gaveUp, oldest = true, r.now()
-			r.end()
-			r.cutNow()
-		}
-		for _, c := range conns {
-			c.watch(oldest)
-		}
-		if r.o.Progress != nil && i%(ticksPerSecond/ProgressesPerSecond) == 0 {
-			r.o.Progress(r.progress())
-		}
+// giveUp ends the run unless a request was answered.
+func (r *run) giveUp() {
+	if !r.live.heard() {
+		r.gaveUp.Store(true)
+		r.end()
+		r.cutNow()
 	}
-}
-
-// unheard reports whether to give up because no request was ever answered.
-func (r *run) unheard(conns []*conn) bool {
-	r.heard = r.heard || slices.ContainsFunc(conns, func(c *conn) bool { return c.live.heard() })
-	at := r.giveUp.Load()
-	return !r.heard && at > 0 && r.now() >= at
 }

@@ -129,11 +129,11 @@ func (p *params) boundary(set *setting) generator {
 // first turn. After each request, following changes t into the client's next turn, and returns the
 // look of the request.
 func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (look uint8)) generator {
-	turns := make([]turn, n)
-	for i := range turns {
-		turns[i] = first(uint32(i))
+	s := make(schedule, n)
+	for i := range s {
+		s[i] = first(uint32(i))
 	}
-	s := newSchedule(turns)
+	s.order()
 	return func(a *emitted) bool {
 		t := &s[0]
 		a.at, a.client = t.at, uint64(t.client)

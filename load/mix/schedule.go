@@ -1,7 +1,7 @@
 package mix
 
-// A schedule is a heap of the next requests of all clients, or of all components, ordered by time
-// and then by client. Each node has four children.
+// A schedule is a heap of the next requests of all clients, ordered by time and then by client. Each
+// node has four children.
 type schedule []turn
 
 // A turn is the next request of a client.
@@ -13,20 +13,15 @@ type turn struct {
 
 func (t *turn) before(o *turn) bool { return t.at < o.at || t.at == o.at && t.client < o.client }
 
-// newSchedule makes a heap of turns.
-func newSchedule(turns []turn) schedule {
-	s := schedule(turns)
+// order makes a heap of turns in any order.
+func (s schedule) order() {
 	for i := (len(s) - 2) / 4; i >= 0; i-- {
 		s.down(i)
 	}
-	return s
 }
 
 // down restores the order below i, whose turn may be later than before.
 func (s schedule) down(i int) {
-	if i == len(s) {
-		return
-	}
 	moved := s[i]
 	for {
 		child := 4*i + 1

@@ -2,6 +2,8 @@ package mix
 
 import (
 	"cmp"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -22,9 +24,8 @@ type Request struct {
 // All sources of a mix generate the same requests.
 type Source struct {
 	mix   *Mix
-	flows []*flow  // by component; nil if it has no requests left
-	order schedule // of the flows, in microseconds since the epoch; if made, the head of the first was returned last
-	made  bool
+	flows []*flow // by component
+	last  *flow   // the one whose request was returned last; nil before the first
 	left  uint64
 }
 
@@ -35,7 +36,7 @@ type flow struct {
 	start  int64 // in microseconds since the epoch
 	end    ticks
 	head   emitted
-	time   int64 // of head, in microseconds since the epoch
+	time   int64 // of head, in microseconds since the epoch; ended if no request is left
 	index  int
 	of     *component
 	random stream // only for looks, so that they do not affect anything else
@@ -57,18 +58,11 @@ func (s *Source) Begin(now time.Time) {
 // add adds or replaces the flows of components whose kind is selected. clock is the time at the
 // start by the clock of limits' windows, in microseconds since the epoch.
 func (s *Source) add(clock int64, selected func(*kind) bool) {
-	var turns []turn
 	for i := range s.flows {
 		if selected(s.mix.components[i].kind) {
-			if s.flows[i] = s.mix.flow(i, clock); !s.flows[i].advance() {
-				s.flows[i] = nil
-			}
-		}
-		if l := s.flows[i]; l != nil {
-			turns = append(turns, turn{at: ticks(l.time), client: uint32(i)})
+			s.flows[i] = s.mix.flow(i, clock)
 		}
 	}
-	s.order = newSchedule(turns)
 }
 
 func (m *Mix) flow(i int, clock int64) *flow {
@@ -81,23 +75,26 @@ func (m *Mix) flow(i int, clock int64) *flow {
 		l.warp = &warp{profile: c.swing.profile(l.start)}
 	}
 	l.next = c.kind.generator(c.params, &set)
+	l.advance()
 	return l
 }
 
-// advance generates the flow's next request, and returns false if none is left.
-func (l *flow) advance() bool {
-	if !l.next(&l.head) {
-		return false
+// ended is later than any request.
+const ended = math.MaxInt64
+
+// advance generates the flow's next request.
+func (l *flow) advance() {
+	at := l.end
+	if l.next(&l.head) {
+		at = l.head.at
+		if l.warp != nil {
+			at = l.warp.real(at)
+		}
 	}
-	at := l.head.at
-	if l.warp != nil {
-		at = l.warp.real(at)
+	l.time = ended
+	if at < l.end {
+		l.time = l.start + int64(at/perMicrosecond)
 	}
-	if at >= l.end {
-		return false
-	}
-	l.time = l.start + int64(at/perMicrosecond)
-	return true
 }
 
 // step returns the flow whose head is the next request, or nil if none is left.
@@ -105,21 +102,16 @@ func (s *Source) step() *flow {
 	if s.left == 0 {
 		return nil
 	}
-	if s.made {
-		if l := s.flows[s.order[0].client]; l.advance() {
-			s.order[0].at = ticks(l.time)
-		} else {
-			last := len(s.order) - 1
-			s.flows[l.index], s.order[0] = nil, s.order[last]
-			s.order = s.order[:last]
-		}
-		s.order.down(0)
+	s.left--
+	if s.last != nil {
+		s.last.advance()
 	}
-	if s.made = len(s.order) > 0; !s.made {
+	s.last = slices.MinFunc(s.flows, func(a, b *flow) int { return cmp.Compare(a.time, b.time) })
+	if s.last.time == ended {
+		s.left = 0
 		return nil
 	}
-	s.left--
-	return s.flows[s.order[0].client]
+	return s.last
 }
 
 // Next sets r to the next request, and returns false if none is left. It does not allocate.

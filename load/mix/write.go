@@ -31,6 +31,11 @@ const (
 
 var formatNames = [...]string{Trace: "trace", Combined: "combined", JSON: "json"}
 
+// lines append the line of a request, by format.
+var lines = [...]func(*encoder, []byte, *flow) []byte{
+	Trace: (*encoder).trace, Combined: (*encoder).combined, JSON: (*encoder).json,
+}
+
 // FormatNames returns the names of the formats, the default first.
 func FormatNames() []string { return formatNames[:] }
 
@@ -52,22 +57,14 @@ const (
 // 2³² clients.
 func Write(w io.Writer, m *Mix, format Format) (requests uint64, err error) {
 	e := new(encoder)
-	line := e.trace
-	switch format {
-	case Trace:
+	if format == Trace {
 		e.numbers = make([]uint32, m.returning())
-	case Combined:
-		line = e.combined
-	case JSON:
-		line = e.json
-	default:
-		panic("mix: unknown format")
 	}
 	s, b := m.Source(), make([]byte, 0, bufferSize)
 	for {
 		l := s.step()
 		if l != nil {
-			b = line(b, l)
+			b = lines[format](e, b, l)
 			requests++
 		}
 		if l == nil || len(b) > bufferSize-maxLine {
