@@ -3,6 +3,7 @@ package prose
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -64,6 +65,15 @@ var (
 // Message returns the text of err as users see it, without packages and system calls.
 func Message(err error) string {
 	return inner.ReplaceAllString(packages.ReplaceAllLiteralString(err.Error(), ""), "$1$2")
+}
+
+// Hint returns the hint of err, which says what to do about it, or "".
+func Hint(err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	return ""
 }
 
 // SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same
