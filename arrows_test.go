@@ -42,7 +42,7 @@ var layers = []struct {
 	{"counter/redis", []string{"counter", "counter/wire"}},
 	{"counter/shard", nil},
 	{"ring", nil},
-	{"rule", []string{"counter"}},
+	{"rule", []string{"counter", "internal/prose"}},
 	{"rule/describe", []string{"counter", "internal/prose", "rule"}},
 	{"rule/file", []string{"counter", "internal/prose", "internal/strictyaml", "rule"}},
 	{"mitigation", []string{"counter"}},

@@ -1,4 +1,5 @@
-// Package prose puts lists, quotes, guesses and text from outside into the sentences of errors and descriptions.
+// Package prose puts lists, quotes, guesses, durations and text from outside into the sentences of errors and
+// descriptions.
 package prose
 
 import (
