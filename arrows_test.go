@@ -42,7 +42,7 @@ var layers = []struct {
 	{"counter/redis", []string{"counter", "counter/wire"}},
 	{"counter/shard", nil},
 	{"ring", nil},
-	{"rule", []string{"counter"}},
+	{"rule", []string{"counter", "internal/prose"}},
 	{"rule/describe", []string{"counter", "internal/prose", "rule"}},
 	{"rule/file", []string{"counter", "internal/prose", "internal/strictyaml", "rule"}},
 	{"mitigation", []string{"counter"}},
@@ -89,7 +89,7 @@ var layers = []struct {
 	{"internal/harness", []string{"counter", "counter/shard"}}, // for tests
 	{"internal/trace", []string{"analysis/accesslog"}},         // for tests
 
-	{"docs/playground", []string{"analysis", "analysis/accesslog", "analysis/reading", "counter", "internal/chart", "internal/complaint", "internal/strictyaml", "internal/version", "rule", "rule/check", "rule/file", "rule/translate"}},
+	{"docs/playground", []string{"analysis", "analysis/accesslog", "analysis/reading", "counter", "internal/chart", "internal/complaint", "internal/prose", "internal/strictyaml", "internal/version", "rule", "rule/check", "rule/file", "rule/translate"}},
 	{"cmd/edge", []string{"analysis", "analysis/accesslog", "analysis/accuracy", "analysis/cases", "analysis/decisions", "analysis/reading", "counter", "counter/shard", "internal/chart", "internal/complaint", "internal/lograte", "internal/prose", "internal/strictyaml", "internal/tick", "internal/version", "load", "load/mix", "operate", "pop", "pop/setting", "rule", "rule/check", "rule/describe", "rule/file", "rule/translate"}},
 }
 

@@ -236,7 +236,7 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 			return true
 		case l.decisions == nil && !l.o.Table.MayRule(r.Fingerprint()):
 			return false
-		case r.CountsPaths():
+		case r.CountsBy(rule.Path):
 			return true
 		}
 		mitigated, logged := l.statusOf(d, set, r, req, now)

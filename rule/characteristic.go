@@ -120,8 +120,8 @@ func (r *Rule) Parent() bool {
 	return 0 < width && width < widest
 }
 
-// CountsPaths reports whether the keys of a request under r depend on its path.
-func (r *Rule) CountsPaths() bool { return kinds(r.Characteristics)&(1<<Path) != 0 }
+// CountsBy reports whether the keys of r depend on characteristics of kind k.
+func (r *Rule) CountsBy(k Kind) bool { return kinds(r.Characteristics)&(1<<k) != 0 }
 
 // kinds returns the kinds of characteristics, as a bit set, with those of alternatives in place of First.
 func kinds(characteristics []Characteristic) (set uint32) {

@@ -2,10 +2,10 @@ package rule
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Limit is exceeded when the estimated number of requests in any Period is
@@ -74,18 +74,5 @@ func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, 
 
 // AppendDuration appends d to dst in the format of FormatDuration.
 func AppendDuration(dst []byte, d time.Duration) []byte {
-	start := len(dst)
-	for _, unit := range [...]struct {
-		name byte
-		is   time.Duration
-	}{{'d', 24 * time.Hour}, {'h', time.Hour}, {'m', time.Minute}, {'s', time.Second}} {
-		if n := d / unit.is; n > 0 {
-			dst = append(strconv.AppendInt(dst, int64(n), 10), unit.name)
-			d -= n * unit.is
-		}
-	}
-	if len(dst) == start {
-		return append(dst, '0')
-	}
-	return dst
+	return prose.AppendDuration(dst, d.Truncate(time.Second))
 }

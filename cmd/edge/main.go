@@ -215,7 +215,7 @@ func report(w io.Writer, err error) { _ = complaint.Write(w, err, hintOf) } // t
 // hintOf returns the hint of err, or "".
 func hintOf(err error) string {
 	var usage usageError
-	hint := complaint.Hint(err)
+	hint := prose.Hint(err)
 	switch {
 	case hint != "":
 		return hint

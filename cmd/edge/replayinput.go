@@ -14,7 +14,6 @@ import (
 
 	"github.com/edgelimit/edge/analysis/accesslog"
 	"github.com/edgelimit/edge/analysis/reading"
-	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 )
@@ -108,7 +107,7 @@ func (f *inputFlags) described() (string, error) {
 		name, format = "fields", cmp.Or(f.format, "w3c")+":fields="+strings.ReplaceAll(f.fields, ",", " ")
 	}
 	if err := reading.CheckFormat(format); err != nil {
-		return "", fail(name, complaint.Hint(err), "%s", err)
+		return "", fail(name, prose.Hint(err), "%s", err)
 	}
 	return format, nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/internal/complaint"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/internal/version"
 	"github.com/edgelimit/edge/rule"
@@ -90,7 +91,7 @@ func about() {
 
 // report writes err as a command does, and lines after it.
 func report(err error, lines string) {
-	_ = complaint.Write(os.Stderr, err, complaint.Hint)
+	_ = complaint.Write(os.Stderr, err, prose.Hint)
 	_, _ = os.Stderr.WriteString(lines)
 }
 

@@ -23,15 +23,6 @@ func (h hinted) Hint() string { return h.hint }
 // WithHint returns err with a hint, which replaces the one that it has.
 func WithHint(err error, hint string) error { return hinted{err, hint} }
 
-// Hint returns the hint of err, or "".
-func Hint(err error) string {
-	var hinter interface{ Hint() string }
-	if errors.As(err, &hinter) {
-		return hinter.Hint()
-	}
-	return ""
-}
-
 // Write writes the errors in err, each once. Every line begins with the command's name, and hints are on separate
 // lines. hint returns the hint of an error.
 func Write(w io.Writer, err error, hint func(error) string) error {

@@ -1,8 +1,10 @@
-// Package prose puts lists, quotes, guesses and text from outside into the sentences of errors and descriptions.
+// Package prose puts lists, quotes, guesses, durations and text from outside into the sentences of errors and
+// descriptions.
 package prose
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -64,6 +66,15 @@ var (
 // Message returns the text of err as users see it, without packages and system calls.
 func Message(err error) string {
 	return inner.ReplaceAllString(packages.ReplaceAllLiteralString(err.Error(), ""), "$1$2")
+}
+
+// Hint returns the hint of err, which says what to do about it, or "".
+func Hint(err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	return ""
 }
 
 // SingleErrors returns the errors that err joins, including nested ones, or nil if err is nil. Of errors with the same

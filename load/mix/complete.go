@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/edgelimit/edge/internal/prose"
-	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
 func (r *reader) complete() {
@@ -49,10 +48,10 @@ func (r *reader) completeTimes(d *draft) {
 	}
 	switch {
 	case d.to > whole:
-		r.Fail(d.until, "the duration of the mix is "+strictyaml.FormatDuration(whole), "this component ends after the mix")
+		r.Fail(d.until, "the duration of the mix is "+prose.Duration(whole), "this component ends after the mix")
 	case d.from >= d.to:
 		r.Fail(cmp.Or(d.since, d.until, d.place),
-			"from and to are counted from the start of the mix, which lasts "+strictyaml.FormatDuration(whole),
+			"from and to are counted from the start of the mix, which lasts "+prose.Duration(whole),
 			"this component ends before it begins")
 	}
 }

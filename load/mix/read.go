@@ -154,7 +154,7 @@ func (r *reader) span(name, need string, to *time.Duration, low, high time.Durat
 		*to = value(r, n, name, "write whole numbers with units, such as 250ms, 10s, 1h30m or 7d; at most 366d", low,
 			parseDuration)
 		if *to < low || *to > high {
-			r.Fail(n, "must be from "+strictyaml.FormatDuration(low)+" to "+strictyaml.FormatDuration(high), "%s cannot be %q",
+			r.Fail(n, "must be from "+prose.Duration(low)+" to "+prose.Duration(high), "%s cannot be %q",
 				name, n.Value)
 			*to = low
 		}

@@ -95,11 +95,7 @@ func about(value string, err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	*e = Error{Problem: prose.Message(err)}
-	var knows interface{ Hint() string }
-	if errors.As(err, &knows) {
-		e.Hint = knows.Hint()
-	}
+	*e = Error{Problem: prose.Message(err), Hint: prose.Hint(err)}
 	value = password.ReplaceAllString(value, "://…@")
 	quoted := strconv.Quote(value)
 	_, problem, named := strings.Cut(e.Problem, quoted+": ")

@@ -16,98 +16,64 @@ import (
 
 // Counting returns a clause about which requests r counts, and by what.
 func Counting(r *rule.Rule) string {
-	var b strings.Builder
-	if r.Match.Empty() {
-		b.WriteString("All requests")
-	} else {
-		b.WriteString(match(r.Match, "Requests"))
+	requests := "All requests"
+	if !r.Match.Empty() {
+		requests = match(r.Match, "Requests")
 	}
-	if len(r.Except) > 0 {
-		list := prose.Texts(r.Except, func(m rule.Match) string { return match(m, "those") })
-		b.WriteString(", except " + prose.Enumerate(list, "and") + ",")
-	}
+	excepted := prose.Texts(r.Except, func(m rule.Match) string { return match(m, "those") })
+	text := prose.Phrases{requests}
+	text.AddIf(len(r.Except) > 0, ", except %s,", prose.Enumerate(excepted, "and"))
 	if r.Statuses != nil {
-		b.WriteString(" that the origin answers with " + statuses(r.Statuses))
+		text.Add(" that the origin answers with %s", statuses(r.Statuses))
 	}
-	b.WriteString(" are counted " + cost(r) + "for each " + key(r))
-	if r.CountRefused {
-		b.WriteString(", even if other rules refuse them")
-	}
-	return b.String()
+	text.Add(" are counted %sfor each %s", cost(r), key(r))
+	text.AddIf(r.CountRefused, ", even if other rules refuse them")
+	return strings.Join(text, "")
 }
 
 var fieldNames = regexp.MustCompile(`(?m)^[\w-]+`) // of a response
 
 // Rule returns sentences about what r does.
 func Rule(r *rule.Rule) string {
-	var b strings.Builder
 	limits := prose.Enumerate(prose.Texts(r.Limits, rule.Limit.String), "or")
-	b.WriteString(Counting(r) + "; once one has more than " + limits)
-	if r.MinClients > 1 {
-		fmt.Fprintf(&b, ", from at least %d clients", r.MinClients)
-	}
-	b.WriteString(", its further requests")
-	if r.CountsAnswer() {
-		b.WriteString(", whatever the origin would answer,")
-	}
-	b.WriteString(" " + consequence(r))
-	if r.MitigationTimeout > 0 {
-		b.WriteString(" for at least " + rule.FormatDuration(r.MitigationTimeout) + " and")
-	}
-	b.WriteString(" until the estimate is back at ")
+	text := prose.Phrases{Counting(r) + "; once one has more than " + limits}
+	text.AddIf(r.MinClients > 1, ", from at least %d clients", r.MinClients)
+	text.Add(", its further requests")
+	text.AddIf(r.CountsAnswer(), ", whatever the origin would answer,")
+	text.Add(" %s", consequence(r))
+	text.AddIf(r.MitigationTimeout > 0, " for at least %s and", rule.FormatDuration(r.MitigationTimeout))
+	thresholds := "the threshold"
 	if len(r.Limits) > 1 {
-		b.WriteString("every threshold.")
-	} else {
-		b.WriteString("the threshold.")
+		thresholds = "every threshold"
 	}
-	if r.Overrides != "" {
-		b.WriteString(" Keys in " + r.Overrides + " have thresholds of their own.")
-	}
-	if r.CountWhileMitigated {
-		b.WriteString(" Requests of a mitigated key count as well, so a client that does not slow down stays mitigated.")
-	}
-	if looksAtPath(r) {
-		b.WriteString(" " + paths(r.PathSyntax))
-	}
-	if names := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1); names != nil &&
-		r.Action != rule.Log {
-		b.WriteString(" The response has the headers " + prose.Enumerate(names, "and") + ".")
-	}
-	if r.Response.MaxRetryAfter > 0 && r.Action != rule.Log {
-		b.WriteString(" Clients are told to wait at most " + rule.FormatDuration(r.Response.MaxRetryAfter) + ".")
-	}
-	if r.HidesQuota {
-		b.WriteString(" Clients are not told their quota.")
-	}
-	switch {
-	case r.OnFailure == rule.FailOpen:
-		b.WriteString(" While the shard that counts a key is unavailable, no mitigation of it starts.")
-	case r.FailsClosed():
-		b.WriteString(" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
-	}
-	return b.String()
+	text.Add(" until the estimate is back at %s.", thresholds)
+	text.AddIf(r.Overrides != "", " Keys in %s have thresholds of their own.", r.Overrides)
+	text.AddIf(r.CountWhileMitigated,
+		" Requests of a mitigated key count as well, so a client that does not slow down stays mitigated.")
+	text.AddIf(looksAtPath(r), " %s", paths(r.PathSyntax))
+	names, longest := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1), r.Response.MaxRetryAfter
+	text.AddIf(len(names) > 0 && r.Action != rule.Log, " The response has the headers %s.", prose.Enumerate(names, "and"))
+	text.AddIf(longest > 0 && r.Action != rule.Log, " Clients are told to wait at most %s.", rule.FormatDuration(longest))
+	text.AddIf(r.HidesQuota, " Clients are not told their quota.")
+	text.AddIf(r.OnFailure == rule.FailOpen,
+		" While the shard that counts a key is unavailable, no mitigation of it starts.")
+	text.AddIf(r.FailsClosed(),
+		" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
+	return strings.Join(text, "")
 }
 
 // match describes the requests that m matches. The text begins with anyMethod unless m has methods.
 func match(m rule.Match, anyMethod string) string {
-	text := anyMethod
+	text := prose.Phrases{anyMethod}
 	if len(m.Methods) > 0 {
-		text = prose.Enumerate(m.Methods, "and") + " requests"
+		text[0] = prose.Enumerate(m.Methods, "and") + " requests"
 	}
-	if len(m.Hosts) > 0 {
-		text += " to " + prose.Enumerate(m.Hosts, "or")
-	}
-	if len(m.Paths) > 0 {
-		text += " for " + prose.Enumerate(m.Paths, "or")
-	}
-	if len(m.Networks) > 0 {
-		names := prose.Texts(m.Networks, func(s *rule.NetworkSet) string { return s.Name })
-		text += " from " + prose.Enumerate(names, "or")
-	}
-	if len(m.Conditions) > 0 {
-		text += " " + prose.Enumerate(prose.Texts(m.Conditions, condition), "and")
-	}
-	return text
+	networks := prose.Texts(m.Networks, func(s *rule.NetworkSet) string { return s.Name })
+	text.AddIf(len(m.Hosts) > 0, " to %s", prose.Enumerate(m.Hosts, "or"))
+	text.AddIf(len(m.Paths) > 0, " for %s", prose.Enumerate(m.Paths, "or"))
+	text.AddIf(len(networks) > 0, " from %s", prose.Enumerate(networks, "or"))
+	text.AddIf(len(m.Conditions) > 0, " %s", prose.Enumerate(prose.Texts(m.Conditions, condition), "and"))
+	return strings.Join(text, "")
 }
 
 // condition describes what requests have that meet c.
@@ -127,13 +93,14 @@ func cost(r *rule.Rule) string {
 	if r.CostJSON != "" {
 		source = "the number " + r.CostJSON + " in the JSON"
 	}
+	least := ""
+	if r.Reserve > 0 {
+		least = fmt.Sprintf("at least %d, which count on arrival, ", r.Reserve)
+	}
 	switch {
-	case r.Reserve > 0:
-		return fmt.Sprintf("as many times as %s of the origin's response says (%d without it, at least %d, which count on "+
-			"arrival, at most %d) ", source, cost, r.Reserve, rule.MaxCost)
 	case r.CostSource() != "":
-		return fmt.Sprintf("as many times as %s of the origin's response says (%d without it, at most %d) ", source, cost,
-			rule.MaxCost)
+		return fmt.Sprintf("as many times as %s of the origin's response says (%d without it, %sat most %d) ", source, cost,
+			least, rule.MaxCost)
 	case cost > 1:
 		return fmt.Sprintf("%d times ", cost)
 	}
@@ -143,22 +110,12 @@ func cost(r *rule.Rule) string {
 // countsAnyHost reports whether r counts by host without naming all hosts.
 func countsAnyHost(r *rule.Rule) bool {
 	named := len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool { return strings.HasPrefix(h, "*.") })
-	return !named && counts(r, rule.Host)
-}
-
-// counts reports whether r has a characteristic of a kind.
-func counts(r *rule.Rule, kind rule.Kind) bool {
-	for c := range r.Leaves() {
-		if c.Kind == kind {
-			return true
-		}
-	}
-	return false
+	return !named && r.CountsBy(rule.Host)
 }
 
 // looksAtPath reports whether r matches, excepts or counts requests by path.
 func looksAtPath(r *rule.Rule) bool {
-	return len(r.Paths) > 0 || counts(r, rule.Path) ||
+	return len(r.Paths) > 0 || r.CountsBy(rule.Path) ||
 		slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Paths) > 0 })
 }
 

@@ -10,31 +10,27 @@ import (
 )
 
 // Notes returns sentences about effects of r, a rule of s, that its author may not expect.
-func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
-	note := func(applies bool, format string, args ...any) {
-		if applies {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
+func Notes(s *rule.Set, r *rule.Rule) []string {
+	var notes prose.Phrases
 	path := looksAtPath(r)
 	_, exact := differences(r.PathSyntax)
-	note(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin serves them "+
-		"as well, start the nodes with --strict-hosts, or leave hosts out.")
-	note(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
+	notes.AddIf(len(r.Hosts) > 0, "Requests with another Host, an empty one or none escape this rule. If an origin "+
+		"serves them as well, start the nodes with --strict-hosts, or leave hosts out.")
+	notes.AddIf(slices.ContainsFunc(r.Except, func(e rule.Match) bool { return len(e.Hosts) > 0 }),
 		"Requests with an excepted Host escape this rule: if an origin answers them like others, clients can send that Host.")
 	matches := func(method string) bool { return slices.Contains(r.Methods, method) }
-	note(matches("GET") && !matches("HEAD"),
+	notes.AddIf(matches("GET") && !matches("HEAD"),
 		"HEAD requests escape this rule, although origins usually do the same work for them as for GET: add HEAD.")
-	note(len(r.Methods) > 0 && !matches("POST"),
+	notes.AddIf(len(r.Methods) > 0 && !matches("POST"),
 		"If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there "+
 			"escapes this rule: turn that off in the origin, or add POST.")
-	note(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an origin "+
-		"serves it: start the nodes with --strict-hosts.")
-	note(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.",
+	notes.AddIf(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an "+
+		"origin serves it: start the nodes with --strict-hosts.")
+	notes.AddIf(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.",
 		prose.Enumerate(exact, "or"))
-	note(path && r.PathSyntax.Reading != rule.ReadAny,
+	notes.AddIf(path && r.PathSyntax.Reading != rule.ReadAny,
 		"An origin that reads paths differently from %v answers requests that escape this rule.", r.PathSyntax.Reading)
-	matchNotes(r, note)
+	notes = append(notes, matchNotes(r)...)
 	notes = append(notes, characteristicNotes(s, r)...)
 	cost, unreported, unanswered := r.CostOf(1), "nothing", "Requests that it does not answer do not count."
 	if r.Reserve > 0 {
@@ -43,32 +39,32 @@ func Notes(s *rule.Set, r *rule.Rule) (notes []string) {
 	for _, l := range r.Limits {
 		if l.Threshold < 20 && cost == 1 && !r.CountsAnswer() && r.MitigationTimeout > 0 && r.Action != rule.Log {
 			every, over := steady(l)
-			note(over, "A client that sends one request every %v stays within %v, but its estimate exceeds that for a moment, "+
-				"so it is refused for %v: add round: down to the limit.",
+			notes.AddIf(over, "A client that sends one request every %v stays within %v, but its estimate exceeds that for a "+
+				"moment, so it is refused for %v: add round: down to the limit.",
 				every, l, rule.FormatDuration(r.MitigationTimeout))
 		}
-		note(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
+		notes.AddIf(cost > l.Threshold, "A single request exceeds the limit of %v: it passes, and the next is refused.", l)
 	}
-	note(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the origin's "+
-		"responses; without reports this rule counts %s.", unreported)
-	note(r.CostSource() != "", "The origin decides how much a request counts, so worst cases assume that each request "+
-		"counts %d. %s", cost, unanswered)
-	note(r.CostJSON != "", "A response that the client does not read to its end, or that is compressed or neither JSON "+
-		"nor an event stream, counts %d: set cost to what such a request costs at most.", cost)
+	notes.AddIf(r.CountsAnswer(), "If other proxies ask the nodes (check_listen, spop_listen), they must report the "+
+		"origin's responses; without reports this rule counts %s.", unreported)
+	notes.AddIf(r.CostSource() != "", "The origin decides how much a request counts, so worst cases assume that each "+
+		"request counts %d. %s", cost, unanswered)
+	notes.AddIf(r.CostJSON != "", "A response that the client does not read to its end, or that is compressed or neither "+
+		"JSON nor an event stream, counts %d: set cost to what such a request costs at most.", cost)
 	return notes
 }
 
-// matchNotes takes notes about the match and the exceptions of r.
-func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any)) {
+// matchNotes returns the notes about the match and the exceptions of r.
+func matchNotes(r *rule.Rule) (notes prose.Phrases) {
 	why := never(r)
-	note(why != "", "This rule never applies: %s.", why)
+	notes.AddIf(why != "", "This rule never applies: %s.", why)
 	conditions := r.AllConditions()
-	note(len(conditions) > 0, "Clients choose their headers, cookies and parameters: those that do not send what match "+
-		"names, or send what except names, escape this rule.")
+	notes.AddIf(len(conditions) > 0, "Clients choose their headers, cookies and parameters: those that do not send what "+
+		"match names, or send what except names, escape this rule.")
 	for _, c := range conditions {
 		for _, p := range c.Patterns {
 			text := p.String()
-			note(strings.HasPrefix(text, "^") || text != "" && text[0] != '~' &&
+			notes.AddIf(strings.HasPrefix(text, "^") || text != "" && text[0] != '~' &&
 				(strings.HasSuffix(text, "$") || strings.Contains(text, ".*")),
 				"The pattern %s of the %s is text in which only * is special: begin it with ~ if it is an expression.", text,
 				characteristic(c.Characteristic))
@@ -76,11 +72,12 @@ func matchNotes(r *rule.Rule, note func(applies bool, format string, args ...any
 	}
 	for _, e := range r.Except {
 		for _, path := range e.Paths {
-			note(len(path) > 1 && path[0] == '*',
+			notes.AddIf(len(path) > 1 && path[0] == '*',
 				"The exception %s also exempts /login/x%s, which some origins answer as /login: name a directory, such as "+
 					"/static/*.", path, strings.ReplaceAll(path, "*", ""))
 		}
 	}
+	return notes
 }
 
 // never says why r applies to no request, or returns an empty string.
@@ -147,18 +144,16 @@ func hasPath(pattern, path string) bool {
 }
 
 // characteristicNotes returns the notes about the characteristics of r.
-func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
+func characteristicNotes(s *rule.Set, r *rule.Rule) (notes prose.Phrases) {
 	for _, c := range r.Characteristics {
 		switch {
 		case c.Kind == rule.Label:
-			notes = append(notes, fmt.Sprintf("Requests from addresses that have no %s in %s escape this rule: they are "+
-				"neither counted nor refused.", characteristic(c), c.Labels.File))
+			notes.Add("Requests from addresses that have no %s in %s escape this rule: they are neither counted nor refused.",
+				characteristic(c), c.Labels.File)
 		case c.Skip:
-			notes = append(notes, fmt.Sprintf("Requests without the %s escape this rule: they are neither counted nor refused.",
-				characteristic(c)))
+			notes.Add("Requests without the %s escape this rule: they are neither counted nor refused.", characteristic(c))
 		case c.Kind.Chosen():
-			notes = append(notes, fmt.Sprintf("Requests without the %s share one count, and are mitigated together.",
-				characteristic(c)))
+			notes.Add("Requests without the %s share one count, and are mitigated together.", characteristic(c))
 		}
 	}
 	var chosen []string
@@ -169,20 +164,21 @@ func characteristicNotes(s *rule.Set, r *rule.Rule) (notes []string) {
 	}
 	switch {
 	case len(chosen) > 0:
-		return append(notes, fmt.Sprintf("A request with several values counts under each of them; requests with more than "+
-			"%d combinations share one count.", rule.MaxKeys),
-			fmt.Sprintf("A client that makes up a new %s for each request is never counted twice: %s.",
-				prose.Enumerate(chosen, "or"), bound(s, r)))
-	case counts(r, rule.IP):
-		return notes
+		notes.Add("A request with several values counts under each of them; requests with more than %d combinations share "+
+			"one count.", rule.MaxKeys)
+		notes.Add("A client that makes up a new %s for each request is never counted twice: %s.",
+			prose.Enumerate(chosen, "or"), bound(s, r))
+	case r.CountsBy(rule.IP):
 	case r.Action == rule.Shed:
-		return append(notes, "Bystanders: if a key is at ten times its threshold, nine in ten of its clients are refused, "+
-			"including those that send few requests.")
+		notes.Add("Bystanders: if a key is at ten times its threshold, nine in ten of its clients are refused, including " +
+			"those that send few requests.")
 	case r.Parent():
-		return append(notes, "Bystanders: all clients of a mitigated network or label are refused, including those that "+
-			"send few requests. A single client can exceed the limit for all of them.")
+		notes.Add("Bystanders: all clients of a mitigated network or label are refused, including those that send few " +
+			"requests. A single client can exceed the limit for all of them.")
+	default:
+		notes.Add("All clients share the counts of this rule: one of them can exceed a limit for all.")
 	}
-	return append(notes, "All clients share the counts of this rule: one of them can exceed a limit for all.")
+	return notes
 }
 
 // bound names a rule that limits clients that send a new value for r with each request, or suggests

@@ -3,7 +3,6 @@ package file
 // Reading networks: the allow and deny lists, named sets and labels.
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -100,18 +99,9 @@ func (r *reader) network(n *yaml.Node, subject string) (prefix netip.Prefix, ok 
 	}
 	prefix, err := rule.ParsePrefix(text)
 	if err != nil {
-		r.Fail(n, hintOf(err), "%s %v", prose.Quote(text), err)
+		r.Fail(n, prose.Hint(err), "%s %v", prose.Quote(text), err)
 	}
 	return prefix, err == nil
-}
-
-// hintOf returns the hint of err, or "" if it has none.
-func hintOf(err error) string {
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) {
-		return hinted.Hint()
-	}
-	return ""
 }
 
 func (l *loader) fail(at place, hint, format string, args ...any) {
@@ -216,7 +206,7 @@ func (l *loader) readSet(d *definition, set *rule.NetworkSet) {
 		prefix, err := rule.ParsePrefix(network)
 		switch {
 		case err != nil:
-			l.fail(at, hintOf(err), "%s %v", prose.Quote(network), err)
+			l.fail(at, prose.Hint(err), "%s %v", prose.Quote(network), err)
 		case d.labels && label == "":
 			l.fail(at, "write the label after the network: 192.0.2.0/24 AS64500", "%s has no label", prose.Quote(network))
 		case len(label) > rule.MaxID:

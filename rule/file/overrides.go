@@ -100,7 +100,7 @@ func (o *overridesReader) add(values []string, thresholds string) {
 		o.plans[strings.Clone(thresholds)] = plan
 	}
 	if key, err := keyOf(o.rule, values); err != nil {
-		o.fail(0, hintOf(err), "%v", err)
+		o.fail(0, prose.Hint(err), "%v", err)
 	} else if !o.overrides.Add(key, plan) {
 		o.fail(0, "remove one of them", "this key is listed twice")
 	}

@@ -182,19 +182,15 @@ func (r *reader) checkShared(n *yaml.Node, to *rule.Rule) {
 	}
 }
 
+var validID = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*$`)
+
 // identifier reads an ID, or another name of the same form.
 func (r *reader) identifier(n *yaml.Node, subject string) string {
 	id, ok := r.Text(n, subject)
 	if !ok {
 		return ""
 	}
-	for i := range len(id) {
-		c := id[i]
-		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || i > 0 && strings.IndexByte("-_.", c) >= 0) {
-			ok = false
-		}
-	}
-	if !ok || id == "" || len(id) > rule.MaxID {
+	if !validID.MatchString(id) || len(id) > rule.MaxID {
 		r.Fail(n, fmt.Sprintf("an ID has 1 to %d letters, digits, dots, hyphens and underscores, and begins with a letter "+
 			"or digit", rule.MaxID), "%s cannot be %s", subject, prose.Quote(id))
 	}

@@ -4,7 +4,7 @@ package file
 
 import (
 	"fmt"
-	"net/netip"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -126,36 +126,22 @@ func (r *reader) matchList(n *yaml.Node, noun, example string, check func(*yaml.
 	return list
 }
 
+// maxHost is the maximum length of a host in the DNS.
+const maxHost = 253
+
 // host checks a host and returns its canonical form.
 func (r *reader) host(n *yaml.Node, host string) (string, bool) {
-	canonical := rule.Request{Host: host, Path: "/"}
+	name, wildcard := strings.CutPrefix(host, "*.")
+	canonical := rule.Request{Method: http.MethodGet, Host: name, Path: "/"}
+	canonical.Check()
 	canonical.Canonicalize(rule.ClientPrefix{})
-	name, wildcard := strings.CutPrefix(canonical.Host, "*.")
-	if isHostname(name) && !strings.HasSuffix(host, "..") && !strings.Contains(host, ":") ||
-		!wildcard && isBracketed(host) {
-		return canonical.Host, true
+	isName, isIPv6 := !strings.Contains(name, ":"), !wildcard && strings.HasSuffix(name, "]")
+	if !canonical.Malformed && canonical.Host != "" && len(canonical.Host) <= maxHost && (isName || isIPv6) {
+		return strings.TrimSuffix(host, name) + canonical.Host, true
 	}
 	r.Fail(n, `write a name without a port, in ASCII, such as example.com or "*.example.com", or an address, `+
 		`with brackets if it is IPv6`, "%s is not a host", prose.Quote(host))
 	return "", false
-}
-
-// isHostname reports whether s is a name in lower case, or an IPv4 address.
-func isHostname(s string) bool {
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			return false
-		}
-	}
-	return len(s) <= 253 // the maximum in the DNS
-}
-
-// isBracketed reports whether s is an IPv6 address in brackets.
-func isBracketed(s string) bool {
-	inner, ok := strings.CutSuffix(s, "]")
-	inner, open := strings.CutPrefix(inner, "[")
-	addr, err := netip.ParseAddr(inner)
-	return ok && open && err == nil && addr.Is6() && addr.Zone() == ""
 }
 
 func (r *reader) method(n *yaml.Node, method string) (string, bool) {

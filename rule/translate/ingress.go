@@ -98,7 +98,7 @@ func translateIngress(t *Translation, files []*File) {
 	for _, r := range t.rules {
 		for _, host := range r.match[byHost] {
 			if strings.HasPrefix(host, "*.") {
-				t.general.add("%s matches one level of subdomains in Kubernetes, and any number of levels in edge.", host)
+				t.general.Add("%s matches one level of subdomains in Kubernetes, and any number of levels in edge.", host)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func (c *controller) limits(in *ingress) (list []*directive) {
 		z := &zone{bucket: b, name: in.name + "-" + name, key: c.keyOf(key, 0), status: c.statuses[status]}
 		title := fmt.Sprintf("%s: %d in %s of Ingress %s", name, rate, rule.FormatDuration(b.per), in.name)
 		z.directive = newDirective(at, title)
-		z.key.logs.addIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
+		z.key.logs.AddIf(in.class != "", "the Ingress is for %s, which ignores the annotations of ingress-nginx", in.class)
 		for c.zones[z.name] != nil {
 			z.name += "-2"
 		}

@@ -84,7 +84,7 @@ func translateNginx(t *Translation, files []*File) {
 	}
 	t.commonDifferences()
 	if len(t.rules) > 0 && len(n.trusted) > 0 {
-		t.general.add("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to "+
+		t.general.Add("nginx takes the client's address from proxies at %s (set_real_ip_from): set trusted_proxy to "+
 			"these on the nodes. Edge reads X-Forwarded-For or the PROXY protocol, and nothing else.",
 			strings.Join(unique(n.trusted), ", "))
 	}

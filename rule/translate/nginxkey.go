@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
@@ -56,12 +57,12 @@ func (n *nginx) keyOf(expr string, depth int) (k key) {
 	k.characteristics, k.notes, k.logs = all.characteristics, all.notes, all.logs
 	if len(k.characteristics) == 0 && !k.never {
 		k.characteristics = []characteristic{{text: "host"}}
-		k.notes.add("the key is the same for all requests; rules have no such key, so edge counts the requests of all " +
+		k.notes.Add("the key is the same for all requests; rules have no such key, so edge counts the requests of all " +
 			"clients per host")
 	}
 	if len(k.characteristics) == 1 && k.characteristics[0].skip && depth == 0 {
 		kind, _, _ := strings.Cut(k.characteristics[0].text, ":")
-		k.notes.add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an "+
+		k.notes.Add("requests without this %s are not counted, as in nginx; unlike nginx, edge counts those with an "+
 			"empty one", kind)
 	}
 	return k
@@ -106,8 +107,8 @@ func (n *nginx) variable(name string, depth int) (k key) {
 	switch {
 	case plainVariables[name] != "":
 		k.characteristics = []characteristic{{text: plainVariables[name]}}
-		k.notes.addIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
-		k.logs.addIf(name == "request_uri" || name == "request",
+		k.notes.AddIf(variableNotes[name] != "", "$%s %s", name, variableNotes[name])
+		k.logs.AddIf(name == "request_uri" || name == "request",
 			"it counts together requests that nginx counts separately")
 	case name == "proxy_add_x_forwarded_for":
 		header = "X-Forwarded-For"
@@ -117,7 +118,7 @@ func (n *nginx) variable(name string, depth int) (k key) {
 		k.characteristics = []characteristic{{"header:" + header, true}}
 	default:
 		k.characteristics = []characteristic{{kind + ":" + rest, true}}
-		k.notes.add("the names of %s are case-sensitive in edge",
+		k.notes.Add("the names of %s are case-sensitive in edge",
 			map[string]string{"cookie": "cookies", "query": "query parameters"}[kind])
 	}
 	for _, c := range k.characteristics {
@@ -125,7 +126,7 @@ func (n *nginx) variable(name string, depth int) (k key) {
 			return key{unknown: fmt.Sprintf("rules cannot count by $%s", name)}
 		}
 	}
-	k.notes.addIf(slices.Contains(clientHeaders, strings.ToLower(header)), "%s contains a client's address, written by "+
+	k.notes.AddIf(slices.Contains(clientHeaders, strings.ToLower(header)), "%s contains a client's address, written by "+
 		"another proxy or by the client: set trusted_proxy on the nodes and count by ip instead", header)
 	return k
 }
@@ -175,7 +176,7 @@ func (n *nginx) mapped(d *directive, depth int) (k key) {
 	if len(kinds) > 1 {
 		if slices.Contains(clientHeaders, headerOf(source)) {
 			k = key{draft: draft{characteristics: []characteristic{{text: "ip"}}}}
-			k.logs.add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a "+
+			k.logs.Add("%s takes the client's address from %s: first set trusted_proxy on the nodes, or all clients behind a "+
 				"proxy share one count", where, source)
 			return k
 		}
@@ -193,13 +194,13 @@ func (n *nginx) mapped(d *directive, depth int) (k key) {
 			if addr, err := netip.ParseAddr(e.pattern); err == nil {
 				k.exempt = append(k.exempt, listed{netip.PrefixFrom(addr, addr.BitLen()), where})
 			} else { // a map does not look up networks
-				k.logs.add("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern)
+				k.logs.Add("%s exempts clients by %q, which rules cannot do: list their networks under allow", where, e.pattern)
 			}
 		}
 	case otherwise == "" && len(empty) == 1 && k.byHeader(where, source, counted, &k.match):
 	case otherwise != "" && len(counted) == 1 && k.byHeader(where, source, empty, &k.except):
 	case otherwise != "" || len(empty) > 1:
-		k.logs.add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
+		k.logs.Add("%s exempts requests by %s (%s), which rules cannot do", where, source, quoteSome(empty))
 	default:
 		k.only(where, source, counted)
 	}
@@ -240,10 +241,10 @@ func (k *key) only(where, source string, counted []mapEntry) {
 				e.pattern)
 			return
 		}
-		k.logs.addIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
+		k.logs.AddIf(broader, "%s: %q matches fewer %s than the rule", where, e.pattern, matchKeys[index])
 		k.match[index] = unique(append(k.match[index], patterns...))
 	}
-	k.logs.addIf(source == "$request_uri",
+	k.logs.AddIf(source == "$request_uri",
 		"%s compares $request_uri, which includes the query; edge compares the path alone", where)
 }
 
@@ -255,7 +256,7 @@ func (k *key) byHeader(where, source string, entries []mapEntry, to *match) bool
 		return false
 	}
 	var patterns []string
-	var logs remarks
+	var logs prose.Phrases
 	for _, e := range entries {
 		expression := "^" + regexp.QuoteMeta(strings.TrimPrefix(e.pattern, `\`)) + "$"
 		if e.isRegex() {
@@ -267,7 +268,7 @@ func (k *key) byHeader(where, source string, entries []mapEntry, to *match) bool
 		}
 		patterns = append(patterns, p.String())
 		if e.isRegex() && !strings.HasPrefix(e.pattern, "~*") && strings.ToUpper(expression) != strings.ToLower(expression) {
-			logs.add("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
+			logs.Add("%s: %q matches fewer headers than the rule, which ignores letter case", where, e.pattern)
 		}
 	}
 	k.headerName, to[byHeader], k.logs = header, unique(patterns), append(k.logs, logs...)
@@ -291,16 +292,16 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 		return
 	}
 	for _, o := range options {
-		k.notes.addIf(o.name() != "volatile", "%s: %s is not covered", where, o.source())
+		k.notes.AddIf(o.name() != "volatile", "%s: %s is not covered", where, o.source())
 	}
-	k.logs.addIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr",
+	k.logs.AddIf(len(geo.words) == 3 && geo.words[1].text != "$remote_addr",
 		"%s looks up %s; the allow list contains clients' addresses", where, geo.words[1].text)
 	var kept []netip.Prefix
 	for _, n := range networks {
 		prefix, ok := parseNetwork(n.pattern)
 		switch {
 		case !ok:
-			k.logs.add("%s: %q is not a network", where, n.pattern)
+			k.logs.Add("%s: %q is not a network", where, n.pattern)
 		case counts(n.value):
 			kept = append(kept, prefix)
 		default:
@@ -309,7 +310,7 @@ func (k *key) byNetwork(where string, geo *directive, entries []mapEntry, otherw
 	}
 	for _, p := range kept {
 		for _, e := range k.exempt {
-			k.notes.addIf(e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits(),
+			k.notes.AddIf(e.prefix.Overlaps(p) && e.prefix.Bits() < p.Bits(),
 				"%s counts %v within %v; edge exempts it", where, p, e.prefix)
 		}
 	}

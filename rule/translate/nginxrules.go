@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -41,7 +42,7 @@ func (n *nginx) makeRules() {
 
 // hostsOf returns the hosts that the rules of s must except, and how they differ from nginx. It removes hosts
 // that other servers have. ok is false if nginx sends no request to s, or counts none there.
-func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
+func (n *nginx) hostsOf(s *server) (except []string, logs prose.Phrases, ok bool) {
 	if !slices.ContainsFunc(s.locations, func(l *location) bool { return l.level.counts != "" }) {
 		return nil, nil, false
 	}
@@ -54,9 +55,9 @@ func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 		n.uncovered(s, "the limits of this server: nginx sends all hosts to others that listen at the same address")
 		return nil, nil, false
 	}
-	logs.addIf(named && len(s.hosts) == 0, "other servers that come first have the names of this one")
+	logs.AddIf(named && len(s.hosts) == 0, "other servers that come first have the names of this one")
 	if len(s.hosts) > 0 && first {
-		n.general.add("At an address where nginx listens, the first server, or the default_server, also has all hosts " +
+		n.general.Add("At an address where nginx listens, the first server, or the default_server, also has all hosts " +
 			"that no server names. Its rules count its own hosts alone: remove hosts from them to count all.")
 	}
 	for _, k := range s.sockets {
@@ -76,13 +77,13 @@ func (n *nginx) hostsOf(s *server) (except []string, logs remarks, ok bool) {
 		}
 		for _, o := range k.servers {
 			if len(s.hosts) == 0 && len(o.strange) > 0 && o.layout != s.layout {
-				logs.add("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position,
+				logs.Add("another server (%v) handles hosts like %s without this limit; rules cannot except such hosts", o.position,
 					strings.Join(o.strange, " "))
 			}
 		}
 	}
 	if o := n.elsewhere(s); o != nil {
-		logs.add("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge "+
+		logs.Add("nginx counts these requests only where this server (%v) listens, not where another one (%v) does; edge "+
 			"does not distinguish where requests arrive", s.position, o.position)
 	}
 	return unique(except), append(logs, s.logs...), true
@@ -107,7 +108,7 @@ func (n *nginx) elsewhere(s *server) *server {
 		}
 		for _, o := range others {
 			if o.returns {
-				n.general.add("nginx does not count requests to servers that answer all of them with return, such as a " +
+				n.general.Add("nginx does not count requests to servers that answer all of them with return, such as a " +
 					"redirect to https. Edge counts them in the rules for the same hosts.")
 			} else if o.layout != s.layout {
 				return o
@@ -130,7 +131,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 	if !slices.Equal(l.patterns, []string{"/*"}) {
 		made.match[byPath] = l.patterns
 	}
-	made.logs.addIf(l.broader, "%v matches fewer paths than the rule", l)
+	made.logs.AddIf(l.broader, "%v matches fewer paths than the rule", l)
 	// What is within the paths of l counts with it if it has the same limits.
 	within, others := []*location{l}, []*location(nil)
 	for i := 0; i < len(within); i++ {
@@ -156,7 +157,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 		}
 	}
 	for _, m := range others {
-		made.logs.addIf(!m.ok, "nginx handles requests for %v without this limit; rules cannot except such paths", m)
+		made.logs.AddIf(!m.ok, "nginx handles requests for %v without this limit; rules cannot except such paths", m)
 		for _, q := range m.patterns {
 			among := func(p string) bool { return p != q && includes(p, q) }
 			within := func(p string) bool { return includes(q, p) }
@@ -165,15 +166,15 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 			case slices.ContainsFunc(l.patterns, among),
 				slices.ContainsFunc(l.patterns, beside) && !slices.ContainsFunc(l.patterns, within):
 				made.except[byPath] = append(made.except[byPath], q)
-				made.notes.addIf(m.broader || m.kind == "~*" && !made.anyCase,
+				made.notes.AddIf(m.broader || m.kind == "~*" && !made.anyCase,
 					"%v matches other paths than this rule excepts", m)
 			case slices.ContainsFunc(l.patterns, within):
-				made.logs.add("nginx handles such requests in %v", m)
+				made.logs.Add("nginx handles such requests in %v", m)
 			}
 		}
 	}
 	for _, d := range l.level.errors {
-		made.notes.addIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))),
+		made.notes.AddIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))),
 			"%v replaces nginx's answer to refused requests; edge has none of it", d)
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
@@ -248,12 +249,12 @@ func (n *nginx) addRule(u *use, shared bool) {
 		if len(r.match[i]) == 0 {
 			r.match[i] = only
 		} else if len(only) > 0 {
-			r.notes.add("the zone counts only %s", strings.Join(only, ", "))
-			r.logs.add("rules cannot match both the zone's map and the location")
+			r.notes.Add("the zone counts only %s", strings.Join(only, ", "))
+			r.logs.Add("rules cannot match both the zone's map and the location")
 		}
 	}
-	r.notes.addIf(shared, "nginx counts all requests of zone %s together; these rules count them separately", z.name)
-	r.logs.addIf(u.dry, "limit_req_dry_run is on")
+	r.notes.AddIf(shared, "nginx counts all requests of zone %s together; these rules count them separately", z.name)
+	r.logs.AddIf(u.dry, "limit_req_dry_run is on")
 	for _, e := range z.key.exempt {
 		list(&n.allow, e.prefix, e.why+" exempts it from zone "+z.name+"; allow exempts it from all rules and from deny")
 	}
@@ -318,19 +319,19 @@ func (t *Translation) commonDifferences() {
 	if len(t.rules) == 0 {
 		return
 	}
-	t.general.add("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several " +
+	t.general.Add("nginx counts on each machine separately; edge counts on all nodes of a PoP together. If several " +
 		"machines with nginx share the traffic, a client gets the limit once per machine: raise the thresholds accordingly.")
-	t.general.add("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses " +
+	t.general.Add("While a client sends too much, nginx keeps passing requests at the configured rate. Edge refuses " +
 		"all requests until the estimate is back at the threshold.")
-	t.general.add("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
+	t.general.Add("These thresholds never refuse a client that nginx never refuses: see docs/import.md.")
 	t.noteAddresses("nginx")
 	for _, r := range t.rules {
 		if r.status == 503 {
-			t.general.add("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which " +
+			t.general.Add("Refused requests get 503, nginx's default. If response is left out, edge answers 429, which " +
 				"tells clients more.")
 		}
 		if r.reading != "" && r.readsPaths() {
-			t.general.add("Rules compare paths as nginx does. If the origin takes other spellings for the same path, such " +
+			t.general.Add("Rules compare paths as nginx does. If the origin takes other spellings for the same path, such " +
 				"as another letter case, remove path_case, path_trailing_slash, path_parameters and path_reading (docs/paths.md).")
 		}
 	}
@@ -339,7 +340,7 @@ func (t *Translation) commonDifferences() {
 // noteAddresses records how another program counts IPv6 addresses, if a rule counts by address.
 func (t *Translation) noteAddresses(program string) {
 	if slices.ContainsFunc(t.rules, func(r *draft) bool { return r.countsBy("ip") }) {
-		t.general.add("%s counts each IPv6 address separately; edge counts a /64 as one client, unless ipv6_prefix is set.",
+		t.general.Add("%s counts each IPv6 address separately; edge counts a /64 as one client, unless ipv6_prefix is set.",
 			program)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A server has a root, which stands for location /, or for the requests that no location takes.
@@ -15,7 +17,7 @@ type server struct {
 	*directive
 	hosts     []string // empty means all
 	strange   []string // hosts that rules cannot match
-	logs      remarks
+	logs      prose.Phrases
 	sockets   []*socket
 	returns   bool                 // it answers all requests before limit_req
 	layout    string               // equal for servers that count alike
@@ -47,7 +49,7 @@ type location struct {
 	outer    *location   // the block around it
 	around   *location   // the location that has its requests without it
 	children []*location // those that it is around, except regular expressions
-	logs     remarks
+	logs     prose.Phrases
 }
 
 func (l *location) isRegex() bool { return strings.HasPrefix(l.kind, "~") }
@@ -210,7 +212,7 @@ func (s *server) leaves(l *location, d *directive) {
 	if l == s.root {
 		logs = &s.logs
 	}
-	logs.addIf(l == s.root || l.level.counts != "",
+	logs.AddIf(l == s.root || l.level.counts != "",
 		"nginx does not count the requests that %v takes away before limit_req", d)
 }
 
@@ -225,7 +227,7 @@ func (s *server) redirect(from *location, d *directive, uri string) {
 		if early {
 			s.leaves(from, d)
 		}
-		to.logs.addIf(passes && to.level.counts != "", "nginx also counts the requests that %v passes on to %v", d, to)
+		to.logs.AddIf(passes && to.level.counts != "", "nginx also counts the requests that %v passes on to %v", d, to)
 	}
 }
 
@@ -280,7 +282,7 @@ func (n *nginx) readNames(s *server) {
 	if strange != "" && len(s.hosts) > 0 {
 		n.uncovered(s, "the limits of this server for hosts such as %s, which rules cannot match", strange)
 	}
-	s.logs.addIf(strange != "" && len(s.hosts) == 0,
+	s.logs.AddIf(strange != "" && len(s.hosts) == 0,
 		"rules cannot match hosts such as %s, so this rule applies to all hosts", strange)
 }
 

@@ -96,15 +96,15 @@ func translateRatelimit(t *Translation, files []*File) {
 	require(len(r.domains) > 0, position{file: files[0]}, domainHint, "the file has no descriptors")
 	for _, d := range t.rules {
 		for _, title := range r.replacing[d.id] {
-			d.logs.add("ratelimit does not apply this limit to requests of %s, which replaces it", title)
+			d.logs.Add("ratelimit does not apply this limit to requests of %s, which replaces it", title)
 		}
 	}
 	if len(t.rules) > 0 {
-		t.general.add("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge " +
+		t.general.Add("ratelimit counts in fixed windows, so twice the limit may pass around the end of one. Edge " +
 			"estimates the requests of the last period, and refuses such bursts.")
-		t.general.add("ratelimit also counts requests that it refuses. Edge does not, so requests that one limit refuses " +
+		t.general.Add("ratelimit also counts requests that it refuses. Edge does not, so requests that one limit refuses " +
 			"do not use up another.")
-		t.general.add("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
+		t.general.Add("ratelimit uses the most specific descriptor for a request. In edge, every rule that matches counts.")
 		t.noteAddresses("Envoy")
 	}
 }
@@ -225,16 +225,16 @@ func (t *ratelimit) readLimit(n value, path []entry) {
 	r := &draft{id: cmp.Or(n.text("name"), strings.Join(ids, "-")), from: []string{title},
 		limits: []rule.Limit{{Threshold: threshold, Period: period * time.Duration(times)}}}
 	for _, name := range ignored {
-		r.notes.add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
+		r.notes.Add("%s has no effect within rate_limit: ratelimit reads it next to rate_limit", name)
 	}
 	r.entries(path)
 	r.options(n, last)
 	if len(r.characteristics) == 0 {
 		r.characteristics = []characteristic{{text: "host"}}
-		r.notes.add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients " +
+		r.notes.Add("ratelimit counts all requests here together; rules cannot, so edge counts the requests of all clients " +
 			"per host")
 	}
-	r.logs.addIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0,
+	r.logs.AddIf(len(r.match[byHost])+len(r.match[byPath])+len(r.logs) == 0,
 		"Envoy's routes decide which requests are counted: write them as the rule's match, unless all are")
 	t.rules = append(t.rules, r)
 }
@@ -254,7 +254,7 @@ func (r *draft) countsBy(text string) bool {
 // entries makes r match and count by the entries of a descriptor.
 func (r *draft) entries(path []entry) {
 	for _, e := range path {
-		r.logs.addIf(len(e.siblings) > 0,
+		r.logs.AddIf(len(e.siblings) > 0,
 			"ratelimit has other limits for %s %s, which this rule also counts",
 			e.key, strings.Join(e.siblings[:min(4, len(e.siblings))], ", "))
 		at := slices.IndexFunc(requestEntries[:], func(keys []string) bool { return slices.Contains(keys, e.key) })
@@ -263,23 +263,23 @@ func (r *draft) entries(path []entry) {
 			r.request(e, at)
 		case slices.Contains(ipEntries, e.key):
 			r.countBy(characteristic{text: "ip"})
-			r.notes.addIf(e.key == "masked_remote_address",
+			r.notes.AddIf(e.key == "masked_remote_address",
 				"masked_remote_address is a network: edge counts by the nodes' ipv4_prefix and ipv6_prefix, the same for all rules")
-			r.logs.addIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
+			r.logs.AddIf(e.value != "", "the limit is for the client %s alone, which rules cannot match", e.value)
 		case slices.Contains(routeEntries, e.key) && e.value == "":
-			r.logs.add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them "+
+			r.logs.Add("Envoy counts each value of %s, which its routes set, separately; this rule counts all of them "+
 				"together: write a rule with a match for each", e.key)
 		case slices.Contains(routeEntries, e.key):
-			r.logs.add("Envoy's routes decide which requests are %s: write these as the rule's match", e)
+			r.logs.Add("Envoy's routes decide which requests are %s: write these as the rule's match", e)
 		case e.value == "":
 			r.header(e)
 		default:
-			r.logs.add("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e)
+			r.logs.Add("rules cannot match %s, unless a route sets it: then write the route as the rule's match", e)
 			if e.wild() {
 				r.header(e)
 			}
 		}
-		r.notes.addIf(e.shared && strings.Contains(e.value, "*"),
+		r.notes.AddIf(e.shared && strings.Contains(e.value, "*"),
 			"share_threshold: all values of %s share one count", e)
 	}
 }
@@ -292,11 +292,11 @@ func (r *draft) request(e entry, index int) {
 	if r.match[index] == nil && e.value != "" && expressible(index, e.value) {
 		r.match[index] = []string{e.value}
 	} else {
-		r.logs.addIf(e.value != "", "rules cannot match %s", e)
+		r.logs.AddIf(e.value != "", "rules cannot match %s", e)
 	}
 	if index == byPath {
 		r.reading = "literal"
-		r.logs.add("in Envoy, :path contains the query; edge compares and counts the path alone")
+		r.logs.Add("in Envoy, :path contains the query; edge compares and counts the path alone")
 	}
 }
 
@@ -304,25 +304,25 @@ func (r *draft) request(e entry, index int) {
 func (r *draft) header(e entry) {
 	name := "header:" + strings.ToLower(strings.Trim(strings.ReplaceAll(e.key, "_", "-"), ":"))
 	if _, err := rulefile.ParseCharacteristic(name); err != nil {
-		r.logs.add("rules cannot count by %q", e.key)
+		r.logs.Add("rules cannot count by %q", e.key)
 		return
 	}
 	r.countBy(characteristic{name, true})
-	r.notes.add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests "+
+	r.notes.Add("%s is treated as the request header %s: compare it with the rate_limits of Envoy's routes. Requests "+
 		"without it are not counted", e.key, strings.TrimPrefix(name, "header:"))
 }
 
 // options records the effect of the other keys of a descriptor.
 func (r *draft) options(limit, descriptor value) {
 	is := func(name string) bool { return descriptor.text(name) == "true" }
-	r.logs.addIf(is("shadow_mode"), "shadow_mode is on")
-	r.logs.addIf(is("quota_mode"), "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
+	r.logs.AddIf(is("shadow_mode"), "shadow_mode is on")
+	r.logs.AddIf(is("quota_mode"), "quota_mode is on: ratelimit reports an exceeded limit and does not refuse")
 	for _, name := range []string{"detailed_metric", "value_to_metric", "metadata"} {
-		r.notes.addIf(is(name) || name == "metadata" && descriptor.child(name).Node != nil,
+		r.notes.AddIf(is(name) || name == "metadata" && descriptor.child(name).Node != nil,
 			"%s is not covered: edge's metrics and responses name the rule, never values of requests", name)
 	}
 	a := limit.text("algorithm")
-	r.notes.addIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
+	r.notes.AddIf(a != "", "algorithm %s is not covered: edge estimates over two windows", a)
 }
 
 // soleClient returns the client that path describes, if it describes nothing else.

@@ -54,8 +54,8 @@ type Translation struct {
 	rules   []*draft
 	allow   []listed
 	deny    []listed
-	general remarks // differences that concern all rules
-	missing remarks // what is not covered, each with its place
+	general prose.Phrases // differences that concern all rules
+	missing prose.Phrases // what is not covered, each with its place
 }
 
 // A listed network is an entry of the allow or deny list.
@@ -82,9 +82,9 @@ func (m *match) isEmpty() bool { return len(slices.Concat(m[:]...)) == 0 }
 // A draft is a rule before it is written.
 type draft struct {
 	id              string
-	from            []string // its sources, with their positions
-	notes           remarks  // differences in meaning
-	logs            remarks  // why the rule only logs; if empty, it blocks
+	from            []string      // its sources, with their positions
+	notes           prose.Phrases // differences in meaning
+	logs            prose.Phrases // why the rule only logs; if empty, it blocks
 	match           match
 	except          match  // each list is an exception
 	headerName      string // whose patterns are in match and except
@@ -93,19 +93,6 @@ type draft struct {
 	characteristics []characteristic
 	limits          []rule.Limit
 	status          int
-}
-
-// Remarks are texts for comments.
-type remarks []string
-
-func (r *remarks) add(format string, args ...any) {
-	*r = append(*r, fmt.Sprintf(format, args...))
-}
-
-func (r *remarks) addIf(applies bool, format string, args ...any) {
-	if applies {
-		r.add(format, args...)
-	}
 }
 
 // A characteristic of a draft.
@@ -146,7 +133,7 @@ func Files(kind string, files ...File) (t *Translation, err error) {
 
 // uncovered records something that no rule can express.
 func (t *Translation) uncovered(where place, format string, args ...any) {
-	t.missing.add("%v: %s", where.at(), fmt.Sprintf(format, args...))
+	t.missing.Add("%v: %s", where.at(), fmt.Sprintf(format, args...))
 }
 
 // list records a network on the allow or deny list.
