@@ -13,8 +13,6 @@ import (
 // connection. Such a client may still read the answer.
 const abandonAfter = 5 * time.Second
 
-// Relay sends r to o, and o's answer to the client. If it returns a *RelayError, no part of an
-// answer was sent, and the caller must answer.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	c.leave()
 	call := &c.x.call

@@ -9,8 +9,6 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, no part of an answer
-// was sent, and the caller must answer. It is called by a Passing.
 func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
 	c := s.c
 	s.call.Start(edit, &c.server.o.Limits, time.Now())
