@@ -306,7 +306,6 @@ func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
 
 // Answer answers r, or a malformed request if r is nil. Answers to pipelined requests are written together.
 func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
 	if r == nil {
 		c.closing = true
 		r = &Request{}
@@ -315,20 +314,10 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 		c.closing = true // the rest of the body would be read as a request
 	}
 	out := appendStatus(c.room(), status)
-	out = append(out, "Date: "...)
-	out = append(append(out, c.server.clock.Date(c.clock())...), "\r\n"...)
-	out = append(out, fields...)
-	if !bodiless {
-		out = append(out, "Content-Length: "...)
-		out = append(strconv.AppendInt(out, int64(len(body)), 10), "\r\n"...)
-	}
+	out, body = c.server.clock.AppendOwn(out, c.clock(), r, status, fields, body)
 	out = append(c.appendConnection(out, r, true), "\r\n"...)
-	c.sentStatus = status
-	if !bodiless && !r.Head {
-		out = append(out, body...)
-		c.sentBytes = int64(len(body))
-	}
-	c.out = out
+	c.out = append(out, body...)
+	c.sentStatus, c.sentBytes = status, int64(len(body))
 }
 
 // appendConnection appends a Connection field if the client needs one. framed is false if only

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -167,6 +168,23 @@ func (c *Clock) Date(now time.Time) []byte {
 		c.today.Store(s)
 	}
 	return s.text
+}
+
+// AppendOwn appends the fields of one of the node's own answers to r: Date, fields, and Content-Length unless answers
+// with this status have no body. sent is the body without what must not be sent.
+func (c *Clock) AppendOwn(
+	dst []byte, now time.Time, r *Request, status int, fields []byte, body string,
+) (lines []byte, sent string) {
+	dst = append(append(dst, "Date: "...), c.Date(now)...)
+	dst = append(append(dst, "\r\n"...), fields...)
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		return dst, ""
+	}
+	dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
+	if r.Head {
+		body = ""
+	}
+	return dst, body
 }
 
 var errClosed = errors.New("http1: the client has closed the connection")

@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ type Stream struct {
 	head  []byte // of req, as HTTP/1.1
 	block []byte // from which head was decoded, if it may be recognized: see repeats
 	out   []byte // header block of the answer
+	lines []byte // fields of one of the node's own answers
 
 	call    http1.Call
 	running bool // in its own goroutine
@@ -114,20 +114,14 @@ func (s *Stream) Drop() {
 
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
 	c := s.c
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
-	length := len(body)
-	if bodiless {
-		length = -1
-	}
-	out := c.prepared.block
+	var block []byte
 	if s.running {
-		s.out = appendAnswer(s.out[:0], status, c.server.clock.Date(time.Now()), fields, length)
-		out = s.out
-	} else if date := c.server.clock.Date(c.now); !c.prepared.is(status, date, fields, length) {
-		out = c.prepared.set(status, date, fields, length)
-	}
-	if bodiless || r.Head {
-		body = ""
+		s.lines, body = c.server.clock.AppendOwn(s.lines[:0], time.Now(), r, status, fields, body)
+		s.out = AppendLines(appendStatus(s.out[:0], status), s.lines, appendField)
+		block = s.out
+	} else {
+		s.lines, body = c.server.clock.AppendOwn(s.lines[:0], c.now, r, status, fields, body)
+		block = c.prepared.encode(status, s.lines)
 	}
 	c.mu.Lock()
 	s.sentStatus = status
@@ -135,7 +129,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		c.mu.Unlock()
 		return
 	}
-	s.writeAnswerHead(out, body == "")
+	s.writeAnswerHead(block, body == "")
 	n := int64(len(body))
 	switch {
 	case n == 0:

@@ -37,17 +37,8 @@ func (s *Stream) Drop() {
 }
 
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
-	lines := append(append(s.lines[:0], "Date: "...), s.c.server.clock.Date(time.Now())...)
-	lines = append(append(lines, "\r\n"...), fields...)
-	if !bodiless {
-		lines = append(strconv.AppendInt(append(lines, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
-	}
-	s.lines = lines
-	if bodiless || r.Head {
-		body = ""
-	}
-	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), lines, appendField))
+	s.lines, body = s.c.server.clock.AppendOwn(s.lines[:0], time.Now(), r, status, fields, body)
+	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), s.lines, appendField))
 	if body != "" {
 		s.out = append(appendFrameHead(s.out, frameData, len(body)), body...)
 		s.bytes = int64(len(body))
