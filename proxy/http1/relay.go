@@ -23,13 +23,10 @@ func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	if !c.x.body.ended {
 		c.closing = true // the rest of the body would be read as a request
 	}
-	if err == nil {
-		return nil
-	}
-	if _, unanswered := err.(*RelayError); unanswered {
+	if !call.broken {
 		return err
 	}
-	c.closing = true // a part of the answer was sent
+	c.closing = true
 	_ = c.flush()
 	c.out = c.out[:0]
 	if r.Minor == 0 && call.a.Length < 0 {

@@ -84,10 +84,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	})
 	err := s.call.Relay((*streamClient)(s), r, o)
 	s.shared = !stop()
-	if _, unanswered := err.(*http1.RelayError); unanswered {
-		return err
-	}
-	return nil // if a part of the answer was sent, end resets the stream
+	return err // if the answer is broken, end resets the stream
 }
 
 // A streamClient is a Stream as the Client of a Call.
