@@ -80,7 +80,7 @@ func (k *connClient) Flush() error { return (*Conn)(k).flush() }
 // Watch leaves half a connection open for a while: if the client has only shut down its side, it may still read.
 func (k *connClient) Watch(call *Call) (stop func()) {
 	c := (*Conn)(k)
-	c.resetAwaitEnd()
+	c.limitAwaitEnd(time.Time{})
 	watching, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watching)
@@ -99,9 +99,9 @@ func (k *connClient) Watch(call *Call) (stop func()) {
 	}()
 	return func() {
 		close(stopped)
-		c.endAwait()
+		c.limitAwaitEnd(past)
 		<-watching
-		c.resetAwaitEnd()
+		c.limitAwaitEnd(time.Time{})
 	}
 }
 
