@@ -31,8 +31,8 @@ type Server struct {
 // conns.FirstRequestWait, which streams the node has seen.
 func NewServer(o http1.Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
-		Leave:  func(c *Conn) { go c.drain() }, // it may have to wait for the client
-		Finish: func(c *Conn) { go c.finish() },
+		Leave:  func(c *Conn) { go c.drain(false) }, // it may have to wait for the client
+		Finish: func(c *Conn) { go c.drain(true) },
 		Cut:    func(c *Conn) { _ = c.conn.Close() },
 	})}
 }
