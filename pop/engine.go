@@ -25,12 +25,12 @@ type server interface {
 
 // serveClientsLocked starts a server for clients that connect to ln. mu is held.
 func (n *Node) serveClientsLocked(ln net.Listener) {
-	n.serveLocked(n.withProxyProtocol(ln), nil)
+	n.serveLocked(n.withProxyProtocol(ln), n.proxy)
 }
 
 // serveTLSLocked starts a server for clients that connect to ln with TLS. mu is held.
 func (n *Node) serveTLSLocked(ln net.Listener) {
-	n.serveLocked(tls.NewListener(conns.Greetings(n.withProxyProtocol(ln)), n.files.tls()), nil)
+	n.serveLocked(tls.NewListener(conns.Greetings(n.withProxyProtocol(ln)), n.files.tls()), n.proxy)
 }
 
 // serveAskedLocked starts a server for other proxies that connect to ln. mu is held.
@@ -47,7 +47,7 @@ func (s socket) Addr() net.Addr          { return s.LocalAddr() }
 
 // serveHTTP3Locked starts a server for clients that send packets to ln, a socket. mu is held.
 func (n *Node) serveHTTP3Locked(ln net.Listener) {
-	server, err := n.proxy.NewHTTP3(ln.(socket).PacketConn, n.files.tls(), n.frontOptions(nil))
+	server, err := n.proxy.NewHTTP3(ln.(socket).PacketConn, n.files.tls(), n.engineOptions(n.proxy))
 	if err != nil {
 		n.o.Logger.Error("cannot serve HTTP/3", "addr", ln.Addr(), "err", err)
 		return
@@ -56,26 +56,27 @@ func (n *Node) serveHTTP3Locked(ln net.Listener) {
 	n.running.Go(server.Run)
 }
 
-// serveLocked starts a server for ln. If handler is nil, the proxy answers. mu is held.
-func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler) {
-	front := n.proxy.NewFront(ln, n.frontOptions(handler))
+// serveLocked starts a server for ln. mu is held.
+func (n *Node) serveLocked(ln net.Listener, handler http1.Handler) {
+	front := n.proxy.NewFront(ln, n.engineOptions(handler))
 	n.servers = append(n.servers, front)
 	n.running.Go(front.Run)
 }
 
-func (n *Node) frontOptions(handler proxy.Handler) proxy.FrontOptions {
-	return proxy.FrontOptions{
+func (n *Node) engineOptions(handler http1.Handler) http1.Options {
+	return http1.Options{
 		Limits: http1.Limits{
 			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
 			IdleTimeout:       n.o.IdleTimeout,
 			BodyTimeout:       n.o.BodyTimeout,
 			BodyRate:          n.o.BodyRate,
 			MaxHeaderBytes:    n.o.MaxHeaderBytes,
+			MaxStreams:        n.o.HTTP2Streams,
+			MaxOverhead:       n.o.HTTP2Overhead,
 		},
-		Handler:     handler,
-		MaxStreams:  n.o.HTTP2Streams,
-		MaxOverhead: n.o.HTTP2Overhead,
-		Tunnels:     n.upgraded,
+		Handler: handler,
+		Tunnels: n.upgraded,
+		Logger:  n.o.Logger,
 	}
 }
 

@@ -148,7 +148,7 @@ func BenchmarkEngine(b *testing.B) {
 		b.Run(name+"_http2", func(b *testing.B) {
 			origin := serve(b, http.HandlerFunc(ok))
 			p, _ := newProxy(b, rules, origin.URL, func(o *proxy.Options) { o.Origins.Default.RelayBy(answers) })
-			s := http2.NewServer(http2.Options{Handler: p, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
+			s := http2.NewServer(http1.Options{Handler: p, Limits: http1.Limits{MaxStreams: 128, MaxOverhead: 1000, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 1 << 16}})
 			run(b, s.ServeConn, func(next func() bool) net.Conn {
 				return &framed{looped: looped{next: next}, blocks: blocks}
 			})

@@ -10,11 +10,10 @@ import (
 
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
 )
 
 // A Check answers other proxies that ask whether a request may pass: with 200 or the refusal. It is a
-// handler of both engines, and safe for concurrent use.
+// handler of all engines, and safe for concurrent use.
 //
 // The beginning of the path tells where the request is described:
 //
@@ -59,15 +58,6 @@ type httpQuestion struct {
 	twice string // the name of a field that was repeated
 }
 
-// ServeHTTP1 answers r.
-func (k *Check) ServeHTTP1(c *http1.Conn, r *http1.Request) { k.serve(c, r) }
-
-// ServeHTTP2 answers r.
-func (k *Check) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	k.serve(s, r)
-	return nil
-}
-
 // Malformed refuses an invalid question, which counts for no client. The asking proxy has forwarded
 // what its client sent, and could treat another status as a failure of the node and let the client pass.
 func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
@@ -82,14 +72,14 @@ func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
 // MalformedStream does nothing: an invalid question counts for no client.
 func (k *Check) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
-// serve answers a question.
-func (k *Check) serve(c asker, r *http1.Request) {
+// Serve answers a question.
+func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	p, now := k.p, k.p.o.Now()
 	var buf [512]byte
 	x := httpQuestion{question: question{arrival: arrival{peer: addrOf(c.RemoteAddr())}}}
 	if status, why := k.read(c, r, &x, now); status != 0 {
 		c.Answer(r, status, append(p.appendNode(buf[:0]), plainText...), why+"\n")
-		return
+		return nil
 	}
 	p.note()
 	if set := p.o.Limiter.Rules(); set.ReadsFields() {
@@ -108,11 +98,12 @@ func (k *Check) serve(c asker, r *http1.Request) {
 		c.Answer(r, status, fields, body)
 		return c.Sent()
 	})
+	return nil
 }
 
 // read reads the question x. If there is nothing to decide or to report, it returns the status of the
 // answer, and why.
-func (k *Check) read(c asker, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
+func (k *Check) read(c http1.Asker, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
 	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
 		const text = "the check endpoint was asked by an address that is not a trusted proxy"
 		k.p.undecided(undecidedPeer, now, text, "peer", x.peer)

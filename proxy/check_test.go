@@ -28,7 +28,7 @@ import (
 func serveCheck(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.CheckOptions) {
 	t.Helper()
 	check := p.NewCheck(o)
-	runFront(t, p, ln, proxy.FrontOptions{Handler: check, Limits: http1.Limits{MaxHeaderBytes: 1 << 16}})
+	runFront(t, p, ln, http1.Options{Handler: check, Limits: http1.Limits{MaxHeaderBytes: 1 << 16}})
 }
 
 // newCheck serves a Check with these rules on a TCP port, and returns its URL.

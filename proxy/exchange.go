@@ -14,21 +14,8 @@ import (
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
-	"github.com/edgelimit/edge/proxy/http3"
 	"github.com/edgelimit/edge/rule"
 )
-
-// An asker is what an exchange answers: an HTTP/1.1 connection, or a stream of HTTP/2 or HTTP/3.
-type asker interface {
-	RemoteAddr() netip.AddrPort
-	Secure() bool
-	Answer(r *http1.Request, status int, fields []byte, body string)
-	Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error
-	Refuse(last bool)
-	Drop()
-	Sent() (status int, bytes int64)
-}
 
 // An arrival is a request and what was decided about it.
 type arrival struct {
@@ -68,7 +55,7 @@ func (x *arrival) observeAll(r *http1.Request) {
 type exchange struct {
 	arrival
 	p      *Proxy
-	c      asker
+	c      http1.Asker
 	r      *http1.Request
 	asked  rule.Request // the request for the limiter
 	method string       // as it was received; valid as long as asked
@@ -91,40 +78,14 @@ type exchange struct {
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// ServeHTTP1 decides r, then relays or answers it.
-func (p *Proxy) ServeHTTP1(c *http1.Conn, r *http1.Request) {
-	proto := "HTTP/1.1"
-	if r.Minor == 0 {
-		proto = "HTTP/1.0"
-	}
-	if x := p.serve(c, r, proto); x != nil {
-		x.Pass()
-	}
-}
-
-// ServeHTTP2 decides r, and answers it or returns an exchange that relays it.
-func (p *Proxy) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	if x := p.serve(s, r, "HTTP/2.0"); x != nil {
-		return x
-	}
-	return nil
-}
-
-// ServeHTTP3 decides r, then relays or answers it.
-func (p *Proxy) ServeHTTP3(s *http3.Stream, r *http1.Request) {
-	if x := p.serve(s, r, "HTTP/3.0"); x != nil {
-		x.Pass()
-	}
-}
-
-// serve decides r. It answers r, or returns an exchange that relays it.
-func (p *Proxy) serve(c asker, r *http1.Request, proto string) *exchange {
+// Serve decides r. It answers r, or returns an exchange that relays it.
+func (p *Proxy) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	p.note()
 	x := exchanges.Get().(*exchange)
 	x.p, x.c, x.r = p, c, r
 	x.decide()
 	if p.o.AccessLog != nil {
-		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), proto}
+		x.line = requestLine{string(r.Method()), string(r.Host()), string(r.Target()), c.Proto()}
 	}
 	if x.admit() {
 		return x

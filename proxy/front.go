@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -37,47 +36,24 @@ type engine interface {
 	Shutdown(context.Context) error
 }
 
-// A Handler answers requests over HTTP/1.1 and HTTP/2: a [Proxy] or a [Check].
-type Handler interface {
-	http1.Handler
-	http2.Handler
-}
-
-// FrontOptions configures a Front. Limits and Tunnels are required.
-type FrontOptions struct {
-	http1.Limits
-
-	// Handler answers the requests. If nil, the Proxy.
-	Handler Handler
-
-	// MaxStreams and MaxOverhead bound HTTP/2 connections: see [http2.Options].
-	MaxStreams, MaxOverhead int
-
-	// When Tunnels is done, connections that have switched to another protocol are closed.
-	Tunnels context.Context
-}
-
-// NewFront returns a Front for the connections of ln, which may use TLS. Run runs it.
-func (p *Proxy) NewFront(ln net.Listener, o FrontOptions) *Front {
-	f := &Front{p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{})}
-	o.Handler = cmp.Or[Handler](o.Handler, p)
-	f.http1 = http1.NewServer(http1.Options{Limits: o.Limits, Handler: o.Handler, Tunnels: o.Tunnels, Logger: p.o.Logger})
-	f.http2 = http2.NewServer(http2.Options{
-		Limits: o.Limits, Handler: o.Handler, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, Logger: p.o.Logger,
-	})
-	return f
+// NewFront returns a Front for the connections of ln, which may use TLS. The Handler of o is p or a [Check]. Run runs
+// the Front.
+func (p *Proxy) NewFront(ln net.Listener, o http1.Options) *Front {
+	return &Front{
+		p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{}),
+		http1: http1.NewServer(o), http2: http2.NewServer(o),
+	}
 }
 
 // NewHTTP3 returns a server of HTTP/3 for the packets of socket. Fronts that run later announce it.
-func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o FrontOptions) (*http3.Server, error) {
+func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o http1.Options) (*http3.Server, error) {
 	p.altSvc = fmt.Sprintf("Alt-Svc: h3=\":%d\"; ma=86400\r\n", socket.LocalAddr().(*net.UDPAddr).Port)
 	return http3.NewServer(socket, http3.Options{
-		Limits: o.Limits, Handler: p, MaxStreams: o.MaxStreams, MaxOverhead: o.MaxOverhead, TLS: secure,
+		Options: o, TLS: secure,
 		Client: func(peer netip.AddrPort) netip.Addr { return p.clientAt(addrOf(peer)) },
 		Add: func(conn io.Closer, peer netip.AddrPort) (*conns.Holder, func()) {
 			return p.addConnection(conn, addrOf(peer))
 		},
-		Logger: p.o.Logger,
 	})
 }
 

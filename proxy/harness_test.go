@@ -127,13 +127,14 @@ func listen(t testing.TB, p *proxy.Proxy, secure *tls.Config, limits http1.Limit
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
-	runFront(t, p, ln, proxy.FrontOptions{Limits: limits})
+	runFront(t, p, ln, http1.Options{Limits: limits, Handler: p})
 	return ln.Addr().String()
 }
 
 // runFront runs a front of p for clients of ln.
-func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o proxy.FrontOptions) {
+func runFront(t testing.TB, p *proxy.Proxy, ln net.Listener, o http1.Options) {
 	o.ReadHeaderTimeout, o.IdleTimeout, o.Tunnels = 10*time.Second, time.Hour, context.Background()
+	o.Logger = slog.New(slog.DiscardHandler)
 	o.MaxStreams, o.MaxOverhead, o.MaxHeaderBytes = 128, 1000, cmp.Or(o.MaxHeaderBytes, 1<<20)
 	f := p.NewFront(ln, o)
 	go f.Run()

@@ -42,7 +42,8 @@ func listenHTTP3(t testing.TB, p *proxy.Proxy, socket net.PacketConn, limits htt
 	t.Cleanup(certified.Close)
 	certified.StartTLS()
 	limits.ReadHeaderTimeout, limits.IdleTimeout, limits.MaxHeaderBytes = 10*time.Second, time.Hour, cmp.Or(limits.MaxHeaderBytes, 1<<20)
-	s, err := p.NewHTTP3(socket, certified.TLS, proxy.FrontOptions{Limits: limits, MaxStreams: 128, MaxOverhead: 1000})
+	limits.MaxStreams, limits.MaxOverhead = 128, 1000
+	s, err := p.NewHTTP3(socket, certified.TLS, http1.Options{Limits: limits, Handler: p})
 	if err != nil {
 		t.Fatal(err)
 	}

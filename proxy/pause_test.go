@@ -41,7 +41,7 @@ func piped(t *testing.T, rules string, http2 bool, origin http.HandlerFunc) *htt
 		o.Origins.Default, _ = proxy.NewOrigin("http://origin", proxy.OriginOptions{Transport: tr, Timeout: time.Hour})
 	})
 	front := shard.NewPipe()
-	runFront(t, p, front, proxy.FrontOptions{Limits: http1.Limits{BodyTimeout: 5 * time.Second, BodyRate: 100}})
+	runFront(t, p, front, http1.Options{Handler: p, Limits: http1.Limits{BodyTimeout: 5 * time.Second, BodyRate: 100}})
 	client := &http.Transport{Protocols: protocols, DialContext: front.Dial, DisableCompression: true}
 	if http2 {
 		client.DialContext = http2test.Dial(front.Dial)

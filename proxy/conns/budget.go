@@ -52,20 +52,7 @@ func (b *Budget) Bytes() int {
 
 // Share returns a listener like ln whose connections each hold 1 of b until they are closed. The addresses of peers are
 // the clients.
-func (b *Budget) Share(ln net.Listener) net.Listener { return shared{ln, b} }
-
-type shared struct {
-	net.Listener
-	b *Budget
-}
-
-func (s shared) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.b.Place(conn), nil
-}
+func (b *Budget) Share(ln net.Listener) net.Listener { return wrapped{ln, b.Place} }
 
 // Place returns a connection like conn that holds 1 of b until it is closed.
 func (b *Budget) Place(conn net.Conn) net.Conn {

@@ -204,6 +204,20 @@ func Peer(conn Remote) netip.AddrPort {
 	return peer
 }
 
+// A wrapped is a listener whose connections are what wrap returns.
+type wrapped struct {
+	net.Listener
+	wrap func(net.Conn) net.Conn
+}
+
+func (w wrapped) Accept() (net.Conn, error) {
+	conn, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(conn), nil
+}
+
 // maxLinger is the maximum number of bytes that Linger reads. It is larger than any request that a proxy with Go's
 // limit of 1 MB for headers can ask about, with the target three times. A proxy that cannot ask lets the request pass.
 const maxLinger = 4 << 20

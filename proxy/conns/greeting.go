@@ -7,16 +7,8 @@ import (
 )
 
 // Greetings makes the connections of ln count what a TLS handshake reads: a client may send 64 KB before it ends.
-func Greetings(ln net.Listener) net.Listener { return greetings{ln} }
-
-type greetings struct{ net.Listener }
-
-func (g greetings) Accept() (net.Conn, error) {
-	c, err := g.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &Greeting{Conn: c}, nil
+func Greetings(ln net.Listener) net.Listener {
+	return wrapped{ln, func(conn net.Conn) net.Conn { return &Greeting{Conn: conn} }}
 }
 
 // A Greeting is a connection that may begin with a TLS handshake.

@@ -113,6 +113,7 @@ type Call struct {
 	// Changed by upload while it runs:
 	taken, sent bool   // the whole body of the request
 	trailers    []byte // of the request
+	broken      bool   // a part of the answer was sent, but not all of it
 	uploading   chan error
 	failure     error // of the client, which upload has returned
 	stop        atomic.Bool
@@ -139,21 +140,23 @@ func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 	c.state.Store(asked)
 }
 
-// Relay sends r to o, and o's answer to client. If it returns a *RelayError, no part of an answer was sent.
+// Relay sends r to o, and o's answer to client. If it returns an error, a *RelayError, no part of an answer was sent.
 func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	c.client, c.o, c.chunks = client, o.forRequest(r), r.Body == Chunked
 	err := c.ask(r)
 	if err == nil {
 		err = c.readAnswer(r)
 	}
+	var unanswered error
 	switch {
 	case err == nil:
 		err = c.answer()
 	case err == ErrWithheld:
-		err = &RelayError{false, err}
+		unanswered = &RelayError{false, err}
 	default:
-		err = c.failed(err)
+		unanswered = c.failed(err)
 	}
+	c.broken = err != nil && unanswered == nil
 	c.stopUpload()
 	c.now = time.Now()
 	c.mu.Lock()
@@ -169,7 +172,7 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	}
 	freeBuffer(c.head)
 	c.head, c.rest, c.trailers, c.client, c.edit = nil, nil, nil, nil, nil
-	return err
+	return unanswered
 }
 
 // ask sends the request's head and the part of its body that has arrived.

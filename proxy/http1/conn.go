@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// A Conn is a client's connection. A Handler may call its methods until it returns.
+// A Conn is a client's connection. It is the Asker of its requests, one after the other.
 type Conn struct {
 	wire
 	server *Server
@@ -80,17 +80,20 @@ func (c *Conn) endTurn() {
 	c.x = nil
 }
 
-// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
-func (c *Conn) RemoteAddr() netip.AddrPort { return c.peer }
+func (c *Conn) RemoteAddr() netip.AddrPort      { return c.peer }
+func (c *Conn) Secure() bool                    { return c.secure }
+func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
 
-// Secure reports whether the client uses TLS.
-func (c *Conn) Secure() bool { return c.secure }
+func (c *Conn) Proto() string {
+	if c.x.req.Minor == 0 {
+		return "HTTP/1.0"
+	}
+	return "HTTP/1.1"
+}
 
 // Drop closes the connection without an answer.
 func (c *Conn) Drop() { c.closing, c.dropped = true, true }
 
-// Refuse marks the request as refused. If last is set, the connection is closed after the answer.
-// Otherwise it waits for the next request for at most ReadHeaderTimeout.
 func (c *Conn) Refuse(last bool) {
 	c.refused = true
 	c.closing = c.closing || last
@@ -103,9 +106,6 @@ func (c *Conn) abort() {
 	}
 	c.Drop()
 }
-
-// Sent returns the status of the last answer and the number of bytes of its body.
-func (c *Conn) Sent() (status int, bytes int64) { return c.sentStatus, c.sentBytes }
 
 // run serves c until it ends or joins a loop. If l is set, run leads l first, and then serves the connection that left.
 func (s *Server) run(c *Conn, l *loop) {
@@ -153,7 +153,9 @@ func (c *Conn) handle(x *turn) {
 	x.body = newBodyReader(x.req.Body, x.req.Length)
 	c.closing = x.req.Close
 	c.sentStatus, c.sentBytes = 0, 0
-	c.server.o.Handler.ServeHTTP1(c, &x.req)
+	if p := c.server.o.Handler.Serve(c, &x.req); p != nil {
+		p.Pass()
+	}
 	x.answered = true
 }
 
@@ -302,10 +304,8 @@ func (c *Conn) fail(err error) {
 // used drops the request's head from the read buffer.
 func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
 
-// Answer answers r, or a malformed request if r is nil. fields are lines that end in CRLF. Answer adds
-// Date and the framing. Answers to pipelined requests are written together.
+// Answer answers r, or a malformed request if r is nil. Answers to pipelined requests are written together.
 func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
 	if r == nil {
 		c.closing = true
 		r = &Request{}
@@ -314,20 +314,10 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 		c.closing = true // the rest of the body would be read as a request
 	}
 	out := appendStatus(c.room(), status)
-	out = append(out, "Date: "...)
-	out = append(append(out, c.server.clock.Date(c.clock())...), "\r\n"...)
-	out = append(out, fields...)
-	if !bodiless {
-		out = append(out, "Content-Length: "...)
-		out = append(strconv.AppendInt(out, int64(len(body)), 10), "\r\n"...)
-	}
+	out, body = c.server.clock.AppendOwn(out, c.clock(), r, status, fields, body)
 	out = append(c.appendConnection(out, r, true), "\r\n"...)
-	c.sentStatus = status
-	if !bodiless && !r.Head {
-		out = append(out, body...)
-		c.sentBytes = int64(len(body))
-	}
-	c.out = out
+	c.out = append(out, body...)
+	c.sentStatus, c.sentBytes = status, int64(len(body))
 }
 
 // appendConnection appends a Connection field if the client needs one. framed is false if only

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,11 @@ import (
 // A relay passes everything on, but refuses paths that begin with /refused.
 type relay struct{ origin *http1.Origin }
 
-func (h relay) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+func (h relay) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	if strings.HasPrefix(string(r.Path()), "/refused") {
 		c.Refuse(false)
 		c.Answer(r, 429, []byte("Retry-After: 1\r\n"), "slow down\n")
-		return
+		return nil
 	}
 	if err := c.Relay(r, h.origin, plain{}); err != nil {
 		status := 502
@@ -30,7 +31,10 @@ func (h relay) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 		}
 		c.Answer(r, status, nil, err.Error()+"\n")
 	}
+	return nil
 }
+
+func (relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 func (relay) Malformed(c *http1.Conn, err *http1.Error) {
 	c.Answer(nil, err.Status, nil, err.Text+"\n")

@@ -27,10 +27,10 @@ func (l *lasting) Gone(end func()) bool {
 	return true
 }
 
-func (l *lasting) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+func (l *lasting) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	err := c.Relay(r, l.origin, l)
 	if err == nil {
-		return
+		return nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -39,6 +39,7 @@ func (l *lasting) ServeHTTP1(c *http1.Conn, r *http1.Request) {
 		l.err <- err
 	}()
 	(<-l.gone)()
+	return nil
 }
 
 // An exchange without its client may be ended at any time, even if its origin has closed the connection and can

@@ -23,11 +23,11 @@ import (
 // panicky is a relay that panics if a request's path contains panic.
 type panicky struct{ relay }
 
-func (h panicky) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+func (h panicky) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	if strings.Contains(string(r.Path()), "panic") {
 		panic("as the client wants")
 	}
-	h.relay.ServeHTTP1(c, r)
+	return h.relay.Serve(c, r)
 }
 
 // A looped is a server that uses loops even with a single connection.

@@ -13,8 +13,6 @@ import (
 // connection. Such a client may still read the answer.
 const abandonAfter = 5 * time.Second
 
-// Relay sends r to o, and o's answer to the client. If it returns a *RelayError, no part of an
-// answer was sent, and the caller must answer.
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	c.leave()
 	call := &c.x.call
@@ -25,13 +23,10 @@ func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	if !c.x.body.ended {
 		c.closing = true // the rest of the body would be read as a request
 	}
-	if err == nil {
-		return nil
-	}
-	if _, unanswered := err.(*RelayError); unanswered {
+	if !call.broken {
 		return err
 	}
-	c.closing = true // a part of the answer was sent
+	c.closing = true
 	_ = c.flush()
 	c.out = c.out[:0]
 	if r.Minor == 0 && call.a.Length < 0 {
@@ -85,7 +80,7 @@ func (k *connClient) Flush() error { return (*Conn)(k).flush() }
 // Watch leaves half a connection open for a while: if the client has only shut down its side, it may still read.
 func (k *connClient) Watch(call *Call) (stop func()) {
 	c := (*Conn)(k)
-	c.resetAwaitEnd()
+	c.limitAwaitEnd(time.Time{})
 	watching, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watching)
@@ -104,9 +99,9 @@ func (k *connClient) Watch(call *Call) (stop func()) {
 	}()
 	return func() {
 		close(stopped)
-		c.endAwait()
+		c.limitAwaitEnd(past)
 		<-watching
-		c.resetAwaitEnd()
+		c.limitAwaitEnd(time.Time{})
 	}
 }
 

@@ -269,9 +269,9 @@ func dial(t *testing.T, addr string) net.Conn {
 // A stalled is a relay on a machine that stalls before it forwards a request.
 type stalled struct{ relay }
 
-func (h stalled) ServeHTTP1(c *http1.Conn, r *http1.Request) {
-	c.Stall(10 * time.Second)
-	h.relay.ServeHTTP1(c, r)
+func (h stalled) Serve(c http1.Asker, r *http1.Request) http1.Passing {
+	c.(*http1.Conn).Stall(10 * time.Second)
+	return h.relay.Serve(c, r)
 }
 
 // A request that was delayed on its way to the origin, even by connecting, is still sent, and the

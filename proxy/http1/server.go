@@ -12,20 +12,60 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// A Handler answers requests. Its methods may be called concurrently. They must not block, except in methods of Conn:
-// many connections may share a goroutine.
+// A Handler answers requests of all versions of HTTP. Its methods may be called concurrently. They must not block,
+// except in methods of Conn: many connections may share a goroutine, and many streams a connection.
 type Handler interface {
-	// ServeHTTP1 calls Conn.Answer or Conn.Relay for r. r is valid until then.
-	ServeHTTP1(c *Conn, r *Request)
+	// Serve calls a.Answer or a.Drop for r and returns nil, or returns a Passing that calls a.Relay. r is valid until
+	// then.
+	Serve(a Asker, r *Request) Passing
 
-	// Malformed calls Conn.Answer or Conn.Drop for an invalid request. Then the connection ends.
+	// Malformed calls Conn.Answer or Conn.Drop for an invalid request in HTTP/1.1. Then the connection ends.
 	Malformed(c *Conn, err *Error)
+
+	// MalformedStream is called for an invalid request in HTTP/2 or HTTP/3, and for a client that violates these
+	// protocols. It returns fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
+	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
+}
+
+// A Passing is a request that passes. HTTP/2 and HTTP/3 call Pass in a goroutine of the request.
+type Passing interface{ Pass() }
+
+// An Asker is what a request comes from: an HTTP/1.1 connection, or a stream of HTTP/2 or HTTP/3.
+type Asker interface {
+	// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
+	RemoteAddr() netip.AddrPort
+
+	// Secure reports whether the client uses TLS.
+	Secure() bool
+
+	// Proto returns the version of the request, such as HTTP/1.1.
+	Proto() string
+
+	// Answer answers r. fields are lines that end in CRLF. Answer adds Date and the framing. It does not wait for the
+	// rest of the request's body.
+	Answer(r *Request, status int, fields []byte, body string)
+
+	// Relay sends r to o, and o's answer to the client. If it returns an error, a *RelayError, no part of an answer was
+	// sent, and the caller must answer.
+	Relay(r *Request, o *Origin, edit Relay) error
+
+	// Refuse marks the request as refused. If last is set, the connection is closed after the answer, or the client is
+	// asked to open no more streams. Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
+	Refuse(last bool)
+
+	// Drop ends the connection or the stream without an answer.
+	Drop()
+
+	// Sent returns the status of the last answer and the number of bytes of its body.
+	Sent() (status int, bytes int64)
 }
 
 // Limits bound what a client can make the node wait for or store. They have no defaults.
@@ -38,15 +78,19 @@ type Limits struct {
 	// BodyRate is the minimum rate of a request's body until the origin begins its answer, in bytes per second. The client
 	// may fall behind by BodyTimeout, or by a minute if that is 0. If zero, there is no minimum.
 	BodyRate int
+
+	// MaxStreams is the maximum number of concurrent requests of a connection of HTTP/2 or HTTP/3, and MaxOverhead how
+	// many frames it may send at once beyond what its requests need.
+	MaxStreams, MaxOverhead int
 }
 
-// Options configures a Server. All are required.
+// Options configures a Server of any version of HTTP. All are required.
 type Options struct {
 	Limits
 	Handler Handler
 
 	// When Tunnels is done, connections that have switched to another protocol are closed. Shutdown
-	// does not wait for them.
+	// does not wait for them. Only HTTP/1.1 has them.
 	Tunnels context.Context
 
 	// Logger logs panics.
@@ -124,6 +168,23 @@ func (c *Clock) Date(now time.Time) []byte {
 		c.today.Store(s)
 	}
 	return s.text
+}
+
+// AppendOwn appends the fields of one of the node's own answers to r: Date, fields, and Content-Length unless answers
+// with this status have no body. sent is the body without what must not be sent.
+func (c *Clock) AppendOwn(
+	dst []byte, now time.Time, r *Request, status int, fields []byte, body string,
+) (lines []byte, sent string) {
+	dst = append(append(dst, "Date: "...), c.Date(now)...)
+	dst = append(append(dst, "\r\n"...), fields...)
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		return dst, ""
+	}
+	dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
+	if r.Head {
+		body = ""
+	}
+	return dst, body
 }
 
 var errClosed = errors.New("http1: the client has closed the connection")

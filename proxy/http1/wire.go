@@ -281,7 +281,7 @@ func (w *wire) probe(fd uintptr) {
 }
 
 // awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half). No other
-// goroutine may read or write meanwhile, except that a read may wait in await. It returns early after endAwait. A
+// goroutine may read or write meanwhile, except that a read may wait in await. limitAwaitEnd ends it early. A
 // connection that is not a socket must be read, so awaitEnd also returns if its peer sends more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
@@ -297,24 +297,16 @@ func (w *wire) awaitEnd() (half, gone bool) {
 	return err == nil && events&(pollErr|pollHup) == 0, !IsTimeout(err)
 }
 
-// resetAwaitEnd clears the deadline of awaitEnd.
-func (w *wire) resetAwaitEnd() {
+// limitAwaitEnd makes awaitEnd return at by: never if that is zero, at once if it is past. After that, and before the
+// next read or write, it must be called with zero.
+func (w *wire) limitAwaitEnd(by time.Time) {
 	if w.end == nil {
 		w.readBy = time.Time{}
-		_ = w.conn.SetReadDeadline(w.readBy)
+		_ = w.conn.SetReadDeadline(by)
 		return
 	}
 	w.writeBy = time.Time{}
-	_ = w.conn.SetWriteDeadline(w.writeBy)
-}
-
-// endAwait ends awaitEnd. Before the next read or write, resetAwaitEnd must be called.
-func (w *wire) endAwait() {
-	if w.end == nil {
-		w.interrupt()
-		return
-	}
-	_ = w.conn.SetWriteDeadline(past)
+	_ = w.conn.SetWriteDeadline(by)
 }
 
 // IsTimeout reports whether err comes from a deadline.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,13 +22,16 @@ import (
 // A relay1 is a relay for HTTP/1.1 clients.
 type relay1 struct{ origin *http1.Origin }
 
-func (h relay1) ServeHTTP1(c *http1.Conn, r *http1.Request) {
+func (h relay1) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	if err := c.Relay(r, h.origin, plain{}); err != nil {
 		c.Answer(r, 502, nil, err.Error()+"\n")
 	}
+	return nil
 }
 
 func (relay1) Malformed(*http1.Conn, *http1.Error) {}
+
+func (relay1) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // An abrupt is an origin that begins an answer of unknown length during an upload, and then ends it in one of several ways.
 type abrupt struct {

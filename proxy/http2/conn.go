@@ -342,27 +342,19 @@ var (
 )
 
 // drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the
-// PING shows that it has seen the GOAWAY: then the final one follows. If an earlier answer has already
-// asked for that, drain sends the final one. It does nothing on a connection without a request: see finish.
-func (c *Conn) drain() {
+// PING shows that it has seen the GOAWAY: then the final one follows, which ends the connection once its requests are
+// answered. If an earlier answer has already asked for that, or if final is set, drain sends the final one. Unless
+// final is set, it does nothing on a connection without a request.
+func (c *Conn) drain(final bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.newest == 0:
-	case c.askedToLeave:
+	case final || c.askedToLeave:
 		c.sendFinalGoAway()
-	default:
+	case c.newest > 0:
 		c.leave()
 		_ = c.fr.WritePing(false, leaving)
 	}
-	c.kick()
-}
-
-// finish ends the connection once its requests are answered.
-func (c *Conn) finish() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sendFinalGoAway()
 	c.kick()
 }
 

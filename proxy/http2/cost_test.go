@@ -294,7 +294,7 @@ func ordinaryFields(n int) string {
 // /early before they have ended. Those for /brief fail after a second.
 type holder struct{ release chan struct{} }
 
-func (h *holder) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+func (h *holder) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	switch string(r.Path()) {
 	case "/held":
 		return passFunc(func() { <-h.release })
@@ -317,6 +317,8 @@ func (h *holder) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 type passFunc func()
 
 func (f passFunc) Pass() { f() }
+
+func (*holder) Malformed(*http1.Conn, *http1.Error) {}
 
 func (*holder) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
@@ -387,7 +389,7 @@ func (in *input) units(n int) (units []string, size []int) {
 // serve serves a connection that sends units until its end.
 func serve(units []string, sleep map[int]time.Duration) *played {
 	conn, h, ended := &played{units: units, sleep: sleep, windows: map[uint32]int{}}, &holder{make(chan struct{})}, make(chan struct{})
-	http2.NewServer(http2.Options{Handler: h, MaxStreams: maxStreams, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 64 << 10}}).
+	http2.NewServer(http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: maxStreams, MaxOverhead: 1000, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 64 << 10}}).
 		ServeConn(conn, http1.Start{Ended: func() { close(ended) }})
 	<-ended
 	close(h.release)

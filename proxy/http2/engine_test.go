@@ -33,7 +33,7 @@ type relay struct {
 
 type passing struct {
 	h *relay
-	s *http2.Stream
+	s http1.Asker
 	r *http1.Request
 }
 
@@ -49,7 +49,7 @@ func (p passing) Pass() {
 
 var tooMany = []byte("Retry-After: 1\r\nContent-Type: text/plain\r\n")
 
-func (h *relay) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+func (h *relay) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	if string(r.Path()) == "/refused/borrowed" { // the body's memory is reused
 		body := []byte("slow down\n")
 		s.Answer(r, 429, tooMany, unsafe.String(&body[0], len(body)))
@@ -62,6 +62,8 @@ func (h *relay) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 	}
 	return passing{h, s, r}
 }
+
+func (*relay) Malformed(*http1.Conn, *http1.Error) {}
 
 func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
 	h.malformed.Add(1)
@@ -85,7 +87,7 @@ type engine struct {
 	h *relay
 }
 
-func start(t testing.TB, origin http.HandlerFunc, set func(*http2.Options)) *engine {
+func start(t testing.TB, origin http.HandlerFunc, set func(*http1.Options)) *engine {
 	t.Helper()
 	h := &relay{}
 	if origin != nil {
@@ -94,7 +96,7 @@ func start(t testing.TB, origin http.HandlerFunc, set func(*http2.Options)) *eng
 		h.origin = http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
 		t.Cleanup(h.origin.Close)
 	}
-	o := http2.Options{Handler: h, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
+	o := http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: 128, MaxOverhead: 1000, ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 16 << 10}}
 	if set != nil {
 		set(&o)
 	}

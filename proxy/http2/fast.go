@@ -40,16 +40,15 @@ func repeats(block []byte) bool {
 // A prepared is the header block of the last answer of a connection's reader. The refusals of a client are
 // the same within a second, and encoding one costs more than comparing (refuse, HTTP/2 over TLS).
 type prepared struct {
-	status, length     int
-	date, lines, block []byte
+	status       int
+	lines, block []byte
 }
 
-func (p *prepared) is(status int, date, lines []byte, length int) bool {
-	return p.status == status && p.length == length && bytes.Equal(p.date, date) && bytes.Equal(p.lines, lines)
-}
-
-func (p *prepared) set(status int, date, lines []byte, length int) (block []byte) {
-	p.status, p.length, p.date, p.lines = status, length, date, append(p.lines[:0], lines...)
-	p.block = appendAnswer(p.block[:0], status, date, lines, length)
+// encode returns the header block of an answer. It is valid until the next call.
+func (p *prepared) encode(status int, lines []byte) (block []byte) {
+	if p.status != status || !bytes.Equal(p.lines, lines) {
+		p.status, p.lines = status, append(p.lines[:0], lines...)
+		p.block = AppendLines(appendStatus(p.block[:0], status), lines, appendField)
+	}
 	return p.block
 }

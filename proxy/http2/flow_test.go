@@ -19,7 +19,6 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/proxy/conns"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
 )
 
 // Bodies of any size pass in both directions at the same time, even many on one connection, after heads of any
@@ -230,7 +229,7 @@ func TestBodiesOfRefusedRequests(t *testing.T) {
 
 // A connection that waits for a request holds no buffers that a large header has needed.
 func TestIdleConnectionsHoldLittle(t *testing.T) {
-	e := start(t, nil, func(o *http2.Options) { o.MaxHeaderBytes = 128 << 10 })
+	e := start(t, nil, func(o *http1.Options) { o.MaxHeaderBytes = 128 << 10 })
 	const conns = 100
 	var frames bytes.Buffer
 	frames.WriteString(xhttp2.ClientPreface)

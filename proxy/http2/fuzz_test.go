@@ -36,18 +36,20 @@ func (*recorded) SetWriteDeadline(t time.Time) error { return nil }
 // A seer notes the requests that it refuses.
 type seer struct{ seen []string }
 
-func (s *seer) ServeHTTP2(st *http2.Stream, r *http1.Request) http2.Passing {
+func (s *seer) Serve(st http1.Asker, r *http1.Request) http1.Passing {
 	s.seen = append(s.seen, fmt.Sprintf("%s %s %s", r.Method(), r.Host(), r.Path()))
 	st.Answer(r, 429, tooMany, "slow down\n")
 	return nil
 }
+
+func (*seer) Malformed(*http1.Conn, *http1.Error) {}
 
 func (*seer) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
 // play makes the engine read frames to their end, and returns the requests that it sees and what it writes.
 func play(frames []byte) ([]string, *bytes.Buffer) {
 	conn, h, ended := &recorded{Reader: bytes.NewReader(frames)}, &seer{}, make(chan struct{})
-	http2.NewServer(http2.Options{Handler: h, MaxStreams: 128, MaxOverhead: 1000, Limits: http1.Limits{ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 4 << 10}}).
+	http2.NewServer(http1.Options{Handler: h, Limits: http1.Limits{MaxStreams: 128, MaxOverhead: 1000, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour, MaxHeaderBytes: 4 << 10}}).
 		ServeConn(conn, http1.Start{Ended: func() { close(ended) }})
 	<-ended
 	return h.seen, &conn.written

@@ -185,7 +185,7 @@ func (c *Conn) request(id uint32, b *block, again bool) error {
 	if !s.req.Framed(s.ended) {
 		return c.invalid(id, b)
 	}
-	if p := c.server.o.Handler.ServeHTTP2(s, &s.req); p != nil {
+	if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
 		s.start(p)
 	}
 	return nil

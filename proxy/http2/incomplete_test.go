@@ -30,22 +30,21 @@ func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
 	return dst, false
 }
 
-func (l learning) ServeHTTP1(c *http1.Conn, r *http1.Request) { l.err <- c.Relay(r, l.origin, l) }
-func (l learning) Malformed(*http1.Conn, *http1.Error)        {}
+func (l learning) Malformed(*http1.Conn, *http1.Error) {}
 
 func (l learning) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
-func (l learning) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
-	return learningStream{l, s, r}
+func (l learning) Serve(a http1.Asker, r *http1.Request) http1.Passing {
+	return learningStream{l, a, r}
 }
 
 type learningStream struct {
 	learning
-	s *http2.Stream
+	a http1.Asker
 	r *http1.Request
 }
 
-func (p learningStream) Pass() { p.err <- p.s.Relay(p.r, p.origin, p) }
+func (p learningStream) Pass() { p.err <- p.a.Relay(p.r, p.origin, p) }
 
 // A stopping body ends the request before its last byte.
 type stopping struct {
@@ -78,9 +77,9 @@ func TestIncompleteRequestsAreAnswered(t *testing.T) {
 		})
 		t.Cleanup(origin.Close)
 		l := learning{origin: origin, status: make(chan int), err: make(chan error)}
-		limits := http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10}
+		limits := http1.Limits{ReadHeaderTimeout: patience, IdleTimeout: patience, BodyTimeout: patience, MaxHeaderBytes: 64 << 10, MaxStreams: 128, MaxOverhead: 1000}
 		one := http1.NewServer(http1.Options{Handler: l, Limits: limits, Tunnels: context.Background()})
-		two := http2.NewServer(http2.Options{Handler: l, Limits: limits, MaxStreams: 128, MaxOverhead: 1000})
+		two := http2.NewServer(http1.Options{Handler: l, Limits: limits})
 		for version, serve := range map[int]func(net.Conn, http1.Start){1: one.ServeConn, 2: two.ServeConn} {
 			for _, length := range []int64{5, -1} {
 				tr := &http.Transport{Protocols: new(http.Protocols)}

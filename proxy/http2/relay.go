@@ -9,8 +9,6 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, no part of an answer
-// was sent, and the caller must answer. It is called by a Passing.
 func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
 	c := s.c
 	s.call.Start(edit, &c.server.o.Limits, time.Now())
@@ -22,10 +20,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	err := s.call.Relay((*streamClient)(s), r, o)
 	s.taken.free()
 	s.taken = nil
-	if _, unanswered := err.(*http1.RelayError); unanswered {
-		return err
-	}
-	return nil // if a part of the answer was sent, close resets the stream
+	return err // if the answer is broken, close resets the stream
 }
 
 // leave ends the exchange with the origin, unless it continues without the client: then others may take the place of

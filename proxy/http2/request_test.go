@@ -14,7 +14,6 @@ import (
 
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
 )
 
 // What the origin gets from a request, or what the client gets if it is refused.
@@ -176,7 +175,7 @@ func TestMalformedBodies(t *testing.T) {
 // An echo answers each request with its path and fields.
 type echo struct{ relay }
 
-func (*echo) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+func (*echo) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	var fields []byte
 	for f := range r.Fields {
 		fields = fmt.Appendf(fields, "Was-%s: %s\r\n", r.NameOf(f), r.ValueOf(f))
@@ -193,7 +192,7 @@ func (*echo) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
 // can tell: a block still means something else when the dynamic table has changed, and for a request
 // with a body.
 func TestRepetition(t *testing.T) {
-	e := start(t, nil, func(o *http2.Options) { o.Handler = &echo{} })
+	e := start(t, nil, func(o *http1.Options) { o.Handler = &echo{} })
 	c := e.client(t)
 	const get, one, two = "\x82\x86\x84\x01\x01h", "\x40\x01x\x011", "\x40\x01x\x012"
 	const newest, oldest = get + "\xbe", get + "\xbf"

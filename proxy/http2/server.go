@@ -10,7 +10,6 @@
 package http2
 
 import (
-	"log/slog"
 	"net"
 	"net/netip"
 
@@ -18,50 +17,22 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A Handler decides requests. Each connection calls its methods from its own goroutine. They must not block.
-type Handler interface {
-	// ServeHTTP2 calls s.Answer or s.Drop for r and returns nil, or returns a Passing that calls
-	// s.Relay. r is valid until then.
-	ServeHTTP2(s *Stream, r *http1.Request) Passing
-
-	// MalformedStream is called for an invalid request, and for a client that does not speak HTTP/2. It returns fields for
-	// the answer, as lines that end in CRLF, and whether to end the connection instead.
-	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
-}
-
-// A Passing is a request that passes. Pass is called in its own goroutine.
-type Passing interface{ Pass() }
-
-// Options configures a Server. All are required.
-type Options struct {
-	// Limits.ReadHeaderTimeout also bounds the preface and each frame, and IdleTimeout a connection
-	// without requests. MaxHeaderBytes is counted like SETTINGS_MAX_HEADER_LIST_SIZE.
-	http1.Limits
-	Handler Handler
-
-	// MaxStreams is the maximum number of concurrent requests of a connection.
-	MaxStreams int
-
-	// MaxOverhead is how many frames a connection may send at once beyond what its requests need: see Overhead.
-	MaxOverhead int
-
-	// Logger logs panics.
-	Logger *slog.Logger
-}
-
 // A Server serves connections. Its methods may be called concurrently.
 type Server struct {
 	*conns.Server[*Conn]
-	o     Options
+	o     http1.Options
 	clock http1.Clock
 }
 
-// NewServer returns a server. Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to
-// open no more streams, then, within conns.FirstRequestWait, which streams the node has seen.
-func NewServer(o Options) *Server {
+// NewServer returns a server. ReadHeaderTimeout also bounds the preface and each frame, and IdleTimeout a connection
+// without requests. MaxHeaderBytes is counted like SETTINGS_MAX_HEADER_LIST_SIZE. For MaxOverhead see Overhead.
+//
+// Shutdown tells clients twice that their connections end (RFC 9113, 6.8): first to open no more streams, then, within
+// conns.FirstRequestWait, which streams the node has seen.
+func NewServer(o http1.Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
-		Leave:  func(c *Conn) { go c.drain() }, // it may have to wait for the client
-		Finish: func(c *Conn) { go c.finish() },
+		Leave:  func(c *Conn) { go c.drain(false) }, // it may have to wait for the client
+		Finish: func(c *Conn) { go c.drain(true) },
 		Cut:    func(c *Conn) { _ = c.conn.Close() },
 	})}
 }

@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -13,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A Stream is a request and its answer. A Handler may call its methods until it has answered, a
-// Passing until Pass returns.
+// A Stream is a request and its answer. It is the Asker of the request: a Handler may call its methods until it has
+// answered, a Passing until Pass returns.
 type Stream struct {
 	c     *Conn
 	id    uint32
@@ -22,6 +21,7 @@ type Stream struct {
 	head  []byte // of req, as HTTP/1.1
 	block []byte // from which head was decoded, if it may be recognized: see repeats
 	out   []byte // header block of the answer
+	lines []byte // fields of one of the node's own answers
 
 	call    http1.Call
 	running bool // in its own goroutine
@@ -80,21 +80,16 @@ func (s *Stream) measure(n int, end bool) bool {
 	return s.left == 0 || s.left > 0 && !end
 }
 
-// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
+func (s *Stream) Secure() bool               { return s.c.secure }
+func (s *Stream) Proto() string              { return "HTTP/2.0" }
 
-// Secure reports whether the client uses TLS.
-func (s *Stream) Secure() bool { return s.c.secure }
-
-// Sent returns the status of the answer and the number of bytes of its body.
 func (s *Stream) Sent() (status int, bytes int64) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return s.sentStatus, s.sentBytes
 }
 
-// Refuse marks the request as refused. If last is set, the client is asked to open no more streams.
-// Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
 func (s *Stream) Refuse(last bool) {
 	c := s.c
 	c.mu.Lock()
@@ -117,24 +112,16 @@ func (s *Stream) Drop() {
 	c.reset(nil, s.id, http2.ErrCodeEnhanceYourCalm)
 }
 
-// Answer answers r. fields are lines that end in CRLF. Answer adds Date
-// and Content-Length. It does not wait for the rest of the request's body.
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
 	c := s.c
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
-	length := len(body)
-	if bodiless {
-		length = -1
-	}
-	out := c.prepared.block
+	var block []byte
 	if s.running {
-		s.out = appendAnswer(s.out[:0], status, c.server.clock.Date(time.Now()), fields, length)
-		out = s.out
-	} else if date := c.server.clock.Date(c.now); !c.prepared.is(status, date, fields, length) {
-		out = c.prepared.set(status, date, fields, length)
-	}
-	if bodiless || r.Head {
-		body = ""
+		s.lines, body = c.server.clock.AppendOwn(s.lines[:0], time.Now(), r, status, fields, body)
+		s.out = AppendLines(appendStatus(s.out[:0], status), s.lines, appendField)
+		block = s.out
+	} else {
+		s.lines, body = c.server.clock.AppendOwn(s.lines[:0], c.now, r, status, fields, body)
+		block = c.prepared.encode(status, s.lines)
 	}
 	c.mu.Lock()
 	s.sentStatus = status
@@ -142,7 +129,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		c.mu.Unlock()
 		return
 	}
-	s.writeAnswerHead(out, body == "")
+	s.writeAnswerHead(block, body == "")
 	n := int64(len(body))
 	switch {
 	case n == 0:
@@ -219,7 +206,7 @@ func (r rest) Pass() {
 }
 
 // start runs p in a goroutine. After that, the reader uses s only for frames of its stream.
-func (s *Stream) start(p Passing) {
+func (s *Stream) start(p http1.Passing) {
 	c := s.c
 	c.next = nil
 	s.running = true
@@ -242,7 +229,7 @@ func (c *Conn) done() {
 	}
 }
 
-func (s *Stream) run(p Passing) {
+func (s *Stream) run(p http1.Passing) {
 	c := s.c
 	defer func() {
 		c.mu.Lock()

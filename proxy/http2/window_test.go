@@ -12,7 +12,6 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/edgelimit/edge/proxy/http1"
-	"github.com/edgelimit/edge/proxy/http2"
 )
 
 // The node sends no more than the client has room for, on the stream and on the connection, and everything
@@ -67,7 +66,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 				return
 			}
 		}
-	}, func(o *http2.Options) { o.BodyTimeout = time.Second }) // enough for the engine to write its frames
+	}, func(o *http1.Options) { o.BodyTimeout = time.Second }) // enough for the engine to write its frames
 	c := e.client(t, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1})
 	if got := c.outcome(c.get(true, "/")); got != "200 CANCEL" {
 		t.Errorf("%q, want a reset stream", got)
@@ -135,7 +134,7 @@ type late struct {
 	begin chan struct{}
 }
 
-func (l late) ServeHTTP2(s *http2.Stream, r *http1.Request) http2.Passing {
+func (l late) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	return latePassing{passing{l.relay, s, r}, l.begin}
 }
 
@@ -165,7 +164,7 @@ func TestWindowsOfLateRelays(t *testing.T) {
 		l := late{new(relay), make(chan struct{})}
 		l.origin = http1.NewOrigin(dialer(back.Listener.Addr().String()), patience)
 		t.Cleanup(l.origin.Close)
-		c := start(t, nil, func(o *http2.Options) { o.Handler = l }).client(t)
+		c := start(t, nil, func(o *http1.Options) { o.Handler = l }).client(t)
 		id := c.get(false, "/")
 		c.fillWindow(id, whole)
 		c.awaitRead()

@@ -271,17 +271,6 @@ func appendField(dst []byte, name, value []byte) []byte {
 	return append(AppendInteger(dst, 7, len(value)), value...)
 }
 
-// appendAnswer appends the header block of one of the node's own answers. length is -1 if it cannot have a body.
-func appendAnswer(dst []byte, status int, date, lines []byte, length int) []byte {
-	dst = appendField(appendStatus(dst, status), []byte("date"), date)
-	dst = AppendLines(dst, lines, appendField)
-	if length >= 0 {
-		var buf [20]byte
-		dst = appendField(dst, []byte("content-length"), strconv.AppendInt(buf[:0], int64(length), 10))
-	}
-	return dst
-}
-
 // AppendInteger appends n with a prefix of this many bits, after zeros (RFC 7541, 5.1).
 func AppendInteger(dst []byte, bits uint, n int) []byte {
 	most := 1<<bits - 1

@@ -27,9 +27,12 @@ type handler struct {
 	malformed chan netip.AddrPort
 }
 
-func (h *handler) ServeHTTP3(s *http3.Stream, r *http1.Request) {
+func (h *handler) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	s.Answer(r, 200, nil, string(r.Method())+" "+string(r.Host())+string(r.Target()))
+	return nil
 }
+
+func (*handler) Malformed(*http1.Conn, *http1.Error) {}
 
 func (h *handler) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
 	h.malformed <- peer
@@ -43,9 +46,9 @@ func start(t *testing.T, set func(*http3.Options)) (addr string, h *handler, mem
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()
 	certified.Close()
+	limits := http1.Limits{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, MaxStreams: 10, MaxOverhead: 100}
 	o := http3.Options{
-		Limits:  http1.Limits{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10},
-		Handler: h, MaxStreams: 10, MaxOverhead: 100, TLS: certified.TLS, Logger: slog.New(slog.DiscardHandler),
+		Options: http1.Options{Limits: limits, Handler: h, Logger: slog.New(slog.DiscardHandler)}, TLS: certified.TLS,
 		Client: netip.AddrPort.Addr,
 		Add: func(conn io.Closer, peer netip.AddrPort) (*conns.Holder, func()) {
 			held := memory.Holder(conn, peer.Addr())

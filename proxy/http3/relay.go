@@ -14,17 +14,11 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// RemoteAddr returns the address of the client.
-func (s *Stream) RemoteAddr() netip.AddrPort { return s.c.peer }
-
-// Secure reports whether the client uses TLS.
-func (s *Stream) Secure() bool { return true }
-
-// Sent returns the status of the answer and the number of bytes of its body.
+func (s *Stream) RemoteAddr() netip.AddrPort      { return s.c.peer }
+func (s *Stream) Secure() bool                    { return true }
+func (s *Stream) Proto() string                   { return "HTTP/3.0" }
 func (s *Stream) Sent() (status int, bytes int64) { return s.status, s.bytes }
 
-// Refuse marks the request as refused. If last is set, the client is asked to open no more streams.
-// Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
 func (s *Stream) Refuse(last bool) {
 	s.c.mu.Lock()
 	s.c.refused = true
@@ -42,20 +36,9 @@ func (s *Stream) Drop() {
 	}
 }
 
-// Answer answers r. fields are lines that end in CRLF. Answer adds Date
-// and Content-Length. It does not wait for the rest of the request's body.
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
-	bodiless := status == http.StatusNoContent || status == http.StatusNotModified
-	lines := append(append(s.lines[:0], "Date: "...), s.c.server.clock.Date(time.Now())...)
-	lines = append(append(lines, "\r\n"...), fields...)
-	if !bodiless {
-		lines = append(strconv.AppendInt(append(lines, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
-	}
-	s.lines = lines
-	if bodiless || r.Head {
-		body = ""
-	}
-	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), lines, appendField))
+	s.lines, body = s.c.server.clock.AppendOwn(s.lines[:0], time.Now(), r, status, fields, body)
+	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), s.lines, appendField))
 	if body != "" {
 		s.out = append(appendFrameHead(s.out, frameData, len(body)), body...)
 		s.bytes = int64(len(body))
@@ -91,8 +74,6 @@ func (s *Stream) flush() error {
 	return nil
 }
 
-// Relay sends r to o, and o's answer to the client. If it returns a *http1.RelayError, no part of an answer
-// was sent, and the caller must answer.
 func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) error {
 	s.relayed = true
 	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
@@ -103,10 +84,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	})
 	err := s.call.Relay((*streamClient)(s), r, o)
 	s.shared = !stop()
-	if _, unanswered := err.(*http1.RelayError); unanswered {
-		return err
-	}
-	return nil // if a part of the answer was sent, end resets the stream
+	return err // if the answer is broken, end resets the stream
 }
 
 // A streamClient is a Stream as the Client of a Call.

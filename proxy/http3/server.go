@@ -12,7 +12,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -23,25 +22,11 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A Handler decides requests. Each stream calls its methods from its own goroutine.
-type Handler interface {
-	// ServeHTTP3 calls s.Answer, s.Drop or s.Relay for r, which is valid until then.
-	ServeHTTP3(s *Stream, r *http1.Request)
-
-	// MalformedStream is called for an invalid request. It returns fields for the answer, as lines that end in CRLF, and
-	// whether to end the connection instead.
-	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
-}
-
 // Options configures a Server. All are required.
 type Options struct {
-	// Limits.ReadHeaderTimeout also bounds the handshake, and IdleTimeout a connection without requests.
-	http1.Limits
-	Handler Handler
-
-	// MaxStreams is the maximum number of concurrent requests of a connection, and MaxOverhead bounds its frames beyond
-	// what these need: see [http2.Overhead].
-	MaxStreams, MaxOverhead int
+	// Limits.ReadHeaderTimeout also bounds the handshake, and IdleTimeout a connection without requests. For MaxOverhead
+	// see [http2.Overhead].
+	http1.Options
 
 	// TLS is the configuration of TLS.
 	TLS *tls.Config
@@ -52,9 +37,6 @@ type Options struct {
 	// Add counts a connection. It returns what holds the connection's memory, and a function to call when the connection
 	// has ended.
 	Add func(conn io.Closer, peer netip.AddrPort) (held *conns.Holder, ended func())
-
-	// Logger logs panics.
-	Logger *slog.Logger
 }
 
 // Windows for what clients send. They bound the memory for data that comes out of order or is not read yet, and grow to

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// A Stream is a request and its answer. A Handler may call its methods until it returns.
+// A Stream is a request and its answer. It is the Asker of the request, until Handler.Serve and Passing.Pass return.
 type Stream struct {
 	c    *Conn
 	qs   *quic.Stream
@@ -97,7 +97,9 @@ func (s *Stream) run() {
 	default:
 		s.length = s.req.Length
 		_ = s.qs.SetReadDeadline(time.Time{})
-		c.server.o.Handler.ServeHTTP3(s, &s.req)
+		if p := c.server.o.Handler.Serve(s, &s.req); p != nil {
+			p.Pass()
+		}
 	}
 }
 
