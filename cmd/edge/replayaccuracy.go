@@ -103,7 +103,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	return p, err
 }
 
-func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) error {
+func (m *accuracyMode) answer(ctx context.Context, in *input, to *reporter) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	isPart := m.o.Share != accuracy.Share{}
