@@ -13,7 +13,6 @@ import (
 
 	"github.com/edgelimit/edge/proxy"
 	"github.com/edgelimit/edge/proxy/conns"
-	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/proxy/spop"
 )
 
@@ -65,13 +64,7 @@ func (n *Node) serveLocked(ln net.Listener, handler proxy.Handler) {
 
 func (n *Node) frontOptions(handler proxy.Handler) proxy.FrontOptions {
 	return proxy.FrontOptions{
-		Limits: http1.Limits{
-			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
-			IdleTimeout:       n.o.IdleTimeout,
-			BodyTimeout:       n.o.BodyTimeout,
-			BodyRate:          n.o.BodyRate,
-			MaxHeaderBytes:    n.o.MaxHeaderBytes,
-		},
+		Limits:      n.o.Limits,
 		Handler:     handler,
 		MaxStreams:  n.o.HTTP2Streams,
 		MaxOverhead: n.o.HTTP2Overhead,
