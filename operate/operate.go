@@ -124,8 +124,9 @@ func (o *Operator) Rules() Rules {
 	all := Rules{Rules: []Rule{}}
 	for _, r := range set.Rules() {
 		shown := Rule{
-			Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(), Characteristics: names(r.Characteristics),
-			Mitigations: t.refused[r.ID] + t.logged[r.ID], Requests: o.Limiter.Decided(r), LastHour: o.History.RefusedInHour(r.ID),
+			Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(),
+			Characteristics: prose.Texts(r.Characteristics, rule.Characteristic.String),
+			Mitigations:     t.refused[r.ID] + t.logged[r.ID], Requests: o.Limiter.Decided(r), LastHour: o.History.RefusedInHour(r.ID),
 		}
 		for _, l := range r.Limits {
 			shown.Limits = append(shown.Limits, Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
@@ -146,14 +147,6 @@ func (o *Operator) Files() *Files {
 	}
 	set := o.Limiter.Rules()
 	return &Files{Changed: onDisk.Hash() != set.Hash(), Frees: o.Freed(set, onDisk)}
-}
-
-// names returns characteristics as rules files have them.
-func names(characteristics []rule.Characteristic) (all []string) {
-	for _, c := range characteristics {
-		all = append(all, c.String())
-	}
-	return all
 }
 
 // Changed returns a number that changes whenever mitigations or rules do.
