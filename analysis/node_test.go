@@ -32,6 +32,7 @@ import (
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -72,7 +73,7 @@ func startNode(t *testing.T, rules *rule.Set, shards int) *realNode {
 		}},
 		FlushInterval: time.Nanosecond,
 		Now:           func() time.Time { return time.Now().Truncate(time.Microsecond) },
-		BodyTimeout:   -1,
+		Limits:        http1.Limits{BodyTimeout: -1},
 		Logger:        slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

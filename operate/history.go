@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +45,12 @@ func newSeries() *series {
 	return s
 }
 
+// Names of series beside the IDs of rules, which begin with a letter or digit.
+const (
+	allRequests = "*"
+	notCounted  = "-"
+)
+
 // A History holds past values of a node's metrics. It has a series for each rule that has its own
 // counters, so at most 1001, once these have counted something. Its methods may be called concurrently.
 type History struct {
@@ -54,22 +59,13 @@ type History struct {
 
 	mu    sync.Mutex         // guards the following
 	steps [len(Spans)]int64  // that were sampled last, since the Unix epoch
-	all   *series            // all requests, and the refused ones among them
-	rules map[string]*series // by ID
-	drops *series            // requests that were not counted
-	lags  []lag              // the last ones, the oldest first
+	all   map[string]*series // by name
+	lags  []*dto.Histogram   // the lag of increments since the node's start: the last samples, the oldest first
 }
 
 // NewHistory returns an empty history of metrics.
 func NewHistory(metrics prometheus.Gatherer, now func() time.Time) *History {
-	return &History{metrics: metrics, now: now, all: newSeries(), rules: map[string]*series{}, drops: newSeries()}
-}
-
-// A lag is the distribution of the lag of increments since the node's start.
-type lag struct {
-	upTo   []float64 // seconds
-	counts []uint64  // cumulative
-	n      uint64
+	return &History{metrics: metrics, now: now, all: map[string]*series{}}
 }
 
 // lagSamples is the number of samples of the lag that are kept, which cover a minute.
@@ -106,44 +102,43 @@ func (h *History) Sample(now time.Time) {
 		}
 		h.steps[i] = max(step, h.steps[i])
 	}
-	var all, drops totals
-	rules := map[string]totals{}
+	sums := map[string]totals{}
+	add := func(name string, counted, refused float64) {
+		t := sums[name]
+		sums[name] = totals{t.counted + counted, t.refused + refused}
+	}
 	for _, f := range families {
 		for _, m := range f.Metric {
 			n := m.GetCounter().GetValue()
-			name := label(m, "rule")
-			rule := rules[name]
-			switch f.GetName() {
+			switch rule := label(m, "rule"); f.GetName() {
 			case "edge_requests_total":
-				all.counted += n
+				refused := 0.0
 				if limit.Refused(label(m, "verdict")) {
-					all.refused += n
-					rule.refused += n
-					rules[name] = rule
+					refused = n
 				}
+				add(allRequests, n, refused)
+				add(rule, 0, refused)
 			case "edge_requests_counted_total":
-				rule.counted += n
-				rules[name] = rule
+				add(rule, n, 0)
 			case "edge_increments_dropped_total":
-				drops.counted += n
+				add(notCounted, n, 0)
 			case "edge_counting_lag_seconds":
-				h.noteLag(m.GetHistogram())
+				h.lags = append(h.lags, m.GetHistogram())
+				h.lags = h.lags[max(0, len(h.lags)-lagSamples):]
 			}
 		}
 	}
-	delete(rules, "") // refused by the deny list
-	h.add(h.all, all)
-	h.add(h.drops, drops)
-	for name, total := range rules {
-		if h.rules[name] == nil && total != (totals{}) {
-			h.rules[name] = newSeries()
+	delete(sums, "") // refused by the deny list
+	for name, total := range sums {
+		if h.all[name] == nil && total != (totals{}) {
+			h.all[name] = newSeries()
 		}
-		if h.rules[name] != nil {
-			h.add(h.rules[name], total)
+		if h.all[name] != nil {
+			h.grow(h.all[name], total)
 		}
 	}
-	maps.DeleteFunc(h.rules, func(name string, _ *series) bool {
-		_, ok := rules[name]
+	maps.DeleteFunc(h.all, func(name string, _ *series) bool {
+		_, ok := sums[name]
 		return !ok // the rule was removed
 	})
 }
@@ -159,17 +154,16 @@ func label(m *dto.Metric, name string) string {
 
 // clear empties the steps after from, up to to. mu is held.
 func (h *History) clear(span int, from, to int64) {
-	all := append(slices.Collect(maps.Values(h.rules)), h.all, h.drops)
 	n := int64(Spans[span].steps)
 	for step := max(from+1, to-n+1); step <= to; step++ {
-		for _, s := range all {
+		for _, s := range h.all {
 			s.cells[span][step%n] = cell{}
 		}
 	}
 }
 
-// add adds the growth of a series' counters since the last sample. mu is held.
-func (h *History) add(s *series, total totals) {
+// grow adds the growth of a series' counters since the last sample. mu is held.
+func (h *History) grow(s *series, total totals) {
 	grown := func(now, before float64) uint32 {
 		if now < before { // the rule was removed, and is back
 			before = 0
@@ -191,15 +185,17 @@ type Steps struct {
 	Counted, Refused []uint64
 }
 
-// last returns the last n steps of a span. The current step is included only if the steps are coarse: all fine ones
-// are complete. s may be nil. mu is held.
-func (h *History) last(s *series, span, n int) (all Steps) {
+// last returns the last n steps of a series in a span. The current step is included only if the steps are coarse: all
+// fine ones are complete.
+func (h *History) last(name string, span, n int) (all Steps) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	size := int64(Spans[span].steps)
 	first := h.steps[span] - int64(n) + 1
 	all.From = time.Unix(0, first*int64(Spans[span].Step)).UTC()
 	for step := first; step <= h.steps[span]; step++ {
 		var c cell
-		if s != nil {
+		if s := h.all[name]; s != nil {
 			c = s.cells[span][(step%size+size)%size]
 		}
 		all.Counted, all.Refused = append(all.Counted, uint64(c.counted)), append(all.Refused, uint64(c.refused))
@@ -215,33 +211,21 @@ func (h *History) Sampled() int64 {
 }
 
 // All returns the requests of a span of Spans, and those among them that were refused.
-func (h *History) All(span int) Steps {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last(h.all, span, Spans[span].steps)
-}
+func (h *History) All(span int) Steps { return h.Rule(allRequests, span) }
 
 // Rule returns the requests of a span that a rule counted, and those that it refused.
-func (h *History) Rule(id string, span int) Steps {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last(h.rules[id], span, Spans[span].steps)
-}
+func (h *History) Rule(id string, span int) Steps { return h.last(id, span, Spans[span].steps) }
 
 // Rates returns the requests per second in the last step, and those among them that were refused.
 func (h *History) Rates() (requests, refused float32) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all, seconds := h.last(h.all, 0, 1), float32(SampleEvery.Seconds())
+	all, seconds := h.last(allRequests, 0, 1), float32(SampleEvery.Seconds())
 	return float32(all.Counted[0]) / seconds, float32(all.Refused[0]) / seconds
 }
 
 // RefusedInHour returns the requests that a rule refused in the last hour, in coarse steps.
 func (h *History) RefusedInHour(id string) (n uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	coarse := len(Spans) - 1
-	for _, refused := range h.last(h.rules[id], coarse, int(time.Hour/Spans[coarse].Step)).Refused {
+	for _, refused := range h.last(id, coarse, int(time.Hour/Spans[coarse].Step)).Refused {
 		n += refused
 	}
 	return n
@@ -249,25 +233,10 @@ func (h *History) RefusedInHour(id string) (n uint64) {
 
 // Dropped returns the number of requests in the shorter span that were not counted.
 func (h *History) Dropped() (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, dropped := range h.last(h.drops, 0, Spans[0].steps).Counted {
+	for _, dropped := range h.Rule(notCounted, 0).Counted {
 		n += int(dropped)
 	}
 	return n
-}
-
-// noteLag adds a sample of the lag. mu is held.
-func (h *History) noteLag(now *dto.Histogram) {
-	var l lag
-	for _, b := range now.GetBucket() {
-		l.upTo, l.counts = append(l.upTo, b.GetUpperBound()), append(l.counts, b.GetCumulativeCount())
-	}
-	l.n = now.GetSampleCount()
-	h.lags = append(h.lags, l)
-	if len(h.lags) > lagSamples {
-		h.lags = slices.Delete(h.lags, 0, 1)
-	}
 }
 
 // Within returns a quantile of the counting lag over the last minute, with the resolution of the
@@ -278,14 +247,14 @@ func (h *History) Within(share float64) time.Duration {
 	if len(h.lags) < 2 {
 		return 0
 	}
-	first, last := &h.lags[0], &h.lags[len(h.lags)-1]
-	n := last.n - first.n
-	if n == 0 || len(first.counts) != len(last.counts) {
+	first, last := h.lags[0], h.lags[len(h.lags)-1]
+	n := last.GetSampleCount() - first.GetSampleCount()
+	if n == 0 || len(first.Bucket) != len(last.Bucket) {
 		return 0
 	}
-	for i, upTo := range last.upTo {
-		if float64(last.counts[i]-first.counts[i]) >= share*float64(n) {
-			return time.Duration(upTo * float64(time.Second))
+	for i, b := range last.Bucket {
+		if float64(b.GetCumulativeCount()-first.Bucket[i].GetCumulativeCount()) >= share*float64(n) {
+			return time.Duration(b.GetUpperBound() * float64(time.Second))
 		}
 	}
 	return -1

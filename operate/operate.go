@@ -59,7 +59,7 @@ type Operator struct {
 
 // Status returns the health of the node.
 func (o *Operator) Status() Status {
-	s := Status{Node: o.Name, Version: o.Version, Problems: []string{}, Mitigations: map[string]int{}}
+	s := Status{Node: o.Name, Version: o.Version, Problems: []string{}}
 	detail, err := o.Ready()
 	if err != nil {
 		detail = []string{err.Error()}
@@ -68,11 +68,7 @@ func (o *Operator) Status() Status {
 	keys, oldest := o.Limiter.Backlog()
 	s.BacklogKeys, s.Lag = keys, oldest.Seconds()
 	t := o.tally()
-	s.Logged, s.Ineffective, s.Lifted = byID(t.logged), t.states[ineffective], t.states[lifted]
-	s.Mitigations = byID(t.refused)
-	if t.clients > 0 {
-		s.Mitigations[anyRule] = t.clients
-	}
+	s.Mitigations, s.Logged, s.Ineffective, s.Lifted = t.refused, t.logged, t.states[ineffective], t.states[lifted]
 	s.Certificates = o.Certificates()
 	return s
 }
@@ -80,39 +76,30 @@ func (o *Operator) Status() Status {
 // anyRule stands for the rule of clients that an operator refuses, whatever the rules.
 const anyRule = "*"
 
-// byID returns counts by the IDs of rules. A reload meanwhile may have replaced one.
-func byID(counts map[*rule.Rule]int) map[string]int {
-	all := map[string]int{}
-	for r, n := range counts {
-		id := "" // not known
-		if r != nil {
-			id = r.ID
-		}
-		all[id] += n
-	}
-	return all
-}
-
 // A tally counts records.
 type tally struct {
-	refused, logged map[*rule.Rule]int // by rule, under nil if it is not known
-	clients         int                // that an operator refuses, whatever the rules
+	refused, logged map[string]int // by the ID of the rule, which is "" if it is not known, or by anyRule
 	states          map[string]int
 }
 
 // tally counts the records by their rules and states.
 func (o *Operator) tally() tally {
-	t := tally{map[*rule.Rule]int{}, map[*rule.Rule]int{}, 0, map[string]int{inForce: 0, logged: 0, ineffective: 0, lifted: 0}}
+	t := tally{map[string]int{}, map[string]int{}, map[string]int{inForce: 0, logged: 0, ineffective: 0, lifted: 0}}
 	for r := range o.Table.All(o.Now()) {
 		of, state := o.stateOf(r)
 		t.states[state]++
+		id := ""
 		switch {
-		case state == logged:
-			t.logged[of]++
-		case state == inForce && r.Rule == mitigation.AnyRule:
-			t.clients++
-		case state == inForce:
-			t.refused[of]++
+		case r.Rule == mitigation.AnyRule:
+			id = anyRule
+		case of != nil:
+			id = of.ID
+		}
+		switch state {
+		case logged:
+			t.logged[id]++
+		case inForce:
+			t.refused[id]++
 		}
 	}
 	return t
@@ -137,8 +124,9 @@ func (o *Operator) Rules() Rules {
 	all := Rules{Rules: []Rule{}}
 	for _, r := range set.Rules() {
 		shown := Rule{
-			Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(), Characteristics: names(r.Characteristics),
-			Mitigations: t.refused[r] + t.logged[r], Requests: o.Limiter.Decided(r), LastHour: o.History.RefusedInHour(r.ID),
+			Rule: r.ID, Text: describe.Rule(r), Action: r.Action.String(),
+			Characteristics: prose.Texts(r.Characteristics, rule.Characteristic.String),
+			Mitigations:     t.refused[r.ID] + t.logged[r.ID], Requests: o.Limiter.Decided(r), LastHour: o.History.RefusedInHour(r.ID),
 		}
 		for _, l := range r.Limits {
 			shown.Limits = append(shown.Limits, Limit{Threshold: l.Threshold, Period: l.Period.Seconds()})
@@ -159,14 +147,6 @@ func (o *Operator) Files() *Files {
 	}
 	set := o.Limiter.Rules()
 	return &Files{Changed: onDisk.Hash() != set.Hash(), Frees: o.Freed(set, onDisk)}
-}
-
-// names returns characteristics as rules files have them.
-func names(characteristics []rule.Characteristic) (all []string) {
-	for _, c := range characteristics {
-		all = append(all, c.String())
-	}
-	return all
 }
 
 // Changed returns a number that changes whenever mitigations or rules do.

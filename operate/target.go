@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/rule"
 )
@@ -118,7 +119,7 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 				t.keys = append(t.keys, found{rule: of, key: key, addr: req.Addr, about: o.Limiter.AboutKey(of, key, req)})
 			}
 		} else if client.IsValid() || some {
-			t.needs = append(t.needs, Need{Rule: r.ID, Characteristics: names(r.Characteristics)})
+			t.needs = append(t.needs, Need{r.ID, prose.Texts(r.Characteristics, rule.Characteristic.String)})
 		}
 	}
 	if client.IsValid() {

@@ -65,15 +65,7 @@ func (n *Node) serveLocked(ln net.Listener, handler http1.Handler) {
 
 func (n *Node) engineOptions(handler http1.Handler) http1.Options {
 	return http1.Options{
-		Limits: http1.Limits{
-			ReadHeaderTimeout: n.o.ReadHeaderTimeout,
-			IdleTimeout:       n.o.IdleTimeout,
-			BodyTimeout:       n.o.BodyTimeout,
-			BodyRate:          n.o.BodyRate,
-			MaxHeaderBytes:    n.o.MaxHeaderBytes,
-			MaxStreams:        n.o.HTTP2Streams,
-			MaxOverhead:       n.o.HTTP2Overhead,
-		},
+		Limits:  n.o.Limits,
 		Handler: handler,
 		Tunnels: n.upgraded,
 		Logger:  n.o.Logger,

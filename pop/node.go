@@ -25,6 +25,7 @@ import (
 
 	"github.com/edgelimit/edge/counter"
 	"github.com/edgelimit/edge/counter/shard"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/tick"
 	"github.com/edgelimit/edge/limit"
 	"github.com/edgelimit/edge/limit/decision"
@@ -218,12 +219,7 @@ func (n *Node) makeShards() {
 }
 
 // ShardNames returns the addresses of the configured shards, without secrets.
-func (n *Node) ShardNames() (names []string) {
-	for _, addr := range n.o.shards {
-		names = append(names, addr.String())
-	}
-	return names
-}
+func (n *Node) ShardNames() []string { return prose.Texts(n.o.shards, shards.Address.String) }
 
 // AskShards logs which of the configured shards do not answer. It waits for their answers, up to some seconds.
 func (n *Node) AskShards() { n.shards.Ask() }

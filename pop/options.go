@@ -16,6 +16,7 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/http1"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -69,14 +70,10 @@ type Options struct {
 	ProxyProtocol                    bool
 	Client                           rule.ClientPrefix
 	StrictHosts, StrictMethods       bool
-	HTTP2Streams, HTTP2Overhead      int
 	Connections, ClientConnections   int
-	ReadHeaderTimeout                time.Duration
-	MaxHeaderBytes                   int
+	http1.Limits                     // 0: the default, as for the other fields
 	HeaderMemory, ClientHeaderMemory int
-	BodyTimeout                      time.Duration
-	BodyRate                         int
-	IdleTimeout, DrainTimeout        time.Duration
+	DrainTimeout                     time.Duration
 
 	// Counting.
 	FlushInterval                             time.Duration

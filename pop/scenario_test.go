@@ -20,6 +20,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/http1"
 )
 
 // TestScenarios runs the files of testdata/scenarios: a whole PoP in fake time, without sockets. Each begins
@@ -143,7 +144,7 @@ func (s *scenario) pop(d *datadriven.TestData) (string, error) {
 			OriginOptions: proxy.OriginOptions{Transport: &s.origin},
 			Shards:        addrs,
 			ShardOptions:  wire.Options{Dial: s.dial},
-			BodyTimeout:   -1,
+			Limits:        http1.Limits{BodyTimeout: -1},
 			QueueSize:     1024,
 			MaxNodes:      number(d, "max-nodes", 0),
 			LogClients:    arg(d, "log-clients", "no") == "yes",

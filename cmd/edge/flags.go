@@ -47,12 +47,6 @@ func repeatable(v setting.Value) setting.Value {
 	return v
 }
 
-// defaultsTo returns v with a default.
-func defaultsTo(text string, v setting.Value) setting.Value {
-	v.Default = text
-	return v
-}
-
 // define adds flags to set.
 func define(set *pflag.FlagSet, rows []setting.Setting) {
 	set.SortFlags = false

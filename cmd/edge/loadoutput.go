@@ -17,7 +17,7 @@ import (
 
 // A loadOutput configures where and how the report of a run is written.
 type loadOutput struct {
-	outputFlags
+	reporter
 	latency bool   // print the distribution
 	csv     string // file for a line per request, if not empty
 }
@@ -32,8 +32,7 @@ func runLoad(ctx context.Context, o load.Options, judge *judgeFlags, out loadOut
 	}
 	sent, err := createFile(judge.log)
 	csv, csvErr := createFile(out.csv)
-	to, outErr := out.open(stdout)
-	if err := errors.Join(err, csvErr, outErr); err != nil {
+	if err := errors.Join(err, csvErr, out.open(stdout)); err != nil {
 		return err
 	}
 	o.Progress = show.ofLoad()
@@ -54,7 +53,7 @@ func runLoad(ctx context.Context, o load.Options, judge *judgeFlags, out loadOut
 		}
 	}
 	// Write to standard output last: its reader may stop, which ends the process.
-	return errors.Join(writeFile(sent, log.Write), writeFile(csv, log.WriteCSV), out.write(*to, report), unanswered(report), judge.verdict(report))
+	return errors.Join(writeFile(sent, log.Write), writeFile(csv, log.WriteCSV), out.writeReport(report), unanswered(report), judge.verdict(report))
 }
 
 // unanswered returns an error if nothing was answered.
@@ -78,9 +77,9 @@ func leaveCores(o load.Options) (restore func()) {
 	return func() { runtime.GOMAXPROCS(all) }
 }
 
-func (o *loadOutput) write(to destination, r *load.Report) error {
-	if err := to.emit("", nil, r.Document()); err != nil || !o.latency || o.asJSON || o.markdown {
+func (o *loadOutput) writeReport(r *load.Report) error {
+	if err := o.emit("", nil, r.Document()); err != nil || !o.latency || o.asJSON || o.markdown {
 		return err
 	}
-	return r.WriteLatency(to.stdout)
+	return r.WriteLatency(o.stdout)
 }

@@ -27,14 +27,13 @@ import (
 
 // trafficFlags configures what is sent.
 type trafficFlags struct {
-	flags   *pflag.FlagSet // of the command
-	mix     string
-	replay  []string
-	in      inputFlags // how these logs are read
-	speed   float64
-	seed    uint64
-	steady  load.Steady
-	fastest bool // --rate max
+	flags  *pflag.FlagSet // of the command
+	mix    string
+	replay []string
+	in     inputFlags // how these logs are read
+	speed  float64
+	seed   uint64
+	steady load.Steady
 
 	printRules bool
 }
@@ -43,7 +42,7 @@ func (f *trafficFlags) settings() []setting.Setting {
 	const other = "mix|replay" // than requests at a rate
 	s := &f.steady
 	return []setting.Setting{
-		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", f.parseRate), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
+		{Group: "traffic", Name: "rate", Value: setting.Parsed("rate", &s.Profile, "max", parseRate), Help: "requests a second: `500/s`; 10/s,500/s@10s rises linearly over 10 seconds; max: as fast as responses arrive", Contradicts: other},
 		{Name: "mix", Value: setting.Text(&f.mix, "", nil).Choices(mix.Names()...), Help: "send the requests of a `mix`: a file, or one of " + strings.Join(mix.Names(), ", "), Sample: "web"},
 		{Name: "print-rules", Value: setting.Bool(&f.printRules, false), Help: "print the rules that the bundled mix is made for, and send nothing"},
 		{Name: "replay", Value: setting.List(&f.replay, nil), Help: "send the requests of access `logs`, oldest first, in the formats of edge replay", Contradicts: "mix"},
@@ -59,9 +58,8 @@ func (f *trafficFlags) settings() []setting.Setting {
 }
 
 // parseRate parses the profile of a rate. It returns nil for max, the highest rate possible.
-func (f *trafficFlags) parseRate(text string) ([]load.Point, error) {
-	f.fastest = text == "max"
-	if f.fastest {
+func parseRate(text string) ([]load.Point, error) {
+	if text == "max" {
 		return nil, nil
 	}
 	return load.ParseProfile(text)
@@ -123,7 +121,7 @@ func (f *trafficFlags) applyRate(o *load.Options) error {
 	if len(s.Networks) == 0 {
 		s.Offset = f.addresses()
 	}
-	o.Source, o.ClosedLoop = s, f.fastest
+	o.Source, o.ClosedLoop = s, s.Profile == nil
 	if len(o.Body) > 0 && !load.CarriesBody(s.Look.Method) {
 		return fail("body", "-m POST", "%s requests have no body", s.Look.Method)
 	}

@@ -19,33 +19,38 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// outputFlags configures how an answer is written.
-type outputFlags struct {
+// A reporter writes the answer of a command, as its flags say.
+type reporter struct {
 	asJSON    bool
 	markdown  bool
 	anonymize bool
 	key       string
 	html      string
+
+	// set by open
+	stdout io.Writer
+	page   *os.File       // nil if none is wanted
+	name   analysis.Namer // nil if clients keep their names
 }
 
 // settings are those of all reports.
-func (f *outputFlags) settings() []setting.Setting {
+func (r *reporter) settings() []setting.Setting {
 	return []setting.Setting{
-		{Group: "the report", Name: "json", Value: setting.Bool(&f.asJSON, false), Help: "write JSON"},
-		{Name: "markdown", Value: setting.Bool(&f.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
-		{Name: "html", Value: setting.Text(&f.html, "", pageName), Help: "also write a page with plots to this `file`"},
+		{Group: "the report", Name: "json", Value: setting.Bool(&r.asJSON, false), Help: "write JSON"},
+		{Name: "markdown", Value: setting.Bool(&r.markdown, false), Help: "write Markdown, for example for a pull request", Contradicts: "json"},
+		{Name: "html", Value: setting.Text(&r.html, "", pageName), Help: "also write a page with plots to this `file`"},
 	}
 }
 
-// open returns the destination of answers, which is stdout and the page. It opens the page now, so
-// that errors show before a long log is read.
-func (f *outputFlags) open(stdout io.Writer) (d *destination, err error) {
-	d = &destination{outputFlags: *f, stdout: stdout}
-	if f.anonymize {
-		d.name = analysis.Pseudonyms([]byte(f.key))
+// open prepares to write answers to stdout and the page. It opens the page now, so that errors show before a
+// long log is read.
+func (r *reporter) open(stdout io.Writer) (err error) {
+	r.stdout = stdout
+	if r.anonymize {
+		r.name = analysis.Pseudonyms([]byte(r.key))
 	}
-	d.page, err = createFile(f.html)
-	return d, err
+	r.page, err = createFile(r.html)
+	return err
 }
 
 // createFile opens a file to write, unless name is empty. Its contents stay until writeFile.
@@ -117,31 +122,23 @@ func pageName(name string) error {
 	return errors.New("must end in .html")
 }
 
-// A destination is where an answer is written.
-type destination struct {
-	outputFlags
-	stdout io.Writer
-	page   *os.File       // nil if none is wanted
-	name   analysis.Namer // nil if clients keep their names
-}
-
 // write writes a report about in.
-func (d destination) write(in *input, report chart.Document) error {
+func (r *reporter) write(in *input, report chart.Document) error {
 	read := in.log.Stats()
-	return d.emit(reading.Names(read), read, report)
+	return r.emit(reading.Names(read), read, report)
 }
 
 // emit writes a report about input. read describes what was read from it.
-func (d destination) emit(input string, read any, report chart.Document) error {
+func (r *reporter) emit(input string, read any, report chart.Document) error {
 	report.Run = chart.Run{Input: input, Command: commandLine(os.Args), Version: version.String(), Date: time.Now().UTC().Truncate(time.Second), Log: read}
-	err := writeFile(d.page, report.WriteHTML)
+	err := writeFile(r.page, report.WriteHTML)
 	switch {
-	case d.asJSON:
-		return errors.Join(err, writeJSON(d.stdout, report, "  "))
-	case d.markdown:
-		return errors.Join(err, report.WriteMarkdown(d.stdout))
+	case r.asJSON:
+		return errors.Join(err, writeJSON(r.stdout, report, "  "))
+	case r.markdown:
+		return errors.Join(err, report.WriteMarkdown(r.stdout))
 	}
-	return errors.Join(err, report.WriteText(d.stdout))
+	return errors.Join(err, report.WriteText(r.stdout))
 }
 
 // writeJSON writes v as JSON, on one line if indent is empty.

@@ -52,7 +52,7 @@ without #Fields: see docs/logs.md.`,
 // A replay reads logs and writes a report about them.
 type replay struct {
 	in  inputFlags
-	out outputFlags
+	out reporter
 }
 
 // A question is what a command asks of logs.
@@ -60,7 +60,7 @@ type question interface {
 	// prepare checks the flags before a log is opened. It returns which fields of entries are used, 0 if only arrivals
 	// are.
 	prepare() (accesslog.Fields, error)
-	answer(ctx context.Context, in *input, to destination) error
+	answer(ctx context.Context, in *input, to *reporter) error
 	decided(log *decisions.Log) (*decisions.Report, error) // the answer from decision logs
 }
 
@@ -85,15 +85,15 @@ func (r *replay) run(cmd *cobra.Command, logs []string, q question) error {
 	if decided {
 		return r.replayDecisions(cmd, logs, stdin, q)
 	}
-	var to *destination // a signal ends the process, even while a named pipe is opened: there is nothing to clean up
+	// A signal ends the process, even while a named pipe is opened: there is nothing to clean up.
 	return r.in.read(logs, need, stdin, cmd.ErrOrStderr(), func(in *input) (err error) {
 		in.log.Anonymize = r.out.anonymize
-		if to == nil {
-			to, err = r.out.open(cmd.OutOrStdout())
+		if r.out.stdout == nil { // the first pass
+			err = r.out.open(cmd.OutOrStdout())
 		}
 		if err != nil {
 			return err
 		}
-		return q.answer(cmd.Context(), in, *to)
+		return q.answer(cmd.Context(), in, &r.out)
 	})
 }

@@ -50,8 +50,10 @@ any number of sub-windows is possible.`,
   edge replay accuracy node-1.decisions node-2.decisions node-3.decisions`,
 		RunE: func(cmd *cobra.Command, logs []string) error { return r.run(cmd, logs, &m) },
 	}
+	limits := setting.ListOf(&m.o.Limits, parseLimit)
+	limits.Default = "50/1m"
 	r.define(cmd, []setting.Setting{
-		{Name: "limit", Value: defaultsTo("50/1m", setting.ListOf(&m.o.Limits, parseLimit)), Help: "`threshold/period`, or several, separated by commas"},
+		{Name: "limit", Value: limits, Help: "`threshold/period`, or several, separated by commas"},
 		{Name: "estimators", Value: setting.List(&m.o.Estimators, nil).Choices(accuracy.EstimatorNames()...), Help: "`names` of the estimators to compare (default: all that suit the limits)"},
 		{Name: "phases", Value: setting.Int(&m.o.Phases, 4, 1, math.MaxInt, "number"), Help: "number of window starts to try, spread evenly over the period; the first is aligned with the epoch"},
 		{Name: "spread-seconds", Value: setting.Bool(&m.o.Spread, false), Help: "spread the requests of a client in a second evenly over that second"},
@@ -103,7 +105,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	return p, err
 }
 
-func (m *accuracyMode) answer(ctx context.Context, in *input, to destination) error {
+func (m *accuracyMode) answer(ctx context.Context, in *input, to *reporter) error {
 	var a *accuracy.Accuracy
 	var traffic analysis.TimelineCollector
 	isPart := m.o.Share != accuracy.Share{}

@@ -56,8 +56,7 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 	if errs != nil {
 		return errors.Join(errs...)
 	}
-	to, err := r.out.open(cmd.OutOrStdout())
-	if err != nil {
+	if err := r.out.open(cmd.OutOrStdout()); err != nil {
 		return err
 	}
 	log := decisions.New()
@@ -92,5 +91,5 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 			{Command: "edge replay rules rules.yaml" + named, Says: "what other limits would have decided"},
 		}))
 	}
-	return to.emit(prose.FirstThree(files), nil, d)
+	return r.out.emit(prose.FirstThree(files), nil, d)
 }

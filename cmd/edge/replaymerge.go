@@ -16,7 +16,7 @@ import (
 )
 
 func newReplayAccuracyMerge() *cobra.Command {
-	var out outputFlags
+	var out reporter
 	cmd := &cobra.Command{
 		Use:   "merge PART…",
 		Short: "Make a report from the parts of one log",
@@ -37,7 +37,7 @@ type partFile struct {
 	accuracy.Part
 }
 
-func mergeParts(cmd *cobra.Command, files []string, out *outputFlags) error {
+func mergeParts(cmd *cobra.Command, files []string, out *reporter) error {
 	if len(files) == 0 {
 		return usageError{errors.New("no part given"), firstExample(cmd)}
 	}
@@ -61,9 +61,8 @@ func mergeParts(cmd *cobra.Command, files []string, out *outputFlags) error {
 	if err != nil {
 		return err
 	}
-	to, err := out.open(cmd.OutOrStdout())
-	if err != nil {
+	if err := out.open(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	return to.emit(reading.Names(read[0].Log), read[0].Log, whole.Document(parts[0].Traffic))
+	return out.emit(reading.Names(read[0].Log), read[0].Log, whole.Document(parts[0].Traffic))
 }

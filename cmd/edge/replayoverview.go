@@ -21,7 +21,7 @@ type summary struct {
 
 func (s summary) prepare() (accesslog.Fields, error) { return accesslog.Addr, nil }
 
-func (s summary) answer(ctx context.Context, in *input, to destination) error {
+func (s summary) answer(ctx context.Context, in *input, to *reporter) error {
 	var o analysis.Overview
 	if err := in.entries(ctx, o.Add); err != nil {
 		return err

@@ -119,7 +119,7 @@ func (m *rulesMode) decided(log *decisions.Log) (*decisions.Report, error) {
 	return log.Enforce(m.rules)
 }
 
-func (m *rulesMode) answer(ctx context.Context, in *input, to destination) error {
+func (m *rulesMode) answer(ctx context.Context, in *input, to *reporter) error {
 	defer m.collectGarbage()()
 	if m.before != nil {
 		return m.compare(ctx, in, to)
@@ -182,7 +182,7 @@ func (m *rulesMode) play(ctx context.Context, in *input, add func(*accesslog.Ent
 }
 
 // compare reports what the rules would do differently from the previous ones.
-func (m *rulesMode) compare(ctx context.Context, in *input, to destination) error {
+func (m *rulesMode) compare(ctx context.Context, in *input, to *reporter) error {
 	o := analysis.ComparisonOptions{Rules: m.rules, Base: m.before, PoP: m.pop, ReportOptions: analysis.ReportOptions{Top: m.top, Name: to.name}}
 	isCheck := m.flags.Changed("max-newly-refused")
 	if isCheck {

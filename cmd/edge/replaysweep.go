@@ -42,7 +42,7 @@ func (m *sweepMode) prepare() (accesslog.Fields, error) {
 	return m.o.Fields(), asUsage(err)
 }
 
-func (m *sweepMode) answer(ctx context.Context, in *input, to destination) error {
+func (m *sweepMode) answer(ctx context.Context, in *input, to *reporter) error {
 	m.o.Name = to.name
 	sweep, err := analysis.NewSweep(m.o)
 	if err != nil {

@@ -199,16 +199,8 @@ func within(d time.Duration) string {
 // traffic draws all requests of the node.
 func (p *Page) traffic(span int) part {
 	s, all := operate.Spans[span], p.history.All(span)
-	return part{"traffic", string(draw(chart.Area{Title: "All requests", Note: "at this node, in steps of " + chart.Span(s.Step) + "; UTC", From: all.From, Step: s.Step,
+	return part{"traffic", string(chart.HTML(chart.Area{Title: "All requests", Note: "at this node, in steps of " + chart.Span(s.Step) + "; UTC", From: all.From, Step: s.Step,
 		All: all.Counted, Part: all.Refused, Name: "requests in " + chart.Span(s.Step), AllName: "requests", PartName: "refused"}))}
-}
-
-func draw(b chart.Block) template.HTML {
-	html, err := chart.HTML(b)
-	if err != nil {
-		panic("page: " + err.Error()) // blocks can always be written
-	}
-	return html
 }
 
 // shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most
@@ -259,7 +251,7 @@ func (p *Page) rules(span int) part {
 		Span    string
 		More    int
 		Drawing template.HTML
-	}{rows, operate.Spans[span].Words, more, draw(drawing)})
+	}{rows, operate.Spans[span].Words, more, chart.HTML(drawing)})
 }
 
 const shownNear = 20
