@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -213,7 +214,11 @@ func (o *Options) secret() (string, error) {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
 	if err = cmp.Or(err, checkSecret(secret)); err != nil {
-		return "", &setting.Error{Setting: "secret-file", Problem: err.Error(), Hint: "to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"}
+		e := &setting.Error{Setting: "secret-file", Problem: err.Error()}
+		if errors.Is(err, fs.ErrNotExist) {
+			e.Hint = "to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"
+		}
+		return "", e
 	}
 	return secret, nil
 }

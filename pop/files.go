@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -95,7 +96,11 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	}
 	text, err := setting.ReadSecret(file)
 	if err != nil {
-		return nil, fmt.Errorf("pop: reading the gossip keys: %w", err)
+		e := &setting.Error{Setting: "gossip-key-file", Problem: err.Error()}
+		if errors.Is(err, fs.ErrNotExist) {
+			e.Hint = "to make one: (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
+		}
+		return nil, e
 	}
 	number := 0
 	for line := range strings.Lines(text) {

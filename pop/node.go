@@ -377,7 +377,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	for i := range detail {
 		detail[i] += see(problemDiffer)
 	}
-	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
+	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind && !n.notices.has(problemNoShard) {
 		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys)+see(problemBehind))
 	}
 	if text := n.files.problem(); text != "" {

@@ -103,7 +103,7 @@ func untrusted(seen []look) string {
 		return ""
 	}
 	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: "+
-		"if that is a proxy of yours, add it to trusted-proxy", peer)
+		"if that is a proxy of yours, add it to trusted_proxy", peer)
 }
 
 // ask examines a question about a request that passed and that a rule counts by the origin's answer.
@@ -157,7 +157,7 @@ func (s *environment) open(peer netip.Addr, first []byte) {
 	switch {
 	case judged && all:
 		s.note(problemUnexpected, fmt.Sprintf("connections from %v begin with a PROXY header and are refused: "+
-			"if that is a proxy of yours, set proxy-protocol, and add it to trusted-proxy", peer))
+			"if that is a proxy of yours, set proxy_protocol, and add it to trusted_proxy", peer))
 	case judged:
 		s.note(problemUnexpected, "")
 	}
