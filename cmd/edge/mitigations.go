@@ -145,7 +145,7 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 				return err
 			}
 			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(l *operate.Lifted, w io.Writer) {
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", values, func(l *operate.Lifted, w io.Writer) {
 				for _, m := range l.Mitigations {
 					fmt.Fprintf(w, "lifted: rule %s, %s, key %s\n", m.RuleText(), cmp.Or(m.About, m.Client, "unknown client"), m.Key)
 				}

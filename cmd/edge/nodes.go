@@ -75,7 +75,7 @@ Without this command, nodes load changed files within a few seconds.`,
   edge reload --reason "higher limits for the sale"`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &o, "POST", "/-/reload", nonEmpty(url.Values{"reason": {reason}}), func(r *operate.Reloaded, w io.Writer) {
+			return show(cmd, &o, "POST", "/-/reload", url.Values{"reason": {reason}}, func(r *operate.Reloaded, w io.Writer) {
 				fmt.Fprintf(w, "loaded %s; this frees %s\n", chart.Count(r.Rules, "rule"), chart.Count(r.Frees, "mitigated client"))
 			})
 		},

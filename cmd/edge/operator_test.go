@@ -147,6 +147,7 @@ deny: [203.0.113.0/24]
 		{"mitigations lift rule=none,ip=::1", 1, []string{": there is no rule none\n"}},
 		{"mitigations lift 198.51.100.1", 1, []string{": no mitigation acts on 198.51.100.1\n"}},
 		{"mitigations lift 203.0.113.7", 1, []string{": the deny list refuses this client: remove 203.0.113.0/24 from the rules files\n"}},
+		{"mitigations lift rule=api,ip=192.0.2.7,header:x-api-key=", 1, []string{": rule api does not mitigate this client\n"}},
 		{"mitigations lift rule=all,ip=here", 1, []string{`"here" is not an address`}},
 		{"mitigations lift --all x", 2, []string{"give one target, or --all"}},
 		{"mitigations lift", 2, []string{"give one target, or --all"}},
