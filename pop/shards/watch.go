@@ -200,6 +200,7 @@ func (w *Watch) follow() {
 	shards, out := w.shards, w.votes.Out()
 	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
 	w.mu.Unlock()
+	w.report()
 	if same {
 		return
 	}
@@ -310,7 +311,7 @@ func (w *Watch) report() {
 		none = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained,
 			len(shards))
 	case unfit == "" && len(shards) > 0:
-		none = "no shard answers, so each node counts alone: start them, or correct shard in the settings"
+		none = "no shard answers, so each node counts alone: start the shards, or correct their addresses"
 	}
 	if unfit != "" {
 		unfit += "until this is fixed, each node counts alone what belongs there"
