@@ -295,10 +295,13 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	c.closing, c.now = true, time.Time{}
-	c.server.o.Handler.Malformed(c, malformed)
-	if !c.dropped {
-		c.linger()
+	fields, status, body := c.server.o.Handler.Malformed(c.peer, malformed)
+	if status == 0 {
+		c.Drop()
+		return
 	}
+	c.Answer(nil, status, fields, body)
+	c.linger()
 }
 
 // used drops the request's head from the read buffer.

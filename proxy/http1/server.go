@@ -27,8 +27,9 @@ type Handler interface {
 	// then.
 	Serve(a Asker, r *Request) Passing
 
-	// Malformed calls Conn.Answer or Conn.Drop for an invalid request in HTTP/1.1. Then the connection ends.
-	Malformed(c *Conn, err *Error)
+	// Malformed returns the answer to an invalid request in HTTP/1.1, with fields as lines that end in CRLF. If status is
+	// 0, the client gets none. Then the connection ends.
+	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string)
 
 	// MalformedStream is called for an invalid request in HTTP/2 or HTTP/3, and for a client that violates these
 	// protocols. It returns fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
