@@ -392,10 +392,8 @@ func (c *Conn) linger() {
 
 // end closes c and releases its buffers.
 func (c *Conn) end() {
-	_ = c.conn.Close()
 	c.endTurn()
-	c.r, c.w, c.out = 0, 0, c.out[:0]
-	c.release()
+	c.close()
 	c.server.open.Add(-1)
 	c.done()
 }
