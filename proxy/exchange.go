@@ -102,8 +102,7 @@ func (x *exchange) decide() {
 	p.identify(&x.arrival, x.forwardedFor)
 	x.ask()
 	if p.environment.due(x.now) {
-		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
-		p.own.settle(x.now, p.environment.note)
+		p.environment.look(x.now, x.peer, x.trusted, len(x.forwardedFor()) > 0)
 	}
 	p.decide(&x.arrival, &x.asked, x.now)
 }
