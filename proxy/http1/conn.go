@@ -316,9 +316,11 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	if !c.closing && !c.discard() {
 		c.closing = true // the rest of the body would be read as a request
 	}
-	out := appendStatus(c.room(), status)
-	out, body = c.server.clock.AppendOwn(out, c.clock(), r, status, fields, body)
+	out := c.server.clock.AppendOwn(appendStatus(c.room(), status), c.clock(), status, fields, len(body))
 	out = append(c.appendConnection(out, r, true), "\r\n"...)
+	if r.Head || IsBodiless(status) {
+		body = ""
+	}
 	c.out = append(out, body...)
 	c.sentStatus, c.sentBytes = status, int64(len(body))
 }
