@@ -43,6 +43,11 @@ const (
 	unreported    = 20
 	neverReported = time.Minute
 	notReported   = 10 * time.Minute
+
+	// maxOwn is how many requests of trusted proxies that name no client may pass in a second, and noExcess how many
+	// seconds without more end the problem.
+	maxOwn   = 5
+	noExcess = 60
 )
 
 // environment detects misconfigured proxies: those in front, whose clients the node does not know, and those that ask.
@@ -54,6 +59,10 @@ type environment struct {
 	seen   []look
 	opened int // connections
 	headed int // of these, the ones that began with a PROXY header
+
+	second int64 // of the last request of a trusted proxy that names no client
+	own    int   // such requests in that second
+	excess int64 // the last second with too many; 0 if that was reported to be over
 
 	passed  int           // examined questions since the last report, about requests that a rule counts by the answer
 	since   time.Time     // when the first of them came
@@ -74,17 +83,46 @@ func (s *environment) due(now time.Time) bool {
 }
 
 // look examines a request.
-func (s *environment) look(peer netip.Addr, trusted, forwarded bool) {
+func (s *environment) look(now time.Time, peer netip.Addr, trusted, forwarded bool) {
 	s.mu.Lock()
 	s.seen = append(s.seen, look{peer, trusted, forwarded})
 	seen := s.seen
 	if len(seen) == looks {
 		s.seen = nil
 	}
+	named := s.excess > 0 && now.Unix()-s.excess > noExcess
+	if named {
+		s.excess = 0
+	}
 	s.mu.Unlock()
 	if len(seen) == looks {
 		s.note(problemUntrusted, untrusted(seen))
 	}
+	if named {
+		s.note(problemSilent, "")
+	}
+}
+
+// passOwn reports whether a request of a trusted proxy that names no client, such as a health check, may pass without
+// being counted, because a load balancer that is refused takes the site down. What exceeds maxOwn a second counts as
+// the proxy's, since a client may have made the proxy drop X-Forwarded-For.
+func (s *environment) passOwn(now time.Time, proxy netip.Addr) bool {
+	s.mu.Lock()
+	if second := now.Unix(); second != s.second {
+		s.second, s.own = second, 0
+	}
+	s.own++
+	n := s.own
+	if n > maxOwn {
+		s.excess = s.second
+	}
+	s.mu.Unlock()
+	if s.note != nil && n == maxOwn+1 {
+		s.note(problemSilent, fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For with more than %d requests "+
+			"a second, so their clients are counted as one: make it add the client's address to every request, "+
+			"also if the client's Connection header names the field", proxy, maxOwn))
+	}
+	return n <= maxOwn
 }
 
 // untrusted describes a proxy that is not trusted, if the requests come from one.

@@ -175,7 +175,8 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	return unanswered
 }
 
-// ask sends the request's head and the part of its body that has arrived.
+// ask sends the request's head and the part of its body that has arrived. If the origin has closed a reused
+// connection, it sends them again over a new one, provided that none of the request was sent or that it is idempotent.
 func (c *Call) ask(r *Request) error {
 	idempotent := isRepeatable(string(r.Method()))
 	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
@@ -199,20 +200,29 @@ func (c *Call) ask(r *Request) error {
 			break
 		}
 	}
-	oc, err := c.o.send(idempotent, c.now, func(oc *originConn) (int, error) {
-		c.setConn(oc)
+	for fresh := false; ; fresh = true {
+		oc, err := c.o.get(fresh, c.now)
+		c.setConn(oc) // nil if connecting failed
+		if err != nil {
+			return err
+		}
 		if !oc.reused {
 			c.now = time.Now() // connecting takes time, which the origin's timeout does not include
 		}
 		c.until = c.now.Add(c.o.timeout)
 		n, err := c.begin(oc)
 		if err != nil && c.state.Load() == over {
-			err = errClosed
+			return errClosed
 		}
-		return n, err
-	})
-	c.setConn(oc) // nil if connecting failed
-	return err
+		again := oc.reused && oc.w == 0 && (n == 0 || idempotent) && !IsTimeout(err)
+		if bridge, ok := err.(bridgeError); ok {
+			again = !fresh && bridge.mayRepeat(idempotent)
+		}
+		if err == nil || !again {
+			return err
+		}
+		oc.close()
+	}
 }
 
 func (c *Call) setConn(oc *originConn) {
