@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
@@ -19,6 +17,5 @@ func (p *Proxy) confuses(name []byte) bool {
 			hyphened[i] = '-'
 		}
 	}
-	return http1.IsSpecial(hyphened) || bytes.EqualFold(hyphened, []byte("HTTP2-Settings")) ||
-		p.o.Limiter.Rules().Confuses(borrow(name))
+	return http1.IsSpecial(hyphened) || p.o.Limiter.Rules().Confuses(borrow(name))
 }

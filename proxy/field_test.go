@@ -59,6 +59,16 @@ func TestNamesThatShadow(t *testing.T) {
 	}
 }
 
+// HTTP2-Settings is not forwarded, whether Connection names it or not.
+func TestHTTP2SettingsIsNotForwarded(t *testing.T) {
+	got := make(chan http.Header, 1)
+	url := front(t, noRules, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }, nil)
+	do(t, client(t), newRequest(t, "GET", url, nil, "HTTP2-Settings", "AAMAAABk"))
+	if v := (<-got)["Http2-Settings"]; v != nil {
+		t.Errorf("the origin gets HTTP2-Settings: %q", v)
+	}
+}
+
 // The node adds no Content-Type to an answer: whether browsers guess one is between them and the
 // origin, which may forbid it.
 func TestNoContentTypeIsGuessed(t *testing.T) {

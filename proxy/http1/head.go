@@ -49,6 +49,7 @@ const (
 	Expect
 	Forwarded
 	Host
+	HTTP2Settings
 	KeepAlive
 	ProxyAuthenticate
 	ProxyAuthorization
@@ -64,7 +65,7 @@ const (
 
 var fieldNames = [names]string{
 	Connection: "connection", ContentLength: "content-length", Cookie: "cookie", Date: "date", Expect: "expect",
-	Forwarded: "forwarded", Host: "host", KeepAlive: "keep-alive",
+	Forwarded: "forwarded", Host: "host", HTTP2Settings: "http2-settings", KeepAlive: "keep-alive",
 	ProxyAuthenticate: "proxy-authenticate", ProxyAuthorization: "proxy-authorization",
 	ProxyConnection: "proxy-connection", TE: "te",
 	TransferEncoding: "transfer-encoding", Upgrade: "upgrade", XForwardedFor: "x-forwarded-for",
@@ -268,7 +269,7 @@ func (h *head) frame() error {
 				return errCoding
 			}
 			coded, f.dropped = true, true
-		case KeepAlive, ProxyConnection:
+		case HTTP2Settings, KeepAlive, ProxyConnection:
 			f.dropped = true
 		case TE:
 			// Trailers are forwarded, codings are not.
