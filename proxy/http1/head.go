@@ -91,8 +91,7 @@ func nameOf(s []byte) Name {
 	return Other
 }
 
-// IsSpecial reports whether the engine itself reads or writes the field called name, ignoring case. In a
-// trailer, such a field is not forwarded: it is too late to affect how the message is read.
+// IsSpecial reports whether the engine itself reads or writes the field called name, ignoring case.
 func IsSpecial(name []byte) bool { return nameOf(name) != Other }
 
 // A Field is a line of a header. It holds the positions of its parts in the head.
