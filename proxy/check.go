@@ -85,7 +85,6 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	p.settle(&x.question, "check", now, func() (status int, bytes int64) {
 		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
 		if !x.report {
-			p.timed(now)
 			if x.decision.Verdict.Refused() {
 				x.observeAll(r)
 				x.grpc = "" // the asking proxy answers in the client's protocol

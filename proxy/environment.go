@@ -83,23 +83,16 @@ func (s *environment) due(now time.Time) bool {
 }
 
 // look examines a request.
-func (s *environment) look(now time.Time, peer netip.Addr, trusted, forwarded bool) {
+func (s *environment) look(peer netip.Addr, trusted, forwarded bool) {
 	s.mu.Lock()
 	s.seen = append(s.seen, look{peer, trusted, forwarded})
 	seen := s.seen
 	if len(seen) == looks {
 		s.seen = nil
 	}
-	named := s.excess > 0 && now.Unix()-s.excess > noExcess
-	if named {
-		s.excess = 0
-	}
 	s.mu.Unlock()
 	if len(seen) == looks {
 		s.note(problemUntrusted, untrusted(seen))
-	}
-	if named {
-		s.note(problemSilent, "")
 	}
 }
 
@@ -123,6 +116,19 @@ func (s *environment) passOwn(now time.Time, proxy netip.Addr) bool {
 			"also if the client's Connection header names the field", proxy, maxOwn))
 	}
 	return n <= maxOwn
+}
+
+// settle ends the problem that passOwn has noted, if it is over at now.
+func (s *environment) settle(now time.Time) {
+	s.mu.Lock()
+	over := s.excess > 0 && now.Unix()-s.excess > noExcess
+	if over {
+		s.excess = 0
+	}
+	s.mu.Unlock()
+	if over && s.note != nil {
+		s.note(problemSilent, "")
+	}
 }
 
 // untrusted describes a proxy that is not trusted, if the requests come from one.

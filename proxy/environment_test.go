@@ -17,18 +17,18 @@ func TestEnvironment(t *testing.T) {
 		want string // problems
 	}{
 		{"clients connect to the node", func(s *environment, i int) {
-			s.look(time.Time{}, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false)
+			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false)
 		}, ""},
-		{"one client that sends no X-Forwarded-For", func(s *environment, i int) { s.look(time.Time{}, client, false, false) }, ""},
-		{"a proxy that is not trusted", func(s *environment, i int) { s.look(time.Time{}, proxy, false, i%20 != 0) }, "untrusted_proxy"},
+		{"one client that sends no X-Forwarded-For", func(s *environment, i int) { s.look(client, false, false) }, ""},
+		{"a proxy that is not trusted", func(s *environment, i int) { s.look(proxy, false, i%20 != 0) }, "untrusted_proxy"},
 		{"two proxies that are not trusted", func(s *environment, i int) {
-			s.look(time.Time{}, netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)}), false, true)
+			s.look(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)}), false, true)
 		}, "untrusted_proxy"},
 		{"many clients that have proxies of their own", func(s *environment, i int) {
-			s.look(time.Time{}, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, true)
+			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, true)
 		}, ""},
-		{"a trusted proxy that names clients", func(s *environment, i int) { s.look(time.Time{}, proxy, true, true) }, ""},
-		{"a trusted proxy that names nobody", func(s *environment, i int) { s.look(time.Time{}, proxy, true, false) }, ""},
+		{"a trusted proxy that names clients", func(s *environment, i int) { s.look(proxy, true, true) }, ""},
+		{"a trusted proxy that names nobody", func(s *environment, i int) { s.look(proxy, true, false) }, ""},
 		{"a PROXY header", func(s *environment, _ int) {
 			s.open(proxy, []byte("PROXY TCP4 203.0.113.7 10.0.0.2 1 80\r\nGET / HTTP/1.1\r\n"))
 		}, "unexpected_proxy_header"},
@@ -59,7 +59,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.name, open, tt.want)
 		}
 		for i := range 2 * looks { // it was put right
-			s.look(time.Time{}, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false)
+			s.look(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), false, false)
 			s.open(client, []byte("GET / HTTP/1.1"))
 		}
 		if len(open) > 0 {

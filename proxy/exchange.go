@@ -22,6 +22,7 @@ type arrival struct {
 	decision limit.Decision
 	peer     netip.Addr // of the connection
 	trusted  bool       // the peer is a trusted proxy
+	own      bool       // the peer is a trusted proxy that names no client
 	client   netip.Addr
 	from     string // Origin; see observe
 	grpc     string // Content-Type of the refusal of a gRPC call; see observe
@@ -102,7 +103,7 @@ func (x *exchange) decide() {
 	p.identify(&x.arrival, x.forwardedFor)
 	x.ask()
 	if p.environment.due(x.now) {
-		p.environment.look(x.now, x.peer, x.trusted, len(x.forwardedFor()) > 0)
+		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
 	}
 	p.decide(&x.arrival, &x.asked, x.now)
 }
@@ -409,11 +410,3 @@ func (x *exchange) failed(err error) {
 
 // statusClientClosed is the status that nginx logs for a client that has disconnected.
 const statusClientClosed = 499
-
-// timed occasionally measures how long a decision that began at now has taken. Reading the clock costs
-// as much as the decision.
-func (p *Proxy) timed(now time.Time) {
-	if now.Nanosecond()&63 == 0 {
-		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
-	}
-}

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -40,10 +41,14 @@ type Client interface {
 	Flush() error
 }
 
-// A Relay edits a request for the origin, and its answer. One goroutine calls its methods, except Gone.
+// A Relay edits a request for the origin, and its answer. One goroutine calls its methods, except KeepsTrailer and
+// Gone.
 type Relay interface {
 	// Keeps reports whether a field of the request is forwarded. name is its name as the client sent it.
 	Keeps(f *Field, name []byte) bool
+
+	// KeepsTrailer reports whether a trailer of the request, with this name, is forwarded.
+	KeepsTrailer(name []byte) bool
 
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
@@ -181,22 +186,21 @@ func (c *Call) ask(r *Request) error {
 	idempotent := isRepeatable(string(r.Method()))
 	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
 	for !c.sent && len(c.rest) == 0 {
-		data, trailers, ended, err := c.client.Take()
+		data, err := c.take()
 		if err != nil {
 			c.failure = err
 			return err
 		}
-		c.taken, c.trailers = ended, trailers
 		if len(c.head)+len(data) > largeBuffer {
 			c.rest = data
 			break
 		}
 		c.head = appendChunk(withRoom(c.head, len(data)), data, c.chunks)
-		if ended && c.chunks {
-			c.head = appendLastChunk(c.head, trailers)
+		if c.taken && c.chunks {
+			c.head = appendLastChunk(c.head, c.trailers)
 		}
-		c.sent = ended
-		if len(data) == 0 && !ended && !c.client.Arrived() {
+		c.sent = c.taken
+		if len(data) == 0 && !c.taken && !c.client.Arrived() {
 			break
 		}
 	}
@@ -223,6 +227,18 @@ func (c *Call) ask(r *Request) error {
 		}
 		oc.close()
 	}
+}
+
+// take takes bytes of the request's body. With the last of them, it sets c.trailers to those that are forwarded.
+func (c *Call) take() (data []byte, err error) {
+	var trailers []byte
+	data, trailers, c.taken, err = c.client.Take()
+	for line := range bytes.Lines(trailers) {
+		if name, _, _ := bytes.Cut(line, []byte(":")); c.taken && c.edit.KeepsTrailer(name) {
+			c.trailers = append(c.trailers, line...)
+		}
+	}
+	return data, err
 }
 
 func (c *Call) setConn(oc *originConn) {
@@ -280,7 +296,7 @@ func (c *Call) upload(oc *originConn) error {
 			return nil
 		}
 		if err == nil {
-			data, c.trailers, c.taken, err = c.client.Take()
+			data, err = c.take()
 		}
 		if err != nil {
 			if c.Leave() { // an origin that has seen enough may still answer

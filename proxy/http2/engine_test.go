@@ -75,6 +75,7 @@ func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
 type plain struct{}
 
 func (plain) Keeps(*http1.Field, []byte) bool { return true }
+func (plain) KeepsTrailer([]byte) bool        { return true }
 func (plain) Hasty() bool                     { return false }
 func (plain) Gone(func()) bool                { return false }
 func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }
