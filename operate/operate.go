@@ -221,21 +221,30 @@ func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	o.Ring.Keep()
 	m = *o.describe(&record, now)
 	m.About = f.about
+	switch text := spares(f.rule, nil, o.clientOf(order.Values)); {
+	case f.rule == nil:
+	case text != "":
+		m.Note = "the rule does not refuse this client: " + text
+	case f.rule.Action == rule.Log:
+		m.Note = "the rule's action is log, so nothing is refused"
+	case f.rule.Action == rule.Shed:
+		m.Note = "the rule's action is shed, so it refuses only clients beyond its threshold"
+	}
 	return m, nil
 }
 
 // single returns the one key that values name. An address alone names the key under which operators refuse the client,
 // whatever the rules.
 func (o *Operator) single(values map[string]string, now time.Time) (f found, err error) {
-	client, _ := netip.ParseAddr(values["ip"])
-	client = o.Client.Unmap(client.WithZone(""))
+	client := o.clientOf(values)
 	if values["network"] != "" {
-		return f, Invalid("a network cannot be refused by hand: add it to deny in the rules files, or give a rule that counts by network")
+		return f, Invalid("a network cannot be refused by hand: add it to deny in the rules files, " +
+			"or give a rule that counts by network and whose action is not shed or log")
+	}
+	if l := o.listed(client, netip.Prefix{}); l != nil {
+		return f, Invalid(fmt.Sprintf("the %s list has %s, and decides before any mitigation: see the rules files", l.List, l.Network))
 	}
 	if client.IsValid() && len(values) == 1 {
-		if l := o.listed(client, netip.Prefix{}); l != nil {
-			return f, Invalid(fmt.Sprintf("the %s list has %s, and decides before any mitigation: see the rules files", l.List, l.Network))
-		}
 		key := o.Limiter.ClientKey(o.Client.Client(client))
 		return found{key: key, addr: client, about: o.Limiter.AboutKey(nil, key, rule.Request{Addr: client})}, nil
 	}

@@ -55,6 +55,7 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 		r, key, req, err := o.keyOf(values)
 		if err == nil {
 			t.keys = []found{{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}}
+			t.listed = o.listed(o.clientOf(values), netip.Prefix{})
 		}
 		return t, err
 	}
@@ -85,19 +86,15 @@ func (o *Operator) findID(t *target, text string, now time.Time) error {
 
 // findClient finds what acts on a client or a network, and the keys of all rules that values suffice for.
 func (o *Operator) findClient(t *target, values map[string]string, most int, now time.Time) error {
-	var client netip.Addr
 	var network netip.Prefix
 	var err error
-	if text, ok := values["ip"]; ok {
-		client, err = netip.ParseAddr(text)
-	}
-	if text, ok := values["network"]; ok && err == nil {
+	if text, ok := values["network"]; ok {
 		network, err = ParseClient(text)
 	}
-	if err != nil || len(values) == 0 {
+	client := o.clientOf(values)
+	if _, ok := values["ip"]; err != nil || ok != client.IsValid() || len(values) == 0 {
 		return errTarget
 	}
-	client = o.Client.Unmap(client.WithZone(""))
 	t.listed = o.listed(client, network)
 	for _, r := range o.Limiter.Rules().Rules() {
 		if len(t.keys) >= most {
@@ -138,6 +135,12 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 		return Unknown("pop: no rule counts by these values")
 	}
 	return nil
+}
+
+// clientOf returns the address of the client that values name, or an invalid one.
+func (o *Operator) clientOf(values map[string]string) netip.Addr {
+	client, _ := netip.ParseAddr(values["ip"])
+	return o.Client.Unmap(client.WithZone(""))
 }
 
 // listed returns the entry of an access list that decides about all requests of a client or a network, or nil.

@@ -17,13 +17,17 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 	m := k.Mitigation
 	state := "not mitigated"
 	switch {
+	case k.Spared != "":
+		state = "does not apply: " + k.Spared
+	case k.Unavailable:
+		state = "refused with 503 while the key's shard is unavailable, because of on_failure: closed"
 	case m == nil:
 	case m.Lifted:
 		state = fmt.Sprintf("not mitigated: lifted at node %s on %s", m.Node, m.Start.Format(time.RFC3339))
 	case m.Ineffective:
 		state = "not mitigated: not acted on under the current rules"
 	case k.DryRun():
-		state = "passes: a dry run, action log, over the limit"
+		state = "mitigated, action log: a dry run, so it passes"
 	default:
 		state = "mitigated, action " + cmp.Or(k.Action, "unknown")
 		switch {
@@ -60,7 +64,13 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 		}
 	}
 	for _, l := range k.Limits {
-		fmt.Fprintf(w, "  now: %s; %d more allowed\n", l.Text, l.Remaining)
+		switch {
+		case k.Spared != "": // not counted
+		case k.Unavailable:
+			fmt.Fprintf(w, "  now: %s\n", l.Text)
+		default:
+			fmt.Fprintf(w, "  now: %s; %d more allowed\n", l.Text, l.Remaining)
+		}
 	}
 	if k.Problem != "" {
 		fmt.Fprintf(w, "  note: %s\n", k.Problem)

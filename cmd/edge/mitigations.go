@@ -83,7 +83,8 @@ func newAdd(o *operator) *cobra.Command {
 		Short: "Start a mitigation by hand, on all nodes",
 		Long: `Start a mitigation by hand, on all nodes. Given an address alone, they refuse it with 403, as if it
 were on the deny list. Given a rule and the values of its characteristics, they apply the rule's
-action, whatever was counted. Given a key or the ID of a refusal, its mitigation is prolonged.
+action, whatever was counted: log refuses nobody, and shed only clients beyond the threshold.
+Given a key or the ID of a refusal, its mitigation is prolonged.
 The mitigation ends after --for, or when it is lifted. If the key already has one that ends later,
 that one stays.`,
 		Example: `  edge mitigations add 192.0.2.1 --for 4h --reason abuse
@@ -95,7 +96,7 @@ that one stays.`,
 			case err != nil:
 				return err
 			case values.Has("network"):
-				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, or give a rule that counts by network: rule=ID,network:24/48=" + values.Get("network")}
+				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, or give a rule that counts by network and whose action is not shed or log: rule=ID,network:24/48=" + values.Get("network")}
 			case length <= 0:
 				return usageError{errors.New("missing --for, the duration of the mitigation"), "--for 15m"}
 			case reason == "":
@@ -105,6 +106,9 @@ that one stays.`,
 			values.Set("reason", reason)
 			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(m *operate.Mitigation, w io.Writer) {
 				fmt.Fprintf(w, "mitigated for %v: %s, rule %s, action %s, key %s\n", m.Remaining(), m.About, m.RuleText(), m.Action, m.Key)
+				if m.Note != "" {
+					fmt.Fprintf(w, "note: %s\n", m.Note)
+				}
 				fmt.Fprintf(w, "to end it: edge mitigations lift %s\n", m.Key+o.again())
 			})
 		},
