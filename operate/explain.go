@@ -61,6 +61,9 @@ func (o *Operator) keyState(f *found, listed *Listed, client netip.Addr, now tim
 	}
 	refused = s.Refused()
 	if r == nil {
+		if client.IsValid() && f.key == o.Limiter.ClientKey(o.Client.Client(client)) {
+			s.Action = "deny"
+		}
 		return s, refused
 	}
 	if r.Action == rule.Shed && client.IsValid() {

@@ -73,8 +73,11 @@ func (o *Operator) Status() Status {
 	return s
 }
 
-// anyRule stands for the rule of clients that an operator refuses, whatever the rules.
-const anyRule = "*"
+// anyRule and its name stand for the rule of clients that an operator refuses, whatever the rules.
+const (
+	anyRule     = "*"
+	anyRuleName = "any" // as operators see it; a rule may have this ID
+)
 
 // A tally counts records.
 type tally struct {
@@ -245,8 +248,7 @@ func (o *Operator) single(values map[string]string, now time.Time) (f found, err
 		return f, Invalid(fmt.Sprintf("the %s list has %s, and decides before any mitigation: see the rules files", l.List, l.Network))
 	}
 	if client.IsValid() && len(values) == 1 {
-		key := o.Limiter.ClientKey(o.Client.Client(client))
-		return found{key: key, addr: client, about: o.Limiter.AboutKey(nil, key, rule.Request{Addr: client})}, nil
+		values = map[string]string{"rule": anyRule, "ip": values["ip"]}
 	}
 	t, err := o.find(values, 2, now)
 	switch {
@@ -256,7 +258,7 @@ func (o *Operator) single(values map[string]string, now time.Time) (f found, err
 		return f, Invalid("give an address, or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
 	}
 	f = t.keys[0]
-	if record, ok := o.Table.Held(f.key, now); ok && f.rule == nil && record.Rule != mitigation.AnyRule {
+	if record, ok := o.Table.Held(f.key, now); ok && f.rule == nil && values["rule"] == "" && record.Rule != mitigation.AnyRule {
 		err = Unknown("pop: the rule of the mitigation was removed, or is not known here")
 	}
 	return f, err

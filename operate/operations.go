@@ -97,7 +97,7 @@ type Limit struct {
 
 // A Query selects a page of mitigations.
 type Query struct {
-	Rule   string       `query:"rule" doc:"ID of a rule"`
+	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, whatever the rules"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	Key    string       `query:"key" doc:"prefix of the key, in hexadecimal"`
 	Node   string       `query:"node" doc:"name of the node that made it"`
@@ -165,7 +165,7 @@ type Lifted struct {
 
 // A Selection selects the mitigations of a rule, of clients in a network, of both, or all.
 type Selection struct {
-	Rule   string       `query:"rule" doc:"ID of a rule; all rules, if left out"`
+	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, whatever the rules; all, if left out"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	DryRun bool         `query:"dry_run" doc:"only count them"`
 	Reason string       `query:"reason" doc:"why, for the log"`

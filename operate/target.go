@@ -191,12 +191,28 @@ func valueOf(c *rule.Characteristic, values map[string]string) (value string, ok
 	return value, ok
 }
 
+// ruleOf returns the rule with an ID, or nil for that of clients whom operators refuse, whatever the rules.
+func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
+	r := o.Limiter.Rules().Rule(id)
+	if r == nil && id != anyRule && id != anyRuleName {
+		return nil, Unknown("pop: there is no rule " + id)
+	}
+	return r, nil
+}
+
 // keyOf returns a rule's key for the values of its characteristics, a request with these values, and the rule with the
-// limits that its overrides give the key.
+// limits that its overrides give the key, nil if the key is that of a client whatever the rules.
 func (o *Operator) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, req rule.Request, err error) {
-	r := o.Limiter.Rules().Rule(values["rule"])
+	r, err := o.ruleOf(values["rule"])
+	if err != nil {
+		return nil, key, req, err
+	}
 	if r == nil {
-		return nil, key, req, Unknown("pop: there is no rule " + values["rule"])
+		req.Addr = o.clientOf(values)
+		if !req.Addr.IsValid() || len(values) != 2 {
+			return nil, key, req, Invalid("rule any counts by ip alone: give rule=any,ip=ADDRESS")
+		}
+		return nil, o.Limiter.ClientKey(o.Client.Client(req.Addr)), req, nil
 	}
 	for name := range values { // without this value the key may belong to more clients than intended
 		if name != "rule" && !countsBy(r.Characteristics, name) {

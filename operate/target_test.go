@@ -120,7 +120,31 @@ func TestRefuseClient(t *testing.T) {
 		t.Errorf("lift: %+v, %v", l, err)
 	}
 	o = newOperatorOf(t, severalRules)
+	for _, name := range []string{"any", "*"} {
+		add(t, o, "192.0.2.9")
+		add(t, o, "rule="+name+",ip=192.0.2.3")
+		add(t, o, "rule=net,network:24/48=192.0.2.0/24")
+		if got := list(t, o, operate.Query{Rule: name, State: "active"}); got != "192.0.2.3; 192.0.2.9" {
+			t.Errorf("--rule %s lists %q", name, got)
+		}
+		if got := explained(t, o, "rule="+name+",ip=192.0.2.3"); !strings.HasPrefix(got, "rule any: mitigated, action deny\n") {
+			t.Errorf("explain rule=%s:\n%s", name, got)
+		}
+		if _, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("rule=" + name + ",ip=192.0.2.3")}); err != nil {
+			t.Errorf("lift rule=%s: %v", name, err)
+		}
+		if got := explained(t, o, "rule="+name+",ip=192.0.2.4"); !strings.HasPrefix(got, "rule any: not mitigated\n") {
+			t.Errorf("explain rule=%s:\n%s", name, got)
+		}
+		if l, err := o.LiftAll(operate.Selection{Rule: name}); err != nil || l.Mitigations != 1 || look("192.0.2.9") != limit.Blocked {
+			t.Errorf("lift --all --rule %s: %+v, %v", name, l, err)
+		}
+		if got := list(t, o, operate.Query{State: "active"}); got != "network 192.0.2.0/24" {
+			t.Errorf("after that there are %q", got)
+		}
+	}
 	for target, want := range map[string]string{
+		"rule=any,header:x=a":     "rule any counts by ip alone",
 		"192.0.2.0/24":            "a network cannot be refused by hand: add it to deny in the rules files",
 		"198.51.100.7":            "the allow list has 198.51.100.0/24, and decides before any mitigation",
 		"header:x-api-key=a":      "",

@@ -39,7 +39,7 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 	}
 	rule := "rule " + cmp.Or(k.Rule, "unknown")
 	if k.Action == "deny" {
-		rule = "any rule"
+		rule = "rule " + anyRuleName
 	}
 	fmt.Fprintf(w, "%s: %s\n", rule, state)
 	if k.About != "" {
@@ -101,7 +101,7 @@ func (all *Mitigations) WriteText(w io.Writer) {
 // RuleText returns the rule of the mitigation as text.
 func (m *Mitigation) RuleText() string {
 	if m.Action == "deny" {
-		return "any"
+		return anyRuleName
 	}
 	return cmp.Or(m.Rule, "-")
 }
@@ -131,7 +131,7 @@ func ByRule(counts map[string]int) string {
 		total += counts[rule]
 		name := cmp.Or(rule, "unknown rule")
 		if rule == anyRule {
-			name = "any rule, by hand"
+			name = anyRuleName
 		}
 		all = append(all, fmt.Sprintf("%s %d", name, counts[rule]))
 	}

@@ -42,7 +42,7 @@ a value, use edge explain.`,
 	}
 	o.register(cmd)
 	define(cmd.Flags(), []setting.Setting{
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`"},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`, or any: clients refused by hand, whatever the rules"},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations that act on this `address`, or of clients in a network; a network needs nodes with --log-clients"},
 		{Name: "state", Value: oneOf(&state, "current", "active", "logged", "ineffective", "lifted", "all"), Help: "only mitigations in this `state`: active (refused), logged (a dry run), ineffective (not acted on), lifted, current (all but lifted) or all"},
 	})
@@ -158,7 +158,7 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 	}
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --client select"},
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule", Needs: []string{"all"}},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule, or any: clients refused by hand, whatever the rules", Needs: []string{"all"}},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "with --all: an `address`, or a network of clients, which needs nodes with --log-clients", Needs: []string{"all"}},
 		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their count", Needs: []string{"all"}},
 		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"},
