@@ -82,10 +82,10 @@ func (all *Mitigations) WriteText(w io.Writer) {
 	fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tACTION\tCOUNTED\tNODE\tWHY")
 	for i := range all.Mitigations {
 		m := &all.Mitigations[i]
-		why := m.Why
+		left, action, why := m.Remaining().String(), m.Action, m.Why
 		switch {
 		case m.Lifted:
-			why = "lifted"
+			left, action, why = "-", "", "lifted"
 		case m.Ineffective:
 			why += " (not acted on under the current rules)"
 		case m.ByHand:
@@ -94,7 +94,7 @@ func (all *Mitigations) WriteText(w io.Writer) {
 		if m.State == logged {
 			why += " (a dry run: not refused)"
 		}
-		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\n", m.Key, m.Remaining(), m.RuleText(), cmp.Or(m.Action, "-"), cmp.Or(m.About, m.Client, "-"), cmp.Or(m.Node, "-"), why)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Key, left, m.RuleText(), cmp.Or(action, "-"), cmp.Or(m.About, m.Client, "-"), cmp.Or(m.Node, "-"), why)
 	}
 }
 

@@ -114,6 +114,7 @@ deny: [203.0.113.0/24]
 	for _, n := range p.nodes {
 		n.shows(t, "  lifted\n", "mitigations --state lifted")
 	}
+	operation{"mitigations --state lifted", 0, []string{key + "  -        once  -       "}}.check(t, last)
 	operation{"explain " + key, 0, []string{"rule once: not mitigated: lifted at node "}}.check(t, first)
 	if got := last.askFor(client, "/once").StatusCode; got != http.StatusOK {
 		t.Errorf("status %d after the lift, want 200", got)
