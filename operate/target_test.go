@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -267,12 +268,18 @@ func TestDryRun(t *testing.T) {
 // A node remembers the last changes, with who made them and why.
 func TestChanges(t *testing.T) {
 	f := newFixture(t, nil)
+	f.operator.ReloadFiles = func() error { return errors.Join(errors.New("pop: nonsense"), errors.New("more of it")) }
 	f.ask(t, "POST /-/reload?reason=r", bearer)
 	f.ask(t, "POST /api/v1/mitigations/lift?ip=192.0.2.1&reason=called", bearer)
 	all := f.operator.Changes().Changes
 	if len(all) != 2 || all[0].By != "anna" || all[0].From != "192.0.2.1:5" || all[0].Do != "mitigations-lift" || all[0].What != "key="+f.key ||
-		all[0].Reason != "called" || all[1].Error != "rules.yaml:1:1: nonsense" {
+		all[0].Reason != "called" || all[1].Error != "nonsense (and 1 more)" {
 		t.Errorf("changes %+v", all)
+	}
+	var text strings.Builder
+	changes := f.operator.Changes()
+	if changes.WriteText(&text); !strings.HasSuffix(text.String(), "\tanna\t192.0.2.1:5\treload\tr\tnonsense (and 1 more)\n") {
+		t.Errorf("changes as text:\n%s", &text)
 	}
 	for range 600 {
 		f.operator.Note(operate.Change{Do: "reload"}, nil)

@@ -179,12 +179,9 @@ func (all *Nodes) WriteText(w io.Writer) {
 
 // WriteText writes the list as text, in columns.
 func (all *Changes) WriteText(w io.Writer) {
-	fmt.Fprintln(w, "TIME\tBY\tFROM\tCHANGE\tREASON")
+	fmt.Fprintln(w, "TIME\tBY\tFROM\tCHANGE\tREASON\tERROR")
 	for _, c := range all.Changes {
-		done := strings.TrimSpace(c.Do + " " + c.What)
-		if c.Error != "" {
-			done += ", failed: " + c.Error
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", c.Time.Format(time.RFC3339), c.By, cmp.Or(c.From, "-"), done, cmp.Or(c.Reason, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Time.Format(time.RFC3339), c.By, cmp.Or(c.From, "-"),
+			strings.TrimSpace(c.Do+" "+c.What), cmp.Or(c.Reason, "-"), cmp.Or(c.Error, "-"))
 	}
 }
