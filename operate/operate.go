@@ -258,7 +258,8 @@ func (o *Operator) single(values map[string]string, now time.Time) (f found, err
 		return f, Invalid("give an address, or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
 	}
 	f = t.keys[0]
-	if record, ok := o.Table.Held(f.key, now); ok && f.rule == nil && values["rule"] == "" && record.Rule != mitigation.AnyRule {
+	record, ok := o.Table.Held(f.key, now)
+	if ok && f.rule == nil && values["rule"] == "" && record.Rule != mitigation.AnyRule {
 		err = Unknown("pop: the rule of the mitigation was removed, or is not known here")
 	}
 	return f, err

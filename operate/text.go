@@ -94,7 +94,8 @@ func (all *Mitigations) WriteText(w io.Writer) {
 		if m.State == logged {
 			why += " (a dry run: not refused)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Key, left, m.RuleText(), cmp.Or(action, "-"), cmp.Or(m.About, m.Client, "-"), cmp.Or(m.Node, "-"), why)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Key, left, m.RuleText(), cmp.Or(action, "-"),
+			cmp.Or(m.About, m.Client, "-"), cmp.Or(m.Node, "-"), why)
 	}
 }
 

@@ -96,7 +96,8 @@ that one stays.`,
 			case err != nil:
 				return err
 			case values.Has("network"):
-				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, or give a rule that counts by network and whose action is not shed or log: rule=ID,network:24/48=" + values.Get("network")}
+				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, " +
+					"or give a rule that counts by network and whose action is not shed or log: rule=ID,network:24/48=" + values.Get("network")}
 			case length <= 0:
 				return usageError{errors.New("missing --for, the duration of the mitigation"), "--for 15m"}
 			case reason == "":

@@ -117,7 +117,8 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if accepted && errors.Is(err, context.DeadlineExceeded) {
-		return complaint.WithHint(fmt.Errorf("%s accepts connections, but has not answered for %v", o.node, most), "the node hangs or is overloaded: see its log and the state of its process")
+		return complaint.WithHint(fmt.Errorf("%s accepts connections, but has not answered for %v", o.node, most),
+			"the node hangs or is overloaded: see its log and the state of its process")
 	}
 	if err != nil {
 		return complaint.WithHint(fmt.Errorf("asking the node: %w", err), "--node is the address of its admin listener; nodes of 'edge pop' use ports 9191, 9192, …")
