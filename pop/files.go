@@ -173,7 +173,7 @@ func (f *files) problem() string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Message(prose.SingleErrors(*err)[0]))
+	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Summary(*err))
 }
 
 // reload loads the files again, and calls use with what load returns. It returns all errors, joined.
