@@ -17,8 +17,8 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain TARGET",
 		Short: "Explain why a client is refused, or how far it is from each limit",
-		Long: `Explain why a client is refused, for how long, and how to lift the mitigation, or how
-far it is from each limit. TARGET is an address, a network, the ID of a refusal, a key as in lists
+		Long: `Explain why a client is refused, for how long, and how to lift the mitigation; or, if the client
+is not refused, how far it is from each limit. TARGET is an address, a network, the ID of a refusal, a key as in lists
 and log lines, or a rule and the values of its characteristics. Without a rule, values stand for
 all rules that count by them. Any node of the PoP can answer: it reads the counts of the other nodes from
 the key's shard.

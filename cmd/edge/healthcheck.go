@@ -70,7 +70,7 @@ func askReady(ctx context.Context, out io.Writer, target string) error {
 	if err != nil {
 		return err
 	}
-	// Neither use a proxy from the environment nor follow redirects.
+	// The request uses no proxy from the environment, and no redirect is followed.
 	transport := &http.Transport{DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {

@@ -25,8 +25,8 @@ func newLoad() *cobra.Command {
 		Use:   "load [flags] TARGET…",
 		Short: "Send traffic from many clients to a PoP, and check its responses",
 		Long: `Send traffic to a PoP, or to any HTTP server. If there are several targets, they are
-the nodes of a PoP, and each connection goes to one of them. -c, -n, -d, -H and -m are as in hey
-and wrk: -d is the duration, as in wrk, and --body is the body of requests.
+the nodes of a PoP, and each connection goes to one of them. -c, -n, -H and -m are as in hey; -d is
+the duration, as in wrk (hey's -d is --body).
 
 Without --rate, --mix or --replay, requests are sent as fast as responses arrive. If a target
 is on this machine, load leaves half of the cores to it, unless GOMAXPROCS is set. With

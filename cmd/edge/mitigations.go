@@ -84,7 +84,7 @@ func newAdd(o *operator) *cobra.Command {
 		Long: `Start a mitigation by hand, on all nodes. Given an address alone, they refuse it with 403, as if it
 were on the deny list. Given a rule and the values of its characteristics, they apply the rule's
 action, whatever was counted: log refuses nobody, and shed only clients beyond the threshold.
-Given a key or the ID of a refusal, its mitigation is prolonged.
+Given a key or the ID of a refusal, they extend its mitigation.
 The mitigation ends after --for, or when it is lifted. If the key already has one that ends later,
 that one stays.`,
 		Example: `  edge mitigations add 192.0.2.1 --for 4h --reason abuse
@@ -128,8 +128,8 @@ func newLift(o *operator) *cobra.Command {
 		Use:   "lift [TARGET]",
 		Short: "End mitigations immediately, on all nodes, and forget the counts that led to them",
 		Long: `End mitigations immediately, on all nodes, and forget the counts that led to them. TARGET is
-an address, which stands for all mitigations that act on it, a network, the ID of a refusal, a key,
-or a rule and the values of its characteristics. With --all instead of a TARGET, end all
+a network, the ID of a refusal, a key, a rule and the values of its characteristics, or an address,
+which stands for all mitigations that act on it. With --all instead of a TARGET, end all
 mitigations, or those of a rule, or those that act on an address or on clients in a network.`,
 		Example: `  edge mitigations lift 192.0.2.1
   edge mitigations lift 7kq2-m9xd --reason "it is their office"

@@ -34,8 +34,7 @@ what they differ. Nodes that differ in secret, shards, rules or client prefixes 
 
 func newRules() *cobra.Command {
 	return listing("rules", "Explain the rules that a node has loaded", `Explain the rules that a running node has loaded, as edge check does, with the keys that each mitigates
-now, the requests that it refused on this node in the last hour, and what loading the rules files as they are
-would change.`,
+now, the requests that it refused on this node in the last hour, and what a reload would change.`,
 		"/api/v1/rules", func(all *operate.Rules, w io.Writer) {
 			for _, r := range all.Rules {
 				verb := "mitigates"
@@ -71,8 +70,8 @@ func newReload() *cobra.Command {
 		Short: "Make a node load its files again, and wait until it has",
 		Long: `Make a running node load its rules, certificates, keys and tokens again, and wait until it has. If
 a file has an error, its previous version stays in force, and the command prints the error.
-Without this command, nodes load a file that was replaced within a second, and one that is written in
-place within three.`,
+Nodes also load changed files on their own: one that was replaced within a second, and one that is
+written in place within three.`,
 		Example: `  edge reload
   edge reload --reason "higher limits for the sale"`,
 		Args: noArgs,

@@ -29,7 +29,7 @@ func areDecisionLogs(files []string, stdin io.Reader) (bool, io.Reader) {
 			head, _ := buffered.Peek(64 << 10) // a later read returns any error
 			text, stdin = bytes.NewReader(head), buffered
 		} else if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
-			continue // a pipe can be read only once; for others, opening them reports what is wrong
+			continue // a pipe can be read only once; other problems are reported when the file is opened
 		}
 		opened, err := accesslog.OpenText(name, text)
 		if err != nil {
@@ -76,7 +76,7 @@ func (r *replay) replayDecisions(cmd *cobra.Command, files []string, stdin io.Re
 	case errors.As(err, new(*decisions.RuleError)):
 		return complaint.WithHint(err, "change only limits, mitigation_timeout, count_while_mitigated or action; for other changes replay access logs")
 	case errors.Is(err, decisions.ErrEmpty):
-		return complaint.WithHint(err, "did any client in the sample send a request? decision_log_share is the share of clients in it")
+		return complaint.WithHint(err, "no key in the sample had a request: raise decision_log_share, the share of the keys in the sample")
 	case err != nil:
 		return err
 	}

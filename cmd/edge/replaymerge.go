@@ -21,7 +21,7 @@ func newReplayAccuracyMerge() *cobra.Command {
 		Use:   "merge PART…",
 		Short: "Make a report from the parts of one log",
 		Long: `Merge the output of all parts of 'edge replay accuracy --part' into the report of a single run.
-All parts must be of the same log, with the same flags and version.`,
+All parts must come from the same log and be made with the same flags and version.`,
 		Example: `  edge replay accuracy merge part-*.json
   edge replay accuracy merge --html accuracy.html part-*.json`,
 		RunE: func(cmd *cobra.Command, files []string) error { return mergeParts(cmd, files, &out) },

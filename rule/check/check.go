@@ -89,8 +89,8 @@ func Text(rules rulefile.Contents, o WorstCase) string {
 			if r.CountsAnswer() && r.Action != rule.Log {
 				ordinary := WorstCase{ordinaryRate, o.Lag, o.Answer}
 				most, _ := l.Bound(ordinary.late(r), cost)
-				fmt.Fprintf(&b, "  at an ordinary rate of %d/s: %d; of responses that match, a client gets at most %d "+
-					"from each node that is its proxy\n",
+				fmt.Fprintf(&b, "  at an ordinary rate of %d/s: %d; a client gets at most %d matching responses "+
+					"from each node that proxies for it\n",
 					ordinaryRate, most/cost, l.Threshold/cost+1)
 			}
 		}
