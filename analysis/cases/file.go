@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/limit"
 )
@@ -225,13 +226,10 @@ func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 	return fields
 }
 
-// duration parses a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
+// duration reads a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
 func (r *caseReader) duration(n *yaml.Node, name string) time.Duration {
 	text, ok := strictyaml.Scalar(n)
-	d, err := strictyaml.ParseDuration(text, time.Second)
-	if err != nil {
-		d, err = time.ParseDuration(text)
-	}
+	d, err := prose.ParseDuration(text, 0)
 	if !ok || err != nil || d < 0 || d > maxCaseTime {
 		r.Fail(n, "write a time such as 250ms, 10s, 1h30m or 7d", "%s cannot be %q", name, text)
 		return 0

@@ -64,7 +64,7 @@ var others = map[string]string{
 	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
 	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",
 	"origin": "http://127.0.0.1:1120", "acme-origin": "http://127.0.0.1:1125", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1", "nat64-prefix": "64:ff9b:1::/48",
-	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11",
+	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11", "drain-timeout": "1d",
 }
 
 // without are settings of the base that contradict another setting.

@@ -305,7 +305,7 @@ func Int[T int | int64](to *T, def, low, high T, unit string) Value {
 // Duration returns a Value that is a duration from low to high. If low is 0, the value 0 turns the feature off. The
 // field is then -1 if it is off, and 0 stands for the default.
 func Duration(to *time.Duration, def, low, high time.Duration) Value {
-	return bounded("duration", to, def, shortDuration(def), low == 0, Span(low, high))
+	return bounded("duration", to, def, span(def), low == 0, Span(low, high))
 }
 
 // bounded returns a Value that parse parses. text is def in the form that parse accepts.
@@ -359,15 +359,18 @@ func Number(low, high float64) func(string) (float64, error) {
 // Span returns a parser of durations from low to high.
 func Span(low, high time.Duration) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
+		d, err := prose.ParseDuration(text, 0)
 		if err != nil || d < low || d > high {
-			return low, fmt.Errorf("must be a duration from %v to %v, such as 300ms, 5s or 1h30m", low, shortDuration(high))
+			return low, fmt.Errorf("must be a duration from %s to %s, such as 300ms, 5s, 1h30m or 1d", span(low), span(high))
 		}
 		return d, nil
 	}
 }
 
-var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)
-
-// shortDuration formats d without parts that are 0.
-func shortDuration(d time.Duration) string { return zeros.ReplaceAllString(d.String(), "$1") }
+// span returns d as Span parses it.
+func span(d time.Duration) string {
+	if d%time.Millisecond != 0 {
+		return d.String()
+	}
+	return prose.Duration(d)
+}

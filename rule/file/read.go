@@ -277,7 +277,7 @@ func (r *reader) duration(n *yaml.Node, key string, low time.Duration) (time.Dur
 		r.Fail(n, hint, "%s is %s, not a duration", key, strictyaml.KindOf(n))
 		return 0, false
 	}
-	d, err := strictyaml.ParseDuration(n.Value, time.Second)
+	d, err := prose.ParseDuration(n.Value, time.Second)
 	switch days := d / (24 * time.Hour); {
 	case err != nil && strings.Contains(strings.ToLower(n.Value), "mo"):
 		r.Fail(n, "the longest "+key+" is 7d: write that, and a quarter of a month's threshold", "%s cannot be %s", key,
