@@ -248,7 +248,11 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 		for _, each := range n.Content {
 			text, ok := strictyaml.Scalar(each)
 			if !ok || text == "" {
-				doc.Fail(each, "", "an element of %s is not a single value", name)
+				hint := ""
+				if name == "rules" && strictyaml.IsMapping(each) {
+					hint = "this looks like a rules file: give it with --rules"
+				}
+				doc.Fail(each, hint, "an element of %s is not a single value", name)
 				return nil, false
 			}
 			texts = append(texts, text)
