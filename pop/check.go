@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/rule"
@@ -48,7 +47,7 @@ func (o *Options) check() error {
 		wrong("rules", "", "")
 	}
 	if _, err := rulefile.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
-		errs = append(errs, &setting.Error{Setting: "rules", Problem: prose.Message(err)})
+		errs = append(errs, setting.FileError("rules", err))
 	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
 		wrong("origin", "", "")
@@ -213,7 +212,9 @@ func (o *Options) secret() (string, error) {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
 	if err = cmp.Or(err, checkSecret(secret)); err != nil {
-		return "", &setting.Error{Setting: "secret-file", Problem: err.Error(), Hint: "to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"}
+		wrong := setting.FileError("secret-file", err)
+		wrong.Hint = strings.TrimPrefix(wrong.Hint+"; to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)", "; ")
+		return "", wrong
 	}
 	return secret, nil
 }

@@ -95,7 +95,7 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	}
 	text, err := setting.ReadSecret(file)
 	if err != nil {
-		return nil, fmt.Errorf("pop: reading the gossip keys: %w", err)
+		return nil, setting.FileError("gossip-key-file", err)
 	}
 	number := 0
 	for line := range strings.Lines(text) {
@@ -121,7 +121,7 @@ func (f *files) loadTokens() error {
 		return nil
 	}
 	if err := f.tokens.Read(f.o.AdminTokens); err != nil {
-		return &setting.Error{Setting: "admin-tokens", Problem: err.Error()}
+		return setting.FileError("admin-tokens", err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (f *files) read() (all rulefile.Contents, err error) {
 	if err == nil {
 		err = f.o.checkRules(all.Set, f.nodes())
 	} else if _, inFile := err.(rulefile.Errors); !inFile {
-		err = &setting.Error{Setting: "rules", Problem: prose.Message(err)}
+		err = setting.FileError("rules", err)
 	}
 	return all, err
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -95,7 +97,7 @@ func about(value string, err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	*e = Error{Problem: prose.Message(err), Hint: prose.Hint(err)}
+	e = FileError("", err)
 	value = password.ReplaceAllString(value, "://…@")
 	quoted := strconv.Quote(value)
 	_, problem, named := strings.Cut(e.Problem, quoted+": ")
@@ -109,6 +111,19 @@ func about(value string, err error) *Error {
 		quoted = value
 	}
 	e.Value = quoted
+	return e
+}
+
+// FileError returns err as an Error about a setting that names files. If one is missing, the hint says where it was
+// looked for.
+func FileError(setting string, err error) *Error {
+	e := &Error{Setting: setting, Problem: prose.Message(err), Hint: prose.Hint(err)}
+	file, ok := errors.AsType[*fs.PathError](err)
+	if ok && errors.Is(err, fs.ErrNotExist) && !filepath.IsAbs(file.Path) {
+		if dir, err := os.Getwd(); err == nil {
+			e.Hint = "names of files are relative to the current directory, " + dir
+		}
+	}
 	return e
 }
 
@@ -159,10 +174,11 @@ func CheckTogether(rows []Setting, given func(Setting) bool) error {
 }
 
 // Conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
-// other one, or the setting itself if it is missing.
+// flag of the other one, or of the setting itself if it is missing.
 func Conflict(rows []Setting, setting, problem, other string) error {
 	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
-	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
+	sample, _, _ := strings.Cut(strings.Trim(of.Sample, "#[]"), ", ") // of a list, one element
+	hint := strings.TrimSpace("--" + of.Name + " " + sample)
 	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
 }
 
