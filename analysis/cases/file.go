@@ -95,7 +95,12 @@ type caseReader struct {
 
 func (r *caseReader) ruleFiles(n *yaml.Node) {
 	for _, item := range r.Sequence(n, "rules", "write rules: [rules.yaml]", "") {
-		if file, ok := r.Text(item, "a rules file"); ok {
+		if strictyaml.IsMapping(item) {
+			r.Fail(item, "this looks like a rules file: give it after the test cases: edge check --test cases.yaml rules.yaml",
+				"rules must be a list of names of rules files")
+			return
+		}
+		if file, ok := r.Text(item, "the name of a rules file"); ok {
 			r.cases.RuleFiles = append(r.cases.RuleFiles, file)
 		}
 	}
