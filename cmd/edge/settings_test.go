@@ -74,7 +74,7 @@ var without = map[string][]string{"secret-file": {"secret", "shard", "gossip-lis
 var fields = map[string]string{
 	"rules": "RuleFiles", "admin-pprof": "AdminPProf", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
 	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "nat64-prefix": "Client.NAT64", "ratelimit-headers": "Headers",
-	"shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
+	"http2-streams": "Limits.MaxStreams", "http2-overhead": "Limits.MaxOverhead", "shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
 	"log-format": "Logger", "log-level": "Logger", "memory": "Options.MaxBytes", "max-connections": "Options.MaxConns",
 }
 
