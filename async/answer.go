@@ -71,7 +71,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 		others, fell := tally.reply(s.layout, op.Value, op.Delta)
 		w.others = w.others || others && s.index == w.Index
 		s.knownAt.Store(uint32(s.since / 1000))
-		c.countFallen(fell)
+		c.countFallen(s, fell, now)
 	case made:
 		tally.unknown(s.layout, op.Delta)
 	default:
@@ -79,7 +79,7 @@ func (c *Loop) handleIncrement(s *slot, op *counter.Increment, now time.Time) {
 		c.metrics.lose(dropFull, full)
 		c.metrics.lose(dropRefused, refused)
 		s.track.since = s.since
-		c.countFallen(op.Outcome == counter.Absent && !op.Create && !c.hasMoved(s, now) && tally.fall())
+		c.countFallen(s, op.Outcome == counter.Absent && !op.Create && tally.fall(), now)
 	}
 	if op.Outcome == counter.Done {
 		c.metrics.lag.Observe(float64(now.UnixMicro()-s.since) / 1e6)
@@ -99,7 +99,7 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 	if ok && op.Outcome != counter.Refused {
 		_, fell := tally.reply(s.layout, value, 0)
-		c.countFallen(fell)
+		c.countFallen(s, fell, begun)
 	}
 	s.news = true
 	if s.index == w.Index-1 {
@@ -107,17 +107,15 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 }
 
-// hasMoved reports whether the key of s had another owner in a window that counts, so that its owner may lack the
-// counter.
-func (c *Loop) hasMoved(s *slot, now time.Time) bool {
+// countFallen increments the metric of fallen counters if that of s fell. One whose key had another owner in a window
+// that counts may lack what was counted there.
+func (c *Loop) countFallen(s *slot, fell bool, now time.Time) {
+	if !fell {
+		return
+	}
 	former := c.former.lane(s.key)
 	period := time.Duration(s.limit(s.nth).Period) * time.Microsecond
-	return former != nil && former != c.seen.lane(s.key) && now.Before(c.moved.Add(2*period))
-}
-
-// countFallen increments the metric of fallen counters if a counter fell.
-func (c *Loop) countFallen(fell bool) {
-	if fell {
+	if former == nil || former == c.seen.lane(s.key) || !now.Before(c.moved.Add(2*period)) {
 		c.metrics.fallen.Add(1)
 	}
 }

@@ -4,13 +4,14 @@
 // # Steps
 //
 // A request is offered to a queue (offer.go, queue.go), which merges the offers of a few milliseconds. One
-// goroutine, [Loop.Run], owns the state of all keys, so that state needs no locks. It
+// goroutine, [Loop.Run], owns the state of all keys (track.go, tracks.go): only it changes that, and requests read the
+// few fields marked shared under a lock. It
 //
 //   - flushes the queue into the tracks of their keys (flush.go), and evaluates each by what this node knows for
 //     certain, whatever the shards do;
 //   - sends each shard a batch (batch.go): an INCR for each key and window, and for a key that is new in a window
 //     reads of the previous window and of the record. Keys near their threshold go first, then those that have waited
-//     longest;
+//     longest. Counts of networks and labels, to which many requests belong, are held for up to 100 ms (shed.go);
 //   - handles the answers (answer.go), which other goroutines wait for;
 //   - evaluates (evaluate.go), and mitigates a key that exceeds a limit (mitigate.go): a record is merged into this
 //     node's table, sent to the peers, and stored alongside the counters (record.go).

@@ -79,8 +79,8 @@ const (
 	nearFraction = 8
 	nearLeft     = 2
 
-	// nearFlushes: a key is also near its threshold if this many flushes like the last one
-	// would exceed it.
+	// nearFlushes: a key is also near its threshold if this many flushes like the last one would exceed it. One request
+	// of each does not count, so single requests do not make a key near.
 	nearFlushes = 4
 )
 

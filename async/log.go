@@ -103,7 +103,7 @@ func (l *mitigationLog) ended(record *mitigation.Record, now time.Time) {
 	if record.Sample == nil || !l.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
-	if l.watched[record.Key].starts >= maxStarts {
+	if w := l.watched[record.Key]; w.starts >= maxStarts && now.Sub(w.since) < inMinute {
 		l.unlogged.Inc()
 		return
 	}

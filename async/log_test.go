@@ -1,11 +1,39 @@
 package async
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/edgelimit/edge/counter"
+	"github.com/edgelimit/edge/mitigation"
+	"github.com/edgelimit/edge/rule"
 )
+
+// The end of a mitigation is logged unless its key has started too often within the last minute.
+func TestLateEndIsLogged(t *testing.T) {
+	var out bytes.Buffer
+	l := mitigationLog{Logger: slog.New(slog.NewTextHandler(&out, nil)), watched: map[counter.Key]watched{},
+		unlogged: prometheus.NewCounter(prometheus.CounterOpts{})}
+	record := mitigation.Record{Sample: &mitigation.Sample{Rule: "r"}}
+	now := time.Unix(6000, 0)
+	for range maxStarts {
+		l.started(&change{record, &rule.Rule{ID: "r"}}, nil, now)
+	}
+	for _, test := range []struct {
+		after time.Duration
+		want  int
+	}{{time.Second, 0}, {time.Hour, 1}} {
+		l.ended(&record, now.Add(test.after))
+		if got := strings.Count(out.String(), "mitigation ended"); got != test.want {
+			t.Errorf("%d ends are logged after %v, want %d\n%s", got, test.after, test.want, &out)
+		}
+	}
+}
 
 // However many keys are mitigated within a minute, few are watched.
 func TestWatchedKeysAreBounded(t *testing.T) {

@@ -130,6 +130,32 @@ func TestRequestsPassedDuringChange(t *testing.T) {
 	})
 }
 
+// A shard that was out of the ring for a while lacks what was counted elsewhere. It has lost nothing.
+func TestShardThatWasOutHasLostNothing(t *testing.T) {
+	for _, subWindows := range []int{1, 4} {
+		bubble.Test(t, func(t *testing.T) {
+			p := startPop(t, 1, 2, false, fmt.Sprintf(
+				"rules: [{id: all, characteristics: [ip], limits: [{threshold: 1000, period: 1m, sub_windows: %d}]}]", subWindows))
+			defer p.stop()
+			for range 3 {
+				for _, out := range [][]string{nil, {"s0:11211"}, nil, {"s1:11211"}} {
+					if err := p.limiters[0].SetOut(out...); err != nil {
+						t.Fatal(err)
+					}
+					for range 3 {
+						decide(t, p.limiters[0], 20, 100, time.Now())
+						time.Sleep(100 * time.Millisecond)
+					}
+				}
+				time.Sleep(40 * time.Second) // to the next window
+			}
+			if n := value(t, p.registries[0], "edge_counters_fallen_total", ""); n != 0 {
+				t.Errorf("with %d sub-windows, %v counters have lost counts", subWindows, n)
+			}
+		})
+	}
+}
+
 // decide decides this many requests of clients that arrive at now, a hundred at a time, so that
 // flushes come in between.
 func decide(t *testing.T, l *limit.Limiter, clients uint32, requests int, now time.Time) {

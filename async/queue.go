@@ -124,7 +124,7 @@ type item struct {
 	shown bool // what requests see of the key's counts includes this item; guarded by the part of its track
 }
 
-// hash spreads arrivals. Clients cannot choose its values.
+// hash spreads keys over stripes and tables. Clients cannot choose its values.
 func (a *tickKey) hash() uint64 { return binary.LittleEndian.Uint64(a.key[:]) }
 
 // merge merges an offer for the same tickKey into o.

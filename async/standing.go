@@ -57,7 +57,7 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 // requests, the shard those of other nodes.
 func greater(layout counter.Layout, known uint64, read *counter.Read) uint64 {
 	if read.Outcome != counter.Done {
-		return known // the shard has no count
+		return known // the shard has no count, or does not tell it
 	}
 	if n, ok := counter.ParseValue(read.Value); ok && layout.Sum(n) > layout.Sum(known) {
 		return n

@@ -53,6 +53,6 @@
 //
 // # Where counters are
 //
-// Counters live in shards, memcached servers, under items that a [Secret] derives: see
-// [Secret.Tag] and [Secret.CounterItem]. Package memcached talks to them.
+// Counters live in shards, servers of memcached or Redis, under items that a [Secret] derives: see
+// [Secret.Tag] and [Secret.CounterItem]. Packages memcached and redis talk to them.
 package counter

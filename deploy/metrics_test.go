@@ -137,8 +137,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// promtool accepts the configuration of Prometheus and the alerts. Each alert has two unit tests: in one
-// it fires, in the other it does not.
+// promtool accepts the configuration of Prometheus and the alerts. Each alert has unit tests: in one
+// it fires, in another it does not.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	statAllFiles(t)
@@ -151,8 +151,8 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(string(text), -1) {
-		if n := len(regexp.MustCompile(`alertname: `+m[1]+`\n`).FindAllString(string(tests), -1)); n != 2 {
-			t.Errorf("alert %s has %d unit tests, want 2", m[1], n)
+		if n := len(regexp.MustCompile(`alertname: `+m[1]+`\n`).FindAllString(string(tests), -1)); n < 2 {
+			t.Errorf("alert %s has %d unit tests, want one in which it fires and one in which it does not", m[1], n)
 		}
 	}
 	harness.Installed(t, "promtool")

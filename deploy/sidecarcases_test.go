@@ -184,11 +184,11 @@ func (s *sidecar) testAmbiguous() {
 	}
 }
 
-// testUpgrades checks that clients can upgrade to WebSocket, but not to HTTP/2.
+// testUpgrades checks that clients can upgrade to WebSocket, but not to HTTP/2 or TLS.
 func (s *sidecar) testUpgrades() {
 	s.t.Helper()
 	const upgrade = "GET /upgrade HTTP/1.1\nHost: a\nConnection: Upgrade, HTTP2-Settings\nHTTP2-Settings: AAMAAABk\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nSec-WebSocket-Version: 13\nUpgrade: %s\n\n"
-	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c"} {
+	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c", "TLS/1.0", "tls/1.2, HTTP/1.1"} {
 		resp, _ := s.send(27, fmt.Sprintf(upgrade, protocol))
 		// Of a list, HAProxy 3.2 forwards WebSocket alone.
 		if got := resp.Header.Get("Upgrade"); resp.StatusCode == http.StatusSwitchingProtocols && got != "websocket" {

@@ -10,10 +10,10 @@
 // the verdict [Unavailable] and is not counted. That check reads the ring's table and a flag of
 // the shard.
 //
-// Requests that pass are offered to package async, which calls back when the counts of a key
-// exceed a limit. Then a record is merged into this node's table, sent to the peers, and stored
-// alongside the counters. A request starts the mitigation immediately if it exceeds a limit together
-// with the known counts of its key and the requests that wait to be counted.
+// Requests that pass are offered to package async. When the counts of a key exceed a limit, it merges
+// a record into this node's table, sends it to the peers, and stores it alongside the counters. A
+// request starts the mitigation immediately if it exceeds a limit together with the known counts of
+// its key and the requests that wait to be counted.
 package limit
 
 import (

@@ -52,7 +52,7 @@ func (c *conn) work() {
 	defer c.disconnect()
 	c.wire.Reader = bufio.NewReaderSize(nil, 16<<10)
 	c.wire.nodeHeader, c.wire.bodies = []byte(c.run.o.NodeHeader), c.run.o.Bodies
-	for c.from.next(c, &c.request) {
+	for c.from.next(&c.request) {
 		if c.run.returns.holds(&c.request) {
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 
 // A feed provides connections with requests.
 type feed interface {
-	// next waits for a request that c is to send, and returns false if there will be no more.
-	next(c *conn, r *Request) bool
+	// next waits for a request that is to be sent, and returns false if there will be no more.
+	next(r *Request) bool
 }
 
 // A sharedSource wraps a Source for concurrent use.
@@ -25,7 +25,7 @@ type sharedSource struct {
 }
 
 // next returns the next request, whether or not it is due.
-func (d *sharedSource) next(_ *conn, r *Request) bool {
+func (d *sharedSource) next(r *Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended || d.run.over.Err() != nil || !d.source.Next(r) || r.Due >= d.run.o.Duration {
@@ -48,8 +48,8 @@ func (d *sharedSource) next(_ *conn, r *Request) bool {
 // A dueQueue holds requests that are due, shared by the connections that may send them.
 type dueQueue struct {
 	run      *run
-	open     func(*dueQueue) // opens another connection for the queue
-	spare    int             // number of connections that may still be opened
+	target   int // index of the only target of its connections; any if negative
+	spare    int // number of connections that may still be opened
 	mu       sync.Mutex
 	wake     sync.Cond // there is a request, or there will be no more
 	room     sync.Cond // there is room, or there will be no more requests
@@ -59,10 +59,11 @@ type dueQueue struct {
 	done     bool // there will be no more requests
 }
 
-func newDueQueue(r *run, connections int, open func(*dueQueue)) *dueQueue {
-	l := &dueQueue{run: r, open: open, spare: connections, requests: make([]Request, 16)}
+// addQueue adds a queue for a number of connections.
+func (r *run) addQueue(connections, target int) {
+	l := &dueQueue{run: r, target: target, spare: connections * r.o.Streams, requests: make([]Request, 16)}
 	l.wake.L, l.room.L = &l.mu, &l.mu
-	return l
+	r.queues = append(r.queues, l)
 }
 
 // push adds a request, and opens a connection for it while more are allowed, so that all
@@ -90,13 +91,13 @@ func (l *dueQueue) push(r *Request) {
 	}
 	l.mu.Unlock()
 	if another {
-		l.open(l)
+		l.run.open(l, l.target)
 	} else {
 		l.wake.Signal()
 	}
 }
 
-func (l *dueQueue) next(_ *conn, r *Request) bool {
+func (l *dueQueue) next(r *Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.used == 0 || l.run.over.Err() != nil {
@@ -136,7 +137,7 @@ const lateBy = 10 * time.Millisecond
 func (r *run) dispatch() {
 	defer r.finish()
 	var q Request
-	for r.source.next(nil, &q) {
+	for r.source.next(&q) {
 		if !r.sleep(q.Due) {
 			if q.Due <= time.Since(r.began) {
 				r.unsent.Add(1)

@@ -300,12 +300,6 @@ func (r *run) start() {
 	r.working.Go(r.dispatch)
 }
 
-// addQueue adds a queue whose connections go to a target, or to any if target is negative.
-func (r *run) addQueue(connections, target int) {
-	l := newDueQueue(r, connections*r.o.Streams, func(l *dueQueue) { r.open(l, target) })
-	r.queues = append(r.queues, l)
-}
-
 // open starts another connection, or another stream of an existing one.
 func (r *run) open(from feed, target int) {
 	r.mu.Lock()

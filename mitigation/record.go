@@ -3,8 +3,9 @@
 // and their encodings in shards and between nodes.
 //
 // A record is made by the node that sees a limit exceeded, merged on all nodes, and
-// forgotten when it expires. Merging is commutative, associative and idempotent, so
-// records may arrive in any order, and more than once. The package does no networking.
+// forgotten when it expires. Merging is commutative, associative and idempotent in all
+// that is compared, so records may arrive in any order, and more than once. The package
+// does no networking.
 package mitigation
 
 import (
@@ -124,9 +125,10 @@ func (r Record) lift() (lift Record) {
 }
 
 // Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy
-// of have. The greater record wins, by generation, lifted, end and node; of two copies, the earlier deadline applies.
-// If the winner lacks the rule, the client or the sample, it gets those of the other record, unless that has ended.
-// changed reports whether the result differs from have in more than the deadline.
+// of have. The greater record wins, by generation, lifted, end, node and start; of two copies, the earlier deadline
+// applies. A winner without the rule gets that of the other record. If r wins and have has not ended, r also gets the
+// client and the sample that it lacks; if have wins, it keeps its own, as r is of an earlier request. changed reports
+// whether the result differs from have in more than the deadline.
 func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	active, order := now.Before(have.Deadline), compare(r, have)
 	switch {

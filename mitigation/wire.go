@@ -29,10 +29,9 @@ import (
 //
 // Only between nodes, so that shards never store addresses:
 //
-//	84  remaining lifetime, microseconds
-//	92  fingerprint of the rule, 0 if not known
-//
-// 100  address of the client, IPv4 mapped; 0 if not known
+//	 84  remaining lifetime, microseconds
+//	 92  fingerprint of the rule, 0 if not known
+//	100  address of the client, IPv4 mapped; 0 if not known
 const (
 	storedVersion = 1
 	sentVersion   = 2

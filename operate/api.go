@@ -52,7 +52,8 @@ type Options struct {
 }
 
 const (
-	// maxRequests is the maximum number of concurrent requests. Others wait for at most busyPause.
+	// maxRequests is the maximum number of concurrent requests with a token, and of those without one: they cannot shut
+	// out operators. Others wait for at most busyPause.
 	maxRequests = 8
 	busyPause   = time.Second
 
@@ -61,7 +62,7 @@ const (
 	paceInterval = 5 * time.Millisecond
 	paceBurst    = 200
 
-	// maxStreams is the maximum number of concurrent streams of events and profiles.
+	// maxStreams is the maximum number of concurrent streams of events and profiles, likewise.
 	maxStreams = 32
 
 	// maxBody is the maximum size of a request's body, in bytes.
@@ -73,10 +74,9 @@ const (
 
 // An API is an http.Handler that serves requests of operators.
 type API struct {
-	o       Options
-	slots   chan struct{}
-	streams chan struct{}
-	refused *prometheus.CounterVec
+	o             Options
+	named, others pool // for requests with a token, and for those without
+	refused       *prometheus.CounterVec
 
 	denied lograte.Limiter
 
@@ -84,10 +84,15 @@ type API struct {
 	next time.Time  // when the next request without a token is answered
 }
 
+// A pool has a slot for each concurrent request.
+type pool struct{ requests, streams chan struct{} }
+
+func newPool() pool { return pool{make(chan struct{}, maxRequests), make(chan struct{}, maxStreams)} }
+
 // NewAPI returns an API.
 func NewAPI(o Options) *API {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	a := &API{o: o, slots: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams)}
+	a := &API{o: o, named: newPool(), others: newPool()}
 	a.refused = promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_admin_requests_refused_total",
 		Help: "Requests that the admin listener refused, by cause: no valid token, another host's name, another site's page, too many at the same time.",
@@ -126,6 +131,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	by, valid := a.caller(r)
+	slots := &a.named
+	if by == "" {
+		slots = &a.others
+	}
 	if by == "" && !a.pace(r) {
 		h.Set("Retry-After", "1")
 		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many requests without a token")
@@ -142,11 +151,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if stream || profiles {
-		if !take(r, a.streams, 0) {
+		if !take(r, slots.streams, 0) {
 			a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent streams")
 			return
 		}
-		defer func() { <-a.streams }()
+		defer func() { <-slots.streams }()
 		if profiles {
 			profile(w, r)
 		} else {
@@ -154,12 +163,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	if !take(r, a.slots, busyPause) {
+	if !take(r, slots.requests, busyPause) {
 		h.Set("Retry-After", "1")
 		a.refuse(w, "busy", http.StatusServiceUnavailable, "too many concurrent requests")
 		return
 	}
-	defer func() { <-a.slots }()
+	defer func() { <-slots.requests }()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // not in tests
 	if page {
 		a.o.Page.ServeHTTP(w, r)

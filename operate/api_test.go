@@ -307,25 +307,46 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Requests beyond those that are answered concurrently wait, and then are refused.
+// Requests beyond those that are answered concurrently wait, and then are refused. Streams are refused at once. Those
+// with a token get an answer however many there are without one.
 func TestBusy(t *testing.T) {
 	begun, end := make(chan struct{}, 64), make(chan struct{})
-	f := newFixture(t, nil)
+	f := newFixture(t, func(o *operate.Options) {
+		o.Events = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				begun <- struct{}{}
+				<-end
+			}
+		})
+	})
 	f.operator.OwnStatus = func() (s peers.Status) {
 		begun <- struct{}{}
 		<-end
 		return s
 	}
 	answers := make(chan int, 64)
-	const many = 8
-	for range many {
-		go func() { answers <- f.ask(t, "GET /api/v1/nodes").Code }()
+	const requests, streams = 8, 32
+	const many = requests + streams
+	for i := range many {
+		path := "GET /api/v1/nodes"
+		if i < streams {
+			path = "GET /api/v1/events"
+		}
+		go func() { answers <- f.ask(t, path).Code }()
 	}
 	for range many {
 		<-begun
 	}
 	if w := f.ask(t, "GET /api/v1/shards"); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("one more: %d %s, want 503", w.Code, w.Body)
+	}
+	if w := f.ask(t, "GET /api/v1/events"); w.Code != 503 {
+		t.Errorf("one more stream: %d %s, want 503", w.Code, w.Body)
+	}
+	for _, path := range []string{"/api/v1/shards", "/api/v1/events"} {
+		if w := f.ask(t, "GET "+path, bearer); w.Code != 200 {
+			t.Errorf("%s with a token: %d %s, want 200", path, w.Code, w.Body)
+		}
 	}
 	close(end)
 	for range many {

@@ -13,7 +13,7 @@ import (
 // maxChanges is the maximum number of changes that a node remembers.
 const maxChanges = 500
 
-// Changes are the last changes that operators have made through a node, the newest first.
+// Changes are the last changes made through a node, the newest first.
 type Changes struct {
 	Changes []Change `json:"changes"`
 }
@@ -21,12 +21,12 @@ type Changes struct {
 // A Change is what an operator has changed, or tried to.
 type Change struct {
 	Time   time.Time `json:"time"`
-	By     string    `json:"by" doc:"name of the token, or SIGHUP for a reload by that signal"`
+	By     string    `json:"by" doc:"name of the token, SIGHUP for a reload by that signal, or file for one because a file has changed"`
 	From   string    `json:"from,omitempty" doc:"address that sent the request"`
 	Do     string    `json:"do" doc:"the operation, such as mitigations-lift"`
 	What   string    `json:"what,omitempty" doc:"what was changed: rule, key, network, shard, duration"`
 	Reason string    `json:"reason,omitempty"`
-	Error  string    `json:"error,omitempty" doc:"why nothing has changed"`
+	Error  string    `json:"error,omitempty" doc:"why nothing has changed: the first error; the log has all"`
 }
 
 // A journal holds the last changes.
@@ -44,7 +44,7 @@ func (o *Operator) Note(c Change, err error, attrs ...any) {
 	}
 	if line = append(line, attrs...); err != nil {
 		line = append(line, "err", err)
-		c.Error = prose.Message(err)
+		c.Error = prose.Summary(err)
 	}
 	o.Logger.Info("admin change", line...)
 	c.Time, c.What = o.Now().UTC(), strings.Join(what, " ")

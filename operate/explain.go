@@ -2,6 +2,8 @@ package operate
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -17,21 +19,36 @@ func (o *Operator) Explain(values map[string]string) (Explanation, error) {
 	now := o.Now()
 	t, err := o.find(values, maxExplained, now)
 	e := Explanation{Keys: []KeyState{}, Needs: t.needs, Listed: t.listed}
+	var pass []KeyState
 	for i := range t.keys {
-		s := o.keyState(&t.keys[i], now)
-		if r := t.keys[i].rule; r != nil && r.Action == rule.Shed {
-			if client, err := ParseClient(values["ip"]); err == nil {
-				s.Sheds = o.Limiter.Sheds(r, t.keys[i].key, o.Client.Client(client.Addr()), now)
-			}
+		if s, refused := o.keyState(&t.keys[i], t.listed, o.clientOf(values), now); refused {
+			e.Keys = append(e.Keys, s)
+		} else {
+			pass = append(pass, s)
 		}
-		e.Keys = append(e.Keys, s)
 	}
+	e.Keys = append(e.Keys, pass...)
 	return e, err
 }
 
-// keyState returns the state of a key.
-func (o *Operator) keyState(f *found, now time.Time) KeyState {
-	r, s := f.rule, KeyState{Key: f.key.String(), About: f.about, Limits: []LimitState{}}
+// spares returns why r, nil for any rule, applies to no request of a client, as far as its address tells, else "".
+func spares(r *rule.Rule, listed *Listed, client netip.Addr) string {
+	switch {
+	case listed != nil:
+		return fmt.Sprintf("the %s list has %s", listed.List, listed.Network)
+	case r == nil || !client.IsValid():
+	case !r.HasClient(client):
+		return fmt.Sprintf("its networks do not have %v", client)
+	case r.Excepts(client):
+		return fmt.Sprintf("its except has %v", client)
+	}
+	return ""
+}
+
+// keyState returns the state of a key, and whether requests of it are refused: those of client, if that is valid.
+func (o *Operator) keyState(f *found, listed *Listed, client netip.Addr, now time.Time) (s KeyState, refused bool) {
+	r := f.rule
+	s = KeyState{Key: f.key.String(), About: f.about, Limits: []LimitState{}, Spared: spares(r, listed, client)}
 	if r != nil {
 		s.Rule, s.Action = r.ID, r.Action.String()
 	}
@@ -42,9 +59,18 @@ func (o *Operator) keyState(f *found, now time.Time) KeyState {
 		s.Mitigation = o.describe(&record, now)
 		s.Action = cmp.Or(s.Action, s.Mitigation.Action)
 	}
+	refused = s.Refused()
 	if r == nil {
-		return s
+		if client.IsValid() && f.key == o.Limiter.ClientKey(o.Client.Client(client)) {
+			s.Action = "deny"
+		}
+		return s, refused
 	}
+	if r.Action == rule.Shed && client.IsValid() {
+		s.Sheds = refused && o.Limiter.Sheds(r, f.key, o.Client.Client(client), now)
+		refused = s.Sheds
+	}
+	s.Unavailable = s.Spared == "" && !refused && r.FailsClosed() && o.Limiter.Unavailable(f.key)
 	standings, err := o.Limiter.Standings(r, f.key, now)
 	if err != nil {
 		s.Problem = err.Error()
@@ -60,5 +86,5 @@ func (o *Operator) keyState(f *found, now time.Time) KeyState {
 	if f.bare && r.Overrides != "" {
 		s.Problem = strings.Trim(s.Problem+"; the overrides of the rule may give this key other limits: give the rule and its values to see them", "; ")
 	}
-	return s
+	return s, refused || s.Unavailable
 }

@@ -39,12 +39,21 @@ type KeyState struct {
 	// Sheds reports whether the client asked about is among those that a shedding rule refuses.
 	Sheds bool `json:"sheds,omitempty"`
 
+	// Spared says why the rule applies to no request of the client asked about. It is empty if the rule may apply.
+	Spared string `json:"spared,omitempty"`
+
+	// Unavailable reports whether requests are refused because the rule has on_failure: closed, and the key's shard is
+	// unavailable.
+	Unavailable bool `json:"unavailable,omitempty"`
+
 	// Problem says why the counts may be incomplete.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Refused reports whether requests of the key are refused now.
-func (k KeyState) Refused() bool { return k.Mitigation != nil && k.Mitigation.State == inForce }
+// Refused reports whether requests of the key are refused now, or some of them if the rule sheds.
+func (k KeyState) Refused() bool {
+	return k.Unavailable || k.Spared == "" && k.Mitigation != nil && k.Mitigation.State == inForce
+}
 
 // DryRun reports whether requests of the key would be refused now if the rule's action were not log.
 func (k KeyState) DryRun() bool { return k.Mitigation != nil && k.Mitigation.State == logged }

@@ -103,11 +103,13 @@ func parsePlace(text string) (p place, err error) {
 func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 	fingerprint := uint64(0)
 	if q.Rule != "" {
-		r := o.Limiter.Rules().Rule(q.Rule)
-		if r == nil {
-			return nil, Unknown("pop: there is no rule " + q.Rule)
+		r, err := o.ruleOf(q.Rule)
+		if err != nil {
+			return nil, err
 		}
-		fingerprint = r.Fingerprint()
+		if fingerprint = mitigation.AnyRule; r != nil {
+			fingerprint = r.Fingerprint()
+		}
 	}
 	acts := map[counter.Key]bool{} // on the client, if the query has a single address
 	switch {

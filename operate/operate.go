@@ -73,8 +73,11 @@ func (o *Operator) Status() Status {
 	return s
 }
 
-// anyRule stands for the rule of clients that an operator refuses, whatever the rules.
-const anyRule = "*"
+// anyRule and its name stand for the rule of clients that an operator refuses, whatever the rules.
+const (
+	anyRule     = "*"
+	anyRuleName = "any" // as operators see it; a rule may have this ID
+)
 
 // A tally counts records.
 type tally struct {
@@ -221,23 +224,31 @@ func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	o.Ring.Keep()
 	m = *o.describe(&record, now)
 	m.About = f.about
+	switch text := spares(f.rule, nil, o.clientOf(order.Values)); {
+	case f.rule == nil:
+	case text != "":
+		m.Note = "the rule does not refuse this client: " + text
+	case f.rule.Action == rule.Log:
+		m.Note = "the rule's action is log, so nothing is refused"
+	case f.rule.Action == rule.Shed:
+		m.Note = "the rule's action is shed, so it refuses only clients beyond its threshold"
+	}
 	return m, nil
 }
 
 // single returns the one key that values name. An address alone names the key under which operators refuse the client,
 // whatever the rules.
 func (o *Operator) single(values map[string]string, now time.Time) (f found, err error) {
-	client, _ := netip.ParseAddr(values["ip"])
-	client = o.Client.Unmap(client.WithZone(""))
+	client := o.clientOf(values)
 	if values["network"] != "" {
-		return f, Invalid("a network cannot be refused by hand: add it to deny in the rules files, or give a rule that counts by network")
+		return f, Invalid("a network cannot be refused by hand: add it to deny in the rules files, " +
+			"or give a rule that counts by network and whose action is not shed or log")
+	}
+	if l := o.listed(client, netip.Prefix{}); l != nil {
+		return f, Invalid(fmt.Sprintf("the %s list has %s, and decides before any mitigation: see the rules files", l.List, l.Network))
 	}
 	if client.IsValid() && len(values) == 1 {
-		if l := o.listed(client, netip.Prefix{}); l != nil {
-			return f, Invalid(fmt.Sprintf("the %s list has %s, and decides before any mitigation: see the rules files", l.List, l.Network))
-		}
-		key := o.Limiter.ClientKey(o.Client.Client(client))
-		return found{key: key, addr: client, about: o.Limiter.AboutKey(nil, key, rule.Request{Addr: client})}, nil
+		values = map[string]string{"rule": anyRule, "ip": values["ip"]}
 	}
 	t, err := o.find(values, 2, now)
 	switch {
@@ -247,7 +258,8 @@ func (o *Operator) single(values map[string]string, now time.Time) (f found, err
 		return f, Invalid("give an address, or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7")
 	}
 	f = t.keys[0]
-	if record, ok := o.Table.Held(f.key, now); ok && f.rule == nil && record.Rule != mitigation.AnyRule {
+	record, ok := o.Table.Held(f.key, now)
+	if ok && f.rule == nil && values["rule"] == "" && record.Rule != mitigation.AnyRule {
 		err = Unknown("pop: the rule of the mitigation was removed, or is not known here")
 	}
 	return f, err

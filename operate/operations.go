@@ -97,7 +97,7 @@ type Limit struct {
 
 // A Query selects a page of mitigations.
 type Query struct {
-	Rule   string       `query:"rule" doc:"ID of a rule"`
+	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, whatever the rules"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	Key    string       `query:"key" doc:"prefix of the key, in hexadecimal"`
 	Node   string       `query:"node" doc:"name of the node that made it"`
@@ -126,7 +126,9 @@ type Mitigation struct {
 	Why    string    `json:"why,omitempty" doc:"the estimate and its parts"`
 	Period float64   `json:"period_s,omitempty" doc:"of the limit, in seconds"`
 
-	ByHand      bool `json:"by_hand,omitempty" doc:"an operator started it"`
+	ByHand bool   `json:"by_hand,omitempty" doc:"an operator started it"`
+	Note   string `json:"note,omitempty" doc:"whom a mitigation by hand does not refuse; only in the response that starts it"`
+
 	Ineffective bool `json:"ineffective,omitempty" doc:"the rules in force would not have started it, and do not act on it"`
 
 	Node string `json:"node,omitempty" doc:"name of the node that made it, or its ID if the name is not known here"`
@@ -146,7 +148,7 @@ type Mitigation struct {
 type Order struct {
 	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; at most 14d"`
 	Reason   string            `query:"reason" required:"true" doc:"why, for the log"`
-	Values   map[string]string `query:"*" doc:"an ip alone, to refuse the client whatever the rules; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7; or a key or the id of a refusal, to prolong a mitigation"`
+	Values   map[string]string `query:"*" doc:"an ip alone, to refuse the client whatever the rules; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7; or a key or the id of a refusal, to prolong a mitigation. A rule refuses nobody if its action is log, and only clients beyond its threshold if it is shed"`
 }
 
 // A LiftOne ends the mitigations of a target.
@@ -163,7 +165,7 @@ type Lifted struct {
 
 // A Selection selects the mitigations of a rule, of clients in a network, of both, or all.
 type Selection struct {
-	Rule   string       `query:"rule" doc:"ID of a rule; all rules, if left out"`
+	Rule   string       `query:"rule" doc:"ID of a rule; any: clients refused by hand, whatever the rules; all, if left out"`
 	Client netip.Prefix `query:"client" doc:"address or network of the clients; needs nodes with log-clients"`
 	DryRun bool         `query:"dry_run" doc:"only count them"`
 	Reason string       `query:"reason" doc:"why, for the log"`

@@ -55,6 +55,7 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 		r, key, req, err := o.keyOf(values)
 		if err == nil {
 			t.keys = []found{{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}}
+			t.listed = o.listed(o.clientOf(values), netip.Prefix{})
 		}
 		return t, err
 	}
@@ -85,19 +86,15 @@ func (o *Operator) findID(t *target, text string, now time.Time) error {
 
 // findClient finds what acts on a client or a network, and the keys of all rules that values suffice for.
 func (o *Operator) findClient(t *target, values map[string]string, most int, now time.Time) error {
-	var client netip.Addr
 	var network netip.Prefix
 	var err error
-	if text, ok := values["ip"]; ok {
-		client, err = netip.ParseAddr(text)
-	}
-	if text, ok := values["network"]; ok && err == nil {
+	if text, ok := values["network"]; ok {
 		network, err = ParseClient(text)
 	}
-	if err != nil || len(values) == 0 {
+	client := o.clientOf(values)
+	if _, ok := values["ip"]; err != nil || ok != client.IsValid() || len(values) == 0 {
 		return errTarget
 	}
-	client = o.Client.Unmap(client.WithZone(""))
 	t.listed = o.listed(client, network)
 	for _, r := range o.Limiter.Rules().Rules() {
 		if len(t.keys) >= most {
@@ -138,6 +135,12 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 		return Unknown("pop: no rule counts by these values")
 	}
 	return nil
+}
+
+// clientOf returns the address of the client that values name, or an invalid one.
+func (o *Operator) clientOf(values map[string]string) netip.Addr {
+	client, _ := netip.ParseAddr(values["ip"])
+	return o.Client.Unmap(client.WithZone(""))
 }
 
 // listed returns the entry of an access list that decides about all requests of a client or a network, or nil.
@@ -188,12 +191,28 @@ func valueOf(c *rule.Characteristic, values map[string]string) (value string, ok
 	return value, ok
 }
 
+// ruleOf returns the rule with an ID, or nil for that of clients whom operators refuse, whatever the rules.
+func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
+	r := o.Limiter.Rules().Rule(id)
+	if r == nil && id != anyRule && id != anyRuleName {
+		return nil, Unknown("pop: there is no rule " + id)
+	}
+	return r, nil
+}
+
 // keyOf returns a rule's key for the values of its characteristics, a request with these values, and the rule with the
-// limits that its overrides give the key.
+// limits that its overrides give the key, nil if the key is that of a client whatever the rules.
 func (o *Operator) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, req rule.Request, err error) {
-	r := o.Limiter.Rules().Rule(values["rule"])
+	r, err := o.ruleOf(values["rule"])
+	if err != nil {
+		return nil, key, req, err
+	}
 	if r == nil {
-		return nil, key, req, Unknown("pop: there is no rule " + values["rule"])
+		req.Addr = o.clientOf(values)
+		if !req.Addr.IsValid() || len(values) != 2 {
+			return nil, key, req, Invalid("rule any counts by ip alone: give rule=any,ip=ADDRESS")
+		}
+		return nil, o.Limiter.ClientKey(o.Client.Client(req.Addr)), req, nil
 	}
 	for name := range values { // without this value the key may belong to more clients than intended
 		if name != "rule" && !countsBy(r.Characteristics, name) {

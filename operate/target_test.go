@@ -2,7 +2,9 @@ package operate_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +121,31 @@ func TestRefuseClient(t *testing.T) {
 		t.Errorf("lift: %+v, %v", l, err)
 	}
 	o = newOperatorOf(t, severalRules)
+	for _, name := range []string{"any", "*"} {
+		add(t, o, "192.0.2.9")
+		add(t, o, "rule="+name+",ip=192.0.2.3")
+		add(t, o, "rule=net,network:24/48=192.0.2.0/24")
+		if got := list(t, o, operate.Query{Rule: name, State: "active"}); got != "192.0.2.3; 192.0.2.9" {
+			t.Errorf("--rule %s lists %q", name, got)
+		}
+		if got := explained(t, o, "rule="+name+",ip=192.0.2.3"); !strings.HasPrefix(got, "rule any: mitigated, action deny\n") {
+			t.Errorf("explain rule=%s:\n%s", name, got)
+		}
+		if _, err := o.Lift(operate.LiftOne{Values: operate.ParseTarget("rule=" + name + ",ip=192.0.2.3")}); err != nil {
+			t.Errorf("lift rule=%s: %v", name, err)
+		}
+		if got := explained(t, o, "rule="+name+",ip=192.0.2.4"); !strings.HasPrefix(got, "rule any: not mitigated\n") {
+			t.Errorf("explain rule=%s:\n%s", name, got)
+		}
+		if l, err := o.LiftAll(operate.Selection{Rule: name}); err != nil || l.Mitigations != 1 || look("192.0.2.9") != limit.Blocked {
+			t.Errorf("lift --all --rule %s: %+v, %v", name, l, err)
+		}
+		if got := list(t, o, operate.Query{State: "active"}); got != "network 192.0.2.0/24" {
+			t.Errorf("after that there are %q", got)
+		}
+	}
 	for target, want := range map[string]string{
+		"rule=any,header:x=a":     "rule any counts by ip alone",
 		"192.0.2.0/24":            "a network cannot be refused by hand: add it to deny in the rules files",
 		"198.51.100.7":            "the allow list has 198.51.100.0/24, and decides before any mitigation",
 		"header:x-api-key=a":      "",
@@ -135,6 +161,80 @@ func TestRefuseClient(t *testing.T) {
 			t.Errorf("add %s: %v, want %q", target, err, want)
 		}
 	}
+}
+
+// The answer that starts a mitigation by hand names whom it does not refuse, and so does its explanation. Keys that are
+// refused are explained first.
+func TestPasses(t *testing.T) {
+	const rest = ", limits: [{threshold: 5, period: 1m}]"
+	o := newOperatorOf(t, `allow: [198.51.100.0/24]
+networks: {office: [192.0.2.0/28]}
+rules:
+  - {id: most, except: [{networks: [office], paths: [/a]}, {networks: [office]}], characteristics: [ip]`+rest+`}
+  - {id: dry, characteristics: [ip], action: log, on_failure: closed`+rest+`}
+  - {id: few, match: {networks: [office]}, characteristics: [ip]`+rest+`}
+  - {id: shed, characteristics: ["network:24/48"], action: shed`+rest+`}
+  - {id: pay, characteristics: [ip], on_failure: closed`+rest+`}
+`)
+	for _, tt := range []struct{ target, note, explained string }{
+		{"rule=most,ip=192.0.2.1", "the rule does not refuse this client: its except has 192.0.2.1", "rule most: does not apply: its except has 192.0.2.1\n"},
+		{"rule=most,ip=203.0.113.1", "", "rule most: mitigated, action block\n"},
+		{"rule=few,ip=203.0.113.1", "the rule does not refuse this client: its networks do not have 203.0.113.1",
+			"rule few: does not apply: its networks do not have 203.0.113.1\n"},
+		{"rule=dry,ip=192.0.2.1", "the rule's action is log, so nothing is refused", "rule dry: mitigated, action log: a dry run, so it passes\n"},
+		{"rule=shed,network:24/48=192.0.2.0/24", "the rule's action is shed, so it refuses only clients beyond its threshold",
+			"rule shed: mitigated, action shed\n"},
+		{"rule=pay,ip=192.0.2.9", "", "rule pay: mitigated, action block\n"},
+	} {
+		m := add(t, o, tt.target)
+		if m.Note != tt.note {
+			t.Errorf("add %s: note %q, want %q", tt.target, m.Note, tt.note)
+		}
+		if got := explained(t, o, tt.target); !strings.HasPrefix(got, tt.explained) {
+			t.Errorf("explain %s:\n%s, want %s", tt.target, got, tt.explained)
+		}
+	}
+	const closed = "rule pay: refused with 503 while the key's shard is unavailable, because of on_failure: closed\n"
+	if got := explained(t, o, "rule=pay,ip=192.0.2.1"); !strings.HasPrefix(got, closed) || strings.Contains(got, "more allowed") {
+		t.Errorf("a rule that fails closed:\n%s", got)
+	}
+	for target, want := range map[string][]string{
+		"192.0.2.1":    {"pay", "most", "dry", "few", "shed"},
+		"192.0.2.9":    {"pay", "most", "dry", "few", "shed"},
+		"203.0.113.1":  {"most", "pay", "dry", "shed", "few"},
+		"198.51.100.1": {"most", "dry", "shed", "pay"},
+	} {
+		var rules []string
+		for line := range strings.Lines(explained(t, o, target)) {
+			if rule, found := strings.CutPrefix(line, "rule "); found {
+				rules = append(rules, strings.Split(rule, ":")[0])
+			}
+		}
+		if !slices.Equal(rules, want) {
+			t.Errorf("explain %s has rules %v, want %v", target, rules, want)
+		}
+	}
+	if _, err := o.Add(operate.Order{Values: operate.ParseTarget("rule=most,ip=198.51.100.1"), Duration: time.Hour}); err == nil {
+		t.Error("a client on the allow list can be mitigated")
+	}
+	const allowed = "rule most: does not apply: the allow list has 198.51.100.0/24\n  counts 198.51.100.1\n  key "
+	if got := explained(t, o, "rule=most,ip=198.51.100.1"); !strings.HasPrefix(got, allowed) || strings.Contains(got, "more allowed") {
+		t.Errorf("a client on the allow list:\n%s", got)
+	}
+}
+
+// explained returns the explanation of a target as text.
+func explained(t *testing.T, o *operate.Operator, target string) string {
+	t.Helper()
+	e, err := o.Explain(operate.ParseTarget(target))
+	if err != nil {
+		t.Fatalf("%s: %v", target, err)
+	}
+	var b strings.Builder
+	for i := range e.Keys {
+		e.Keys[i].WriteText(&b, operate.ParseTarget(target)["ip"], "")
+	}
+	return b.String()
 }
 
 // What a rule with action log would refuse is counted and listed apart.
@@ -168,12 +268,18 @@ func TestDryRun(t *testing.T) {
 // A node remembers the last changes, with who made them and why.
 func TestChanges(t *testing.T) {
 	f := newFixture(t, nil)
+	f.operator.ReloadFiles = func() error { return errors.Join(errors.New("pop: nonsense"), errors.New("more of it")) }
 	f.ask(t, "POST /-/reload?reason=r", bearer)
 	f.ask(t, "POST /api/v1/mitigations/lift?ip=192.0.2.1&reason=called", bearer)
 	all := f.operator.Changes().Changes
 	if len(all) != 2 || all[0].By != "anna" || all[0].From != "192.0.2.1:5" || all[0].Do != "mitigations-lift" || all[0].What != "key="+f.key ||
-		all[0].Reason != "called" || all[1].Error != "rules.yaml:1:1: nonsense" {
+		all[0].Reason != "called" || all[1].Error != "nonsense (and 1 more)" {
 		t.Errorf("changes %+v", all)
+	}
+	var text strings.Builder
+	changes := f.operator.Changes()
+	if changes.WriteText(&text); !strings.HasSuffix(text.String(), "\tanna\t192.0.2.1:5\treload\tr\tnonsense (and 1 more)\n") {
+		t.Errorf("changes as text:\n%s", &text)
 	}
 	for range 600 {
 		f.operator.Note(operate.Change{Do: "reload"}, nil)

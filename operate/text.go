@@ -17,13 +17,17 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 	m := k.Mitigation
 	state := "not mitigated"
 	switch {
+	case k.Spared != "":
+		state = "does not apply: " + k.Spared
+	case k.Unavailable:
+		state = "refused with 503 while the key's shard is unavailable, because of on_failure: closed"
 	case m == nil:
 	case m.Lifted:
 		state = fmt.Sprintf("not mitigated: lifted at node %s on %s", m.Node, m.Start.Format(time.RFC3339))
 	case m.Ineffective:
 		state = "not mitigated: not acted on under the current rules"
 	case k.DryRun():
-		state = "passes: a dry run, action log, over the limit"
+		state = "mitigated, action log: a dry run, so it passes"
 	default:
 		state = "mitigated, action " + cmp.Or(k.Action, "unknown")
 		switch {
@@ -35,7 +39,7 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 	}
 	rule := "rule " + cmp.Or(k.Rule, "unknown")
 	if k.Action == "deny" {
-		rule = "any rule"
+		rule = "rule " + anyRuleName
 	}
 	fmt.Fprintf(w, "%s: %s\n", rule, state)
 	if k.About != "" {
@@ -60,7 +64,13 @@ func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 		}
 	}
 	for _, l := range k.Limits {
-		fmt.Fprintf(w, "  now: %s; %d more allowed\n", l.Text, l.Remaining)
+		switch {
+		case k.Spared != "": // not counted
+		case k.Unavailable:
+			fmt.Fprintf(w, "  now: %s\n", l.Text)
+		default:
+			fmt.Fprintf(w, "  now: %s; %d more allowed\n", l.Text, l.Remaining)
+		}
 	}
 	if k.Problem != "" {
 		fmt.Fprintf(w, "  note: %s\n", k.Problem)
@@ -72,10 +82,10 @@ func (all *Mitigations) WriteText(w io.Writer) {
 	fmt.Fprintln(w, "KEY\tENDS IN\tRULE\tACTION\tCOUNTED\tNODE\tWHY")
 	for i := range all.Mitigations {
 		m := &all.Mitigations[i]
-		why := m.Why
+		left, action, why := m.Remaining().String(), m.Action, m.Why
 		switch {
 		case m.Lifted:
-			why = "lifted"
+			left, action, why = "-", "", "lifted"
 		case m.Ineffective:
 			why += " (not acted on under the current rules)"
 		case m.ByHand:
@@ -84,14 +94,15 @@ func (all *Mitigations) WriteText(w io.Writer) {
 		if m.State == logged {
 			why += " (a dry run: not refused)"
 		}
-		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\n", m.Key, m.Remaining(), m.RuleText(), cmp.Or(m.Action, "-"), cmp.Or(m.About, m.Client, "-"), cmp.Or(m.Node, "-"), why)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Key, left, m.RuleText(), cmp.Or(action, "-"),
+			cmp.Or(m.About, m.Client, "-"), cmp.Or(m.Node, "-"), why)
 	}
 }
 
 // RuleText returns the rule of the mitigation as text.
 func (m *Mitigation) RuleText() string {
 	if m.Action == "deny" {
-		return "any"
+		return anyRuleName
 	}
 	return cmp.Or(m.Rule, "-")
 }
@@ -121,7 +132,7 @@ func ByRule(counts map[string]int) string {
 		total += counts[rule]
 		name := cmp.Or(rule, "unknown rule")
 		if rule == anyRule {
-			name = "any rule, by hand"
+			name = anyRuleName
 		}
 		all = append(all, fmt.Sprintf("%s %d", name, counts[rule]))
 	}
@@ -169,12 +180,9 @@ func (all *Nodes) WriteText(w io.Writer) {
 
 // WriteText writes the list as text, in columns.
 func (all *Changes) WriteText(w io.Writer) {
-	fmt.Fprintln(w, "TIME\tBY\tFROM\tCHANGE\tREASON")
+	fmt.Fprintln(w, "TIME\tBY\tFROM\tCHANGE\tREASON\tERROR")
 	for _, c := range all.Changes {
-		done := strings.TrimSpace(c.Do + " " + c.What)
-		if c.Error != "" {
-			done += ", failed: " + c.Error
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", c.Time.Format(time.RFC3339), c.By, cmp.Or(c.From, "-"), done, cmp.Or(c.Reason, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Time.Format(time.RFC3339), c.By, cmp.Or(c.From, "-"),
+			strings.TrimSpace(c.Do+" "+c.What), cmp.Or(c.Reason, "-"), cmp.Or(c.Error, "-"))
 	}
 }

@@ -195,7 +195,7 @@ func TestComplaint(t *testing.T) {
 		t.Errorf("whatever the rules: %+v", m)
 	}
 	o.ask(2, "GET /api/v1/explain", url.Values{"ip": {third}}, 200, &e)
-	if k := e.Keys[len(e.Keys)-1]; k.Action != "deny" || k.About != third || !k.Refused() {
+	if k := e.Keys[0]; k.Action != "deny" || k.About != third || !k.Refused() {
 		t.Errorf("explained: %+v", e)
 	}
 	o.ask(2, "POST /api/v1/mitigations/lift", url.Values{"ip": {third}}, 200, &l)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -212,9 +213,18 @@ func (o *Options) secret() (string, error) {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
 	if err = cmp.Or(err, checkSecret(secret)); err != nil {
-		wrong := setting.FileError("secret-file", err)
-		wrong.Hint = strings.TrimPrefix(wrong.Hint+"; to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)", "; ")
-		return "", wrong
+		return "", secretFileError("secret-file", 24, err)
 	}
 	return secret, nil
+}
+
+// secretFileError returns err as an error about a setting that names a file with a secret. If the file is missing, the
+// hint says how to make one of this many random bytes.
+func secretFileError(name string, size int, err error) error {
+	e := setting.FileError(name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		more := fmt.Sprintf("; to make one: (umask 077; head -c %d /dev/urandom | base64 > FILE)", size)
+		e.Hint = strings.TrimPrefix(e.Hint+more, "; ")
+	}
+	return e
 }

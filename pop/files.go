@@ -95,7 +95,7 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	}
 	text, err := setting.ReadSecret(file)
 	if err != nil {
-		return nil, setting.FileError("gossip-key-file", err)
+		return nil, secretFileError("gossip-key-file", 32, err)
 	}
 	number := 0
 	for line := range strings.Lines(text) {
@@ -168,7 +168,7 @@ func (f *files) problem() string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Message(prose.SingleErrors(*err)[0]))
+	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Summary(*err))
 }
 
 // reload loads the files again, and calls use with what load returns. It returns all errors, joined.

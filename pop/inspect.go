@@ -18,7 +18,13 @@ func (n *Node) inspectPeers(clock *clockCheck) {
 	if n.o.Now().Sub(n.start) >= joinPatience {
 		n.notices.note(problemJoin, n.gossip.JoinProblem())
 	}
-	n.peerTable.Alive(n.gossip.Peers(), n.o.Now())
+	peers, alone := n.gossip.Peers(), ""
+	n.peerTable.Alive(peers, n.o.Now())
+	if len(peers) > 0 && len(n.o.Shards) == 0 && n.o.ShardListen == "" {
+		alone = "this node has peers but shares no shard with them, so each node counts alone: set shard, or " +
+			"shard_listen on every node"
+	}
+	n.notices.note(problemNotShared, alone)
 	n.notices.note(problemNameConflict, n.gossip.NameConflict())
 	n.notices.note(problemClock, clock.problem(n.gossip.ClockOffset(), n.Rules()))
 }

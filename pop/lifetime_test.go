@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/edgelimit/edge/internal/bubble"
+	"github.com/edgelimit/edge/operate"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/rule"
 )
@@ -113,8 +115,10 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 				t.Errorf("%s: problems %q", tt.name, problems)
 			}
 			var log strings.Builder
+			reloads := 0
 			for line := range strings.Lines(p.log.take()) {
-				if strings.Contains(line, "admin change by=SIGHUP") {
+				if strings.Contains(line, "admin change by=SIGHUP") || strings.Contains(line, "admin change by=file") {
+					reloads++
 					continue
 				}
 				before, _, cut := strings.Cut(line, " err=")
@@ -125,6 +129,10 @@ func TestFilesAreLoadedOnce(t *testing.T) {
 			}
 			if log.String() != tt.log {
 				t.Errorf("%s: log\n%swant\n%s", tt.name, log.String(), tt.log)
+			}
+			if noted := p.Operator().Changes().Changes; reloads != strings.Count(tt.log, "loaded rules=")+strings.Count(tt.log, "cannot reload") ||
+				len(noted) != reloads || strings.Contains(tt.log, "cannot reload") != slices.ContainsFunc(noted, func(c operate.Change) bool { return c.Error != "" }) {
+				t.Errorf("%s: %d reloads are logged, and noted as %+v; want each once", tt.name, reloads, noted)
 			}
 		})
 	}

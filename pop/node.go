@@ -308,7 +308,7 @@ func (n *Node) Start() error {
 	if n.inner != nil {
 		n.running.Go(func() { _ = n.inner.Serve(n.upgraded, n.pipe) }) // until its context ends
 	}
-	n.running.Go(func() { n.files.watch(n.counting, n.reload) })
+	n.running.Go(func() { n.files.watch(n.counting, func() error { return n.reloadFor("file") }) })
 	n.running.Go(func() { n.operator.History.Run(n.counting) })
 	var lost lossCheck
 	n.running.Go(func() {
@@ -377,7 +377,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	for i := range detail {
 		detail[i] += see(problemDiffer)
 	}
-	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind {
+	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind && !n.notices.has(problemNoShard) {
 		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys)+see(problemBehind))
 	}
 	if text := n.files.problem(); text != "" {
@@ -388,9 +388,12 @@ func (n *Node) readiness() (detail []string, err error) {
 
 // Reload reloads rules, certificates, keys and tokens, for an operator who sent SIGHUP. If one of these has an error, its
 // previous version stays in force.
-func (n *Node) Reload() error {
+func (n *Node) Reload() error { return n.reloadFor("SIGHUP") }
+
+// reloadFor reloads the files, and notes what made it.
+func (n *Node) reloadFor(by string) error {
 	err := n.reload()
-	n.operator.Note(operate.Change{By: "SIGHUP", Do: "reload"}, err, "rules", len(n.Rules().Rules()))
+	n.operator.Note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
 	return err
 }
 

@@ -20,6 +20,7 @@ const (
 	problemJoin         = "gossip_join"
 	problemNoShard      = "no_live_shard"
 	problemShard        = "shard_unusable"
+	problemNotShared    = "no_shared_shard"
 	problemNameConflict = "same_name"
 	problemClock        = "clock"
 	problemMaxNodes     = "max_nodes"
@@ -64,7 +65,8 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 		Name: "edge_environment_problem",
 		Help: "1 while the node has this problem with proxies, peers, shards or certificates; its log and /readyz describe it.",
 	}, []string{"problem"})}
-	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemShard, problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts, problemCertificate) {
+	for _, problem := range append(proxy.Problems(), problemNoHeader, problemJoin, problemNoShard, problemShard, problemNotShared,
+		problemNameConflict, problemClock, problemMaxNodes, problemSubWindows, problemLostCounts, problemCertificate) {
 		n.gauge.WithLabelValues(problem)
 		n.all[problem] = new(notice)
 	}
@@ -99,6 +101,13 @@ func (n *notices) note(problem, text string) {
 	}
 }
 
+// has reports whether the node has a problem.
+func (n *notices) has(problem string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.all[problem].text != ""
+}
+
 // details returns what operators should know, in a stable order.
 func (n *notices) details() (details []string) {
 	n.mu.Lock()
@@ -119,7 +128,7 @@ func (n *Node) noteNodes() {
 	nodes := n.nodes()
 	limits, alone := n.limiter.SubWindows()
 	if limits > 0 && nodes > n.o.MaxNodes {
-		few = fmt.Sprintf("the PoP has %d nodes but max-nodes is %d, so sub-windows may overflow when a node starts: set max-nodes to at least %[1]d on every node", nodes, n.o.MaxNodes)
+		few = fmt.Sprintf("the PoP has %d nodes but max_nodes is %d, so sub-windows may overflow when a node starts: set max_nodes to at least %[1]d on every node", nodes, n.o.MaxNodes)
 	}
 	if alone > 0 {
 		split = fmt.Sprintf("limits that each node counts alone, because they have too many sub-windows for %d nodes: %d", nodes, alone)

@@ -19,7 +19,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A node that cannot join its PoP reports it after a while, and again when it has joined.
+// A node that cannot join its PoP reports it after a while, and again when it has joined. Then it reports that it shares
+// no shard with its peer.
 func TestNotJoined(t *testing.T) {
 	gossiping := func(name string, now func() time.Time, join ...string) *Node {
 		n, err := New(Options{
@@ -39,7 +40,8 @@ func TestNotJoined(t *testing.T) {
 	var passed atomic.Int64 // in nanoseconds, of the node's clock
 	n := gossiping("n1", func() time.Time { return start.Add(time.Duration(passed.Load())) }, seed)
 	want := "cannot join the PoP at " + seed
-	reports := func() bool { return strings.Contains(strings.Join(n.notices.details(), "\n"), want) }
+	said := func(text string) bool { return strings.Contains(strings.Join(n.notices.details(), "\n"), text) }
+	reports := func() bool { return said(want) }
 	harness.Until(t, "the node fails to join", 30*time.Second, time.Millisecond, func() bool { return strings.Contains(n.gossip.JoinProblem(), want) })
 	if n.inspectPeers(new(clockCheck)); reports() {
 		t.Errorf("immediately reported: %q", n.notices.details())
@@ -50,6 +52,10 @@ func TestNotJoined(t *testing.T) {
 	}
 	gossiping("n2", time.Now, n.Addr("gossip").String())
 	harness.Until(t, "it has joined", 30*time.Second, time.Millisecond, func() bool { return !reports() })
+	harness.Until(t, "it has a peer", 30*time.Second, time.Millisecond, func() bool {
+		n.inspectPeers(new(clockCheck))
+		return said("shares no shard") && !reports()
+	})
 }
 
 // docs/problems.md has a section, with cause and action, for each problem that a node reports.

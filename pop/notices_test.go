@@ -30,7 +30,7 @@ func TestEnvironment(t *testing.T) {
 		problem, want string
 	}{
 		{"a PROXY header that is not expected", nil, false, header, "", "unexpected_proxy_header", "begin with a PROXY header"},
-		{"one of a proxy that is not trusted", elsewhere, true, header, "", "unexpected_proxy_header", "add it to trusted-proxy"},
+		{"one of a proxy that is not trusted", elsewhere, true, header, "", "unexpected_proxy_header", "add it to trusted_proxy"},
 		{"none where it is expected", loopback, true, "", "X-Forwarded-For: 203.0.113.1\r\n", "missing_proxy_header", "send no PROXY header"},
 		{"a trusted proxy that names no client", loopback, false, "", "", "proxy_without_forwarded", "127.0.0.1 sends no X-Forwarded-For"},
 		{"a proxy that is not trusted", nil, false, "", "X-Forwarded-For: 203.0.113.1\r\n", "untrusted_proxy", "nearly all requests come from 127.0.0.1"},

@@ -161,9 +161,9 @@ func TestReadinessWithManyNodes(t *testing.T) {
 		want  string
 	}{
 		{16, "ok\n"},
-		{17, "ok\nthe PoP has 17 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 17 on every node; see docs/problems.md#max_nodes\n"},
+		{17, "ok\nthe PoP has 17 nodes but max_nodes is 16, so sub-windows may overflow when a node starts: set max_nodes to at least 17 on every node; see docs/problems.md#max_nodes\n"},
 		{129, "ok\nlimits that each node counts alone, because they have too many sub-windows for 129 nodes: 1; see docs/problems.md#sub_windows\n" +
-			"the PoP has 129 nodes but max-nodes is 16, so sub-windows may overflow when a node starts: set max-nodes to at least 129 on every node; see docs/problems.md#max_nodes\n"},
+			"the PoP has 129 nodes but max_nodes is 16, so sub-windows may overflow when a node starts: set max_nodes to at least 129 on every node; see docs/problems.md#max_nodes\n"},
 	} {
 		for i := range step.nodes - 1 {
 			for _, n := range []*pop.Node{crowded, whole} {

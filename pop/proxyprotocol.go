@@ -100,7 +100,7 @@ func (h *headers) opened(to *notices) {
 	h.expected.Store(0)
 	text := ""
 	if h.got.Swap(0) == 0 {
-		text = "trusted proxies send no PROXY header although proxy-protocol is set, so their clients can be distinguished only by X-Forwarded-For"
+		text = "trusted proxies send no PROXY header although proxy_protocol is set, so their clients can be distinguished only by X-Forwarded-For"
 	}
 	to.note(problemNoHeader, text)
 }

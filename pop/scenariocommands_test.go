@@ -166,9 +166,6 @@ func (s *scenario) lift(d *datadriven.TestData) (string, error) {
 		values[a.Key] = strings.Join(a.Vals, ",")
 	}
 	delete(values, "node")
-	if values["rule"] == "any" {
-		delete(values, "rule")
-	}
 	_, err := s.nodes[number(d, "node", 1)-1].Operator().Lift(operate.LiftOne{Values: values})
 	return "", err
 }

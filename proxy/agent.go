@@ -52,7 +52,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "path":
 			q.target = cmp.Or(borrow(v.Bytes), "/") // HAProxy finds no path in http://example.com and *
 		case "src":
-			q.req.Addr = a.p.o.Client.Unmap(v.Addr())
+			q.peer = v.Addr().Unmap()
 		case "headers":
 			a.readFields(&q, v.Bytes)
 		case "status":
@@ -74,11 +74,8 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	p, now := a.p, a.p.o.Now()
 	p.note()
 	q := a.read(m)
-	src := q.req.Addr
-	if p.trusted.Contains(q.req.Addr) { // HAProxy is behind another proxy
-		q.req.Addr = p.client(q.req.Addr, q.chain)
-	}
-	q.client = q.req.Addr
+	p.identify(&q.arrival, func() []string { return q.chain })
+	q.req.Addr = q.client
 	switch {
 	case q.req.Method == "" || q.target == "" || !q.client.IsValid():
 		p.undecided(undecidedField, now, "an SPOP message has no method, path or src", "message", string(m.Name))
@@ -87,7 +84,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 			if q.report {
 				return 0, 0
 			}
-			if src == q.client && q.decision.RefusesClient(now.Add(remembered)) {
+			if !q.trusted && q.decision.RefusesClient(now.Add(remembered)) {
 				actions.SetTrue("remember")
 			}
 			if q.decision.Verdict.Refused() {

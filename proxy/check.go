@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -60,13 +61,9 @@ type httpQuestion struct {
 
 // Malformed refuses an invalid question, which counts for no client. The asking proxy has forwarded
 // what its client sent, and could treat another status as a failure of the node and let the client pass.
-func (k *Check) Malformed(c *http1.Conn, err *http1.Error) {
-	status := http.StatusForbidden
-	if k.o.DenyStatus != 0 {
-		status = k.o.DenyStatus
-	}
-	fields := fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
-	c.Answer(nil, status, append(fields, plainText...), err.Text+"\n")
+func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
+	fields = fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
+	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n"
 }
 
 // MalformedStream does nothing: an invalid question counts for no client.
@@ -88,7 +85,6 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	p.settle(&x.question, "check", now, func() (status int, bytes int64) {
 		fields, status, body := p.appendNode(buf[:0]), http.StatusNoContent, ""
 		if !x.report {
-			p.timed(now)
 			if x.decision.Verdict.Refused() {
 				x.observeAll(r)
 				x.grpc = "" // the asking proxy answers in the client's protocol

@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/edgelimit/edge/rule"
@@ -13,73 +11,27 @@ import (
 // Trusts reports whether addr is the address of a trusted proxy.
 func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(addrOf(addr)) }
 
-// identify sets the client of x from its peer and the values of X-Forwarded-For.
+// identify sets the client of x from its peer and the values of X-Forwarded-For, and whether the request is the peer's
+// own.
 func (p *Proxy) identify(x *arrival, forwarded func() []string) {
 	x.trusted, x.client = p.trusted.Contains(x.peer), p.o.Client.Unmap(x.peer)
 	if x.trusted {
-		x.client = p.client(x.client, forwarded())
+		chain := forwarded()
+		x.own, x.client = len(chain) == 0, p.client(x.client, chain)
 	}
 }
 
 // decide decides req, which x brought.
 func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
-	own := x.trusted && p.trusted.Contains(x.client) && !req.Malformed &&
-		p.o.Limiter.Rules().Access(x.client) != rule.Denied
-	if own && p.own.pass(now, x.client, p.environment.note) {
+	own := x.own && !req.Malformed && p.o.Limiter.Rules().Access(x.client) != rule.Denied
+	if own && p.environment.passOwn(now, x.client) {
 		x.decision = p.o.Limiter.Exempt(req)
 	} else {
 		p.o.Limiter.DecideTo(&x.decision, req, now)
 	}
-	p.timed(now)
-}
-
-// ownRequests bounds the requests of trusted proxies that name no client, such as health checks: they pass without
-// being counted, because a load balancer that is refused takes the site down. What exceeds maxOwn a second counts as
-// the proxy's, since a client may have made the proxy drop X-Forwarded-For.
-type ownRequests struct {
-	mu     sync.Mutex
-	second int64 // of the last request
-	n      int   // in that second
-	excess int64 // the last second with too many; 0 if that was reported to be over
-}
-
-const (
-	maxOwn = 5
-
-	// noExcess is how many seconds without an excess end the problem.
-	noExcess = 60
-)
-
-// pass reports whether a proxy's own request may pass at now. It passes the problem to note, which may be nil.
-func (o *ownRequests) pass(now time.Time, proxy netip.Addr, note func(problem, text string)) bool {
-	o.mu.Lock()
-	if second := now.Unix(); second != o.second {
-		o.second, o.n = second, 0
-	}
-	o.n++
-	n := o.n
-	if n > maxOwn {
-		o.excess = o.second
-	}
-	o.mu.Unlock()
-	if note != nil && n == maxOwn+1 {
-		note(problemSilent, fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For with more than %d requests a second, "+
-			"so their clients are counted as one: make it add the client's address to every request, "+
-			"also if the client's Connection header names the field", proxy, maxOwn))
-	}
-	return n <= maxOwn
-}
-
-// settle tells note that the problem is over, if it is.
-func (o *ownRequests) settle(now time.Time, note func(problem, text string)) {
-	o.mu.Lock()
-	over := o.excess > 0 && now.Unix()-o.excess > noExcess
-	if over {
-		o.excess = 0
-	}
-	o.mu.Unlock()
-	if over {
-		note(problemSilent, "")
+	if now.Nanosecond()&63 == 0 { // occasionally: reading the clock costs as much as the decision
+		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
+		p.environment.settle(now)
 	}
 }
 

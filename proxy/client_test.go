@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/proxy"
+	"github.com/edgelimit/edge/proxy/spop"
 )
 
 // The verdict shows which client the node sees: each case denies one address.
@@ -96,41 +97,88 @@ func TestForwardedHeaders(t *testing.T) {
 }
 
 // A trusted proxy's own requests, such as health checks, pass five a second, even while it is mitigated. Others count as the
-// proxy's, so that a client which makes the proxy drop X-Forwarded-For gains nothing.
+// proxy's, so that a client which makes the proxy drop X-Forwarded-For gains nothing. A request with X-Forwarded-For is
+// never the proxy's own, whatever the field says.
 func TestOwnRequestsOfAProxy(t *testing.T) {
-	now, problems := time.Now().Truncate(time.Second), map[string]string{}
-	p, _ := newProxy(t, block("block", ""), "http://127.0.0.1:1", func(o *proxy.Options) {
-		o.Trusted, o.Now = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, func() time.Time { return now }
-		o.Notice = func(problem, text string) { problems[problem] = text }
-	})
-	ask := func(forwarded ...string) bool {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.RemoteAddr = "10.0.0.1:1234"
-		r.Header["X-Forwarded-For"] = forwarded
-		return !p.Admit(r).Refused()
-	}
-	passed := func(requests int) (n int) {
-		for range requests {
-			if ask() {
-				n++
+	for name, connect := range map[string]func(*proxy.Proxy) (passes func(forwarded ...string) bool){
+		"middleware": func(p *proxy.Proxy) func(...string) bool {
+			return func(forwarded ...string) bool {
+				r := httptest.NewRequest("GET", "/", nil)
+				r.RemoteAddr = "10.0.0.1:1234"
+				r.Header["X-Forwarded-For"] = forwarded
+				return !p.Admit(r).Refused()
 			}
-		}
-		return n
+		},
+		"SPOP": func(p *proxy.Proxy) func(...string) bool {
+			return func(forwarded ...string) bool {
+				fields := ""
+				for _, value := range forwarded {
+					fields += "\x0fx-forwarded-for" + spopString(value)
+				}
+				a := spop.NewActions(1 << 14)
+				p.NewAgent().Handle(message("edge-check", "method", "GET", "path", "/", "src", "10.0.0.1", "headers", fields+"\x00\x00"), a)
+				got := a.String()
+				if strings.Contains(got, "remember") {
+					t.Errorf("HAProxy would refuse all clients of the proxy: %s", got)
+				}
+				return !strings.Contains(got, "refused=true")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, problems := time.Now().Truncate(time.Second), map[string]string{}
+			p, _ := newProxy(t, block("block", ""), "http://127.0.0.1:1", func(o *proxy.Options) {
+				o.Trusted, o.Now = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, func() time.Time { return now }
+				o.Notice = func(problem, text string) { problems[problem] = text }
+			})
+			ask := connect(p)
+			passed := func(requests int, forwarded ...string) (n int) {
+				for range requests {
+					if ask(forwarded...) {
+						n++
+					}
+				}
+				return n
+			}
+			if n := passed(5); n != 5 || len(problems) > 0 {
+				t.Errorf("%d health checks pass, want 5; problems: %v", n, problems)
+			}
+			if n := passed(300); n != 4 {
+				t.Errorf("%d of 300 requests without a client pass, want one more than the threshold", n)
+			}
+			if text := problems["proxy_without_forwarded"]; !strings.Contains(text, "10.0.0.1") {
+				t.Errorf("problems: %v", problems)
+			}
+			now = now.Add(time.Second)
+			if n := passed(50); n != 5 {
+				t.Errorf("%d requests of the mitigated proxy pass a second later, want 5", n)
+			}
+			now = now.Add(time.Second)
+			for _, forwarded := range []string{"", "unknown", "203.0.113.9, unknown", "203.0.113.9, "} {
+				if n := passed(1, forwarded); n != 0 {
+					t.Errorf("X-Forwarded-For: %q of the mitigated proxy passes", forwarded)
+				}
+			}
+			for _, trusted := range []string{"10.0.0.77", "203.0.113.9, 10.0.0.78" + strings.Repeat(", 10.0.0.8", 63)} {
+				if n := passed(300, trusted); n != 4 {
+					t.Errorf("X-Forwarded-For: %q: %d of 300 requests pass, want one more than the threshold", trusted, n)
+				}
+			}
+			now = now.Add(time.Minute)
+			if !ask("203.0.113.9") {
+				t.Error("a client of the proxy is refused")
+			}
+			if now = now.Add(time.Second); !ask("203.0.113.10") || problems["proxy_without_forwarded"] != "" {
+				t.Errorf("a minute later: %v", problems)
+			}
+		})
 	}
-	if n := passed(5); n != 5 || len(problems) > 0 {
-		t.Errorf("%d health checks pass, want 5; problems: %v", n, problems)
+}
+
+// spopString encodes s as SPOP does.
+func spopString(s string) string {
+	if len(s) < 240 {
+		return string([]byte{byte(len(s))}) + s
 	}
-	if n := passed(300); n != 4 {
-		t.Errorf("%d of 300 requests without a client pass, want one more than the threshold", n)
-	}
-	if text := problems["proxy_without_forwarded"]; !strings.Contains(text, "10.0.0.1") {
-		t.Errorf("problems: %v", problems)
-	}
-	now = now.Add(time.Second)
-	if n := passed(50); n != 5 {
-		t.Errorf("%d requests of the mitigated proxy pass a second later, want 5", n)
-	}
-	if !ask("203.0.113.9") {
-		t.Error("a client of the proxy is refused")
-	}
+	return string([]byte{0xf0 | byte(len(s)&15), byte((len(s) - 240) >> 4)}) + s
 }

@@ -43,6 +43,11 @@ const (
 	unreported    = 20
 	neverReported = time.Minute
 	notReported   = 10 * time.Minute
+
+	// maxOwn is how many requests of trusted proxies that name no client may pass in a second, and noExcess how many
+	// seconds without more end the problem.
+	maxOwn   = 5
+	noExcess = 60
 )
 
 // environment detects misconfigured proxies: those in front, whose clients the node does not know, and those that ask.
@@ -54,6 +59,10 @@ type environment struct {
 	seen   []look
 	opened int // connections
 	headed int // of these, the ones that began with a PROXY header
+
+	second int64 // of the last request of a trusted proxy that names no client
+	own    int   // such requests in that second
+	excess int64 // the last second with too many; 0 if that was reported to be over
 
 	passed  int           // examined questions since the last report, about requests that a rule counts by the answer
 	since   time.Time     // when the first of them came
@@ -87,6 +96,41 @@ func (s *environment) look(peer netip.Addr, trusted, forwarded bool) {
 	}
 }
 
+// passOwn reports whether a request of a trusted proxy that names no client, such as a health check, may pass without
+// being counted, because a load balancer that is refused takes the site down. What exceeds maxOwn a second counts as
+// the proxy's, since a client may have made the proxy drop X-Forwarded-For.
+func (s *environment) passOwn(now time.Time, proxy netip.Addr) bool {
+	s.mu.Lock()
+	if second := now.Unix(); second != s.second {
+		s.second, s.own = second, 0
+	}
+	s.own++
+	n := s.own
+	if n > maxOwn {
+		s.excess = s.second
+	}
+	s.mu.Unlock()
+	if s.note != nil && n == maxOwn+1 {
+		s.note(problemSilent, fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For with more than %d requests "+
+			"a second, so their clients are counted as one: make it add the client's address to every request, "+
+			"also if the client's Connection header names the field", proxy, maxOwn))
+	}
+	return n <= maxOwn
+}
+
+// settle ends the problem that passOwn has noted, if it is over at now.
+func (s *environment) settle(now time.Time) {
+	s.mu.Lock()
+	over := s.excess > 0 && now.Unix()-s.excess > noExcess
+	if over {
+		s.excess = 0
+	}
+	s.mu.Unlock()
+	if over && s.note != nil {
+		s.note(problemSilent, "")
+	}
+}
+
 // untrusted describes a proxy that is not trusted, if the requests come from one.
 func untrusted(seen []look) string {
 	n, peers, peer := 0, map[netip.Addr]int{}, netip.Addr{} // peer is the most frequent one
@@ -103,7 +147,7 @@ func untrusted(seen []look) string {
 		return ""
 	}
 	return fmt.Sprintf("nearly all requests come from %v, with X-Forwarded-For, and are counted as one client's: "+
-		"if that is a proxy of yours, add it to trusted-proxy", peer)
+		"if that is a proxy of yours, add it to trusted_proxy", peer)
 }
 
 // ask examines a question about a request that passed and that a rule counts by the origin's answer.
@@ -157,7 +201,7 @@ func (s *environment) open(peer netip.Addr, first []byte) {
 	switch {
 	case judged && all:
 		s.note(problemUnexpected, fmt.Sprintf("connections from %v begin with a PROXY header and are refused: "+
-			"if that is a proxy of yours, set proxy-protocol, and add it to trusted-proxy", peer))
+			"if that is a proxy of yours, set proxy_protocol, and add it to trusted_proxy", peer))
 	case judged:
 		s.note(problemUnexpected, "")
 	}

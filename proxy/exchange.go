@@ -22,6 +22,7 @@ type arrival struct {
 	decision limit.Decision
 	peer     netip.Addr // of the connection
 	trusted  bool       // the peer is a trusted proxy
+	own      bool       // the peer is a trusted proxy that names no client
 	client   netip.Addr
 	from     string // Origin; see observe
 	grpc     string // Content-Type of the refusal of a gRPC call; see observe
@@ -103,7 +104,6 @@ func (x *exchange) decide() {
 	x.ask()
 	if p.environment.due(x.now) {
 		p.environment.look(x.peer, x.trusted, len(x.forwardedFor()) > 0)
-		p.own.settle(x.now, p.environment.note)
 	}
 	p.decide(&x.arrival, &x.asked, x.now)
 }
@@ -232,20 +232,11 @@ func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 // addrOf returns the address of a in the form that rules use.
 func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// Malformed answers an invalid HTTP/1.1 request.
-func (p *Proxy) Malformed(c *http1.Conn, err *http1.Error) {
-	if fields, status, body := p.answerMalformed(addrOf(c.RemoteAddr()), err.Status, err.Text); status != 0 {
-		c.Answer(nil, status, fields, body)
-	} else {
-		c.Drop()
-	}
-}
-
-// answerMalformed counts a malformed request. It returns its answer: status and text, or the refusal of the peer. The
-// returned status is 0 if the peer gets no answer.
-func (p *Proxy) answerMalformed(peer netip.Addr, status int, text string) (fields []byte, _ int, body string) {
+// Malformed counts an invalid HTTP/1.1 request. It returns its answer: err, or the refusal of the peer. The status is 0
+// if the peer gets no answer.
+func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
 	now := p.o.Now()
-	x := p.malformed(peer, now)
+	x := p.malformed(addrOf(peer), now)
 	switch verdict := x.decision.Verdict; {
 	case x.drops(), verdict == limit.Denied:
 		return nil, 0, ""
@@ -253,7 +244,7 @@ func (p *Proxy) answerMalformed(peer netip.Addr, status int, text string) (field
 		var buf []byte
 		return p.refusal(p.appendNode(nil), &buf, &x, now)
 	}
-	return append(p.appendNode(nil), plainText...), status, text + "\n"
+	return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n"
 }
 
 // MalformedStream counts an invalid request of HTTP/2 or HTTP/3. It returns fields for the answer, and whether the
@@ -419,11 +410,3 @@ func (x *exchange) failed(err error) {
 
 // statusClientClosed is the status that nginx logs for a client that has disconnected.
 const statusClientClosed = 499
-
-// timed occasionally measures how long a decision that began at now has taken. Reading the clock costs
-// as much as the decision.
-func (p *Proxy) timed(now time.Time) {
-	if now.Nanosecond()&63 == 0 {
-		p.metrics.decision.Observe(p.o.Now().Sub(now).Seconds())
-	}
-}

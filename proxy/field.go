@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"bytes"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/edgelimit/edge/proxy/http1"
 )
@@ -13,12 +13,25 @@ func odd(c byte) bool { return c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a'
 // sets, strips, trusts or counts by.
 func (p *Proxy) confuses(name []byte) bool {
 	var buf [64]byte
-	hyphened := append(buf[:0], name...)
-	for i, c := range hyphened {
+	return http1.IsSpecial(appendHyphened(buf[:0], name)) || p.o.Limiter.Rules().Confuses(borrow(name))
+}
+
+// KeepsTrailer reports whether a trailer of the request is forwarded. Some origins add trailers to the header. So a
+// trailer is dropped if a rule looks at its name, or if it is not valid as a trailer (RFC 9110, 6.5.1), or CGI confuses
+// it with such a field or with one that the node sets, strips or trusts.
+func (x *exchange) KeepsTrailer(name []byte) bool {
+	hyphened, counted := appendHyphened(nil, name), map[string][]string{}
+	x.p.o.Limiter.Rules().AddField(counted, borrow(name), "")
+	return len(counted) == 0 && !http1.IsSpecial(hyphened) && httpguts.ValidTrailerHeader(borrow(hyphened))
+}
+
+// appendHyphened appends name with hyphens instead of odd bytes.
+func appendHyphened(dst, name []byte) []byte {
+	for _, c := range name {
 		if odd(c) {
-			hyphened[i] = '-'
+			c = '-'
 		}
+		dst = append(dst, c)
 	}
-	return http1.IsSpecial(hyphened) || bytes.EqualFold(hyphened, []byte("HTTP2-Settings")) ||
-		p.o.Limiter.Rules().Confuses(borrow(name))
+	return dst
 }

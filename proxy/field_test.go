@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -56,6 +57,45 @@ func TestNamesThatShadow(t *testing.T) {
 		if v := header.Get("X-Forwarded-For"); v != "127.0.0.1" {
 			t.Errorf("%s: X-Forwarded-For %q, want 127.0.0.1", name, v)
 		}
+	}
+}
+
+// The origin receives no trailer that is not valid as one, that the node or a rule looks at, or that CGI reads as one of
+// these: some origins add trailers to the header.
+func TestTrailersThatShadow(t *testing.T) {
+	const rules = `rules:
+  - {id: key, characteristics: ["header:x-api-key"], limits: [{threshold: 900, period: 7d}]}
+  - {id: token, characteristics: ["header:x_token"], limits: [{threshold: 900, period: 7d}]}`
+	got := make(chan *http.Request, 1)
+	url := front(t, rules, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got <- r
+	}, func(o *proxy.Options) { o.Trusted = []netip.Prefix{localhost} })
+	r := newRequest(t, "POST", url, struct{ io.Reader }{strings.NewReader("body")})
+	want := []string{"GRPC_BIN", "X_CUSTOM", "X_SUM"}
+	r.Trailer = http.Header{"X-Sum": {"1"}, "X_Custom": {"1"}, "Grpc-Bin": {"1"}}
+	for _, name := range []string{"X-Forwarded-For", "X_Forwarded_For", "X_Forwarded_Proto", "Forwarded", "Content_Length", "Transfer_Encoding",
+		"Host", "X-Api-Key", "X_Api_Key", "X_Token", "X-Token", "Authorization", "Proxy_Authorization", "Cookie", "HTTP2-Settings", "HTTP2_Settings",
+		"Content-Type", "Content_Encoding", "Range", "If_Match", "Max-Forwards"} {
+		r.Trailer[name] = []string{"1"}
+	}
+	if resp, body := do(t, client(t), r); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s", resp.Status, body)
+	}
+	received := (<-got).Trailer
+	maps.DeleteFunc(received, func(_ string, values []string) bool { return values == nil }) // announced, but not sent
+	if diff := cmp.Diff(want, cgi(received)); diff != "" {
+		t.Errorf("trailers as CGI reads them (-want +got):\n%s", diff)
+	}
+}
+
+// HTTP2-Settings is not forwarded, whether Connection names it or not.
+func TestHTTP2SettingsIsNotForwarded(t *testing.T) {
+	got := make(chan http.Header, 1)
+	url := front(t, noRules, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }, nil)
+	do(t, client(t), newRequest(t, "GET", url, nil, "HTTP2-Settings", "AAMAAABk"))
+	if v := (<-got)["Http2-Settings"]; v != nil {
+		t.Errorf("the origin gets HTTP2-Settings: %q", v)
 	}
 }
 

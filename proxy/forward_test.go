@@ -130,7 +130,7 @@ func TestOriginByHost(t *testing.T) {
 }
 
 func TestNewOriginRefuses(t *testing.T) {
-	for _, text := range []string{"", "example.com", "127.0.0.1:80", "ftp://example.com", "http://", "http://:80", "http://example.com/app", "http://user@example.com", "http://example.com?x", "http://exa mple"} {
+	for _, text := range []string{"", "example.com", "127.0.0.1:80", "ftp://example.com", "http://", "http://:80", "http://example.com/app", "http://user@example.com", "http://example.com?x", "http://exa mple", "http://127.0.0.1:0", "http://127.0.0.1:65536", "https://origin:270100"} {
 		if o, err := proxy.NewOrigin(text, proxy.OriginOptions{}); err == nil {
 			t.Errorf("NewOrigin(%q) = %v, want an error", text, o)
 		}

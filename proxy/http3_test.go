@@ -50,6 +50,7 @@ func listenHTTP3(t testing.TB, p *proxy.Proxy, socket net.PacketConn, limits htt
 	http3Addrs.Store(socket.LocalAddr().String(), true)
 	go s.Run()
 	t.Cleanup(func() {
+		http3Addrs.Delete(socket.LocalAddr().String()) // another test's server may get the port
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = s.Shutdown(ctx)

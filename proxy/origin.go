@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +68,9 @@ func NewOrigin(text string, o OriginOptions) (*Origin, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Hostname() == "" {
 		return nil, fmt.Errorf("proxy: origin %q must be http://HOST:PORT, https://HOST or h2c://HOST:PORT", text)
+	}
+	if port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16); err != nil || port == 0 {
+		return nil, fmt.Errorf("proxy: origin %q has an invalid port: must be from 1 to 65535", text)
 	}
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, fmt.Errorf("proxy: origin %q must have only a scheme, host and port; requests keep their own path", text)

@@ -83,7 +83,6 @@ type Proxy struct {
 	connections *connections
 	warnings    lograte.Limiter
 	environment environment
-	own         ownRequests
 	altSvc      string // line that announces HTTP/3; empty without it
 }
 

@@ -35,7 +35,7 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	req.Admit(req.Method, req.Host, q.target)
 	if q.report {
 		p.environment.report()
-		if !limit.Refused(q.reportedVerdict) {
+		if !limit.Refused(q.reportedVerdict) && q.reportedVerdict != limit.Own.String() {
 			p.o.Limiter.Report(req, q.status, q.cost, now)
 		}
 		if p.o.AccessLog != nil {
@@ -50,7 +50,7 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 		// q is not valid after the answer
 		line = requestLine{strings.Clone(req.Method), strings.Clone(req.Host), strings.Clone(q.target), proto}
 	}
-	q.decision = p.o.Limiter.Decide(req, now)
+	p.decide(&q.arrival, req, now)
 	if q.decision.CountsAnswer() && p.environment.due(now) {
 		p.environment.ask(now)
 	}

@@ -52,6 +52,13 @@ func (m *Match) hasAddr(addr netip.Addr) bool {
 // HasClient reports whether r's networks contain addr, so that r can apply to requests from there.
 func (r *Rule) HasClient(addr netip.Addr) bool { return r.hasAddr(addr.Unmap()) }
 
+// Excepts reports whether an exception of r is for all requests from addr.
+func (r *Rule) Excepts(addr netip.Addr) bool {
+	return slices.ContainsFunc(r.Except, func(e Match) bool {
+		return len(e.Hosts)+len(e.Methods)+len(e.Paths)+len(e.Conditions) == 0 && e.hasAddr(addr.Unmap())
+	})
+}
+
 // NetworkSets returns the named sets of networks, in the order of the files.
 func (s *Set) NetworkSets() []*NetworkSet { return s.networks }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/edgelimit/edge/internal/golden"
 	"github.com/edgelimit/edge/pop"
-	"github.com/edgelimit/edge/rule"
+	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
 // A metric is what the registry of a node knows about one.
@@ -28,7 +28,11 @@ type metric struct {
 // registered adds the metrics of a node with these options to all.
 func registered(t *testing.T, o pop.Options, all map[string]*metric) {
 	t.Helper()
-	o.Name, o.Origin, o.Listen, o.Secret, o.Rules = "a", "http://127.0.0.1:1", "127.0.0.1:0", "a secret of the nodes", new(rule.Set)
+	rules, err := rulefile.Parse("a.yaml", []byte(`rules: [{id: a, characteristics: [network:24/48], limits: [{threshold: 1, period: 1m}], min_clients: 2, action: shed}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Name, o.Origin, o.Listen, o.Secret, o.Rules = "a", "http://127.0.0.1:1", "127.0.0.1:0", "a secret of the nodes", rules
 	o.MetricsListen, o.AdminListen, o.Gossip.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	defer new(logging).start(io.Discard, &o)()
 	n, err := pop.New(o)
@@ -117,6 +121,9 @@ func TestMetricsPage(t *testing.T) {
 
 A node serves its metrics at ` + "`/metrics`" + ` on ` + "`metrics_listen`" + `, for Prometheus, with those of the Go runtime and the process. No label has an address or a key.
 [alerts.md](alerts.md) has alerts that use them. This page is generated from the code.
+
+The verdicts passed, allowed (by the allow list), own (a trusted proxy's own request) and logged (a rule with the action log would refuse) go to the origin. The
+others are refusals: denied (by the deny list or an operator), malformed, unavailable (on_failure: closed), and by a rule's action blocked, closed, shadow_banned and shed.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -42,7 +42,7 @@ a value, use edge explain.`,
 	}
 	o.register(cmd)
 	define(cmd.Flags(), []setting.Setting{
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`"},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "only mitigations by the rule with this `ID`, or any: clients refused by hand, whatever the rules"},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "only mitigations that act on this `address`, or of clients in a network; a network needs nodes with --log-clients"},
 		{Name: "state", Value: oneOf(&state, "current", "active", "logged", "ineffective", "lifted", "all"), Help: "only mitigations in this `state`: active (refused), logged (a dry run), ineffective (not acted on), lifted, current (all but lifted) or all"},
 	})
@@ -83,7 +83,8 @@ func newAdd(o *operator) *cobra.Command {
 		Short: "Start a mitigation by hand, on all nodes",
 		Long: `Start a mitigation by hand, on all nodes. Given an address alone, they refuse it with 403, as if it
 were on the deny list. Given a rule and the values of its characteristics, they apply the rule's
-action, whatever was counted. Given a key or the ID of a refusal, its mitigation is prolonged.
+action, whatever was counted: log refuses nobody, and shed only clients beyond the threshold.
+Given a key or the ID of a refusal, its mitigation is prolonged.
 The mitigation ends after --for, or when it is lifted. If the key already has one that ends later,
 that one stays.`,
 		Example: `  edge mitigations add 192.0.2.1 --for 4h --reason abuse
@@ -95,7 +96,8 @@ that one stays.`,
 			case err != nil:
 				return err
 			case values.Has("network"):
-				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, or give a rule that counts by network: rule=ID,network:24/48=" + values.Get("network")}
+				return usageError{fmt.Errorf("%s is a network", values.Get("network")), "add it to deny in the rules files, " +
+					"or give a rule that counts by network and whose action is not shed or log: rule=ID,network:24/48=" + values.Get("network")}
 			case length <= 0:
 				return usageError{errors.New("missing --for, the duration of the mitigation"), "--for 15m"}
 			case reason == "":
@@ -105,6 +107,9 @@ that one stays.`,
 			values.Set("reason", reason)
 			return show(cmd, o, "POST", "/api/v1/mitigations", values, func(m *operate.Mitigation, w io.Writer) {
 				fmt.Fprintf(w, "mitigated for %v: %s, rule %s, action %s, key %s\n", m.Remaining(), m.About, m.RuleText(), m.Action, m.Key)
+				if m.Note != "" {
+					fmt.Fprintf(w, "note: %s\n", m.Note)
+				}
 				fmt.Fprintf(w, "to end it: edge mitigations lift %s\n", m.Key+o.again())
 			})
 		},
@@ -145,7 +150,7 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 				return err
 			}
 			values.Set("reason", reason)
-			return show(cmd, o, "POST", "/api/v1/mitigations/lift", nonEmpty(values), func(l *operate.Lifted, w io.Writer) {
+			return show(cmd, o, "POST", "/api/v1/mitigations/lift", values, func(l *operate.Lifted, w io.Writer) {
 				for _, m := range l.Mitigations {
 					fmt.Fprintf(w, "lifted: rule %s, %s, key %s\n", m.RuleText(), cmp.Or(m.About, m.Client, "unknown client"), m.Key)
 				}
@@ -154,7 +159,7 @@ mitigations, or those of a rule, or those that act on an address or on clients i
 	}
 	define(cmd.Flags(), []setting.Setting{
 		{Name: "all", Value: setting.Bool(&all, false), Help: "end all mitigations, or those that --rule and --client select"},
-		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule", Needs: []string{"all"}},
+		{Name: "rule", Value: setting.Text(&rule, "", nil), Help: "with --all: `ID` of a rule, or any: clients refused by hand, whatever the rules", Needs: []string{"all"}},
 		{Name: "client", Value: setting.Text(&client, "", nil), Help: "with --all: an `address`, or a network of clients, which needs nodes with --log-clients", Needs: []string{"all"}},
 		{Name: "dry-run", Value: setting.Bool(&dryRun, false), Help: "with --all: only print their count", Needs: []string{"all"}},
 		{Name: "reason", Value: setting.Text(&reason, "", nil), Help: "reason, for the node's log"},

@@ -58,7 +58,8 @@ would change.`,
 
 func newChanges() *cobra.Command {
 	return listing("changes", "List what operators have changed through a node", `List what operators have changed through a running node since it started, at most the last 500 changes:
-lifts, mitigations by hand, drains and reloads, with the token's name and the reason. Each is in the node's log, too.`,
+lifts, mitigations by hand, drains and reloads, with the token's name and the reason. Reloads without a token are by
+SIGHUP, or by file if a file has changed. Each change is in the node's log, too, with all errors if it failed.`,
 		"/api/v1/changes", (*operate.Changes).WriteText)
 }
 
@@ -70,12 +71,13 @@ func newReload() *cobra.Command {
 		Short: "Make a node load its files again, and wait until it has",
 		Long: `Make a running node load its rules, certificates, keys and tokens again, and wait until it has. If
 a file has an error, its previous version stays in force, and the command prints the error.
-Without this command, nodes load changed files within a few seconds.`,
+Without this command, nodes load a file that was replaced within a second, and one that is written in
+place within three.`,
 		Example: `  edge reload
   edge reload --reason "higher limits for the sale"`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &o, "POST", "/-/reload", nonEmpty(url.Values{"reason": {reason}}), func(r *operate.Reloaded, w io.Writer) {
+			return show(cmd, &o, "POST", "/-/reload", url.Values{"reason": {reason}}, func(r *operate.Reloaded, w io.Writer) {
 				fmt.Fprintf(w, "loaded %s; this frees %s\n", chart.Count(r.Rules, "rule"), chart.Count(r.Frees, "mitigated client"))
 			})
 		},

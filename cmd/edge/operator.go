@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strings"
@@ -61,7 +64,11 @@ func (o *operator) addr() (string, error) {
 	return addr, nil
 }
 
-var operatorClient = &http.Client{Timeout: 30 * time.Second}
+// readTime is the maximum time for a node's answer, and longTime that for changes and for reading rules files.
+const (
+	readTime = 5 * time.Second
+	longTime = 30 * time.Second
+)
 
 // token returns the token for the node at addr, or "".
 func (o *operator) token(addr string) (string, error) {
@@ -89,7 +96,15 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 		return err
 	}
 	at := url.URL{Scheme: "http", Host: addr, Path: path, RawQuery: values.Encode()}
-	req, err := http.NewRequest(method, at.String(), nil)
+	most := readTime
+	if method != http.MethodGet || path == "/api/v1/rules" {
+		most = longTime
+	}
+	accepted := false
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { accepted = true }})
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), nil)
 	if err != nil {
 		return fmt.Errorf("asking the node: %w", err)
 	}
@@ -100,7 +115,11 @@ func (o *operator) ask(method, path string, values url.Values, result any) error
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := operatorClient.Do(req)
+	resp, err := http.DefaultClient.Do(req)
+	if accepted && errors.Is(err, context.DeadlineExceeded) {
+		return complaint.WithHint(fmt.Errorf("%s accepts connections, but has not answered for %v", o.node, most),
+			"the node hangs or is overloaded: see its log and the state of its process")
+	}
 	if err != nil {
 		return complaint.WithHint(fmt.Errorf("asking the node: %w", err), "--node is the address of its admin listener; nodes of 'edge pop' use ports 9191, 9192, …")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -113,6 +114,7 @@ deny: [203.0.113.0/24]
 	for _, n := range p.nodes {
 		n.shows(t, "  lifted\n", "mitigations --state lifted")
 	}
+	operation{"mitigations --state lifted", 0, []string{key + "  -        once  -       "}}.check(t, last)
 	operation{"explain " + key, 0, []string{"rule once: not mitigated: lifted at node "}}.check(t, first)
 	if got := last.askFor(client, "/once").StatusCode; got != http.StatusOK {
 		t.Errorf("status %d after the lift, want 200", got)
@@ -147,6 +149,7 @@ deny: [203.0.113.0/24]
 		{"mitigations lift rule=none,ip=::1", 1, []string{": there is no rule none\n"}},
 		{"mitigations lift 198.51.100.1", 1, []string{": no mitigation acts on 198.51.100.1\n"}},
 		{"mitigations lift 203.0.113.7", 1, []string{": the deny list refuses this client: remove 203.0.113.0/24 from the rules files\n"}},
+		{"mitigations lift rule=api,ip=192.0.2.7,header:x-api-key=", 1, []string{": rule api does not mitigate this client\n"}},
 		{"mitigations lift rule=all,ip=here", 1, []string{`"here" is not an address`}},
 		{"mitigations lift --all x", 2, []string{"give one target, or --all"}},
 		{"mitigations lift", 2, []string{"give one target, or --all"}},
@@ -164,6 +167,11 @@ deny: [203.0.113.0/24]
 	} {
 		o.check(t, first)
 	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	for _, addr := range []struct {
 		node string
 		operation
@@ -175,6 +183,7 @@ deny: [203.0.113.0/24]
 		{first.admin, operation{"changes", 0, []string{"  local  127.0.0.1:", "  reload  "}}},
 		{first.admin, operation{"rules", 0, []string{"once\n  ", "\n  mitigates 0 now; refused ", "the files have not changed since they were loaded\n"}}},
 		{first.admin, operation{"nodes", 0, []string{"n1    ready  ", "n2    ready  ", "n3    ready  "}}},
+		{silent.Addr().String(), operation{"status", 1, []string{" accepts connections, but has not answered for 5s\nedge: hint: the node hangs or is overloaded"}}},
 		{harness.ReservePort(t), operation{"status", 1, []string{"connection refused\nedge: hint: --node is the address"}}},
 	} {
 		addr.check(t, &node{admin: addr.node})

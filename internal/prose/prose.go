@@ -68,6 +68,15 @@ func Message(err error) string {
 	return inner.ReplaceAllString(packages.ReplaceAllLiteralString(err.Error(), ""), "$1$2")
 }
 
+// Summary returns the message of the first error that err joins, and says how many others there are.
+func Summary(err error) string {
+	all := SingleErrors(err)
+	if more := len(all) - 1; more > 0 {
+		return fmt.Sprintf("%s (and %d more)", Message(all[0]), more)
+	}
+	return Message(all[0])
+}
+
 // Hint returns the hint of err, which says what to do about it, or "".
 func Hint(err error) string {
 	var hinted interface{ Hint() string }

@@ -51,6 +51,10 @@ func TestMessage(t *testing.T) {
 			t.Errorf("Message(%q) = %q, want %q", text, got, want)
 		}
 	}
+	all := errors.Join(errors.New("pop: a"), errors.Join(errors.New("b"), errors.New("c")))
+	if got, want := prose.Summary(all), "a (and 2 more)"; got != want {
+		t.Errorf("Summary(%q) = %q, want %q", all, got, want)
+	}
 }
 
 // Text from outside cannot move the cursor, change the writing direction or hide characters, and a JSON text keeps its

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -33,6 +35,8 @@ const (
 type file struct {
 	o       *Options
 	missing atomic.Int64 // lines missing from the log that it has not reported yet
+
+	written, failed prometheus.Counter // lines about requests
 
 	out     *os.File // nil while it cannot be opened
 	size    int64
@@ -105,9 +109,8 @@ func (f *file) refer(r *rule.Rule, t int64) int {
 	return f.lastRef
 }
 
-// flush writes the buffer and returns how many lines about requests were written and how many were lost.
-// It then rotates the file if it is due.
-func (f *file) flush(now time.Time) (written, failed int) {
+// flush writes the buffer. It then rotates the file if it is due.
+func (f *file) flush(now time.Time) {
 	missing := f.missing.Swap(0)
 	if missing > 0 {
 		f.buffer = appendLine(f.buffer, Line{Event: EventMissing, Time: now.UnixMicro(), Lines: missing})
@@ -121,9 +124,10 @@ func (f *file) flush(now time.Time) (written, failed int) {
 		}
 	}
 	if len(f.buffer) > 0 {
-		written, failed = f.lines, 0
-		if err := f.writeOut(); err != nil {
-			written, failed = 0, f.lines
+		if err := f.writeOut(); err == nil {
+			f.written.Add(float64(f.lines))
+		} else {
+			f.failed.Add(float64(f.lines))
 			f.missing.Add(missing + int64(f.lines))
 			f.fail(err)
 		}
@@ -140,7 +144,6 @@ func (f *file) flush(now time.Time) (written, failed int) {
 	if err != nil {
 		f.fail(err)
 	}
-	return written, failed
 }
 
 func (f *file) writeOut() error {

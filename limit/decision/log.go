@@ -65,8 +65,7 @@ type Log struct {
 	queue chan *Batch
 	free  chan *Batch // to be used again
 	file  file
-
-	written, full, failed prometheus.Counter
+	full  prometheus.Counter // lines that are dropped
 
 	mu     sync.Mutex
 	recent [kept]Line // a ring
@@ -95,14 +94,14 @@ func New(o Options) (*Log, error) {
 	}
 	l.file = file{o: &l.o, reason: ReasonStart}
 	f := promauto.With(o.Registerer)
-	l.written = f.NewCounter(prometheus.CounterOpts{
+	l.file.written = f.NewCounter(prometheus.CounterOpts{
 		Name: "edge_decision_log_lines_total", Help: "Lines about requests written to the decision log.",
 	})
 	dropped := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_decision_log_dropped_total",
 		Help: "Lines about requests that are missing from the decision log, by cause.",
 	}, []string{"cause"})
-	l.full, l.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
+	l.full, l.file.failed = dropped.WithLabelValues("queue_full"), dropped.WithLabelValues("write_failed")
 	return l, nil
 }
 
@@ -194,7 +193,7 @@ func (l *Log) Run(ctx context.Context) {
 		for len(l.queue) > 0 { // nothing else receives from it
 			l.write(<-l.queue)
 		}
-		l.flush()
+		l.file.flush(l.o.Now())
 		timer.Reset(delay)
 	}
 	l.file.close()
@@ -213,15 +212,8 @@ func (l *Log) write(b *Batch) {
 	}
 	l.release(b)
 	if len(l.file.buffer) > bufferSize {
-		l.flush()
+		l.file.flush(l.o.Now())
 	}
-}
-
-// flush writes the file's buffer.
-func (l *Log) flush() {
-	written, failed := l.file.flush(l.o.Now())
-	l.written.Add(float64(written))
-	l.failed.Add(float64(failed))
 }
 
 // Recent returns the last lines about requests, newest first.

@@ -130,3 +130,14 @@ func TestReactionToSharedAddress(t *testing.T) {
 		t.Errorf("%d clients exceeded a threshold, want 1, of which %d were not refused, want 0\n%s", s.ClientsOver, s.AttackNotRefused, describe(s))
 	}
 }
+
+// The time to the first refusal is that of the first one after a client has exceeded a threshold, even if it was refused
+// before.
+func TestReactionAfterAnEarlierRefusal(t *testing.T) {
+	const five = "rules: [{id: five, characteristics: [ip], limits: [{threshold: 5, period: 10s}], mitigation_timeout: 20s}]"
+	l := one(append(append(times(2, refusal(429, 1)), times(9, ok)...), times(4, refusal(429, 20))...)...)
+	s := judged(t, l, five, judge.Options{})
+	if s.FirstRefusal.Keys != 1 || s.FirstRefusal.P50 <= 0 {
+		t.Errorf("the first refusal came %+v ms after the request that exceeded the threshold, want one positive time", s.FirstRefusal)
+	}
+}

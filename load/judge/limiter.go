@@ -117,7 +117,7 @@ func (j *judgment) compare(s *Score, v *investigation) {
 			if !x.over {
 				x.crossed = q.Sent
 			}
-			if q.outcome == refused && !x.refused {
+			if q.outcome == refused && x.over && !x.refused {
 				x.refused, x.first = true, q.Done
 			}
 			clients[q.Client] = x

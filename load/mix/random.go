@@ -1,6 +1,7 @@
 package mix
 
 import (
+	"hash/fnv"
 	"math"
 	"math/bits"
 )
@@ -35,11 +36,9 @@ func newStream(seed uint64, purpose string) stream {
 
 // hash is FNV-1a, scrambled.
 func hash(s string) uint64 {
-	h := uint64(0xcbf29ce484222325)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 0x100000001b3
-	}
-	return scramble(h)
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return scramble(h.Sum64())
 }
 
 // below returns a number in [0, n). The probability of each is off by at most 2⁻⁶⁴.

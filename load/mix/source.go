@@ -44,27 +44,25 @@ type flow struct {
 
 // Source returns a source of the requests of m.
 func (m *Mix) Source() *Source {
-	s := &Source{mix: m, flows: make([]*flow, len(m.components)), left: cmp.Or(m.Requests, 1<<64-1)}
-	s.add(m.start, func(*kind) bool { return true })
+	s := &Source{mix: m, left: cmp.Or(m.Requests, 1<<64-1)}
+	for i := range m.components {
+		s.flows = append(s.flows, m.flow(i, m.start))
+	}
 	return s
 }
 
 // Begin aligns bursts around window edges with the clock, which reads now when the traffic begins.
 // It must be called before Next.
 func (s *Source) Begin(now time.Time) {
-	s.add(now.UnixMicro(), func(k *kind) bool { return k.aligned })
-}
-
-// add adds or replaces the flows of components whose kind is selected. clock is the time at the
-// start by the clock of limits' windows, in microseconds since the epoch.
-func (s *Source) add(clock int64, selected func(*kind) bool) {
-	for i := range s.flows {
-		if selected(s.mix.components[i].kind) {
-			s.flows[i] = s.mix.flow(i, clock)
+	for i, l := range s.flows {
+		if l.of.kind.aligned {
+			s.flows[i] = s.mix.flow(i, now.UnixMicro())
 		}
 	}
 }
 
+// flow returns the flow of the ith component. clock is the time at the start by the clock of limits'
+// windows, in microseconds since the epoch.
 func (m *Mix) flow(i int, clock int64) *flow {
 	c := &m.components[i]
 	from := c.from.Microseconds()

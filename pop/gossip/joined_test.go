@@ -9,7 +9,8 @@ import (
 )
 
 // Failed attempts to join are reported while there are no peers, whatever the reason: the address, the name
-// or the key. With the first peer the problem has passed.
+// or the key. With the first peer the problem has passed. If
+// all peers die, that is reported.
 func TestJoinProblem(t *testing.T) {
 	t.Parallel()
 	other := start(t, "other", withKeys(key(2)))
@@ -21,8 +22,10 @@ func TestJoinProblem(t *testing.T) {
 			if problem := n.JoinProblem(); strings.Contains(problem, "\n") {
 				t.Errorf("a problem of several lines: %q", problem)
 			}
-			start(t, "another", withKeys(key(1)), n)
+			another := start(t, "another", withKeys(key(1)), n)
 			eventually(t, "a node joins it", func() bool { return n.JoinProblem() == "" })
+			another.kill()
+			eventually(t, "it is dead", func() bool { return strings.HasPrefix(n.JoinProblem(), "all other nodes have left or are down") })
 		})
 	}
 }

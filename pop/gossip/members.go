@@ -237,6 +237,10 @@ func (g *Gossip) notJoined(addr string, err error) {
 	}
 	g.failed = fmt.Sprintf("cannot join the PoP at %s, so this node has no peers: check the address, and that all nodes "+
 		"have the same gossip key (%v)", addr, err)
+	if len(g.seen) > 0 {
+		g.failed = fmt.Sprintf("all other nodes have left or are down, so this node has no peers: nobody answers at %s (%v)",
+			addr, err)
+	}
 }
 
 // JoinProblem describes why no node could be joined, or which node speaks another version of the gossip. It

@@ -20,7 +20,7 @@ const minStateNodes = 64
 // Why a TCP connection is refused.
 var (
 	errTooMany  = errors.New("gossip: too many connections")
-	errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max-nodes nodes: raise max-nodes on " +
+	errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max_nodes nodes: raise max_nodes on " +
 		"all nodes")
 )
 

@@ -132,6 +132,9 @@ func (p *Table) Ask(from string, same, full bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	other := p.peers[from]
+	if other == nil {
+		return false // this process was paused since Received, so another call has taken the peer for silent
+	}
 	if same {
 		other.pause, p.informed = repairPause, true
 		return false

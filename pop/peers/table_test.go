@@ -32,6 +32,17 @@ func (p *Table) receives(from string, same bool, down []uint64, full bool, now t
 	return p.Ask(from, same, full, now)
 }
 
+// A peer may be forgotten between its status and the question whether to ask it.
+func TestAskForgotten(t *testing.T) {
+	p, now := newTable(io.Discard), time.Unix(1_800_000_000, 0)
+	p.Received("n2", new(Status), Fingerprints{}, now)
+	later := now.Add(2 * silence)
+	p.Votes(later)
+	if p.Ask("n2", false, false, later) {
+		t.Error("Ask is true for a peer that is silent")
+	}
+}
+
 // A joining node is ready once it has the records of its peers, or has waited long enough.
 func TestReady(t *testing.T) {
 	type status struct {

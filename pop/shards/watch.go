@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// voteInterval is how often the votes are counted.
+	// voteInterval is how often the votes are counted, and problems reported.
 	voteInterval = 250 * time.Millisecond
 
 	// idleInterval is how often a shard that is not down is probed. Without requests, nothing else would show that
@@ -57,8 +57,8 @@ type Options struct {
 	ClientsItem counter.Item               // where they store the records of clients that operators refuse
 	Clients     func(stored []byte) []byte // merges such records, and returns those to store
 
-	// Problem is called with a description while no live shard is left because of drains, and Unfit while a shard answers
-	// that it cannot be used, otherwise with "".
+	// Problem is called with a description while no live shard is left, and Unfit while a shard answers that it cannot be
+	// used, otherwise with "".
 	Problem, Unfit func(text string)
 
 	Now        func() time.Time
@@ -122,6 +122,7 @@ func New(o Options) *Watch {
 func (w *Watch) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.runFollow(ctx) })
+	wg.Go(func() { tick.Every(ctx, voteInterval, w.report) })
 	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
 	}
@@ -197,22 +198,9 @@ func (w *Watch) follow() {
 	defer w.setting.Unlock()
 	w.mu.Lock()
 	shards, out := w.shards, w.votes.Out()
-	live, drained := 0, 0
-	for _, s := range shards {
-		if w.votes.Drained(s.Addr()) {
-			drained++
-		} else if !s.Down() {
-			live++
-		}
-	}
 	before, same := w.ring, slices.Equal(shards, w.ring) && slices.Equal(out, w.out)
 	w.mu.Unlock()
-	text := ""
-	if drained > 0 && live == 0 {
-		text = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained,
-			len(shards))
-	}
-	w.o.Problem(text)
+	w.report()
 	if same {
 		return
 	}
@@ -266,7 +254,6 @@ func (w *Watch) countVotes() {
 	w.votes.Count(all, now)
 	w.mu.Unlock()
 	w.follow()
-	w.reportUnfit()
 }
 
 // probeIdle probes the shards that are not down. Counting finds a dead shard sooner, if there is anything to count.
@@ -274,7 +261,6 @@ func (w *Watch) probeIdle() {
 	for _, s := range w.all() {
 		try(s)
 	}
-	w.reportUnfit()
 }
 
 // Ask logs which of the configured shards do not answer. A node runs without them, so a mistyped address would go
@@ -295,18 +281,43 @@ func (w *Watch) Ask() {
 	wg.Wait()
 }
 
-// reportUnfit reports the shards that answer but cannot be used.
-func (w *Watch) reportUnfit() {
-	var texts []string
-	for _, s := range w.all() {
-		if err := s.Unfit(); err != nil {
-			texts = append(texts, fmt.Sprintf("shard %s cannot be used: %v", s.Addr(), err))
+// report reports the shards that answer but cannot be used, and that no other one is left.
+func (w *Watch) report() {
+	w.mu.Lock()
+	shards, drained := w.shards, 0
+	unfit, none, live := "", "", 0
+	for _, s := range shards {
+		err := s.Unfit()
+		switch {
+		case w.votes.Drained(s.Addr()):
+			drained++
+		case err == nil && !s.Down():
+			live++
+		case err != nil:
+			unfit += fmt.Sprintf("shard %s cannot be used: %v", s.Addr(), err)
+			switch isRedis := strings.HasPrefix(s.Addr(), "redis"); {
+			case errors.Is(err, wire.ErrMalformed) && isRedis:
+				unfit += ": if it is memcached, write HOST:PORT"
+			case errors.Is(err, wire.ErrMalformed):
+				unfit += ": if it is Redis, write redis://HOST:PORT"
+			}
+			unfit += "; "
 		}
 	}
-	if len(texts) > 0 {
-		texts = append(texts, "until this is fixed, each node counts their keys alone")
+	w.mu.Unlock()
+	switch {
+	case live > 0:
+	case drained > 0:
+		none = fmt.Sprintf("no live shard is left (%d of %d drained), so each node counts alone: undrain one", drained,
+			len(shards))
+	case unfit == "" && len(shards) > 0:
+		none = "no shard answers, so each node counts alone: start the shards, or correct their addresses"
 	}
-	w.o.Unfit(strings.Join(texts, "; "))
+	if unfit != "" {
+		unfit += "until this is fixed, each node counts alone what belongs there"
+	}
+	w.o.Unfit(unfit)
+	w.o.Problem(none)
 }
 
 // try probes a shard until a probe succeeds or its breaker opens.

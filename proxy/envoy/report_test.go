@@ -86,9 +86,9 @@ func TestDocumentedReports(t *testing.T) {
 	}
 	counted := func(want float64) {
 		t.Helper()
-		if got := metric(t, node, "edge_requests_counted_total", "points"); got != want {
-			t.Errorf("%v counted, want %v", got, want)
-		}
+		harness.Until(t, fmt.Sprint(want, " are counted"), 2*time.Minute, time.Millisecond, func() bool {
+			return metric(t, node, "edge_requests_counted_total", "points") == want
+		})
 	}
 	const client = "192.0.2.1"
 	for range 2000 {

@@ -119,7 +119,7 @@ func (b *bodyReader) line(line []byte) error {
 		if err := f.scan(line, 0); err != nil || b.read > maxTrailers {
 			return errTrailers
 		}
-		if f.Name == Other {
+		if f.Name == Other { // others come too late to affect how the message is read
 			b.trailers = append(append(b.trailers, line...), "\r\n"...)
 		}
 	}

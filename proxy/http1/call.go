@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -40,10 +41,14 @@ type Client interface {
 	Flush() error
 }
 
-// A Relay edits a request for the origin, and its answer. One goroutine calls its methods, except Gone.
+// A Relay edits a request for the origin, and its answer. One goroutine calls its methods, except KeepsTrailer and
+// Gone.
 type Relay interface {
 	// Keeps reports whether a field of the request is forwarded. name is its name as the client sent it.
 	Keeps(f *Field, name []byte) bool
+
+	// KeepsTrailer reports whether a trailer of the request, with this name, is forwarded.
+	KeepsTrailer(name []byte) bool
 
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
@@ -175,44 +180,65 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	return unanswered
 }
 
-// ask sends the request's head and the part of its body that has arrived.
+// ask sends the request's head and the part of its body that has arrived. If the origin has closed a reused
+// connection, it sends them again over a new one, provided that none of the request was sent or that it is idempotent.
 func (c *Call) ask(r *Request) error {
 	idempotent := isRepeatable(string(r.Method()))
 	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
 	for !c.sent && len(c.rest) == 0 {
-		data, trailers, ended, err := c.client.Take()
+		data, err := c.take()
 		if err != nil {
 			c.failure = err
 			return err
 		}
-		c.taken, c.trailers = ended, trailers
 		if len(c.head)+len(data) > largeBuffer {
 			c.rest = data
 			break
 		}
 		c.head = appendChunk(withRoom(c.head, len(data)), data, c.chunks)
-		if ended && c.chunks {
-			c.head = appendLastChunk(c.head, trailers)
+		if c.taken && c.chunks {
+			c.head = appendLastChunk(c.head, c.trailers)
 		}
-		c.sent = ended
-		if len(data) == 0 && !ended && !c.client.Arrived() {
+		c.sent = c.taken
+		if len(data) == 0 && !c.taken && !c.client.Arrived() {
 			break
 		}
 	}
-	oc, err := c.o.send(idempotent, c.now, func(oc *originConn) (int, error) {
-		c.setConn(oc)
+	for fresh := false; ; fresh = true {
+		oc, err := c.o.get(fresh, c.now)
+		c.setConn(oc) // nil if connecting failed
+		if err != nil {
+			return err
+		}
 		if !oc.reused {
 			c.now = time.Now() // connecting takes time, which the origin's timeout does not include
 		}
 		c.until = c.now.Add(c.o.timeout)
 		n, err := c.begin(oc)
 		if err != nil && c.state.Load() == over {
-			err = errClosed
+			return errClosed
 		}
-		return n, err
-	})
-	c.setConn(oc) // nil if connecting failed
-	return err
+		again := oc.reused && oc.w == 0 && (n == 0 || idempotent) && !IsTimeout(err)
+		if bridge, ok := err.(bridgeError); ok {
+			again = !fresh && bridge.mayRepeat(idempotent)
+		}
+		if err == nil || !again {
+			return err
+		}
+		oc.close()
+	}
+}
+
+// take takes bytes of the request's body. With the last of them, it sets c.trailers to those that are forwarded.
+func (c *Call) take() (data []byte, err error) {
+	var trailers []byte
+	data, trailers, c.taken, err = c.client.Take()
+	for line := range bytes.Lines(trailers) {
+		if name, _, _ := bytes.Cut(line, []byte(":")); c.taken && c.edit.KeepsTrailer(name) {
+			c.trailers = append(c.trailers, line...)
+		}
+	}
+	return data, err
 }
 
 func (c *Call) setConn(oc *originConn) {
@@ -270,7 +296,7 @@ func (c *Call) upload(oc *originConn) error {
 			return nil
 		}
 		if err == nil {
-			data, c.trailers, c.taken, err = c.client.Take()
+			data, err = c.take()
 		}
 		if err != nil {
 			if c.Leave() { // an origin that has seen enough may still answer

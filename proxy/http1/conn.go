@@ -295,10 +295,13 @@ func (c *Conn) fail(err error) {
 		return // the client is gone
 	}
 	c.closing, c.now = true, time.Time{}
-	c.server.o.Handler.Malformed(c, malformed)
-	if !c.dropped {
-		c.linger()
+	fields, status, body := c.server.o.Handler.Malformed(c.peer, malformed)
+	if status == 0 {
+		c.Drop()
+		return
 	}
+	c.Answer(nil, status, fields, body)
+	c.linger()
 }
 
 // used drops the request's head from the read buffer.
@@ -313,9 +316,11 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	if !c.closing && !c.discard() {
 		c.closing = true // the rest of the body would be read as a request
 	}
-	out := appendStatus(c.room(), status)
-	out, body = c.server.clock.AppendOwn(out, c.clock(), r, status, fields, body)
+	out := c.server.clock.AppendOwn(appendStatus(c.room(), status), c.clock(), status, fields, len(body))
 	out = append(c.appendConnection(out, r, true), "\r\n"...)
+	if r.Head || IsBodiless(status) {
+		body = ""
+	}
 	c.out = append(out, body...)
 	c.sentStatus, c.sentBytes = status, int64(len(body))
 }
@@ -389,10 +394,8 @@ func (c *Conn) linger() {
 
 // end closes c and releases its buffers.
 func (c *Conn) end() {
-	_ = c.conn.Close()
 	c.endTurn()
-	c.r, c.w, c.out = 0, 0, c.out[:0]
-	c.release()
+	c.close()
 	c.server.open.Add(-1)
 	c.done()
 }

@@ -36,13 +36,14 @@ func (h relay) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 
 func (relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 
-func (relay) Malformed(c *http1.Conn, err *http1.Error) {
-	c.Answer(nil, err.Status, nil, err.Text+"\n")
+func (relay) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
+	return nil, err.Status, err.Text + "\n"
 }
 
 type plain struct{}
 
 func (plain) Keeps(*http1.Field, []byte) bool { return true }
+func (plain) KeepsTrailer([]byte) bool        { return true }
 func (plain) Hasty() bool                     { return false }
 func (plain) Gone(func()) bool                { return false }
 func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }

@@ -49,6 +49,7 @@ const (
 	Expect
 	Forwarded
 	Host
+	HTTP2Settings
 	KeepAlive
 	ProxyAuthenticate
 	ProxyAuthorization
@@ -64,7 +65,7 @@ const (
 
 var fieldNames = [names]string{
 	Connection: "connection", ContentLength: "content-length", Cookie: "cookie", Date: "date", Expect: "expect",
-	Forwarded: "forwarded", Host: "host", KeepAlive: "keep-alive",
+	Forwarded: "forwarded", Host: "host", HTTP2Settings: "http2-settings", KeepAlive: "keep-alive",
 	ProxyAuthenticate: "proxy-authenticate", ProxyAuthorization: "proxy-authorization",
 	ProxyConnection: "proxy-connection", TE: "te",
 	TransferEncoding: "transfer-encoding", Upgrade: "upgrade", XForwardedFor: "x-forwarded-for",
@@ -90,8 +91,7 @@ func nameOf(s []byte) Name {
 	return Other
 }
 
-// IsSpecial reports whether the engine itself reads or writes the field called name, ignoring case. In a
-// trailer, such a field is not forwarded: it is too late to affect how the message is read.
+// IsSpecial reports whether the engine itself reads or writes the field called name, ignoring case.
 func IsSpecial(name []byte) bool { return nameOf(name) != Other }
 
 // A Field is a line of a header. It holds the positions of its parts in the head.
@@ -268,7 +268,7 @@ func (h *head) frame() error {
 				return errCoding
 			}
 			coded, f.dropped = true, true
-		case KeepAlive, ProxyConnection:
+		case HTTP2Settings, KeepAlive, ProxyConnection:
 			f.dropped = true
 		case TE:
 			// Trailers are forwarded, codings are not.

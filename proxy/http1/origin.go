@@ -64,27 +64,6 @@ func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 	return c, nil
 }
 
-// send calls ask with a connection. ask sends a request, and returns how many bytes of it were sent, and
-// an error unless the answer has begun. If the origin has closed a reused connection, send calls ask again
-// with a new one, provided that none of the request was sent or that it is idempotent.
-func (o *Origin) send(idempotent bool, now time.Time, ask func(*originConn) (n int, err error)) (*originConn, error) {
-	for fresh := false; ; fresh = true {
-		c, err := o.get(fresh, now)
-		if err != nil {
-			return nil, err
-		}
-		n, err := ask(c)
-		again := c.reused && c.w == 0 && (n == 0 || idempotent) && err != errClosed && !IsTimeout(err)
-		if bridge, ok := err.(bridgeError); ok {
-			again = !fresh && bridge.mayRepeat(idempotent)
-		}
-		if err == nil || !again {
-			return c, err
-		}
-		c.close()
-	}
-}
-
 // isRepeatable reports whether a request with method may be sent again even if the origin may have seen it
 // (RFC 9110, 9.2.2).
 func isRepeatable(method string) bool {
@@ -169,10 +148,4 @@ func (o *Origin) forRequest(r *Request) *Origin {
 		return o.http1
 	}
 	return o
-}
-
-func (c *originConn) close() {
-	_ = c.conn.Close()
-	c.r, c.w, c.out = 0, 0, c.out[:0]
-	c.release()
 }

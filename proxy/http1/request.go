@@ -173,7 +173,7 @@ func (r *Request) finish() error {
 		r.host = r.authority
 	}
 	for _, i := range r.known {
-		if f := &r.fields[i]; f.Name == Upgrade && r.upgrade && r.Minor > 0 && !IsHTTP(r.ValueOf(f)) {
+		if f := &r.fields[i]; f.Name == Upgrade && r.upgrade && r.Minor > 0 && !hidesRequests(r.ValueOf(f)) {
 			r.Upgrade, f.dropped = true, false
 		}
 	}
@@ -182,12 +182,14 @@ func (r *Request) finish() error {
 	return nil
 }
 
-// IsHTTP reports whether an Upgrade field asks for another version of HTTP, whose requests would bypass the node.
-func IsHTTP(upgrade []byte) bool {
+// hidesRequests reports whether an Upgrade field asks for a version of HTTP or TLS, such as h2c or TLS/1.0 (RFC 2817).
+// Requests in such a tunnel would bypass the node.
+func hidesRequests(upgrade []byte) bool {
 	for e := range elements(upgrade) {
-		name, _, _ := bytes.Cut(e, []byte("/"))
-		if name = trim(name); equalFold(name, "h2c") || equalFold(name, "h2") || equalFold(name, "http") {
-			return true
+		for _, name := range [...]string{"h2", "http", "tls"} {
+			if len(e) >= len(name) && equalFold(e[:len(name)], name) {
+				return true
+			}
 		}
 	}
 	return false

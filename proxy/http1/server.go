@@ -27,8 +27,9 @@ type Handler interface {
 	// then.
 	Serve(a Asker, r *Request) Passing
 
-	// Malformed calls Conn.Answer or Conn.Drop for an invalid request in HTTP/1.1. Then the connection ends.
-	Malformed(c *Conn, err *Error)
+	// Malformed returns the answer to an invalid request in HTTP/1.1, with fields as lines that end in CRLF. If status is
+	// 0, the client gets none. Then the connection ends.
+	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string)
 
 	// MalformedStream is called for an invalid request in HTTP/2 or HTTP/3, and for a client that violates these
 	// protocols. It returns fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
@@ -170,21 +171,20 @@ func (c *Clock) Date(now time.Time) []byte {
 	return s.text
 }
 
-// AppendOwn appends the fields of one of the node's own answers to r: Date, fields, and Content-Length unless answers
-// with this status have no body. sent is the body without what must not be sent.
-func (c *Clock) AppendOwn(
-	dst []byte, now time.Time, r *Request, status int, fields []byte, body string,
-) (lines []byte, sent string) {
+// AppendOwn appends the fields of one of the node's own answers: Date, fields, and Content-Length unless answers with
+// this status have no body.
+func (c *Clock) AppendOwn(dst []byte, now time.Time, status int, fields []byte, length int) []byte {
 	dst = append(append(dst, "Date: "...), c.Date(now)...)
 	dst = append(append(dst, "\r\n"...), fields...)
-	if status == http.StatusNoContent || status == http.StatusNotModified {
-		return dst, ""
+	if !IsBodiless(status) {
+		dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(length), 10), "\r\n"...)
 	}
-	dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(len(body)), 10), "\r\n"...)
-	if r.Head {
-		body = ""
-	}
-	return dst, body
+	return dst
+}
+
+// IsBodiless reports whether answers with this status have no body.
+func IsBodiless(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
 }
 
 var errClosed = errors.New("http1: the client has closed the connection")

@@ -172,6 +172,13 @@ func (w *wire) release() {
 	}
 }
 
+// close closes the connection and frees the buffers.
+func (w *wire) close() {
+	_ = w.conn.Close()
+	w.r, w.w, w.out = 0, 0, w.out[:0]
+	w.release()
+}
+
 func (w *wire) releaseIn() {
 	if w.r == w.w && w.in != nil {
 		freeBuffer(w.in)

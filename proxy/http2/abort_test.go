@@ -29,7 +29,9 @@ func (h relay1) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-func (relay1) Malformed(*http1.Conn, *http1.Error) {}
+func (relay1) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
+	return nil, 0, ""
+}
 
 func (relay1) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 

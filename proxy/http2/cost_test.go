@@ -318,7 +318,9 @@ type passFunc func()
 
 func (f passFunc) Pass() { f() }
 
-func (*holder) Malformed(*http1.Conn, *http1.Error) {}
+func (*holder) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
+	return nil, 0, ""
+}
 
 func (*holder) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 

@@ -63,7 +63,9 @@ func (h *relay) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	return passing{h, s, r}
 }
 
-func (*relay) Malformed(*http1.Conn, *http1.Error) {}
+func (*relay) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
+	return nil, 0, ""
+}
 
 func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
 	h.malformed.Add(1)
@@ -73,6 +75,7 @@ func (h *relay) MalformedStream(netip.AddrPort) (fields []byte, end bool) {
 type plain struct{}
 
 func (plain) Keeps(*http1.Field, []byte) bool { return true }
+func (plain) KeepsTrailer([]byte) bool        { return true }
 func (plain) Hasty() bool                     { return false }
 func (plain) Gone(func()) bool                { return false }
 func (plain) AppendRequest(dst []byte) []byte { return append(dst, "X-Via: edge\r\n"...) }

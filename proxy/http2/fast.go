@@ -40,15 +40,17 @@ func repeats(block []byte) bool {
 // A prepared is the header block of the last answer of a connection's reader. The refusals of a client are
 // the same within a second, and encoding one costs more than comparing (refuse, HTTP/2 over TLS).
 type prepared struct {
-	status       int
-	lines, block []byte
+	status, length      int
+	date, fields, block []byte
 }
 
-// encode returns the header block of an answer. It is valid until the next call.
-func (p *prepared) encode(status int, lines []byte) (block []byte) {
-	if p.status != status || !bytes.Equal(p.lines, lines) {
-		p.status, p.lines = status, append(p.lines[:0], lines...)
-		p.block = AppendLines(appendStatus(p.block[:0], status), lines, appendField)
-	}
+func (p *prepared) is(status int, date, fields []byte, length int) bool {
+	return p.status == status && p.length == length && bytes.Equal(p.date, date) && bytes.Equal(p.fields, fields)
+}
+
+// set encodes lines, which AppendOwn has made of the other parameters.
+func (p *prepared) set(status int, date, fields []byte, length int, lines []byte) (block []byte) {
+	p.status, p.length, p.date, p.fields = status, length, date, append(p.fields[:0], fields...)
+	p.block = AppendLines(appendStatus(p.block[:0], status), lines, appendField)
 	return p.block
 }

@@ -90,10 +90,7 @@ func (h *Head) Append(dst []byte, name, value string) []byte {
 			return dst
 		}
 	}
-	if !h.Trailers || !http1.IsSpecial([]byte(name)) {
-		dst = appendLine(dst, name, value)
-	}
-	return dst
+	return appendLine(dst, name, value)
 }
 
 // End appends the end of a request's head.

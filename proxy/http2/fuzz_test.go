@@ -42,7 +42,9 @@ func (s *seer) Serve(st http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-func (*seer) Malformed(*http1.Conn, *http1.Error) {}
+func (*seer) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
+	return nil, 0, ""
+}
 
 func (*seer) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 

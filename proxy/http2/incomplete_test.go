@@ -30,7 +30,9 @@ func (l learning) Answered(dst []byte, a *http1.Answer) ([]byte, bool) {
 	return dst, false
 }
 
-func (l learning) Malformed(*http1.Conn, *http1.Error) {}
+func (l learning) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
+	return nil, 0, ""
+}
 
 func (l learning) MalformedStream(netip.AddrPort) (fields []byte, end bool) { return nil, false }
 

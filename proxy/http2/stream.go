@@ -114,14 +114,17 @@ func (s *Stream) Drop() {
 
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
 	c := s.c
-	var block []byte
+	clock, block := &c.server.clock, c.prepared.block
 	if s.running {
-		s.lines, body = c.server.clock.AppendOwn(s.lines[:0], time.Now(), r, status, fields, body)
+		s.lines = clock.AppendOwn(s.lines[:0], time.Now(), status, fields, len(body))
 		s.out = AppendLines(appendStatus(s.out[:0], status), s.lines, appendField)
 		block = s.out
-	} else {
-		s.lines, body = c.server.clock.AppendOwn(s.lines[:0], c.now, r, status, fields, body)
-		block = c.prepared.encode(status, s.lines)
+	} else if date := clock.Date(c.now); !c.prepared.is(status, date, fields, len(body)) {
+		s.lines = clock.AppendOwn(s.lines[:0], c.now, status, fields, len(body))
+		block = c.prepared.set(status, date, fields, len(body), s.lines)
+	}
+	if r.Head || http1.IsBodiless(status) {
+		body = ""
 	}
 	c.mu.Lock()
 	s.sentStatus = status

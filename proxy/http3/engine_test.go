@@ -32,7 +32,9 @@ func (h *handler) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-func (*handler) Malformed(*http1.Conn, *http1.Error) {}
+func (*handler) Malformed(netip.AddrPort, *http1.Error) (fields []byte, status int, body string) {
+	return nil, 0, ""
+}
 
 func (h *handler) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
 	h.malformed <- peer

@@ -37,7 +37,10 @@ func (s *Stream) Drop() {
 }
 
 func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string) {
-	s.lines, body = s.c.server.clock.AppendOwn(s.lines[:0], time.Now(), r, status, fields, body)
+	s.lines = s.c.server.clock.AppendOwn(s.lines[:0], time.Now(), status, fields, len(body))
+	if r.Head || http1.IsBodiless(status) {
+		body = ""
+	}
 	s.begin(status, http2.AppendLines(appendStatus(s.block[:0], status), s.lines, appendField))
 	if body != "" {
 		s.out = append(appendFrameHead(s.out, frameData, len(body)), body...)
