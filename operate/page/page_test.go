@@ -78,7 +78,7 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	ring := shards.New(shards.Options{
-		Addrs: []shards.Address{shards.Memcached("a:1"), shards.Memcached("b:1")}, Set: l.SetShards, Problem: func(string) {}, Now: now, Logger: logger,
+		Addrs: []shards.Address{shards.Memcached("a:1"), shards.Memcached("b:1")}, Set: l.SetShards, Problem: func(string) {}, Unfit: func(string) {}, Now: now, Logger: logger,
 		Client: wire.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no shard") }},
 	})
 	if err := ring.Drain("b:1", true); err != nil {
