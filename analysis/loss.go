@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/vote"
 )
 
@@ -34,11 +35,11 @@ func ParseLoss(text string) (l Loss, err error) {
 		l.Shard, when = n-1, rest
 	}
 	at, duration, limited := strings.Cut(when, "+")
-	if l.At, err = time.ParseDuration(at); err != nil || l.At < 0 {
+	if l.At, err = prose.ParseDuration(at, 0); err != nil || l.At < 0 {
 		return l, bad
 	}
 	if limited {
-		if l.For, err = time.ParseDuration(duration); err != nil || l.For <= 0 {
+		if l.For, err = prose.ParseDuration(duration, 0); err != nil || l.For <= 0 {
 			return l, bad
 		}
 	}

@@ -219,7 +219,10 @@ func TestParseLoss(t *testing.T) {
 			t.Errorf("ParseLoss(%q) = %v, %v, want %v", got.String(), again, err, got)
 		}
 	}
-	for _, text := range []string{"", "x", "-1s", "10m+", "10m+-1s", "10m+0s", "0@10m", "a@10m", "1@"} {
+	if l, err := analysis.ParseLoss("1d+1d12h"); err != nil || l != (analysis.Loss{At: 24 * time.Hour, For: 36 * time.Hour}) {
+		t.Errorf("ParseLoss(1d+1d12h) = %v, %v", l, err)
+	}
+	for _, text := range []string{"", "x", "1.5d", "-1s", "10m+", "10m+-1s", "10m+0s", "0@10m", "a@10m", "1@"} {
 		if l, err := analysis.ParseLoss(text); err == nil {
 			t.Errorf("ParseLoss(%q) = %v, want an error", text, l)
 		}

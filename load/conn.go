@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -42,6 +43,7 @@ type conn struct {
 	record  record
 	node    []byte // name of the node that answered last; number is its index
 	number  uint16
+	policy  []byte // RateLimit-Policy of the last answer
 	random  *rand.Rand
 }
 
@@ -139,6 +141,10 @@ func (c *conn) take() {
 	r.status, r.retry, r.remaining = a.status, a.retry, a.least()
 	r.flags |= a.flags | a.agreement()
 	r.node = c.nodeOf(a.node)
+	if !bytes.Equal(a.policy, c.policy) {
+		c.policy = append(c.policy[:0], a.policy...)
+		c.run.note(a.policy)
+	}
 }
 
 // nodeOf returns the index of the node that answered.

@@ -99,6 +99,15 @@ func (l *limiter) rules(t *testing.T) *rule.Set {
 	return parse(t, "rules: ["+strings.Join(list, ", ")+"]")
 }
 
+// policy returns the RateLimit-Policy of its rules.
+func (l *limiter) policy() string {
+	list := []string{`"never,;r=0"; q=7; w=1`}
+	for i, q := range l.quotas {
+		list = append(list, fmt.Sprintf(`"rule-%d";q=%d;w=%.0f`, i, q.threshold, q.period.Seconds()))
+	}
+	return strings.Join(list, ", ")
+}
+
 // serve answers requests at a node.
 func (l *limiter) serve(node int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +116,7 @@ func (l *limiter) serve(node int) http.Handler {
 		time.Sleep(200 * time.Microsecond)
 		seconds, remaining := l.answer(node, r.Header.Get("X-Forwarded-For"))
 		time.Sleep(300 * time.Microsecond)
-		h.Set("RateLimit-Policy", `"all";q=10;w=10, "never,;r=0"; q=7; w=1`)
+		h.Set("RateLimit-Policy", l.policy())
 		h.Set("X-RateLimit-Limit", "10")
 		h.Set("RateLimit", fmt.Sprintf(`"never,;r=0";r=17;t=100, "all";r=%d;t=%d, "often";t=1;r=%d`, remaining, max(seconds, 60*min(1, remaining)), remaining))
 		if seconds > 0 {

@@ -2,6 +2,7 @@ package load
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -16,11 +17,14 @@ type Log struct {
 	records []record // sorted by the time when they were sent
 	looks   []*Look
 	nodes   []string
+
+	policies []string // RateLimit-Policy of responses
 }
 
 // log collects the records of all connections.
 func (r *run) log(elapsed time.Duration) *Log {
-	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes.names}
+	l := &Log{Began: r.began, Elapsed: elapsed, o: r.o, looks: r.looks, nodes: r.nodes.names,
+		policies: slices.Sorted(maps.Keys(r.policies))}
 	l.report = Report{
 		Began: r.began.UTC(), DurationS: elapsed.Seconds(), Interrupted: r.caller.Err() != nil, Full: r.source.full,
 		GaveUp:   r.gaveUp.Load(),

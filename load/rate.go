@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // A Point is a rate at a point in time. Between points the rate changes linearly; after the last
@@ -33,7 +35,7 @@ func ParseProfile(text string) (profile []Point, err error) {
 		}
 		p := Point{Rate: n / per}
 		if timed {
-			if p.After, err = time.ParseDuration(after); err != nil {
+			if p.After, err = prose.ParseDuration(after, 0); err != nil {
 				return nil, fmt.Errorf("load: invalid time %q of a rate: write it with a unit, as in 10s", after)
 			}
 		}

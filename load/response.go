@@ -24,12 +24,14 @@ type answer struct {
 	flags  flags
 	last   bool   // the connection ends after it
 	node   []byte // value of Options.NodeHeader; reused
+	policy []byte // RateLimit-Policy; reused
 }
 
 // begin resets a for the next answer.
 func (a *answer) begin(status uint16) {
 	nothing := quota{-1, -1}
-	*a = answer{status: status, retry: judge.NoRetry, quota: nothing, older: nothing, node: a.node[:0]}
+	*a = answer{status: status, retry: judge.NoRetry, quota: nothing, older: nothing,
+		node: a.node[:0], policy: a.policy[:0]}
 }
 
 // A wire reads the responses of an HTTP/1.1 connection, one at a time.
@@ -152,6 +154,8 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 		if a.status == 503 { // one without an ID is due to an unavailable shard
 			a.flags |= prepared
 		}
+	case is(name, "ratelimit-policy"):
+		a.policy = append(a.policy, value...)
 	case is(name, "ratelimit"):
 		a.quota.list(value)
 	case is(name, "x-ratelimit-remaining"):

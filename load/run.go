@@ -163,6 +163,20 @@ type run struct {
 	conns  []*conn
 	shared map[feed]*http2Conn // the latest connection of each feed
 	why    [failures]string    // the first error of each kind
+
+	policies map[string]bool // at most maxPolicies
+}
+
+// maxPolicies is the maximum number of different RateLimit-Policy fields that are kept.
+const maxPolicies = 1000
+
+// note keeps a RateLimit-Policy.
+func (r *run) note(policy []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.policies) < maxPolicies && !r.policies[string(policy)] {
+		r.policies[string(policy)] = true
+	}
 }
 
 // now returns the time since the start of the run, in microseconds.
@@ -222,7 +236,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), live: live{latencies: newHistogram(1)},
-		shared: map[feed]*http2Conn{}}
+		shared: map[feed]*http2Conn{}, policies: map[string]bool{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
 	}

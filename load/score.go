@@ -17,6 +17,7 @@ type JudgeOptions = judge.Options
 // Score compares the answers of a run with rules.
 func (l *Log) Score(o JudgeOptions) (*judge.Score, error) {
 	t := newTrace(l)
+	o.Policies = l.policies
 	if l.o.Identity.sendsAddr() {
 		o.Distrust = t.distrust()
 	}

@@ -67,6 +67,9 @@ func TestJudgeNamesFaults(t *testing.T) {
 		{"two rules that mitigate", &limiter{quotas: []*quota{ten(4 * time.Second), {threshold: 14, period: 20 * time.Second, timeout: 9 * time.Second}}}, nil},
 		{"Retry-After is that of the first rule", &limiter{first: true, quotas: []*quota{ten(4 * time.Second), ten(9 * time.Second)}}, []string{"retry_after_too_short"}},
 		{"all clients are one", &limiter{quotas: []*quota{ten(0)}, blind: true}, []string{"clients_not_told_apart"}},
+		{"other rules", &limiter{quotas: []*quota{ten(0)}, blind: true, alter: func(h http.Header, _ int) {
+			h.Set("RateLimit-Policy", `"rule-0";q=10;w=10, "rule-0";q=11;w=60`)
+		}}, []string{"other_rules"}},
 		{"one innocent client is refused", &limiter{quotas: []*quota{ten(0)}, refuses: "10.0.0.3"}, []string{"refuses_innocent"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -419,6 +419,7 @@ func TestProfiles(t *testing.T) {
 		{"0/s,100/s@10s", map[int]time.Duration{0: 0, 5: time.Second, 500: 10 * time.Second, 600: 11 * time.Second}, 0},
 		{"100/s,0/s@10s", map[int]time.Duration{0: 0, 375: 5 * time.Second}, 500},
 		{"36_000_000/h", map[int]time.Duration{1: 100 * time.Microsecond}, 0},
+		{"86400/h,0/s@1d", map[int]time.Duration{0: 0}, 0},
 		{"100/s,0.000000001/h@1s", map[int]time.Duration{0: 0}, 51}, // the last one while the rate falls
 		{"10/s,10/s@1s,1_000/s@1001ms", map[int]time.Duration{10: time.Second}, 0},
 	} {

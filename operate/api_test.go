@@ -142,6 +142,8 @@ func TestAPI(t *testing.T) {
 		{"read with a wrong one", "GET /api/v1/shards", []string{bearer + "x"}, 401, `missing or invalid token`, ""},
 		{"lift by a link", "GET /api/v1/mitigations/lift-all", []string{bearer}, 405, `use POST`, ""},
 		{"add", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m&reason=r", []string{bearer}, 200, `"by_hand":true`, "192.0.2.1 ::1"},
+		{"add for days", "POST /api/v1/mitigations?rule=a&ip=::3&duration=1d&reason=r", []string{bearer}, 200, `"left_s":86400`, "192.0.2.1 ::3"},
+		{"add for too long", "POST /api/v1/mitigations?rule=a&ip=::3&duration=15d&reason=r", []string{bearer}, 400, `at most 14d`, ""},
 		{"add without a reason", "POST /api/v1/mitigations?rule=a&ip=::1&duration=15m", []string{bearer}, 400, `reason is missing`, ""},
 		{"add without a duration", "POST /api/v1/mitigations?rule=a&ip=::1&reason=r", []string{bearer}, 400, `duration is missing`, ""},
 		{"refuse a client", "POST /api/v1/mitigations?ip=192.0.2.9&duration=15m&reason=r", []string{bearer}, 200, `"about":"192.0.2.9"`, "192.0.2.1 192.0.2.9"},

@@ -213,7 +213,7 @@ func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	case err != nil:
 		return m, err
 	case order.Duration > mitigation.MaxLifetime:
-		return m, Invalid(fmt.Sprintf("duration: a mitigation lasts at most %v", mitigation.MaxLifetime))
+		return m, Invalid(fmt.Sprintf("duration: a mitigation lasts at most %s", prose.Duration(mitigation.MaxLifetime)))
 	case order.Duration < time.Second:
 		return m, Invalid("duration: a mitigation lasts at least 1s")
 	}

@@ -146,7 +146,7 @@ type Mitigation struct {
 
 // An Order starts a mitigation by hand.
 type Order struct {
-	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; at most 336h"`
+	Duration time.Duration     `query:"duration" required:"true" doc:"how long, such as 15m; at most 14d"`
 	Reason   string            `query:"reason" required:"true" doc:"why, for the log"`
 	Values   map[string]string `query:"*" doc:"an ip alone, to refuse the client whatever the rules; or a rule and the values of its characteristics, such as rule=login&ip=203.0.113.7; or a key or the id of a refusal, to prolong a mitigation. A rule refuses nobody if its action is log, and only clients beyond its threshold if it is shed"`
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -84,8 +85,8 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 			return fmt.Sprintf("is not a whole number from 1 to %d", most)
 		}
 	case *time.Duration:
-		if !set(to)(time.ParseDuration(text)) || *to <= 0 {
-			return "is not a duration such as 90s, 15m or 2h"
+		if !set(to)(prose.ParseDuration(text, 0)) || *to <= 0 {
+			return "is not a duration such as 90s, 2h or 1d"
 		}
 	case *netip.Prefix:
 		if !set(to)(ParseClient(text)) {

@@ -33,7 +33,7 @@ func (o *Options) pairs() (all []pair, err error) {
 		if cert, key, ok := strings.Cut(text, ":"); ok {
 			all = append(all, pair{"tls-certs", cert, key})
 		} else if all, err = appendPairs(all, text); err != nil {
-			return nil, &setting.Error{Setting: "tls-certs", Problem: prose.Message(err)}
+			return nil, setting.FileError("tls-certs", err)
 		}
 	}
 	return all, nil
@@ -98,7 +98,7 @@ func (p pair) load() (*certificate, error) {
 		}
 	}
 	if err != nil {
-		return nil, &setting.Error{Setting: p.setting, Problem: prose.Message(err)}
+		return nil, setting.FileError(p.setting, err)
 	}
 	c.shown = operate.Certificate{Serial: fmt.Sprintf("%X", c.Leaf.SerialNumber.Bytes()), NotBefore: c.Leaf.NotBefore, NotAfter: c.Leaf.NotAfter, File: p.cert}
 	c.names = c.Leaf.DNSNames

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/edgelimit/edge/counter"
-	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/pop/shards"
 	"github.com/edgelimit/edge/rule"
@@ -49,7 +48,7 @@ func (o *Options) check() error {
 		wrong("rules", "", "")
 	}
 	if _, err := rulefile.Files(o.RuleFiles...); err != nil && len(o.RuleFiles) > 0 {
-		errs = append(errs, &setting.Error{Setting: "rules", Problem: prose.Message(err)})
+		errs = append(errs, setting.FileError("rules", err))
 	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
 		wrong("origin", "", "")
@@ -214,11 +213,18 @@ func (o *Options) secret() (string, error) {
 		err = fmt.Errorf("%s is empty", o.SecretFile)
 	}
 	if err = cmp.Or(err, checkSecret(secret)); err != nil {
-		e := &setting.Error{Setting: "secret-file", Problem: err.Error()}
-		if errors.Is(err, fs.ErrNotExist) {
-			e.Hint = "to make one: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"
-		}
-		return "", e
+		return "", secretFileError("secret-file", 24, err)
 	}
 	return secret, nil
+}
+
+// secretFileError returns err as an error about a setting that names a file with a secret. If the file is missing, the
+// hint says how to make one of this many random bytes.
+func secretFileError(name string, size int, err error) error {
+	e := setting.FileError(name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		more := fmt.Sprintf("; to make one: (umask 077; head -c %d /dev/urandom | base64 > FILE)", size)
+		e.Hint = strings.TrimPrefix(e.Hint+more, "; ")
+	}
+	return e
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -96,11 +95,7 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	}
 	text, err := setting.ReadSecret(file)
 	if err != nil {
-		e := &setting.Error{Setting: "gossip-key-file", Problem: err.Error()}
-		if errors.Is(err, fs.ErrNotExist) {
-			e.Hint = "to make one: (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
-		}
-		return nil, e
+		return nil, secretFileError("gossip-key-file", 32, err)
 	}
 	number := 0
 	for line := range strings.Lines(text) {
@@ -126,7 +121,7 @@ func (f *files) loadTokens() error {
 		return nil
 	}
 	if err := f.tokens.Read(f.o.AdminTokens); err != nil {
-		return &setting.Error{Setting: "admin-tokens", Problem: err.Error()}
+		return setting.FileError("admin-tokens", err)
 	}
 	return nil
 }
@@ -156,7 +151,7 @@ func (f *files) read() (all rulefile.Contents, err error) {
 	if err == nil {
 		err = f.o.checkRules(all.Set, f.nodes())
 	} else if _, inFile := err.(rulefile.Errors); !inFile {
-		err = &setting.Error{Setting: "rules", Problem: prose.Message(err)}
+		err = setting.FileError("rules", err)
 	}
 	return all, err
 }

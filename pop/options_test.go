@@ -73,7 +73,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"too small", func(o *pop.Options) { o.QueueSize = -1 }, "pop: invalid queue-size -1: must be a whole number from 1 to 16777216"},
 		{"too large", func(o *pop.Options) { o.MaxHeaderBytes = 1 << 30 }, "pop: invalid max-header-bytes 1073741824: must be a whole number from 1 to 16777216"},
 		{"off", func(o *pop.Options) { o.BodyTimeout = -1 }, ""},
-		{"negative duration", func(o *pop.Options) { o.IdleTimeout = -1 }, `pop: invalid idle-timeout "-1ns": must be a duration from 1ns to 168h, such as 300ms, 5s or 1h30m`},
+		{"negative duration", func(o *pop.Options) { o.IdleTimeout = -1 }, `pop: invalid idle-timeout "-1ns": must be a duration from 1ns to 7d, such as 300ms, 5s, 1h30m or 1d`},
 		{"shard", func(o *pop.Options) { o.Shards = []string{"memcached"} }, `pop: invalid shard "memcached": must be HOST:PORT, or redis://HOST:PORT`},
 		{"gossip", func(o *pop.Options) { o.Gossip.Listen = "here" }, `pop: invalid gossip-listen "here": must be IP:PORT, or :PORT for all addresses of the machine`},
 		{"status", func(o *pop.Options) { o.CheckListen, o.CheckDenyStatus = "unix:check.sock", 700 }, "pop: invalid check-deny-status 700: must be 0 or a status from 400 to 599"},

@@ -93,6 +93,8 @@ func TestInvalidCases(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", ` the file is empty`},
 		{"no cases", "rules: [a]", `1:1: the file has no cases`},
+		{"rules", "rules: [{id: a}, {id: b}]\n" + request("at: 0s, expect: passed"), "1:9: rules must be a list of names of rules files (this looks like a rules file: "},
+		{"a number for rules", "rules: [1]\n" + request("at: 0s, expect: passed"), "1:9: the name of a rules file is the number 1, not a string"},
 		{"no list", "cases: 3", `1:8: cases is the number 3, not a list`},
 		{"an empty list", "cases: []", `1:8: cases is an empty list`},
 		{"not YAML", "cases: [", `1:9: not YAML: `},

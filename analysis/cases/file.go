@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/analysis/accesslog"
+	"github.com/edgelimit/edge/internal/prose"
 	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/limit"
 )
@@ -94,7 +95,12 @@ type caseReader struct {
 
 func (r *caseReader) ruleFiles(n *yaml.Node) {
 	for _, item := range r.Sequence(n, "rules", "write rules: [rules.yaml]", "") {
-		if file, ok := r.Text(item, "a rules file"); ok {
+		if strictyaml.IsMapping(item) {
+			r.Fail(item, "this looks like a rules file: give it after the test cases: edge check --test cases.yaml rules.yaml",
+				"rules must be a list of names of rules files")
+			return
+		}
+		if file, ok := r.Text(item, "the name of a rules file"); ok {
 			r.cases.RuleFiles = append(r.cases.RuleFiles, file)
 		}
 	}
@@ -225,13 +231,10 @@ func (r *caseReader) header(n *yaml.Node) (fields []accesslog.Field) {
 	return fields
 }
 
-// duration parses a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
+// duration reads a duration: 10s, 1h30m, 7d, 250ms, 1.5s.
 func (r *caseReader) duration(n *yaml.Node, name string) time.Duration {
 	text, ok := strictyaml.Scalar(n)
-	d, err := strictyaml.ParseDuration(text, time.Second)
-	if err != nil {
-		d, err = time.ParseDuration(text)
-	}
+	d, err := prose.ParseDuration(text, 0)
 	if !ok || err != nil || d < 0 || d > maxCaseTime {
 		r.Fail(n, "write a time such as 250ms, 10s, 1h30m or 7d", "%s cannot be %q", name, text)
 		return 0

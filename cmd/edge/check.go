@@ -52,8 +52,8 @@ maximum threshold and number of nodes for them. It is an error if that number of
 less than --max-nodes. A node then refuses to start, too.
 
 With --test, run the test cases in a file against a node and report those that fail. A case
-is a list of requests with times and expected verdicts. The rules are the FILE arguments, or
-else those named in the test file.`,
+is a list of requests with times and expected verdicts: see docs/rules.md. The rules are the
+FILE arguments, or else those named in the test file.`,
 		Example: `  edge check rules.yaml
   edge check /etc/edge/node.yaml
   edge check --rate 2000 --lag 25ms rules.d

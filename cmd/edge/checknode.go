@@ -13,26 +13,37 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v4"
 
 	"github.com/edgelimit/edge/internal/chart"
+	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// isNodeFile reports whether a file has a setting of a node that no rules file has. It reads no pipe, which can be read
-// only once, and no file that is much longer than settings are.
+// isNodeFile reports whether a file has settings of a node: one that no rules file has, or names of rules files. It reads
+// no pipe, which can be read only once, and no file that is much longer than settings are.
 func isNodeFile(file string) bool {
 	info, err := os.Stat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
 		return false
 	}
-	var top map[string]any
 	text, err := os.ReadFile(file)
-	return err == nil && yaml.Unmarshal(text, &top) == nil && slices.ContainsFunc(pop.Settings(new(pop.Options)), func(row setting.Setting) bool {
-		_, ok := top[key(row.Name)]
-		return ok && row.Name != "rules"
-	})
+	root := strictyaml.New(file, text).Parse()
+	if err != nil || root == nil || !strictyaml.IsMapping(root) {
+		return false
+	}
+	found := false
+	for pair := range slices.Chunk(root.Content, 2) {
+		switch name := pair[0].Value; {
+		case name == "cases":
+			return false // test cases of rules, which name rules files, too
+		case name == "rules":
+			found = found || slices.ContainsFunc(append(pair[1].Content, pair[1]), strictyaml.IsString)
+		default:
+			found = found || slices.ContainsFunc(pop.Settings(new(pop.Options)), func(row setting.Setting) bool { return key(row.Name) == name })
+		}
+	}
+	return found
 }
 
 // checkNode checks the settings in a file as the node that reads it does, and that the names in them resolve.

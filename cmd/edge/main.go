@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -129,7 +130,13 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageError{fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), seeHelp(cmd)}
+	hint := seeHelp(cmd)
+	cmd.Flags().Visit(func(f *pflag.Flag) { // the last one before the argument, if its value must be part of it
+		if v, ok := f.Value.(*flagValue); ok && f.NoOptDefVal != "" && v.row.Set(args[:1]) == nil {
+			hint = fmt.Sprintf("--%s=%s", f.Name, args[0])
+		}
+	})
+	return usageError{fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0]), hint}
 }
 
 // takes returns a check that there is exactly one argument, which what describes.
@@ -215,6 +222,7 @@ func report(w io.Writer, err error) { _ = complaint.Write(w, err, hintOf) } // t
 // hintOf returns the hint of err, or "".
 func hintOf(err error) string {
 	var usage usageError
+	var socket *net.OpError
 	hint := prose.Hint(err)
 	switch {
 	case hint != "":
@@ -225,8 +233,10 @@ func hintOf(err error) string {
 		return "the address is in use: stop the other program, or choose another address (port 0: any free one)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "this machine does not have that address; use 0.0.0.0 or :PORT for all of its addresses"
+	case errors.Is(err, syscall.EACCES) && errors.As(err, &socket) && socket.Net != "unix":
+		return "ports below 1024 need root or CAP_NET_BIND_SERVICE"
 	case errors.Is(err, syscall.EACCES):
-		return "check the permissions of the file; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+		return "check the permissions of the file"
 	case errors.Is(err, pop.ErrCutOff):
 		return "--drain-timeout allows more time"
 	}

@@ -6,11 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -211,6 +213,22 @@ func countLines(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got := strings.Count(ts.ReadFile(args[0]), "\n"); strconv.Itoa(got) != args[1] {
 		ts.Fatalf("%s has %d lines, want %s\n%s", args[0], got, args[1], ts.ReadFile(args[0]))
+	}
+}
+
+// A hint is about what was denied.
+func TestHintOfDenied(t *testing.T) {
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{&net.OpError{Op: "listen", Net: "tcp", Err: syscall.EACCES}, "ports below 1024 need root or CAP_NET_BIND_SERVICE"},
+		{&net.OpError{Op: "listen", Net: "unix", Err: syscall.EACCES}, "check the permissions of the file"},
+		{&os.PathError{Op: "open", Path: "a", Err: syscall.EACCES}, "check the permissions of the file"},
+	} {
+		if got := hintOf(fmt.Errorf("pop: %w", row.err)); got != row.want {
+			t.Errorf("the hint of %q is %q, want %q", row.err, got, row.want)
+		}
 	}
 }
 

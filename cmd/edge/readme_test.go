@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -35,16 +36,22 @@ func blocks(t *testing.T, page, language string) (all []string) {
 	return all
 }
 
-// docs/rules.md contains testdata/rules.yaml verbatim, and begins with the README's rules, which are valid.
+// docs/rules.md contains testdata/rules.yaml and its test cases verbatim, and begins with the README's rules, which are
+// valid.
 func TestReadmeConfiguration(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../testdata/rules.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	page := blocks(t, "../../docs/rules.md", "yaml")
-	if !slices.Contains(page, string(text)) {
-		t.Error("docs/rules.md does not contain testdata/rules.yaml")
+	for _, name := range []string{"rules.yaml", "cases.yaml"} {
+		text, err := os.ReadFile("../../testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(page, string(text)) {
+			t.Errorf("docs/rules.md does not contain testdata/%s", name)
+		}
+	}
+	if err := checkTests(io.Discard, []string{"../../testdata/cases.yaml"}, nil, false); err != nil {
+		t.Error(err)
 	}
 	short := blocks(t, "../../README.md", "yaml")[0]
 	if page[0] != short {

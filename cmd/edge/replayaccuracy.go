@@ -18,7 +18,6 @@ import (
 	"github.com/edgelimit/edge/internal/chart"
 	"github.com/edgelimit/edge/internal/complaint"
 	"github.com/edgelimit/edge/internal/prose"
-	"github.com/edgelimit/edge/internal/strictyaml"
 	"github.com/edgelimit/edge/pop/setting"
 	"github.com/edgelimit/edge/rule"
 )
@@ -94,7 +93,7 @@ func parseLimit(text string) (l accuracy.Limit, err error) {
 var parseThreshold = setting.Whole[uint64](1, rule.MaxThreshold)
 
 func parseDuration(text string) (time.Duration, error) {
-	return strictyaml.ParseDuration(text, time.Second)
+	return prose.ParseDuration(text, time.Second)
 }
 
 func parsePeriod(text string) (time.Duration, error) {

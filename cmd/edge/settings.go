@@ -27,6 +27,7 @@ import (
 type settings struct {
 	rows  []setting.Setting
 	flags *pflag.FlagSet
+	file  string // may be empty
 	given map[string]given
 }
 
@@ -40,18 +41,18 @@ type given struct {
 // withSettings adds the settings of rows to cmd. Once they are set, cmd calls check and, if it returns
 // no error, run.
 func withSettings(cmd *cobra.Command, rows []setting.Setting, check func() error, run func(cmd *cobra.Command) error) *cobra.Command {
-	s := &settings{rows, cmd.Flags(), map[string]given{}}
+	s := &settings{rows: rows, flags: cmd.Flags(), given: map[string]given{}}
 	s.flags.String("config", "", "YAML `file` whose keys are these settings")
 	define(s.flags, rows)
 	cmd.Args = noArgs
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		file := os.Getenv(variable("config"))
+		s.file = os.Getenv(variable("config"))
 		if s.flags.Changed("config") {
-			file, _ = s.flags.GetString("config")
+			s.file, _ = s.flags.GetString("config")
 		}
 		var err error
-		if file != "" {
-			err = s.readFile(file)
+		if s.file != "" {
+			err = s.readFile(s.file)
 		}
 		err = errors.Join(err, s.read(true))
 		if err != nil {
@@ -167,14 +168,28 @@ func (s *settings) set(check func() error) error {
 	return errors.Join(errs...)
 }
 
-// explain adds to a setting.Error the places where the settings were given.
+// anyFlag matches the flags in a hint, firstFlag one that begins it.
+var (
+	anyFlag   = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+	firstFlag = regexp.MustCompile(`^--[a-z][a-z0-9-]*`)
+)
+
+// explain adds to a setting.Error the places where the settings were given. It names settings as flags, or as keys if
+// the one that is wrong or missing belongs in the file.
 func (s *settings) explain(err error) error {
 	e, ok := errors.AsType[*setting.Error](err)
 	if !ok {
 		return err
 	}
-	text := e.Text(func(name string) string { return cmp.Or(s.given[name].shown, "--"+name) })
-	g, hint := s.given[e.Setting], e.Hint
+	g, isGiven := s.given[e.Setting]
+	inFile := g.at != nil || !isGiven && s.file != ""
+	hint, spelled := e.Hint, func(name string) string { return "--" + name }
+	if inFile {
+		spelled = key
+		hint = firstFlag.ReplaceAllString(hint, "$0:")
+		hint = anyFlag.ReplaceAllStringFunc(hint, func(flag string) string { return key(flag[2:]) })
+	}
+	text := e.Text(func(name string) string { return cmp.Or(s.given[name].shown, spelled(name)) })
 	if hint == "" && e.Value == `""` && g.shown == variable(e.Setting) {
 		hint = "unset it to use the default"
 	}
@@ -248,7 +263,11 @@ func readTexts(doc *strictyaml.Document, row setting.Setting, n *yaml.Node) (tex
 		for _, each := range n.Content {
 			text, ok := strictyaml.Scalar(each)
 			if !ok || text == "" {
-				doc.Fail(each, "", "an element of %s is not a single value", name)
+				hint := ""
+				if name == "rules" && strictyaml.IsMapping(each) {
+					hint = "this looks like a rules file: give it with --rules"
+				}
+				doc.Fail(each, hint, "an element of %s is not a single value", name)
 				return nil, false
 			}
 			texts = append(texts, text)

@@ -64,7 +64,7 @@ var others = map[string]string{
 	"gossip-listen": "127.0.0.2:1115", "gossip-advertise": "127.0.0.1:1116", "join": "127.0.0.1:1117,127.0.0.1:1118",
 	"gossip-key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "secret": "another secret of the PoP", "shard": "127.0.0.1:1119",
 	"origin": "http://127.0.0.1:1120", "acme-origin": "http://127.0.0.1:1125", "host-origin": "a.example=http://127.0.0.1:1121", "trusted-proxy": "10.0.0.0/8,192.0.2.1", "nat64-prefix": "64:ff9b:1::/48",
-	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11",
+	"ratelimit-headers": "both", "log-format": "json", "log-level": "debug", "demo": "11s", "memory": "11", "drain-timeout": "1d",
 }
 
 // without are settings of the base that contradict another setting.
@@ -74,7 +74,7 @@ var without = map[string][]string{"secret-file": {"secret", "shard", "gossip-lis
 var fields = map[string]string{
 	"rules": "RuleFiles", "admin-pprof": "AdminPProf", "host-origin": "HostOrigins", "origin-timeout": "OriginOptions.Timeout", "origin-connect-timeout": "OriginOptions.ConnectTimeout",
 	"shard": "Shards", "trusted-proxy": "TrustedProxies", "ipv4-prefix": "Client.IPv4", "ipv6-prefix": "Client.IPv6", "nat64-prefix": "Client.NAT64", "ratelimit-headers": "Headers",
-	"shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
+	"http2-streams": "Limits.MaxStreams", "http2-overhead": "Limits.MaxOverhead", "shard-timeout": "ShardOptions.Timeout", "gossip-key": "Gossip.Keys", "demo": "Demo.length",
 	"log-format": "Logger", "log-level": "Logger", "memory": "Options.MaxBytes", "max-connections": "Options.MaxConns",
 }
 
@@ -304,7 +304,8 @@ func sampleOf(rows []setting.Setting) string {
 	var b strings.Builder
 	b.WriteString(`# Settings of a node: edge node --config node.yaml. Each is also a flag (--tls-listen) and a variable
 # (EDGE_TLS_LISTEN); flags override variables, and variables override this file. Settings after a # are
-# off; the other values are defaults, except names of machines and files.
+# off; the other values are defaults, except names of machines and files. Names of files are relative to
+# the current directory of the node, not to this file.
 `)
 	for _, row := range rows {
 		if row.Value.Type == "removed" {
@@ -333,8 +334,9 @@ func settingsPage(rows []setting.Setting) string {
 	b.WriteString(`# Settings
 
 The settings of a node. Each is a key of the file that ` + "`edge node --config node.yaml`" + ` reads (` + "`log_level: info`" + `), a variable (` + "`EDGE_LOG_LEVEL`" + `) and a flag
-(` + "`--log-level`" + `). Flags override variables, and variables override the file. Lists in flags and variables are separated by commas. ` + "`edge check node.yaml`" + `
-checks a file. [node.yaml](../testdata/node.yaml) has all of them with their defaults. This page is generated from the code.
+(` + "`--log-level`" + `). Flags override variables, and variables override the file. Lists in flags and variables are separated by commas. Durations are
+` + "`300ms`, `5s`, `1h30m` or `1d`" + `. Names of files are relative to the current directory of the node, which is ` + "`/etc/edge`" + ` for services of the packages, not to the file with the settings.
+` + "`edge check node.yaml`" + ` checks a file. [node.yaml](../testdata/node.yaml) has all of them with their defaults. This page is generated from the code.
 `)
 	page := regexp.MustCompile(`docs/(\w+\.md)`)
 	for _, row := range rows {

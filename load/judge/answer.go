@@ -1,8 +1,11 @@
 package judge
 
 import (
+	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/rule"
@@ -111,6 +114,25 @@ type RetryAfter struct {
 	TooLong  uint64 `json:"too_long"`
 	Zero     uint64 `json:"zero"`
 	Bad      uint64 `json:"not_a_number"`
+}
+
+// policyItem matches a limit in RateLimit-Policy: the rule's ID, which a period may follow, the threshold and the period.
+var policyItem = regexp.MustCompile(`"([^"/]*)(?:/\w+)?";q=(\d+);w=(\d+)`)
+
+// otherLimit returns the first limit that the target says it has and the rules lack, or "".
+func (j *judgment) otherLimit() string {
+	const most = 999_999_999_999_999 // the greatest integer of a structured field
+	for _, item := range policyItem.FindAllStringSubmatch(strings.Join(j.o.Policies, " "), -1) {
+		limit := func(l rule.Limit) bool {
+			return fmt.Sprintf("%d %.0f", min(l.Threshold, most), l.Period.Seconds()) == item[2]+" "+item[3]
+		}
+		if !slices.ContainsFunc(j.o.Rules.Rules(), func(r *rule.Rule) bool {
+			return r.ID == item[1] && (r.Overrides != "" || slices.ContainsFunc(r.Limits, limit))
+		}) {
+			return item[0]
+		}
+	}
+	return ""
 }
 
 // seen reports whether the client can recognize the refusal of its request by one of these keys.

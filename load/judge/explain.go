@@ -87,6 +87,11 @@ func (v *investigation) report(s *Score) {
 		}
 	}
 	v.answers(s)
+	if other := v.j.otherLimit(); other != "" {
+		v.faults = nil // they would all be consequences
+		v.note("other_rules", uint64(len(v.j.sent)),
+			"the target has other rules than those given: its RateLimit-Policy names %s, which they lack", other)
+	}
 	s.Faults = append(s.Faults, v.faults...)
 }
 

@@ -34,6 +34,9 @@ type Options struct {
 
 	// Distrust is advice to show if the target does not learn the addresses of clients.
 	Distrust string
+
+	// Policies are the values of RateLimit-Policy in responses. They show whether the target has other rules.
+	Policies []string
 }
 
 // A Trace holds requests and their answers. Its methods are called from one goroutine only.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edgelimit/edge/internal/strictyaml"
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 
 // parseDuration parses a duration of milliseconds and larger units.
 func parseDuration(s string) (time.Duration, bool) {
-	d, err := strictyaml.ParseDuration(s, time.Millisecond)
+	d, err := prose.ParseDuration(s, time.Millisecond)
 	return d, err == nil && d <= maxDuration
 }
 

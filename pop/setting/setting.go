@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -95,7 +97,7 @@ func about(value string, err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	*e = Error{Problem: prose.Message(err), Hint: prose.Hint(err)}
+	e = FileError("", err)
 	value = password.ReplaceAllString(value, "://…@")
 	quoted := strconv.Quote(value)
 	_, problem, named := strings.Cut(e.Problem, quoted+": ")
@@ -109,6 +111,19 @@ func about(value string, err error) *Error {
 		quoted = value
 	}
 	e.Value = quoted
+	return e
+}
+
+// FileError returns err as an Error about a setting that names files. If one is missing, the hint says where it was
+// looked for.
+func FileError(setting string, err error) *Error {
+	e := &Error{Setting: setting, Problem: prose.Message(err), Hint: prose.Hint(err)}
+	file, ok := errors.AsType[*fs.PathError](err)
+	if ok && errors.Is(err, fs.ErrNotExist) && !filepath.IsAbs(file.Path) {
+		if dir, err := os.Getwd(); err == nil {
+			e.Hint = "names of files are relative to the current directory, " + dir
+		}
+	}
 	return e
 }
 
@@ -159,10 +174,11 @@ func CheckTogether(rows []Setting, given func(Setting) bool) error {
 }
 
 // Conflict returns an error about a setting, and another one that it needs or contradicts. The hint describes the
-// other one, or the setting itself if it is missing.
+// flag of the other one, or of the setting itself if it is missing.
 func Conflict(rows []Setting, setting, problem, other string) error {
 	of := rows[slices.IndexFunc(rows, func(s Setting) bool { return s.Name == cmp.Or(other, setting) })]
-	hint := strings.TrimSpace("--" + of.Name + " " + strings.Trim(of.Sample, "#[]"))
+	sample, _, _ := strings.Cut(strings.Trim(of.Sample, "#[]"), ", ") // of a list, one element
+	hint := strings.TrimSpace("--" + of.Name + " " + sample)
 	return &Error{Setting: setting, Problem: problem, Other: other, Hint: hint + " (" + strings.ReplaceAll(of.Help, "`", "") + ")"}
 }
 
@@ -305,7 +321,7 @@ func Int[T int | int64](to *T, def, low, high T, unit string) Value {
 // Duration returns a Value that is a duration from low to high. If low is 0, the value 0 turns the feature off. The
 // field is then -1 if it is off, and 0 stands for the default.
 func Duration(to *time.Duration, def, low, high time.Duration) Value {
-	return bounded("duration", to, def, shortDuration(def), low == 0, Span(low, high))
+	return bounded("duration", to, def, span(def), low == 0, Span(low, high))
 }
 
 // bounded returns a Value that parse parses. text is def in the form that parse accepts.
@@ -359,15 +375,18 @@ func Number(low, high float64) func(string) (float64, error) {
 // Span returns a parser of durations from low to high.
 func Span(low, high time.Duration) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
+		d, err := prose.ParseDuration(text, 0)
 		if err != nil || d < low || d > high {
-			return low, fmt.Errorf("must be a duration from %v to %v, such as 300ms, 5s or 1h30m", low, shortDuration(high))
+			return low, fmt.Errorf("must be a duration from %s to %s, such as 300ms, 5s, 1h30m or 1d", span(low), span(high))
 		}
 		return d, nil
 	}
 }
 
-var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)
-
-// shortDuration formats d without parts that are 0.
-func shortDuration(d time.Duration) string { return zeros.ReplaceAllString(d.String(), "$1") }
+// span returns d as Span parses it.
+func span(d time.Duration) string {
+	if d%time.Millisecond != 0 {
+		return d.String()
+	}
+	return prose.Duration(d)
+}

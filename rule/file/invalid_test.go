@@ -76,7 +76,13 @@ var invalid = []struct {
 	{"rules empty", "rules:\n", "", `r.yaml:1:7: rules is empty, not a list (begin every rule with "- id:")`},
 	{"rules is a mapping", "rules:\n  id: a\n", "", `r.yaml:2:3: rules is a mapping, not a list (begin every rule with "- id:")`},
 	{"rules is tagged as a set", "rules: !!set {}\n", "", `r.yaml:1:8: rules is tagged !!set, not a list (begin every rule with "- id:")`},
-	{"rule is a string", "rules: [login]\n", "", `r.yaml:1:9: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …})`},
+	{"rule is a string", "rules: [login]\n", "", `r.yaml:1:9: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, and test cases with --test)`},
+	{"settings of a node", "name: a\nrules: [rules.yaml]\norigin: http://a\n", "", `r.yaml:2:9: this rule is the string "rules.yaml", not a mapping (write {id: …, characteristics: …, limits: …}; give a node's settings with --config, and test cases with --test)`},
+	{"second rule is a string", "rules: [{}, login]\nzones: []\n", "", `r.yaml:1:9: this rule has no id (write id: and a stable name, such as login)
+r.yaml:1:9: this rule has no characteristics (write characteristics: [ip] to count each client separately)
+r.yaml:1:9: this rule has no limits (write limits: [{threshold: 50, period: 1m}])
+r.yaml:1:13: this rule is the string "login", not a mapping (write {id: …, characteristics: …, limits: …})
+r.yaml:2:1: unknown key "zones" in the file (the keys are rules, allow, deny, networks and labels)`},
 	{"rule is null", "rules:\n-\n", "", "r.yaml:2:2: this rule is empty, not a mapping (write {id: …, characteristics: …, limits: …})"},
 	{"rule is a list that holds itself", "rules: &r [*r]\n", noDocument, "r.yaml:1:12: not YAML: the value of &r contains itself (write a value in place of the alias)"},
 	{"list of exceptions that holds itself", withKeys("except: &x [*x]"), noDocument, "r.yaml:5:15: not YAML: the value of &x contains itself (write a value in place of the alias)"},

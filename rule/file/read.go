@@ -20,6 +20,7 @@ import (
 type reader struct {
 	strictyaml.Document
 	loader *loader
+	names  *yaml.Node     // in place of the first rule, if the file is of another kind
 	paths  []pathList     // of the current rule
 	known  map[string]any // values that rules share, by key
 	key    []byte
@@ -78,13 +79,19 @@ func (r *reader) fields() []strictyaml.Field {
 }
 
 func (r *reader) ruleList(n *yaml.Node) {
-	for _, element := range r.List(n, "rules", `begin every rule with "- id:"`) {
+	list := r.List(n, "rules", `begin every rule with "- id:"`)
+	if len(list) > 0 && strictyaml.IsString(list[0]) {
+		r.names = list[0]
+	}
+	for _, element := range list {
 		if r.Full() {
 			return
 		}
 		r.rule(element)
 	}
 }
+
+const writeRule = "write {id: …, characteristics: …, limits: …}"
 
 func (r *reader) rule(n *yaml.Node) {
 	to := &rule.Rule{File: r.File, Line: n.Line, Action: rule.Block, Response: new(rule.Response)}
@@ -101,7 +108,7 @@ func (r *reader) rule(n *yaml.Node) {
 		}}
 	}
 	var response responseNodes
-	if !r.Mapping(n, "this rule", "write {id: …, characteristics: …, limits: …}", []strictyaml.Field{
+	if !r.Mapping(n, "this rule", writeRule, []strictyaml.Field{
 		{Name: "id", Need: "id: and a stable name, such as login",
 			Read: func(n *yaml.Node) { to.ID, entry.id = r.identifier(n, "id"), r.place(n) }},
 		{Name: "match", Read: func(n *yaml.Node) { r.match(n, to) }},
@@ -277,7 +284,7 @@ func (r *reader) duration(n *yaml.Node, key string, low time.Duration) (time.Dur
 		r.Fail(n, hint, "%s is %s, not a duration", key, strictyaml.KindOf(n))
 		return 0, false
 	}
-	d, err := strictyaml.ParseDuration(n.Value, time.Second)
+	d, err := prose.ParseDuration(n.Value, time.Second)
 	switch days := d / (24 * time.Hour); {
 	case err != nil && strings.Contains(strings.ToLower(n.Value), "mo"):
 		r.Fail(n, "the longest "+key+" is 7d: write that, and a quarter of a month's threshold", "%s cannot be %s", key,
