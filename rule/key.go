@@ -249,8 +249,13 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 			if l.pairs++; l.pairs > maxPairs || l.long > 0 && len(value) > l.long {
 				return l.overflow(b)
 			}
+			value = trimBlanks(value)
+			if c.canonical == "Authorization" || c.canonical == "Proxy-Authorization" {
+				b = l.appendCredentials(b, value)
+				continue
+			}
 			begin := len(b)
-			b = l.end(appendString(b, trimBlanks(value)), begin)
+			b = l.end(appendString(b, value), begin)
 		}
 	case Cookie:
 		for _, line := range req.fields()["Cookie"] {
