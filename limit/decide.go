@@ -212,7 +212,7 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 	req.Identify(l.o.Client)
 	if !l.listed(d, set, req, now) {
 		rules := matched[:0]
-		if req.Unusual() {
+		if req.Unusual() || set.ReadsFields() {
 			rules = l.match(d, set, req, rules, now)
 		} else {
 			rules = set.Match(req, rules)
@@ -225,7 +225,7 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 }
 
 // match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match
-// leaves out the rules under which no key of req is mitigated, and does not read the path for them.
+// leaves out the rules under which no key of req is mitigated, and reads neither the path nor conditions for them.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
 	var room [8]*rule.Rule
 	refuse := room[:0] // if they match

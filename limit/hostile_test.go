@@ -48,6 +48,7 @@ var hostile = []struct {
 	{"four cookies", "", "", "sid=a;sid=b;sid=c;sid=d;"},
 	{"spaces", "", "", "sid  =   a   ; "},
 	{"quoted", "", "", `sid="\141\142";`},
+	{"a long value", "", "", "sid=bocraspide"},
 }
 
 const hostileSize = 3900
@@ -82,6 +83,10 @@ func BenchmarkHostile(b *testing.B) {
 - {id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
 - {id: login, match: {paths: [/login, /api/*]}, characteristics: ["cookie:sid", "query:q"], limits: [{threshold: 5, period: 1m}]}
 - {id: sessions, characteristics: ["cookie:sid", "query:q"], limits: [{threshold: 5, period: 1m}]}
+`},
+		{"refused by address, and expressions are about cookies", `
+- {id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
+- {id: bots, match: {cookies: {sid: "~bot|crawl|spider"}}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
 `},
 		{"refused on some paths", `
 - {id: all, except: {paths: [/health]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}
@@ -129,7 +134,8 @@ func cpuTime(tb testing.TB) time.Duration {
 func TestRefusedByAddressReadsNoPath(t *testing.T) {
 	rules := "rules:\n- {id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n" +
 		"- {id: path, characteristics: [path], limits: [{threshold: 5, period: 1m}]}\n" +
-		"- {id: key, characteristics: ['query:q'], limits: [{threshold: 5, period: 1m}]}\n"
+		"- {id: key, characteristics: ['query:q'], limits: [{threshold: 5, period: 1m}]}\n" +
+		"- {id: bots, match: {headers: {user-agent: '~bot'}}, characteristics: [ip, 'cookie:sid'], limits: [{threshold: 5, period: 1m}]}\n"
 	for _, path := range []string{"/login", "/api/*", "/x", "/y"} {
 		rules += `- {id: "` + path[1:2] + `", match: {paths: [` + path + `], path_parameters: exact}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}` + "\n"
 	}

@@ -147,6 +147,7 @@ func metricsOf(tb rapid.TB, reg *prometheus.Registry) map[string]float64 {
 // ruleTexts are parts of rules; %d is the number of the rule.
 var (
 	matches = []string{"", "", "match: {paths: [/login]}", "match: {paths: [/api/*], methods: [POST]}", "match: {hosts: [example.com]}",
+		"match: {headers: {x-api-key: '~k'}}", "match: {cookies: {sid: [b, c]}}", "except: {headers: {x-api-key: l}}",
 		"match: {hosts: [\"*.com\"], paths: [/login], path_parameters: exact}", "except: {paths: [/health]}", "match: {networks: [office]}", "match: {paths: [/login], path_reading: literal}"}
 	keyed = []string{"[ip]", "[ip]", "[ip]", "[\"network:24/48\"]", "[\"label:provider\"]", "[host]", "[path]", "[ip, path]", "[\"header:x-api-key\"]",
 		"[\"cookie:sid\"]", "[{first: [\"header:x-api-key\", ip]}]", "[{first: [\"label:provider\", ip]}]", "[ip, \"query:q\"]"}

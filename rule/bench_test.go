@@ -88,10 +88,11 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 func BenchmarkAppendKey(b *testing.B) {
-	for _, characteristics := range []string{"[ip]", "[ip, host, path]", "[header:x-api-key]", "[cookie:sid]", "[query:q]"} {
+	for _, characteristics := range []string{"[ip]", "[ip, host, path]", "[header:x-api-key]", "[header:authorization]", "[cookie:sid]", "[query:q]"} {
 		b.Run(characteristics, func(b *testing.B) {
 			r := keyed(b, characteristics)
 			req := request("example.com")
+			req.Header["Authorization"] = []string{"Bearer 0123456789abcdef"}
 			var dst [256]byte
 			b.ReportAllocs()
 			for b.Loop() {
@@ -208,7 +209,7 @@ func BenchmarkLoadMillion(b *testing.B) {
 func TestAllocs(t *testing.T) {
 	set := parse(t, "rules:\n"+
 		"- {id: a, characteristics: [ip, host, path, method, header:x-api-key, cookie:sid, \"query:q r\"], limits: [{threshold: 5, period: 1m}]}\n"+
-		"- {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [\"*.example.com\"], methods: [POST], paths: [/api/*]}}\n"+
+		"- {id: b, characteristics: [ip, {header: authorization, missing: share}], limits: [{threshold: 5, period: 1m}], match: {hosts: [\"*.example.com\"], methods: [POST], paths: [/api/*]}}\n"+
 		"allow: [192.0.2.0/24]\ndeny: [\"2001:db8::/32\"]\n")
 	req := request("www.example.com")
 	req.Query = "x=1&" + string(bytes.Repeat([]byte("%71"), 200)) + "=2&%71+r=" + string(bytes.Repeat([]byte("%41"), 20))
@@ -216,6 +217,7 @@ func TestAllocs(t *testing.T) {
 	if got := set.Match(req, rules); len(got) != 2 {
 		t.Fatalf("Match = %d rules, want 2", len(got))
 	}
+	req.Header["Authorization"] = []string{"Basic  YWxp-Y2U6cHc", "bEARER h.p.s"}
 	several := map[string][]string{"X-Api-Key": {"a", "b", "a"}}
 	ipv6 := netip.MustParseAddr("2001:db8::1")
 	for _, test := range []struct {
@@ -224,6 +226,7 @@ func TestAllocs(t *testing.T) {
 	}{
 		{"Match", func() { set.Match(req, rules) }},
 		{"AppendKey", func() { set.Rules()[0].AppendKey(keyBytes, req) }},
+		{"AppendKey of credentials", func() { set.Rules()[1].AppendKey(keyBytes, req) }},
 		{"Match and Keys of a path in upper case, with a trailing slash, and of several values", func() {
 			r := *req
 			r.Method, r.Path, r.Header = "post", "/API/Über/", several

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/edgelimit/edge/internal/harness"
 	"github.com/edgelimit/edge/rule"
 )
 
@@ -47,6 +48,7 @@ func TestConditions(t *testing.T) {
 		return header
 	}
 	many := strings.Split("a b c d e f g h i", " ")
+	a := func(n int) string { return strings.Repeat("a", n) }
 	cookies := func(n int) string { return strings.Repeat("x=1; ", n) }
 	for _, test := range []struct {
 		keys, target string
@@ -61,6 +63,10 @@ func TestConditions(t *testing.T) {
 		{"match: {headers: {authorization: absent}}", "/", nil, true},
 		{"match: {headers: {authorization: absent}}", "/", lines("Authorization", ""), false},
 		{"match: {headers: {authorization: present}}", "/", lines("Authorization", ""), true},
+		{"match: {headers: {authorization: 'bearer a'}}", "/", lines("Authorization", "bEARER  A"), true},
+		{"match: {headers: {authorization: 'basic alice:*'}}", "/", lines("Authorization", "Basic YWxpY2U6cHc="), true},
+		{"match: {headers: {authorization: 'basic alice:*'}}", "/", lines("Authorization", "Basic YWxpY2U6cHc=A"), true},
+		{"except: {headers: {authorization: 'basic alice:*'}}", "/", lines("Authorization", "Basic YWxpY2U6cHc=A"), true},
 		{"match: {headers: {x: '~^a+$'}}", "/", lines("X", "AAA"), true},
 		{"match: {headers: {x: '~a'}}", "/", lines("X", "b", "bab"), true},
 		{"match: {headers: {x: absent}, query: {a: present}}", "/?a", nil, true},
@@ -92,6 +98,23 @@ func TestConditions(t *testing.T) {
 		{"match: {headers: {x: i}}", "/", lines("X", many...), true},
 		{"match: {headers: {x: j}}", "/", lines("X", many[:8]...), false},
 		{"match: {headers: {x: j}}", "/", lines("X", many...), true},
+		{"match: {headers: {x: b}}", "/", lines("X", a(4096)), false},
+		{"match: {headers: {x: b}}", "/", lines("X", "c", a(4097)), true},
+		{"except: {headers: {x: 'a*'}}", "/", lines("X", a(4096)), false},
+		{"except: {headers: {x: 'a*'}}", "/", lines("X", a(4097)), true},
+		{"except: {headers: {x: present}}", "/", lines("X", a(4097)), false},
+		{"match: {headers: {x: absent}}", "/", lines("X", a(4097)), false},
+
+		// All expressions together read 2048 bytes.
+		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(512), a(511), "a"), false},
+		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(512), a(511), "aa"), true},
+		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(1025)), true},
+		{"match: {headers: {x: ['b', '~c', 'd']}}", "/", lines("X", a(2048)), false},
+		{"match: {headers: {x: '~a'}, query: {q: '~b'}}", "/?q=a", lines("X", a(2047)), false},
+		{"match: {headers: {x: '~a'}, query: {q: '~b'}}", "/?q=a", lines("X", a(2048)), true},
+		{"match: {headers: {x: '~a'}, cookies: {c: b}}", "/", lines("X", a(2049), "Cookie", "c=c"), false},
+		{"except: {headers: {x: '~a'}}", "/", lines("X", a(2048)), false},
+		{"except: {headers: {x: '~a'}}", "/", lines("X", a(2049)), true},
 	} {
 		if got := matching(t, test.keys)(test.target, test.header...); got != test.want {
 			t.Errorf("%s matches %s %.80q: %t, want %t", test.keys, test.target, test.header, got, test.want)
@@ -239,9 +262,13 @@ func browserless() *rule.Request {
 }
 
 func TestConditionsAllocateNothing(t *testing.T) {
+	if !harness.WithoutRaceDetector(t) { // with it, a sync.Pool drops buffers
+		return
+	}
 	set := parse(t, "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], "+threeConditions+
 		", except: {paths: ['/*/x', '*.php'], cookies: {theme: present}, query: {page: '~^[0-9]$'}}}\n")
 	req, rules := browserless(), make([]*rule.Rule, 0, 8)
+	req.Header["User-Agent"][0] += strings.Repeat(" and more", 100)
 	req.Path += ".php"
 	req.Canonicalize(rule.ClientPrefix{})
 	if n := testing.AllocsPerRun(100, func() { set.Match(req, rules) }); n != 0 {
@@ -250,14 +277,29 @@ func TestConditionsAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkConditions(b *testing.B) {
-	for name, keys := range map[string]string{"none": "", "three headers": threeConditions} {
-		b.Run(name, func(b *testing.B) {
-			set := parse(b, "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], "+keys+"}\n")
+	const expression, star = `match: {headers: {user-agent: "~bot|crawl|spider"}}`, `match: {headers: {user-agent: "*python*"}}`
+	for _, test := range []struct {
+		name, keys, agent string
+		want              int
+	}{
+		{"none", "", "", 1},
+		{"three headers", threeConditions, "", 1},
+		{"an expression", expression, strings.Repeat("bocraspide", 15), 0},
+		{"an expression, 2 KB", expression, strings.Repeat("bocraspide", 200), 0},
+		{"an expression, 60 KB", expression, strings.Repeat("bocraspide", 6000), 1},
+		{"a star, 4 KB", star, strings.Repeat("p", 4000), 0},
+		{"a star, 60 KB", star, strings.Repeat("p", 60000), 1},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			set := parse(b, "rules:\n- {id: a, characteristics: [ip], limits: [{threshold: 5, period: 1m}], "+test.keys+"}\n")
 			req, rules := browserless(), make([]*rule.Rule, 0, 8)
+			if test.agent != "" {
+				req.Header["User-Agent"] = []string{test.agent}
+			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if len(set.Match(req, rules)) != 1 {
-					b.Fatal("no match")
+				if got := len(set.Match(req, rules)); got != test.want {
+					b.Fatalf("%d rules match, want %d", got, test.want)
 				}
 			}
 		})

@@ -186,6 +186,7 @@ type list struct {
 	from  int // where the values begin, each after its length
 	n     int
 	most  int
+	long  int // maximum size of a line of a header, or 0
 	read  int // cookies or parameters
 	pairs int // those with the name, or lines of a header
 }
@@ -245,11 +246,16 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 	switch c.Kind {
 	case Header:
 		for _, value := range req.fields()[c.canonical] {
-			if l.pairs++; l.pairs > maxPairs {
+			if l.pairs++; l.pairs > maxPairs || l.long > 0 && len(value) > l.long {
 				return l.overflow(b)
 			}
+			value = trimBlanks(value)
+			if c.canonical == "Authorization" || c.canonical == "Proxy-Authorization" {
+				b = l.appendCredentials(b, value)
+				continue
+			}
 			begin := len(b)
-			b = l.end(appendString(b, trimBlanks(value)), begin)
+			b = l.end(appendString(b, value), begin)
 		}
 	case Cookie:
 		for _, line := range req.fields()["Cookie"] {
@@ -266,6 +272,7 @@ const maxForms = 512
 
 // appendPaths appends the forms of req's path that r matches.
 func (r *Rule) appendPaths(b []byte, l *list, req *Request) []byte {
+	req.searched = 0
 	for i := range req.target.ways() {
 		form, ok := req.target.read(i, r.PathSyntax, false)
 		if !ok || l.n > l.most || !r.matchForm(req, form) {

@@ -94,6 +94,9 @@ func TestAppendKeyValues(t *testing.T) {
 		}
 		return req
 	}
+	sends := func(lines ...string) rule.Request {
+		return rule.Request{Header: map[string][]string{"Authorization": lines}}
+	}
 	cookie := func(lines ...string) rule.Request { return rule.Request{Header: map[string][]string{"Cookie": lines}} }
 	query := func(q string) rule.Request { return rule.Request{Query: q} }
 	ip := func(addr string) rule.Request { return rule.Request{Addr: netip.MustParseAddr(addr)} }
@@ -128,6 +131,27 @@ func TestAppendKeyValues(t *testing.T) {
 			{header("X-Api_key: a,b")},
 			{header("X-Api_key: ")},
 			{header(), {}, {Header: map[string][]string{"X-Api_key": {}}}, header("X-Api-Key: a")},
+		}},
+		{"authorization", "[header:authorization]", [][]rule.Request{
+			{sends("Bearer a"), sends("bEARER a"), sends("Bearer    a"), sends("Bearer\ta "), sends("Bearer \xa0a"), sends("bearer a b"), sends("bearer a\xa0b")},
+			{sends("Bearer A")},
+			{sends("Bearera")},
+			{sends("Bearer")},
+			{sends("bearer")},
+			{sends("a")},
+			{sends("A")},
+			{sends("Bearer h.p.aQ"), sends("Bearer h.p.aR"), sends("Bearer h.p.aQ=="), sends("Bearer h.p.a!Q"), sends("Bearer h.p.aQ ")},
+			{sends("Bearer h.P.aQ")},
+			{sends("Bearer h.p.aQ.a")},
+			{sends("Bearer h.p.-_-_"), sends("Bearer h.p.+/+/")},
+			{sends("Basic YWxpY2U6cHc="), sends("bASIC  YWxpY2U6cHc"), sends("Basic YWxpY2U6cHd="), sends("Basic YWxpY2U6cHc===="), sends("Basic YWxp Y2U6cHc="),
+				sends("Basic YWxp!Y2U6\xffcHc=!"), sends("Basic YWxpY2U6cHcA"), sends("Basic YWxpY2U6cHc\t=")},
+			{sends("Basic YWxpY2U6cHcx")},
+			{sends("Basic alice:pw")},
+			{sends("Basic ="), sends("Basic !")},
+			{sends("Digest a=\"b\",  c"), sends("DIGEST  a=\"b\",  c")},
+			{sends("Digest a=\"b\", c")},
+			{sends("Basic YWxpY2U6cHc=A"), sends("Basic YW=xpY2U6cHc="), sends("Bearer h.p.a=Q"), sends("Basic " + strings.Repeat("a", 5000)), sends("1", "2", "3", "4", "5")},
 		}},
 		{"cookie", "[cookie:sid]", [][]rule.Request{
 			{cookie("sid=a"), cookie("sid=a;"), cookie("x=y; sid=a; z"), cookie("x=y", "sid=a"), cookie(";;sid=a"), cookie(" sid = a "), cookie(`sid="a"`), cookie("x=y;sid=a"), cookie("x=y;\tsid=a"), cookie("sid=a; sid=a", `sid="a"`),
@@ -232,6 +256,8 @@ func TestKeysOfSeveralValues(t *testing.T) {
 		{"a cookie before an attribute", "[cookie:a]", cookie("a=1 Secure"), []rule.Request{cookie("a=1 Secure"), cookie("a=1")}},
 		{"a cookie before an invalid one", "[cookie:a]", cookie(`a="1 2" "`), []rule.Request{cookie(`a="1 2" "`), cookie(`a="1 2"`)}},
 		{"an unclosed quote", "[cookie:a]", cookie(`a="1x; b`), []rule.Request{cookie(`a="1x`), cookie("a=1")}},
+		{"the two alphabets of base64", "[header:proxy-authorization]", rule.Request{Header: map[string][]string{"Proxy-Authorization": {"Basic YW-xpY2U6"}}},
+			[]rule.Request{{Header: map[string][]string{"Proxy-Authorization": {"Basic YWxpY2U6"}}}, {Header: map[string][]string{"Proxy-Authorization": {"Basic YW+xpY2U6"}}}}},
 		{"path after a host", "[path]", path("//localhost/Login/"), []rule.Request{path("/localhost/login"), path("/login")}},
 		{"path with dot segments", "[path]", path("/a/..;/b"), []rule.Request{path("/b"), path("/a/%2e./b")}},
 	} {

@@ -33,7 +33,8 @@ type Request struct {
 	bits   uint8      // length of that network; 0 means an IPv4 /32 or an IPv6 /64
 	target target     // Path as received
 
-	partial bool // only the values of some characteristics are known: see Rule.RequestFrom
+	searched int  // bytes that expressions have read
+	partial  bool // only the values of some characteristics are known: see Rule.RequestFrom
 }
 
 // Canonicalize brings r into the form in which requests are matched and counted: see [Request.Identify] and

@@ -174,6 +174,7 @@ func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rul
 	if req.Malformed {
 		return append(dst, s.malformed...)
 	}
+	req.searched = 0
 	before := len(dst)
 	for host := req.Host; host != ""; host = s.parent(host) {
 		for i := s.first[host]; i != 0; i = s.byHost[i].next {

@@ -107,12 +107,6 @@ func cost(r *rule.Rule) string {
 	return ""
 }
 
-// countsAnyHost reports whether r counts by host without naming all hosts.
-func countsAnyHost(r *rule.Rule) bool {
-	named := len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool { return strings.HasPrefix(h, "*.") })
-	return !named && r.CountsBy(rule.Host)
-}
-
 // looksAtPath reports whether r matches, excepts or counts requests by path.
 func looksAtPath(r *rule.Rule) bool {
 	return len(r.Paths) > 0 || r.CountsBy(rule.Path) ||

@@ -61,7 +61,7 @@ func Example() {
 	//   5 in 1m: at most 17 in any 1m, with 3 that are late
 	//   50 in 1h: at most 107 in any 1h, with 3 that are late
 	// keys: All requests are counted for each combination of host and header x-api-key; once one has more than 600 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold.
-	//   note: A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts.
+	//   note: A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts, and name hosts without *., or add a rule by ip.
 	//   note: Requests without the header x-api-key escape this rule: they are neither counted nor refused.
 	//   note: A request with several values counts under each of them; requests with more than 4 combinations share one count.
 	//   note: A client that makes up a new header x-api-key for each request is never counted twice: no other rule limits it. Add one by ip alone with the same match, such as {id: keys-by-ip, characteristics: [ip], limits: …}.
@@ -133,7 +133,8 @@ func TestNotes(t *testing.T) {
 			"A client that makes up a new %s for each request is never counted twice: no other rule limits it. Add one by ip alone with the same match, such as {id: a-by-ip, characteristics: [ip], limits: …}."
 		all      = "All clients share the counts of this rule: one of them can exceed a limit for all."
 		hosts    = "Requests with another Host, an empty one or none escape this rule. If an origin serves them as well, start the nodes with --strict-hosts, or leave hosts out."
-		anyHost  = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts."
+		anyHost  = "A client that makes up a new Host for each request is never counted twice, if an origin serves it: start the nodes with --strict-hosts, and name hosts without *., or add a rule by ip."
+		wildcard = "A client that makes up a new Host like *.example for each request is never counted twice, if an origin serves it, even with --strict-hosts: %s Listing the hosts without *. prevents that, too."
 		exact    = "An origin that ignores %s of a path answers requests that escape this rule."
 		head     = "HEAD requests escape this rule, although origins usually do the same work for them as for GET: add HEAD."
 		override = "If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there escapes this rule: " +
@@ -150,7 +151,10 @@ func TestNotes(t *testing.T) {
 		{"ip and path", withCharacteristics("[path, ip]"), nil},
 		{"host", withCharacteristics("[host]"), []string{anyHost, all}},
 		{"host, with all hosts named", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [a.example]}}]", []string{hosts}},
-		{"host, with a wildcard", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ['*.example']}}]", []string{hosts, anyHost}},
+		{"host, with a wildcard", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: [a.test, '*.example']}}]",
+			[]string{hosts, fmt.Sprintf(wildcard, "no other rule limits it. Add one by ip alone with the same match, such as {id: a-by-ip, characteristics: [ip], limits: …}.")}},
+		{"host, with a wildcard and a rule by address", "rules: [{id: a, characteristics: [host, ip], limits: [{threshold: 5, period: 1m}], match: {hosts: ['*.example']}}, {id: b, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]",
+			[]string{hosts, fmt.Sprintf(wildcard, "rule b, by client address, limits it.")}},
 		{"hosts", withKeys("match: {hosts: [a.example]}"), []string{hosts}},
 		{"paths", withKeys("match: {paths: [/a]}"), nil},
 		{"excepted hosts", withKeys("except: [{paths: [/a]}, {hosts: [a.example]}]"), []string{excepted}},

@@ -24,8 +24,14 @@ func Notes(s *rule.Set, r *rule.Rule) []string {
 	notes.AddIf(len(r.Methods) > 0 && !matches("POST"),
 		"If the origin obeys X-HTTP-Method-Override or a parameter _method, a POST request that names another method there "+
 			"escapes this rule: turn that off in the origin, or add POST.")
-	notes.AddIf(countsAnyHost(r), "A client that makes up a new Host for each request is never counted twice, if an "+
-		"origin serves it: start the nodes with --strict-hosts.")
+	if r.CountsBy(rule.Host) {
+		wildcards := slices.DeleteFunc(slices.Clone(r.Hosts), func(h string) bool { return !strings.HasPrefix(h, "*.") })
+		notes.AddIf(len(r.Hosts) == 0, "A client that makes up a new Host for each request is never counted twice, if an "+
+			"origin serves it: start the nodes with --strict-hosts, and name hosts without *., or add a rule by ip.")
+		notes.AddIf(len(wildcards) > 0, "A client that makes up a new Host like %s for each request is never counted twice, "+
+			"if an origin serves it, even with --strict-hosts: %s. Listing the hosts without *. prevents that, too.",
+			prose.Enumerate(wildcards, "or"), bound(s, r))
+	}
 	notes.AddIf(path && len(exact) > 0, "An origin that ignores %s of a path answers requests that escape this rule.",
 		prose.Enumerate(exact, "or"))
 	notes.AddIf(path && r.PathSyntax.Reading != rule.ReadAny,
@@ -61,15 +67,19 @@ func matchNotes(r *rule.Rule) (notes prose.Phrases) {
 	conditions := r.AllConditions()
 	notes.AddIf(len(conditions) > 0, "Clients choose their headers, cookies and parameters: those that do not send what "+
 		"match names, or send what except names, escape this rule.")
+	expressions := false
 	for _, c := range conditions {
 		for _, p := range c.Patterns {
 			text := p.String()
+			expressions = expressions || strings.HasPrefix(text, "~")
 			notes.AddIf(strings.HasPrefix(text, "^") || text != "" && text[0] != '~' &&
 				(strings.HasSuffix(text, "$") || strings.Contains(text, ".*")),
 				"The pattern %s of the %s is text in which only * is special: begin it with ~ if it is an expression.", text,
 				characteristic(c.Characteristic))
 		}
 	}
+	notes.AddIf(expressions, "Expressions (~) take about 60 ns of CPU time for each byte, patterns with * 1 ns. If those "+
+		"of all rules read more than %d bytes of a request, match applies, and an exception does not.", rule.MaxSearched)
 	for _, e := range r.Except {
 		for _, path := range e.Paths {
 			notes.AddIf(len(path) > 1 && path[0] == '*',

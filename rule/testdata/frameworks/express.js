@@ -19,5 +19,7 @@ express().get('/', (req, res) => {
   add('cookie', cookie.parse(req.headers.cookie || '').user_id)
   add('query', req.query.user_id)
   add('header', req.get('X-User-Id'))
+  const basic = /^ *basic +(.*)$/i.exec(req.get('Authorization')) // as basic-auth does, with any base64
+  if (basic) add('authorization', Buffer.from(basic[1], 'base64').toString())
   res.type('text').send(lines.join(''))
 }).listen(Number(process.argv[2]), '127.0.0.1')

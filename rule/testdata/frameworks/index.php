@@ -9,3 +9,4 @@ function add(string $kind, mixed $value): void {
 add('cookie', $_COOKIE['user_id'] ?? null);
 add('query', $_GET['user_id'] ?? null);
 add('header', $_SERVER['HTTP_X_USER_ID'] ?? null);
+if (isset($_SERVER['PHP_AUTH_USER'])) add('authorization', $_SERVER['PHP_AUTH_USER'] . ':' . ($_SERVER['PHP_AUTH_PW'] ?? ''));

@@ -6,9 +6,9 @@ import sys
 framework, port = sys.argv[1], int(sys.argv[2])
 
 
-def answer(cookie, queries, header):
-    """Lists the values of the cookie, the parameter and the header, in hexadecimal digits after their kind."""
-    lines = [("cookie", cookie)] + [("query", value) for value in queries] + [("header", header)]
+def answer(cookie, queries, header, basic=None):
+    """Lists the values of the cookie, the parameter and the header, and a name and password, in hexadecimal digits after their kind."""
+    lines = [("cookie", cookie)] + [("query", value) for value in queries] + [("header", header), ("authorization", basic)]
     return "".join(kind + " " + value.encode("utf-8", "surrogateescape").hex() + "\n" for kind, value in lines if value is not None)
 
 
@@ -35,16 +35,22 @@ def flask():
 
     @app.route("/")
     def view():
-        return answer(request.cookies.get("user_id"), request.args.getlist("user_id"), request.headers.get("X-User-Id"))
+        a = request.authorization
+        basic = a.username + ":" + a.password if a and a.type == "basic" else None
+        return answer(request.cookies.get("user_id"), request.args.getlist("user_id"), request.headers.get("X-User-Id"), basic)
 
     app.run(port=port)
 
 
 def aiohttp():
-    from aiohttp import web
+    from aiohttp import BasicAuth, web
 
     async def view(request):
-        return web.Response(text=answer(request.cookies.get("user_id"), request.query.getall("user_id", []), request.headers.get("X-User-Id")))
+        try:
+            basic = "%s:%s" % BasicAuth.decode(request.headers.get("Authorization", ""))[:2]
+        except ValueError:
+            basic = None
+        return web.Response(text=answer(request.cookies.get("user_id"), request.query.getall("user_id", []), request.headers.get("X-User-Id"), basic))
 
     app = web.Application()
     app.add_routes([web.get("/", view)])

@@ -22,6 +22,8 @@ app = lambda do |env|
   add(lines, 'cookie', request.cookies['user_id'])
   add(lines, 'query', request.GET['user_id'])
   add(lines, 'header', request.get_header('HTTP_X_USER_ID'))
+  auth = Rack::Auth::Basic::Request.new(env)
+  add(lines, 'authorization', auth.credentials.join(':')) if auth.provided? && auth.basic?
   [200, { 'Content-Type' => 'text/plain' }, lines]
 end
 Rack::Handler::WEBrick.run(app, Host: '127.0.0.1', Port: ARGV[0].to_i, AccessLog: [])
