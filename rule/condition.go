@@ -25,9 +25,13 @@ type Condition struct {
 	Absent         bool           // the request has no value
 }
 
-// MaxSearched is the maximum number of bytes that the expressions of all rules read of a request. A value counts as
-// often as it is read. An expression takes about 60 ns for a byte, another pattern 1 ns.
-const MaxSearched = 2048
+// MaxSearched is the maximum number of bytes that the expressions of all rules read of a request, beyond the first
+// ordinaryValue bytes of each value. A value counts as often as it is read. So only requests with long values reach the
+// maximum, however many rules there are. An expression takes about 60 ns for a byte, another pattern 1 ns.
+const (
+	MaxSearched   = 4096
+	ordinaryValue = 256
+)
 
 // scratch has buffers for values, since those that package regexp searches escape to the heap.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
@@ -60,7 +64,7 @@ func (c *Condition) holds(req *Request, except bool) bool {
 			if p.expression == nil {
 				return like(p.text, value, "")
 			}
-			req.searched += len(value)
+			req.searched += max(0, len(value)-ordinaryValue)
 			unread = req.searched > MaxSearched
 			return !unread && p.expression.Match(value)
 		}

@@ -105,16 +105,16 @@ func TestConditions(t *testing.T) {
 		{"except: {headers: {x: present}}", "/", lines("X", a(4097)), false},
 		{"match: {headers: {x: absent}}", "/", lines("X", a(4097)), false},
 
-		// All expressions together read 2048 bytes.
-		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(512), a(511), "a"), false},
-		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(512), a(511), "aa"), true},
-		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(1025)), true},
-		{"match: {headers: {x: ['b', '~c', 'd']}}", "/", lines("X", a(2048)), false},
-		{"match: {headers: {x: '~a'}, query: {q: '~b'}}", "/?q=a", lines("X", a(2047)), false},
-		{"match: {headers: {x: '~a'}, query: {q: '~b'}}", "/?q=a", lines("X", a(2048)), true},
-		{"match: {headers: {x: '~a'}, cookies: {c: b}}", "/", lines("X", a(2049), "Cookie", "c=c"), false},
-		{"except: {headers: {x: '~a'}}", "/", lines("X", a(2048)), false},
-		{"except: {headers: {x: '~a'}}", "/", lines("X", a(2049)), true},
+		// All expressions together read 4096 bytes beyond the first 256 of each value.
+		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(1280), a(1279), a(256)), false},
+		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(1280), a(1279), a(258)), true},
+		{"match: {headers: {x: ['~b', '~c']}}", "/", lines("X", a(2305)), true},
+		{"match: {headers: {x: ['b', '~c', 'd']}}", "/", lines("X", a(4096)), false},
+		{"match: {headers: {x: '~a'}, query: {q: '~b'}}", "/?q=" + a(2304), lines("X", a(2304)), false},
+		{"match: {headers: {x: '~a'}, query: {q: '~b'}}", "/?q=" + a(2305), lines("X", a(2304)), true},
+		{"match: {headers: {x: '~a'}, cookies: {c: b}}", "/", lines("X", a(4096), "Cookie", "c=c"), false},
+		{"except: {headers: {x: '~a'}}", "/", lines("X", a(4096), a(512)), false},
+		{"except: {headers: {x: '~a'}}", "/", lines("X", a(4096), a(513)), true},
 	} {
 		if got := matching(t, test.keys)(test.target, test.header...); got != test.want {
 			t.Errorf("%s matches %s %.80q: %t, want %t", test.keys, test.target, test.header, got, test.want)

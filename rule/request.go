@@ -33,7 +33,7 @@ type Request struct {
 	bits   uint8      // length of that network; 0 means an IPv4 /32 or an IPv6 /64
 	target target     // Path as received
 
-	searched int  // bytes that expressions have read
+	searched int  // bytes of long values that expressions have read: see MaxSearched
 	partial  bool // only the values of some characteristics are known: see Rule.RequestFrom
 }
 

@@ -45,7 +45,7 @@ func TestNotesAboutMatches(t *testing.T) {
 			[]string{"The exception *.min.js also exempts /login/x.min.js, which some origins answer as /login: name a directory, such as /static/*."}},
 		{[]string{"match: {headers: {x: ['^a', '~^a', 'a.b*']}}"},
 			[]string{chosen, "The pattern ^a of the header x is text in which only * is special: begin it with ~ if it is an expression.",
-				"Expressions (~) take about 60 ns of CPU time for each byte, patterns with * 1 ns. If those of all rules read more than 2048 bytes of a request, match applies, and an exception does not."}},
+				"Expressions (~) take about 60 ns of CPU time for each byte, patterns with * 1 ns. If those of all rules read more than 4096 bytes of long values in a request, match applies, and an exception does not."}},
 	} {
 		set := parse(t, withKeys(test.keys...))
 		if got, want := strings.Join(describe.Notes(set, set.Rules()[0]), "\n"), strings.Join(test.want, "\n"); got != want {

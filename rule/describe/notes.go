@@ -79,7 +79,8 @@ func matchNotes(r *rule.Rule) (notes prose.Phrases) {
 		}
 	}
 	notes.AddIf(expressions, "Expressions (~) take about 60 ns of CPU time for each byte, patterns with * 1 ns. If those "+
-		"of all rules read more than %d bytes of a request, match applies, and an exception does not.", rule.MaxSearched)
+		"of all rules read more than %d bytes of long values in a request, match applies, and an exception does not.",
+		rule.MaxSearched)
 	for _, e := range r.Except {
 		for _, path := range e.Paths {
 			notes.AddIf(len(path) > 1 && path[0] == '*',
