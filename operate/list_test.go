@@ -45,7 +45,7 @@ func newOperatorOf(t testing.TB, text string) *operate.Operator {
 		t.Fatal(err)
 	}
 	ring := shards.New(shards.Options{
-		Addrs: []shards.Address{shards.Memcached("a:1")}, Set: l.SetShards, Problem: func(string) {}, Now: time.Now, Logger: o.Logger,
+		Addrs: []shards.Address{shards.Memcached("a:1")}, Set: l.SetShards, Problem: func(string) {}, Unfit: func(string) {}, Now: time.Now, Logger: o.Logger,
 	})
 	return &operate.Operator{
 		Name: "n1", Logger: o.Logger, History: operate.NewHistory(prometheus.NewRegistry(), time.Now), Limiter: l, Table: o.Table, Secret: o.Secret, Ring: ring, Peers: peers.New("n1", false, time.Now, o.Logger, nil), LogClients: true, Now: time.Now,
