@@ -115,7 +115,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 	}
 	if last, known := c.o.Table.Last(key); known && !last.Lifted {
 		if Acts(r, &last) && record.Deadline.Before(last.Deadline) {
-			return last, fmt.Errorf("limit: the key is already mitigated for %v, which is longer: lift that mitigation first",
+			return last, fmt.Errorf("async: the key is already mitigated for %v, which is longer: lift that mitigation first",
 				last.Deadline.Sub(now).Round(time.Second))
 		}
 		replace(&record, &last)
@@ -127,7 +127,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 }
 
 // ErrNotMitigated is returned by Lift if the key has no mitigation.
-var ErrNotMitigated = errors.New("limit: the key is not mitigated")
+var ErrNotMitigated = errors.New("async: the key is not mitigated")
 
 // Lift ends the mitigation of a key immediately, on this node and, by Options.Publish, on its peers.
 // Earlier requests of the key no longer count, even if they are queued or in flight:
