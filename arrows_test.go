@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,20 @@ func list(t *testing.T) (packages []listedPackage) {
 		}
 		if len(p.GoFiles) > 0 {
 			packages = append(packages, p)
+		}
+	}
+}
+
+// CONTRIBUTING.md says what each package is for, except internal ones and helpers of tests.
+func TestEveryPackageIsExplained(t *testing.T) {
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, layer := range layers {
+		hidden := strings.HasPrefix(layer.name, "internal/") || strings.HasSuffix(layer.name, "test") || layer.name == "."
+		if !hidden && !strings.Contains(string(text), "`"+layer.name+"`") {
+			t.Errorf("the table in CONTRIBUTING.md lacks %s", layer.name)
 		}
 	}
 }

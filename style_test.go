@@ -8,6 +8,7 @@ import (
 	"go/types"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,29 @@ func TestStyle(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkStyle(f, func(n ast.Node, problem string) { t.Errorf("%s: %s", files.Position(n.Pos()), problem) })
+		}
+	}
+}
+
+// The text of an error begins with the package that it comes from, or with one around that, if with any.
+func TestErrorsNameTheirPackage(t *testing.T) {
+	packages := list(t)
+	names := make([]string, len(packages))
+	for i, p := range packages {
+		names[i] = filepath.Base(p.ImportPath)
+	}
+	begins := regexp.MustCompile(`(?:New|Errorf|Sprintf|Invalid|Unknown|panic)\("(` + strings.Join(names, "|") + `): `)
+	for _, p := range packages {
+		for _, file := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, begin := range begins.FindAllStringSubmatch(string(text), -1) {
+				if !slices.Contains(strings.Split(p.ImportPath, "/"), begin[1]) {
+					t.Errorf("%s/%s: an error begins with another package: %s", p.ImportPath, file, begin[0])
+				}
+			}
 		}
 	}
 }

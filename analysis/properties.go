@@ -45,22 +45,32 @@ func NewUnseen(sets ...*rule.Set) Unseen {
 		}
 		add("status", r.Statuses != nil, func(e *accesslog.Entry) bool { return e.Status != 0 })
 		add(r.CostSource()+" of responses", r.CostSource() != "", func(*accesslog.Entry) bool { return false })
-		used := slices.Clone(r.Characteristics)
+		used := slices.Collect(r.Leaves())
 		for _, c := range r.AllConditions() {
-			used = append(used, c.Characteristic)
+			used = append(used, &c.Characteristic)
 		}
 		for _, c := range used {
 			kind, name, _ := strings.Cut(c.String(), ":")
 			if kind == "cookie" {
 				name = "cookie"
 			}
-			add(c.String(), c.Kind == rule.Host, host)
-			add(c.String(), c.Kind == rule.Method, method)
-			add(c.String(), c.Kind == rule.Path, func(e *accesslog.Entry) bool { return e.Path != "" })
-			add(c.String(), c.Kind == rule.Query, func(e *accesslog.Entry) bool { return e.Query != "" })
-			add(c.String(), c.Kind == rule.Header || c.Kind == rule.Cookie, func(e *accesslog.Entry) bool {
-				return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
-			})
+			switch c.Kind {
+			case rule.IP, rule.Network, rule.Label: // of the client, which every entry has
+			case rule.Host:
+				u[c.String()] = host
+			case rule.Method:
+				u[c.String()] = method
+			case rule.Path:
+				u[c.String()] = func(e *accesslog.Entry) bool { return e.Path != "" }
+			case rule.Query:
+				u[c.String()] = func(e *accesslog.Entry) bool { return e.Query != "" }
+			case rule.Header, rule.Cookie:
+				u[c.String()] = func(e *accesslog.Entry) bool {
+					return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
+				}
+			default:
+				u[c.String()] = func(*accesslog.Entry) bool { return false }
+			}
 		}
 	}
 	return u

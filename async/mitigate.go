@@ -115,7 +115,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 	}
 	if last, known := c.o.Table.Last(key); known && !last.Lifted {
 		if Acts(r, &last) && record.Deadline.Before(last.Deadline) {
-			return last, fmt.Errorf("limit: the key is already mitigated for %v, which is longer: lift that mitigation first",
+			return last, fmt.Errorf("async: the key is already mitigated for %v, which is longer: lift that mitigation first",
 				last.Deadline.Sub(now).Round(time.Second))
 		}
 		replace(&record, &last)
@@ -127,7 +127,7 @@ func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime ti
 }
 
 // ErrNotMitigated is returned by Lift if the key has no mitigation.
-var ErrNotMitigated = errors.New("limit: the key is not mitigated")
+var ErrNotMitigated = errors.New("async: the key is not mitigated")
 
 // Lift ends the mitigation of a key immediately, on this node and, by Options.Publish, on its peers.
 // Earlier requests of the key no longer count, even if they are queued or in flight:
@@ -197,18 +197,15 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 // the record, or the counts in it exceed a threshold of r. So raising a threshold frees the clients
 // that the new one would not have stopped.
 func Acts(r *rule.Rule, record *mitigation.Record) bool {
-	if record.ByHand {
-		return true
-	}
-	limit := record.Why.Limit
-	period := time.Duration(limit.Period) * time.Microsecond
+	why := &record.Why
+	return record.ByHand || Exceeds(r, why.Limit.Period, why.Limit.Estimate(why.Prev, why.Cur, why.Elapsed))
+}
+
+// Exceeds reports whether an estimate for a period, in microseconds, exceeds a threshold of r. A longer period has at
+// least as many requests.
+func Exceeds(r *rule.Rule, period int64, estimate counter.Estimate) bool {
 	for i := range r.Limits {
-		l := &r.Limits[i]
-		if l.Period < period { // a longer period has at least as many requests
-			continue
-		}
-		limit.Threshold = l.Threshold
-		if limit.Over(record.Why.Prev, record.Why.Cur, record.Why.Elapsed) {
+		if l := &r.Limits[i]; l.Period.Microseconds() >= period && estimate.Over(l.Threshold) {
 			return true
 		}
 	}

@@ -30,7 +30,7 @@ type arrivals struct {
 // count as older than they are, and none as younger.
 const (
 	longTick  = 1000
-	shortTick = 10
+	ShortTick = 10
 )
 
 // tickOf returns the tick in which a request that r counts arrives at now.
@@ -38,7 +38,7 @@ func tickOf(r *rule.Rule, now time.Time) int64 {
 	for i := range r.Limits {
 		if n := r.Limits[i].SubWindows; n > 1 && r.Limits[i].Period%(time.Duration(n)*time.Second) != 0 {
 			ms := now.UnixMilli()
-			return ms - ms%shortTick
+			return ms - ms%ShortTick
 		}
 	}
 	return now.Unix() * longTick

@@ -61,7 +61,7 @@ func (s *KeyState) Fetch() (n uint64) {
 // nodeTick is the resolution at which nodes count, in microseconds: a request counts as if it came at the start of
 // its tick, which may be in the previous sub-window. If sub-windows last whole seconds, nodes have ticks of a second,
 // which give the same counts: a second then lies in one sub-window.
-const nodeTick = 10_000
+const nodeTick = async.ShortTick * 1000
 
 // Add counts a request, and reports whether a limit is now exceeded. It does not mitigate the key.
 func (s *KeyState) Add(t int64, cost uint64) (e Excess, over bool) {
@@ -135,10 +135,8 @@ func (s *KeyState) Sheds(share async.Share, t int64) bool {
 func (s *KeyState) Replace(r *rule.Rule, e Excess, t int64) {
 	old := *s
 	*s = NewKeyState(r, old.logs != nil)
-	acts := false
 	for i := range r.Limits {
 		l := r.Limits[i].Counted()
-		acts = acts || l.Period >= e.Period && e.Estimate.Over(l.Threshold)
 		same := slices.IndexFunc(old.Rule.Limits, func(o rule.Limit) bool {
 			b := o.Counted()
 			return b.Period == l.Period && (s.logs != nil || b.Layout == l.Layout)
@@ -152,7 +150,7 @@ func (s *KeyState) Replace(r *rule.Rule, e Excess, t int64) {
 		}
 	}
 	s.until = old.until
-	if !acts {
+	if !async.Exceeds(r, e.Period, e.Estimate) {
 		s.until = min(s.until, t)
 	}
 }

@@ -137,8 +137,8 @@ func (m *metrics) bind(set *rule.Set) *rules {
 			m.started.WithLabelValues(label)
 		}
 		bound.metered[i] = m.byRule[label]
-		if r.Action == rule.Shed {
-			bound.metered[i].verdicts[Shed] = m.requests.WithLabelValues(label, Shed.String())
+		if v := verdictOf[r.Action]; bound.metered[i].verdicts[v] == nil {
+			bound.metered[i].verdicts[v] = m.requests.WithLabelValues(label, v.String())
 		}
 		if r.Width() > 0 {
 			bound.metered[i].bystanders = m.bystanders.WithLabelValues(label)

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/edgelimit/edge/rule"
 )
 
 // An Explanation describes the state of a client: why it is refused, or how far it is from each threshold.
@@ -126,4 +128,4 @@ func ParseTarget(text string) map[string]string {
 }
 
 // valueKinds are the names for which a target may give a value, without what follows a colon.
-var valueKinds = []string{"rule", "key", "id", "ip", "host", "path", "method", "header", "cookie", "query", "label", "network"}
+var valueKinds = append([]string{"rule", "key", "id"}, rule.KindNames()[rule.IP:]...)

@@ -122,7 +122,7 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 			acts[f.key] = true
 		}
 	case q.Client.IsValid() && !o.LogClients:
-		return nil, errors.New("pop: clients are not recorded, because the node runs without --log-clients; give an address, a rule and the values of its characteristics, or a key")
+		return nil, errors.New("operate: clients are not recorded, because the node runs without --log-clients; give an address, a rule and the values of its characteristics, or a key")
 	}
 	key := strings.ToLower(q.Key)
 	if strings.Trim(key, "0123456789abcdef") != "" {

@@ -177,7 +177,7 @@ func (o *Operator) Mitigation(text string) (m Mitigation, err error) {
 	now := o.Now()
 	r, ok := o.Table.Held(key, now)
 	if !ok {
-		return m, Unknown(fmt.Sprintf("pop: %s is not mitigated", text))
+		return m, Unknown(fmt.Sprintf("operate: %s is not mitigated", text))
 	}
 	return *o.describe(&r, now), nil
 }
@@ -260,7 +260,7 @@ func (o *Operator) single(values map[string]string, now time.Time) (f found, err
 	f = t.keys[0]
 	record, ok := o.Table.Held(f.key, now)
 	if ok && f.rule == nil && values["rule"] == "" && record.Rule != mitigation.AnyRule {
-		err = Unknown("pop: the rule of the mitigation was removed, or is not known here")
+		err = Unknown("operate: the rule of the mitigation was removed, or is not known here")
 	}
 	return f, err
 }
@@ -289,11 +289,11 @@ func (o *Operator) Lift(l LiftOne) (Lifted, error) {
 		o.Ring.Keep()
 		return result, nil
 	case t.listed != nil && t.listed.List == "deny":
-		return result, Unknown("pop: the deny list refuses this client: remove " + t.listed.Network + " from the rules files")
+		return result, Unknown("operate: the deny list refuses this client: remove " + t.listed.Network + " from the rules files")
 	case l.Values["rule"] != "":
-		return result, Unknown("pop: rule " + l.Values["rule"] + " does not mitigate this client")
+		return result, Unknown("operate: rule " + l.Values["rule"] + " does not mitigate this client")
 	}
-	return result, Unknown("pop: no mitigation acts on " + named(l.Values))
+	return result, Unknown("operate: no mitigation acts on " + named(l.Values))
 }
 
 // LiftAll lifts the mitigations of a selection, unless it is a dry run.
@@ -420,7 +420,7 @@ func (o *Operator) Nodes() Nodes {
 // Decisions returns the last lines of the decision log that q selects.
 func (o *Operator) Decisions(q DecisionQuery) (found Decisions, err error) {
 	if o.DecisionLog == nil {
-		return found, errors.New("pop: the node has no decision log: set decision_log")
+		return found, errors.New("operate: the node has no decision log: set decision_log")
 	}
 	found.Decisions = []Decision{}
 	for _, line := range o.DecisionLog.Recent() {

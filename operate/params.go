@@ -93,7 +93,7 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 			return "is not an address or a network such as 203.0.113.0/24"
 		}
 	default:
-		panic(fmt.Sprintf("admin: no parameter can be a %T", to))
+		panic(fmt.Sprintf("operate: no parameter can be a %T", to))
 	}
 	return ""
 }

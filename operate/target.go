@@ -45,7 +45,7 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 		}
 		record, ok := o.Table.Held(key, now)
 		if !ok {
-			return t, Unknown(fmt.Sprintf("pop: %s is not mitigated; give the rule and its values to see how a client stands", text))
+			return t, Unknown(fmt.Sprintf("operate: %s is not mitigated; give the rule and its values to see how a client stands", text))
 		}
 		t.keys = []found{o.ofRecord(&record)}
 		return t, nil
@@ -66,7 +66,7 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 func (o *Operator) findID(t *target, text string, now time.Time) error {
 	id, ok := counter.ParseID(text)
 	if !ok {
-		return fmt.Errorf("pop: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
+		return fmt.Errorf("operate: %q is not the ID of a refusal, such as 7kq2-m9xd", text)
 	}
 	for record := range o.Table.All(now) {
 		if record.ID == id {
@@ -80,7 +80,7 @@ func (o *Operator) findID(t *target, text string, now time.Time) error {
 		t.listed = &Listed{List: "deny", Network: entry.String()}
 		return nil
 	}
-	return Unknown(fmt.Sprintf("pop: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
+	return Unknown(fmt.Sprintf("operate: no active mitigation has the ID %v: it has ended, or another PoP refused the request; look for refusal_id=%v in the access log, "+
 		"or give the client's address to see its state", id, id))
 }
 
@@ -132,7 +132,7 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 		t.keys = append(t.keys, o.ofRecord(record))
 	}
 	if len(t.keys)+len(t.needs) == 0 && !client.IsValid() && !network.IsValid() {
-		return Unknown("pop: no rule counts by these values")
+		return Unknown("operate: no rule counts by these values")
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func valueOf(c *rule.Characteristic, values map[string]string) (value string, ok
 func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
 	r := o.Limiter.Rules().Rule(id)
 	if r == nil && id != anyRule && id != anyRuleName {
-		return nil, Unknown("pop: there is no rule " + id)
+		return nil, Unknown("operate: there is no rule " + id)
 	}
 	return r, nil
 }
@@ -224,7 +224,7 @@ func (o *Operator) keyOf(values map[string]string) (of *rule.Rule, key counter.K
 		return value, ok
 	})
 	if err != nil {
-		return nil, key, req, fmt.Errorf("pop: %w", err)
+		return nil, key, req, fmt.Errorf("operate: %w", err)
 	}
 	of, key, err = o.keyOfRequest(r, req)
 	return of, key, req, err
@@ -235,7 +235,7 @@ func (o *Operator) keyOfRequest(r *rule.Rule, req rule.Request) (of *rule.Rule, 
 	req.Canonicalize(o.Client)
 	material, counted := r.AppendKey(nil, &req)
 	if !counted {
-		return nil, key, fmt.Errorf("pop: rule %s does not count a request with these values", r.ID)
+		return nil, key, fmt.Errorf("operate: rule %s does not count a request with these values", r.ID)
 	}
 	return o.Limiter.Rules().Override(r, material), o.Secret.Tag(material), nil
 }
@@ -268,7 +268,7 @@ func (o *Operator) about(r *rule.Rule, record *mitigation.Record) string {
 func parseKey(text string) (counter.Key, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(counter.Key{}) {
-		return counter.Key{}, Unknown(fmt.Sprintf("pop: %q is not a key: a key has 32 hexadecimal digits", text))
+		return counter.Key{}, Unknown(fmt.Sprintf("operate: %q is not a key: a key has 32 hexadecimal digits", text))
 	}
 	return counter.Key(b), nil
 }

@@ -37,7 +37,7 @@ const (
 //
 //	{Name: "idle-timeout", Value: setting.Duration(&o.IdleTimeout, 2*time.Minute, 1, maxTime), Help: "time after which an idle connection is closed"},
 //
-// Then `go test ./cmd/edge -run TestSampleSettings -update` rewrites testdata/node.yaml. If the
+// Then `go test ./cmd/edge -run Settings -update` rewrites testdata/node.yaml and docs/settings.md. If the
 // names of field and setting differ, add them to TestEverySettingArrives. Settings that a row needs
 // or contradicts are columns of it; other checks of several settings are in check.
 func Settings(o *Options) []setting.Setting {

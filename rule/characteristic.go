@@ -32,7 +32,11 @@ type Characteristic struct {
 }
 
 // A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list.
-// It needs a name, its values in key.go, and a form in package file; see Named and Chosen.
+//
+// A new kind is a constant and a name here, and what Named, Chosen, several and NewCharacteristic say about it. Then
+// TestCharacteristics, in the root of the module and in proxy/envoy, and TestUnknownRules of load/judge name what lacks
+// it: Width, the values in key.go and value.go, [Set.use] if it reads a header, about.go, schema.json and the forms in
+// package file, docs, the judge. If requests in logs have its value, analysis/properties.go reads it.
 type Kind uint8
 
 const (
@@ -50,6 +54,9 @@ const (
 
 var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie",
 	Query: "query", Label: "label", Network: "network", First: "first"}
+
+// KindNames returns the names of all kinds, by their numbers: the first is empty.
+func KindNames() []string { return kindNames[:] }
 
 // String returns the kind as spelled in rules files.
 func (k Kind) String() string { return kindNames[k] }
@@ -107,6 +114,9 @@ func (r *Rule) Width() int {
 			width = min(width, 33-int(c.ipv4))
 		case Label:
 			width = min(width, widest-1)
+		case Host, Path, Method:
+		default:
+			panic("rule: unknown kind of characteristic")
 		}
 	}
 	return width

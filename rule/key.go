@@ -207,7 +207,11 @@ func (l *list) end(b []byte, begin int) []byte {
 
 // appendValue appends the number of req's values of c, which can have at most one, and the value.
 func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
+	addr, bits := req.client, req.bits
 	switch c.Kind {
+	case IP:
+	case Network:
+		addr, bits = c.network(req.Addr).Addr(), 0
 	case Host:
 		return appendString(append(b, 0, 0, 0, 1), req.Host), 1
 	case Method:
@@ -217,10 +221,8 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
 			return appendString(append(b, 0, 0, 0, 1), label), 1
 		}
 		return append(b, 0, 0, 0, 0), 0
-	}
-	addr, bits := req.client, req.bits
-	if c.Kind == Network {
-		addr, bits = c.network(req.Addr).Addr(), 0
+	default:
+		panic("rule: unknown kind of characteristic")
 	}
 	if !addr.IsValid() {
 		return append(b, 0, 0, 0, 0), 0
@@ -261,8 +263,10 @@ func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
 		for _, line := range req.fields()["Cookie"] {
 			b = l.appendPairs(b, line, c.Name, true)
 		}
-	default:
+	case Query:
 		b = l.appendPairs(b, req.Query, c.Name, false)
+	default:
+		panic("rule: unknown kind of characteristic")
 	}
 	return b
 }

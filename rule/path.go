@@ -31,6 +31,9 @@ const (
 
 var readingNames = [...]string{ReadAny: "any", ReadResolved: "resolved", ReadLiteral: "literal", ReadURL: "url"}
 
+// ReadingNames returns the names of all readings, in their order.
+func ReadingNames() []string { return readingNames[:] }
+
 // String returns the reading as spelled in rules files.
 func (p PathReading) String() string { return readingNames[p] }
 

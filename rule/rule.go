@@ -174,8 +174,10 @@ func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 // An Action is what happens to the requests of a mitigated key. Greater actions are more severe. If
 // several rules mitigate a request, the most severe action is taken.
 //
-// A new action is a constant and a name here, a DefaultResponse, a value in package file's schema, a verdict in
-// package limit, and what the client gets in proxy/refuse.go.
+// A new action is a constant and a name here. Then TestActions, in the root of the module, and TestUnknownRules of
+// load/judge name what lacks it: the verdict in limit/decide.go, schema.json, package describe, the enums in
+// operate/operations.go, deploy/monitoring.yaml, docs and the judge. What clients get is up to DefaultResponse,
+// proxy/refuse.go and limit/quota.go.
 type Action uint8
 
 const (
@@ -187,6 +189,9 @@ const (
 )
 
 var actionNames = [...]string{Log: "log", Shed: "shed", ShadowBan: "shadow_ban", Block: "block", Close: "close"}
+
+// ActionNames returns the names of all actions, in their order.
+func ActionNames() []string { return actionNames[:] }
 
 // String returns the action as spelled in rules files.
 func (a Action) String() string { return actionNames[a] }
@@ -202,6 +207,9 @@ const (
 )
 
 var onFailureNames = [...]string{FailLocal: "local", FailOpen: "open", FailClosed: "closed"}
+
+// OnFailureNames returns the names of all choices, in their order.
+func OnFailureNames() []string { return onFailureNames[:] }
 
 // String returns the choice as spelled in rules files.
 func (o OnFailure) String() string { return onFailureNames[o] }

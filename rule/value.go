@@ -99,6 +99,8 @@ func (r *Request) setValue(c *Characteristic, value string) (err error) {
 			r.Query += "&"
 		}
 		r.Query += url.QueryEscape(c.Name) + "=" + url.QueryEscape(value)
+	default:
+		return fmt.Errorf("values of %s cannot be given", c.Kind)
 	}
 	return nil
 }

@@ -58,9 +58,9 @@ func FirstThree(names []string) string {
 // ones, except those that are also words of settings, and the system calls of package os.
 var (
 	packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|` +
-		`mitigation|mix|pop|proxy|ring|rule|shard|translate): `)
-	inner = regexp.MustCompile(`(^|: )(?:(?:(?:accesslog|accuracy|analysis|async|counter|http1|mitigation|pop|proxy|` +
-		`translate): )+|(?:l?stat|open|read) (\S+: ))`)
+		`mitigation|mix|operate|pop|proxy|ring|rule|shard|translate): `)
+	inner = regexp.MustCompile(`(^|: )(?:(?:(?:accesslog|accuracy|analysis|async|counter|http1|mitigation|operate|pop|` +
+		`proxy|translate): )+|(?:l?stat|open|read) (\S+: ))`)
 )
 
 // Message returns the text of err as users see it, without packages and system calls.

@@ -42,6 +42,7 @@ func TestMessage(t *testing.T) {
 	for text, want := range map[string]string{
 		"pop: reading the gossip keys: open keys: no such file": "reading the gossip keys: keys: no such file",
 		"rule: pop: proxy: a":                            "a",
+		"operate: a: operate: b":                         "a: b",
 		"--secret-file: stat /a/b: permission denied":    "--secret-file: /a/b: permission denied",
 		"stat a: no such file":                           "a: no such file",
 		"read tcp 192.0.2.1:5->192.0.2.2:6: reset":       "read tcp 192.0.2.1:5->192.0.2.2:6: reset",

@@ -24,5 +24,8 @@ func Overrides(r *rule.Rule) ([]string, error) {
 	return slices.Sorted(maps.Keys(plans)), err
 }
 
+// Width ranks a rule by how many clients share a key.
+var Width = width
+
 // Unknown returns the settings of a rule that are not judged.
 var Unknown = unknown

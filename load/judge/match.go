@@ -382,7 +382,7 @@ func unknown(r *rule.Rule) string {
 		return "a shadow_ban without a body: its responses look like those of the origin"
 	case len(r.AllConditions()) > 0:
 		return "conditions about headers, cookies or query parameters"
-	case r.Action > rule.Close:
+	case !slices.Contains([]rule.Action{rule.Log, rule.Shed, rule.ShadowBan, rule.Block, rule.Close}, r.Action):
 		return fmt.Sprintf("action %d", r.Action)
 	case r.PathSyntax.Reading > rule.ReadURL:
 		return fmt.Sprintf("path_reading %d", r.PathSyntax.Reading)

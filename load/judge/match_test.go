@@ -108,8 +108,10 @@ func TestUnknownRules(t *testing.T) {
 	}
 	for name, change := range map[string]func(r *rule.Rule){
 		"":                      func(*rule.Rule) {},
-		"action":                func(r *rule.Rule) { r.Action = rule.Close + 1 },
-		"characteristic":        func(r *rule.Rule) { r.Characteristics = []rule.Characteristic{{Kind: rule.First + 1}} },
+		"action":                func(r *rule.Rule) { r.Action = rule.Action(len(rule.ActionNames())) },
+		"characteristic": func(r *rule.Rule) {
+			r.Characteristics = []rule.Characteristic{{Kind: rule.Kind(len(rule.KindNames()))}}
+		},
 		"the origin's response": func(r *rule.Rule) { r.CostHeader = "X-Cost" },
 		"estimate":              func(r *rule.Rule) { r.Limits = []rule.Limit{{Estimate: counter.WeightedRounded + 1}} },
 		"conditions about":      func(r *rule.Rule) { r.Except = []rule.Match{{Conditions: make([]rule.Condition, 1)}} },
@@ -121,6 +123,19 @@ func TestUnknownRules(t *testing.T) {
 		got := judge.Unknown(&r)
 		if !strings.HasPrefix(got, name) || name == "" && got != "" {
 			t.Errorf("Unknown() = %q, want prefix %q", got, name)
+		}
+	}
+	for i, action := range rule.ActionNames() {
+		r := plain
+		if r.Action = rule.Action(i); judge.Unknown(&r) != "" {
+			t.Errorf("action %s is not judged: see answer.go and match.go", action)
+		}
+	}
+	for kind := rule.IP; int(kind) < len(rule.KindNames()); kind++ {
+		r := plain
+		r.Characteristics = []rule.Characteristic{{Kind: kind}}
+		if judge.Unknown(&r) != "" || (judge.Width(&r) == 0) != (r.Width() == 0) {
+			t.Errorf("characteristics of the kind %s are not judged, or their width is: see match.go and shared.go", kind)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func value(all entries, keys ...string) (value string, ok bool) {
 // valueOf returns the value of a characteristic.
 func valueOf(all entries, c *rule.Characteristic) (text string, ok bool) {
 	switch c.Kind {
-	case rule.IP:
+	case rule.IP, rule.Network:
 		text, ok = value(all, keysOf[rule.IP]...)
 		text, _, _ = strings.Cut(text, "/") // of masked_remote_address
 	case rule.Path:

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -21,6 +22,7 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 	"github.com/edgelimit/edge/pop"
 	"github.com/edgelimit/edge/proxy/envoy"
+	"github.com/edgelimit/edge/rule"
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
@@ -329,8 +331,11 @@ func TestUndecided(t *testing.T) {
 
 // A descriptor shares the count of HTTP requests with the same values.
 func TestCharacteristics(t *testing.T) {
+	var tested []string
 	for _, c := range []struct{ characteristics, entries string }{
 		{"ip", "rule=r remote_address=192.0.2.1"},
+		{"network:24/48", "rule=r remote_address=192.0.2.9"},
+		{"{first: [cookie:sid, ip]}", "rule=r cookie:sid=s1 remote_address=192.0.2.1"},
 		{"ip", "generic_key=r ip=192.0.2.1"},
 		{"ip", "generic_key=r masked_remote_address=192.0.2.1/32 generic_key=other"},
 		{"ip", "generic_key=other rule=r remote_address=192.0.2.1"},
@@ -342,6 +347,7 @@ func TestCharacteristics(t *testing.T) {
 		{`"header:x-api-key", ip`, "rule=r header:x-api-key=abc remote_address=192.0.2.1"},
 		{`"cookie:sid", "query:q"`, "rule=r query:q=1 cookie:sid=s1"},
 	} {
+		tested = append(tested, strings.FieldsFunc(c.characteristics, func(r rune) bool { return !unicode.IsLetter(r) })...)
 		t.Run(c.entries, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				s := serve(t, "rules: [{id: r, characteristics: ["+c.characteristics+"], limits: [{threshold: 10, period: 1m}], action: block, mitigation_timeout: 0s}]")
@@ -364,6 +370,11 @@ func TestCharacteristics(t *testing.T) {
 				}
 			})
 		})
+	}
+	for _, kind := range rule.KindNames()[rule.IP:] {
+		if !slices.Contains(tested, kind) && kind != rule.Label.String() { // labels follow from the address
+			t.Errorf("%s has no row here", kind)
+		}
 	}
 }
 

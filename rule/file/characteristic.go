@@ -61,16 +61,19 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 		r.Fail(n, fmt.Sprintf("did you mean %s?", prose.Guess(kind, kindWords[rule.IP:])+text[len(kind):]),
 			"unknown characteristic %s", prose.Quote(text))
 	case at < 1:
-		r.Fail(n, "write "+prose.Enumerate(kindForms, "or"), "unknown characteristic %s", prose.Quote(text))
+		r.Fail(n, "write "+prose.EnumerateAll(kindForms, "or"), "unknown characteristic %s", prose.Quote(text))
 	case rule.Kind(at).Named() != hasName || rule.Kind(at) == rule.First:
-		r.Fail(n, "write "+prose.Enumerate(kindForms, "or"), "%s is not a characteristic", prose.Quote(text))
+		r.Fail(n, "write "+prose.EnumerateAll(kindForms, "or"), "%s is not a characteristic", prose.Quote(text))
 	default:
 		c = r.named(n, rule.Kind(at), name)
 	}
 	return c, len(r.Errs) == before
 }
 
-// kindForms are the forms of characteristics that are strings.
+// kindWords are the kinds as written in rules files. The first is empty.
+var kindWords = rule.KindNames()
+
+// kindForms are the forms of characteristics.
 var kindForms = []string{"ip", "host", "path", "method", "header:NAME", "cookie:NAME", "query:NAME", "label:NAME",
 	"network:24/48", "{first: [cookie:sid, ip]}"}
 

@@ -51,22 +51,6 @@ func intern[V any](r *reader, v V) V {
 	return v
 }
 
-// Words of rules files.
-var (
-	actionWords    = words(rule.Close, rule.Action.String)
-	onFailureWords = words(rule.FailClosed, rule.OnFailure.String)
-	readingWords   = words(rule.ReadURL, rule.PathReading.String)
-	kindWords      = words(rule.First, rule.Kind.String) // the first is empty
-)
-
-// words returns the words of the values up to last.
-func words[T ~uint8](last T, word func(T) string) (list []string) {
-	for value := range last + 1 {
-		list = append(list, word(value))
-	}
-	return list
-}
-
 // fields are the keys of a rules file.
 func (r *reader) fields() []strictyaml.Field {
 	return []strictyaml.Field{
@@ -129,13 +113,13 @@ func (r *reader) rule(n *yaml.Node) {
 		counting("count_while_mitigated", "of mitigated keys", &to.CountWhileMitigated),
 		counting("count_refused", "that other rules refuse", &to.CountRefused),
 		strictyaml.Whole(&r.Document, "min_clients", "", &to.MinClients, 1, rule.MaxClients),
-		strictyaml.Word(&r.Document, "action", &to.Action, actionWords),
+		strictyaml.Word(&r.Document, "action", &to.Action, rule.ActionNames()),
 		{Name: "response", Read: func(n *yaml.Node) { response = r.response(n, to.Response) }},
 		{Name: "ratelimit_headers", Read: func(n *yaml.Node) {
 			to.HidesQuota = !r.Boolean(n, "ratelimit_headers",
 				"write ratelimit_headers: false to keep the rule's quota out of RateLimit and X-RateLimit")
 		}},
-		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, onFailureWords),
+		strictyaml.Word(&r.Document, "on_failure", &to.OnFailure, rule.OnFailureNames()),
 		{Name: "enabled", Read: func(n *yaml.Node) {
 			entry.disabled = !r.Boolean(n, "enabled", "write enabled: false to disable the rule")
 		}},

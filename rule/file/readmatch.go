@@ -29,7 +29,7 @@ func (r *reader) match(n *yaml.Node, to *rule.Rule) {
 			exact("path_case", &syntax.ExactCase),
 			exact("path_trailing_slash", &syntax.ExactSlash),
 			exact("path_parameters", &syntax.ExactParameters),
-			strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, readingWords)))
+			strictyaml.Word(&r.Document, "path_reading", &syntax.Reading, rule.ReadingNames())))
 }
 
 // except reads one exception, or a list of them.

@@ -125,7 +125,7 @@ func (f *fake) Explain(values map[string]string) (e operate.Explanation, err err
 		e.Needs = []operate.Need{{Rule: "api-key" + f.text, Characteristics: []string{"ip", "header:x-api-key" + f.text}}}
 		return e, nil
 	}
-	return e, operate.Unknown("pop: there is no rule " + values["rule"])
+	return e, operate.Unknown("operate: there is no rule " + values["rule"])
 }
 
 func (f *fake) Status() operate.Status {
