@@ -107,8 +107,8 @@ func TestUnknownRules(t *testing.T) {
 		ID: "a", Characteristics: []rule.Characteristic{{Kind: rule.IP}}, Limits: []rule.Limit{{Threshold: 5}}, Response: &rule.Response{Body: "no"},
 	}
 	for name, change := range map[string]func(r *rule.Rule){
-		"":                      func(*rule.Rule) {},
-		"action":                func(r *rule.Rule) { r.Action = rule.Action(len(rule.ActionNames())) },
+		"":       func(*rule.Rule) {},
+		"action": func(r *rule.Rule) { r.Action = rule.Action(len(rule.ActionNames())) },
 		"characteristic": func(r *rule.Rule) {
 			r.Characteristics = []rule.Characteristic{{Kind: rule.Kind(len(rule.KindNames()))}}
 		},
