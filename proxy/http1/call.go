@@ -37,7 +37,7 @@ type Client interface {
 	// Send sends data of the answer's body. ended says that this is the last data, which trailers follow.
 	Send(data []byte, ended bool, trailers []byte) error
 
-	// Flush writes what was sent.
+	// Flush writes pending output.
 	Flush() error
 }
 

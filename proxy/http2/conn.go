@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// Windows for what clients send (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow to accept.
+// Receive windows (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow to accept.
 const (
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
@@ -170,7 +170,7 @@ func (c *Conn) fail(err error) {
 	conns.Linger(c.conn, lingerTime)
 }
 
-// lingerTime is how long a client has to read what was written last.
+// lingerTime is how long a client has to read the last output.
 const lingerTime = 500 * time.Millisecond
 
 // end closes c. Its requests end, except those that continue without their client.
@@ -400,7 +400,7 @@ const earnTime = time.Second / 20
 // tiny is the size of data below which a frame counts as overhead, in bytes.
 const tiny = 1 << 10
 
-// CostReset is what a reset stream costs, in frames: more than its request has earned.
+// CostReset is the cost of a reset stream, in frames. It exceeds what the stream's request has earned.
 const CostReset = 4
 
 // Spend subtracts n, which may be negative, and reports whether enough was left.
