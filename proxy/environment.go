@@ -28,8 +28,8 @@ const (
 	// lookPause is the minimum time between two requests that are examined. The requests between cost one comparison.
 	lookPause = 10 * time.Millisecond
 
-	// looks is how many requests are judged together, and nearlyAll how many of them a proxy must have forwarded for a
-	// problem. A proxy has at most fewPeers addresses.
+	// looks is how many requests are judged together, and nearlyAll how many of them must show a problem. A proxy has at
+	// most fewPeers addresses.
 	looks     = 50
 	nearlyAll = 45
 	fewPeers  = 4

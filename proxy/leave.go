@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// quiet is how long no request may arrive before a stopping node closes its listeners and idle connections.
+	// quiet is the pause between requests after which a stopping node closes its listeners and idle connections.
 	quiet = time.Second
 
 	// maxQuiet is the maximum time that the node waits for such a pause. Load balancers notice the stop within this time.

@@ -225,8 +225,8 @@ const maxLinger = 4 << 20
 // LingerSize is the memory that Linger uses, in bytes.
 const LingerSize = 8 << 10
 
-// Linger shuts down the node's side of conn, and reads until the client closes its own side, for at most timeout. To
-// close a connection with unread bytes would reset it, and the client could lose the last answer (RFC 9112, 9.6).
+// Linger shuts down the node's side of conn, and reads until the client closes its own side, for at most timeout.
+// Closing a connection with unread bytes would reset it, and the client could lose the last answer (RFC 9112, 9.6).
 func Linger(conn net.Conn, timeout time.Duration) {
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

@@ -276,7 +276,7 @@ func (c *Conn) readHead(x *turn) error {
 }
 
 // clock returns the time of the last read from the client or of the end of the last relay, or the current time if the
-// connection has waited since. To read the system's clock for each deadline and Date would slow refusals measurably.
+// connection has waited since. Reading the system's clock for each deadline and Date would slow refusals measurably.
 func (c *Conn) clock() time.Time {
 	if c.now.IsZero() {
 		return time.Now()

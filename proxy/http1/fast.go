@@ -151,7 +151,7 @@ func (w *wire) moreNow() bool {
 	return n > 0
 }
 
-// slack bounds how early a timeout may expire: by 1/slack of it. To move a deadline with every request would cost more
+// slack bounds how early a timeout may expire: by 1/slack of it. Moving a deadline with every request would cost more
 // than it is worth (pass, 128 bytes).
 const slack = 8
 

@@ -195,7 +195,7 @@ func (h *head) scanFields(buf []byte, maxBytes, maxFields int) (done bool, err e
 	}
 }
 
-// scan reads a field line (RFC 9112, 5), which begins at start in the head. It sets f in place: to copy a field just
+// scan reads a field line (RFC 9112, 5), which begins at start in the head. It sets f in place: copying a field just
 // after its parts were written would stall the processor.
 func (f *Field) scan(line []byte, start int) error {
 	if line[0] == ' ' || line[0] == '\t' {
@@ -335,7 +335,7 @@ func (h *head) dropNamed() {
 var hashSeed = rand.Uint64()
 
 // hashes returns two hashes of name, ignoring case: of name itself, and of name with a hyphen for each byte that CGI
-// treats like one. They are FNV-1a from a secret start. To compare each field with each option would cost the product.
+// treats like one. They are FNV-1a from a secret start. Comparing each field with each option would cost the product.
 func hashes(name []byte) (exact, cgi uint64) {
 	exact, cgi = hashSeed, hashSeed
 	for _, b := range name {

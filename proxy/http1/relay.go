@@ -178,7 +178,7 @@ func join(a, b io.ReadWriteCloser) {
 	<-done
 }
 
-// copyAll copies from from to to until from ends.
+// copyAll copies from one connection to the other until from ends.
 func copyAll(to, from io.ReadWriteCloser) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {

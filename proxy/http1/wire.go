@@ -242,7 +242,7 @@ func (w *wire) flush() error {
 }
 
 // send adds data to the output. It writes large data immediately, but sends a head and a body that have arrived
-// together with one write: to copy 10 KB is cheaper than a second write.
+// together with one write: copying 10 KB is cheaper than a second write.
 func (w *wire) send(data []byte) error {
 	if n := len(w.out) + len(data); n > largeBuffer || n > copied && len(w.out) == 0 {
 		if err := w.flush(); err != nil {

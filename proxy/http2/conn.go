@@ -289,7 +289,7 @@ func (c *Conn) prepareRead() (idle bool, err error) {
 			by = c.idle.Add(min(o.IdleTimeout, o.ReadHeaderTimeout))
 		}
 	}
-	// To move the deadline with every request would cost more than it is worth.
+	// Moving the deadline with every request would cost more than it is worth.
 	if by.IsZero() != c.readBy.IsZero() || by.Before(c.readBy) || by.Sub(c.readBy) > c.server.o.IdleTimeout/8 || c.within {
 		c.readBy = by
 		_ = c.conn.SetReadDeadline(by)

@@ -38,7 +38,7 @@ func repeats(block []byte) bool {
 }
 
 // A preparedBlock is the header block of the last answer of a connection's reader, and what it was made of. A client's
-// refusals within a second are the same, and to compare them costs less than to encode one (refuse, HTTP/2 over TLS).
+// refusals within a second are the same, and comparing them costs less than encoding one (refuse, HTTP/2 over TLS).
 type preparedBlock struct {
 	status, length      int
 	date, fields, block []byte

@@ -115,7 +115,7 @@ func (h *Head) Parse(r *http1.Request, head []byte) *http1.Error {
 	return err
 }
 
-// Refused returns a request, for the answer to one that cannot be parsed, with the known part of it: Head.
+// Refused returns the part of a request that its answer needs, if the request cannot be parsed.
 func (h *Head) Refused() http1.Request { return http1.Request{Head: h.pseudo[method] == "HEAD"} }
 
 func appendLine(dst []byte, name, value string) []byte {

@@ -49,7 +49,7 @@ type life uint8
 const (
 	open     life = iota
 	written       // the whole answer was written
-	draining      // so was the answer; the node reads and drops the rest of the request's body
+	draining      // written, and the node reads and drops the rest of the request's body
 	dead          // the stream is over for the client
 )
 
@@ -141,7 +141,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 		s.life, s.sentBytes = written, n
 	case !s.running: // the reader cannot wait until the client makes room
 		c.mu.Unlock()
-		s.start(rest{s, strings.Clone(body)}) // the caller may reuse the memory of body
+		s.start(waitingBody{s, strings.Clone(body)}) // the caller may reuse the memory of body
 		return
 	default:
 		c.mu.Unlock()
@@ -193,18 +193,18 @@ func (s *Stream) close() {
 	}
 }
 
-// A rest is the body of an answer of the node's own that waits for room in the client's windows.
-type rest struct {
+// A waitingBody is the body of an answer of the node's own that waits for room in the client's windows.
+type waitingBody struct {
 	s    *Stream
 	body string
 }
 
-func (r rest) Pass() {
-	err := r.s.send([]byte(r.body), true)
-	r.s.c.mu.Lock()
-	defer r.s.c.mu.Unlock()
+func (w waitingBody) Pass() {
+	err := w.s.send([]byte(w.body), true)
+	w.s.c.mu.Lock()
+	defer w.s.c.mu.Unlock()
 	if err == nil {
-		r.s.wrote()
+		w.s.wrote()
 	}
 }
 

@@ -79,7 +79,7 @@ func (c *Conn) kick() bool {
 		out := c.out
 		c.out = nil
 		if timeout := c.server.o.BodyTimeout; timeout > 0 {
-			// To move the deadline with every write would cost more than it is worth.
+			// Moving the deadline with every write would cost more than it is worth.
 			if by := time.Now().Add(timeout); by.Sub(c.writeBy) > timeout/8 {
 				c.writeBy = by
 				_ = c.conn.SetWriteDeadline(by)
