@@ -1,5 +1,5 @@
-// Package edge embeds the rate limiter in a Go server. A [Limiter] decides from memory, counts
-// afterwards, and may share its counts with the other nodes of a PoP.
+// Package edge embeds the rate limiter in a Go server. A [Limiter] decides from memory, counts afterwards, and may
+// share its counts with the other nodes of a PoP.
 //
 //	limiter, err := edge.New(edge.Options{Rules: edge.PerClient(100, time.Minute)})
 //	if err != nil {
@@ -8,11 +8,10 @@
 //	defer limiter.Close(context.Background())
 //	return http.ListenAndServe(":8080", limiter.Middleware(mux))
 //
-// [Limiter.Allow] limits anything other than HTTP. Rules are written as in rules files; a node of
-// the command edge with the same secret, shards and rules may belong to the same PoP.
+// [Limiter.Allow] limits anything other than HTTP. Rules have the format of rules files, so nodes of the command edge
+// with the same secret, shards and rules can belong to the same PoP.
 //
-// Only the API of this package is stable. The other packages are parts of the command and change
-// with it.
+// Only the API of this package is stable. The other packages are parts of the command and change with it.
 package edge
 
 import (
@@ -32,33 +31,31 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// Options configures a Limiter. Rules or RuleFiles is required. The zero value of every other field
-// is usable: the Limiter then counts alone, in its own memory.
+// Options configures a Limiter. Rules or RuleFiles is required. The zero value of every other field is usable: without
+// Shards, the Limiter counts alone, in its own memory.
 type Options struct {
-	// Rules is the text of a rules file. [PerClient] writes a simple one.
+	// Rules is the text of a rules file. [PerClient] returns a simple one.
 	Rules string
 
-	// RuleFiles are rules files, and directories of them, to use instead of Rules. They are reloaded
-	// when they change.
+	// RuleFiles are rules files, or directories of them, to use instead of Rules. The Limiter reloads them when they
+	// change.
 	RuleFiles []string
 
 	// Name identifies the node in its PoP. If empty, the host name and the process ID.
 	Name string
 
-	// Shards are the memcached servers, as HOST:PORT, in which the nodes of a PoP count together.
-	// All nodes must have the same Shards and the same Secret, of at least 16 bytes.
+	// Shards are the memcached servers, as HOST:PORT, in which the nodes of a PoP count together. All nodes must have the
+	// same Shards and the same Secret, of at least 16 bytes.
 	Shards []string
 	Secret string
 
-	// Gossip lets the nodes of a PoP exchange mitigations immediately. If nil, they learn of them
-	// from the shards.
+	// Gossip lets the nodes of a PoP exchange mitigations immediately. If nil, they learn of mitigations from the shards.
 	Gossip *Gossip
 
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For is trusted.
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For the Limiter trusts.
 	TrustedProxies []netip.Prefix
 
-	// TrackedKeys is the maximum number of keys whose counts are in memory, at 0.3 to 0.4 KB each.
-	// If zero, 262144.
+	// TrackedKeys is the maximum number of keys whose counts are in memory, at 0.3 to 0.4 KB each. If zero, 262144.
 	TrackedKeys int
 
 	// Logger logs the start and end of mitigations, and errors. If nil, nothing is logged.
@@ -68,14 +65,13 @@ type Options struct {
 // Gossip configures how a node finds its peers.
 type Gossip struct {
 	Listen    string   // HOST:PORT, UDP and TCP
-	Advertise string   // address at which peers reach Listen; if empty, its own
+	Advertise string   // address at which peers reach Listen; if empty, Listen itself
 	Join      []string // HOST:PORT of some peers
-	Keys      [][]byte // of 16, 24 or 32 bytes; the first one encrypts packets
+	Keys      [][]byte // of 16, 24 or 32 bytes; the first one encrypts packets, all decrypt them
 }
 
-// PerClient returns the text of a rules file with one rule, client: each client address may make
-// this many requests in any period, which is a multiple of a second. A client that makes more is
-// refused with 429 until its rate has fallen again.
+// PerClient returns the text of a rules file with one rule, client: each client address may make this many requests in
+// any period, which is a multiple of a second. A client that makes more gets 429 until its rate has fallen again.
 func PerClient(requests int, period time.Duration) string {
 	return fmt.Sprintf(`rules:
   - id: client
@@ -86,8 +82,8 @@ func PerClient(requests int, period time.Duration) string {
 `, requests, max(1, (period+time.Second-1)/time.Second))
 }
 
-// A Limiter limits the rate of requests, or of anything that has a key. It is safe for concurrent
-// use. Only New and Close block.
+// A Limiter limits the rate of requests, or of anything that has a key. It is safe for concurrent use. Only New and
+// Close block.
 type Limiter struct{ node *pop.Node }
 
 // New starts a Limiter. The caller must call Close when done with it.
@@ -127,12 +123,12 @@ func New(o Options) (*Limiter, error) {
 	return &Limiter{n}, nil
 }
 
-// Close sends pending counts, until ctx is done, and stops the Limiter. Later requests are still
-// decided, from what is known, but not counted.
+// Close sends pending counts, until ctx is done, and stops the Limiter. A stopped Limiter still makes decisions, from
+// what it knew, but counts nothing.
 func (l *Limiter) Close(ctx context.Context) error { return l.node.Stop(ctx) }
 
-// SetRules replaces the rules with those of text, the text of a rules file. After an error, the old
-// rules remain in force. Rules that keep their ID and characteristics keep their counts and mitigations.
+// SetRules replaces the rules with those of text, the text of a rules file. After an error, the old rules remain in
+// force. Rules that keep their ID and characteristics keep their counts and mitigations.
 func (l *Limiter) SetRules(text string) error {
 	set, err := rulefile.Parse("Rules", []byte(text))
 	if err != nil {
@@ -148,22 +144,21 @@ func (l *Limiter) Metrics() prometheus.Gatherer { return l.node.Gatherer() }
 type Answer struct {
 	Allowed bool
 
-	// RetryAfter is how long to wait before asking again if not Allowed: whole seconds, at least one.
+	// RetryAfter is how long to wait before asking again, if not Allowed, in whole seconds and at least one.
 	RetryAfter time.Duration
 
-	// Remaining is how many more are allowed now. It is valid only if Known, which is true once the
-	// Limiter has counted the key.
+	// Remaining is how many more are allowed now. It is valid only if Known is set, after the Limiter has counted the key.
 	Remaining uint64
 	Known     bool
 }
 
-// Allow decides by the rule with the given ID, which must have one characteristic. key is the value of
-// that characteristic: an address for ip, any text for header:NAME. The rule's match and the access lists
-// do not apply. If the rule allows it, Allow counts n; if n is 0, it only asks. HTTP requests with the same value
-// share the counts.
+// Allow decides by the rule with the given ID, which must have one characteristic. key is the value of that
+// characteristic: an address for ip, any text for header:NAME. The rule's match and the access lists do not apply. If
+// the rule does not refuse the key, Allow counts n; if n is 0, it only asks. HTTP requests with the same value share
+// the counts.
 //
-// Allow does not block: it checks ctx only once, at the start. It returns an error if ctx is done, if
-// there is no such rule, or if no request can have the key; nothing is counted then.
+// Allow does not block: it checks ctx only once, at the start. If ctx is done, if there is no such rule, or if no
+// request can have the key, Allow returns an error and counts nothing.
 func (l *Limiter) Allow(ctx context.Context, id, key string, n int) (Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return Answer{}, err

@@ -131,8 +131,8 @@ func TestMiddlewareStatus(t *testing.T) {
 	})
 }
 
-// Of guesses that a handler answers at the same time, a client learns as many answers as the threshold, and one. The others
-// are refused, without what the handler has written.
+// Of the guesses that a handler answers at the same time, a client gets one more answer than the threshold. The others
+// are refused, without the handler's output.
 func TestMiddlewareWithholds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
@@ -422,8 +422,8 @@ func TestTogether(t *testing.T) {
 		}()
 		both[i] = l
 	}
-	// Each node sees half of a client's requests, so neither would refuse alone. On a busy machine they are counted late,
-	// and some not at all if the shard does not answer in time: then another client makes as many.
+	// Each node sees half of a client's requests, so neither would refuse alone. On a busy machine, requests are counted
+	// late, and some not at all if the shard does not answer in time: then another client makes the same number.
 	clients := 0
 	harness.Until(t, "a client of both nodes is refused", harness.Patience, time.Second, func() bool {
 		clients++

@@ -13,38 +13,37 @@ import (
 // A Decision is the decision about an HTTP request. It is not safe for concurrent use.
 type Decision struct{ a *proxy.Admission }
 
-// Decide decides r, and counts it if it passes. Use Decide only if there is no http.Handler to wrap:
-// [Limiter.Middleware] does everything else that is needed.
+// Decide decides whether r passes, and counts it if so. Use Decide only if there is no http.Handler to wrap:
+// [Limiter.Middleware] calls the methods of Decision for you.
 func (l *Limiter) Decide(r *http.Request) Decision { return Decision{l.node.Admit(r)} }
 
 // Refused reports whether the request must not be served. If so, answer it with Refuse.
 func (d Decision) Refused() bool { return d.a.Refused() }
 
-// Refuse answers the request as specified by its rule. For a rule with the action close, it panics
-// with [http.ErrAbortHandler], so that net/http closes the connection.
+// Refuse answers the request as its rule specifies. For a rule with the action close, it panics with
+// [http.ErrAbortHandler], so that net/http closes the connection.
 func (d Decision) Refuse(w http.ResponseWriter, r *http.Request) { d.a.Refuse(w, r) }
 
 // Header sets the response header fields that tell the client its remaining quotas.
 func (d Decision) Header(header http.Header) { d.a.Sign(header) }
 
-// Answered counts a request that passed, for the rules that count by the answer. It must be called
-// at most once. Only rules with a cost from the answer use header, which may be nil. If it returns true, the client
-// must not get the answer, since a rule refuses the request now: answer it with Refuse. Otherwise call Body and
-// EndBody.
+// Answered counts a request that passed, for the rules that count by the answer. It must be called at most once. Only
+// rules with a cost from the answer use header, which may be nil. If withheld is true, a rule now refuses the request,
+// and the client must not get the answer: call Refuse. Otherwise call Body and EndBody.
 func (d Decision) Answered(status int, header http.Header) (withheld bool) {
 	return d.a.Answered(status, header)
 }
 
-// Body shows rules with a cost_json a part of the body of the answer.
+// Body passes the next part of the answer's body to the rules with a cost_json.
 func (d Decision) Body(part []byte) { d.a.Body(part) }
 
 // EndBody counts a request, for rules with a cost_json, when the body of its answer has ended or, if whole is not set,
-// has broken off.
+// was cut off.
 func (d Decision) EndBody(whole bool) { d.a.EndBody(whole) }
 
-// Middleware returns a handler that answers requests that the rules refuse and passes the others to
-// next. Rules that count by the answer see what next writes. The http.ResponseWriter that next gets
-// implements http.Hijacker and http.Pusher if the original does.
+// Middleware returns a handler that answers requests that the rules refuse, and passes all others to next. Rules that
+// count by the answer see what next writes. The http.ResponseWriter that next gets implements http.Hijacker and
+// http.Pusher if the original does.
 func (l *Limiter) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := l.Decide(r)
@@ -80,7 +79,7 @@ type statusWriter struct {
 	withheld bool
 }
 
-// answer reports whether the answer reaches the client.
+// answer calls answered unless status is that of an interim answer, and reports whether the client gets the answer.
 func (w *statusWriter) answer(status int) bool {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		if answered := w.answered; answered != nil {
@@ -138,8 +137,7 @@ func (w *statusWriter) CloseNotify() <-chan bool {
 // Unwrap gives http.ResponseController access to the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// extended returns w with those methods of the underlying writer that libraries look for to find out what the
-// connection can do.
+// extended returns w with the methods of the underlying writer by which libraries detect what the connection can do.
 func (w *statusWriter) extended() http.ResponseWriter {
 	hijacker, hijacks := w.ResponseWriter.(http.Hijacker)
 	pusher, pushes := w.ResponseWriter.(http.Pusher)

@@ -8,10 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves a page with links, /metrics from g, /livez, which answers while the process runs, and /readyz,
-// which answers 503 while ready returns an error, because the node should get no connections,
-// and otherwise 200 with the details, one per line. Shards that are down do not make a node unready:
-// it serves without them.
+// Handler serves a page with links, /metrics from g, /livez, which answers while the process runs, and /readyz. While
+// ready returns an error, /readyz answers 503, because the node should get no connections. Otherwise it answers 200
+// with the details, one per line. Shards that are down do not make a node unready: it serves without them.
 func Handler(g prometheus.Gatherer, ready func() (detail []string, err error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))

@@ -22,47 +22,46 @@ import (
 	"github.com/edgelimit/edge/internal/prose"
 )
 
-// Options configures an API. Operations and Tokens are required; the zero value of every other field
-// is usable.
+// Options configures an API. Operations and Tokens are required; the zero value of every other field is usable.
 type Options struct {
 	Operations Operations
 
-	// Tokens are required for every operation that changes something.
+	// Tokens are the tokens of operators. Every operation that changes something needs one of them.
 	Tokens *Tokens
 
-	// Host is the configured name or address of the listener. Requests may use it as their host, besides
-	// IP addresses and localhost. Other hosts indicate DNS rebinding by a web page.
+	// Host is the configured name or address of the listener. Requests may name it, an IP address or localhost as their
+	// host. Any other host indicates DNS rebinding by a web page.
 	Host string
 
-	// Open is set if the listener is on the loopback interface, where reads need no token.
+	// Open says that reads need no token, because the listener is on the loopback interface.
 	Open bool
 
-	// Page serves / and /page/ without a token, because browsers have none when they open it. It must
-	// therefore not reveal anything by itself.
+	// Page serves / and /page/ without a token, because browsers have none when they open it. So it must not reveal
+	// anything about the node.
 	Page http.Handler
 
 	// Events serves /api/v1/events for as long as the client listens. It is authorized like reads.
 	Events http.Handler
 
-	// PProf enables /debug/pprof/, authorized like reads.
+	// PProf enables /debug/pprof/, which is authorized like reads.
 	PProf bool
 
 	Logger     *slog.Logger          // if nil, slog.Default()
-	Registerer prometheus.Registerer // of the metrics; if nil, they are not registered
+	Registerer prometheus.Registerer // for the metrics; if nil, they are not registered
 }
 
 const (
-	// maxRequests is the maximum number of concurrent requests with a token, and of those without one: they cannot shut
-	// out operators. Others wait for at most busyPause.
+	// maxRequests is the maximum number of concurrent requests with a token, and of those without one, which therefore
+	// cannot shut out operators. Further requests wait for at most busyPause.
 	maxRequests = 8
 	busyPause   = time.Second
 
-	// paceInterval is the interval at which requests without a token are answered, after a burst of
-	// paceBurst, so that a flood of them leaves the processor to clients. Others wait for at most busyPause.
+	// paceInterval is the interval at which the API answers requests without a token, after a burst of paceBurst, so that
+	// a flood of them leaves the processor to clients. Further requests wait for at most busyPause.
 	paceInterval = 5 * time.Millisecond
 	paceBurst    = 200
 
-	// maxStreams is the maximum number of concurrent streams of events and profiles, likewise.
+	// maxStreams is the maximum number of concurrent streams of events and profiles, with a token and without.
 	maxStreams = 32
 
 	// maxBody is the maximum size of a request's body, in bytes.
@@ -72,7 +71,7 @@ const (
 	answerTime = 30 * time.Second
 )
 
-// An API is an http.Handler that serves requests of operators.
+// An API is an http.Handler that serves the requests of operators.
 type API struct {
 	o             Options
 	named, others pool // for requests with a token, and for those without
@@ -81,7 +80,7 @@ type API struct {
 	denied lograte.Limiter
 
 	mu   sync.Mutex // guards the following
-	next time.Time  // when the next request without a token is answered
+	next time.Time  // when the next request without a token may be answered
 }
 
 // A pool has a slot for each concurrent request.
@@ -159,7 +158,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if profiles {
 			profile(w, r)
 		} else {
-			a.o.Events.ServeHTTP(&revocable{w, func() bool { _, valid := a.caller(r); return valid }}, r)
+			a.o.Events.ServeHTTP(&revocableWriter{w, func() bool { _, valid := a.caller(r); return valid }}, r)
 		}
 		return
 	}
@@ -177,8 +176,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.operate(w, r, by)
 }
 
-// pace waits until a request without a token may be answered. It returns false if that would take longer
-// than busyPause, after waiting for that long, or if the client is gone.
+// pace waits until a request without a token may be answered. If that would take longer than busyPause, it waits for
+// busyPause and returns false. It also returns false if the client is gone.
 func (a *API) pace(r *http.Request) bool {
 	a.mu.Lock()
 	now := time.Now()
@@ -227,8 +226,8 @@ func (a *API) isHost(host string) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, a.o.Host)
 }
 
-// fromSite reports whether a request comes from a page of this listener, or from no web page at all. Browsers
-// send the origin of the page.
+// fromSite reports whether a request comes from a page of this listener, or from no web page at all. Browsers send the
+// origin of the page.
 func fromSite(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -241,13 +240,13 @@ func fromSite(r *http.Request) bool {
 	return err == nil && u.Host == r.Host
 }
 
-// A revocable is a response that ends when the token of its request is revoked.
-type revocable struct {
+// A revocableWriter writes a response that ends when the token of its request is revoked.
+type revocableWriter struct {
 	http.ResponseWriter
 	valid func() bool
 }
 
-func (w *revocable) Write(b []byte) (int, error) {
+func (w *revocableWriter) Write(b []byte) (int, error) {
 	if !w.valid() {
 		return 0, errors.New("the token is no longer valid")
 	}
@@ -255,7 +254,7 @@ func (w *revocable) Write(b []byte) (int, error) {
 }
 
 // Unwrap supports http.ResponseController.
-func (w *revocable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *revocableWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // caller returns the name of the request's token, or "" if it has none, and whether it is valid.
 func (a *API) caller(r *http.Request) (name string, valid bool) {
@@ -329,8 +328,8 @@ func read(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	return r.Form, nil
 }
 
-// audit notes a change or an attempted change. Clients are identified by their keys because addresses are
-// personal data; only a selection by network contains one.
+// audit notes a change or an attempted change. It identifies clients by their keys, because addresses are personal
+// data; only a selection by network contains one.
 func (a *API) audit(r *http.Request, by string, of *route, values url.Values, result any, err error) {
 	about, known := result.(interface{ audit() []any })
 	known = known && err == nil
@@ -348,7 +347,7 @@ func (a *API) audit(r *http.Request, by string, of *route, values url.Values, re
 
 func message(err error) string {
 	if errors.As(err, new(Invalid)) {
-		return err.Error() // it may begin with a parameter of such a name
+		return err.Error() // not shortened: it may begin with a parameter whose name looks like a package
 	}
 	return prose.Message(err)
 }
@@ -366,7 +365,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 	_ = e.Encode(value) // an error means that the client is gone
 }
 
-// profile serves a profile of the process. It does not use the default ServeMux, which may have handlers of other packages.
+// profile serves a profile of the process. The default ServeMux would do so, but may have handlers of other packages.
 func profile(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace}
 	if one := serve[strings.TrimPrefix(r.URL.Path, "/debug/pprof/")]; one != nil {

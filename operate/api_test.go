@@ -307,8 +307,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Requests beyond those that are answered concurrently wait, and then are refused. Streams are refused at once. Those
-// with a token get an answer however many there are without one.
+// Requests beyond the concurrent ones wait, and are then refused. Streams are refused at once. Requests with a token
+// get an answer however many there are without one.
 func TestBusy(t *testing.T) {
 	begun, end := make(chan struct{}, 64), make(chan struct{})
 	f := newFixture(t, func(o *operate.Options) {
@@ -359,8 +359,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A flood of requests without a token is answered at a bounded rate, and each connection waits. Those with
-// a token are answered meanwhile.
+// A flood of requests without a token is answered at a bounded rate, and each connection waits. Meanwhile, requests
+// with a token are answered.
 func TestFlood(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil)

@@ -18,7 +18,7 @@ type Changes struct {
 	Changes []Change `json:"changes"`
 }
 
-// A Change is what an operator has changed, or tried to.
+// A Change is a change that an operator has made or tried to make.
 type Change struct {
 	Time   time.Time `json:"time"`
 	By     string    `json:"by" doc:"name of the token, SIGHUP for a reload by that signal, or file for one because a file has changed"`

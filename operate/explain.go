@@ -13,8 +13,8 @@ import (
 // maxExplained is the maximum number of keys to explain in one response.
 const maxExplained = 100
 
-// Explain returns the state of a target: why it is refused, or how far it is from each limit. An address explains each
-// rule that counts only by ip, network or label, and each mitigation that is known to be the client's.
+// Explain returns the state of a target: why it is refused, or how far it is from each limit. For an address, it
+// explains each rule that counts only by ip, network or label, and each mitigation that is known to be the client's.
 func (o *Operator) Explain(values map[string]string) (Explanation, error) {
 	now := o.Now()
 	t, err := o.find(values, maxExplained, now)
@@ -31,7 +31,7 @@ func (o *Operator) Explain(values map[string]string) (Explanation, error) {
 	return e, err
 }
 
-// spares returns why r, nil for any rule, applies to no request of a client, as far as its address tells, else "".
+// spares returns why r, or any rule if r is nil, applies to no request of a client as far as its address tells, or "".
 func spares(r *rule.Rule, listed *Listed, client netip.Addr) string {
 	switch {
 	case listed != nil:
@@ -45,8 +45,8 @@ func spares(r *rule.Rule, listed *Listed, client netip.Addr) string {
 	return ""
 }
 
-// keyState returns the state of a key, and whether requests of it are refused: those of client, if that is valid.
-func (o *Operator) keyState(f *found, listed *Listed, client netip.Addr, now time.Time) (s KeyState, refused bool) {
+// keyState returns the state of a key, and whether its requests are refused; if client is valid, only those of client.
+func (o *Operator) keyState(f *foundKey, listed *Listed, client netip.Addr, now time.Time) (s KeyState, refused bool) {
 	r := f.rule
 	s = KeyState{Key: f.key.String(), About: f.about, Limits: []LimitState{}, Spared: spares(r, listed, client)}
 	if r != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/operate"
 )
 
-// Whatever is asked, the answer is JSON with a status that says what is wrong. Without a token nothing is
-// changed, and if the listener is not on the loopback interface, nothing is revealed.
+// The answer to any request is JSON with a status that says what is wrong. A request without a token changes nothing,
+// and reveals nothing if the listener is not on the loopback interface.
 func FuzzAPI(f *testing.F) {
 	for _, path := range []string{
 		"/api/v1/status", "/api/v1/rules", "/api/v1/mitigations?sort=start&cursor=1-ab", "/api/v1/mitigations/ab", "/api/v1/mitigations/lift?key=ab",

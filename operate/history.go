@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/limit"
 )
 
-// SampleEvery is the interval of samples of a history.
+// SampleEvery is the interval between samples of a history.
 const SampleEvery = 5 * time.Second
 
 // A Span is one of the two periods of time that a history covers.
@@ -31,7 +31,7 @@ type cell struct{ counted, refused uint32 }
 // A series holds the past counts of one kind. It takes 3.7 KB.
 type series struct {
 	last  totals             // at the last sample
-	cells [len(Spans)][]cell // rings
+	cells [len(Spans)][]cell // ring buffers, indexed by step
 }
 
 // totals are the values of counters.
@@ -45,22 +45,22 @@ func newSeries() *series {
 	return s
 }
 
-// Names of series beside the IDs of rules, which begin with a letter or digit.
+// Names of series in addition to the IDs of rules, which begin with a letter or digit.
 const (
 	allRequests = "*"
 	notCounted  = "-"
 )
 
-// A History holds past values of a node's metrics. It has a series for each rule that has its own
-// counters, so at most 1001, once these have counted something. Its methods may be called concurrently.
+// A History holds past values of a node's metrics. It has a series for each rule with counters of its own that have
+// counted something, so at most 1001. Its methods may be called concurrently.
 type History struct {
 	metrics prometheus.Gatherer
 	now     func() time.Time
 
 	mu    sync.Mutex         // guards the following
-	steps [len(Spans)]int64  // that were sampled last, since the Unix epoch
+	steps [len(Spans)]int64  // the steps of the last sample, since the Unix epoch
 	all   map[string]*series // by name
-	lags  []*dto.Histogram   // the lag of increments since the node's start: the last samples, the oldest first
+	lags  []*dto.Histogram   // the last samples of the lag of increments since the node's start, the oldest first
 }
 
 // NewHistory returns an empty history of metrics.
@@ -68,7 +68,7 @@ func NewHistory(metrics prometheus.Gatherer, now func() time.Time) *History {
 	return &History{metrics: metrics, now: now, all: map[string]*series{}}
 }
 
-// lagSamples is the number of samples of the lag that are kept, which cover a minute.
+// lagSamples is the number of samples of the lag that a History keeps. They cover a minute.
 const lagSamples = int(time.Minute/SampleEvery) + 1
 
 // Run samples the metrics until ctx is done.
@@ -96,7 +96,7 @@ func (h *History) Sample(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, s := range Spans {
-		step := (now.UnixNano() - 1) / int64(s.Step) // what happened before now belongs to the previous step
+		step := (now.UnixNano() - 1) / int64(s.Step) // at a boundary, the counts belong to the step that has ended
 		if h.steps[i] != 0 {
 			h.clear(i, h.steps[i], step)
 		}
@@ -152,7 +152,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// clear empties the steps after from, up to to. mu is held.
+// clear empties the steps after from, up to to. mu must be held.
 func (h *History) clear(span int, from, to int64) {
 	n := int64(Spans[span].steps)
 	for step := max(from+1, to-n+1); step <= to; step++ {
@@ -162,10 +162,10 @@ func (h *History) clear(span int, from, to int64) {
 	}
 }
 
-// grow adds the growth of a series' counters since the last sample. mu is held.
+// grow adds the growth of a series' counters since the last sample. mu must be held.
 func (h *History) grow(s *series, total totals) {
 	grown := func(now, before float64) uint32 {
-		if now < before { // the rule was removed, and is back
+		if now < before { // the rule was removed and added again
 			before = 0
 		}
 		return uint32(min(now-before, 1<<32-1))
@@ -179,14 +179,14 @@ func (h *History) grow(s *series, total totals) {
 	}
 }
 
-// Steps are the counts of the steps of a span, the oldest first, which begin at From.
+// Steps are the counts of the steps of a span, the oldest first. The first one begins at From.
 type Steps struct {
 	From             time.Time
 	Counted, Refused []uint64
 }
 
-// last returns the last n steps of a series in a span. The current step is included only if the steps are coarse: all
-// fine ones are complete.
+// last returns the last n steps of a series in a span. The last step may be incomplete if the span's steps are longer
+// than SampleEvery.
 func (h *History) last(name string, span, n int) (all Steps) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,19 +210,19 @@ func (h *History) Sampled() int64 {
 	return h.steps[0]
 }
 
-// All returns the requests of a span of Spans, and those among them that were refused.
+// All returns the requests in Spans[span], and the refused ones among them.
 func (h *History) All(span int) Steps { return h.Rule(allRequests, span) }
 
-// Rule returns the requests of a span that a rule counted, and those that it refused.
+// Rule returns the requests in Spans[span] that a rule counted, and those that it refused.
 func (h *History) Rule(id string, span int) Steps { return h.last(id, span, Spans[span].steps) }
 
-// Rates returns the requests per second in the last step, and those among them that were refused.
+// Rates returns the requests per second in the last step, and the refused ones among them.
 func (h *History) Rates() (requests, refused float32) {
 	all, seconds := h.last(allRequests, 0, 1), float32(SampleEvery.Seconds())
 	return float32(all.Counted[0]) / seconds, float32(all.Refused[0]) / seconds
 }
 
-// RefusedInHour returns the requests that a rule refused in the last hour, in coarse steps.
+// RefusedInHour returns the number of requests that a rule refused in the last hour, rounded to coarse steps.
 func (h *History) RefusedInHour(id string) (n uint64) {
 	coarse := len(Spans) - 1
 	for _, refused := range h.last(id, coarse, int(time.Hour/Spans[coarse].Step)).Refused {
@@ -239,8 +239,8 @@ func (h *History) Dropped() (n int) {
 	return n
 }
 
-// Within returns a quantile of the counting lag over the last minute, with the resolution of the
-// buckets: 0 without increments, negative beyond the last bucket.
+// Within returns a quantile of the counting lag in the last minute, with the resolution of the buckets. It is 0 if
+// there were no increments, and negative if it is beyond the last bucket.
 func (h *History) Within(share float64) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

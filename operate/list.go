@@ -38,7 +38,7 @@ func (o *Operator) Mitigations(q Query) (page Mitigations, err error) {
 	}
 	now := o.Now()
 	var found []place
-	most := q.Limit + 1 // one more, to know whether there is another page
+	most := q.Limit + 1 // the additional place shows whether there is another page
 	for r := range o.Table.All(now) {
 		if !matches(r) {
 			continue
@@ -67,7 +67,7 @@ func (o *Operator) Mitigations(q Query) (page Mitigations, err error) {
 
 // A place is the position of a record in a list.
 type place struct {
-	order  int64 // the greatest is first
+	order  int64 // descending
 	key    counter.Key
 	record *mitigation.Record
 }
@@ -82,7 +82,7 @@ func firstPlaces(places []place, n int) []place {
 	return places[:min(len(places), n)]
 }
 
-// parsePlace parses a cursor. An empty cursor gives a place without a record.
+// parsePlace parses a cursor. For an empty cursor, it returns a place without a record.
 func parsePlace(text string) (p place, err error) {
 	if text == "" {
 		return p, nil
@@ -111,7 +111,7 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 			fingerprint = r.Fingerprint()
 		}
 	}
-	acts := map[counter.Key]bool{} // on the client, if the query has a single address
+	acts := map[counter.Key]bool{} // keys that act on the client, if the query has a single address
 	switch {
 	case q.Client.IsSingleIP():
 		t, err := o.find(map[string]string{"ip": q.Client.Addr().String()}, math.MaxInt, o.Now())
@@ -128,7 +128,7 @@ func (o *Operator) matcher(q Query) (func(*mitigation.Record) bool, error) {
 	if strings.Trim(key, "0123456789abcdef") != "" {
 		return nil, Invalid(fmt.Sprintf("key: %q is not the beginning of a key, in hexadecimal digits", q.Key))
 	}
-	id, _ := strconv.ParseUint(q.Node, 16, 64) // 0 if it is only a name
+	id, _ := strconv.ParseUint(q.Node, 16, 64) // 0 if q.Node can only be a name
 	byName, byID := peers.ID(q.Node), mitigation.NodeID(id)
 	return func(r *mitigation.Record) bool {
 		switch {

@@ -1,5 +1,5 @@
-// Package operate serves a node's operators on separate listeners: metrics and health for machines, and an
-// API for people, commands and the web page of package page. An [Operator] carries out what they ask.
+// Package operate serves a node's operators on separate listeners: metrics and health for machines, and an API for
+// people, commands and the web page of package page. An [Operator] carries out the operations of the API.
 package operate
 
 import (
@@ -36,8 +36,8 @@ type Operator struct {
 	Table         *mitigation.Table
 	Peers         *peers.Table
 	Ring          *shards.Watch
-	Gossip        *gossip.Gossip // nil without one
-	DecisionLog   *decision.Log  // nil without one
+	Gossip        *gossip.Gossip // nil if the node does not gossip
+	DecisionLog   *decision.Log  // nil if the node writes none
 	Secret        counter.Secret
 	Client        rule.ClientPrefix
 	LogClients    bool // whether operators see the clients of mitigations
@@ -49,7 +49,7 @@ type Operator struct {
 	// Ready returns why the node should get no connections, and what operators should know.
 	Ready func() (detail []string, err error)
 
-	Certificates func() []Certificate // that clients get; nil without any
+	Certificates func() []Certificate // certificates that clients get; nil without TLS
 	OwnStatus    func() peers.Status
 	ReloadFiles  func() error
 	ReadRules    func() (*rule.Set, error) // reads the rules files; nil without files
@@ -76,7 +76,7 @@ func (o *Operator) Status() Status {
 // anyRule and its name stand for the rule of clients that an operator refuses, whatever the rules.
 const (
 	anyRule     = "*"
-	anyRuleName = "any" // as operators see it; a rule may have this ID
+	anyRuleName = "any" // the name that operators see; a rule may have it as its ID
 )
 
 // A tally counts records.
@@ -139,7 +139,7 @@ func (o *Operator) Rules() Rules {
 	return all
 }
 
-// Files reads the rules files and returns what loading them would change. It returns nil if the node has no files.
+// Files reads the rules files and returns what a reload would change, or nil if the node has no rules files.
 func (o *Operator) Files() *Files {
 	if o.ReadRules == nil {
 		return nil
@@ -168,7 +168,7 @@ func (o *Operator) Near(n int) []async.Near {
 	return o.Limiter.Near(ctx, n)
 }
 
-// Mitigation returns the mitigation of a key, which is given in hexadecimal.
+// Mitigation returns the mitigation of the key that text is in hexadecimal.
 func (o *Operator) Mitigation(text string) (m Mitigation, err error) {
 	key, err := parseKey(text)
 	if err != nil {
@@ -205,7 +205,7 @@ func (o *Operator) describe(r *mitigation.Record, now time.Time) *Mitigation {
 	return m
 }
 
-// Add starts a mitigation by hand: of a client whatever the rules, or of a key.
+// Add starts a mitigation by hand: of a key, or of a client whatever the rules.
 func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	now := o.Now()
 	f, err := o.single(order.Values, now)
@@ -236,9 +236,9 @@ func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	return m, nil
 }
 
-// single returns the one key that values name. An address alone names the key under which operators refuse the client,
+// single returns the one key that values name. An address alone names the key under which operators refuse the client
 // whatever the rules.
-func (o *Operator) single(values map[string]string, now time.Time) (f found, err error) {
+func (o *Operator) single(values map[string]string, now time.Time) (f foundKey, err error) {
 	client := o.clientOf(values)
 	if values["network"] != "" {
 		return f, Invalid("a network cannot be refused by hand: add it to deny in the rules files, " +
@@ -265,7 +265,7 @@ func (o *Operator) single(values map[string]string, now time.Time) (f found, err
 	return f, err
 }
 
-// Lift lifts all mitigations that a target names: for an address, all that act on it.
+// Lift lifts all mitigations of a target; of an address, all that act on it.
 func (o *Operator) Lift(l LiftOne) (Lifted, error) {
 	now, result := o.Now(), Lifted{Mitigations: []Mitigation{}}
 	t, err := o.find(l.Values, math.MaxInt, now)
@@ -329,9 +329,8 @@ const (
 	lifted      = "lifted"
 )
 
-// stateOf returns the current rule of a record, nil if it was removed or is not known, and the record's state.
-// The limits that overrides give the key are only known after the key's next request: until then such a record
-// counts as effective.
+// stateOf returns a record's current rule, nil if it was removed or is not known, and the record's state. The limits
+// that overrides give a key are unknown until the key's next request: until then, such a record counts as effective.
 func (o *Operator) stateOf(r *mitigation.Record) (of *rule.Rule, state string) {
 	return stateUnder(o.Limiter.Rules(), r)
 }
@@ -350,7 +349,7 @@ func stateUnder(rules *rule.Set, r *mitigation.Record) (of *rule.Rule, state str
 	return of, inForce
 }
 
-// Freed returns the number of clients that the former rules refuse, and the next ones do not.
+// Freed returns the number of clients that the former rules refuse and the next ones do not.
 func (o *Operator) Freed(former, next *rule.Set) (n int) {
 	for r := range o.Table.All(o.Now()) {
 		_, before := stateUnder(former, r)
@@ -361,7 +360,7 @@ func (o *Operator) Freed(former, next *rule.Set) (n int) {
 	return n
 }
 
-// Reload reloads the node's files, and returns what is in force then.
+// Reload reloads the node's files, and returns what is in force afterwards.
 func (o *Operator) Reload() (Reloaded, error) {
 	former := o.Limiter.Rules()
 	err := o.ReloadFiles()

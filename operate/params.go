@@ -14,9 +14,9 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Parameters of an operation are the fields of a struct: the tag query has the name, doc says what it
-// is, required is there if it must be given, enum has its values and max its maximum. The field tagged *
-// takes all others, a map.
+// Parameters of an operation are the fields of a struct. Of their tags, query is the parameter's name, doc its
+// description, required is present if the parameter is, enum has its values and max its maximum. The field whose name
+// is * is a map, which takes all other parameters.
 
 // An Invalid error describes an invalid parameter.
 type Invalid string
@@ -98,7 +98,7 @@ func decodeOne(text string, into reflect.Value, tag reflect.StructTag) (problem 
 	return ""
 }
 
-// set returns a function that sets a field to what a parser returns, and reports whether the parser succeeded.
+// set returns a function that sets a field to a parser's result, and reports whether the parser succeeded.
 func set[T any](to *T) func(v T, err error) bool {
 	return func(v T, err error) bool {
 		*to = v

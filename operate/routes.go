@@ -23,7 +23,7 @@ var description []byte
 type route struct {
 	method, path, summary string
 
-	change         bool // always needs a token, and is logged
+	change         bool // the operation always needs a token, and is logged
 	params, result reflect.Type
 	serve          func(o Operations, values url.Values) (any, error)
 }
@@ -38,7 +38,7 @@ func (r *route) name() string {
 	return name
 }
 
-// on returns a route that serves what do returns.
+// on returns a route that serves the results of do.
 func on[P, R any](method, path, summary string, do func(Operations, P) (R, error)) route {
 	return route{method, path, summary, method != http.MethodGet, reflect.TypeFor[P](), reflect.TypeFor[R](), func(o Operations, values url.Values) (any, error) {
 		var p P
@@ -49,12 +49,12 @@ func on[P, R any](method, path, summary string, do func(Operations, P) (R, error
 	}}
 }
 
-// get returns a route without parameters that serves what do returns.
+// get returns a route without parameters that serves the results of do.
 func get[R any](path, summary string, do func(Operations) R) route {
 	return on(http.MethodGet, path, summary, func(o Operations, _ struct{}) (R, error) { return do(o), nil })
 }
 
-// why are the parameters of a change that needs no others.
+// why holds the parameter of changes that have no other one.
 type why struct {
 	Reason string `query:"reason" doc:"why, for the log"`
 }
@@ -108,7 +108,7 @@ var routes = []route{
 	on("POST", "/-/reload", "Load the node's files again", func(o Operations, _ why) (Reloaded, error) { return o.Reload() }),
 }
 
-// find returns the route for a path, with the value of {key}, or else the methods that the path allows.
+// find returns the route for a method and a path, with the value of {key}, or the methods that the path allows.
 func find(method, path string) (found *route, key string, methods []string) {
 	if !slices.ContainsFunc(routes, func(r route) bool { return r.path == path }) {
 		i := strings.LastIndexByte(path, '/') + 1

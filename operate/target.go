@@ -14,27 +14,27 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A target is what operators name: a client's address, a network, the ID of a refusal, a key, or values of
+// A target has the keys that operators name by a client's address, a network, the ID of a refusal, a key, or values of
 // characteristics with or without a rule. See ParseTarget.
 type target struct {
-	keys   []found
+	keys   []foundKey
 	needs  []Need // rules that need further values
 	listed *Listed
 }
 
-// A found is a key that a target stands for.
-type found struct {
+// A foundKey is a key that a target stands for.
+type foundKey struct {
 	rule  *rule.Rule // nil if it is not known
 	key   counter.Key
 	about string
 	addr  netip.Addr // a client's, if it is known
-	bare  bool       // found by its record, so the limits that overrides give it are not known
+	bare  bool       // the key comes from its record, so the limits that overrides give it are not known
 }
 
 // errTarget says what operators may name.
 const errTarget = Invalid("give an address, a network, the ID of a refusal, a key, or a rule and its values")
 
-// find returns what values name, with at most the given number of keys.
+// find returns the target that values name, with at most most keys.
 func (o *Operator) find(values map[string]string, most int, now time.Time) (t target, err error) {
 	t.needs = []Need{}
 	switch text := values["key"]; {
@@ -47,14 +47,14 @@ func (o *Operator) find(values map[string]string, most int, now time.Time) (t ta
 		if !ok {
 			return t, Unknown(fmt.Sprintf("operate: %s is not mitigated; give the rule and its values to see how a client stands", text))
 		}
-		t.keys = []found{o.ofRecord(&record)}
+		t.keys = []foundKey{o.ofRecord(&record)}
 		return t, nil
 	case values["id"] != "" && len(values) == 1:
 		return t, o.findID(&t, values["id"], now)
 	case values["rule"] != "":
 		r, key, req, err := o.keyOf(values)
 		if err == nil {
-			t.keys = []found{{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}}
+			t.keys = []foundKey{{rule: r, key: key, addr: req.Addr, about: o.Limiter.AboutKey(r, key, req)}}
 			t.listed = o.listed(o.clientOf(values), netip.Prefix{})
 		}
 		return t, err
@@ -84,7 +84,7 @@ func (o *Operator) findID(t *target, text string, now time.Time) error {
 		"or give the client's address to see its state", id, id))
 }
 
-// findClient finds what acts on a client or a network, and the keys of all rules that values suffice for.
+// findClient finds the mitigated keys of a client or a network, and the keys of all rules that values suffice for.
 func (o *Operator) findClient(t *target, values map[string]string, most int, now time.Time) error {
 	var network netip.Prefix
 	var err error
@@ -110,10 +110,10 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 				req.Addr = client
 			}
 			if err != nil {
-				continue // it does not count such values
+				continue // the rule does not count such values
 			}
 			if of, key, err := o.keyOfRequest(r, req); err == nil { // otherwise the address has no label
-				t.keys = append(t.keys, found{rule: of, key: key, addr: req.Addr, about: o.Limiter.AboutKey(of, key, req)})
+				t.keys = append(t.keys, foundKey{rule: of, key: key, addr: req.Addr, about: o.Limiter.AboutKey(of, key, req)})
 			}
 		} else if client.IsValid() || some {
 			t.needs = append(t.needs, Need{r.ID, prose.Texts(r.Characteristics, rule.Characteristic.String)})
@@ -121,12 +121,12 @@ func (o *Operator) findClient(t *target, values map[string]string, most int, now
 	}
 	if client.IsValid() {
 		if record, ok := o.Table.Held(o.Limiter.ClientKey(o.Client.Client(client)), now); ok {
-			t.keys = append(t.keys, found{key: record.Key, addr: client, about: o.Limiter.AboutKey(nil, record.Key, rule.Request{Addr: client})})
+			t.keys = append(t.keys, foundKey{key: record.Key, addr: client, about: o.Limiter.AboutKey(nil, record.Key, rule.Request{Addr: client})})
 		}
 	}
 	for record := range o.Table.All(now) {
 		theirs := client.IsValid() && o.Client.Client(record.Client) == o.Client.Client(client) || network.IsValid() && network.Contains(record.Client)
-		if !theirs || len(t.keys) >= most || slices.ContainsFunc(t.keys, func(f found) bool { return f.key == record.Key }) {
+		if !theirs || len(t.keys) >= most || slices.ContainsFunc(t.keys, func(f foundKey) bool { return f.key == record.Key }) {
 			continue
 		}
 		t.keys = append(t.keys, o.ofRecord(record))
@@ -143,7 +143,7 @@ func (o *Operator) clientOf(values map[string]string) netip.Addr {
 	return o.Client.Unmap(client.WithZone(""))
 }
 
-// listed returns the entry of an access list that decides about all requests of a client or a network, or nil.
+// listed returns the entry of an access list that applies to all requests of a client or a network, or nil.
 func (o *Operator) listed(client netip.Addr, network netip.Prefix) *Listed {
 	if network.IsValid() {
 		client = network.Addr()
@@ -159,8 +159,8 @@ func (o *Operator) listed(client netip.Addr, network netip.Prefix) *Listed {
 	return nil
 }
 
-// suffices reports whether values have all characteristics of r, and whether they have some. An address stands for
-// those that depend on it alone.
+// suffices reports whether values have all characteristics of r, and whether they have some. An address counts as all
+// characteristics that depend on it alone.
 func suffices(r *rule.Rule, values map[string]string) (all, some bool) {
 	all = true
 	for i := range r.Characteristics {
@@ -191,7 +191,7 @@ func valueOf(c *rule.Characteristic, values map[string]string) (value string, ok
 	return value, ok
 }
 
-// ruleOf returns the rule with an ID, or nil for that of clients whom operators refuse, whatever the rules.
+// ruleOf returns the rule with an ID, or nil for the one of clients that operators refuse whatever the rules.
 func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
 	r := o.Limiter.Rules().Rule(id)
 	if r == nil && id != anyRule && id != anyRuleName {
@@ -201,7 +201,7 @@ func (o *Operator) ruleOf(id string) (*rule.Rule, error) {
 }
 
 // keyOf returns a rule's key for the values of its characteristics, a request with these values, and the rule with the
-// limits that its overrides give the key, nil if the key is that of a client whatever the rules.
+// limits that its overrides give the key. For the key of a client whatever the rules, of is nil.
 func (o *Operator) keyOf(values map[string]string) (of *rule.Rule, key counter.Key, req rule.Request, err error) {
 	r, err := o.ruleOf(values["rule"])
 	if err != nil {
@@ -250,13 +250,13 @@ func countsBy(characteristics []rule.Characteristic, name string) bool {
 	})
 }
 
-// ofRecord returns the key of a record.
-func (o *Operator) ofRecord(record *mitigation.Record) found {
+// ofRecord returns the key of a record, with its rule.
+func (o *Operator) ofRecord(record *mitigation.Record) foundKey {
 	r := o.Limiter.Rules().ByFingerprint(record.Rule)
-	return found{rule: r, key: record.Key, addr: record.Client, about: o.about(r, record), bare: true}
+	return foundKey{rule: r, key: record.Key, addr: record.Client, about: o.about(r, record), bare: true}
 }
 
-// about describes what the rule of a record, nil if it is not known, counts under its key.
+// about describes what a record's rule counts under the record's key. If the rule is not known, r is nil.
 func (o *Operator) about(r *rule.Rule, record *mitigation.Record) string {
 	if r == nil && record.Rule != mitigation.AnyRule {
 		return ""
@@ -273,7 +273,7 @@ func parseKey(text string) (counter.Key, error) {
 	return counter.Key(b), nil
 }
 
-// named returns what values name, for messages.
+// named returns the target that values name as text, for messages.
 func named(values map[string]string) string {
 	for _, name := range []string{"ip", "network", "key", "id"} {
 		if text := values[name]; text != "" && values["rule"] == "" {

@@ -97,7 +97,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// An operator refuses a client whatever the rules. What does not work says what does.
+// An operator refuses a client whatever the rules. Errors say what works instead.
 func TestRefuseClient(t *testing.T) {
 	o := newOperatorOf(t, severalRules)
 	look := func(addr string) limit.Verdict {
@@ -163,8 +163,8 @@ func TestRefuseClient(t *testing.T) {
 	}
 }
 
-// The answer that starts a mitigation by hand names whom it does not refuse, and so does its explanation. Keys that are
-// refused are explained first.
+// The answer that starts a mitigation by hand names the clients that it does not refuse, and so does its explanation.
+// Refused keys are explained first.
 func TestPasses(t *testing.T) {
 	const rest = ", limits: [{threshold: 5, period: 1m}]"
 	o := newOperatorOf(t, `allow: [198.51.100.0/24]
@@ -237,7 +237,7 @@ func explained(t *testing.T, o *operate.Operator, target string) string {
 	return b.String()
 }
 
-// What a rule with action log would refuse is counted and listed apart.
+// Clients that a rule with action log would refuse are counted and listed separately.
 func TestDryRun(t *testing.T) {
 	o := newOperatorOf(t, severalRules)
 	m := add(t, o, "rule=dry,ip=192.0.2.1")

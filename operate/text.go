@@ -1,6 +1,6 @@
 package operate
 
-// What commands write as text instead of JSON.
+// This file has the text that commands print instead of JSON.
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// WriteText writes the state as text. ip is the address that was asked about, if any, and again the flags for other commands.
+// WriteText writes the state as text. ip is the address that was given, if any; again has the flags for more commands.
 func (k *KeyState) WriteText(w io.Writer, ip, again string) {
 	m := k.Mitigation
 	state := "not mitigated"

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// minToken is the minimum length of a token, in bytes. Short tokens can be guessed.
+// minToken is the minimum length of a token, in bytes: attackers can guess short ones.
 const minToken = 16
 
 // LocalName is the name, in log lines about changes, of the token that a node creates when it starts.
@@ -31,8 +31,8 @@ type token struct {
 	hash [sha256.Size]byte
 }
 
-// Read replaces the tokens with those of a file, which has a line NAME TOKEN for each; # begins a comment.
-// After an error, the old tokens remain.
+// Read replaces the tokens with those of a file, which has a line NAME TOKEN for each; # begins a comment. After an
+// error, the old tokens remain.
 func (t *Tokens) Read(file string) error {
 	text, err := setting.ReadSecret(file)
 	if err != nil {
@@ -72,8 +72,8 @@ func (t *Tokens) Read(file string) error {
 	return nil
 }
 
-// name returns the name of a token, or "" if it is unknown. The time that it takes depends only on the
-// number of tokens.
+// name returns the name of a token, or "" if the token is unknown. The time that this takes depends only on the number
+// of tokens, so it reveals nothing about them.
 func (t *Tokens) name(text string) (name string) {
 	all := t.all.Load()
 	if all == nil {
@@ -88,8 +88,8 @@ func (t *Tokens) name(text string) (name string) {
 	return name
 }
 
-// WriteLocal creates a token and writes it to a file that only this user can read, for commands on this
-// machine: see LocalToken. addr is the address of the listener. remove removes the file.
+// WriteLocal creates a token, and writes it to a file that only this user can read, for commands on this machine: see
+// LocalToken. addr is the address of the listener. remove removes the file.
 func (t *Tokens) WriteLocal(addr string) (remove func(), err error) {
 	RemoveLocal(addr)
 	text := rand.Text() + rand.Text()
@@ -149,13 +149,12 @@ func localFile(addr string) string {
 	return "admin-" + strings.NewReplacer("[", "", "]", "", ":", "_", "%", "_", "/", "_").Replace(addr) + ".token"
 }
 
-// localText matches the content of such a file. Nothing else is ever sent, because the superuser also
-// reads the directories of other users.
+// localText matches the content of such a file. Commands of the superuser also read the directories of other users, who
+// must not make them send anything else.
 var localText = regexp.MustCompile(`^[A-Z2-7]{52}\n$`)
 
-// LocalToken returns the token that the node with its admin listener at addr, HOST:PORT, has written for
-// its user. It returns "" if the node belongs to another machine or user, or if its operator has
-// configured tokens.
+// LocalToken returns the token that the node with its admin listener at addr, HOST:PORT, has written for its user. It
+// returns "" if the node belongs to another machine or user, or if its operator has configured tokens.
 func LocalToken(addr string) string {
 	dirs := ownDirs()
 	if os.Geteuid() == 0 {
@@ -183,7 +182,7 @@ func readLocal(file string) string {
 		return ""
 	}
 	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, 100)) // after an error it is not a token
+	text, _ := io.ReadAll(io.LimitReader(f, 100)) // after an error, text does not match
 	if !localText.Match(text) {
 		return ""
 	}

@@ -81,7 +81,7 @@ func TestLocalToken(t *testing.T) {
 	if operate.RemoveLocal("[::]:99002"); operate.LocalToken("127.0.0.1:99002") != "" {
 		t.Error("a token still exists after it was removed")
 	}
-	// Another file of that name, such as a link to a secret, is never sent.
+	// Commands never send the content of another file of that name, such as a link to a secret.
 	if err := os.WriteFile(files[0], []byte("a secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ const (
 	abandonedPatience = 10 * time.Second
 )
 
-// abandoned holds the requests that wait for the origin's answer without their clients, because a rule
+// abandonedRequests are requests whose clients are gone, but that still wait for the origin's answer because a rule
 // counts by the answer.
-type abandoned struct {
+type abandonedRequests struct {
 	exchanges conns.Set[*exchange]
 	places    *conns.Budget
 	results   map[string]prometheus.Counter
@@ -29,12 +29,12 @@ type abandoned struct {
 // Results of abandoned requests.
 const (
 	abandonedAnswered = "answered" // the origin answered, so rules could count it
-	abandonedDropped  = "dropped"  // too many were abandoned: counted only under keys above half of a threshold
-	abandonedFailed   = "failed"   // not counted: the origin did not answer
+	abandonedDropped  = "dropped"  // there were too many: counted only under keys above half of a threshold
+	abandonedFailed   = "failed"   // the origin did not answer, so it was not counted
 )
 
-func newAbandoned(reg prometheus.Registerer) *abandoned {
-	a := &abandoned{places: conns.NewBudget(maxAbandoned, 0, func(bool) {})}
+func newAbandonedRequests(reg prometheus.Registerer) *abandonedRequests {
+	a := &abandonedRequests{places: conns.NewBudget(maxAbandoned, 0, func(bool) {})}
 	f := promauto.With(reg)
 	a.results = by(f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_abandoned_requests_total",
@@ -48,8 +48,8 @@ func newAbandoned(reg prometheus.Registerer) *abandoned {
 	return a
 }
 
-// Gone is called when the client has disconnected or will not send the rest of its request. It reports whether the
-// exchange continues, because a rule counts by the answer. Then end is called when it has waited long enough.
+// Gone notes that the client has disconnected or will not send the rest of its request. It reports whether the exchange
+// continues without the client, because a rule counts by the answer. If so, end is called if the answer takes too long.
 func (x *exchange) Gone(end func()) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -61,7 +61,7 @@ func (x *exchange) Gone(end func()) bool {
 		a.results[abandonedDropped].Inc()
 		return false
 	}
-	if !a.exchanges.Add(x) { // the node has stopped waiting
+	if !a.exchanges.Add(x) { // the node is stopping and no longer waits
 		x.p.o.Limiter.Forsake(&x.decision, now)
 		a.results[abandonedDropped].Inc()
 		return false
@@ -73,13 +73,13 @@ func (x *exchange) Gone(end func()) bool {
 	return true
 }
 
-// Close ends an abandoned exchange that must make room.
+// Close ends an abandoned exchange to make room for others.
 func (x *exchange) Close() error {
 	x.stopWaiting(true)
 	return nil
 }
 
-// stopWaiting ends an abandoned exchange unless it has ended. dropped is set if it has not waited long enough.
+// stopWaiting ends an abandoned exchange unless it has ended. dropped says that it ends before its time is up.
 func (x *exchange) stopWaiting(dropped bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -109,5 +109,5 @@ func (x *exchange) resolve(status int, fields limit.Fields) {
 		a.results[abandonedAnswered].Inc()
 	}
 	x.place.Hold(0)
-	a.exchanges.Remove(x) // last: a node that has drained has counted everything
+	a.exchanges.Remove(x) // last: Drain waits for this, so a node that has drained has counted everything
 }

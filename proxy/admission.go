@@ -11,16 +11,15 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An Admission is a request that a server of net/http has read, and what was decided about it. Its methods must
-// not be called concurrently.
+// An Admission is a request that a server of net/http has read, and the decision about it. Its methods must not be
+// called concurrently.
 type Admission struct {
 	arrival
 	p   *Proxy
-	now time.Time // when the request was decided
+	now time.Time // of the decision, or of the answer
 }
 
-// Admit decides r, and counts it if it passes. Rules that count by the answer count it when Answered
-// is called.
+// Admit decides whether r passes, and counts it if so. Rules that count by the answer count it when Answered is called.
 func (p *Proxy) Admit(r *http.Request) *Admission {
 	a := &Admission{p: p, now: p.o.Now()}
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
@@ -44,8 +43,8 @@ func (p *Proxy) Admit(r *http.Request) *Admission {
 // Refused reports whether the request must not be served. If so, Refuse answers it.
 func (a *Admission) Refused() bool { return a.decision.Verdict.Refused() }
 
-// Refuse answers the request as specified by its rule. For a rule with the action close it panics
-// with [http.ErrAbortHandler], so that net/http closes the connection.
+// Refuse answers the request as its rule specifies. For a rule with the action close, it panics with
+// [http.ErrAbortHandler], so that net/http closes the connection.
 func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	if a.drops() {
 		panic(http.ErrAbortHandler)
@@ -68,19 +67,19 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Sign sets the header fields of the answer to a request that passed: the client's remaining quotas and
-// the name of the node.
+// Sign sets the node's header fields in the answer to a request that passed: the client's remaining quotas and the
+// name of the node.
 func (a *Admission) Sign(header http.Header) {
 	var buf [512]byte
 	fields := a.p.o.Headers.append(buf[:0], a.p.o.Limiter, &a.decision, a.now)
 	setLines(header, a.p.appendNode(fields))
 }
 
-// CountsAnswer reports whether a rule waits for Answered.
+// CountsAnswer reports whether a rule counts the request by its answer, and so needs a call of Answered.
 func (a *Admission) CountsAnswer() bool { return a.decision.CountsAnswer() }
 
-// Answered counts a request that passed, for the rules that count by the answer. It must be called
-// at most once. It reports whether the answer must be withheld: then the request is refused.
+// Answered counts a request that passed, for the rules that count by the answer. It must be called at most once. It
+// reports whether the answer must be withheld, because a rule now refuses the request.
 func (a *Admission) Answered(status int, header http.Header) (withheld bool) {
 	a.now = a.p.o.Now()
 	a.p.o.Limiter.Answered(&a.decision, status, header, a.now)
@@ -91,7 +90,7 @@ func (a *Admission) Answered(status int, header http.Header) (withheld bool) {
 	return withheld
 }
 
-// Body shows rules a part of the body of an answer that is not withheld.
+// Body passes the next part of the answer's body to the rules that count by it. The answer must not be withheld.
 func (a *Admission) Body(part []byte) { a.decision.Body(part) }
 
 // ReadsBody reports whether a rule needs the body.
@@ -100,10 +99,10 @@ func (a *Admission) ReadsBody() bool {
 	return reads
 }
 
-// EndBody counts the request by its body, which has ended or, if whole is not set, has broken off.
+// EndBody counts the request by the answer's body, which has ended or, if whole is not set, was cut off.
 func (a *Admission) EndBody(whole bool) { a.p.o.Limiter.EndBody(&a.decision, whole, a.p.o.Now()) }
 
-// setLines sets the fields of lines that end in CRLF.
+// setLines sets the fields in lines, each of which ends in CRLF.
 func setLines(header http.Header, lines []byte) {
 	for line := range strings.SplitSeq(string(lines), "\r\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
@@ -115,8 +114,8 @@ func setLines(header http.Header, lines []byte) {
 // maxDiscarded is how much of an unread body is discarded to keep the connection.
 const maxDiscarded = 256 << 10
 
-// discard prepares an answer that does not wait for the request's body. The connection stays open if
-// the whole body has arrived. Otherwise it is closed after the answer.
+// discard prepares an answer that does not wait for the request's body. If the whole body has arrived, the connection
+// stays open. Otherwise it is closed after the answer.
 func discard(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.Body == http.NoBody || r.Body == nil {
 		return

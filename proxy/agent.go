@@ -11,11 +11,11 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An Agent answers HAProxy over SPOP. It handles two messages, whose arguments are named in HAProxy's
+// An Agent answers HAProxy over SPOP. It handles two messages, whose arguments have these names in HAProxy's
 // configuration:
 //
 //	edge-check   method, host, path with the query, src, headers by req.hdrs_bin
-//	edge-report  the same, status, the verdict of edge-check, and the answer's cost header, if any
+//	edge-report  the same, status, the verdict of edge-check, and the value of the answer's cost header, if any
 //
 // The answer to edge-check sets variables: verdict; rule, if one decided; for a refusal, refused (true), status,
 // retry_after and refusal_id; remember (true) if HAProxy may refuse all requests of src for two seconds without asking;
@@ -23,15 +23,15 @@ import (
 // prefixes them with its var-prefix.
 type Agent struct{ p *Proxy }
 
-// NewAgent returns an Agent that decides as p does.
+// NewAgent returns an Agent that makes the same decisions as p.
 func (p *Proxy) NewAgent() *Agent { return &Agent{p} }
 
-// Add counts a connection among those of clients: see [spop.Options].
+// Add counts a connection like those of clients: see [spop.Options].
 func (a *Agent) Add(conn net.Conn) (held *conns.Holder, ended func()) {
 	return a.p.addConnection(conn, addrOf(conns.Peer(conn)))
 }
 
-// RefusePeer returns why peer may not ask, or "": trusted proxies and Unix sockets may.
+// RefusePeer returns why peer may not ask, or "" if it may: trusted proxies and peers on Unix sockets may.
 func (a *Agent) RefusePeer(peer net.Addr) string {
 	tcp, ok := peer.(*net.TCPAddr)
 	if !ok || a.p.Trusts(tcp.AddrPort()) {
@@ -50,7 +50,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 		case "host":
 			q.req.Host = borrow(v.Bytes)
 		case "path":
-			q.target = cmp.Or(borrow(v.Bytes), "/") // HAProxy finds no path in http://example.com and *
+			q.target = cmp.Or(borrow(v.Bytes), "/") // for http://example.com and *, HAProxy sends no path
 		case "src":
 			q.peer = v.Addr().Unmap()
 		case "headers":
@@ -59,7 +59,7 @@ func (a *Agent) read(m *spop.Message) (q question) {
 			q.status = int(min(v.Int, 1000))
 		case "cost":
 			if len(v.Bytes) > 0 {
-				q.cost = reported{string(v.Bytes)}
+				q.cost = reportedCost{string(v.Bytes)}
 			}
 		case "verdict":
 			q.reportedVerdict = borrow(v.Bytes)
@@ -96,7 +96,7 @@ func (a *Agent) Handle(m *spop.Message, actions *spop.Actions) {
 	}
 }
 
-// readFields reads the fields that rules look at, and X-Forwarded-For.
+// readFields reads X-Forwarded-For and the fields that rules use.
 func (a *Agent) readFields(q *question, bin []byte) {
 	q.header = bin
 	set := a.p.o.Limiter.Rules()
@@ -112,7 +112,7 @@ func (a *Agent) readFields(q *question, bin []byte) {
 	})
 }
 
-// setVariables sets the variables of a decision, the most important first. It returns the status of a refusal, or 200.
+// setVariables sets the variables of x's decision, the most important first. It returns a refusal's status, or 200.
 func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
 	d := &x.decision
 	var buf [512]byte
@@ -138,8 +138,8 @@ func (p *Proxy) setVariables(actions *spop.Actions, x *arrival) (status int) {
 	return status
 }
 
-// variableOf returns the name of a field's variable: ratelimit_policy for RateLimit-Policy, header_vary for Vary, which
-// is one of the fields of a rule's response.
+// variableOf returns the variable's name for a field: ratelimit_policy for RateLimit-Policy; with the prefix header_
+// for a field of a rule's response, such as header_vary for Vary.
 func variableOf(field string) string {
 	name := strings.ToLower(strings.ReplaceAll(field, "-", "_"))
 	if rule.NodeSets(field) {

@@ -179,7 +179,7 @@ func TestEarlyAnswerCloses(t *testing.T) {
 	}
 }
 
-// An upgrade to HTTP or TLS is not passed on: requests over it would reach the origin uncounted.
+// The node forwards no upgrade to HTTP or TLS: requests over it would reach the origin uncounted.
 func TestUpgradeThatHidesRequestsIsNotPassedOn(t *testing.T) {
 	for _, upgrade := range []string{"h2c", "H2C", "websocket, h2c", "h2c-14", "HTTP/2.0", "TLS/1.0", "tls", "TLS/1.2, HTTP/1.1", "websocket,TLS/1.3"} {
 		got := make(chan http.Header, 1)

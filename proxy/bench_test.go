@@ -83,7 +83,7 @@ func headerBlocks() (blocks [2]string) {
 	return blocks
 }
 
-// aRequest is what looped connections send.
+// aRequest is the request that looped connections send.
 const aRequest = "GET /a?b=c HTTP/1.1\r\nHost: a.example\r\nUser-Agent: bench\r\nAccept: */*\r\nOrigin: https://b.a.example\r\n\r\n"
 
 // serverOf returns an HTTP/1.1 engine for p.

@@ -13,18 +13,18 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A Check answers other proxies that ask whether a request may pass: with 200 or the refusal. It is a
-// handler of all engines, and safe for concurrent use.
+// A Check answers other proxies that ask whether a request may pass, with 200 or the refusal. It is a handler for all
+// engines, and safe for concurrent use.
 //
-// The beginning of the path tells where the request is described:
+// The beginning of the path says which fields describe the request:
 //
 //	/check              X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host (Traefik, Caddy)
 //	/check/original     X-Original-Method and X-Original-URL, with or without the host (nginx)
 //	/check/request/...  method, host and the rest of the path of the question itself (Envoy)
 //
-// Only these fields are read: a proxy overwrites the fields of its own kind and forwards the others as
-// its client sent them. The client is always that of X-Forwarded-For. POST to /report instead of /check,
-// with X-Origin-Status and, for rules with a cost header, X-Origin-Cost, reports the origin's answer.
+// A Check ignores the fields of the other kinds: a proxy overwrites only those of its own kind, and forwards the others
+// as its client sent them. The client always comes from X-Forwarded-For. POST to /report instead of /check, with
+// X-Origin-Status and, for rules with a cost header, X-Origin-Cost, reports the origin's answer.
 type Check struct {
 	p *Proxy
 	o CheckOptions
@@ -35,15 +35,15 @@ type CheckOptions struct {
 	// Local trusts every peer, as on a Unix socket. Otherwise only trusted proxies may ask.
 	Local bool
 
-	// DenyStatus is the status of all refusals. If zero, each has its own, except at /check/original,
-	// where it is 403: nginx turns any other status into 500.
+	// DenyStatus is the status of all refusals. If zero, each has its own, except at /check/original, where all have
+	// 403: nginx turns any other status into 500.
 	DenyStatus int
 }
 
-// NewCheck returns a Check that decides as p does.
+// NewCheck returns a Check that makes the same decisions as p.
 func (p *Proxy) NewCheck(o CheckOptions) *Check { return &Check{p, o} }
 
-// A description is where a question describes the request.
+// A description says which part of a question describes the request; see Check.
 type description uint8
 
 const (
@@ -52,15 +52,15 @@ const (
 	itself
 )
 
-// An httpQuestion is a question that is described by an HTTP request.
+// An httpQuestion is a question that another proxy asks in an HTTP request.
 type httpQuestion struct {
 	question
 	in    description
 	twice string // the name of a field that was repeated
 }
 
-// Malformed refuses an invalid question, which counts for no client. The asking proxy has forwarded
-// what its client sent, and could treat another status as a failure of the node and let the client pass.
+// Malformed refuses an invalid question, and counts it for no client. The asking proxy may have forwarded fields as its
+// client sent them: after a status that is no refusal, it could assume that the node failed, and let the client pass.
 func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
 	fields = fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
 	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n"
@@ -97,8 +97,7 @@ func (k *Check) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-// read reads the question x. If there is nothing to decide or to report, it returns the status of the
-// answer, and why.
+// read reads the question x. If x cannot be answered, read returns the status of the error, and its text.
 func (k *Check) read(c http1.Asker, r *http1.Request, x *httpQuestion, now time.Time) (status int, why string) {
 	if !k.o.Local && !k.p.trusted.Contains(x.peer) {
 		const text = "the check endpoint was asked by an address that is not a trusted proxy"
@@ -124,8 +123,7 @@ func (k *Check) read(c http1.Asker, r *http1.Request, x *httpQuestion, now time.
 	return 0, ""
 }
 
-// verdict returns the answer to x: fields, which it appends to dst as lines that end in CRLF, the status
-// and the body.
+// verdict returns the answer to x: dst with the fields appended as lines that end in CRLF, the status and the body.
 func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []byte, status int, body string) {
 	d := &x.decision
 	dst = append(append(append(dst, "X-Edge-Verdict: "...), d.Verdict.String()...), "\r\n"...)
@@ -140,21 +138,21 @@ func (k *Check) verdict(dst []byte, x *httpQuestion, now time.Time) (fields []by
 	if x.in == original {
 		body = "" // nginx keeps the connection of a subrequest open only after an answer without a body
 		if d.RefusesClient(now.Add(remembered)) {
-			dst = append(dst, "X-Accel-Expires: 1\r\n"...) // nginx keeps it until the end of the next second
+			dst = append(dst, "X-Accel-Expires: 1\r\n"...) // nginx caches it until the end of the next second
 		}
 	}
 	dst = append(strconv.AppendInt(append(dst, "X-Edge-Status: "...), int64(status), 10), "\r\n"...)
 	switch {
 	case k.o.DenyStatus != 0:
 		status = k.o.DenyStatus
-	case x.in == original || status < 300: // the asking proxy would treat a shadow ban's 200 as permission
+	case x.in == original || status < 300: // the asking proxy would let the request pass after a shadow ban's 200
 		status = http.StatusForbidden
 	}
 	return dst, status, body
 }
 
-// route reads from path where the request is described. rest is the rest of the path; ok is false if
-// path is not one of the endpoint's.
+// route sets x.report and x.in, as path says. rest is the rest of the path, with the query. If path is unknown, ok is
+// false.
 func (x *httpQuestion) route(path string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, "/check")
 	if !ok {
@@ -178,13 +176,13 @@ func (x *httpQuestion) route(path string) (rest string, ok bool) {
 	return rest, true
 }
 
-// describing has the fields that describe a request.
+// describing are the names of the fields that describe a request.
 var describing = [...]struct{ method, target string }{
 	forwarded: {"X-Forwarded-Method", "X-Forwarded-Uri"},
 	original:  {"X-Original-Method", "X-Original-URL"},
 }
 
-// readFields reads the description of the request. x is valid as long as r.
+// readFields reads the description of the request. x then refers to r's memory, and is valid as long as r.
 func (x *httpQuestion) readFields(r *http1.Request, rest string) {
 	once := func(to *string, f *http1.Field, name string) {
 		if *to != "" {

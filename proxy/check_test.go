@@ -89,7 +89,7 @@ deny: [`+forged+`]`, proxy.CheckOptions{}, trustLocal)
 	}
 }
 
-// A refusal is as the rule says, except for what the asking proxy would misunderstand.
+// A refusal is as the rule says, except for statuses and bodies that the asking proxy would misunderstand.
 func TestCheckAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name, action string
@@ -192,8 +192,7 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// A question that does not say which request it is about gets no decision, and an error that says what
-// is missing.
+// A question that does not describe a request gets no decision, and an error that says what is missing.
 func TestCheckWithoutDescription(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	url := newCheck(t, "rules: [{id: r, characteristics: [ip], limits: [{threshold: 1, period: 1m}], mitigation_timeout: 1m}]",
@@ -361,7 +360,7 @@ func (a *asker) report(client, status string, more ...string) {
 	}
 }
 
-// Rules that count answers count what is reported, and not what the node has refused.
+// Rules that count answers count reported answers, but not those to requests that the node has refused.
 func TestReport(t *testing.T) {
 	a := newAsker(t, "rules: [{id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 3, period: 1m}], mitigation_timeout: 1m}]", "/login")
 	for range 20 {
@@ -379,7 +378,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The access log of a node that is asked has no status of the origin until the proxy reports it.
+// The access log of a node that answers questions has no status of the origin until the proxy reports it.
 func TestReportedStatusIsLogged(t *testing.T) {
 	p, log := newProxy(t, noRules, "http://127.0.0.1:1", func(o *proxy.Options) {
 		trustLocal(o)
@@ -421,7 +420,7 @@ deny: [192.0.2.2]`, "/login")
 	}
 }
 
-// A report tells the cost of a request, for rules that read it from the answer.
+// A report has the cost of a request, for rules that read it from the answer.
 func TestReportedCost(t *testing.T) {
 	a := newAsker(t, "rules: [{id: all, count: {cost: 2, cost_header: X-Points}, characteristics: [ip], limits: [{threshold: 100, period: 168h}]}]", "/")
 	for i, test := range []struct {

@@ -11,8 +11,7 @@ import (
 // Trusts reports whether addr is the address of a trusted proxy.
 func (p *Proxy) Trusts(addr netip.AddrPort) bool { return p.trusted.Contains(addrOf(addr)) }
 
-// identify sets the client of x from its peer and the values of X-Forwarded-For, and whether the request is the peer's
-// own.
+// identify sets x's client, from its peer and the values of X-Forwarded-For, and whether the request is the peer's own.
 func (p *Proxy) identify(x *arrival, forwarded func() []string) {
 	x.trusted, x.client = p.trusted.Contains(x.peer), p.o.Client.Unmap(x.peer)
 	if x.trusted {
@@ -21,7 +20,7 @@ func (p *Proxy) identify(x *arrival, forwarded func() []string) {
 	}
 }
 
-// decide decides req, which x brought.
+// decide makes the decision for req, the request of x.
 func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
 	own := x.own && !req.Malformed && p.o.Limiter.Rules().Access(x.client) != rule.Denied
 	if own && p.environment.passOwn(now, x.client) {
@@ -35,10 +34,10 @@ func (p *Proxy) decide(x *arrival, req *rule.Request, now time.Time) {
 	}
 }
 
-// client returns the first address of forwarded, read from the right, that is not a trusted proxy. The
-// lines of X-Forwarded-For are read as one list. An element that is not an address ends the search: the
-// client is then the last trusted proxy, since only it vouches for the elements to the left. If there
-// is no element, the client is peer. At most maxHops elements are read.
+// client returns the rightmost address in forwarded, the lines of X-Forwarded-For, that is not a trusted proxy. It
+// treats the lines as one list and reads at most maxHops elements. It stops at an element that is not an address: the
+// client is then the trusted proxy to the right, since only that proxy vouches for this element. If there is no
+// element, the client is peer.
 func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	client, hops := peer, 0
 	for i := len(forwarded) - 1; i >= 0; i-- {
@@ -65,10 +64,10 @@ func (p *Proxy) client(peer netip.Addr, forwarded []string) netip.Addr {
 	return client
 }
 
-// maxHops is the maximum number of trusted proxies that a request comes through. A longer list is invented.
+// maxHops is the maximum number of trusted proxies that a request comes through. A longer list is forged.
 const maxHops = 64
 
-// forwardedAddr parses an element of X-Forwarded-For. Some proxies add the port.
+// forwardedAddr parses an element of X-Forwarded-For, to which some proxies add the port.
 func forwardedAddr(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	if err != nil {

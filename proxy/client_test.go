@@ -68,7 +68,7 @@ func TestClientAddress(t *testing.T) {
 	}
 }
 
-// What the origin learns about where a request came from.
+// The origin gets the addresses, the host and the scheme of a request in fields of the node's own.
 func TestForwardedHeaders(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
@@ -96,9 +96,9 @@ func TestForwardedHeaders(t *testing.T) {
 	}
 }
 
-// A trusted proxy's own requests, such as health checks, pass five a second, even while it is mitigated. Others count as the
-// proxy's, so that a client which makes the proxy drop X-Forwarded-For gains nothing. A request with X-Forwarded-For is
-// never the proxy's own, whatever the field says.
+// A trusted proxy's own requests, such as health checks, pass five a second, even while it is mitigated. Others count
+// as the proxy's, so that a client which makes the proxy drop X-Forwarded-For gains nothing. A request with
+// X-Forwarded-For is never the proxy's own, whatever the field says.
 func TestOwnRequestsOfAProxy(t *testing.T) {
 	for name, connect := range map[string]func(*proxy.Proxy) (passes func(forwarded ...string) bool){
 		"middleware": func(p *proxy.Proxy) func(...string) bool {

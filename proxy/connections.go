@@ -21,7 +21,7 @@ type connections struct {
 	prefix rule.ClientPrefix
 	scarce atomic.Bool // more than three quarters are in use: refusals close their connections
 	places *conns.Budget
-	memory *conns.Budget // for what is not yet a request
+	memory *conns.Budget // for incomplete headers, handshakes and frames
 }
 
 func newConnections(o *Options) *connections {
@@ -31,7 +31,7 @@ func newConnections(o *Options) *connections {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur) < uint64(c.max) {
 		c.max = int(files.Cur / 8 * 7) // the rest is for origins and shards
 		if o.ClientConnections > c.max/2 {
-			perClient = c.max / 2 // no client may use all, as by default
+			perClient = c.max / 2 // one client must not use all connections
 		}
 	}
 	f := promauto.With(o.Registerer)
@@ -63,8 +63,8 @@ func newConnections(o *Options) *connections {
 	return c
 }
 
-// addConnection counts a connection of peer. It returns what holds the connection's memory, and a function to call once
-// when the connection has ended. Trusted proxies are one client without a bound of its own. So are the peers on Unix
+// addConnection counts a connection of peer. It returns the holder of the connection's memory, and a function to call
+// once when the connection has ended. Only the bounds for all clients apply to trusted proxies and to peers on Unix
 // sockets, which have no valid address.
 func (p *Proxy) addConnection(conn io.Closer, peer netip.Addr) (held *conns.Holder, ended func()) {
 	c := p.connections
@@ -79,7 +79,7 @@ func (p *Proxy) addConnection(conn io.Closer, peer netip.Addr) (held *conns.Hold
 	}
 }
 
-// clientAt returns the client at an address, which is invalid if that has no bound of its own.
+// clientAt returns the client at peer. It is invalid if only the bounds for all clients apply to peer.
 func (p *Proxy) clientAt(peer netip.Addr) (client netip.Addr) {
 	if peer.IsValid() && !p.trusted.Contains(peer) {
 		client = p.connections.prefix.Client(peer)

@@ -25,12 +25,11 @@ func Problems() []string {
 }
 
 const (
-	// lookPause is the minimum time between two requests that are examined. Other requests cost one
-	// comparison.
+	// lookPause is the minimum time between two requests that are examined. The requests between cost one comparison.
 	lookPause = 10 * time.Millisecond
 
-	// looks is how many requests are judged together, and nearlyAll how many of them must be alike. A
-	// proxy has at most fewPeers addresses.
+	// looks is how many requests are judged together, and nearlyAll how many of them must show a problem. A proxy has at
+	// most fewPeers addresses.
 	looks     = 50
 	nearlyAll = 45
 	fewPeers  = 4
@@ -44,13 +43,14 @@ const (
 	neverReported = time.Minute
 	notReported   = 10 * time.Minute
 
-	// maxOwn is how many requests of trusted proxies that name no client may pass in a second, and noExcess how many
-	// seconds without more end the problem.
+	// maxOwn is how many requests that name no client may pass from trusted proxies in a second. The problem is over
+	// after noExcess seconds without more.
 	maxOwn   = 5
 	noExcess = 60
 )
 
-// environment detects misconfigured proxies: those in front, whose clients the node does not know, and those that ask.
+// environment detects misconfigured proxies: those in front that hide their clients, and those that ask without
+// reporting answers.
 type environment struct {
 	note func(problem, text string) // may be nil
 	next atomic.Int64               // when the next request may be examined, in Unix nanoseconds
@@ -62,14 +62,14 @@ type environment struct {
 
 	second int64 // of the last request of a trusted proxy that names no client
 	own    int   // such requests in that second
-	excess int64 // the last second with too many; 0 if that was reported to be over
+	excess int64 // the last second with too many; 0 if there was none since the problem ended
 
 	passed  int           // examined questions since the last report, about requests that a rule counts by the answer
-	since   time.Time     // when the first of them came
-	silence time.Duration // how long there may be no report; neverReported if zero
+	since   time.Time     // of the first of these questions
+	silence time.Duration // maximum time without a report; neverReported if zero
 }
 
-// A look is what one request shows.
+// A look has the properties of an examined request that reveal a proxy.
 type look struct {
 	peer      netip.Addr
 	trusted   bool
@@ -96,9 +96,9 @@ func (s *environment) look(peer netip.Addr, trusted, forwarded bool) {
 	}
 }
 
-// passOwn reports whether a request of a trusted proxy that names no client, such as a health check, may pass without
-// being counted, because a load balancer that is refused takes the site down. What exceeds maxOwn a second counts as
-// the proxy's, since a client may have made the proxy drop X-Forwarded-For.
+// passOwn reports whether a trusted proxy's request that names no client, such as a health check, may pass uncounted:
+// a load balancer whose health checks are refused takes the site down. Requests beyond maxOwn a second are counted for
+// the proxy, since a client may have made it drop X-Forwarded-For.
 func (s *environment) passOwn(now time.Time, proxy netip.Addr) bool {
 	s.mu.Lock()
 	if second := now.Unix(); second != s.second {
@@ -118,7 +118,7 @@ func (s *environment) passOwn(now time.Time, proxy netip.Addr) bool {
 	return n <= maxOwn
 }
 
-// settle ends the problem that passOwn has noted, if it is over at now.
+// settle withdraws the problem that passOwn has noted, if it is over at now.
 func (s *environment) settle(now time.Time) {
 	s.mu.Lock()
 	over := s.excess > 0 && now.Unix()-s.excess > noExcess
@@ -131,7 +131,7 @@ func (s *environment) settle(now time.Time) {
 	}
 }
 
-// untrusted describes a proxy that is not trusted, if the requests come from one.
+// untrusted returns a description of the untrusted proxy that nearly all of the requests come from, or "".
 func untrusted(seen []look) string {
 	n, peers, peer := 0, map[netip.Addr]int{}, netip.Addr{} // peer is the most frequent one
 	for _, l := range seen {
@@ -150,7 +150,7 @@ func untrusted(seen []look) string {
 		"if that is a proxy of yours, add it to trusted_proxy", peer)
 }
 
-// ask examines a question about a request that passed and that a rule counts by the origin's answer.
+// ask notes a question about a request that a rule counts by the origin's answer, so that a report should follow.
 func (s *environment) ask(now time.Time) {
 	s.mu.Lock()
 	if s.passed == 0 {

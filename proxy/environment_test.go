@@ -68,7 +68,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// However many requests come, few are looked at.
+// However many requests arrive, the node examines few of them.
 func TestFewRequestsAreExamined(t *testing.T) {
 	s, now, due := &environment{note: func(string, string) {}}, time.Unix(1_700_000_000, 0), 0
 	for i := range 100_000 {

@@ -29,8 +29,8 @@ func send(t *testing.T, to, head string) int {
 	return resp.StatusCode
 }
 
-// Each of these requests is one for /login to its origin. However it is spelled, it is counted,
-// and forwarded as it came.
+// To its origin, each of these requests is one for /login. However it is spelled, the node counts it, and forwards it
+// unchanged.
 func TestSpellingsOfAPathAreCountedTogether(t *testing.T) {
 	express := regexp.MustCompile(`(?i)^/login/?$`)
 	for _, test := range []struct {
@@ -96,7 +96,7 @@ func TestSpellingsOfAPathAreCountedTogether(t *testing.T) {
 	}
 }
 
-// A method in another case is counted as the registered one and forwarded as it came.
+// A method in another case is counted as the registered one and forwarded unchanged.
 func TestMethodsInAnotherCase(t *testing.T) {
 	rules := "rules: [{id: login, match: {methods: [POST]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}], mitigation_timeout: 1m}]"
 	var mu sync.Mutex
@@ -152,7 +152,7 @@ func TestMethodsInAnotherCase(t *testing.T) {
 	}
 }
 
-// A request for a host that nothing names is counted and then, with StrictHosts, refused.
+// A request for a host that no rule or origin names is counted and then, with StrictHosts, refused.
 func TestStrictHosts(t *testing.T) {
 	rules := `rules:
 - {id: hosts, match: {hosts: [example.com, "*.example.org"]}, characteristics: [ip], limits: [{threshold: 1000, period: 1m}]}

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An arrival is a request and what was decided about it.
+// An arrival describes where a request comes from, and the decision about it.
 type arrival struct {
 	decision limit.Decision
 	peer     netip.Addr // of the connection
@@ -26,11 +26,11 @@ type arrival struct {
 	client   netip.Addr
 	from     string // Origin; see observe
 	grpc     string // Content-Type of the refusal of a gRPC call; see observe
-	logged   int    // the status for the access log, if another or none is sent
+	logged   int    // the status for the access log, if it differs from the one sent; else 0
 }
 
-// observe notes what the refusal of a request depends on, if the request has a field of this name. The value must be
-// valid until then.
+// observe notes the value of a request's field if refusals depend on fields of this name. The value must stay valid
+// until the refusal.
 func (x *arrival) observe(name, value string) {
 	switch {
 	case len(name) == len("Content-Type") && strings.EqualFold(name, "Content-Type"):
@@ -39,7 +39,7 @@ func (x *arrival) observe(name, value string) {
 	case x.from == "":
 		x.from = value
 	default:
-		x.from = "null" // several are invalid; no rule lists it
+		x.from = "null" // several Origin fields are invalid; no rule lists "null"
 	}
 }
 
@@ -61,25 +61,25 @@ type exchange struct {
 	asked  rule.Request // the request for the limiter
 	method string       // as it was received; valid as long as asked
 	origin *Origin
-	now    time.Time   // when the request was decided
-	whole  bool        // the whole body of the answer has come
+	now    time.Time   // of the decision
+	whole  bool        // the answer's whole body has arrived
 	line   requestLine // for the access log
 	lines  []byte      // buffer for fields of the answer
 	text   []byte      // buffer for the answer's body
 
 	abandoned atomic.Bool   // the exchange continues without its client
 	place     *conns.Holder // of an abandoned exchange
-	timer     *time.Timer   // calls cancel
+	timer     *time.Timer   // calls cancel after abandonedPatience
 
 	mu       sync.Mutex // orders the client's disconnect and the answer: both change the decision
 	answered bool       // by the origin
 	cancel   func()     // ends the wait of an abandoned exchange; nil after that
-	dropped  bool       // ended to make room for others
+	dropped  bool       // the abandoned exchange was ended to make room for others
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// Serve decides r. It answers r, or returns an exchange that relays it.
+// Serve answers r, or returns an exchange that relays r.
 func (p *Proxy) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	p.note()
 	x := exchanges.Get().(*exchange)
@@ -95,7 +95,7 @@ func (p *Proxy) Serve(c http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-// decide identifies the client and decides the request.
+// decide identifies the client and makes the decision for the request.
 func (x *exchange) decide() {
 	p := x.p
 	x.now = p.o.Now()
@@ -143,8 +143,8 @@ func (x *exchange) admit() bool {
 	return status == 0 && !x.redirected()
 }
 
-// findOrigin finds the request's origin. If the request must not be relayed, it returns the status of the
-// answer, and why.
+// findOrigin sets the request's origin. If the request must not be relayed, it returns the status of the error, and its
+// text.
 func (x *exchange) findOrigin() (status int, why string) {
 	p, req := x.p, &x.asked
 	x.origin = p.o.Origins.of(req.Host)
@@ -169,7 +169,7 @@ func (x *exchange) end() {
 		x.p.logRequest(&x.arrival, x.now, x.line, status, bytes)
 	}
 	if x.abandoned.Load() {
-		return // it may still be in use
+		return // the relay may still use it
 	}
 	lines, text := x.lines[:0], x.text[:0]
 	*x = exchange{} // cleared in place, without a copy on the stack
@@ -185,7 +185,7 @@ func (x *exchange) Pass() {
 		defer x.p.upgrades.Remove(x)
 	}
 	if x.decision.CountsAnswer() {
-		x.observeAll(x.r) // it may be refused when its header is no longer valid
+		x.observeAll(x.r) // now, because the answer may be withheld when the request's header is no longer valid
 		x.from = strings.Clone(x.from)
 	}
 	err := x.c.Relay(x.r, x.origin.relayed, x)
@@ -204,7 +204,7 @@ func (x *exchange) Pass() {
 	}
 }
 
-// Body shows rules a part of the body of the answer.
+// Body passes a part of the answer's body to the rules that count by it.
 func (x *exchange) Body(part []byte, last bool) {
 	x.decision.Body(part)
 	x.whole = last
@@ -232,8 +232,8 @@ func borrow(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 // addrOf returns the address of a in the form that rules use.
 func addrOf(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// Malformed counts an invalid HTTP/1.1 request. It returns its answer: err, or the refusal of the peer. The status is 0
-// if the peer gets no answer.
+// Malformed counts an invalid HTTP/1.1 request. It returns the answer: err, or the peer's refusal. If the peer gets no
+// answer, the status is 0.
 func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
 	now := p.o.Now()
 	x := p.malformed(addrOf(peer), now)
@@ -247,15 +247,14 @@ func (p *Proxy) Malformed(peer netip.AddrPort, err *http1.Error) (fields []byte,
 	return append(p.appendNode(nil), plainText...), err.Status, err.Text + "\n"
 }
 
-// MalformedStream counts an invalid request of HTTP/2 or HTTP/3. It returns fields for the answer, and whether the
-// client is refused: then its connection must be closed.
+// MalformedStream counts an invalid request of HTTP/2 or HTTP/3. It returns fields for the answer, and whether a rule
+// refuses the client, so that its connection must be closed.
 func (p *Proxy) MalformedStream(peer netip.AddrPort) (fields []byte, end bool) {
 	x := p.malformed(addrOf(peer), p.o.Now())
 	return p.appendNode(nil), x.decision.Verdict != limit.Malformed
 }
 
-// malformed counts a malformed request for its peer, unless that is a trusted proxy: then the client is
-// unknown.
+// malformed counts a malformed request for its peer, unless the peer is a trusted proxy, whose client is unknown.
 func (p *Proxy) malformed(peer netip.Addr, now time.Time) arrival {
 	x := arrival{peer: peer, client: peer, trusted: p.trusted.Contains(peer)}
 	x.decision.Verdict = limit.Malformed
@@ -286,7 +285,8 @@ func (p *Proxy) appendNode(dst []byte) []byte {
 	return append(append(dst, p.o.NodeName...), "\r\n"...)
 }
 
-// appendOwn appends the fields of every answer: those that name the node, and announce HTTP/3 to clients with TLS.
+// appendOwn appends the fields of every answer: the name of the node and, for clients with TLS, an announcement of
+// HTTP/3.
 func (x *exchange) appendOwn(dst []byte) []byte {
 	if x.c.Secure() {
 		dst = append(dst, x.p.altSvc...)
@@ -294,17 +294,17 @@ func (x *exchange) appendOwn(dst []byte) []byte {
 	return x.p.appendNode(dst)
 }
 
-// Hasty reports whether a rule counts by the answer: then the client is watched from the start.
+// Hasty reports whether the engine must notice a disconnect at once, because a rule counts by the answer.
 func (x *exchange) Hasty() bool { return x.decision.CountsAnswer() }
 
-// answer answers with one of the node's own texts.
+// answer answers with a text of the node's own.
 func (x *exchange) answer(status int, text string) {
 	x.lines = append(x.appendOwn(x.lines[:0]), plainText...)
 	x.c.Answer(x.r, status, x.lines, text+"\n")
 }
 
-// Keeps reports whether a field of the request is forwarded. A field is not forwarded if the node sets it,
-// or if CGI confuses it with one that the node sets, strips, trusts or counts by.
+// Keeps reports whether a field of the request is forwarded. A field is dropped if the node sets it, or if CGI confuses
+// it with one that the node sets, strips, trusts or counts by.
 func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
 	switch f.Name {
 	case http1.XForwardedFor, http1.ProxyAuthenticate, http1.ProxyAuthorization:
@@ -318,12 +318,12 @@ func (x *exchange) Keeps(f *http1.Field, name []byte) bool {
 	return !slices.ContainsFunc(name, odd) || !x.p.confuses(name)
 }
 
-// AppendRequest appends the fields that describe the client to the origin. Those of a trusted peer are
-// kept, and X-Forwarded-For is extended.
+// AppendRequest appends the fields that describe the client to the origin. It keeps those of a trusted peer, and
+// extends its X-Forwarded-For.
 func (x *exchange) AppendRequest(dst []byte) []byte {
 	dst = append(dst, "X-Forwarded-For: "...)
 	chain := len(dst)
-	var host, proto bool // the peer has sent them
+	var host, proto bool // whether the peer has sent X-Forwarded-Host, X-Forwarded-Proto
 	for f := range x.r.Fields {
 		switch {
 		case !x.trusted:
@@ -355,8 +355,8 @@ func (x *exchange) AppendRequest(dst []byte) []byte {
 	return dst
 }
 
-// Answered counts the request by the origin's answer, and appends the client's quota fields. It withholds the answer if
-// the request would be refused now.
+// Answered counts the request by the origin's answer, and appends the client's quota fields. If a rule would refuse the
+// request now, it withholds the answer.
 func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver bool) {
 	p, now := x.p, x.p.o.Now()
 	p.metrics.origin.Observe(now.Sub(x.now).Seconds())
@@ -376,7 +376,7 @@ func (x *exchange) Answered(dst []byte, a *http1.Answer) (fields []byte, deliver
 	return x.appendOwn(p.o.Headers.append(dst, p.o.Limiter, &x.decision, now)), true
 }
 
-// failed answers for an origin that did not answer. Such answers are not counted.
+// failed answers a request whose relay failed with err. Rules do not count such answers.
 func (x *exchange) failed(err error) {
 	p := x.p
 	malformed, invalid := errors.AsType[*http1.Error](err)

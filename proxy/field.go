@@ -16,9 +16,9 @@ func (p *Proxy) confuses(name []byte) bool {
 	return http1.IsSpecial(appendHyphened(buf[:0], name)) || p.o.Limiter.Rules().Confuses(borrow(name))
 }
 
-// KeepsTrailer reports whether a trailer of the request is forwarded. Some origins add trailers to the header. So a
-// trailer is dropped if a rule looks at its name, or if it is not valid as a trailer (RFC 9110, 6.5.1), or CGI confuses
-// it with such a field or with one that the node sets, strips or trusts.
+// KeepsTrailer reports whether a trailer of the request is forwarded. Some origins merge trailers into the header, so a
+// trailer is dropped if a rule uses fields of its name, if it is invalid as a trailer (RFC 9110, 6.5.1), or if CGI
+// confuses it with such a field or with one that the node sets, strips or trusts.
 func (x *exchange) KeepsTrailer(name []byte) bool {
 	hyphened, counted := appendHyphened(nil, name), map[string][]string{}
 	x.p.o.Limiter.Rules().AddField(counted, borrow(name), "")

@@ -60,8 +60,8 @@ func TestNamesThatShadow(t *testing.T) {
 	}
 }
 
-// The origin receives no trailer that is not valid as one, that the node or a rule looks at, or that CGI reads as one of
-// these: some origins add trailers to the header.
+// The origin receives no trailer that is invalid as one, that the node or a rule uses, or that CGI reads as one of
+// these: some origins merge trailers into the header.
 func TestTrailersThatShadow(t *testing.T) {
 	const rules = `rules:
   - {id: key, characteristics: ["header:x-api-key"], limits: [{threshold: 900, period: 7d}]}
@@ -99,8 +99,7 @@ func TestHTTP2SettingsIsNotForwarded(t *testing.T) {
 	}
 }
 
-// The node adds no Content-Type to an answer: whether browsers guess one is between them and the
-// origin, which may forbid it.
+// The node adds no Content-Type to an answer: the origin alone says whether browsers may guess one.
 func TestNoContentTypeIsGuessed(t *testing.T) {
 	origin := func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = nil

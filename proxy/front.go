@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http3"
 )
 
-// A Front accepts client connections, and serves each with the engine for its protocol.
+// A Front accepts client connections, detects their protocols, and hands each to the engine of its protocol.
 type Front struct {
 	p            *Proxy
 	ln           net.Listener
@@ -36,8 +36,8 @@ type engine interface {
 	Shutdown(context.Context) error
 }
 
-// NewFront returns a Front for the connections of ln, which may use TLS. The Handler of o is p or a [Check]. Run runs
-// the Front.
+// NewFront returns a Front for the connections of ln, which may use TLS. It starts with Run. The Handler of o is p or a
+// [Check].
 func (p *Proxy) NewFront(ln net.Listener, o http1.Options) *Front {
 	return &Front{
 		p: p, ln: ln, timeout: o.ReadHeaderTimeout, ran: make(chan struct{}),
@@ -45,7 +45,7 @@ func (p *Proxy) NewFront(ln net.Listener, o http1.Options) *Front {
 	}
 }
 
-// NewHTTP3 returns a server of HTTP/3 for the packets of socket. Fronts that run later announce it.
+// NewHTTP3 returns a server of HTTP/3 for the packets of socket. Call it before Fronts run: they announce it.
 func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o http1.Options) (*http3.Server, error) {
 	p.altSvc = fmt.Sprintf("Alt-Svc: h3=\":%d\"; ma=86400\r\n", socket.LocalAddr().(*net.UDPAddr).Port)
 	return http3.NewServer(socket, http3.Options{
@@ -57,7 +57,7 @@ func (p *Proxy) NewHTTP3(socket net.PacketConn, secure *tls.Config, o http1.Opti
 	})
 }
 
-// Run accepts connections until Shutdown. It returns when each has been closed or handed to its engine.
+// Run accepts connections until Shutdown. It returns when each connection was closed or handed to its engine.
 func (f *Front) Run() {
 	defer close(f.ran)
 	var greeting sync.WaitGroup
@@ -75,14 +75,14 @@ func (f *Front) Run() {
 	}
 }
 
-// AskToLeave makes every response from now on ask its client to reconnect elsewhere.
+// AskToLeave makes every later response ask its client to close the connection and open a new one.
 func (f *Front) AskToLeave() {
 	f.http1.AskToLeave()
 	f.http2.AskToLeave()
 }
 
-// Shutdown closes the listener and waits for requests in flight: see [conns.Server.Shutdown]. Clients that have sent
-// nothing yet have conns.FirstRequestWait to begin.
+// Shutdown closes the listener and waits for requests in flight: see [conns.Server.Shutdown]. It waits for
+// conns.FirstRequestWait for clients that have sent nothing yet.
 func (f *Front) Shutdown(ctx context.Context) error {
 	f.AskToLeave()
 	closed := f.ln.Close()
@@ -97,7 +97,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 	return errors.Join(closed, f.http1.Shutdown(ctx), <-ended)
 }
 
-// greet detects the protocol of c and hands it to its engine.
+// greet detects the protocol of c and hands c to the engine.
 func (f *Front) greet(c net.Conn) {
 	start := http1.Start{Since: time.Now()}
 	peer := addrOf(conns.Peer(c)) // may read a PROXY header
@@ -112,7 +112,7 @@ func (f *Front) greet(c net.Conn) {
 	to.ServeConn(c, start)
 }
 
-// open detects the protocol of c and returns its engine, or nil if there is nothing to serve.
+// open detects the protocol of c and returns its engine, or nil if c must be closed.
 func (f *Front) open(c net.Conn, peer netip.Addr, start *http1.Start) engine {
 	var isHTTP2 bool
 	if secure, ok := c.(*tls.Conn); ok {
@@ -183,8 +183,8 @@ func isForeign(first []byte) bool {
 // preface begins every HTTP/2 connection, and no HTTP/1 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// sniff reads until it knows whether the client speaks HTTP/2. The first Read drains the bytes that arrived
-// with a PROXY header: afterwards an engine may read the socket itself.
+// sniff reads until it knows whether the client speaks HTTP/2. Its first Read drains the bytes that c has buffered
+// behind a PROXY header, so that the engine can read the socket itself.
 func sniff(c net.Conn) (read []byte, isHTTP2 bool, err error) {
 	buf := make([]byte, 512)
 	for len(read) < len(preface) {

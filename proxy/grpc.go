@@ -10,7 +10,7 @@ import (
 // grpcTypes are the media types of gRPC calls. A refusal has the type of its call, without the suffix.
 var grpcTypes = [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"}
 
-// grpcType returns the media type of the refusal of a request with this Content-Type if it is a gRPC call, and else "".
+// grpcType returns the media type for refusing a gRPC call with this Content-Type, or "" if it is not that of a call.
 func grpcType(contentType string) string {
 	for _, t := range grpcTypes {
 		if len(contentType) >= len(t) && strings.EqualFold(contentType[:len(t)], t) {
@@ -20,8 +20,8 @@ func grpcType(contentType string) string {
 	return ""
 }
 
-// appendGRPC appends the fields of a refusal with this status to a gRPC call. There is no body: the fields are the
-// trailers, too ("Trailers-Only" in gRPC over HTTP/2). The access log shows the status, not the 200 that is sent.
+// appendGRPC appends the fields that refuse a gRPC call with status. They also serve as the trailers of the answer,
+// which has no body ("Trailers-Only" in gRPC over HTTP/2). The access log shows status, not the 200 that is sent.
 func (x *arrival) appendGRPC(dst []byte, status int, now time.Time) []byte {
 	x.logged = status
 	code := "8\r\nGrpc-Message: too many requests\r\n" // RESOURCE_EXHAUSTED

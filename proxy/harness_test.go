@@ -31,7 +31,7 @@ import (
 // noRules limits nobody.
 const noRules = "rules: []"
 
-// localhost is where test clients connect from.
+// localhost is the address of test clients.
 var localhost = netip.MustParsePrefix("127.0.0.0/8")
 
 // newProxy returns a proxy with these rules in front of origin, and the log that it

@@ -14,12 +14,11 @@ import (
 type HeaderStyle uint8
 
 const (
-	// Draft10 stands for RateLimit-Policy and RateLimit as in
-	// draft-ietf-httpapi-ratelimit-headers-10.
+	// Draft10 means RateLimit-Policy and RateLimit, as in draft-ietf-httpapi-ratelimit-headers-10.
 	Draft10 HeaderStyle = iota
 
-	// XRateLimit stands for X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, for the
-	// limit with the fewest remaining requests. X-RateLimit-Reset is in seconds from now.
+	// XRateLimit means X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, for the limit with the fewest
+	// remaining requests. X-RateLimit-Reset is in seconds from now.
 	XRateLimit
 
 	BothHeaders // Draft10 and XRateLimit
@@ -58,11 +57,10 @@ func (s HeaderStyle) append(dst []byte, l *limit.Limiter, d *limit.Decision, now
 	return dst
 }
 
-// Field names are spelled as in the draft and by custom, not in Go's canonical form.
+// The following functions spell field names as the draft and custom do, not in Go's canonical form.
 
-// appendDraft10 appends RateLimit-Policy with a quota q per window w for each limit, and RateLimit with
-// the remaining requests r and the time to the reset t for each limit whose estimate is known. w and t
-// are in seconds.
+// appendDraft10 appends RateLimit-Policy with quota q and window w for each limit, and RateLimit with the remaining
+// requests r and the time to the reset t for each limit with a known estimate. w and t are in seconds.
 func appendDraft10(dst []byte, quotas []limit.Quota) []byte {
 	dst = append(dst, "RateLimit-Policy: "...)
 	for i, q := range quotas {
@@ -97,8 +95,7 @@ func appendDraft10(dst []byte, quotas []limit.Quota) []byte {
 // maxInteger is the greatest integer of a structured field (RFC 9651).
 const maxInteger = 999_999_999_999_999
 
-// appendName appends the name of q's policy: the ID of the rule, followed by the period if the rule has
-// several limits.
+// appendName appends the name of q's policy: the rule's ID, followed by the period if the rule has several limits.
 func appendName(dst []byte, q limit.Quota, first bool) []byte {
 	if !first {
 		dst = append(dst, ", "...)

@@ -18,7 +18,7 @@ func (o *Origin) RelayBy(dial func() (net.Conn, error)) {
 	o.relayed = http1.NewOrigin(dial, time.Minute)
 }
 
-// Clients are never told to wait for less than they have to, and never for 0 s.
+// Retry-After is never less than a client has to wait, and never 0.
 func TestSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		-time.Second: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90,

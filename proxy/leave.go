@@ -7,30 +7,29 @@ import (
 )
 
 const (
-	// quiet is how long there must be no request before a stopping node closes its listeners and idle
-	// connections.
+	// quiet is the pause between requests after which a stopping node closes its listeners and idle connections.
 	quiet = time.Second
 
-	// maxQuiet is the maximum time that the node waits for that. Load balancers notice the stop within this time. The node
-	// waits for at most half of the time for stopping, because requests in flight need the rest.
+	// maxQuiet is the maximum time that the node waits for such a pause. Load balancers notice the stop within this time.
+	// The node waits for at most half of the time it has for stopping, because requests in flight need the rest.
 	maxQuiet = 5 * time.Second
 )
 
 // A lameDuck records whether clients still send requests while the node stops.
 type lameDuck struct {
-	begun atomic.Bool
-	asked atomic.Bool // a request has come since the last check
+	begun atomic.Bool // the node is stopping: note must set asked
+	asked atomic.Bool // a request has arrived since the last check
 }
 
-// note records a request.
+// note records that a request has arrived.
 func (p *Proxy) note() {
 	if p.lameDuck.begun.Load() {
 		p.lameDuck.asked.Store(true)
 	}
 }
 
-// AwaitQuiet waits until no client sends requests any more, until maxQuiet or half of the time to ctx's deadline
-// is over, or until ctx is done. Clients must have been asked to leave.
+// AwaitQuiet waits until clients send no more requests, but at most maxQuiet, at most half of the time to ctx's
+// deadline, and not after ctx is done. AskToLeave must be called first.
 func (p *Proxy) AwaitQuiet(ctx context.Context) {
 	p.lameDuck.begun.Store(true)
 	patience := maxQuiet
@@ -52,7 +51,7 @@ func (p *Proxy) AwaitQuiet(ctx context.Context) {
 }
 
 // Drain waits until no abandoned request and no upgraded connection is left. If ctx is done first, it ends the
-// remaining requests and returns ctx's error. It must be called once, after the servers have stopped.
+// remaining abandoned requests, and returns ctx's error. It must be called once, after the servers have stopped.
 func (p *Proxy) Drain(ctx context.Context) error {
 	a := &p.abandoned.exchanges
 	err := a.Wait(ctx, func(*exchange) {})

@@ -9,7 +9,7 @@ import (
 	"github.com/edgelimit/edge/limit"
 )
 
-// A requestLine is what the access log shows of a request.
+// A requestLine has the parts of a request that the access log shows.
 type requestLine struct{ method, host, uri, proto string }
 
 // logRequest writes a line of the access log.

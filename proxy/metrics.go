@@ -56,8 +56,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// by returns the counters of vector by the value of its label. It creates all of them, so that they begin
-// at 0.
+// by returns the counters of vector by the value of its label. It creates all of them, so that they begin at 0.
 func by(vector *prometheus.CounterVec, values ...string) map[string]prometheus.Counter {
 	all := map[string]prometheus.Counter{}
 	for _, value := range values {

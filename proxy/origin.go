@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Origins are the origins by host, the default, and the one for the challenges of ACME, which may be nil.
+// Origins are the origins by host, the default one, and the one for ACME challenges. All of them are optional.
 type Origins struct {
 	Default, ACME *Origin
 	ByHost        map[string]*Origin // by canonical host
@@ -52,13 +52,13 @@ type Origin struct {
 
 // OriginOptions configures an Origin. The zero value is usable.
 type OriginOptions struct {
-	// Timeout is how long the origin may take to begin its answer. If zero, 60 s.
+	// Timeout bounds the time until the origin begins its answer. If zero, 60 s.
 	Timeout time.Duration
 
-	// ConnectTimeout bounds connecting. If zero, 5 s.
+	// ConnectTimeout bounds the time to connect. If zero, 5 s.
 	ConnectTimeout time.Duration
 
-	// Transport sends the requests. If nil, they are sent as the origin's scheme says.
+	// Transport sends the requests. If nil, the origin's scheme says how they are sent.
 	Transport http.RoundTripper
 }
 

@@ -80,8 +80,8 @@ func TestClientsMayPauseBetweenRequests(t *testing.T) {
 	}
 }
 
-// A client that sends its body more slowly than the rate, for longer than it may pause, gets
-// 408, however much it has sent before. Once the origin answers, both may be slow.
+// A client that sends its body below the minimum rate, for longer than it may pause, gets 408, however much it has sent
+// before. Once the origin answers, both may be slow.
 func TestBodyRate(t *testing.T) {
 	const echo, sink = "/echo", "/"
 	// write writes size bytes and then waits, this many times.

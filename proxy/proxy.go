@@ -1,5 +1,5 @@
-// Package proxy is the HTTP side of a node: it identifies the client, asks the limiter, and relays the
-// request to the origin or answers it.
+// Package proxy is the HTTP side of a node. It identifies the client, asks the limiter, and relays the request to the
+// origin or answers it.
 package proxy
 
 import (
@@ -17,13 +17,12 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Options configures a Proxy. Limiter and Logger are required. Requests without an origin
-// get 421.
+// Options configures a Proxy. Limiter and Logger are required. Requests without an origin get 421.
 type Options struct {
 	Limiter *limit.Limiter
 	Origins Origins
 
-	// Trusted are the networks of trusted proxies: those whose X-Forwarded-For is believed.
+	// Trusted are the networks of trusted proxies. The node believes their X-Forwarded-For.
 	Trusted []netip.Prefix
 
 	// Headers says which rate-limit headers clients get. If zero, Draft10.
@@ -33,8 +32,8 @@ type Options struct {
 	// default, the default origin serves them.
 	StrictHosts bool
 
-	// StrictMethods answers 501 to methods that differ from a registered one only in case. By
-	// default, they are forwarded.
+	// StrictMethods answers 501 to methods that differ from a registered one only in case. By default, requests with
+	// such methods are forwarded.
 	StrictMethods bool
 
 	// Redirect is the port of https:// to which requests without TLS are redirected. If zero, they are relayed.
@@ -63,8 +62,8 @@ type Options struct {
 	// Logger logs failures of origins.
 	Logger *slog.Logger
 
-	// Notice is called with the name of one of Problems and a text that describes it, or an empty text
-	// if the problem does not exist. It may be nil.
+	// Notice is called with the name of one of Problems and a description, which is empty if the problem does not
+	// exist. It may be nil.
 	Notice func(problem, text string)
 
 	// Registerer registers the metrics. It may be nil.
@@ -77,7 +76,7 @@ type Proxy struct {
 	trusted *bart.Lite
 	metrics *metrics
 
-	abandoned   *abandoned
+	abandoned   *abandonedRequests
 	upgrades    conns.Set[*exchange] // requests to switch protocols, and connections that have switched
 	lameDuck    lameDuck
 	connections *connections
@@ -93,7 +92,8 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		o: o, trusted: new(bart.Lite), metrics: newMetrics(o.Registerer),
-		abandoned: newAbandoned(o.Registerer), connections: newConnections(&o), environment: environment{note: o.Notice},
+		abandoned: newAbandonedRequests(o.Registerer), connections: newConnections(&o),
+		environment: environment{note: o.Notice},
 	}
 	for _, prefix := range o.Trusted {
 		if !prefix.IsValid() {

@@ -9,8 +9,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A question is what another proxy asks about a request, or reports about its answer. It is valid as long as what it
-// was read from.
+// A question is a query of another proxy about a request, or its report about the answer to one. It is valid as long as
+// the message that it was read from.
 type question struct {
 	arrival
 	req             rule.Request
@@ -18,17 +18,16 @@ type question struct {
 	header          []byte   // all fields, in the encoding of SPOP
 	target          string   // path and query, possibly in absolute form
 	report          bool
-	status          int      // of the reported answer; 0 if it is missing or invalid
-	cost            reported // of the reported answer
-	reportedVerdict string   // the verdict of the reported request, if the proxy sends it
+	status          int          // of the reported answer; 0 if it is missing or invalid
+	cost            reportedCost // of the reported answer
+	reportedVerdict string       // the verdict of the reported request, if the proxy sends it
 }
 
-// remembered is how long another proxy may refuse all requests of a client without asking, after a refusal that says
-// so.
+// remembered is how long another proxy may refuse all requests of a client without asking, if the refusal permits it.
 const remembered = 2 * time.Second
 
-// settle decides q, calls answer, and logs the request. If q is a report, settle counts the reported answer and calls
-// answer.
+// settle makes the decision for q, calls answer, and logs the request. If q is a report, settle counts the reported
+// answer instead of deciding.
 func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (status int, bytes int64)) {
 	req := &q.req
 	req.Borrowed = true
@@ -57,17 +56,17 @@ func (p *Proxy) settle(q *question, proto string, now time.Time, answer func() (
 	status, bytes := answer()
 	if p.o.AccessLog != nil {
 		if !q.decision.Verdict.Refused() {
-			status = 0 // the origin's is not known before a report
+			status = 0 // the origin's status is not known before a report
 		}
 		p.logRequest(&q.arrival, now, line, status, bytes)
 	}
 }
 
-// reported are the values of an answer's cost header, whatever its name, as reported by another proxy.
-type reported []string
+// A reportedCost has the values of an answer's cost header, whatever its name, as another proxy reports them.
+type reportedCost []string
 
 // Values returns r.
-func (r reported) Values(string) []string { return r }
+func (r reportedCost) Values(string) []string { return r }
 
 // notTrusted is the answer to a question from an address that is not trusted.
 const notTrusted = "this address is not a trusted proxy: add it to the node's trusted_proxy"

@@ -9,15 +9,15 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// isChallenge reports whether a certificate authority asks for this path to learn whether the client of ACME controls
-// the host (RFC 8555, 8.3). Tokens have no characters that lead elsewhere.
+// isChallenge reports whether path is that of an ACME challenge, by which a certificate authority checks who controls
+// the host (RFC 8555, 8.3). The characters of tokens cannot lead to another path.
 func isChallenge(path string) bool {
 	token, ok := strings.CutPrefix(path, "/.well-known/acme-challenge/")
 	return ok && !strings.ContainsAny(token, `/\%?`)
 }
 
-// needsTLS reports whether the client must send the request again over TLS: not if it uses TLS to a trusted proxy in
-// front, and not for health checks of such a proxy, which may insist on a 200.
+// needsTLS reports whether the client must send the request again over TLS. It need not if it uses TLS to a trusted
+// proxy in front. Nor do health checks of such a proxy, which may insist on a 200.
 func (x *exchange) needsTLS() bool {
 	o, secure := &x.p.o, x.c.Secure()
 	if o.Redirect == 0 || x.origin == o.Origins.ACME || x.decision.Verdict == limit.Own {
@@ -32,8 +32,8 @@ func (x *exchange) needsTLS() bool {
 	return !secure
 }
 
-// redirected redirects the request to the same URL with https, if it needs TLS, and reports whether it does. Host and
-// path were checked: they cannot end the field, or name another host.
+// redirected redirects the request to the same URL with https if it needs TLS, and reports whether it does. Host and
+// path were checked, so they can neither end the field nor name another host.
 func (x *exchange) redirected() bool {
 	if !x.needsTLS() {
 		return false
@@ -51,7 +51,7 @@ func (x *exchange) redirected() bool {
 	x.lines = append(append(fields, strings.TrimPrefix(path, "*")...), "\r\n"...)
 	status := http.StatusPermanentRedirect
 	if x.method == http.MethodGet || x.method == http.MethodHead {
-		status = http.StatusMovedPermanently // which every client knows
+		status = http.StatusMovedPermanently // every client knows this one
 	}
 	x.c.Answer(x.r, status, x.lines, "use https\n")
 	return true

@@ -70,7 +70,7 @@ func exchangeRaw(t *testing.T, url, text string) *http.Response {
 	return resp
 }
 
-// What HTTP/1 allows besides, or clients send by mistake or on purpose, is redirected to the host that it names or refused.
+// Unusual requests of HTTP/1, valid or not, are refused or redirected to the host that they name.
 func TestRedirectOddRequests(t *testing.T) {
 	at := front(t, noRules, ok, redirecting(443))
 	for _, row := range []struct {
@@ -152,8 +152,8 @@ func TestRedirectAfterLimit(t *testing.T) {
 	t.Error("1000 requests were redirected")
 }
 
-// Clients that use TLS are not redirected, whether they use it to the node or to a trusted proxy in front of it. So are health
-// checks of that proxy.
+// Clients that use TLS to the node, or to a trusted proxy in front of it, are not redirected. Neither are health checks
+// of that proxy.
 func TestNoRedirect(t *testing.T) {
 	p, _ := newProxy(t, noRules, serve(t, http.HandlerFunc(ok)).URL, redirecting(443))
 	secure := serveHTTP2(t, p, true)

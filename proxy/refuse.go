@@ -17,8 +17,8 @@ const (
 	plainText = "Content-Type: " + plain + "\r\n"
 )
 
-// refusal returns the answer to a refused request: fields, which it appends to dst as lines that end in
-// CRLF, the status and the body. A body with placeholders uses text as its buffer.
+// refusal returns the answer to a refused request: dst with the fields appended as lines that end in CRLF, the status
+// and the body. A body with placeholders uses text as its buffer.
 func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fields []byte, status int, body string) {
 	d, kind := &x.decision, plain
 	id := p.o.Limiter.ID(d, x.client)
@@ -50,8 +50,8 @@ func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fi
 	return append(append(append(dst, "Content-Type: "...), kind...), "\r\n"...), status, body
 }
 
-// appendID appends the field that identifies a refusal. Its name is in Go's canonical form, so that
-// handlers of net/http find it.
+// appendID appends the field that identifies a refusal. Its name is in Go's canonical form, so that handlers of
+// net/http find it.
 func appendID(dst []byte, id limit.ID) []byte {
 	if id == (limit.ID{}) {
 		return dst
@@ -59,7 +59,7 @@ func appendID(dst []byte, id limit.ID) []byte {
 	return append(append(append(dst, "Refusal-Id: "...), id[:]...), "\r\n"...)
 }
 
-// comeBack is for a client that may succeed in a second: within that time, a shard that has recovered is noticed.
+// comeBack asks the client to retry after a second: within that time, the node notices that a shard has recovered.
 const comeBack = "Retry-After: 1\r\nCache-Control: no-store\r\n"
 
 // seconds rounds d up to whole seconds, and to at least 1.

@@ -92,8 +92,8 @@ func TestShadowBanIsNotSeen(t *testing.T) {
 		reached.Add(1)
 		ok(w, r)
 	}, nil)
-	// Neither the banned client nor one that is about to be banned sees it: some answers that
-	// pass come when the node knows the count.
+	// Neither a banned client nor one that is about to be banned sees quotas: the node knows the count before some answers
+	// to requests that pass.
 	c := client(t)
 	for body := ""; body != "banned"; {
 		var resp *http.Response
@@ -150,8 +150,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// Without shards a rule that fails closed lets nothing pass. The client is told when to come
-// back, and nothing about a limit, because it has not exceeded one.
+// Without shards, a rule that fails closed lets nothing pass. Its answer says when to retry, and nothing about a limit,
+// because the client has not exceeded one.
 func TestUnavailable(t *testing.T) {
 	p, log := newProxy(t, block("close", ", on_failure: closed, response: {status: 418, body: teapot}"), serve(t, http.HandlerFunc(ok)).URL,
 		func(o *proxy.Options) { o.AccessLog = o.Logger })
@@ -282,7 +282,7 @@ func TestHeaderStyles(t *testing.T) {
 	}
 }
 
-// Clients that pass are told the policy, and what remains if the node knows it.
+// Answers to requests that pass have the policy, and the remaining requests if the node knows them.
 func TestQuotaOfPassedRequests(t *testing.T) {
 	url := front(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 7d}]}]", ok, nil)
 	c := client(t)

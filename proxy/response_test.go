@@ -22,7 +22,7 @@ import (
 const cors = `, mitigation_timeout: 2h, response: {status: 429, max_retry_after: 90s, origins: [https://app.example.com, "https://*.example.net"], headers: {
 	access-control-allow-origin: "{origin}", Access-Control-Expose-Headers: "Retry-After, Refusal-Id, RateLimit", Vary: Origin, X-Support: "/help?{id}&{retry_after}"}}`
 
-// Every way in answers with the fields of the rule's response, and with {origin} only for a listed origin.
+// On every way in, refusals have the fields of the rule's response, and {origin} only for a listed origin.
 func TestHeadersOfAResponse(t *testing.T) {
 	p, _ := newProxy(t, block("block", cors), serve(t, http.HandlerFunc(ok)).URL, trustLocal)
 	url := serveProxy(t, p)
@@ -110,7 +110,7 @@ func TestHiddenQuota(t *testing.T) {
 	}
 }
 
-// A refused gRPC call gets the status of gRPC in the header of an HTTP 200. The access log has the status of the refusal.
+// A refused gRPC call gets its gRPC status in the header of an HTTP 200. The access log has the status of the refusal.
 func TestRefusedGRPC(t *testing.T) {
 	const trailersOnly = "Grpc-Message Grpc-Retry-Pushback-Ms Grpc-Status"
 	for _, test := range []struct {
@@ -174,7 +174,7 @@ func TestRefusedGRPC(t *testing.T) {
 	}
 }
 
-// An answer that is withheld becomes a refusal like any other, when the request's header has been read long ago.
+// A withheld answer becomes a refusal like any other, even long after the request's header was read.
 func TestHeadersOfAWithheldAnswer(t *testing.T) {
 	url := front(t, block("block", ", count: {statuses: [401]}"+cors), func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -48,7 +48,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "data: {\"choices\": [], %s}\n\ndata: [DONE]\n\n", usage)
 }
 
-// The rules of docs/tokens.md do what it says, in HTTP/1.1 and HTTP/2.
+// The rules of docs/tokens.md work as that page says, in HTTP/1.1 and HTTP/2.
 func TestDocumentedTokens(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("HTTP/2: ", http2), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDocumentedTokens(t *testing.T) {
 				if resp, _ := ask("a", ""); resp.StatusCode != http.StatusTooManyRequests {
 					t.Errorf("after 12000 tokens: %d", resp.StatusCode)
 				}
-				// Those who leave early pay what the rule says.
+				// Clients that leave early are charged the rule's cost.
 				for i := range 3 {
 					resp, cancel := ask("b", "stream=1")
 					if resp.StatusCode != 200 {
@@ -121,7 +121,7 @@ func TestCostInTheBodyOfHTTP2Origin(t *testing.T) {
 	exceed(t, client(t), func() *http.Request { return newRequest(t, "GET", url, nil) })
 }
 
-// A long body that breaks off after a member with a cost of its own counts as the rule's cost.
+// A long body that is cut off after a member with a cost of its own counts as the rule's cost.
 func TestCostInBrokenBody(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("HTTP/2: ", http2), func(t *testing.T) {

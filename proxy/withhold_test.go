@@ -13,8 +13,8 @@ import (
 
 const guesses = "rules: [{id: login, match: {paths: [/login]}, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]"
 
-// A client learns no more answers from guesses that reach the origin at the same time than from guesses one after another:
-// as many as the threshold, and one. The other guesses are refused, even the right one.
+// Guesses that reach the origin at the same time give a client no more answers than guesses one after another: one more
+// than the threshold. The node refuses all other guesses, even the right one.
 func TestAnswersAreWithheld(t *testing.T) {
 	const clients = 3000
 	reg := prometheus.NewRegistry()
@@ -72,8 +72,8 @@ func TestAnswersAreWithheld(t *testing.T) {
 	}
 }
 
-// A client that does not exceed the threshold gets all answers, however many requests it has in flight, and so do others
-// while one is refused.
+// A client that does not exceed the threshold gets all answers, however many requests it has in flight, and so do
+// others while one is refused.
 func TestInnocentAnswersAreDelivered(t *testing.T) {
 	var all sync.WaitGroup
 	all.Add(100)

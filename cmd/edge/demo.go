@@ -82,8 +82,8 @@ func explain(w io.Writer, r *load.Report, reactions []time.Duration) error {
 		fmt.Fprintf(&b, "  reaction   from the arrival of the request that exceeded a limit until all nodes had the client's\n             mitigation: median %.1f ms, longest %.1f ms\n", ms(reactions[n/2]), ms(reactions[n-1]))
 	}
 	if t := s.FirstRefusal; t.Keys > 0 {
-		fmt.Fprintf(&b, "  clients    saw their first refusal with the next request that they sent after that: median %.1f ms,\n"+
-			"             longest %.1f ms after the one that exceeded the limit, mostly their own pause between the two\n", t.P50, t.Max)
+		fmt.Fprintf(&b, "  clients    got their first refusal a median of %.1f ms (at most %.1f ms) after the request that\n"+
+			"             exceeded the limit, mostly the pause before their next request\n", t.P50, t.Max)
 	}
 	fmt.Fprintf(&b, "  latency    median %.1f ms, 99th percentile %.1f ms. No request waits for a counter\n", r.Latency.P50MS, r.Latency.P99MS)
 	if len(s.Faults) == 0 {

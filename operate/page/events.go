@@ -11,14 +11,14 @@ import (
 	"github.com/edgelimit/edge/operate"
 )
 
-// A view describes what one browser shows. It is parsed from the query of its stream.
+// A view describes what one browser shows. The query of its stream specifies it.
 type view struct {
-	span   int // index in spans
+	span   int // index in operate.Spans
 	list   list
 	target string // client or key to explain
 }
 
-// A list describes which mitigations are shown.
+// A list describes which mitigations a browser shows.
 type list struct{ search, rule, state, sort, cursor string }
 
 func viewOf(q url.Values) view {
@@ -40,7 +40,7 @@ type part struct {
 	HTML string `json:"html"`
 }
 
-// An event is sent to browsers. It has the time and the parts that have changed.
+// An event is a message to browsers, with the time and the parts that have changed.
 type event struct {
 	Now   int64  `json:"now"` // milliseconds since the Unix epoch
 	Build string `json:"build"`
@@ -48,19 +48,19 @@ type event struct {
 }
 
 const (
-	// every is how often parts are rendered while there are viewers.
+	// every is the interval at which parts are rendered while there are viewers.
 	every = time.Second
 
-	// writeTime is the maximum time for writing an event. Slow readers are disconnected.
+	// writeTime is the maximum time to write an event. Slow readers are disconnected.
 	writeTime = 15 * time.Second
 )
 
 // Events serves the stream of the parts that have changed, until the client is gone or Run returns.
 func (p *Page) Events(w http.ResponseWriter, r *http.Request) {
 	v, control := viewOf(r.URL.Query()), http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // the server's is for reading the request
+	_ = control.SetReadDeadline(time.Time{}) // the server's deadline was for the request
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // for proxies that would wait for more
+	w.Header().Set("X-Accel-Buffering", "no") // keeps proxies from waiting for more
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	seed, sent := maphash.MakeSeed(), map[string]uint64{}

@@ -14,8 +14,7 @@ const shownMitigations = 25
 
 var keyStart = regexp.MustCompile(`^[0-9a-f]{4,32}$`)
 
-// query returns the query for l. The search is an address, a network, the beginning of a key, or the
-// name of a node.
+// query returns the query for l. The search is an address, a network, the beginning of a key, or the name of a node.
 func (l list) query() (q operate.Query, problem string) {
 	q = operate.Query{Rule: l.rule, State: l.state, Sort: l.sort, Cursor: l.cursor, Limit: shownMitigations}
 	search := strings.TrimSpace(l.search)
@@ -59,7 +58,7 @@ func (p *Page) mitigations(l list, now time.Time) part {
 		Total               int
 		Next, Problem       string
 		Rule, Network, Rest string
-		All                 bool // the whole list can be lifted with one request
+		All                 bool // one request can lift the whole list
 	}{now, rows, found.Total, found.Next, problem, l.rule, network, l.search,
 		len(rows) > 0 && q.Key == "" && q.Node == "" && (l.state == "" || l.state == "active")})
 }

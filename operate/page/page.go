@@ -1,6 +1,6 @@
-// Package page implements the web page with which operators observe and control a node. The node renders
-// each part of it as HTML and streams the parts that have changed to viewers, where a script inserts
-// them. Changes go through the admin API.
+// Package page implements the web page with which operators observe and control a node. The node renders each part of
+// the page as HTML, and streams the parts that have changed to browsers, where a script inserts them. Operators'
+// changes go through the admin API.
 package page
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/edgelimit/edge/operate"
 )
 
-// A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing
-// about the node. Events serves the rest.
+// A Page is the page of a node. As an http.Handler it serves the static files, which reveal nothing about the node.
+// Events serves the rest.
 type Page struct {
 	operator operate.Operations
 	history  *operate.History
 	now      func() time.Time
 	files    map[string]file
-	build    string // changes with the files
+	build    string // a hash of the files: browsers reload the page if it changes
 	ended    chan struct{}
 
 	mu      sync.Mutex // guards the following; held while parts are rendered
 	second  int64      // Unix time of the last check for changes
 	looked  time.Time  // when the node was last queried
-	changed uint64     // last result of operator.Changed
+	changed uint64     // the last result of operator.Changed
 	sampled int64      // the step of the last sample
 	made    [lifetimes]map[string]part
 	status  operate.Status
@@ -56,8 +56,8 @@ var (
 // policy allows only resources of the node, and no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// New returns the page of a node with this history. While operator.Changed returns the same number, most of the page is
-// rendered only every 5 s.
+// New returns the page of a node with this history. While operator.Changed returns the same number, the page renders
+// most of its parts only every 5 s.
 func New(operator operate.Operations, history *operate.History, now func() time.Time) *Page {
 	p := &Page{operator: operator, history: history, now: now, files: map[string]file{}, ended: make(chan struct{})}
 	all := sha256.New()

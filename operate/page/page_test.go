@@ -215,7 +215,7 @@ func TestFigures(t *testing.T) {
 	expect(t, "the table with the rule added again", n.parts(t, "span=24h")["rules"], `data-label="Counted">0<`)
 }
 
-// A search that selects something finds it, and one that is wrong says so.
+// A valid search finds mitigations, and an invalid one gets an error.
 func TestList(t *testing.T) {
 	n := newNode(t)
 	expect(t, "the list for an invalid network", n.parts(t, "search=203.0.113.7/99")["list"], "not a network such as")

@@ -37,7 +37,7 @@ var tree = template.Must(template.New("parts").Funcs(template.FuncMap{
 	"words":   func(action string) string { return strings.ReplaceAll(action, "_", " ") },
 }).Parse(source))
 
-// left formats the time that remains, like the script that counts it down.
+// left formats the time that remains in the same way as the script that counts it down.
 func left(seconds float64) string {
 	s := int64(max(0, math.Ceil(seconds)))
 	d, h, m := s/86400, s/3600%24, s/60%60
@@ -52,7 +52,7 @@ func left(seconds float64) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// write renders a part. Text from outside is escaped, and control characters are made visible.
+// write renders a part. It escapes text from outside, and makes control characters visible.
 func write(id, name string, data any) part {
 	var b strings.Builder
 	if err := tree.ExecuteTemplate(&b, name, data); err != nil {
@@ -61,8 +61,8 @@ func write(id, name string, data any) part {
 	return part{id, chart.Visible(b.String())}
 }
 
-// Parts that all viewers share are rendered again each second, each time the node is queried, or after each
-// sample of the metrics, so that many rules or viewers cost little.
+// Lifetimes of parts that all viewers share. Such parts are rendered again each second, each time the node is queried,
+// or after each sample of the metrics, so that many rules or viewers cost little.
 const (
 	perSecond = iota
 	perLook
@@ -76,7 +76,7 @@ func (p *Page) parts(v view, now time.Time) []part {
 	if v.target == "" {
 		return append(parts, part{ID: "story"})
 	}
-	return append(parts, p.story(v.target, now)) // it may wait for a shard
+	return append(parts, p.story(v.target, now)) // without mu, because it may wait for a shard
 }
 
 func (p *Page) shared(v view, now time.Time) (parts []part) {
@@ -108,7 +108,7 @@ func (p *Page) shared(v view, now time.Time) (parts []part) {
 	return parts
 }
 
-// renew discards shared parts that may have changed. mu is held.
+// renew discards shared parts that may have changed. mu must be held.
 func (p *Page) renew(now time.Time) {
 	if second := now.Unix(); second != p.second || p.made[perLook] == nil {
 		p.second, p.made[perSecond] = second, map[string]part{}
@@ -123,7 +123,7 @@ func (p *Page) renew(now time.Time) {
 	}
 }
 
-// facts returns what operators look for first: figures of the whole PoP, then of this node.
+// facts returns the figures that operators look for first: those of the whole PoP, then those of this node.
 func (p *Page) facts() chart.Facts {
 	nodes, shards := p.operator.Nodes().Nodes, p.operator.Shards().Shards
 	mitigated, dry, up, ready := 0, 0, 0, 0
@@ -170,7 +170,7 @@ func rate(n float64) string {
 
 func share(part, whole float64) string { return chart.Percent(uint64(10*part), uint64(10*whole)) }
 
-// lag describes how late counting is.
+// lag describes the lag of counting.
 func (p *Page) lag() (value, note string) {
 	status := &p.status
 	if status.Lag >= 1 {
@@ -203,8 +203,7 @@ func (p *Page) traffic(span int) part {
 		All: all.Counted, Part: all.Refused, Name: "requests in " + chart.Span(s.Step), AllName: "requests", PartName: "refused"}))}
 }
 
-// shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most
-// requests.
+// shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most requests.
 const shownRules = 25
 
 // shownNames is the maximum number of rules that the filter suggests.
@@ -216,7 +215,7 @@ type ruleRow struct {
 	Counted, Refused int // in the span
 }
 
-// rules renders what the rules did.
+// rules renders what the rules have counted and refused in a span.
 func (p *Page) rules(span int) part {
 	all := p.operator.Rules().Rules
 	rows := make([]ruleRow, len(all))
@@ -258,7 +257,7 @@ const shownNear = 20
 
 func (p *Page) near() part { return write("near", "near", p.operator.Near(shownNear)) }
 
-// pop renders what the node knows about its PoP.
+// pop renders the state of the PoP, as this node knows it.
 func (p *Page) pop() part {
 	value, note := p.lag()
 	return write("pop", "pop", struct {

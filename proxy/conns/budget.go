@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// A Budget bounds what clients hold: bytes of what is not yet a request, or places for connections or requests. When a
-// client's connections hold too much, it closes the one that holds the most, and of equal ones the oldest. When all
-// clients together hold too much, it does so with the client that holds the most, so that a newcomer gets its share. It
-// is safe for concurrent use.
+// A Budget bounds the bytes of incomplete requests that clients hold, or their connections, or their requests. If a
+// client's connections hold too much, it closes the one that holds the most, and of equal ones the oldest. If all
+// clients together hold too much, it closes such a connection of the client that holds the most, so that a newcomer
+// gets its share. It is safe for concurrent use.
 type Budget struct {
 	most, mostPerClient int
 	closed              func(ofClient bool) // called with mu held
@@ -20,23 +20,24 @@ type Budget struct {
 	bytes    int
 	clients  map[netip.Addr]*client // those that hold something
 	heaviest heaviest[*client]
-	started  uint64 // number of times that a connection began to hold something
+	started  uint64 // how often a connection began to hold something
 }
 
-// A client has the connections of a client that hold something.
+// A client has those connections of a client that hold something.
 type client struct {
 	weight
 	holders heaviest[*Holder]
 }
 
 // NewBudget returns a budget of most bytes for all connections, and of mostPerClient bytes for those of a client; 0
-// means no maximum. It calls closed for each connection that it closes, with whether the client's budget was exceeded.
+// means no maximum. The budget calls closed for each connection that it closes; ofClient says whether the client's
+// maximum was exceeded.
 func NewBudget(most, mostPerClient int, closed func(ofClient bool)) *Budget {
 	clients := map[netip.Addr]*client{}
 	return &Budget{most: most, mostPerClient: mostPerClient, closed: closed, mu: new(sync.Mutex), clients: clients}
 }
 
-// Beside makes b, which must be new, a budget of the same connections as o: a connection that one of them closes no
+// Beside makes b, which must be new, a budget for the same connections as o. A connection that one of them closes no
 // longer counts in the other, so neither closes more connections than it must.
 func (b *Budget) Beside(o *Budget) *Budget {
 	b.mu = o.mu
@@ -50,9 +51,9 @@ func (b *Budget) Bytes() int {
 	return b.bytes
 }
 
-// Share returns a listener like ln whose connections each hold 1 of b until they are closed. The addresses of peers are
-// the clients.
-func (b *Budget) Share(ln net.Listener) net.Listener { return wrapped{ln, b.Place} }
+// Share returns a listener like ln whose connections each hold 1 of b until they are closed. Each peer's address is a
+// client.
+func (b *Budget) Share(ln net.Listener) net.Listener { return wrappingListener{ln, b.Place} }
 
 // Place returns a connection like conn that holds 1 of b until it is closed.
 func (b *Budget) Place(conn net.Conn) net.Conn {
@@ -77,26 +78,25 @@ type Holder struct {
 	b      *Budget
 	conn   io.Closer
 	client netip.Addr
-	beside *Holder // of the same connection in another budget; may be nil
-	held   int     // as the owner of the connection has said
+	beside *Holder // the holder for this connection in another budget; may be nil
+	held   int     // the argument of the last Hold; weight.bytes is 0 once the budget has closed the connection
 	closed bool
 }
 
-// Holder returns a holder for conn. All connections without a valid client, such as those of trusted proxies, are one
-// client without a budget of its own.
+// Holder returns a holder for conn. Connections without a valid client, such as those of trusted proxies, count as one
+// client, without a maximum of its own.
 func (b *Budget) Holder(conn io.Closer, client netip.Addr) *Holder {
 	return &Holder{b: b, conn: conn, client: client}
 }
 
-// Beside returns a holder for the connection of h in b, which must be beside h's budget.
+// Beside returns a holder in b for the connection of h. b must be beside h's budget.
 func (h *Holder) Beside(b *Budget) *Holder {
 	o := b.Holder(h.conn, h.client)
 	h.beside, o.beside = o, h
 	return o
 }
 
-// Hold records that h holds bytes, instead of what it held before. It must not be called concurrently. If h is nil, it
-// does nothing.
+// Hold records that h now holds this many bytes. It must not be called concurrently. If h is nil, it does nothing.
 func (h *Holder) Hold(bytes int) {
 	if h == nil || h.held == bytes {
 		return
@@ -118,7 +118,7 @@ func (h *Holder) Hold(bytes int) {
 	}
 }
 
-// close closes the connection of h. mu is held.
+// close closes the connection of h. mu must be held.
 func (b *Budget) close(h *Holder, ofClient bool) {
 	h.closed = true
 	b.change(h, 0)
@@ -130,7 +130,7 @@ func (b *Budget) close(h *Holder, ofClient bool) {
 	go Cut(h.conn) // may block
 }
 
-// change records that h holds bytes. mu is held.
+// change records that h now holds this many bytes. mu must be held.
 func (b *Budget) change(h *Holder, bytes int) {
 	if h.bytes == bytes {
 		return
@@ -156,8 +156,8 @@ func (b *Budget) change(h *Holder, bytes int) {
 // A weight is how much an element of a heap holds.
 type weight struct {
 	bytes int
-	since uint64 // order in which elements began to hold something
-	at    int    // position
+	since uint64 // orders elements by when they began to hold something
+	at    int    // position in the heap
 }
 
 func (w *weight) self() *weight { return w }

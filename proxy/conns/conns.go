@@ -1,4 +1,4 @@
-// Package conns tracks connections and other work that a node finishes, or ends, before it stops, and bounds the
+// Package conns tracks connections and other work that a node finishes or ends before it stops. It also bounds the
 // memory of connections whose requests are incomplete.
 package conns
 
@@ -23,7 +23,7 @@ type Set[C comparable] struct {
 	empty  chan struct{} // closed when all becomes empty; nil unless Empty was called
 }
 
-// Add adds c, and reports whether it did. After Close, it adds nothing.
+// Add adds c and returns true. After Close, it only returns false.
 func (s *Set[C]) Add(c C) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Set[C]) Len() int {
 	return len(s.all)
 }
 
-// each calls f for each element, and returns how many there are. f must not block.
+// each calls f for each element, and returns the number of elements. f must not block.
 func (s *Set[C]) each(f func(C)) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *Set[C]) each(f func(C)) int {
 	return len(s.all)
 }
 
-// Close makes Add refuse further elements, and calls leave for each that s holds.
+// Close makes Add refuse further elements, and calls leave for each element of s.
 func (s *Set[C]) Close(leave func(C)) {
 	s.mu.Lock()
 	s.closed = true
@@ -129,8 +129,8 @@ type Remote interface {
 	Close() error
 }
 
-// Serve calls serve with the peer of conn, the connection of c, in a new goroutine, and then ended, if not nil. After
-// Shutdown, Serve closes conn instead.
+// Serve calls serve with the peer of conn, c's connection, in a new goroutine. Then it calls ended, unless that is nil.
+// After Shutdown, Serve closes conn instead.
 func (s *Server[C]) Serve(c C, conn Remote, ended func(), serve func(peer netip.AddrPort)) {
 	if done := s.Begin(c, conn, ended); done != nil {
 		go func() {
@@ -157,8 +157,8 @@ func (s *Server[C]) Begin(c C, conn Remote, ended func()) (done func()) {
 	}
 }
 
-// Cut shuts down both directions of conn. The goroutine that serves conn then gets an error and closes it. If conn does
-// not use a socket, Cut closes it.
+// Cut shuts down both directions of conn, so that the goroutine that serves conn gets an error and closes it. If conn
+// does not use a socket, Cut closes it.
 func Cut(conn io.Closer) error {
 	inner := any(conn)
 	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {
@@ -175,7 +175,7 @@ func Cut(conn io.Closer) error {
 // Forget removes c, so that Shutdown does not wait for it.
 func (s *Server[C]) Forget(c C) { s.conns.Remove(c) }
 
-// AskToLeave makes every further answer ask its client to close the connection, or to open no more streams.
+// AskToLeave makes every later answer ask its client to close the connection, or to open no more streams.
 func (s *Server[C]) AskToLeave() { s.leaving.Store(true) }
 
 // IsLeaving reports whether AskToLeave or Shutdown was called.
@@ -184,9 +184,9 @@ func (s *Server[C]) IsLeaving() bool { return s.leaving.Load() }
 // IsEnding reports whether Shutdown was called.
 func (s *Server[C]) IsEnding() bool { return s.ending.Load() }
 
-// Shutdown immediately ends connections that wait for another request, and those without a first request after
-// FirstRequestWait. It waits until the others have answered their requests. If ctx is done first, it closes all
-// connections and returns ctx's error.
+// Shutdown ends connections that wait for another request at once, and those without a first request after
+// FirstRequestWait. It waits until the remaining ones have answered their requests. If ctx is done first, it closes
+// them and returns ctx's error.
 func (s *Server[C]) Shutdown(ctx context.Context) error {
 	s.AskToLeave()
 	s.ending.Store(true)
@@ -195,7 +195,7 @@ func (s *Server[C]) Shutdown(ctx context.Context) error {
 	return s.conns.Wait(ctx, s.ends.Cut)
 }
 
-// Peer returns the remote address of conn, or that of a PROXY protocol header.
+// Peer returns the remote address of conn, which may come from a PROXY protocol header.
 func Peer(conn Remote) netip.AddrPort {
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort()
@@ -204,13 +204,13 @@ func Peer(conn Remote) netip.AddrPort {
 	return peer
 }
 
-// A wrapped is a listener whose connections are what wrap returns.
-type wrapped struct {
+// A wrappingListener is a listener whose Accept returns what wrap makes of the connection.
+type wrappingListener struct {
 	net.Listener
 	wrap func(net.Conn) net.Conn
 }
 
-func (w wrapped) Accept() (net.Conn, error) {
+func (w wrappingListener) Accept() (net.Conn, error) {
 	conn, err := w.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -218,15 +218,15 @@ func (w wrapped) Accept() (net.Conn, error) {
 	return w.wrap(conn), nil
 }
 
-// maxLinger is the maximum number of bytes that Linger reads. It is larger than any request that a proxy with Go's
-// limit of 1 MB for headers can ask about, with the target three times. A proxy that cannot ask lets the request pass.
+// maxLinger is the maximum number of bytes that Linger reads. A proxy with Go's limit of 1 MB for headers cannot send a
+// larger question, even with the target three times. If its question failed, it would let the request pass.
 const maxLinger = 4 << 20
 
 // LingerSize is the memory that Linger uses, in bytes.
 const LingerSize = 8 << 10
 
-// Linger shuts down the node's side of conn and reads until the client closes its own, for at most timeout. Closing a
-// connection with unread bytes would reset it, and the client could lose the last answer (RFC 9112, 9.6).
+// Linger shuts down the node's side of conn, and reads until the client closes its own side, for at most timeout.
+// Closing a connection with unread bytes would reset it, and the client could lose the last answer (RFC 9112, 9.6).
 func Linger(conn net.Conn, timeout time.Duration) {
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

@@ -6,22 +6,22 @@ import (
 	"syscall"
 )
 
-// Greetings makes the connections of ln count what a TLS handshake reads: a client may send 64 KB before it ends.
+// Greetings returns a listener like ln whose connections count the bytes of TLS handshakes, which may have 64 KB each.
 func Greetings(ln net.Listener) net.Listener {
-	return wrapped{ln, func(conn net.Conn) net.Conn { return &Greeting{Conn: conn} }}
+	return wrappingListener{ln, func(conn net.Conn) net.Conn { return &Greeting{Conn: conn} }}
 }
 
 // A Greeting is a connection that may begin with a TLS handshake.
 type Greeting struct {
 	net.Conn
 	holder *Holder // nil after the handshake
-	read   int
+	read   int     // bytes since Charge
 }
 
-// freeGreeting is the size of handshakes that do not count, in bytes. Ordinary ones are smaller.
+// freeGreeting is the size up to which handshakes do not count, in bytes. Ordinary ones are smaller.
 const freeGreeting = 8 << 10
 
-// Charge makes h hold what is read until Charge is called with nil. If g is nil, it does nothing.
+// Charge makes h hold the memory of bytes that are read until Charge is called with nil. If g is nil, it does nothing.
 func (g *Greeting) Charge(h *Holder) {
 	if g != nil {
 		g.holder.Hold(0)

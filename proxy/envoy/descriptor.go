@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// The keys of entries that name a rule, and of those that have the values of characteristics
-// without a name. They include Envoy's own keys and other common ones.
+// The keys of the entries that name a rule, and of those with the values of characteristics that have no name of their
+// own. They include Envoy's keys and other common ones.
 var (
 	ruleKeys = []string{"rule", "generic_key"}
 	keysOf   = map[rule.Kind][]string{
@@ -25,7 +25,7 @@ var (
 
 type entries = []*ratelimit.RateLimitDescriptor_Entry
 
-// value returns the value of the first of keys that has an entry, and reports whether one has.
+// value returns the value of the first of keys that has an entry. If none has, ok is false.
 func value(all entries, keys ...string) (value string, ok bool) {
 	for _, key := range keys {
 		for _, e := range all {
@@ -56,7 +56,7 @@ func valueOf(all entries, c *rule.Characteristic) (text string, ok bool) {
 	return text, ok
 }
 
-// decodeDescriptor returns the rule that a descriptor names, and the request that it describes.
+// decodeDescriptor returns the rule that d names and the request that d describes, or a cause and why d is invalid.
 func decodeDescriptor(rules *rule.Set, d *ratelimit.RateLimitDescriptor) (r *rule.Rule, req *rule.Request, cause string, why error) {
 	all := d.GetEntries()
 	id, ok := value(all, ruleKeys...)

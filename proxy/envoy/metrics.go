@@ -8,9 +8,9 @@ import (
 
 // Causes of undecided descriptors.
 const (
-	causeRule           = "rule"           // it names no rule of the set
-	causeCharacteristic = "characteristic" // it lacks the value of one, or has an invalid one
-	causeHits           = "hits"           // its hits are negative
+	causeRule           = "rule"           // the descriptor names no rule of the set
+	causeCharacteristic = "characteristic" // the value of a characteristic is missing or invalid
+	causeHits           = "hits"           // the number of hits is negative
 )
 
 var causes = []string{causeRule, causeCharacteristic, causeHits}

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// maxMessage is the maximum size of a request, in bytes. Envoy limits the header that descriptors
-// are made from to 60 KiB.
+// maxMessage is the maximum size of a request, in bytes. Envoy makes descriptors from headers of at most 60 KiB.
 const maxMessage = 1 << 20
 
 // A Server serves a Service over gRPC, with the services for health and reflection.
@@ -21,8 +20,8 @@ type Server struct {
 	health *health.Server
 }
 
-// NewServer returns a Server, which is healthy until Stop. Health checks find it under its
-// own name, the empty name, and ratelimit, the name that envoyproxy/ratelimit uses.
+// NewServer returns a Server, which is healthy until Stop. Health checks find it under its own name, the empty name,
+// and ratelimit, the name that envoyproxy/ratelimit uses.
 func NewServer(s *Service) *Server {
 	server := &Server{grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage)), health.NewServer()}
 	rls.RegisterRateLimitServiceServer(server.grpc, s)
@@ -37,8 +36,8 @@ func NewServer(s *Service) *Server {
 // Serve answers the connections of ln until Stop, which closes it.
 func (s *Server) Serve(ln net.Listener) error { return s.grpc.Serve(ln) }
 
-// Stop reports the server as not healthy, closes its listeners, tells clients to go elsewhere,
-// and waits for their requests, which it cuts off when ctx is done.
+// Stop makes health checks fail, closes the listeners, tells clients to go elsewhere, and waits for their requests.
+// When ctx is done, it cuts off the remaining ones.
 func (s *Server) Stop(ctx context.Context) {
 	s.health.Shutdown()
 	defer context.AfterFunc(ctx, s.grpc.Stop)()

@@ -25,11 +25,11 @@ type Service struct {
 	node    *pop.Node
 	logger  *slog.Logger
 	metrics *metrics
-	logs    map[string]*lograte.Limiter // of descriptors that are not limited, by cause
+	logs    map[string]*lograte.Limiter // for undecided descriptors, by cause
 }
 
-// New returns a Service that decides and counts with node, which the caller starts and stops. Descriptors that cannot
-// be decided are logged. The metrics of the Service are among those of the node, so a node can have only one Service.
+// New returns a Service that decides and counts with node, which the caller starts and stops. It logs descriptors that
+// it cannot decide on. It registers its metrics with the node, so a node can have only one Service.
 func New(node *pop.Node, logger *slog.Logger) *Service {
 	s := &Service{node: node, logger: logger, metrics: newMetrics(node.Registerer()), logs: map[string]*lograte.Limiter{}}
 	for _, cause := range causes {
@@ -38,8 +38,8 @@ func New(node *pop.Node, logger *slog.Logger) *Service {
 	return s
 }
 
-// ShouldRateLimit decides each descriptor by the rule that it names. If any of them is over its
-// limit, so is the request, and nothing is counted. A descriptor that cannot be decided is OK.
+// ShouldRateLimit applies to each descriptor the rule that it names. If any descriptor is over its limit, the request
+// is over the limit, and counts for no descriptor. A descriptor that no rule can decide on is OK.
 func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	switch {
 	case req.GetDomain() == "":
@@ -49,7 +49,7 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	}
 	rules := s.node.Rules()
 	var asks []pop.Ask
-	var indexes []int // of the descriptors of asks
+	var indexes []int // in the request, of the descriptors that asks are about
 	for i, d := range req.GetDescriptors() {
 		question, cause, why := ask(rules, req, d)
 		if why == nil {
@@ -76,7 +76,7 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	for i := range decided {
 		hits := asks[i].Rule.CostOf(asks[i].Times)
 		if refused {
-			hits = 0 // not counted
+			hits = 0 // the refused request did not count
 		}
 		answer.Statuses[indexes[i]] = statusOf(&decided[i], hits)
 	}
@@ -84,13 +84,13 @@ func (s *Service) ShouldRateLimit(_ context.Context, req *rls.RateLimitRequest) 
 	return answer, nil
 }
 
-// invalid returns the error of a request that no configuration of Envoy sends.
+// invalid returns the error for a request that Envoy does not send, however it is configured.
 func (s *Service) invalid(why string) error {
 	s.metrics.invalid.Inc()
 	return status.Error(codes.InvalidArgument, why)
 }
 
-// ask returns what to ask the node about a descriptor of req, or why it cannot be decided.
+// ask returns the question for the node about d, a descriptor of req, or a cause and why there can be no decision.
 func ask(rules *rule.Set, req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (question pop.Ask, cause string, why error) {
 	r, request, cause, why := decodeDescriptor(rules, d)
 	if why != nil {
@@ -99,7 +99,7 @@ func ask(rules *rule.Set, req *rls.RateLimitRequest, d *ratelimit.RateLimitDescr
 	hits := uint64(req.GetHitsAddend())
 	_, report := value(d.GetEntries(), "report")
 	if own := d.GetHitsAddend(); own != nil {
-		hits = own.GetValue() // 0 only asks
+		hits = own.GetValue() // 0 asks without counting
 	} else if report || !r.CountsAnswer() {
 		hits = max(1, hits)
 	}

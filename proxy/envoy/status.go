@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/pop"
 )
 
-// units are the periods that RLS has names for and rules may have.
+// units are RLS's names for the periods of rules.
 var units = map[time.Duration]rls.RateLimitResponse_RateLimit_Unit{
 	time.Second:        rls.RateLimitResponse_RateLimit_SECOND,
 	time.Minute:        rls.RateLimitResponse_RateLimit_MINUTE,
@@ -23,9 +23,8 @@ var units = map[time.Duration]rls.RateLimitResponse_RateLimit_Unit{
 	7 * 24 * time.Hour: rls.RateLimitResponse_RateLimit_WEEK,
 }
 
-// statusOf returns the status of a descriptor that was counted this many times, with the limit of
-// its rule that has the fewest requests left. Statuses by rules that clients must not notice have
-// no limit.
+// statusOf returns the status of a descriptor that was counted this many times. It has the limit with the fewest
+// remaining requests of those of the descriptor's rule, or no limit if clients must not notice the rule.
 func statusOf(a *pop.Answer, hits uint64) *rls.RateLimitResponse_DescriptorStatus {
 	status := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
 	var remaining uint64
@@ -51,11 +50,11 @@ func statusOf(a *pop.Answer, hits uint64) *rls.RateLimitResponse_DescriptorStatu
 	return status
 }
 
-// seconds rounds d up, so that a client that waits this long does not come too early.
+// seconds rounds d up, so that a client that waits this long does not return too early.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// refusalFields returns the header fields that tell the client when to retry, and the ID of the refusal. They are those
-// of the first refusal that the client may notice.
+// refusalFields returns the header fields that tell the client when to retry, and the ID of the refusal: those of the
+// first refusal that the client may notice.
 func refusalFields(answers []pop.Answer) []*core.HeaderValue {
 	i := slices.IndexFunc(answers, func(a pop.Answer) bool { return a.Verdict.Refused() && a.Verdict != limit.ShadowBanned })
 	if i < 0 {

@@ -33,8 +33,8 @@ func (a *Answer) Values(name string) (values []string) {
 // maxAnswerHead is the maximum size of an answer's head, in bytes.
 const maxAnswerHead = 256 << 10
 
-// scan reads the head from buf, like Request.scan. toHead is set if the request was HEAD. Origins may
-// end lines in LF; clients get CRLF.
+// scan reads the head from buf, like Request.scan. toHead says that the request was HEAD. Origins may end lines in LF;
+// clients get CRLF.
 func (a *Answer) scan(buf []byte, toHead bool) (done bool, err error) {
 	if !a.begun {
 		from, to, ok, _ := a.nextLine(buf) // the start line may end in LF
@@ -77,7 +77,7 @@ func (a *Answer) statusLine(line []byte) error {
 	return nil
 }
 
-// finish determines the length of the body (RFC 9112, 6.3).
+// finish determines how the body ends (RFC 9112, 6.3).
 func (a *Answer) finish(toHead bool) error {
 	if err := a.frame(); err != nil {
 		return err

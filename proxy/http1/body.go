@@ -11,11 +11,11 @@ var (
 // A bodyReader extracts a message's body from the bytes of a connection.
 type bodyReader struct {
 	kind  Body
-	left  uint64 // of a Sized body, or of the chunk
+	left  uint64 // bytes that remain of a Sized body, or of the chunk
 	part  part   // next part of a Chunked body
 	ended bool
 
-	// Trailers are the fields after the last chunk, as lines.
+	// Trailers are the forwarded fields after the last chunk, as lines.
 	trailers []byte
 
 	read int // bytes of trailers, including those that are not forwarded
@@ -30,7 +30,7 @@ const (
 	trailer
 )
 
-// maxChunkLine is the maximum length of a chunk's size and extensions, and maxTrailers that of all trailers, in bytes.
+// Maximum lengths in bytes: of a line with a chunk's size and extensions, and of all trailers.
 const (
 	maxChunkLine = 1 << 10
 	maxTrailers  = 8 << 10
@@ -44,7 +44,7 @@ func newBodyReader(kind Body, length int64) bodyReader {
 	return b
 }
 
-// next reads the first used bytes of buf. data is the part of the body among them. If used is 0, it needs more bytes.
+// next reads the first used bytes of buf. data is the part of them in the body. If used is 0, next needs more bytes.
 func (b *bodyReader) next(buf []byte) (data []byte, used int, err error) {
 	switch b.kind {
 	case UntilClose:
@@ -119,14 +119,14 @@ func (b *bodyReader) line(line []byte) error {
 		if err := f.scan(line, 0); err != nil || b.read > maxTrailers {
 			return errTrailers
 		}
-		if f.Name == Other { // others come too late to affect how the message is read
+		if f.Name == Other { // special fields are dropped: they come too late to change how the message is read
 			b.trailers = append(append(b.trailers, line...), "\r\n"...)
 		}
 	}
 	return nil
 }
 
-// size reads the line before a chunk's data: the size in hexadecimal digits, and extensions, which are dropped.
+// size reads the line before a chunk's data: the size in hexadecimal digits, and extensions, which it drops.
 func (b *bodyReader) size(line []byte) error {
 	n := 0
 	b.left = 0
@@ -172,7 +172,7 @@ func (w *wire) sendChunk(data []byte, chunked bool) error {
 	return nil
 }
 
-// appendChunkSize begins a chunk of n bytes, other than the last. Its data and CRLF follow.
+// appendChunkSize begins a chunk of n bytes, which is not the last one. The caller appends the data and CRLF.
 func appendChunkSize(dst []byte, n int) []byte {
 	return append(strconv.AppendUint(dst, uint64(n), 16), "\r\n"...)
 }

@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 )
 
-// Bridge returns a dial function for origins that need t, such as those that use HTTP/2. Relays do not notice: a
-// connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1. scheme and host are the
+// Bridge returns a dial function for origins that need t, such as those that use HTTP/2. Relays do not notice, because
+// each connection is a pipe to a goroutine that reads requests and writes answers in HTTP/1.1. scheme and host are the
 // origin's.
 func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
@@ -31,7 +31,7 @@ func Bridge(t http.RoundTripper, scheme, host string) func() (net.Conn, error) {
 	}
 }
 
-// A bridge is the relay's end of the pipe, with what serve needs.
+// A bridge is the relay's end of the pipe, with the state of serve.
 type bridge struct {
 	net.Conn
 	t            http.RoundTripper
@@ -41,7 +41,7 @@ type bridge struct {
 	far          net.Conn // the other end
 	in           *bufio.Reader
 	out          *bufio.Writer
-	halved       atomic.Bool           // CloseWrite was called
+	halved       atomic.Bool           // CloseWrite was called: the request's body has ended
 	failure      atomic.Pointer[error] // why the origin did not answer
 }
 
@@ -58,7 +58,7 @@ func (b *bridge) serve() {
 	}
 }
 
-// Read reads the answer. If it ends too early, the error says why.
+// Read reads the answer. If the answer ends too early, the error says why.
 func (b *bridge) Read(p []byte) (int, error) {
 	n, err := b.Conn.Read(p)
 	if failure := b.failure.Load(); err == io.EOF && failure != nil {
@@ -67,16 +67,16 @@ func (b *bridge) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A bridgeError is an error of a bridge's transport. It hides deadlines of the transport: the relay would take them for
-// its own.
+// A bridgeError is an error of a bridge's transport. It hides os.ErrDeadlineExceeded, which the relay would mistake for
+// a deadline of its own.
 type bridgeError struct{ err error }
 
 func (e bridgeError) Error() string   { return e.err.Error() }
 func (e bridgeError) Timeout() bool   { return IsTimeout(e.err) }
 func (e bridgeError) Temporary() bool { return false }
 
-// mayRepeat reports whether the request may be sent again: the origin has not seen it, or the connection was lost and
-// the request is idempotent.
+// mayRepeat reports whether the request may be sent again: because the origin has not seen it, or because the
+// connection was lost and the request is idempotent.
 func (e bridgeError) mayRepeat(idempotent bool) bool {
 	_, lost := e.err.(lostError)
 	return e.err == errUnsent || lost && idempotent
@@ -85,17 +85,17 @@ func (e bridgeError) mayRepeat(idempotent bool) bool {
 // A lostError is the error of a request whose connection was lost before the answer.
 type lostError struct{ error }
 
-// errUnsent is the error for a body that the transport has begun to send, if the origin has not processed it.
+// errUnsent is the error if the transport has begun to send a body, and the origin did not process the request.
 var errUnsent = errors.New("http1: the origin has not accepted the request")
 
-// open reports whether the origin still speaks HTTP/2, if it ever did.
+// open reports whether b is still usable: an origin that spoke HTTP/2 must not have changed to HTTP/1.1 since.
 func (b *bridge) open() bool {
 	p, ok := b.t.(*pool)
 	return !ok || p.last() == protoHTTP2
 }
 
 // CloseWrite ends the request's body, even if it is incomplete: HTTP/2 has END_STREAM for that. An HTTP/1.1 transport
-// would abort the request, and lose the answer of an origin that has seen enough. So there it only returns an error.
+// would abort the request, and lose the answer of an origin that has seen enough, so for it CloseWrite only fails.
 func (b *bridge) CloseWrite() error {
 	if _, ok := b.t.(*pool); !ok || !b.open() {
 		return errors.ErrUnsupported
@@ -110,8 +110,8 @@ func (b *bridge) Close() error {
 	return b.Conn.Close()
 }
 
-// exchange relays one request and its answer. It reports whether another request may follow, and
-// why the origin did not answer.
+// exchange relays one request and its answer. It reports whether another request may follow, and why the origin did
+// not answer.
 func (b *bridge) exchange() (again bool, failure error) {
 	r, err := http.ReadRequest(b.in)
 	if err != nil {
@@ -127,14 +127,14 @@ func (b *bridge) exchange() (again bool, failure error) {
 	}
 	r.URL.Scheme, r.URL.Host = b.scheme, b.host
 	path, _, _ := strings.Cut(r.RequestURI, "?")
-	if path != r.URL.EscapedPath() { // or the transport would encode it again, from the decoded path
+	if path != r.URL.EscapedPath() { // without Opaque, the transport would encode the decoded path again
 		r.URL.Opaque = path
 		if strings.HasPrefix(path, "//") {
 			r.URL.Opaque = "//" + cmp.Or(r.Host, b.host) + path
 		}
 	}
 	if _, ok := r.Header["User-Agent"]; !ok {
-		r.Header["User-Agent"] = nil // or the transport would add its own
+		r.Header["User-Agent"] = nil // keeps the transport from adding its own
 	}
 	resp, err := b.roundTrip(r)
 	if err != nil {
@@ -169,8 +169,8 @@ const (
 
 var errInterim = errors.New("http1: the client does not read interim answers")
 
-// roundTrip sends r, and relays interim answers while it waits for the final one. If the transport waited for the
-// relay, so would all other requests of an HTTP/2 connection.
+// roundTrip sends r, and relays interim answers while it waits for the final one. The transport does not wait for the
+// relay, because all other requests of an HTTP/2 connection would wait with it.
 func (b *bridge) roundTrip(r *http.Request) (resp *http.Response, err error) {
 	interims, ended := make(chan []byte, maxInterims), make(chan struct{})
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(status int, header textproto.MIMEHeader) error {
@@ -212,7 +212,7 @@ func (b *bridge) answer(resp *http.Response) error {
 	resp.ProtoMajor, resp.ProtoMinor = 1, 1
 	bodiless := resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
 	if 0 <= resp.ContentLength && resp.ContentLength <= largeBuffer && !bodiless {
-		body, err := io.ReadAll(resp.Body) // only its end tells whether trailers follow
+		body, err := io.ReadAll(resp.Body) // trailers are known only at its end
 		if err != nil {
 			return err
 		}
@@ -224,33 +224,33 @@ func (b *bridge) answer(resp *http.Response) error {
 	if resp.Trailer == nil {
 		resp.Trailer = http.Header{} // for unannounced HTTP/2 trailers
 	}
-	resp.Body = &flushing{resp.Body, b.out}
+	resp.Body = &flushingBody{resp.Body, b.out}
 	if err := resp.Write(struct{ io.Writer }{b.out}); err != nil { // hides ReadFrom, which does not flush
 		return err
 	}
 	return b.out.Flush()
 }
 
-// A flushing is an answer's body that flushes out before each read from the origin.
-type flushing struct {
+// A flushingBody is an answer's body that flushes out before each read from the origin.
+type flushingBody struct {
 	io.ReadCloser
 	out *bufio.Writer
 }
 
-func (f *flushing) Read(p []byte) (int, error) {
+func (f *flushingBody) Read(p []byte) (int, error) {
 	if err := f.out.Flush(); err != nil {
 		return 0, err
 	}
 	return f.ReadCloser.Read(p)
 }
 
-// A sentBody is a request's body. The transport may read it even after the answer, until it calls
-// Close. An HTTP/2 transport may call Close during Read.
+// A sentBody is a request's body, as the transport reads it. The transport may read it even after the answer, until it
+// calls Close. An HTTP/2 transport may call Close during Read.
 type sentBody struct {
 	io.Reader
 	bridge *bridge     // reads from its far end
 	begun  atomic.Bool // Read or Close was called
-	whole  atomic.Bool // read to its end
+	whole  atomic.Bool // it was read to its end
 	closed chan struct{}
 	once   sync.Once
 }
@@ -277,8 +277,8 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does not read the rest, unlike that of an *http.Request's body. It ends a Read that waits for the client: the
-// transport may wait for that before it reports that the origin has ended the exchange.
+// Close ends a Read that waits for the client: the transport may wait for that Read before it reports that the origin
+// has ended the exchange. Unlike Close of an *http.Request's body, it does not read the rest.
 func (s *sentBody) Close() error {
 	s.begun.Store(true)
 	s.once.Do(func() {

@@ -255,7 +255,7 @@ func TestBridgeUpgrade(t *testing.T) {
 	}
 }
 
-// Errors of the origin are reported as they are without a bridge.
+// Errors of the origin are the same as without a bridge.
 func TestBridgeFails(t *testing.T) {
 	o := http1.NewOrigin(http1.Bridge(&http.Transport{}, "http", "127.0.0.1:1"), patience)
 	resp, err := http.Get("http://" + serve(t, relay{o}))

@@ -12,32 +12,32 @@ import (
 	"time"
 )
 
-// A Client is what a Call is made for: an HTTP/1.1 connection or an HTTP/2 stream.
+// A Client is the HTTP/1.1 connection, or the stream of HTTP/2 or HTTP/3, that a Call relays a request of.
 type Client interface {
-	// Take returns bytes of the request's body that have arrived, and whether they are the last: then trailers, lines
-	// that end in CRLF, follow. data is valid until the next call of Take or Await.
+	// Take returns bytes of the request's body that have arrived, and whether they are the last. If so, it also returns
+	// the trailers, as lines that end in CRLF. data is valid until the next call of Take or Await.
 	Take() (data, trailers []byte, ended bool, err error)
 
-	// Arrived reports whether Take returns more at once. It does not wait.
+	// Arrived reports whether Take would return more now. It does not wait.
 	Arrived() bool
 
-	// Await waits until Take returns more, until by unless that is zero, or until stop is set and Wake was called. n is
-	// the number of bytes that came.
+	// Await waits until Take would return more, until by unless that is zero, or until stop is set and Wake is called. n
+	// is the number of bytes that have arrived.
 	Await(by time.Time, stop *atomic.Bool) (n int, err error)
 	Wake()
 
-	// Watch calls c.Leave when the client disconnects, until stop is called. stop is nil if that happens anyway.
+	// Watch makes c notice when the client disconnects, until stop is called. If c notices it anyway, stop is nil.
 	Watch(c *Call) (stop func())
 
-	// Interim sends the head of an interim answer, and Begin that of the final one, with more lines. taken is set if
+	// Interim sends the head of an interim answer. Begin sends that of the final one, with lines added; taken says that
 	// Take has returned the whole body.
 	Interim(a *Answer)
 	Begin(a *Answer, lines []byte, taken bool) error
 
-	// Send sends data of the answer's body. ended is set with the last data; trailers may follow it.
+	// Send sends data of the answer's body. ended says that this is the last data, which trailers follow.
 	Send(data []byte, ended bool, trailers []byte) error
 
-	// Flush writes what was sent.
+	// Flush writes pending output.
 	Flush() error
 }
 
@@ -53,34 +53,34 @@ type Relay interface {
 	// AppendRequest appends fields for the origin to dst, as lines that end in CRLF.
 	AppendRequest(dst []byte) []byte
 
-	// Hasty reports whether the client's disconnect must be noticed immediately, not only if the
-	// origin is slow. That costs a goroutine.
+	// Hasty reports whether the Call must notice the client's disconnect at once, not only if the origin is slow. That
+	// costs a goroutine.
 	Hasty() bool
 
-	// Gone is called, perhaps from another goroutine, if the client disconnects before the origin answers, or fails to
-	// send the rest of its body: then the origin's connection is half-closed. It reports whether to wait for the answer
-	// anyway. Calling end stops the wait.
+	// Gone notes that the client has disconnected before the origin answered, or has failed to send the rest of its body,
+	// so that the origin's connection is half-closed. It reports whether to wait for the answer anyway; a call of end
+	// stops the wait. It may run in another goroutine.
 	Gone(end func()) bool
 
-	// Answered is called with the origin's final answer. It appends fields for the client to dst, as
-	// lines that end in CRLF. If deliver is false, the client must not get the answer: the relay closes the connection
-	// to the origin and returns ErrWithheld.
+	// Answered gets the head of the origin's final answer. It appends fields for the client to dst, as lines that end in
+	// CRLF. If deliver is false, the client must not get the answer: the Call closes the connection to the origin and
+	// returns ErrWithheld.
 	Answered(dst []byte, a *Answer) (fields []byte, deliver bool)
 
-	// Body is called with each part of the answer's body, which it must not keep. The last part may be empty.
+	// Body gets each part of the answer's body, which it must not keep. The last part may be empty.
 	Body(part []byte, last bool)
 }
 
 // ErrWithheld is the cause of a RelayError if an answer was withheld from the client.
 var ErrWithheld = errors.New("http1: the answer was withheld")
 
-// errSwitched is the error for an unexpected 101 of an origin.
+// errSwitched is the error if an origin answers 101 although the request did not ask for an upgrade.
 var errSwitched = &Error{502, "the origin switched protocols without being asked to"}
 
 // A RelayError says why a request got no answer from its origin.
 type RelayError struct {
-	// Client is set if the client is the cause: its body was malformed or timed out, or it
-	// disconnected. Otherwise the origin could not be reached or did not answer.
+	// Client says that the client is the cause: its body was malformed or timed out, or it disconnected. Otherwise, the
+	// origin could not be reached or did not answer.
 	Client bool
 
 	Err error // an *Error, a timeout, or another error of reading, writing or dialing
@@ -89,17 +89,17 @@ type RelayError struct {
 func (e *RelayError) Error() string { return e.Err.Error() }
 func (e *RelayError) Unwrap() error { return e.Err }
 
-// watchAfter is how long an origin may take before the client is watched.
+// watchAfter is how long an origin may take before the Call watches the client, which costs a goroutine.
 const watchAfter = 250 * time.Millisecond
 
-// A Call is one exchange with an origin: it sends a request, repeats it if the origin has closed a reused connection,
+// A Call is one exchange with an origin. It sends a request, repeats it if the origin has closed a reused connection,
 // sends the answer to the client, and notices if the client leaves. The zero value is ready to use, again and again.
 //
 // The goroutine that calls Relay sends the request, with the part of the body that has arrived, and relays the answer.
 // If more of the body follows, upload sends it in a second goroutine, which the first one ends with stopUpload.
 //
 // Upload, Client.Watch and the reader of an HTTP/2 connection call Leave when they notice that the client has left.
-// Leave changes the state, and ends the read from the origin unless Relay.Gone wants the answer.
+// Leave changes the state. Unless Relay.Gone still wants the answer, it ends the read from the origin.
 type Call struct {
 	client Client
 	edit   Relay
@@ -107,36 +107,36 @@ type Call struct {
 	o      *Origin
 	pace   Pace
 	head   []byte // first bytes sent to the origin
-	rest   []byte // of the body, which follows head; taken, but not sent
+	rest   []byte // part of the body that follows head, and was taken but not sent
 	chunks bool   // the request's body is chunked
 	a      Answer
 	body   bodyReader // of the answer
 	lines  []byte     // buffer for what Relay.Answered appends
-	now    time.Time  // when the request was sent to the origin, then when the exchange ended
-	until  time.Time  // when the origin must have begun its answer; zero after that
+	now    time.Time  // when the request was sent to the origin; after the exchange, when it ended
+	until  time.Time  // deadline for the beginning of the origin's answer; zero after that
 
 	// Changed by upload while it runs:
-	taken, sent bool   // the whole body of the request
+	taken, sent bool   // the whole body of the request was taken from the client, sent to the origin
 	trailers    []byte // of the request
 	broken      bool   // a part of the answer was sent, but not all of it
 	uploading   chan error
-	failure     error // of the client, which upload has returned
-	stop        atomic.Bool
+	failure     error       // of the client, as upload returned it
+	stop        atomic.Bool // upload must end
 
 	state atomic.Uint32
 	mu    sync.Mutex
-	oc    *originConn // set by the goroutine of Relay while mu is held, so that others can interrupt it
+	oc    *originConn // the goroutine of Relay sets it while mu is held, so that others can interrupt its read
 }
 
 // States of a Call.
 const (
 	over     uint32 = iota // nobody waits for the answer
 	asked                  // the client waits for the answer
-	alone                  // the client has left, but the answer is waited for
+	alone                  // the client has left, but Relay.Gone wants the answer
 	answered               // the client gets the answer
 )
 
-// Start begins a new exchange, which Relay continues. From now on, Leave has an effect.
+// Start begins a new exchange, which Relay continues. Leave has no effect before.
 func (c *Call) Start(edit Relay, limits *Limits, now time.Time) {
 	c.edit, c.hasty, c.now = edit, edit.Hasty(), now
 	c.pace = NewPace(limits.BodyTimeout, limits.BodyRate)
@@ -180,8 +180,8 @@ func (c *Call) Relay(client Client, r *Request, o *Origin) error {
 	return unanswered
 }
 
-// ask sends the request's head and the part of its body that has arrived. If the origin has closed a reused
-// connection, it sends them again over a new one, provided that none of the request was sent or that it is idempotent.
+// ask sends the request's head and the part of its body that has arrived. If the origin has closed a reused connection,
+// and either nothing was sent or the request is idempotent, ask sends them again over a new one.
 func (c *Call) ask(r *Request) error {
 	idempotent := isRepeatable(string(r.Method()))
 	c.head = r.AppendHead(newBuffer(smallBuffer)[:0], c.edit)
@@ -211,7 +211,7 @@ func (c *Call) ask(r *Request) error {
 			return err
 		}
 		if !oc.reused {
-			c.now = time.Now() // connecting takes time, which the origin's timeout does not include
+			c.now = time.Now() // the origin's timeout does not include the time to connect
 		}
 		c.until = c.now.Add(c.o.timeout)
 		n, err := c.begin(oc)
@@ -229,7 +229,7 @@ func (c *Call) ask(r *Request) error {
 	}
 }
 
-// take takes bytes of the request's body. With the last of them, it sets c.trailers to those that are forwarded.
+// take takes bytes of the request's body. With the last of them, it sets c.trailers to the forwarded trailers.
 func (c *Call) take() (data []byte, err error) {
 	var trailers []byte
 	data, trailers, c.taken, err = c.client.Take()
@@ -247,8 +247,8 @@ func (c *Call) setConn(oc *originConn) {
 	c.oc = oc
 }
 
-// begin sends c.head. If that is the whole request, it also reads the beginning of the answer. Otherwise it
-// starts the upload of the rest.
+// begin sends c.head. If that is the whole request, it also reads the beginning of the answer. Otherwise, it starts the
+// upload of the rest. n is how much of c.head was sent.
 func (c *Call) begin(oc *originConn) (n int, err error) {
 	switch {
 	case c.state.Load() == over:
@@ -266,7 +266,7 @@ func (c *Call) begin(oc *originConn) (n int, err error) {
 			return n, err
 		}
 	}
-	if n == 0 { // hasty, or the deadline has passed before the write on a busy machine
+	if n == 0 { // hasty, or a busy machine has reached the deadline before the write
 		if n, err = oc.write(c.head); err != nil {
 			return n, err
 		}
@@ -274,8 +274,8 @@ func (c *Call) begin(oc *originConn) (n int, err error) {
 	return n, c.fill(c.hasty)
 }
 
-// upload sends the rest of the body, in its own goroutine. It returns an error only if the client has failed. It
-// returns nil once the body is sent, the origin accepts no more, or stopUpload was called: the origin may still answer.
+// upload sends the rest of the body, in its own goroutine. It returns an error only if the client fails. It returns nil
+// if the body is sent, the origin accepts no more, or stopUpload was called: the origin may still answer.
 func (c *Call) upload(oc *originConn) error {
 	for data := c.rest; ; {
 		err := oc.sendChunk(data, c.chunks)
@@ -316,7 +316,7 @@ func (c *Call) await() error {
 	return err
 }
 
-// joinUpload records the result of the upload if it has ended, and reports whether none is running.
+// joinUpload records the result of an upload that has ended, and reports whether no upload is running.
 func (c *Call) joinUpload() bool {
 	select {
 	case c.failure = <-c.uploading:
@@ -326,7 +326,7 @@ func (c *Call) joinUpload() bool {
 	return c.uploading == nil
 }
 
-// stopUpload stops the upload if it is running, with the connection to the origin.
+// stopUpload stops a running upload, by closing the connection to the origin.
 func (c *Call) stopUpload() {
 	if c.joinUpload() {
 		return
@@ -338,8 +338,8 @@ func (c *Call) stopUpload() {
 	c.uploading = nil
 }
 
-// Leave is called when the client has left, or will not send the rest of the request. It reports whether the exchange
-// continues. It may be called from any goroutine.
+// Leave notes that the client has left, or will not send the rest of the request, and reports whether the exchange
+// continues without it. It may be called from any goroutine.
 func (c *Call) Leave() (continues bool) {
 	if !c.continues() {
 		c.end()
@@ -348,7 +348,7 @@ func (c *Call) Leave() (continues bool) {
 	return true
 }
 
-// continues reports whether the exchange continues without its client.
+// continues notes that the client has left, and reports whether the exchange continues without it.
 func (c *Call) continues() bool {
 	if c.state.CompareAndSwap(asked, alone) && !c.edit.Gone(c.end) {
 		c.state.CompareAndSwap(alone, asked)
@@ -356,7 +356,7 @@ func (c *Call) continues() bool {
 	return c.state.Load() == alone
 }
 
-// end ends the exchange. It may be called from any goroutine, even later.
+// end ends the exchange. It may be called from any goroutine, even after the exchange.
 func (c *Call) end() {
 	c.state.Store(over)
 	c.mu.Lock()
@@ -367,8 +367,8 @@ func (c *Call) end() {
 }
 
 // fill reads more of the answer, until c.until unless that is zero. The origin's timeout begins when the whole request
-// has been sent. When the origin has taken watchAfter, or at once if waited is set, fill writes what was sent to the
-// client, and begins to watch it.
+// has been sent. When the origin has taken watchAfter, or at once if waited is set, fill flushes the client's output,
+// and begins to watch the client.
 func (c *Call) fill(waited bool) error {
 	oc := c.oc
 	for ; ; waited = true {
@@ -386,7 +386,7 @@ func (c *Call) fill(waited bool) error {
 		}
 		err := oc.more(largeBuffer)
 		switch {
-		case !errors.Is(err, os.ErrDeadlineExceeded): // a bridge returns timeouts of its transport, too
+		case !errors.Is(err, os.ErrDeadlineExceeded): // timeouts of a bridge's transport are not ours
 			return err
 		case !c.until.IsZero() && time.Now().After(c.until):
 			return err
@@ -405,7 +405,7 @@ func (c *Call) fill(waited bool) error {
 	return oc.more(largeBuffer)
 }
 
-// readAnswer reads the head of the final answer, and relays those of interim ones.
+// readAnswer reads the head of the final answer, and relays interim answers.
 func (c *Call) readAnswer(r *Request) error {
 	for c.a.reset(); ; {
 		done, err := c.a.scan(c.oc.buffered(), r.Head)
@@ -436,7 +436,7 @@ func (c *Call) readAnswer(r *Request) error {
 	return nil
 }
 
-// answer sends the final answer.
+// answer sends the final answer to the client.
 func (c *Call) answer() error {
 	oc, a, b := c.oc, &c.a, &c.body
 	if a.Status == http.StatusSwitchingProtocols {

@@ -14,7 +14,7 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// A Conn is a client's connection. It is the Asker of its requests, one after the other.
+// A Conn is a client's connection. It is the Asker of its requests, which it serves one after the other.
 type Conn struct {
 	wire
 	server *Server
@@ -30,14 +30,14 @@ type Conn struct {
 
 	refused bool // the last request was refused
 
-	serves func(fd uintptr) bool // serveReady as a value, made once per connection
+	serves func(fd uintptr) bool // serveReady as a value, made once per connection to save allocations
 
 	loop *loop // nil if c has its own goroutine
 	fd   int32 // the socket, if loop is set
 
-	done func() // called at the end of c
+	done func() // called when c has ended
 
-	sentStatus int   // of the last answer
+	sentStatus int   // status of the last answer
 	sentBytes  int64 // of its body
 }
 
@@ -46,7 +46,7 @@ const (
 	active uint32 = iota
 	unused        // waits for its first request
 	idle          // waits for another request
-	ended         // closes as soon as it is idle, or was cut
+	ended         // closes when it becomes idle, or was cut off
 )
 
 // A turn holds the state of one request and its answer. An idle connection has none.
@@ -69,10 +69,10 @@ func (x *turn) memory() int {
 	return int(unsafe.Sizeof(*x)) + (cap(x.req.fields)+cap(x.call.a.fields))*int(unsafe.Sizeof(Field{}))
 }
 
-// keptTurn is the maximum size of a turn that is used again, in bytes.
+// keptTurn is the maximum size of a turn that another request reuses, in bytes.
 const keptTurn = 16 << 10
 
-// endTurn ends the current turn.
+// endTurn ends the current turn, if any.
 func (c *Conn) endTurn() {
 	if c.x != nil && c.x.memory() <= keptTurn {
 		turns.Put(c.x)
@@ -99,7 +99,7 @@ func (c *Conn) Refuse(last bool) {
 	c.closing = c.closing || last
 }
 
-// abort makes the connection end with a reset, where the end of the connection would end the answer.
+// abort ends the connection with a reset: an orderly end would make a cut answer seem whole.
 func (c *Conn) abort() {
 	if s, ok := underlying(c.conn).(interface{ SetLinger(int) error }); ok {
 		_ = s.SetLinger(0)
@@ -159,8 +159,8 @@ func (c *Conn) handle(x *turn) {
 	x.answered = true
 }
 
-// begin waits for the first bytes of a request. It serves requests that need no further read itself.
-// If begun is false, the connection has ended or joined a loop.
+// begin waits for the first bytes of a request that needs further reads, and serves all others itself. If begun is
+// false, the connection has ended or joined a loop.
 func (c *Conn) begin() (begun, joined bool) {
 	for c.r == c.w {
 		if c.flush() != nil || !c.rest() {
@@ -183,7 +183,7 @@ func (c *Conn) begin() (begun, joined bool) {
 	return c.next(), false
 }
 
-// rest prepares the connection for waiting. It returns false if the connection has to end.
+// rest prepares the connection to wait for a request. It returns false if the connection must end instead.
 func (c *Conn) rest() bool {
 	switch {
 	case c.loop != nil:
@@ -205,7 +205,7 @@ func (c *Conn) rest() bool {
 	return true
 }
 
-// resume is called after rest when data has arrived. It returns false if the connection was ended.
+// resume undoes rest when data has arrived. It returns false if the connection was ended meanwhile.
 func (c *Conn) resume() bool {
 	c.now = time.Now()
 	return c.state.Swap(active) != ended
@@ -231,12 +231,12 @@ func (c *Conn) next() bool {
 	return true
 }
 
-// endIn ends c if it is in state. It may be called from any goroutine.
+// endIn ends c if c is in state. It may be called from any goroutine.
 func (c *Conn) endIn(state uint32) {
 	switch {
 	case !c.state.CompareAndSwap(state, ended):
 	case c.raw != nil:
-		// The goroutine or loop that waits for the socket reads the end of the stream.
+		// The goroutine or loop that waits for the socket then reads the end of the stream, and closes c.
 		_ = c.raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) })
 	default:
 		_ = c.conn.SetReadDeadline(past)
@@ -251,7 +251,7 @@ func (c *Conn) idleTimeout() time.Duration {
 	return c.server.o.IdleTimeout
 }
 
-// readHead reads a request's head. While it waits for more, the connection's memory counts as held.
+// readHead reads a request's head. While it waits for more, c.held counts the connection's memory.
 func (c *Conn) readHead(x *turn) error {
 	if x.scanned || x.malformed != nil {
 		return x.malformed
@@ -276,7 +276,7 @@ func (c *Conn) readHead(x *turn) error {
 }
 
 // clock returns the time of the last read from the client or of the end of the last relay, or the current time if the
-// connection has waited since. Reading the clock for each deadline and Date would slow refusals measurably.
+// connection has waited since. Reading the system's clock for each deadline and Date would slow refusals measurably.
 func (c *Conn) clock() time.Time {
 	if c.now.IsZero() {
 		return time.Now()
@@ -304,7 +304,7 @@ func (c *Conn) fail(err error) {
 	c.linger()
 }
 
-// used drops the request's head from the read buffer.
+// used marks the bytes of the request's head as used.
 func (c *Conn) used() { c.use(len(c.x.req.raw) + c.x.req.start) }
 
 // Answer answers r, or a malformed request if r is nil. Answers to pipelined requests are written together.
@@ -314,7 +314,7 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 		r = &Request{}
 	}
 	if !c.closing && !c.discard() {
-		c.closing = true // the rest of the body would be read as a request
+		c.closing = true // the rest of the body would be read as the next request
 	}
 	out := c.server.clock.AppendOwn(appendStatus(c.room(), status), c.clock(), status, fields, len(body))
 	out = append(c.appendConnection(out, r, true), "\r\n"...)
@@ -325,8 +325,8 @@ func (c *Conn) Answer(r *Request, status int, fields []byte, body string) {
 	c.sentStatus, c.sentBytes = status, int64(len(body))
 }
 
-// appendConnection appends a Connection field if the client needs one. framed is false if only
-// closing the connection ends the answer.
+// appendConnection appends a Connection field if the client needs one. framed is false if only the end of the
+// connection ends the answer.
 func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 	if !framed || c.server.IsLeaving() {
 		c.closing = true
@@ -334,7 +334,7 @@ func (c *Conn) appendConnection(dst []byte, r *Request, framed bool) []byte {
 	switch {
 	case c.closing:
 		return append(dst, "Connection: close\r\n"...)
-	case r.keep: // HTTP/1.0 clients need it, and some HTTP/1.1 clients that ask for it expect it
+	case r.keep: // HTTP/1.0 clients that ask for it need the field, and some HTTP/1.1 clients expect it
 		return append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return dst
@@ -361,8 +361,8 @@ func (c *Conn) finish() bool {
 	return false
 }
 
-// discard skips the request and its body as far as they have been read, and reports whether that is
-// all. The node does not wait for the rest before it answers.
+// discard skips the request and its body as far as they have arrived, and reports whether that is all. The node does
+// not wait for the rest before it answers.
 func (c *Conn) discard() bool {
 	x := c.x
 	if x.req.raw != nil {
@@ -382,7 +382,7 @@ func (c *Conn) discard() bool {
 // lingerTime is how long a client has to read the last answer.
 const lingerTime = 2 * time.Second
 
-// linger flushes, and waits until the client closes its side of the connection.
+// linger flushes, and waits for at most lingerTime until the client closes its side of the connection.
 func (c *Conn) linger() {
 	if c.flush() == nil {
 		c.r, c.w = 0, 0

@@ -218,7 +218,7 @@ func TestIdleOriginConnectionsThatEnd(t *testing.T) {
 	}
 }
 
-// What an origin sends after its answer is not given to the next client, however soon that comes.
+// The next client does not get bytes that an origin sends after its answer, however soon it sends a request.
 func TestOriginsThatSendMore(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 	for _, more := range []string{answer + "no", "the rest of a body"} {
@@ -353,8 +353,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// A Shutdown whose time is over closes the connections of a request that its origin does not answer, be it the first
-// request of its connection or a later one.
+// A Shutdown whose time is over closes the connection of a request that its origin does not answer, whether the request
+// is the first of its connection or a later one.
 func TestShutdownOfRequestsInFlight(t *testing.T) {
 	for requests := 1; requests <= 2; requests++ {
 		asked := make(chan context.Context)

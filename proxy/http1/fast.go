@@ -1,5 +1,5 @@
-// What is done for speed alone: fewer system calls, and fewer of the poller's. BenchmarkEngine in package proxy, and
-// the cases of bench/http that its comment names, show what each saves.
+// The functions in this file only save system calls, of the engine and of Go's poller. Their comments name cases of
+// bench/http that measure the gain; so does BenchmarkEngine in package proxy.
 
 package http1
 
@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// serveReady reads from the socket fd and serves what has arrived. It reports whether serve must take
+// serveReady reads from the socket fd and serves the requests that have arrived. It reports whether serve must take
 // over: the head or the body of a request is incomplete, the connection ends, or it should join a loop.
 //
-// A request costs one read and one write. serveReady waits for the next request in the same poller
-// call in which it has emptied the socket, so it misses no event. If it returned for each request, it
-// would have to try another read before waiting (refuse).
+// A request costs one read and one write. serveReady waits for the next request in the same poller call in which it has
+// emptied the socket, so it misses no event. If it returned for each request, it would have to try another read before
+// it waits (refuse).
 func (c *Conn) serveReady(fd uintptr) bool {
 	for {
 		if !c.readReady(fd) {
@@ -58,7 +58,7 @@ func (c *Conn) serveReady(fd uintptr) bool {
 	}
 }
 
-// readReady reads from the socket fd, and reports whether there is a result. It takes a buffer only then: idle
+// readReady reads from the socket fd, and reports whether there is a result. It keeps a buffer only if so: idle
 // connections hold none (refuse, 1,000 connections).
 func (w *wire) readReady(fd uintptr) bool {
 	b := newBuffer(w.size)
@@ -106,17 +106,17 @@ func (w *wire) ask(data []byte, size int) (n int, err error) {
 	if err != nil || n == len(data) {
 		return n, err
 	}
-	more, err := w.write(data[n:]) // more than the socket takes in one write
+	more, err := w.write(data[n:]) // the part that the socket did not take in one write
 	if err == nil {
 		err = w.more(size)
 	}
 	return n + more, err
 }
 
-// askReady writes to the socket fd in the first call and does not read: there is no answer yet, and the
-// read would cost as much as a useful one. It misses nothing: the poller has forgotten earlier events
-// before the first call, and reports every later one. If the peer has closed its side before, it resets
-// the connection when it gets the request, which is an event, too (pass, 128 bytes).
+// askReady writes to the socket fd in the first call and does not read: there is no answer yet, and the read would cost
+// as much as a useful one. It misses nothing: the poller has forgotten earlier events before the first call, and
+// reports every later one. A peer that closed its side before then resets the connection when it gets the request,
+// which is an event, too (pass, 128 bytes).
 func (w *wire) askReady(fd uintptr) bool {
 	if len(w.data) == 0 {
 		return w.readReady(fd)
@@ -137,8 +137,8 @@ func (w *wire) writeReady(fd uintptr) {
 	}
 }
 
-// moreNow reads what has arrived, as far as the buffer has room, and reports whether there was anything. A short body
-// then needs no goroutine.
+// moreNow reads bytes that have arrived, as far as the buffer has room, and reports whether there were any. It saves a
+// goroutine for short bodies.
 func (w *wire) moreNow() bool {
 	n := 0
 	if w.raw != nil {
@@ -151,8 +151,8 @@ func (w *wire) moreNow() bool {
 	return n > 0
 }
 
-// slack bounds how early a timeout may expire: by 1/slack of it. Moving a deadline with every request would
-// cost more than it is worth (pass, 128 bytes).
+// slack bounds how early a timeout may expire: by 1/slack of it. Moving a deadline with every request would cost more
+// than it is worth (pass, 128 bytes).
 const slack = 8
 
 // setReadDeadline makes reads time out at now + timeout, or up to an eighth of timeout earlier.
@@ -164,7 +164,7 @@ func (w *wire) setReadDeadline(now time.Time, timeout time.Duration) {
 }
 
 // wakeWithin makes reads time out between now + timeout/slack and now + timeout. The caller must repeat a read that
-// times out too early. setReadDeadline would move a deadline with nearly every request if many connections take turns.
+// times out too early. If many connections take turns, setReadDeadline would move a deadline with nearly every request.
 func (w *wire) wakeWithin(now time.Time, timeout time.Duration) {
 	if left := w.readBy.Sub(now); left < timeout/slack || left > timeout {
 		w.readBy = now.Add(timeout)

@@ -37,7 +37,7 @@ var (
 	errExpect        = &Error{417, "unsupported Expect"}
 )
 
-// A Name identifies a field that the engine itself reads or writes.
+// A Name identifies a field that the engine itself reads or writes; Other stands for all other fields.
 type Name uint8
 
 const (
@@ -97,7 +97,7 @@ func IsSpecial(name []byte) bool { return nameOf(name) != Other }
 // A Field is a line of a header. It holds the positions of its parts in the head.
 type Field struct {
 	Name               Name
-	dropped            bool // connection-specific, not forwarded (RFC 9110, 7.6.1)
+	dropped            bool // not forwarded because it is connection-specific (RFC 9110, 7.6.1)
 	start, colon       uint32
 	valueAt, valueEnds uint32
 }
@@ -108,11 +108,11 @@ type Body uint8
 const (
 	NoBody     Body = iota
 	Sized           // Length bytes
-	Chunked         // chunks up to an empty one
-	UntilClose      // of an answer: until the origin closes the connection
+	Chunked         // ends with an empty chunk
+	UntilClose      // body of an answer that ends when the origin closes the connection
 )
 
-// A head is what the heads of requests and answers have in common. Its bytes are in the buffer of a connection.
+// A head is the common part of Request and Answer. Its bytes are in the buffer of a connection.
 type head struct {
 	raw     []byte // from the start line to the empty line
 	fields  []Field
@@ -126,17 +126,17 @@ type head struct {
 
 	upgrade  bool // Connection names Upgrade
 	keep     bool // Connection names keep-alive
-	elements int  // of Connection and Upgrade
+	elements int  // number of elements of Connection and Upgrade
 
 	// Position of the scan, as offsets in the buffer.
 	start, line, seek int
 	begun             bool // the start line has been read
-	bare              bool // lines may end in LF without CR
+	bare              bool // lines may end in LF without CR; see nextLine
 }
 
-// nextLine returns the start and end of the next line in buf, without CRLF. ok is false if the line is incomplete.
-// Lines end in CRLF. If the start line ends in LF alone, others may, too: people and scripts write such requests (RFC
-// 9112, 2.2). If it ends in CRLF, all others must: a proxy in front may have forwarded a bare LF as part of a value.
+// nextLine returns the start and end of the next line in buf, without CRLF. If the line is incomplete, ok is false.
+// If the start line ends in LF alone, other lines may, too: people and scripts write such requests (RFC 9112, 2.2). If
+// it ends in CRLF, all others must: a proxy in front may have forwarded a bare LF as part of a value.
 func (h *head) nextLine(buf []byte) (from, to int, ok bool, err error) {
 	i := bytes.IndexByte(buf[h.seek:], '\n')
 	if i < 0 {
@@ -163,7 +163,7 @@ const MaxFields = 100
 
 // Bounds of a head.
 const (
-	fieldSize   = 32 // bytes that a field counts in addition to its line, as in HTTP/2 (RFC 9113, 6.5.2)
+	fieldSize   = 32 // bytes that each field counts in addition to its line, as in HTTP/2 (RFC 9113, 6.5.2)
 	maxElements = 16 // of Connection and Upgrade together
 )
 
@@ -240,7 +240,7 @@ func (h *head) Fields(yield func(*Field) bool) {
 	}
 }
 
-// frame determines how the body ends, and which fields are connection-specific.
+// frame determines how the body ends, and drops the connection-specific fields.
 func (h *head) frame() error {
 	h.Length = -1
 	coded := false
@@ -271,7 +271,7 @@ func (h *head) frame() error {
 		case HTTP2Settings, KeepAlive, ProxyConnection:
 			f.dropped = true
 		case TE:
-			// Trailers are forwarded, codings are not.
+			// TE: trailers is forwarded, transfer codings are not.
 			f.dropped = !equalFold(h.ValueOf(f), "trailers")
 		case Connection, Upgrade:
 			f.dropped = true
@@ -334,8 +334,8 @@ func (h *head) dropNamed() {
 
 var hashSeed = rand.Uint64()
 
-// hashes returns the hash of name, ignoring case, and that of the name with hyphens that CGI cannot distinguish from
-// it. It is FNV-1a from a secret start: comparing each field with each option would cost their product.
+// hashes returns two hashes of name, ignoring case: of name itself, and of name with a hyphen for each byte that CGI
+// treats like one. They are FNV-1a from a secret start. Comparing each field with each option would cost the product.
 func hashes(name []byte) (exact, cgi uint64) {
 	exact, cgi = hashSeed, hashSeed
 	for _, b := range name {

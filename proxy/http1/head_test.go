@@ -109,7 +109,7 @@ func TestRequestHeads(t *testing.T) {
 	}
 }
 
-// FuzzRequest compares how accepted requests are read with how net/http reads them.
+// FuzzRequest checks that net/http reads accepted requests in the same way.
 func FuzzRequest(f *testing.F) {
 	for _, test := range heads {
 		f.Add([]byte(test.head))
@@ -138,7 +138,7 @@ func FuzzRequest(f *testing.F) {
 		if got, want := string(r.Target()), std.RequestURI; got != want {
 			t.Errorf("target %q, net/http %q", got, want)
 		}
-		// net/http cuts off what precedes @. Admission refuses such hosts.
+		// net/http cuts off the part before @. Admission refuses such hosts.
 		if got, want := string(r.Host()), std.Host; got != want && string(r.Method()) != http.MethodConnect && !strings.Contains(got, "@") {
 			t.Errorf("host %q, net/http %q", got, want)
 		}
@@ -212,7 +212,7 @@ func TestAnswerHeads(t *testing.T) {
 	}
 }
 
-// bodies are chunked bodies, followed by "next", and what is in them.
+// bodies are chunked bodies, followed by "next", and their content.
 var bodies = []struct {
 	name, body, data, trailers string
 	bad                        bool
@@ -252,7 +252,7 @@ func TestChunkedBodies(t *testing.T) {
 	}
 }
 
-// FuzzChunked compares how accepted bodies are read with how net/http reads them.
+// FuzzChunked checks that net/http reads accepted bodies in the same way.
 func FuzzChunked(f *testing.F) {
 	for _, test := range bodies {
 		f.Add([]byte(test.body), 3)

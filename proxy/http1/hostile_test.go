@@ -74,7 +74,7 @@ func statusOf(t *testing.T, head string, maxBytes int) int {
 	return 0
 }
 
-// Every list in a head is bounded, in number and in bytes: what is beyond a bound is refused without being read.
+// Every list in a head is bounded, in number and in bytes: a head beyond a bound is refused before the rest is read.
 func TestBoundsOfHeads(t *testing.T) {
 	const line = "GET / HTTP/1.1\r\nHost: a\r\n"
 	long := "X: " + strings.Repeat("a", 500) + "\r\n"

@@ -15,7 +15,7 @@ import (
 )
 
 // many is the number of connections at which a server begins to use loops. The stacks of fewer goroutines fit into the
-// cache, and a goroutine needs one system call less than a loop to wait.
+// cache, and a goroutine waits with one system call less than a loop.
 const many = 256
 
 // A loop waits for the next requests of many connections whose clients are refused. One goroutine, the leader, serves
@@ -33,7 +33,7 @@ type loop struct {
 	waits   func(epoll uintptr) bool // wait as a value
 	events  [64]unix.EpollEvent
 	next, n int // events[next:n] have not been handled yet
-	batches int // taken since Go's poller last ran
+	batches int // number of batches since Go's poller last ran
 
 	mu      sync.Mutex      // guards the fields below
 	conns   map[int32]*Conn // by socket
@@ -42,7 +42,7 @@ type loop struct {
 
 // loops holds the loops of a server: one per core, created when the first connection joins.
 type loops struct {
-	many int32 // set by tests; if zero, many
+	many int32 // tests set it; if zero, the constant many applies
 
 	mu     sync.Mutex // guards the fields below
 	all    []*loop
@@ -55,7 +55,7 @@ const sweepEvery = time.Second
 // isCrowded reports whether s has enough connections to use loops.
 func (s *Server) isCrowded() bool { return s.open.Load() >= cmp.Or(s.loops.many, many) }
 
-// join adds c, which must be idle, to a loop and reports whether it did. If so, only the loop's leader may use c.
+// join adds c, which must be idle, to a loop, and reports whether it did. If so, only the loop's leader may then use c.
 func (c *Conn) join() (joined bool) {
 	ls := &c.server.loops
 	ls.mu.Lock()
@@ -109,7 +109,7 @@ func (ls *loops) close() {
 	}
 }
 
-// endUnused ends l if it is closing and has no connections. l.mu is held.
+// endUnused ends l if it is closing and has no connections. l.mu must be held.
 func (l *loop) endUnused() {
 	if l.closing && len(l.conns) == 0 {
 		l.end()
@@ -121,7 +121,7 @@ func (l *loop) end() {
 	_ = l.gate.Close()
 }
 
-// add adds c, whose socket is fd. It returns false if l is closing or the system refuses.
+// add adds c, whose socket is fd, and reports whether it did: not if l is closing, or the system refuses.
 func (l *loop) add(c *Conn, fd int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,8 +169,8 @@ func (c *Conn) leave() {
 }
 
 // lead serves the connections of l until one of them leaves. It stores that connection in *c, and reports whether a
-// request has begun on it. If l ends, *c is nil. During the calls *c is the connection being served, for a caller that
-// recovers from a panic.
+// request has begun on it. If l ends, *c is nil. While lead serves a connection, *c is that connection, for a caller
+// that recovers from a panic.
 func (l *loop) lead(c **Conn) (begun bool) {
 	serve := func(fd uintptr) { begun = (*c).serveReady(fd) }
 	for *c = l.take(); *c != nil; *c = l.take() {
@@ -182,7 +182,7 @@ func (l *loop) lead(c **Conn) (begun bool) {
 	return false
 }
 
-// take returns the next connection with an event. It waits for one if necessary, and returns nil if l has ended.
+// take returns the next connection with an event, and waits for an event if necessary. If l has ended, it returns nil.
 func (l *loop) take() *Conn {
 	for {
 		if l.next == l.n {
@@ -209,9 +209,9 @@ func (l *loop) take() *Conn {
 
 // wait takes a batch of events from the epoll instance, and reports whether there were any.
 //
-// As long as the leader finds events without having to wait, Go's scheduler does not run the poller, and goroutines
-// that wait for other sockets starve. So after two such batches, wait opens the gate and returns false. The leader then
-// waits until the poller reports the gate, which it does after the sockets that became ready before.
+// While the leader finds events without having to wait, Go's scheduler does not run the poller, and goroutines that
+// wait for other sockets starve. So after two such batches, wait opens the gate and returns false. The leader then
+// waits until the poller reports the gate, after all sockets that became ready before it.
 func (l *loop) wait(epoll uintptr) bool {
 	if l.batches == 2 {
 		l.batches = 0

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// originWindow is how much of an HTTP/2 origin's answer is buffered for a slow client, in bytes. Go's default is 4 MB.
+// originWindow is how many bytes of an HTTP/2 origin's answer the node buffers for a slow client. Go's default is 4 MB.
 const originWindow = 256 << 10
 
-// silence is how long an HTTP/2 connection may be silent while a request waits for its answer, and how long an
-// answer to a ping may take.
+// silence is how long an HTTP/2 connection may be silent while a request waits for its answer, and how long the answer
+// to a ping may take.
 const silence = 2 * time.Second
 
 // Protocols, as TLS names them.
@@ -64,27 +64,27 @@ type pool struct {
 	t       *http2.Transport
 
 	mu      sync.Mutex // guards the fields below
-	conns   []*multiplexed
+	conns   []*http2Conn
 	speaks  string   // the protocol of the newest connection; "" if there was none
-	dialing *dialing // nil unless a connection is being made to an origin that speaks HTTP/2
+	attempt *attempt // to connect; nil unless one is in progress and the origin speaks HTTP/2
 }
 
-// A dialing is an attempt to connect that others wait for.
-type dialing struct {
+// An attempt is an attempt to connect that several requests wait for.
+type attempt struct {
 	done chan struct{}
 	err  error
 }
 
-// A multiplexed is an HTTP/2 connection.
-type multiplexed struct {
+// An http2Conn is an HTTP/2 connection to an origin.
+type http2Conn struct {
 	net.Conn
 	cc     *http2.ClientConn
-	heard  atomic.Int64 // when anything arrived, in Unix nanoseconds
+	heard  atomic.Int64 // when bytes last arrived, in Unix nanoseconds
 	probed atomic.Bool
-	dead   atomic.Bool
+	dead   atomic.Bool // a ping got no answer
 }
 
-func (c *multiplexed) Read(p []byte) (int, error) {
+func (c *http2Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.heard.Store(time.Now().UnixNano())
@@ -94,7 +94,7 @@ func (c *multiplexed) Read(p []byte) (int, error) {
 
 // probe closes c unless its peer answers a ping. c gets no more requests, so it is never pinged again: gRPC servers
 // close connections with several pings during a silence, and with them streams that are silent for good reason.
-func (c *multiplexed) probe() {
+func (c *http2Conn) probe() {
 	if c.probed.Swap(true) {
 		return
 	}
@@ -126,7 +126,7 @@ func (p *pool) dialHTTP1() (net.Conn, error) {
 	case err != nil || protocolOf(conn) == protoHTTP1 || p.last() == protoHTTP1:
 		return conn, err
 	}
-	_ = conn.Close() // Go's servers that speak only HTTP/2 accept it, and do not answer
+	_ = conn.Close() // Go's HTTP/2-only servers accept such a connection, but do not answer requests
 	return p.dial()
 }
 
@@ -147,7 +147,7 @@ func protocolOf(conn net.Conn) string {
 
 // get returns an HTTP/2 connection that take accepts. If it finds no such connection, it dials: the new connection may
 // speak HTTP/1.1 instead. Requests to an origin that speaks HTTP/2 wait for the same new connection.
-func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, error) {
+func (p *pool) get(take func(*http2.ClientConn) bool) (*http2Conn, net.Conn, error) {
 	for {
 		p.mu.Lock()
 		for _, c := range p.conns {
@@ -156,7 +156,7 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, e
 				return c, nil, nil
 			}
 		}
-		d := p.dialing
+		d := p.attempt
 		if d == nil {
 			break
 		}
@@ -166,21 +166,21 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, e
 			return nil, nil, d.err
 		}
 	}
-	d := &dialing{done: make(chan struct{})}
+	d := &attempt{done: make(chan struct{})}
 	if p.speaks == protoHTTP2 {
-		p.dialing = d
+		p.attempt = d
 	}
 	p.mu.Unlock()
 	conn, err := p.connect(protoHTTP2, protoHTTP1)
-	c := &multiplexed{Conn: conn}
+	c := &http2Conn{Conn: conn}
 	if err == nil && protocolOf(conn) == protoHTTP2 {
 		c.cc, err = p.t.NewClientConn(c)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d.err = err
-	if p.dialing == d {
-		p.dialing = nil
+	if p.attempt == d {
+		p.attempt = nil
 	}
 	close(d.done)
 	switch {
@@ -198,7 +198,7 @@ func (p *pool) get(take func(*http2.ClientConn) bool) (*multiplexed, net.Conn, e
 	return c, nil, nil
 }
 
-// GetClientConn returns a connection for r. It is called by the transport.
+// GetClientConn returns a connection for r. The transport calls it.
 func (p *pool) GetClientConn(r *http.Request, _ string) (*http2.ClientConn, error) {
 	c, conn, err := p.get((*http2.ClientConn).ReserveNewRequest)
 	switch {
@@ -208,17 +208,17 @@ func (p *pool) GetClientConn(r *http.Request, _ string) (*http2.ClientConn, erro
 		_ = conn.Close()
 		return nil, errNoMore
 	}
-	w := r.Context().Value(waiting{}).(*wait)
+	w := r.Context().Value(waitKey{}).(*wait)
 	w.since.Store(time.Now().UnixNano())
 	w.conn.Store(c)
 	return c.cc, nil
 }
 
-// MarkDead removes a connection that has ended. It is called by the transport.
+// MarkDead removes a connection that has ended. The transport calls it.
 func (p *pool) MarkDead(cc *http2.ClientConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conns = slices.DeleteFunc(p.conns, func(c *multiplexed) bool { return c.cc == cc })
+	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.cc == cc })
 }
 
 // close closes the idle connections. Those in use are closed when they become idle.
@@ -234,12 +234,12 @@ func (p *pool) close() {
 	}
 }
 
-// waiting is the key of a request's *wait in its context.
-type waiting struct{}
+// waitKey is the key of a request's *wait in its context.
+type waitKey struct{}
 
 // A wait is a request that waits for the head of its answer.
 type wait struct {
-	conn  atomic.Pointer[multiplexed]
+	conn  atomic.Pointer[http2Conn]
 	since atomic.Int64 // when the request was given to conn, in Unix nanoseconds
 	timer *time.Timer  // runs check
 	ended atomic.Bool
@@ -267,8 +267,8 @@ func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Del("Connection")
 	w := new(wait)
 	w.timer = time.AfterFunc(time.Hour, w.check)
-	w.timer.Reset(silence) // after w.timer is set
-	resp, err := p.t.RoundTrip(r.WithContext(context.WithValue(r.Context(), waiting{}, w)))
+	w.timer.Reset(silence) // only now, because check uses w.timer
+	resp, err := p.t.RoundTrip(r.WithContext(context.WithValue(r.Context(), waitKey{}, w)))
 	w.ended.Store(true)
 	w.timer.Stop()
 	c := w.conn.Load()

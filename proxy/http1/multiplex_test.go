@@ -21,7 +21,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// Requests and answers that HTTP/2 has no equal for, or carries in another way, pass as if the origin spoke HTTP/1.1.
+// Requests and answers that HTTP/2 lacks, or carries in another way, pass as if the origin spoke HTTP/1.1.
 func TestOriginsAreAlike(t *testing.T) {
 	origin := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/switch" && r.ProtoMajor == 1 && r.Header.Get("Upgrade") == "foo" {
@@ -97,7 +97,7 @@ type frozen struct {
 	trailers []hpack.HeaderField // of requests
 }
 
-// A swallowing connection drops what is sent in either direction once it is cut.
+// A swallowing connection drops all bytes in both directions once it is cut.
 type swallowing struct {
 	net.Conn
 	cut atomic.Bool
@@ -143,8 +143,8 @@ func (f *frozen) connect(...string) (net.Conn, error) {
 	return c, nil
 }
 
-// strict serves HTTP/2 like grpc-go: it answers too many pings without data between them by closing the connection. Paths say
-// how long the answer to a whole request takes.
+// strict serves HTTP/2 like grpc-go: it answers too many pings without data between them by closing the connection.
+// Paths say how long the answer to a whole request takes.
 func (f *frozen) strict(conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -272,8 +272,8 @@ func inFrozen(t *testing.T, test func(t *testing.T, f *frozen, s *http1.Server))
 	})
 }
 
-// When an HTTP/2 connection is dead, requests that may be repeated are answered on another one within 5 s, and all others
-// fail. Later requests do not notice.
+// When an HTTP/2 connection is dead, requests that may be repeated are answered on another one within 5 s, and all
+// others fail. Later requests do not notice.
 func TestDeadConnections(t *testing.T) {
 	inFrozen(t, func(t *testing.T, f *frozen, s *http1.Server) {
 		if status, _ := ask(s, requestTo("GET", 0)); status != 200 {

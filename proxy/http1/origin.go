@@ -22,7 +22,7 @@ type Origin struct {
 	dial    func() (net.Conn, error)
 	timeout time.Duration
 	http2   *pool   // nil if all connections speak HTTP/1.1
-	http1   *Origin // for requests that HTTP/2 cannot represent; nil if there is no difference
+	http1   *Origin // for requests that HTTP/2 cannot represent; nil if this Origin can send them
 
 	mu     sync.Mutex // guards the fields below
 	idle   []*originConn
@@ -42,8 +42,9 @@ type originConn struct {
 	since  time.Time // when it became idle
 }
 
-// get returns the connection that became idle most recently, or a new one. It skips a connection that the origin has
-// closed, or on which a faulty origin has sent more than its answer: that would be read as the next one.
+// get returns the connection that became idle most recently, or a new one. It closes connections that the origin has
+// closed, that were idle too long, or on which a faulty origin has sent more than one answer: the rest would be read as
+// the answer to the next request.
 func (o *Origin) get(fresh bool, now time.Time) (*originConn, error) {
 	for !fresh {
 		c := o.take()
@@ -87,7 +88,7 @@ func (o *Origin) take() *originConn {
 	return c
 }
 
-// put makes a connection that has answered available to the next request.
+// put makes a connection, whose answer was read, available to other requests.
 func (o *Origin) put(c *originConn, now time.Time) {
 	c.release()
 	c.reused, c.since = true, now
@@ -141,8 +142,7 @@ func (o *Origin) Close() {
 	}
 }
 
-// forRequest returns the origin for r: o, or one that uses HTTP/1.1 only. HTTP/2 has no upgrades and no requests
-// without a host.
+// forRequest returns o, or o.http1 if r needs it: HTTP/2 has no upgrades and no requests without a host.
 func (o *Origin) forRequest(r *Request) *Origin {
 	if o.http1 != nil && (r.Upgrade || len(r.Host()) == 0) {
 		return o.http1

@@ -7,20 +7,20 @@ import (
 
 // A Pace bounds how slowly a client may send a body: how long it may pause, and its average rate.
 type Pace struct {
-	timeout time.Duration // for a pause; 0: no limit
-	rate    int           // bytes per second; 0: no limit
+	timeout time.Duration // maximum pause; 0 for no limit
+	rate    int           // minimum, in bytes per second; 0 for no limit
 	grace   time.Duration // the maximum of credit
 	credit  time.Duration // how long the client may be silent before it falls below the rate
 }
 
-// NewPace returns the Pace of a new body. Zero means no limit.
+// NewPace returns the Pace of a new body. A timeout or rate of zero means no limit.
 func NewPace(timeout time.Duration, rate int) Pace {
 	grace := cmp.Or(timeout, time.Minute)
 	return Pace{timeout: timeout, rate: rate, grace: grace, credit: grace}
 }
 
-// Deadline returns when a read that starts at now must end, or zero. The rate does not apply once
-// the origin has begun to answer: the client may be waiting for the answer.
+// Deadline returns when a read that starts at now must end, or zero. Once the origin has begun to answer, the rate does
+// not apply: the client may be waiting for the answer.
 func (p *Pace) Deadline(now time.Time, answered bool) time.Time {
 	switch {
 	case p.rate > 0 && !answered:

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// abandonAfter is how long the node waits for the origin after the client has shut down its side of the
-// connection. Such a client may still read the answer.
+// abandonAfter is how long the node waits for the origin after the client has shut down its side of the connection.
+// Such a client may still read the answer.
 const abandonAfter = 5 * time.Second
 
 func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
@@ -30,12 +30,12 @@ func (c *Conn) Relay(r *Request, o *Origin, edit Relay) error {
 	_ = c.flush()
 	c.out = c.out[:0]
 	if r.Minor == 0 && call.a.Length < 0 {
-		c.abort() // or the answer would seem whole
+		c.abort() // otherwise, the answer would seem whole
 	}
 	return nil
 }
 
-// A connClient is a Conn as the Client of a Call.
+// A connClient is a Conn in its role as the Client of a Call.
 type connClient Conn
 
 func (k *connClient) Take() (data, trailers []byte, ended bool, err error) {
@@ -49,8 +49,8 @@ func (k *connClient) Take() (data, trailers []byte, ended bool, err error) {
 	return data, b.trailers, b.ended, err
 }
 
-// Arrived finds a short body that was sent right after the head in the socket. It is forwarded with the head and needs
-// no goroutine.
+// Arrived also reads the socket once: a short body that has arrived just after the head is then sent to the origin with
+// the head, and needs no goroutine.
 func (k *connClient) Arrived() bool {
 	c, b := (*Conn)(k), &k.x.body
 	if b.kind == Sized {
@@ -77,7 +77,7 @@ func (k *connClient) Await(by time.Time, stop *atomic.Bool) (n int, err error) {
 func (k *connClient) Wake()        { (*Conn)(k).interrupt() }
 func (k *connClient) Flush() error { return (*Conn)(k).flush() }
 
-// Watch leaves half a connection open for a while: if the client has only shut down its side, it may still read.
+// Watch ends the exchange abandonAfter later if the client has only shut down its side: it may still read.
 func (k *connClient) Watch(call *Call) (stop func()) {
 	c := (*Conn)(k)
 	c.limitAwaitEnd(time.Time{})
@@ -167,7 +167,7 @@ func (k *connClient) tunnel(oc *originConn) {
 	join(c.conn, oc.conn)
 }
 
-// join copies from each to the other until both have ended.
+// join copies in both directions between a and b until both have ended.
 func join(a, b io.ReadWriteCloser) {
 	done := make(chan struct{})
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A play is what a client sends, what the origin must get, what the origin answers, and what
+// A play has the bytes that a client sends, those that the origin must get, the origin's answer, and the answer that
 // the client must get. The origin reads all that it must get before it answers.
 type play struct {
 	name                         string
@@ -214,7 +214,7 @@ func TestPlays(t *testing.T) {
 	}
 }
 
-// A stage is where an origin acts.
+// A stage is the listener at which an origin acts.
 type stage struct{ ln net.Listener }
 
 func newStage(t *testing.T) *stage {

@@ -10,7 +10,7 @@ type Request struct {
 	head
 
 	method, target [2]uint32 // start and end in raw
-	authority      [2]uint32 // in a target in absolute form
+	authority      [2]uint32 // of a target in absolute form
 	path           uint32    // start of the path
 	host           [2]uint32 // value of Host, or the authority
 
@@ -44,19 +44,19 @@ func (r *Request) Path() []byte {
 	return path
 }
 
-// maxEmptyLines is how many empty lines before a request are ignored: some old clients end
-// a body with one (RFC 9112, 2.2).
+// maxEmptyLines is how many empty lines may come before a request: some old clients end a body with one (RFC 9112,
+// 2.2).
 const maxEmptyLines = 2
 
-// scan reads the head from buf, and reports whether it is complete. It continues where the last call
-// ended. buf may be another buffer that begins with the same bytes. maxBytes is the maximum size of the
-// head, in which each field counts fieldSize bytes more than its line.
+// scan reads the head from buf, and reports whether the head is complete. It continues where the last call ended; buf
+// may be another buffer that begins with the same bytes. maxBytes is the maximum size of the head, in which each field
+// counts fieldSize bytes more than its line.
 func (r *Request) scan(buf []byte, maxBytes int) (done bool, err error) {
 	for !r.begun {
 		from, to, ok, _ := r.nextLine(buf) // the start line may end in LF
 		if !ok {
 			if r.line < len(buf) && buf[r.line] != '\r' && class[buf[r.line]]&tchar == 0 {
-				return false, errRequestLine // another protocol, such as TLS, may never end a line
+				return false, errRequestLine // do not wait: another protocol, such as TLS, may never end a line
 			}
 			if len(buf)-r.start > maxBytes {
 				return false, errTargetSize
@@ -177,7 +177,7 @@ func (r *Request) finish() error {
 			r.Upgrade, f.dropped = true, false
 		}
 	}
-	// CONNECT is refused. The bytes after it may be meant for the tunnel.
+	// Handlers refuse CONNECT, but the bytes after it may be meant for the tunnel.
 	r.Close = r.Close || string(r.Method()) == "CONNECT"
 	return nil
 }
@@ -195,7 +195,7 @@ func hidesRequests(upgrade []byte) bool {
 	return false
 }
 
-// Parse reads a complete head, whose size was checked.
+// Parse reads a complete head. The caller has checked its size.
 func (r *Request) Parse(raw []byte) error {
 	r.reset()
 	done, err := r.scan(raw, math.MaxInt)
@@ -205,7 +205,7 @@ func (r *Request) Parse(raw []byte) error {
 	return err
 }
 
-// Framed determines how the body ends on a stream of HTTP/2 or HTTP/3, where Parse could not know. ended is set if the
+// Framed determines how the body ends on a stream of HTTP/2 or HTTP/3, which the head does not say. ended says that the
 // stream has ended with the head. It reports whether the declared length is possible.
 func (r *Request) Framed(ended bool) bool {
 	switch {
@@ -219,8 +219,8 @@ func (r *Request) Framed(ended bool) bool {
 	return !ended || r.Length <= 0
 }
 
-// AppendHead appends the head for the origin: as received, without connection-specific fields, and with
-// the changes of edit.
+// AppendHead appends the head for the origin: as received, but without connection-specific fields, and with the changes
+// of edit.
 func (r *Request) AppendHead(dst []byte, edit Relay) []byte {
 	dst = append(append(dst, r.Method()...), ' ')
 	dst = append(dst, r.Path()...)

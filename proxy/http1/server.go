@@ -1,5 +1,5 @@
-// Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and
-// answers them or relays them unchanged to an origin. It knows nothing about rules.
+// Package http1 is an HTTP/1.1 engine: it reads requests strictly as RFC 9112 defines them, and answers them or relays
+// them unchanged to an origin. It knows nothing about rules.
 //
 // One goroutine serves each connection. If there are many connections, those of refused clients share one goroutine per
 // core (see loop). A connection holds no buffer while it waits for the client. A second goroutine runs only to relay a
@@ -21,27 +21,27 @@ import (
 )
 
 // A Handler answers requests of all versions of HTTP. Its methods may be called concurrently. They must not block,
-// except in methods of Conn: many connections may share a goroutine, and many streams a connection.
+// except in methods of Asker: many connections may share a goroutine, and many streams a connection.
 type Handler interface {
 	// Serve calls a.Answer or a.Drop for r and returns nil, or returns a Passing that calls a.Relay. r is valid until
-	// then.
+	// one of these calls returns.
 	Serve(a Asker, r *Request) Passing
 
 	// Malformed returns the answer to an invalid request in HTTP/1.1, with fields as lines that end in CRLF. If status is
-	// 0, the client gets none. Then the connection ends.
+	// 0, the client gets no answer. In any case, the connection then ends.
 	Malformed(peer netip.AddrPort, err *Error) (fields []byte, status int, body string)
 
-	// MalformedStream is called for an invalid request in HTTP/2 or HTTP/3, and for a client that violates these
-	// protocols. It returns fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
+	// MalformedStream handles an invalid request in HTTP/2 or HTTP/3, or another violation of these protocols. It returns
+	// fields for the answer, as lines that end in CRLF, and whether to end the connection instead.
 	MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
 }
 
-// A Passing is a request that passes. HTTP/2 and HTTP/3 call Pass in a goroutine of the request.
+// A Passing is a request that passes. HTTP/2 and HTTP/3 call Pass in a goroutine of its own.
 type Passing interface{ Pass() }
 
-// An Asker is what a request comes from: an HTTP/1.1 connection, or a stream of HTTP/2 or HTTP/3.
+// An Asker is the HTTP/1.1 connection, or the stream of HTTP/2 or HTTP/3, that a request comes from.
 type Asker interface {
-	// RemoteAddr returns the address of the client, or that of a PROXY protocol header.
+	// RemoteAddr returns the address of the peer, which may come from a PROXY protocol header.
 	RemoteAddr() netip.AddrPort
 
 	// Secure reports whether the client uses TLS.
@@ -58,8 +58,8 @@ type Asker interface {
 	// sent, and the caller must answer.
 	Relay(r *Request, o *Origin, edit Relay) error
 
-	// Refuse marks the request as refused. If last is set, the connection is closed after the answer, or the client is
-	// asked to open no more streams. Otherwise the connection waits for the next request for at most ReadHeaderTimeout.
+	// Refuse marks the request as refused. If last is set, the engine closes the connection after the answer, or asks the
+	// client to open no more streams. Otherwise, it waits for the next request for at most ReadHeaderTimeout.
 	Refuse(last bool)
 
 	// Drop ends the connection or the stream without an answer.
@@ -69,7 +69,7 @@ type Asker interface {
 	Sent() (status int, bytes int64)
 }
 
-// Limits bound what a client can make the node wait for or store. They have no defaults.
+// Limits bound how long a client can make the node wait, and what it can make the node store. They have no defaults.
 type Limits struct {
 	ReadHeaderTimeout time.Duration // for a whole head, from its first byte
 	IdleTimeout       time.Duration // for the first byte of the next request
@@ -90,8 +90,8 @@ type Options struct {
 	Limits
 	Handler Handler
 
-	// When Tunnels is done, connections that have switched to another protocol are closed. Shutdown
-	// does not wait for them. Only HTTP/1.1 has them.
+	// When Tunnels is done, the server closes connections that have switched to another protocol. Shutdown does not wait
+	// for them. Only HTTP/1.1 has such connections.
 	Tunnels context.Context
 
 	// Logger logs panics.

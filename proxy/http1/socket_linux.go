@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readSocket and writeSocket are recv(2) and send(2) for non-blocking sockets. syscall.Read tells
-// the scheduler about every call: its monitor thread then wakes up every 20 µs, and may move the other
-// goroutines to another thread. On one core that adds a seventh to the cost of a refused request.
+// readSocket and writeSocket are recv(2) and send(2) for non-blocking sockets. syscall.Read would tell the scheduler
+// about every call: its monitor thread then wakes up every 20 µs, and may move the other goroutines to another thread.
+// On one core, that adds a seventh to the cost of a refused request.
 func readSocket(fd uintptr, b []byte) (n int, err syscall.Errno) {
 	r, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd,
 		uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
@@ -48,8 +48,8 @@ const (
 	pollHup = unix.POLLHUP
 )
 
-// hungUp returns how the peer of the socket fd has ended the connection: POLLRDHUP if it shut down
-// its side, POLLHUP or POLLERR if it is gone, else 0.
+// hungUp returns how the peer of the socket fd has ended the connection: POLLRDHUP if it has shut down its side,
+// POLLHUP or POLLERR if it is gone, else 0.
 func hungUp(fd uintptr) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	if n, err := unix.Poll(fds, 0); err != nil || n == 0 {

@@ -17,7 +17,7 @@ func result(n int, err error) (int, syscall.Errno) {
 	return n, errno
 }
 
-// reportEmpty is implemented on Linux only. Elsewhere, an empty socket is read once more.
+// reportEmpty is implemented on Linux only. Elsewhere, the engine reads an empty socket once more.
 func reportEmpty(uintptr) bool { return false }
 
 func receive(fd uintptr, b []byte) (n int, empty bool, err syscall.Errno) {
@@ -27,5 +27,5 @@ func receive(fd uintptr, b []byte) (n int, empty bool, err syscall.Errno) {
 
 const pollErr, pollHup = 0, 0
 
-// hungUp is implemented on Linux only. Elsewhere, writing shows that the peer is gone.
+// hungUp is implemented on Linux only. Elsewhere, a failed write shows that the peer is gone.
 func hungUp(uintptr) int16 { return 0 }

@@ -13,7 +13,7 @@ import (
 const (
 	smallBuffer = 4 << 10  // for heads; grows for larger ones
 	largeBuffer = 32 << 10 // for bodies
-	copied      = 8 << 10  // larger data is written without copying if nothing waits before it
+	copied      = 8 << 10  // larger data is written without copying it, if no output waits before it
 )
 
 // smallBuffers and largeBuffers are shared by all connections. Idle connections hold no buffer.
@@ -42,7 +42,7 @@ func withRoom(b []byte, n int) []byte {
 	return larger
 }
 
-// freeBuffer puts a buffer from newBuffer back. Nothing may refer to it afterwards.
+// freeBuffer returns a buffer of newBuffer to its pool. Nothing may refer to it afterwards.
 func freeBuffer(b []byte) {
 	switch cap(b) {
 	case smallBuffer:
@@ -71,11 +71,11 @@ type wire struct {
 	reads, asks    func(fd uintptr) bool
 	writes, probes func(fd uintptr)
 	size           int    // of the buffer to read into
-	data           []byte // not written yet
+	data           []byte // data that is not written yet
 	reset          bool   // a write has found that the peer has reset the connection
-	err            error  // of reading
+	err            error  // of the last read
 	reports        bool   // the kernel reports whether a read has emptied the socket
-	empty          bool   // the last read has emptied the socket, which has not ended
+	empty          bool   // the last read has emptied the socket, whose stream has not ended
 	edge           bool   // a read that does not fill its buffer has emptied the socket
 	blocks         func() // called before a write that may block; may be nil
 }
@@ -92,7 +92,7 @@ func (w *wire) init(conn net.Conn, patience time.Duration) {
 	w.reads, w.asks, w.writes, w.probes = w.readReady, w.askReady, w.writeReady, w.probe
 }
 
-// underlying returns the connection that TLS uses, or conn itself without TLS.
+// underlying returns the connection below TLS, or conn itself without TLS.
 func underlying(conn net.Conn) net.Conn {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		return secure.NetConn()
@@ -111,8 +111,8 @@ func (w *wire) use(n int) {
 	}
 }
 
-// more reads up to size bytes and appends them to the buffered ones. If nothing is buffered, it holds no
-// buffer while it waits.
+// more reads up to size bytes and appends them to the buffered ones. If nothing is buffered, it holds no buffer while
+// it waits.
 func (w *wire) more(size int) error {
 	if w.r < w.w || w.raw == nil {
 		return w.fill(size)
@@ -130,7 +130,7 @@ func (w *wire) await(ready func(fd uintptr) bool, size int) error {
 	return w.err
 }
 
-// grow makes room in the buffer, which has at least size bytes afterwards, and grows only if it is full of unused
+// grow makes room in the read buffer, which then has at least size bytes. A buffer grows only if it is full of unused
 // bytes.
 func (w *wire) grow(size int) {
 	switch {
@@ -203,7 +203,7 @@ func (w *wire) write(data []byte) (n int, err error) {
 		}
 		n, w.data = len(data)-len(w.data), nil
 		if n == len(data) {
-			return n, nil // did not wait, so needs no deadline
+			return n, nil // the write did not wait, so it needs no deadline
 		}
 	}
 	if w.blocks != nil {
@@ -217,15 +217,15 @@ func (w *wire) write(data []byte) (n int, err error) {
 	return n + more, w.noteReset(err)
 }
 
-// closeWrite tells the peer that no more data comes. Nothing may be written afterwards.
+// closeWrite ends the data to the peer. Nothing may be written afterwards.
 func (w *wire) closeWrite() {
 	if half, ok := w.conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // if the peer has closed the connection, the next read returns an error
 	}
 }
 
-// noteReset returns err, the result of a write. The kernel reports a reset once: if that is to a write, later reads
-// return io.EOF, as if the peer had ended its side.
+// noteReset returns err, the error of a write, and notes a reset. The kernel reports a reset only once: after it has
+// reported it to a write, reads return io.EOF, as if the peer had ended its side.
 func (w *wire) noteReset(err error) error {
 	w.reset = w.reset || errors.Is(err, syscall.ECONNRESET)
 	return err
@@ -241,8 +241,8 @@ func (w *wire) flush() error {
 	return err
 }
 
-// send writes data after the write buffer. Large data is written immediately. A head and a body that have
-// arrived together are sent together: copying 10 KB is cheaper than a second write.
+// send adds data to the output. It writes large data immediately, but sends a head and a body that have arrived
+// together with one write: copying 10 KB is cheaper than a second write.
 func (w *wire) send(data []byte) error {
 	if n := len(w.out) + len(data); n > largeBuffer || n > copied && len(w.out) == 0 {
 		if err := w.flush(); err != nil {
@@ -258,11 +258,11 @@ func (w *wire) send(data []byte) error {
 // past is a deadline in the past, which ends a running read.
 var past = time.Unix(1, 0)
 
-// interrupt ends a read that runs in another goroutine. readBy must be reset before the next deadline is set.
+// interrupt ends a read in another goroutine. readBy must be reset before the next deadline is set.
 func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(past) }
 
-// open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it
-// returns false, w must not be used: a byte may be lost.
+// open reports whether the peer has neither closed the connection nor sent anything. It does not block. If it returns
+// false, w must not be used: open may have read a byte.
 func (w *wire) open() bool {
 	if w.r < w.w {
 		return false
@@ -274,7 +274,7 @@ func (w *wire) open() bool {
 	return w.end.Control(w.probes) == nil && w.err == syscall.EAGAIN
 }
 
-// probe reads a byte from the socket fd, and sets w.err. It does not take bytes from TLS.
+// probe reads a byte from the socket fd, and sets w.err. With TLS, it only checks whether the peer has ended its side.
 func (w *wire) probe(fd uintptr) {
 	if w.raw == nil {
 		w.err = syscall.EAGAIN
@@ -287,9 +287,9 @@ func (w *wire) probe(fd uintptr) {
 	_, w.err = readSocket(fd, b[:])
 }
 
-// awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half). No other
-// goroutine may read or write meanwhile, except that a read may wait in await. limitAwaitEnd ends it early. A
-// connection that is not a socket must be read, so awaitEnd also returns if its peer sends more.
+// awaitEnd waits until the peer has disconnected (gone), or has only shut down its side (gone and half). Meanwhile, no
+// other goroutine may read or write, except that a read may wait in await. limitAwaitEnd ends it early. To watch a
+// connection that is not a socket, awaitEnd must read from it, so it also returns if the peer sends more.
 func (w *wire) awaitEnd() (half, gone bool) {
 	if w.end == nil {
 		err := w.fill(smallBuffer)
@@ -304,8 +304,8 @@ func (w *wire) awaitEnd() (half, gone bool) {
 	return err == nil && events&(pollErr|pollHup) == 0, !IsTimeout(err)
 }
 
-// limitAwaitEnd makes awaitEnd return at by: never if that is zero, at once if it is past. After that, and before the
-// next read or write, it must be called with zero.
+// limitAwaitEnd makes awaitEnd return at by: never if that is zero, at once if it is past. Then it must be called with
+// zero before the next read or write.
 func (w *wire) limitAwaitEnd(by time.Time) {
 	if w.end == nil {
 		w.readBy = time.Time{}
@@ -316,7 +316,7 @@ func (w *wire) limitAwaitEnd(by time.Time) {
 	_ = w.conn.SetWriteDeadline(by)
 }
 
-// IsTimeout reports whether err comes from a deadline.
+// IsTimeout reports whether err is that of an exceeded deadline.
 func IsTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()

@@ -16,13 +16,13 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// Windows for what clients send (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow to accept.
+// Receive windows (RFC 9113, 6.9). They bound the memory for bodies that an origin is slow to accept.
 const (
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
 )
 
-// An input is a connection's read buffer. It has room for any frame. Idle connections have none.
+// An input is a connection's read buffer. It has room for any frame. Idle connections have no input.
 type input [maxFrame]byte
 
 var inputs = sync.Pool{New: func() any { return new(input) }}
@@ -42,10 +42,10 @@ type Conn struct {
 	fr       *http2.Framer // writes only while mu is held
 	hp       *hpack.Decoder
 	in       *input
-	first    [256]byte // read buffer while in is nil; fits some requests
+	first    [256]byte // read buffer while in is nil; small requests fit
 	r, w     int       // in[r:w] has been read but not used yet
 	within   bool      // a frame, or a header block, has begun and not ended
-	since    time.Time // when the reader first waited for the rest; zero if it has not
+	since    time.Time // when the reader first waited for the rest of it; zero if it has not
 	data     bool      // the frame is DATA
 	readBy   time.Time
 	now      time.Time // of the last read
@@ -53,24 +53,24 @@ type Conn struct {
 	framed   int       // size of the Framer's buffer
 	block    block
 	parts    *buffer // of the block, if it comes in several frames
-	next     *Stream // of the next request
-	prepared prepared
+	next     *Stream // for the next request
+	prepared preparedBlock
 
 	mu       sync.Mutex // guards the fields below
 	space    sync.Cond  // there may be room to write
 	out      *buffer
-	batch    bool // the reader is busy, and writes when it is done
-	writing  bool
+	batch    bool // the reader is handling frames, and writes all output afterwards
+	writing  bool // a goroutine is in conn.Write
 	writeBy  time.Time
 	err      error // of writing
 	streams  map[uint32]*Stream
-	newest   uint32    // stream
+	newest   uint32    // the last stream that the client has opened
 	working  int       // goroutines of requests, including reset but not abandoned ones
-	idle     time.Time // since when there have been none
+	idle     time.Time // when the last one ended
 	refused  bool      // the last request was refused
-	initial  int64     // window of streams, for what they send
-	window   int64     // of the connection, for what it sends
-	receive  int64     // window of the connection, for what it receives
+	initial  int64     // initial send window of streams
+	window   int64     // send window of the connection
+	receive  int64     // receive window of the connection
 	consumed int       // bytes that receive will grow by
 
 	resets    [128]uint32 // the last streams that were reset; frames for them are ignored
@@ -170,7 +170,7 @@ func (c *Conn) fail(err error) {
 	conns.Linger(c.conn, lingerTime)
 }
 
-// lingerTime is how long a client has to read what was written last.
+// lingerTime is how long a client has to read the last output.
 const lingerTime = 500 * time.Millisecond
 
 // end closes c. Its requests end, except those that continue without their client.
@@ -195,7 +195,7 @@ func (c *Conn) freeInput() {
 	}
 }
 
-// A reader is what the Framer reads from.
+// A reader is the Framer's io.Reader.
 type reader struct{ *Conn }
 
 func (r reader) Read(p []byte) (int, error) {
@@ -221,7 +221,7 @@ func (c *Conn) need(n int) ([]byte, error) {
 	return c.in[c.r-n : c.r], nil
 }
 
-// fill reads more, after it has written what is waiting.
+// fill writes pending output, then reads more.
 func (c *Conn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -229,7 +229,7 @@ func (c *Conn) fill() error {
 		c.w = copy(c.in[:], c.in[c.r:c.w])
 		c.r = 0
 	}
-	idle, err := c.rest()
+	idle, err := c.prepareRead()
 	if err != nil {
 		return err
 	}
@@ -252,9 +252,9 @@ func (c *Conn) fill() error {
 	return c.begin(n, err)
 }
 
-// rest writes what is waiting and sets the deadline of the next read. It reports whether the connection
-// has no requests.
-func (c *Conn) rest() (idle bool, err error) {
+// prepareRead writes pending output and sets the deadline of the next read. It reports whether the connection has no
+// requests.
+func (c *Conn) prepareRead() (idle bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.batch = false
@@ -297,8 +297,8 @@ func (c *Conn) rest() (idle bool, err error) {
 	return idle && !c.within, nil
 }
 
-// memory returns the number of bytes that the connection holds for what is not yet a request. DATA counts only
-// while the connection has no request.
+// memory returns the number of bytes that the connection holds for an incomplete header or frame. DATA counts only
+// while the connection has no requests.
 func (c *Conn) memory(idle bool) (n int) {
 	if c.framed > tiny {
 		n = c.framed
@@ -316,7 +316,7 @@ func (c *Conn) memory(idle bool) (n int) {
 	return n
 }
 
-// begin is called after a read of n bytes.
+// begin notes the time of a read of n bytes and starts a batch of output. If n is 0, it returns why the read failed.
 func (c *Conn) begin(n int, err error) error {
 	if n == 0 {
 		if err == nil {
@@ -341,10 +341,10 @@ var (
 	errEnds = errors.New("http2: the server ends the connection")
 )
 
-// drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the
-// PING shows that it has seen the GOAWAY: then the final one follows, which ends the connection once its requests are
-// answered. If an earlier answer has already asked for that, or if final is set, drain sends the final one. Unless
-// final is set, it does nothing on a connection without a request.
+// drain sends a GOAWAY that asks the client to open no more streams, and a PING. The client's answer to the PING shows
+// that it has seen the GOAWAY; the final GOAWAY follows, which ends the connection once its requests are answered. If
+// the client has already been asked to open no more streams, or if final is set, drain sends the final GOAWAY at once.
+// Unless final is set, it does nothing on a connection that had no request.
 func (c *Conn) drain(final bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,13 +360,13 @@ func (c *Conn) drain(final bool) {
 
 var leaving = [8]byte{'l', 'e', 'a', 'v', 'i', 'n', 'g'}
 
-// leave tells the client to open no more streams. mu is held.
+// leave tells the client to open no more streams. mu must be held.
 func (c *Conn) leave() {
 	c.askedToLeave = true
 	_ = c.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
 }
 
-// sendFinalGoAway tells the client which stream was the last, and ends the connection after that stream. mu is held.
+// sendFinalGoAway tells the client which stream was the last, and ends the connection after it. mu must be held.
 func (c *Conn) sendFinalGoAway() {
 	if !c.last {
 		c.last = true
@@ -375,23 +375,23 @@ func (c *Conn) sendFinalGoAway() {
 	}
 }
 
-// endIdle ends the read if the connection ends and has no requests. mu is held.
+// endIdle interrupts the read if the connection is closing and has no requests. mu must be held.
 func (c *Conn) endIdle() {
 	if c.last && c.working == 0 && !c.batch {
 		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// Overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities,
-// empty data, unknown frames, windows that open bit by bit, header blocks that open no request, and streams
-// that the client resets or makes the node reset. Each such frame has a cost. Requests, and data that the
-// client accepts, earn the frames that they may need. Time earns a few.
+// Overhead bounds the work that a client may cause in addition to its requests: settings, pings, priorities, empty
+// data, unknown frames, windows that open bit by bit, header blocks that open no request, and streams that the client
+// resets or makes the node reset. Each such frame has a cost. Requests, and data that the client accepts, earn the
+// frames that they may need. A few more are earned as time passes.
 type Overhead struct {
 	left, most int
 	at         time.Time
 }
 
-// NewOverhead returns the Overhead of a new connection. It never exceeds most.
+// NewOverhead returns the Overhead of a new connection, which has most frames left, and never more.
 func NewOverhead(most int, now time.Time) Overhead { return Overhead{most, most, now} }
 
 // earnTime is the time in which a connection earns a frame.
@@ -400,10 +400,10 @@ const earnTime = time.Second / 20
 // tiny is the size of data below which a frame counts as overhead, in bytes.
 const tiny = 1 << 10
 
-// CostReset is what a reset stream costs, in frames: more than its request has earned.
+// CostReset is the cost of a reset stream, in frames. It exceeds what the stream's request has earned.
 const CostReset = 4
 
-// Spend takes n from what is left, or adds -n, and reports whether that was enough.
+// Spend subtracts n, which may be negative, and reports whether enough was left.
 func (o *Overhead) Spend(n int, now time.Time) bool {
 	earned := now.Sub(o.at) / earnTime
 	o.at = o.at.Add(earned * earnTime)
@@ -411,8 +411,8 @@ func (o *Overhead) Spend(n int, now time.Time) bool {
 	return o.left >= 0
 }
 
-// spend spends n of the overhead that is left, and returns an error if that is not enough. Only the reader calls it. mu
-// is held.
+// spend subtracts n from the overhead, and returns an error if not enough was left. Only the reader calls it. mu must
+// be held.
 func (c *Conn) spend(n int) error {
 	if !c.overhead.Spend(n, c.now) {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
@@ -427,12 +427,12 @@ func (c *Conn) pay(n int) error {
 	return c.spend(n)
 }
 
-// earn adds the window updates that a client may send for a frame with n bytes of data. whole is false if a
-// window has cut the frame short: then it earns by its size only. mu is held.
+// earn adds the window updates that a client may send for a frame with n bytes of data. If a window has cut the frame
+// short, whole is false, and the frame earns by its size only. mu must be held.
 func (c *Conn) earn(n int, whole bool) {
 	earned := n >> 8
 	if whole {
 		earned = max(earned, 3)
 	}
-	c.overhead.left += earned // spend reduces it to the most
+	c.overhead.left += earned // spend caps it
 }

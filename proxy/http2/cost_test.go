@@ -20,7 +20,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http2"
 )
 
-// An input is what a client sends after its settings: first once, then each repeatedly, with n from 0 on.
+// An input has the frames that a client sends after its settings: first once, then each repeatedly, with n = 0, 1, ….
 type input struct {
 	name  string
 	first func(w *writer)
@@ -47,7 +47,8 @@ func newWriter() *writer {
 	return w
 }
 
-// size returns what has been written since the last call, in bytes, with header blocks as they are decoded, and 32 bytes a field.
+// size returns what has been written since the last call, in bytes, with header blocks as they are decoded, and 32
+// bytes a field.
 func (w *writer) size(from int) int {
 	n := max(w.frames.Len()-from, w.decoded)
 	w.decoded = 0
@@ -398,7 +399,7 @@ func serve(units []string, sleep map[int]time.Duration) *played {
 	return conn
 }
 
-// Whatever opens no request, or costs more than its bytes, ends its connection: the limit is a number of frames,
+// Frames that open no request, or cost more than their bytes, end their connection: the limit is a number of frames,
 // and of KiB as decoded.
 func TestInputs(t *testing.T) {
 	for _, in := range costs {
@@ -414,8 +415,8 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-// BenchmarkInputs measures the CPU time of inputs that are to cost more than they should: per byte, and as a
-// multiple of what requests of the same size cost.
+// BenchmarkInputs measures the CPU time of inputs that try to cost more than they should: per byte, and as a multiple
+// of the cost of requests of the same size.
 func BenchmarkInputs(b *testing.B) {
 	perByte := map[int]float64{}
 	for _, in := range costs {

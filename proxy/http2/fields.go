@@ -9,12 +9,12 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// A Head turns the fields of a header block into the head of a request in HTTP/1.1, or into trailers. HTTP/3 has the
-// same fields (RFC 9114, 4.3).
+// A Head turns the fields of a header block into the head of a request in HTTP/1.1, or into trailers. HTTP/3 uses it,
+// too: its fields are the same (RFC 9114, 4.3).
 type Head struct {
-	Trailers bool // follows a body
+	Trailers bool // the block follows a body
 	Size     int  // as SETTINGS_MAX_HEADER_LIST_SIZE counts it
-	Fields   int  // that were decoded
+	Fields   int  // number of decoded fields
 	TooLarge bool
 	Bad      bool // malformed
 
@@ -40,14 +40,14 @@ var pseudoNames = [pseudos]string{":method", ":scheme", ":authority", ":path"}
 // cookie in a field of its own, and browsers keep 180 cookies for a site.
 const maxFields = 256
 
-// Count adds the size of a field. most is the maximum size of all, in bytes.
+// Count adds the size of a field. most is the maximum size of all fields, in bytes.
 func (h *Head) Count(name, value string, most int) {
 	h.Fields++
 	h.Size += len(name) + len(value) + 32 // RFC 9113, 6.5.2
 	h.TooLarge = h.Size > most || h.Fields > maxFields
 }
 
-// Append appends a field as a line of HTTP/1.1, after the request line. Count must have counted the field.
+// Append appends a field as a line of HTTP/1.1, and the request line before the first one. Count must be called first.
 func (h *Head) Append(dst []byte, name, value string) []byte {
 	switch {
 	case h.Bad || h.TooLarge:
@@ -81,7 +81,7 @@ func (h *Head) Append(dst []byte, name, value string) []byte {
 			h.hosted = true
 			return dst
 		}
-	case "cookie": // may be split (RFC 9113, 8.2.3)
+	case "cookie": // may be split into several fields (RFC 9113, 8.2.3)
 		if !h.Trailers {
 			if len(h.cookies) > 0 {
 				h.cookies = append(h.cookies, "; "...)
@@ -115,7 +115,7 @@ func (h *Head) Parse(r *http1.Request, head []byte) *http1.Error {
 	return err
 }
 
-// Refused returns what is known of a request that cannot be parsed, for its answer.
+// Refused returns the part of a request that its answer needs, if the request cannot be parsed.
 func (h *Head) Refused() http1.Request { return http1.Request{Head: h.pseudo[method] == "HEAD"} }
 
 func appendLine(dst []byte, name, value string) []byte {
@@ -133,7 +133,7 @@ func validName(name string) bool {
 	return httpguts.ValidHeaderFieldName(name)
 }
 
-// pseudoHeader handles a pseudo-header field. Each occurs at most once, before regular fields, in requests only.
+// pseudoHeader notes a pseudo-header field. Each may occur once, before regular fields, in requests only.
 func (h *Head) pseudoHeader(name, value string) {
 	n := slices.Index(pseudoNames[:], name)
 	if n < 0 || h.begun || h.Trailers || h.has[n] || value == "" {
@@ -143,8 +143,8 @@ func (h *Head) pseudoHeader(name, value string) {
 	h.has[n], h.pseudo[n] = true, value
 }
 
-// appendRequestLine checks the pseudo-header fields and appends them as a request line. The path begins with
-// a slash, is * for OPTIONS, or is missing for CONNECT (RFC 9113, 8.3.1 and 8.5).
+// appendRequestLine checks the pseudo-header fields and appends them as a request line. The path must begin with a
+// slash, be * (for OPTIONS), or be missing (for CONNECT): RFC 9113, 8.3.1 and 8.5.
 func (h *Head) appendRequestLine(dst []byte) []byte {
 	target := h.pseudo[path]
 	switch connect := h.pseudo[method] == "CONNECT"; {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// frame reads what follows a frame's header (RFC 9113, 6).
+// frame handles the frame whose header was read (RFC 9113, 6).
 func (c *Conn) frame(fh http2.FrameHeader) error {
 	if !c.opened && (fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck)) {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -59,7 +59,7 @@ func (c *Conn) frame(fh http2.FrameHeader) error {
 	return nil
 }
 
-// settings applies the client's settings (RFC 9113, 6.5). mu is held.
+// settings applies the client's settings (RFC 9113, 6.5). mu must be held.
 func (c *Conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
@@ -88,7 +88,7 @@ func (c *Conn) settings(f *http2.SettingsFrame) error {
 
 const maxWindow = 1<<31 - 1
 
-// widen enlarges a window for what is sent (RFC 9113, 6.9). mu is held.
+// widen enlarges a send window (RFC 9113, 6.9). mu must be held.
 func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 	if f.StreamID == 0 {
 		if c.window += int64(f.Increment); c.window > maxWindow {
@@ -105,7 +105,7 @@ func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 	}
 	s := c.streams[f.StreamID]
 	if s == nil {
-		return nil // it was reset, or has ended
+		return nil // the stream was reset or has ended
 	}
 	if s.window += int64(f.Increment); s.window > maxWindow {
 		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
@@ -114,13 +114,13 @@ func (c *Conn) widen(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// wakes returns the cost of a frame that may wake all streams. mu is held.
+// wakes returns the cost of a frame that may wake all streams. mu must be held.
 func (c *Conn) wakes() int { return 1 + len(c.streams)/16 }
 
 // payload reads the payload of fh without its padding.
 func (c *Conn) payload(fh http2.FrameHeader) ([]byte, error) {
 	p, err := c.need(int(fh.Length))
-	if err != nil || !fh.Flags.Has(http2.FlagDataPadded) { // all kinds of frames use the same flag
+	if err != nil || !fh.Flags.Has(http2.FlagDataPadded) { // the flag is the same for all kinds of frames
 		return p, err
 	}
 	if len(p) == 0 {
@@ -155,7 +155,7 @@ func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 				return http2.ConnectionError(http2.ErrCodeFrameSize)
 			}
 			if binary.BigEndian.Uint32(p)&maxWindow == fh.StreamID {
-				c.block.Bad = true // it depends on itself
+				c.block.Bad = true // the stream depends on itself
 			}
 			p = p[5:]
 		}
@@ -193,7 +193,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 		if s != nil || !c.wasReset(fh.StreamID) {
 			return http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed}
 		}
-		return nil // it may have been sent before the client knew
+		return nil // the client may have sent it before it knew of the reset
 	}
 	if s.receive -= int64(fh.Length); s.receive < 0 {
 		c.consume(nil, int(fh.Length))
@@ -225,8 +225,8 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	return nil
 }
 
-// unopened returns the error for a frame of a stream that the node has not seen opened. It returns nil
-// after the final GOAWAY: the client may have opened the stream since.
+// unopened returns the error for a frame of a stream that the client has not opened. After the final GOAWAY, it returns
+// nil: the node ignores streams that the client has opened since.
 func (c *Conn) unopened() error {
 	if c.last {
 		return nil
@@ -236,8 +236,8 @@ func (c *Conn) unopened() error {
 
 func (c *Conn) wasReset(id uint32) bool { return slices.Contains(c.resets[:], id) }
 
-// consume lets the client send n more bytes, on s and on the connection, or only on the connection if s is
-// nil. It tells the client when that is worth a frame. mu is held.
+// consume lets the client send n more bytes on the connection, and on s unless s is nil. It tells the client once that
+// is worth a frame. mu must be held.
 func (c *Conn) consume(s *Stream, n int) {
 	if c.consumed += n; c.consumed >= connWindow/4 {
 		_ = c.fr.WriteWindowUpdate(0, uint32(c.consumed))
@@ -254,7 +254,7 @@ func (c *Conn) consume(s *Stream, n int) {
 	}
 }
 
-// streamError resets a stream because of a client error that costs n (RFC 9113, 5.4.2).
+// streamError resets a stream after an error of the client, which costs n (RFC 9113, 5.4.2).
 func (c *Conn) streamError(id uint32, code http2.ErrCode, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

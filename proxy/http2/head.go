@@ -14,19 +14,19 @@ type block struct {
 	Head
 
 	id      uint32 // stream; 0 between blocks
-	ignored bool   // its stream came after the last one that is served
-	end     bool   // the stream ends with it
+	ignored bool   // its stream was opened after the last one that the node serves
+	end     bool   // the block ends its stream
 	encoded int    // bytes received
-	parsed  bool   // it was a valid request in HTTP/1.1
+	parsed  bool   // the block was a valid request in HTTP/1.1
 }
 
 // bomb reports whether b exceeds its maximum size by so much that the connection must be closed.
 func (b *block) bomb(most int) bool { return b.Size > 2*most || b.encoded > 2*most+maxFrame }
 
-// cost returns what b costs if it opens no request, in frames: its larger size counts.
+// cost returns the cost of a block that opens no request, in frames. The larger of its two sizes counts.
 func (b *block) cost() int { return 1 + max(b.encoded, b.Size)/tiny }
 
-// beginBlock determines what a HEADERS frame begins (RFC 9113, 5.1).
+// beginBlock determines whether a HEADERS frame begins a request or trailers (RFC 9113, 5.1).
 func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	c.block = block{Head: Head{cookies: c.block.cookies[:0]}, id: fh.StreamID}
 	c.block.end = fh.Flags.Has(http2.FlagHeadersEndStream)
@@ -56,9 +56,9 @@ func (c *Conn) beginBlock(fh http2.FrameHeader) error {
 	return nil
 }
 
-// readBlock reads a fragment of the block, and decodes the block when it is complete: a decoder that gets fragments
-// retains memory for the largest one. A head that is too large is decoded, too, because it changes the decoder's table.
-// Much larger blocks end the connection, and so do many small fragments and large blocks that are not requests.
+// readBlock reads a fragment of the block. It decodes only complete blocks, because a decoder that gets fragments
+// retains memory for the largest one. It also decodes a head that is too large, because that changes the decoder's
+// table. Much larger blocks end the connection, and so do many small fragments and large blocks that are not requests.
 func (c *Conn) readBlock(p []byte, last bool) error {
 	b := &c.block
 	if b.encoded > 0 || len(p) == 0 {
@@ -81,9 +81,9 @@ func (c *Conn) readBlock(p []byte, last bool) error {
 		return nil
 	}
 	err := c.decode(p)
-	b.pseudo = [pseudos]string{} // may be long
+	b.pseudo = [pseudos]string{} // free the strings, which may be long
 	if c.parts != nil {
-		// The decoder refers to a block until it gets another one. GET does not change the table.
+		// The decoder retains a block until it gets another one: getMethod, which does not change the table.
 		c.hp.SetEmitEnabled(false)
 		_, _ = c.hp.Write(getMethod)
 		_ = c.hp.Close()
@@ -154,8 +154,8 @@ func (c *Conn) field(f hpack.HeaderField) {
 	}
 }
 
-// request answers or relays a request whose header is complete. If again is set, the header is that of the
-// last request, and was parsed.
+// request answers or relays a request whose header is complete. again says that the header is that of the last request,
+// which was parsed.
 func (c *Conn) request(id uint32, b *block, again bool) error {
 	s := c.next
 	if !again {

@@ -38,8 +38,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// Requests and their answers earn as many frames as they need, up to the burst: those before a flood do not
-// prolong it.
+// Requests and their answers earn as many frames as they need, up to the burst: those before a flood do not extend it.
 func TestRequestsEarnNoBursts(t *testing.T) {
 	const early = get + "\x04\x06/early"
 	for _, block := range []string{refused, early} {

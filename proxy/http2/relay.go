@@ -23,8 +23,8 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	return err // if the answer is broken, close resets the stream
 }
 
-// leave ends the exchange with the origin, unless it continues without the client: then others may take the place of
-// the stream, because the handler bounds how many continue. mu is held.
+// leave ends the exchange with the origin, unless it continues without the client. In that case, it no longer counts
+// against the connection's streams: the handler bounds such exchanges. mu must be held.
 func (s *Stream) leave() {
 	if s.call.Leave() && !s.abandoned {
 		s.abandoned = true
@@ -32,7 +32,7 @@ func (s *Stream) leave() {
 	}
 }
 
-// A streamClient is a Stream as the Client of a Call.
+// A streamClient is a Stream in its role as the Client of a Call.
 type streamClient Stream
 
 func (k *streamClient) Take() (data, trailers []byte, ended bool, err error) {
@@ -72,7 +72,7 @@ func (k *streamClient) Wake() {
 	k.more.Broadcast()
 }
 
-func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // lose notices
+func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // not needed: Conn.lose calls Leave
 
 func (k *streamClient) Flush() error {
 	k.c.mu.Lock()
@@ -100,13 +100,13 @@ func (k *streamClient) Begin(a *http1.Answer, lines []byte, _ bool) error {
 	defer c.mu.Unlock()
 	s.sentStatus = a.Status
 	if s.life == dead {
-		return errGone // the rules have seen the answer
+		return errGone // not earlier: sentStatus is the status that the rules have counted
 	}
 	s.writeAnswerHead(s.out, a.Body == http1.NoBody)
 	return nil
 }
 
-// AppendHead appends the fields of an answer with field, without those about the origin's connection.
+// AppendHead appends the fields of an answer, except those about the origin's connection. field appends each of them.
 func AppendHead(dst []byte, a *http1.Answer, field func(dst, name, value []byte) []byte) []byte {
 	for f := range a.Fields {
 		switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/edgelimit/edge/proxy/http1"
 )
 
-// What the origin gets from a request, or what the client gets if it is refused.
+// The origin gets each request as a head of HTTP/1.1, unless the engine refuses it: then the client gets the error.
 func TestRequests(t *testing.T) {
 	usual := []string{":method", "GET", ":scheme", "http", ":authority", "a.example", ":path", "/a?b"}
 	but := func(name, value string) []string {

@@ -1,12 +1,12 @@
-// Package http2 is an HTTP/2 engine: it reads frames strictly as RFC 9113 defines them, and answers
-// requests or relays them to origins in HTTP/1.1. It knows nothing about rules.
+// Package http2 is an HTTP/2 engine: it reads frames strictly as RFC 9113 defines them, and answers requests or relays
+// them to origins in HTTP/1.1. It knows nothing about rules.
 //
-// One goroutine reads each connection and answers the requests that the node refuses. When it has
-// processed all that it has read, it writes its answers together. A separate goroutine relays each request
-// that passes, and a second one sends a body that arrives later.
+// One goroutine reads each connection and answers the requests that the node refuses. When it has processed all bytes
+// that it has read, it writes its answers together. A separate goroutine relays each request that passes, and a second
+// one sends a body that arrives later.
 //
-// Requests are converted to the head that the origin gets, and parsed by package http1. So what
-// HTTP/1.1 refuses is refused, and rules see the same as in HTTP/1.1.
+// The engine converts requests to HTTP/1.1, and package http1 parses them. So it refuses the same requests, and rules
+// see the same fields.
 package http2
 
 import (
@@ -31,7 +31,7 @@ type Server struct {
 // conns.FirstRequestWait, which streams the node has seen.
 func NewServer(o http1.Options) *Server {
 	return &Server{o: o, Server: conns.NewServer(conns.Ends[*Conn]{
-		Leave:  func(c *Conn) { go c.drain(false) }, // it may have to wait for the client
+		Leave:  func(c *Conn) { go c.drain(false) }, // drain may wait until the client reads
 		Finish: func(c *Conn) { go c.drain(true) },
 		Cut:    func(c *Conn) { _ = c.conn.Close() },
 	})}

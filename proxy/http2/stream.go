@@ -19,26 +19,26 @@ type Stream struct {
 	id    uint32
 	req   http1.Request
 	head  []byte // of req, as HTTP/1.1
-	block []byte // from which head was decoded, if it may be recognized: see repeats
+	block []byte // head was decoded from it; empty unless repeats reports true for it
 	out   []byte // header block of the answer
-	lines []byte // fields of one of the node's own answers
+	lines []byte // fields of an answer of the node's own
 
 	call    http1.Call
-	running bool // in its own goroutine
+	running bool // the stream has its own goroutine
 
 	sentStatus int
-	sentBytes  int64 // guarded by mu while it runs
+	sentBytes  int64 // guarded by c.mu while running is set
 
-	// Guarded by c.mu, if it runs:
+	// Guarded by c.mu while running is set:
 	life      life
 	ended     bool      // the client has sent everything
 	more      sync.Cond // body, ended or window has changed, or the stream is over
 	body      *buffer   // nil if all received data was taken
-	taken     *buffer   // what Take has returned last
+	taken     *buffer   // data that Take has returned last
 	trailers  []byte    // as lines
 	left      int64     // bytes of the body, by Content-Length; -1 if that is unknown
-	window    int64     // for what is sent
-	receive   int64     // for what is received
+	window    int64     // send window
+	receive   int64     // receive window
 	consumed  int       // bytes that receive will grow by
 	abandoned bool      // the client is gone; the exchange continues
 }
@@ -49,8 +49,8 @@ type life uint8
 const (
 	open     life = iota
 	written       // the whole answer was written
-	draining      // and the rest of the body, which is not needed, is read
-	dead          // over for the client
+	draining      // written, and the node reads and drops the rest of the request's body
+	dead          // the stream is over for the client
 )
 
 var streams = sync.Pool{New: func() any { return new(Stream) }}
@@ -62,7 +62,7 @@ func newStream(c *Conn) *Stream {
 	return s
 }
 
-// begin makes s the stream with this id. ended is set if the request has no body.
+// begin makes s the stream with this id. ended says that the request has no body.
 func (s *Stream) begin(id uint32, ended bool) {
 	s.id, s.ended = id, ended
 	s.sentStatus, s.sentBytes = 0, 0
@@ -139,9 +139,9 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 	case !s.running && n <= min(c.initial, c.window, maxFrame) && c.out.size() < maxWaiting:
 		c.writeData(s.id, []byte(body), true)
 		s.life, s.sentBytes = written, n
-	case !s.running: // the client must make room, and the reader cannot wait for that
+	case !s.running: // the reader cannot wait until the client makes room
 		c.mu.Unlock()
-		s.start(rest{s, strings.Clone(body)}) // the caller may reuse the memory of body
+		s.start(waitingBody{s, strings.Clone(body)}) // the caller may reuse the memory of body
 		return
 	default:
 		c.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Stream) Answer(r *http1.Request, status int, fields []byte, body string
 	c.mu.Unlock()
 }
 
-// writeAnswerHead writes the header of the final answer. mu is held.
+// writeAnswerHead writes the header of the final answer. mu must be held.
 func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	c := s.c
 	if c.server.IsLeaving() && !c.askedToLeave {
@@ -170,14 +170,14 @@ func (s *Stream) writeAnswerHead(block []byte, end bool) {
 	}
 }
 
-// wrote records that the whole answer was written. mu is held.
+// wrote records that the whole answer was written. mu must be held.
 func (s *Stream) wrote() { s.life = max(s.life, written) }
 
-// close ends the stream after its answer. If the request was relayed, the rest of its body is read as far as
-// its window reaches, so that a malformed body is noticed even after an early answer. mu is held.
+// close ends the stream after its answer. If the request was relayed, the connection's reader reads the rest of its
+// body as far as the window reaches, to notice a malformed body even after an early answer. mu must be held.
 func (s *Stream) close() {
 	c := s.c
-	c.consume(nil, s.body.size()) // nobody takes it any more
+	c.consume(nil, s.body.size()) // nobody will take this data
 	s.body.free()
 	s.body = nil
 	switch {
@@ -193,22 +193,22 @@ func (s *Stream) close() {
 	}
 }
 
-// A rest is the body of one of the node's own answers that waits for room.
-type rest struct {
+// A waitingBody is the body of an answer of the node's own that waits for room in the client's windows.
+type waitingBody struct {
 	s    *Stream
 	body string
 }
 
-func (r rest) Pass() {
-	err := r.s.send([]byte(r.body), true)
-	r.s.c.mu.Lock()
-	defer r.s.c.mu.Unlock()
+func (w waitingBody) Pass() {
+	err := w.s.send([]byte(w.body), true)
+	w.s.c.mu.Lock()
+	defer w.s.c.mu.Unlock()
 	if err == nil {
-		r.s.wrote()
+		w.s.wrote()
 	}
 }
 
-// start runs p in a goroutine. After that, the reader uses s only for frames of its stream.
+// start runs p in a goroutine. Afterwards, the reader uses s only for frames of its stream.
 func (s *Stream) start(p http1.Passing) {
 	c := s.c
 	c.next = nil
@@ -224,7 +224,7 @@ func (s *Stream) start(p http1.Passing) {
 	}()
 }
 
-// done records that the goroutine of a request has ended. mu is held.
+// done records that the goroutine of a request has ended. mu must be held.
 func (c *Conn) done() {
 	if c.working--; c.working == 0 {
 		c.idle = time.Now()
@@ -243,7 +243,7 @@ func (s *Stream) run(p http1.Passing) {
 		over := s.life != draining && !s.abandoned
 		c.kick()
 		c.mu.Unlock()
-		if over { // otherwise it may still be in use
+		if over { // otherwise, the reader may still use s
 			s.running, s.c = false, nil
 			streams.Put(s)
 		}

@@ -75,7 +75,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 }
 
 // Windows bound what a client sends, and open as the origin accepts it. A client that sends more gets an
-// error. Data that is not needed does not use up the connection's window.
+// error. Data that nobody needs does not use up the connection's window.
 func TestReceiveWindows(t *testing.T) {
 	take := make(chan struct{})
 	e := start(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// maxFrame is the maximum length of frames, in both directions. No client may require less (RFC 9113, 4.2).
+// maxFrame is the maximum length of frames, in both directions. Every client must accept it (RFC 9113, 4.2).
 const maxFrame = 16 << 10
 
 // maxWaiting is how many bytes may wait to be written before writers block.
@@ -21,7 +21,7 @@ const maxWaiting = 64 << 10
 // A buffer holds frames, a head, or data of a body.
 type buffer struct{ b []byte }
 
-// heads have room for parts of a head, and batches for data and for what is written, so that neither has to grow often.
+// Pools of buffers: heads for parts of a head, and batches for data and output. Their sizes make growth rare.
 var (
 	heads   = sync.Pool{New: func() any { return &buffer{make([]byte, 0, 4<<10)} }}
 	batches = sync.Pool{New: func() any { return &buffer{make([]byte, 0, maxFrame)} }}
@@ -48,7 +48,7 @@ func (b *buffer) free() {
 	pool.Put(b)
 }
 
-// room returns the write buffer, to append to. mu is held.
+// room returns the write buffer, to append to. mu must be held.
 func (c *Conn) room() *buffer {
 	if c.out == nil {
 		c.out = batches.Get().(*buffer)
@@ -56,21 +56,21 @@ func (c *Conn) room() *buffer {
 	return c.out
 }
 
-// Write appends frames from the Framer. mu is held.
+// Write appends frames from the Framer to the write buffer. mu must be held.
 func (c *Conn) Write(p []byte) (int, error) {
 	out := c.room()
 	out.b = append(out.b, p...)
 	return len(p), nil
 }
 
-// kick writes what is waiting, unless the reader is about to or another goroutine is writing. That way,
-// answers share writes. It reports whether it has written. mu is held, but released meanwhile.
+// kick writes pending output, unless the reader will do so or another goroutine is writing: answers share writes. It
+// reports whether it has written. mu must be held; kick releases it while it writes.
 func (c *Conn) kick() bool {
 	if c.batch || c.writing || c.out == nil || c.err != nil {
 		return false
 	}
 	c.writing = true
-	if c.working > 1 { // let other requests that are about to answer share the write
+	if c.working > 1 { // let requests that are about to be answered share the write
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -100,8 +100,8 @@ func (c *Conn) kick() bool {
 	return true
 }
 
-// relieve makes the reader wait while too much is waiting to be written: it does not read from a client
-// that does not read. mu is held, but released meanwhile.
+// relieve makes the reader wait while too much output is pending: it does not read from a client that does not read. mu
+// must be held; relieve releases it while it waits.
 func (c *Conn) relieve() {
 	for batch := c.batch; c.out.size() >= maxWaiting && c.err == nil; c.batch = batch {
 		c.batch = false
@@ -117,11 +117,11 @@ func appendFrame(dst []byte, length int, kind http2.FrameType, flags http2.Flags
 	return binary.BigEndian.AppendUint32(dst, id)
 }
 
-// writeHead writes a header block, which ends the stream if end is set. mu is held.
+// writeHead writes a header block, which ends the stream if end is set. mu must be held.
 func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 	if !c.tableless {
-		// The client may free its dynamic table. The node does not use it, so that blocks do not
-		// depend on each other (RFC 7541, 4.2).
+		// Tell the client that it may free its dynamic table (RFC 7541, 4.2). The node does not use the table, so that
+		// blocks do not depend on each other.
 		c.tableless = true
 		block = append([]byte{0x20}, block...)
 	}
@@ -143,7 +143,7 @@ func (c *Conn) writeHead(id uint32, block []byte, end bool) {
 	}
 }
 
-// writeData writes a DATA frame. The windows must have room for it. mu is held.
+// writeData writes a DATA frame. The windows must have room for it. mu must be held.
 func (c *Conn) writeData(id uint32, data []byte, end bool) {
 	out, flags := c.room(), http2.Flags(0)
 	if end {
@@ -153,8 +153,8 @@ func (c *Conn) writeData(id uint32, data []byte, end bool) {
 	c.window -= int64(len(data))
 }
 
-// send writes data when the windows have room for it and the client has read enough of what was written
-// before. If end is set, that ends the stream.
+// send writes data when the windows have room for it and the client has read enough of the earlier output. If end is
+// set, the data ends the stream.
 func (s *Stream) send(data []byte, end bool) error {
 	c := s.c
 	c.mu.Lock()
@@ -179,12 +179,12 @@ func (s *Stream) send(data []byte, end bool) error {
 			continue // the windows may have changed
 		}
 		if timeout := c.server.o.BodyTimeout; timeout > 0 && by.IsZero() {
-			// One deadline for all of data: a client gains no time by opening its window bit by bit.
+			// One deadline applies to all of data: a client gains no time by opening its window bit by bit.
 			by = time.Now().Add(timeout)
 		}
 		room := &c.space
 		if s.window <= 0 && len(data) > 0 {
-			room = &s.more // not woken for the windows of other streams
+			room = &s.more // only the window of this stream wakes it
 		}
 		if !c.wait(room, by) {
 			c.reset(s, s.id, http2.ErrCodeCancel)
@@ -193,7 +193,7 @@ func (s *Stream) send(data []byte, end bool) error {
 	}
 }
 
-// wait waits for cond until by, unless that is zero. It returns false if by has already passed. mu is held.
+// wait waits for cond until by, unless that is zero. It returns false if by has already passed. mu must be held.
 func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
 	if by.IsZero() {
 		cond.Wait()
@@ -213,7 +213,7 @@ func (c *Conn) wait(cond *sync.Cond, by time.Time) bool {
 	return true
 }
 
-// reset ends the stream with this id, which is s unless s is nil. mu is held.
+// reset ends the stream with this id, which is s unless s is nil. mu must be held.
 func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
 	if s != nil {
 		if s.life == dead {
@@ -226,7 +226,7 @@ func (c *Conn) reset(s *Stream, id uint32, code http2.ErrCode) {
 	c.nextReset++
 }
 
-// lose removes s from the streams of c: it is over for the client. mu is held.
+// lose removes s from the streams of c, because it is over for the client. mu must be held.
 func (c *Conn) lose(s *Stream) {
 	s.life = dead
 	delete(c.streams, s.id)
@@ -244,7 +244,7 @@ var staticNames = map[string]byte{
 	"strict-transport-security": 56, "vary": 59, "via": 60, "www-authenticate": 61,
 }
 
-// appendStatus begins a block with a status.
+// appendStatus begins a header block with a status.
 func appendStatus(dst []byte, status int) []byte {
 	switch status {
 	case http.StatusOK:
@@ -284,7 +284,7 @@ func AppendInteger(dst []byte, bits uint, n int) []byte {
 	return append(dst, byte(n))
 }
 
-// AppendLines appends fields, which are lines of HTTP/1.1 that end in CRLF, with field.
+// AppendLines appends the fields in lines of HTTP/1.1, each of which ends in CRLF. field appends each of them.
 func AppendLines(dst, lines []byte, field func(dst, name, value []byte) []byte) []byte {
 	for len(lines) > 0 {
 		var line []byte

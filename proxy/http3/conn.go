@@ -20,7 +20,7 @@ const (
 	frameHeaders  = 0x1
 	frameSettings = 0x4
 	frameGoAway   = 0x7
-	lastReserved  = 0x9 // all up to here are defined, or reserved because HTTP/2 has them
+	lastReserved  = 0x9 // all types up to here are defined, or reserved because HTTP/2 has them
 	frameMaxPush  = 0xd
 )
 
@@ -47,19 +47,19 @@ type Conn struct {
 	timer   *time.Timer // closes the connection when it is idle
 
 	mu       sync.Mutex    // guards the fields below
-	next     quic.StreamID // the first that was not accepted yet
+	next     quic.StreamID // the first stream that was not accepted yet
 	working  int           // requests, including reset but not abandoned ones
 	memory   int           // of incomplete heads
 	refused  bool          // the last request was refused
 	overhead http2.Overhead
-	ended    bool // nothing is held any more
+	ended    bool // the connection's memory no longer counts as held
 	left     bool // the client was told to open no more streams
 	last     bool // the client was told which stream was the last
 }
 
 // open serves a connection whose handshake has ended.
 func (s *Server) open(qc *quic.Conn) {
-	qc.Context().Value(handshaken{}).(func())()
+	qc.Context().Value(handshakeEnd{}).(func())()
 	c := &Conn{server: s, qc: qc, overhead: http2.NewOverhead(s.o.MaxOverhead, time.Now())}
 	c.timer = time.AfterFunc(s.o.IdleTimeout, func() { c.close(codeNone) })
 	var ended func()
@@ -114,7 +114,7 @@ func (c *Conn) serve() {
 	}
 }
 
-// end releases what an ended connection holds.
+// end stops the timer and the accounting of memory of an ended connection.
 func (c *Conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *Conn) end() {
 	c.timer.Stop()
 }
 
-// done records that a request has ended. mu is held.
+// done records that a request has ended. mu must be held.
 func (c *Conn) done() {
 	if c.working--; c.working > 0 || c.ended {
 		return
@@ -137,10 +137,10 @@ func (c *Conn) done() {
 	c.timer.Reset(wait)
 }
 
-// lingerTime is how long a client has to receive what was written last.
+// lingerTime is how long a client has to receive the last output.
 const lingerTime = 500 * time.Millisecond
 
-// leave tells the client to open no more streams. If last is set, it also tells which stream was the last, and ends the
+// leave tells the client to open no more streams. If last is set, it also says which stream was the last, and ends the
 // connection after that stream (RFC 9114, 5.2).
 func (c *Conn) leave(last bool) {
 	c.mu.Lock()
@@ -159,7 +159,7 @@ func (c *Conn) leave(last bool) {
 	}
 }
 
-// pay takes n from the overhead that is left. If nothing is left, it closes the connection.
+// pay subtracts n from the overhead. If not enough was left, it closes the connection.
 func (c *Conn) pay(n int) {
 	c.mu.Lock()
 	calm := c.overhead.Spend(n, time.Now())
@@ -169,7 +169,7 @@ func (c *Conn) pay(n int) {
 	}
 }
 
-// A connError is a violation of the protocol that ends the connection. It is the code for the client.
+// A connError is a violation of the protocol that ends the connection. Its value is the error code for the client.
 type connError quic.ApplicationErrorCode
 
 func (connError) Error() string { return "http3: the client has violated the protocol" }
@@ -180,8 +180,8 @@ func (c *Conn) violated(err connError) {
 	_ = c.close(quic.ApplicationErrorCode(err))
 }
 
-// readControl discards what the client sends on its control stream (RFC 9114, 6.2.1): nothing there matters to the
-// node. Other such streams are not read: their windows bound them.
+// readControl discards the frames of the client's control stream (RFC 9114, 6.2.1), which do not matter to the node. It
+// does not read other unidirectional streams, which their windows bound.
 func (c *Conn) readControl() {
 	var part [256]byte
 	for {

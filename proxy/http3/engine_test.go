@@ -146,8 +146,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A header that does not come in time counts as malformed. One that breaks off does not, because the client may have lost
-// the connection.
+// A header that does not arrive in time counts as malformed. One that is cut off does not, because the client may have
+// lost the connection.
 func TestIncompleteHeader(t *testing.T) {
 	t.Parallel()
 	addr, h, memory := start(t, func(o *http3.Options) { o.ReadHeaderTimeout = 2 * time.Second })

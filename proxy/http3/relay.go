@@ -61,7 +61,7 @@ func (s *Stream) begin(status int, block []byte) {
 	s.out = appendFrame(s.out, frameHeaders, block)
 }
 
-// flush writes what was appended.
+// flush writes pending output.
 func (s *Stream) flush() error {
 	if len(s.out) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	s.relayed = true
 	s.call.Start(edit, &s.c.server.o.Limits, time.Now())
 	stop := context.AfterFunc(s.qs.Context(), func() {
-		if s.call.Leave() { // others may take the place, because the handler bounds how many continue
+		if s.call.Leave() { // it no longer counts against MaxStreams: the handler bounds such exchanges
 			s.release()
 		}
 	})
@@ -90,7 +90,7 @@ func (s *Stream) Relay(r *http1.Request, o *http1.Origin, edit http1.Relay) erro
 	return err // if the answer is broken, end resets the stream
 }
 
-// A streamClient is a Stream as the Client of a Call.
+// A streamClient is a Stream in its role as the Client of a Call.
 type streamClient Stream
 
 func (k *streamClient) Take() (data, trailers []byte, ended bool, err error) {
@@ -129,7 +129,7 @@ func (k *streamClient) Await(by time.Time, stop *atomic.Bool) (n int, err error)
 
 func (k *streamClient) Wake() { _ = k.qs.SetReadDeadline(time.Unix(1, 0)) }
 
-func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // Relay watches
+func (k *streamClient) Watch(*http1.Call) (stop func()) { return nil } // not needed: Relay watches the stream
 
 func (k *streamClient) Flush() error { return (*Stream)(k).flush() }
 
@@ -178,7 +178,7 @@ func appendFrameHead(dst []byte, kind uint64, size int) []byte {
 	return quicvarint.Append(quicvarint.Append(dst, kind), uint64(size))
 }
 
-// appendStatus begins a header block without references to the dynamic table (RFC 9204, 4.5.1) with a status.
+// appendStatus begins a header block that does not refer to the dynamic table (RFC 9204, 4.5.1) with a status.
 func appendStatus(dst []byte, status int) []byte {
 	dst = append(dst, 0, 0)
 	if status == http.StatusOK {

@@ -1,10 +1,10 @@
 // Package http3 is an HTTP/3 engine on the QUIC of quic-go: it reads frames as RFC 9114 defines them, and answers
 // requests or relays them to origins in HTTP/1.1. It knows nothing about rules.
 //
-// One goroutine accepts the streams of each connection, and another one serves each stream. Fields are converted by
-// http2.Head, so what HTTP/2 refuses is refused, and rules see the same. The engine does not use quic-go's server for
-// net/http: that resets malformed requests before they can be counted, waits for a header without a deadline, and sorts
-// fields.
+// One goroutine accepts the streams of each connection, and another one serves each stream. http2.Head converts fields,
+// so the engine refuses the same requests as HTTP/2, and rules see the same fields. The engine does not use quic-go's
+// server for net/http: that resets malformed requests before the node can count them, waits for a header without a
+// deadline, and sorts fields.
 package http3
 
 import (
@@ -31,16 +31,16 @@ type Options struct {
 	// TLS is the configuration of TLS.
 	TLS *tls.Config
 
-	// Client returns the client at an address, or an invalid one for a client without a bound of its own.
+	// Client returns the client at an address. It is invalid if only the bounds for all clients apply to it.
 	Client func(netip.AddrPort) netip.Addr
 
-	// Add counts a connection. It returns what holds the connection's memory, and a function to call when the connection
-	// has ended.
+	// Add counts a connection. It returns the holder of the connection's memory, and a function to call when the
+	// connection has ended.
 	Add func(conn io.Closer, peer netip.AddrPort) (held *conns.Holder, ended func())
 }
 
-// Windows for what clients send. They bound the memory for data that comes out of order or is not read yet, and grow to
-// those of HTTP/2 while an origin accepts a body quickly.
+// Receive windows. They bound the memory for data that arrives out of order or is not read yet, and grow to those of
+// HTTP/2 while an origin accepts a body quickly.
 const (
 	firstStreamWindow = 64 << 10
 	firstConnWindow   = 128 << 10
@@ -48,7 +48,7 @@ const (
 	maxConnWindow     = 1 << 20
 )
 
-// maxUniStreams is how many streams a client may open that are not for requests. It needs three.
+// maxUniStreams is how many unidirectional streams, which carry no requests, a client may open. It needs three.
 const maxUniStreams = 8
 
 // A Server serves connections. Its methods may be called concurrently.
@@ -64,7 +64,7 @@ type Server struct {
 	handshakes  map[netip.Addr]int
 }
 
-// NewServer returns a server for the packets of socket, which Shutdown closes. Run runs it.
+// NewServer returns a server for the packets of socket, which Shutdown closes. It starts with Run.
 func NewServer(socket net.PacketConn, o Options) (*Server, error) {
 	s := &Server{o: o, handshakes: map[netip.Addr]int{}, Server: conns.NewServer(conns.Ends[*Conn]{
 		Leave:  func(c *Conn) { c.leave(false) },
@@ -84,7 +84,7 @@ func NewServer(socket net.PacketConn, o Options) (*Server, error) {
 		MaxConnectionReceiveWindow:     maxConnWindow,
 		MaxIncomingStreams:             int64(o.MaxStreams),
 		MaxIncomingUniStreams:          maxUniStreams,
-		RequireStreamCreditRelease:     true, // or a client could reset streams faster than their requests end
+		RequireStreamCreditRelease:     true, // a client must not reset streams faster than their requests end
 	})
 	return s, err
 }
@@ -100,26 +100,26 @@ func (s *Server) Run() {
 	}
 }
 
-// Shutdown closes the socket when all requests are answered: see [conns.Server.Shutdown]. Clients are first asked to
-// open no more streams, then, after conns.FirstRequestWait, told which stream was the last.
+// Shutdown closes the socket when all requests are answered: see [conns.Server.Shutdown]. It first asks clients to open
+// no more streams. After conns.FirstRequestWait, it tells them which stream was the last.
 func (s *Server) Shutdown(ctx context.Context) error {
 	closed := s.ln.Close()
 	err := s.Server.Shutdown(ctx)
 	return errors.Join(closed, err, s.transport.Close(), s.transport.Conn.Close())
 }
 
-// Bounds of connections whose handshake has not ended. They cannot be closed, only refused.
+// Bounds of the number of connections whose handshake has not ended. Such connections can be refused, but not closed.
 const (
 	// maxUnverified is how many there may be before clients must show that they receive packets at their address, which
-	// takes a round trip. Others could forge addresses.
+	// takes a round trip. Without this proof, they could forge addresses.
 	maxUnverified = 64
 
-	// maxHandshakes is how many there may be, and maxOfClient how many of a client that has shown that.
+	// maxHandshakes is how many there may be, and maxOfClient how many of a client that has verified its address.
 	maxHandshakes = 4096
 	maxOfClient   = 64
 )
 
-// isBusy reports whether a client must verify its address by a Retry (RFC 9000, 8.1.2).
+// isBusy reports whether clients must verify their address after a Retry (RFC 9000, 8.1.2).
 func (s *Server) isBusy(net.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,10 +128,10 @@ func (s *Server) isBusy(net.Addr) bool {
 
 var errBusy = errors.New("http3: too many handshakes")
 
-// A handshaken is the key of the function in a connection's context to call when the handshake has ended.
-type handshaken struct{}
+// handshakeEnd is the key of the function in a connection's context to call when the handshake has ended.
+type handshakeEnd struct{}
 
-// admit counts a handshake until ctx is done or the handshake has ended, or refuses it.
+// admit counts a handshake until it has ended or ctx is done, or refuses it.
 func (s *Server) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	var client netip.Addr
 	if info.AddrVerified {
@@ -153,5 +153,5 @@ func (s *Server) admit(ctx context.Context, info *quic.ClientInfo) (context.Cont
 		}
 	})
 	stop := context.AfterFunc(ctx, ended)
-	return context.WithValue(ctx, handshaken{}, func() { stop(); ended() }), nil
+	return context.WithValue(ctx, handshakeEnd{}, func() { stop(); ended() }), nil
 }

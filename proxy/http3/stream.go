@@ -29,35 +29,35 @@ type Stream struct {
 	r, w       int        // in[r:w] has been read but not used yet
 	ended      bool       // the client has sent everything
 	within     bool       // a frame has begun and not ended
-	kind, left uint64     // its type, and how many bytes of it follow
-	fields     http2.Head // of the block that comes next, if any may
-	headed     bool       // the header has come
-	trailed    bool       // the trailers have come
+	kind, left uint64     // type of the frame, and how many bytes of it follow
+	fields     http2.Head // for the next block, if another one may follow
+	headed     bool       // the header has arrived
+	trailed    bool       // the trailers have arrived
 	trailers   []byte     // as lines
-	data       []byte     // of the body, already used from in, but not taken
+	data       []byte     // of the body: used from in, but not taken yet
 	length     int64      // bytes of the body that follow, by Content-Length; -1 if that is unknown
-	held       int        // bytes of memory, of those of c
+	held       int        // bytes that the stream adds to c.memory
 
 	out      []byte // frames that are not written yet
-	block    []byte // header block that is being made
-	lines    []byte // fields of one of the node's own answers
+	block    []byte // buffer for a header block of the answer
+	lines    []byte // fields of an answer of the node's own
 	relayed  bool
 	whole    bool // the whole answer was written
 	canceled bool // the stream was reset
-	shared   bool // leave may still run
+	shared   bool // the function that notices a disconnect may still use the stream
 	status   int
 	bytes    int64
 
-	released bool // others may take the place; guarded by c.mu
+	released bool // no longer counts against MaxStreams; guarded by c.mu
 }
 
 // Sizes of buffers, in bytes.
 const (
-	inputSize  = 4 << 10       // of a new stream
-	bodySize   = 16 << 10      // for a body that does not come with its header
-	outputSize = 32 << 10      // at which frames are written
-	keptSize   = 64 << 10      // of a stream that is used again
-	freeHeads  = 4 * inputSize // memory of incomplete heads of a connection that does not count
+	inputSize  = 4 << 10       // of a new stream's input
+	bodySize   = 16 << 10      // of the input for a body that does not arrive with its header
+	outputSize = 32 << 10      // at which output is written
+	keptSize   = 64 << 10      // maximum of a stream that another request reuses
+	freeHeads  = 4 * inputSize // up to which incomplete heads of a connection do not count
 )
 
 var streams = sync.Pool{New: func() any { return &Stream{in: make([]byte, inputSize)} }}
@@ -113,8 +113,8 @@ func (s *Stream) readHead() (err error) {
 	return err
 }
 
-// awaitEnd waits for the end of a request that seems to have no body. It may come in a packet of its own, and some
-// origins refuse an empty body in chunks.
+// awaitEnd waits for the end of a request that seems to have no body: the end may arrive in a packet of its own, and
+// some origins refuse an empty chunked body.
 func (s *Stream) awaitEnd() (err error) {
 	switch string(s.req.Method()) {
 	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodConnect:
@@ -129,7 +129,7 @@ func (s *Stream) awaitEnd() (err error) {
 	return err
 }
 
-// failed ends a request that did not come whole. It counts as malformed unless the client has reset the stream or the
+// failed ends an incomplete request. It counts the request as malformed unless the client has reset the stream or the
 // connection has ended.
 func (s *Stream) failed(err error) {
 	violation, violated := errors.AsType[connError](err)
@@ -186,10 +186,10 @@ func cancel(qs *quic.Stream, code quic.StreamErrorCode) {
 	qs.CancelWrite(code)
 }
 
-// over reports whether the whole request was used from in.
+// over reports whether the whole request was read and used.
 func (s *Stream) over() bool { return s.ended && s.r == s.w && !s.within }
 
-// fill reads more, and returns the number of bytes.
+// fill reads more bytes, and returns their number.
 func (s *Stream) fill() (n int, err error) {
 	if s.ended {
 		return 0, io.ErrUnexpectedEOF
@@ -211,7 +211,7 @@ func (s *Stream) fill() (n int, err error) {
 	return n, err
 }
 
-// hold records that the incomplete head holds bytes.
+// hold records how many bytes the incomplete head holds.
 func (s *Stream) hold(bytes int) {
 	c := s.c
 	c.mu.Lock()
@@ -223,8 +223,8 @@ func (s *Stream) hold(bytes int) {
 	}
 }
 
-// next uses what was read, up to the header or the next bytes of the body. If it returns neither, more must be read, or
-// the request is over.
+// next handles the bytes that were read, up to the end of the header or the next bytes of the body. If it reaches
+// neither, the caller must read more, or the request is over.
 func (s *Stream) next() (data []byte, err error) {
 	for {
 		if !s.within {
@@ -270,7 +270,7 @@ func (s *Stream) next() (data []byte, err error) {
 
 var decoder = qpack.NewDecoder() // has no state
 
-// decode decodes the header, or trailers. A block that is too large is not decoded further.
+// decode decodes a block: the header, or trailers. It stops where the block is too large.
 func (s *Stream) decode(block []byte) error {
 	c, h := s.c, &s.fields
 	var lines []byte
@@ -324,7 +324,7 @@ func (s *Stream) end() {
 	streams.Put(s)
 }
 
-// release lets another request take the place of this one.
+// release makes room for another request: s no longer counts against MaxStreams.
 func (s *Stream) release() {
 	c := s.c
 	c.mu.Lock()

@@ -8,7 +8,7 @@ import (
 
 // Kinds of frames (SPOE 2.0, section 3.2).
 const (
-	frameUnset             = 0 // the rest of a fragmented frame
+	frameUnset             = 0 // a later part of a fragmented frame
 	frameHAProxyHello      = 1
 	frameHAProxyDisconnect = 2
 	frameNotify            = 3
@@ -20,18 +20,18 @@ const (
 // Flags of frames.
 const (
 	flagFin   uint32 = 1 // the frame is whole
-	flagAbort uint32 = 2 // HAProxy no longer wants it
+	flagAbort uint32 = 2 // HAProxy no longer wants an answer to this frame
 )
 
 // Sizes in bytes. HAProxy's own max-frame-size is tune.bufsize - 4, 16380 by default.
 const (
-	lengthSize = 4 // of a frame's length, which does not include itself
+	lengthSize = 4 // of a frame's length field, which does not count itself
 	minFrame   = 256
 	maxFrame   = 64 << 10
 	maxHello   = 4 << 10 // maximum of the first frame, which any peer may send
 )
 
-// A code is why a connection ends (section 3.5).
+// A code says why a connection ends (section 3.5).
 type code uint32
 
 const (
@@ -45,7 +45,7 @@ const (
 	codeUnknown   code = 99
 )
 
-// A protocolError ends a connection. The peer is told why.
+// A protocolError ends a connection. The agent sends it to the peer.
 type protocolError struct {
 	code code
 	text string
@@ -61,11 +61,11 @@ type frame struct {
 	flags       uint32
 	stream, id  uint64
 	payload     []byte
-	wholeLength int // with its length field
+	wholeLength int // in bytes, with the length field
 }
 
-// parseFrame reads the frame that buf begins with. ok is false if buf does not have all of it. The
-// error is a protocolError.
+// parseFrame reads the frame at the beginning of buf. If buf does not have all of the frame, ok is false. The error is
+// a protocolError.
 func parseFrame(buf []byte, most int) (f frame, ok bool, err error) {
 	if len(buf) < lengthSize {
 		return f, false, nil
@@ -87,7 +87,7 @@ func parseFrame(buf []byte, most int) (f frame, ok bool, err error) {
 	return f, r.err == nil, r.err
 }
 
-// appendFrame appends a frame whose payload is what fill appends.
+// appendFrame appends a frame. fill appends its payload.
 func appendFrame(dst []byte, kind byte, stream, id uint64, fill func([]byte) []byte) []byte {
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0, kind)
@@ -98,7 +98,7 @@ func appendFrame(dst []byte, kind byte, stream, id uint64, fill func([]byte) []b
 	return dst
 }
 
-// A reader reads a payload. After the first error nothing is left, and it returns only zero values.
+// A reader reads a payload. After the first error, rest is empty, and all methods return zero values.
 type reader struct {
 	rest []byte
 	err  error
@@ -106,7 +106,7 @@ type reader struct {
 
 func (r *reader) fail(err error) { r.rest, r.err = nil, cmp.Or(r.err, err) }
 
-// varint reads a number: less than 240 in a byte, else 4 bits there and 7 in each following byte.
+// varint reads a number: one byte if it is below 240, else 4 bits in the first byte and 7 in each following one.
 func (r *reader) varint() uint64 {
 	v := uint64(r.byte())
 	if v < 240 {
@@ -158,7 +158,7 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-// bytes reads a length, then that number of bytes.
+// bytes reads a length and then that many bytes.
 func (r *reader) bytes() []byte { return r.take(r.varint()) }
 
 func appendString(dst []byte, s string) []byte {
@@ -194,7 +194,7 @@ const (
 // flagTrue is set in the type byte of a Bool that is true.
 const flagTrue = 0x10
 
-// A Value is an argument of a message. Bytes of a text are valid until the handler returns.
+// A Value is an argument of a message. It is valid until the handler returns.
 type Value struct {
 	Kind  Kind
 	Int   uint64 // of a number; 1 for true

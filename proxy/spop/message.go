@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// A Message is what HAProxy sends about a stream. It is valid until the handler returns.
+// A Message is a message of HAProxy about a stream. It is valid until the handler returns.
 type Message struct {
 	Name []byte
 	Args []Arg
 }
 
-// An Arg is an argument of a message. HAProxy omits names that the configuration omits.
+// An Arg is an argument of a message. Its name is empty if HAProxy's configuration gives none.
 type Arg struct {
 	Name  []byte
 	Value Value
@@ -42,8 +42,8 @@ func messages(payload []byte, m *Message, handle func(*Message)) error {
 	return r.err
 }
 
-// Headers calls yield for the fields of a Value made by req.hdrs_bin, up to the empty one that ends them. Names are
-// in lower case.
+// Headers calls yield for each field of bin, a value of HAProxy's req.hdrs_bin, which ends with an empty field. Names
+// are in lower case.
 func Headers(bin []byte, yield func(name, value []byte)) {
 	for r := (&reader{rest: bin}); ; {
 		name, value := r.bytes(), r.bytes()
@@ -57,8 +57,8 @@ func Headers(bin []byte, yield func(name, value []byte)) {
 // Actions are the variables of a stream's transaction that the agent asks HAProxy to set.
 type Actions struct {
 	buf     []byte
-	from    int // where the actions begin in buf
-	maxSize int // bytes of buf
+	from    int // index in buf of the first action
+	maxSize int // of buf, in bytes
 }
 
 // NewActions returns Actions of at most size bytes.
@@ -87,8 +87,8 @@ const (
 	scopeTxn     = 2
 )
 
-// set appends an action for the variable that fill appends with its value. Variables that no longer fit in the frame
-// are left out, so the most important ones come first.
+// set appends an action that sets a variable. fill appends the variable's name and value. Variables that do not fit in
+// the frame are left out, so callers set the most important ones first.
 func (a *Actions) set(fill func([]byte) []byte) {
 	before := len(a.buf)
 	if a.buf = fill(append(a.buf, actionSetVar, 3, scopeTxn)); len(a.buf) > a.maxSize {

@@ -1,8 +1,8 @@
 // Package spop is an agent for HAProxy's stream processing offload protocol (SPOP, version 2.0): HAProxy
 // sends messages about requests, and the agent's answers set variables. It knows nothing about rules.
 //
-// One goroutine serves each connection. It answers all frames of one read with one write, in
-// order, so HAProxy may pipeline frames. It supports neither async, since answers go out on the connection of
+// One goroutine serves each connection. It answers all frames of one read with one write, in order, so HAProxy may
+// pipeline frames. Of SPOP's capabilities, the agent supports neither async, since answers go out on the connection of
 // the query, nor fragmentation, since HAProxy's largest header fits in a frame of its default size.
 package spop
 
@@ -26,14 +26,14 @@ type Options struct {
 	// Handle answers a message. It is called by the goroutines of connections and must not block.
 	Handle func(m *Message, a *Actions)
 
-	// Refuse returns why a peer must not be served, or "".
+	// Refuse returns why the agent must not serve a peer, or "".
 	Refuse func(net.Addr) string
 
-	// Add counts a connection. It returns what holds the memory of incomplete frames, and a function to call once when
+	// Add counts a connection. It returns the holder of the memory of incomplete frames, and a function to call once when
 	// the connection has ended.
 	Add func(net.Conn) (held *conns.Holder, ended func())
 
-	// HelloTimeout is how long a connection may take to send its first frame.
+	// HelloTimeout is how long a peer may take to send its first frame.
 	HelloTimeout time.Duration
 
 	// Logger logs problems with connections.
@@ -47,7 +47,7 @@ type Server struct {
 	ln net.Listener
 }
 
-// NewServer returns a server for the connections of ln. Shutdown still answers the frames that were received.
+// NewServer returns a server for the connections of ln. Shutdown answers the frames that were received before.
 func NewServer(ln net.Listener, o Options) *Server {
 	end := func(c *conn) { _ = c.SetReadDeadline(past) }
 	return &Server{o: o, ln: ln, Server: conns.NewServer(conns.Ends[*conn]{
@@ -91,7 +91,7 @@ type conn struct {
 	out   []byte
 	most  int // maximum size of a frame, in either direction
 	held  *conns.Holder
-	hello bool // was exchanged
+	hello bool // the HELLO frames were exchanged
 	m     Message
 }
 
@@ -123,7 +123,7 @@ func (c *conn) serve() {
 	_ = c.flush()
 }
 
-// loop reads and answers.
+// loop reads frames and answers them, until an error or errEnd.
 func (c *conn) loop() error {
 	c.in = make([]byte, 4<<10)
 	for {
@@ -154,7 +154,7 @@ func (c *conn) loop() error {
 	}
 }
 
-// read reads once, after the unconsumed bytes. The buffer grows up to the size of a frame.
+// read reads once, behind the unconsumed bytes. The buffer grows up to the maximum size of a frame.
 func (c *conn) read() error {
 	if c.r > 0 {
 		c.w = copy(c.in, c.in[c.r:c.w])
@@ -172,7 +172,7 @@ func (c *conn) read() error {
 	}
 	c.held.Hold(holds)
 	_ = c.SetReadDeadline(time.Now().Add(wait))
-	if c.s.IsEnding() { // Shutdown may have set its deadline before
+	if c.s.IsEnding() { // the deadline above may have replaced that of Shutdown
 		_ = c.SetReadDeadline(past)
 	}
 	n, err := c.Read(c.in[c.w:])
@@ -232,7 +232,7 @@ func (c *conn) answer(f *frame) (err error) {
 	return err
 }
 
-// greet negotiates the version, the frame size and the capabilities.
+// greet answers HAPROXY-HELLO: it negotiates the version, the frame size and the capabilities.
 func (c *conn) greet(f *frame) error {
 	versions, capabilities, size, check := "", "", uint64(0), false
 	r := &reader{rest: f.payload}

@@ -62,7 +62,7 @@ async function listen() {
         try {
           show(JSON.parse(text.slice('data: '.length, end)))
         } catch (e) {
-          console.error(e) // what else the node sends is still shown
+          console.error(e) // other parts are still shown
         }
       }
     }
@@ -220,7 +220,7 @@ document.addEventListener('click', e => {
   }
 })
 
-let offered = null // what the dialog offers to lift
+let offered = null // the mitigations that the dialog offers to lift
 function offer(what, title, why) {
   offered = {what, sure: !!what.key}
   $('lift-title').textContent = title
@@ -234,7 +234,7 @@ function offer(what, title, why) {
 }
 $('lift-cancel').addEventListener('click', () => $('lift').close())
 $('lift').addEventListener('close', () => {
-  // The event comes later than the closing: the dialog may be open again, and hold what was typed since.
+  // The event comes later than the closing: the dialog may be open again, and hold new text.
   if ($('lift').open) return
   $('reason').value = $('lift-secret').value = ''
   if (document.activeElement === document.body || !document.activeElement) $('mitigations').focus({preventScroll: true})
@@ -277,7 +277,7 @@ document.addEventListener('visibilitychange', () => { attempts = 0; listen() })
 addEventListener('pagehide', () => { if (stream) { const old = stream; stream = null; old.abort() } })
 addEventListener('pageshow', e => { if (e.persisted) listen() })
 
-// The address bar says what is shown.
+// The address bar has the current view.
 $('target').value = view.get('ask') ?? ''
 $('search').value = view.get('search') ?? ''
 $('rule').value = view.get('rule') ?? ''

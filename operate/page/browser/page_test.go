@@ -236,7 +236,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// What is typed into a dialog that was closed and opened again immediately stays: browsers report the closing later.
+// Text that is typed into a dialog just after it was closed and opened again stays: browsers report the closing later.
 func TestDialogOpenedAgain(t *testing.T) {
 	node := serve(t, newFake(3, ""))
 	b := open(t, 1440, "light")

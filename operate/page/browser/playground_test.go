@@ -126,7 +126,7 @@ func (p *playground) text(id string) string {
 	return eval[string](p.tab, fmt.Sprintf(`document.getElementById(%q).hidden ? '' : document.getElementById(%[1]q).textContent`, id))
 }
 
-// problems returns what the page complains about.
+// problems returns the errors that the page shows.
 func (p *playground) problems() string { p.t.Helper(); return p.text("problems") }
 
 // same compares reports of the page with those of edge for the same files.
@@ -194,7 +194,7 @@ const limits = `rules:
   - {id: agents, characteristics: ["header:user-agent"], limits: [{threshold: 50, period: 1h}], action: log}
 `
 
-// What the page shows is what edge check, edge import and edge replay write.
+// The page shows the same results as edge check, edge import and edge replay.
 func TestPlaygroundEqualsCommands(t *testing.T) {
 	p := play(t, 1400, "light")
 	p.write("rules.yaml", limits)
@@ -423,7 +423,7 @@ func TestPlaygroundLayout(t *testing.T) {
 	}
 }
 
-// How long the page takes for a million lines.
+// BenchmarkPlayground measures how long the page takes for a million lines.
 func BenchmarkPlayground(b *testing.B) {
 	p := play(b, 1400, "light")
 	log, _ := p.run("replay", "generate", "cloudflare", "--requests", "1000000", "--output-format", "combined")

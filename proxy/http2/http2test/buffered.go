@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Dial wraps dial. Connections buffer everything that is written to them, as a socket buffers some of it:
-// both ends of an HTTP/2 connection may write before they read.
+// Dial wraps dial. Its connections buffer all output, as sockets buffer some of it: both ends of an HTTP/2 connection
+// may write before they read.
 func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error),
 ) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -17,18 +17,18 @@ func Dial(dial func(ctx context.Context, network, addr string) (net.Conn, error)
 		if err != nil {
 			return nil, err
 		}
-		return &buffered{Conn: conn}, nil
+		return &bufferedConn{Conn: conn}, nil
 	}
 }
 
-// A buffered is a connection whose writes succeed immediately.
-type buffered struct {
+// A bufferedConn is a connection whose writes succeed immediately.
+type bufferedConn struct {
 	net.Conn
 	mu   sync.Mutex
 	last chan struct{} // closed when the last write has ended; nil before the first one
 }
 
-func (b *buffered) Write(p []byte) (int, error) {
+func (b *bufferedConn) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	data, before, ended := bytes.Clone(p), b.last, make(chan struct{})
