@@ -43,7 +43,7 @@ type Headers struct {
 // ReadHeaders reads header lines.
 func ReadHeaders(lines string) Headers {
 	a := readAnswer("HTTP/1.1 429 Too Many Requests\r\n" + lines)
-	return Headers{a.least(), a.agreement() == otherTime}
+	return Headers{a.least(), a.disagreement() == otherTime}
 }
 
 // ByRule reports whether an answer with these header lines is recognized as a rule's.

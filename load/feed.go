@@ -10,7 +10,7 @@ import (
 
 // A feed provides connections with requests.
 type feed interface {
-	// next waits for a request that is to be sent, and returns false if there will be no more.
+	// next waits for the next request to send, and returns false if there will be no more.
 	next(r *Request) bool
 }
 

@@ -35,7 +35,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		nc, err := r.dial(ctx, &r.o.Targets[target], netip.Addr{})
 		if err != nil {
-			return nil, &unconnected{err}
+			return nil, &connectError{err}
 		}
 		return nc, nil
 	}

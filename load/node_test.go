@@ -120,8 +120,8 @@ func TestRefusedRequestsThatDoNotCount(t *testing.T) {
 	}
 }
 
-// It finds none with shedding either, for any secret and any clients, and compares the count of passed requests. The requests
-// come from five networks, some of which send more than others.
+// The judge finds no fault with real nodes that shed, for any secret and any clients. It compares the count of passed
+// requests. The requests come from five networks, some of which send more than others.
 func TestSheddingNodesHaveNoFaults(t *testing.T) {
 	t.Parallel()
 	const client = "{id: client, characteristics: [ip], limits: [{threshold: 30, period: 10s}]}, "

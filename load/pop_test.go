@@ -233,7 +233,7 @@ func TestRealPoP(t *testing.T) {
 	decided, refused, passed := uint64(0), uint64(0), uint64(0)
 	for _, got := range report.Rules {
 		refused += got.Refused
-		if got.Rule != "two-longer" { // it decides the same requests as the rule two
+		if got.Rule != "two-longer" { // its requests are also counted by the rule two
 			decided += got.Decisions + got.Other
 		}
 		status := http.StatusOK

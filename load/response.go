@@ -15,7 +15,7 @@ import (
 
 var errMalformed = errors.New("load: malformed response")
 
-// An answer holds the parts of a response that are needed.
+// An answer holds the parts of a response that the log and the judge need.
 type answer struct {
 	status uint16
 	retry  int32 // as judge.Answer.Retry
@@ -244,8 +244,8 @@ func (a *answer) least() int32 {
 	return int32(min(n, math.MaxInt32))
 }
 
-// agreement returns otherTime if either form disagrees with Retry-After, else 0.
-func (a *answer) agreement() flags {
+// disagreement returns otherTime if either form disagrees with Retry-After, else 0.
+func (a *answer) disagreement() flags {
 	for _, q := range []quota{a.quota, a.older} {
 		if q.remaining == 0 && q.back >= 0 && a.retry > 0 && q.back != int64(a.retry) {
 			return otherTime

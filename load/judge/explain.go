@@ -26,8 +26,8 @@ type investigation struct {
 // over reports whether a key ever exceeds a threshold.
 func (v *investigation) over(k *key) bool { return v.overExact[k] || v.overEstimate[k] }
 
-// investigate finds violations and what explains them. A limiter that estimates and one that logs the time of every
-// request are both correct: it assumes whichever needs fewer explanations.
+// investigate finds violations and their explanations. A limiter that estimates and one that logs the time of every
+// request are both correct: investigate assumes the one that needs fewer explanations.
 func (j *judgment) investigate() *investigation {
 	overEstimate, overExact := j.everOver(weighted), j.everOver(slidingLog)
 	var both []*investigation

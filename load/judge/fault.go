@@ -1,7 +1,7 @@
 package judge
 
-// The faults. Models explain mistakes, what happened before and after a violation explains situations, and the
-// responses themselves show symptoms.
+// The faults: mistakes, which a model explains; situations, which the requests before and after a violation explain;
+// and symptoms, which the responses themselves show.
 
 import (
 	"cmp"
@@ -146,8 +146,8 @@ const (
 	shedsEarly         = "sheds_below_threshold"
 )
 
-// Surroundings are what happened before and after a violation. For a request that passed, refusals of its key by the
-// same mitigation; else the adjacent requests of the key, if they are refused.
+// Surroundings describe the requests around a violation. before and after report whether there are: for a request that
+// passed, refusals of its key by the same mitigation; otherwise, adjacent requests of the key that are refused.
 type surroundings struct {
 	*violation
 	before, after bool
@@ -158,7 +158,7 @@ type surroundings struct {
 
 // situations are the faults that no model explains. The first row that fits applies.
 var situations = []struct {
-	leak bool // it looks like this: requests pass, or else they are refused
+	leak bool // applies to requests that pass; otherwise, to refused ones
 	name string
 	text string
 	fits func(s surroundings) bool

@@ -20,9 +20,9 @@ type tally struct {
 	end    int64                   // the latest possible time of the last of them
 }
 
-// A share holds what happened to the requests of a client. Each client has a position between 0 and 1 in the order in
-// which clients are refused: it passes if its position is less than the probability of passing. So the position is at
-// least low, because of a refusal at lowAt, and less than high, because of a request that passed at highAt.
+// A share narrows down the position of a client, between 0 and 1, in the order in which clients are refused. A client
+// passes if its position is less than the probability of passing. So the position is at least low, because of a refusal
+// at lowAt, and less than high, because of a request that passed at highAt.
 type share struct {
 	passes, refusals weight
 	low, high        float64
@@ -104,7 +104,7 @@ func (b *bounds) weigh(k *key, q *request, probability float64) {
 	}
 }
 
-// observe adds a request that was decided by this key alone: the client's position is at least low and less than high. If
+// observe adds a request whose outcome depends on this key alone: the client's position is at least low and less than high. If
 // no position explains this and an earlier request, an epoch must have ended between them.
 func (t *tally) observe(s *share, low, high float64, from, to int64) {
 	since := s.highAt

@@ -30,7 +30,7 @@ type counter struct {
 	threshold int64
 	from, to  []int64 // the earliest and the latest times of requests, each sorted
 
-	level, at int64 // what is in a leaky bucket at a time, as a count times the period; the threshold leaks in a period
+	level, at int64 // content of a leaky bucket at a time, as a count times the period; the threshold leaks in a period
 }
 
 // add counts a request in each sub-window between from and to.

@@ -35,7 +35,7 @@ type flow struct {
 	warp   *warp // nil if real time is even
 	start  int64 // in microseconds since the epoch
 	end    ticks
-	head   emitted
+	head   rawRequest
 	time   int64 // of head, in microseconds since the epoch; ended if no request is left
 	index  int
 	of     *component
@@ -51,7 +51,7 @@ func (m *Mix) Source() *Source {
 	return s
 }
 
-// Begin aligns bursts around window edges with the clock, which reads now when the traffic begins.
+// Begin aligns bursts around window boundaries with the clock, which reads now when the traffic begins.
 // It must be called before Next.
 func (s *Source) Begin(now time.Time) {
 	for i, l := range s.flows {
