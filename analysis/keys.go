@@ -75,8 +75,8 @@ func (k *keyStates) expand(m *member, from int) {
 	}
 }
 
-// hasFewClients reports whether a key has too few clients to be mitigated, and records that of a request.
-func (k *wayState) hasFewClients(r *rule.Rule, q *prepared) bool {
+// hasFewClients reports whether a key has too few clients to be mitigated, and records the client of q.
+func (k *wayState) hasFewClients(r *rule.Rule, q *preparedRequest) bool {
 	if r.MinClients < 2 {
 		return false
 	}

@@ -17,7 +17,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// A shedOracle decides requests by networks according to docs/rules.md, slowly: it keeps all requests. It
+// A shedOracle passes or refuses requests by networks according to docs/rules.md, slowly: it keeps all requests. It
 // shares only the hash with the code that it checks.
 type shedOracle struct {
 	rules []networkRule

@@ -29,7 +29,7 @@ type PoPOptions struct {
 	// Spread determines how requests are distributed over nodes.
 	Spread Spread
 
-	// Lag is how long a node collects counts before it sends them, from the first one on, and how long a record
+	// Lag is the time from a node's first pending count until it sends its counts, and the time that a record
 	// takes to reach the other nodes. If zero, both happen before the next request. A real node does not wait
 	// that long for a key near its threshold, so no more requests pass there than here. Like real nodes, a
 	// simulated one refuses by its own counts before it has sent them, and sends counts sooner if there are
@@ -236,8 +236,8 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	return req.Path
 }
 
-// pass is decide for a request that passes and counts under this number of keys. None of them ever exceeds a limit, so
-// the node need not count them, but flushes as if it did.
+// pass replaces decide for a request that counts under this number of keys, none of which ever exceeds a limit. The
+// node does not count the request, but flushes as if it did.
 func (s *Simulation) pass(at int64, node uint16, counted int) {
 	s.begin(at)
 	s.advance(max(s.now, at))

@@ -63,7 +63,7 @@ func newSpread(o PoPOptions) spread {
 }
 
 // draw sets the nodes of requests. It touches their connections together, so that cache misses overlap.
-func (s *spread) draw(requests []replayed) {
+func (s *spread) draw(requests []replayedRequest) {
 	if young := s.connections.young; young != nil {
 		for i := range requests {
 			s.touched += young.Touch(requests[i].hash) // right unless the client is a network

@@ -125,7 +125,7 @@ func (s *source) open() (f *file, err error) {
 			f.regular, f.size = true, info.Size()
 		}
 	}
-	if s.size > 0 { // a log that grows is the same each time that it is read
+	if s.size > 0 { // if the log grows, later passes read the same text
 		stored = io.LimitReader(stored, s.size)
 	}
 	counted := bufio.NewReaderSize(&counter{stored, &s.log.read}, 64<<10)
