@@ -171,7 +171,7 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 // of a number of seconds.
 const minTimestamp = 1_000_000_000
 
-// A quota holds what one form of headers in an answer says about limits. Missing values are −1.
+// A quota holds the state of limits that one form of headers in an answer reports. Missing values are −1.
 type quota struct {
 	remaining int64 // the least of all limits
 	back      int64 // seconds until every exhausted limit allows requests again

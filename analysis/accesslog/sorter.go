@@ -141,7 +141,7 @@ func (s *sorter) drain(keep int) error {
 	return nil
 }
 
-// part returns what can be passed on next: the arrivals of the first sequence that precede those of all others.
+// part returns the arrivals of the first sequence that precede those of all others: they can be passed on next.
 func (s *sorter) part() []Arrival {
 	first := s.sequences[0]
 	if len(s.sequences) == 1 {

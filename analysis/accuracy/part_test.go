@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// inParts measures a share of the clients after the other, and returns the parts as they are read from files.
+// inParts measures one share of the clients after another, and returns the parts as they are read from files.
 func inParts(t fataler, arrivals []accesslog.Arrival, o accuracy.Options, of uint32) (parts []*accuracy.Part) {
 	for n := range of {
 		o.Share = accuracy.Share{N: n + 1, Of: of}

@@ -58,7 +58,7 @@ func accuracy(tb testing.TB, files ...[]string) (*decisions.Report, decisions.Ru
 	return r, r.Rules[0]
 }
 
-// five returns five requests in the second after s. Only the first ones pass, as many as pass says.
+// five returns five requests in the second after s. The first ones pass, and pass is their number.
 func five(s float64, pass int) (lines []string) {
 	for i := range 5 {
 		fields := passes

@@ -53,7 +53,7 @@ type RuleReport struct {
 	Unavailable uint64 `json:"unavailable"`
 	WarmUp      uint64 `json:"warm_up"` // may depend on requests in missing logs
 
-	// Assumed is the number of refused requests that count what the rule says, because the answer is unknown.
+	// Assumed is the number of refused requests that count as much as the rule says, because the answer is unknown.
 	Assumed uint64 `json:"assumed"`
 
 	// NotCompared reports whether the rule sheds or did so: its decisions depend on the client's share, which is not

@@ -36,7 +36,7 @@ type Log struct {
 	Report func(err error, lines string)
 }
 
-// Stats returns statistics of what was read, without the text of malformed lines if it is to be hidden.
+// Stats returns statistics of the logs, without the text of malformed lines if Anonymize is set.
 func (l *Log) Stats() accesslog.Stats {
 	s := l.Log.Stats()
 	if l.Anonymize {

@@ -112,11 +112,11 @@ func slice(file string) (requests []loggedRequest) {
 	return requests[from:to]
 }
 
-// refusals are how many requests were refused, of the attack and of the rest.
+// refusals are the numbers of refused requests, of the attack and of the rest.
 type refusals struct{ attack, rest int }
 
-// askNginx sends the requests to nginx, with and without the attack, for both kinds of networks, and returns what it refused and
-// how late its responses were.
+// askNginx sends the requests to nginx, with and without the attack, for both kinds of networks, and returns its refusals and
+// the lateness of its responses.
 func askNginx(dir string, requests []loggedRequest, threshold int) (map[string]refusals, string) {
 	addr := harness.FreeAddr()
 	p := harness.Nginx("", dir, addr, fmt.Sprintf(nginxRules, threshold*compression/60, threshold-1, addr))

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An outcome is what the rules did with a request.
+// An outcome is the effect of the rules on a request.
 type outcome uint8
 
 const (

@@ -53,8 +53,8 @@ type bounds struct {
 	mayShed map[*request]bool          // requests that a shedding rule may have refused
 }
 
-// A state is what is known about a key: bounds of its counts, and the times until which its requests may be refused, and
-// must be.
+// A state holds the bounds of a key's counts, and the times until which its requests may be refused, and must be
+// refused.
 type state struct {
 	rule   *rule.Rule // as the model reads it
 	limits []limitBounds
@@ -388,7 +388,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	}
 }
 
-// A view is what a node must know about a key: the counts from before the node itself last counted a request of the key.
+// A view is the least that a node must know about a key: the counts from before the node itself last counted a request of the key.
 type view struct {
 	last    int64   // when that request was sent; 0 before the first
 	clients clients // of requests that the node must have counted, if the rule has min_clients

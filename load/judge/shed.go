@@ -144,7 +144,7 @@ type Shed struct {
 	NotJudged string `json:"not_judged,omitempty"` // the reason, if not judged
 }
 
-// compareShed compares what a shedding rule lets through and refuses with what it should.
+// compareShed compares how much a shedding rule lets through and refuses with the expected amounts.
 func (v *investigation) compareShed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
 	little, much := false, false

@@ -13,7 +13,7 @@ type rawRequest struct {
 	look   uint8  // index in the looks of its component
 }
 
-// A setting is what a generator needs in addition to the keys of its kind.
+// A setting holds the inputs of a generator in addition to the keys of its kind.
 type setting struct {
 	stream    stream
 	start     int64 // by the clock of limits' windows, in microseconds since the epoch
