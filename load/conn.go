@@ -30,11 +30,11 @@ type conn struct {
 
 	http2   *http2Conn // nil for HTTP/1.1
 	nc      net.Conn
-	unwatch func() bool // stops waiting for the end of requests in flight
+	unwatch func() bool // stops waiting for run.cut
 	to      int         // index of the connected target
-	owner   uint64      // the client it belongs to, with the PROXY protocol
+	owner   uint64      // with the PROXY protocol, the client of the connection
 	sent    int         // requests sent over this connection
-	last    int64       // when it was last used
+	last    int64       // when it was last used, in microseconds since the start of the run
 	wire    wire
 	answer  answer
 	out     []byte

@@ -22,7 +22,7 @@ type http2Conn struct {
 	target    int
 	streams   int // number of streams that share it
 	transport http.RoundTripper
-	sent      atomic.Int64
+	sent      atomic.Int64 // number of requests
 }
 
 func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {

@@ -17,7 +17,7 @@ type Mixed struct {
 	next  mix.Request
 }
 
-// NewMixed returns a source of the requests of m, speed times as fast. If speed is zero, it is 1.
+// NewMixed returns a source of the requests of m, speed times as fast. If speed is zero, 1.
 func NewMixed(m *mix.Mix, speed float64) *Mixed {
 	return &Mixed{m, m.Source(), cmp.Or(speed, 1), looks{}, mix.Request{}}
 }

@@ -22,7 +22,7 @@ type returns struct {
 type refusedClient struct {
 	first int64 // when it was first refused, in microseconds
 	until int64 // when it returns; 0 unless it is silent
-	done  bool
+	done  bool  // it has returned, or was not selected to be silent
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 	// A refused client continues for a while, to show that the other nodes refuse it too.
 	returnAfter = 1_000_000 // microseconds
 
-	// The node rounds Retry-After up to whole seconds, and it is read here a little later.
+	// Clients return a little after Retry-After, which nodes round up to whole seconds.
 	returnMargin = 50 * time.Millisecond
 )
 

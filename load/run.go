@@ -151,13 +151,13 @@ type run struct {
 	live    liveStats
 	looks   []*Look
 	nodes   nodes
-	opened  atomic.Uint64
-	unsent  atomic.Uint64
+	opened  atomic.Uint64 // number of connections
+	unsent  atomic.Uint64 // requests that were due, but not sent
 	late    atomic.Uint64 // requests that were dispatched late
 	working sync.WaitGroup
-	gaveUp  atomic.Bool
+	gaveUp  atomic.Bool // no request was answered
 
-	firstFailure sync.Once
+	firstFailure sync.Once // schedules giveUp
 
 	mu     sync.Mutex // guards the following
 	conns  []*conn

@@ -40,7 +40,7 @@ type bounds struct {
 	rules  map[*rule.Rule]*rule.Rule // the rules of keys, as the model reads them
 	states []*state                  // by key; nil if it cannot exceed a threshold
 
-	brief bool // do not check headers
+	brief bool // do not check headers, to test a mistake faster
 
 	found      []violation
 	leaked     map[*request]bool // requests that passed but had to be refused: they may not have been counted
@@ -319,7 +319,7 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 }
 
 // remembers returns the time until which a mitigation from before the trace may refuse requests of a key: 0 once one
-// has passed, else the end of the first refusal's Retry-After, or later if refused requests count or Retry-After is capped.
+// has passed, else the end of the first refusal's Retry-After, or more if refused requests count or a rule caps it.
 func (b *bounds) remembers(s *state, q *request) int64 {
 	s.first = cmp.Or(s.first, q)
 	end := b.j.sent[0].Sent + b.j.memory.Microseconds()
@@ -388,7 +388,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	}
 }
 
-// A view is the least that a node must know about a key: the counts from before the node itself last counted a request of the key.
+// A view is the least that a node must know about a key: the counts from before it last counted a request of the key.
 type view struct {
 	last    int64   // when that request was sent; 0 before the first
 	clients clients // of requests that the node must have counted, if the rule has min_clients
@@ -406,7 +406,7 @@ func (b *bounds) known(k *key, n int, q *request) int64 {
 	if floor(last, c.period) != floor(from, c.period) || floor(from, c.period) != floor(to, c.period) {
 		return 0
 	}
-	// Requests that were sent before this had been counted everywhere when the node's last request was sent.
+	// Of the requests sent so early, all nodes knew the counts when the node's last request was sent.
 	settled := before(c.from, last-s.slowest-b.j.lag-3*b.j.skew)
 	c.from, c.to = c.from[:settled], c.to[:settled]
 	return min(c.count(from), c.count(to))

@@ -104,8 +104,8 @@ func (b *bounds) weigh(k *key, q *request, probability float64) {
 	}
 }
 
-// observe adds a request whose outcome depends on this key alone: the client's position is at least low and less than high. If
-// no position explains this and an earlier request, an epoch must have ended between them.
+// observe adds a request whose outcome depends on this key alone: the client's position is at least low and less than
+// high. If no position explains this and an earlier request, an epoch must have ended between them.
 func (t *tally) observe(s *share, low, high float64, from, to int64) {
 	since := s.highAt
 	if high <= s.low {
@@ -185,7 +185,7 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 	}
 	if more >= minEvidence && len(v.faults) == 0 {
 		v.note("sheds_by_request", uint64(more), "rule %s refuses some requests of a client and passes others, although the estimate of its network or label "+
-			"did not require it: it selected other clients %d times too often", r.ID, more)
+			"did not require it: it changed the selection of clients %d times too often", r.ID, more)
 	}
 	return shed
 }
