@@ -43,7 +43,7 @@ const (
 type watch struct {
 	all     TimelineCollector
 	clients map[netip.Addr]*watchedClient
-	trimmed bool
+	trimmed bool // some clients were forgotten
 }
 
 type watchedClient struct {
@@ -52,7 +52,7 @@ type watchedClient struct {
 	line              TimelineCollector
 	held              TimelineCollector // counts seconds in earlier mitigations, or ticks
 	since, until      int64             // of the current mitigation, in microseconds
-	late              bool
+	late              bool              // first seen after some clients were forgotten: it may be one of them
 }
 
 // add adds a request. until is the end of its client's mitigation, if a rule refuses it.

@@ -42,7 +42,7 @@ type Comparer struct {
 // clientHistory records the decisions about a client.
 type clientHistory struct {
 	byBase, byRules       bool // these rules refused a request of the client
-	newlyRefused, allowed bool
+	newlyRefused, allowed bool // only the new rules refused a request of the client, or only the old ones
 }
 
 // A change collects a Change.

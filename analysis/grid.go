@@ -59,9 +59,9 @@ type overKey struct {
 // refused and therefore not counted, and the end of its mitigation. A key that has not exceeded the threshold has no
 // state. Since all thresholds have the same counts until then, a key exceeds smaller ones first.
 type cellKey struct {
-	refused           uint64
+	refused           uint64 // in the whole log
 	until             int64
-	lessPrev, lessCur uint32
+	lessPrev, lessCur uint32 // refused requests in the previous and the current window
 }
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {

@@ -41,8 +41,8 @@ type instantPoP struct {
 	counted   []uint64 // and that it counted
 	cold      []uint64 // and that it counted under cold keys alone
 	survey    *survey  // nil if there was none
-	surveying bool
-	limits    int // of all members
+	surveying bool     // the survey is not complete yet
+	limits    int      // of all members
 	demand    []*demand
 	mitigated mitigations
 }

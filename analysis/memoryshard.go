@@ -31,7 +31,7 @@ type memoryCounter struct {
 type memoryRecord struct {
 	value   []byte
 	version uint64
-	expires int64
+	expires int64 // second
 }
 
 // fewestItems is the number of items below which expired ones are not removed.

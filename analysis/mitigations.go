@@ -18,14 +18,14 @@ type mitigations struct {
 
 // A ruleMitigations has the mitigations of a rule. Times are in microseconds.
 type ruleMitigations struct {
-	n              int
+	n              int // number of mitigations
 	total, longest int64
 	lasted         map[int64]int // number of mitigations by duration in milliseconds
 }
 
 // A span is a mitigation of a key.
 type span struct {
-	rule       int
+	rule       int // index
 	start, end int64
 }
 

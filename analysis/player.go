@@ -66,14 +66,14 @@ const (
 // once all PoPs have made their decisions. Its goroutines run from the first full batch until finish.
 type player struct {
 	client   rule.ClientPrefix
-	owners   uint32
+	owners   uint32            // number of instantPoPs in each set, which share the requests
 	byHost   bool              // owners share requests by host: no key spans two hosts
 	widest   rule.ClientPrefix // otherwise by network: no key spans two networks of this length
 	fields   bool              // rules read headers
 	spread   spread
 	players  []func(*batch)
-	instants int // number of players that the others wait for
-	done     func(*replayedRequest)
+	instants int                    // number of players that the others wait for
+	done     func(*replayedRequest) // is called in the order of the log
 
 	next        *batch
 	playing     []*batch // in the order of the log

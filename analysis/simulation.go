@@ -121,8 +121,8 @@ type simulatedNode struct {
 
 // A message is a record in flight to all nodes but its sender.
 type message struct {
-	from   int
-	at     int64
+	from   int   // index of the sender
+	at     int64 // when it arrives
 	packet []byte
 }
 

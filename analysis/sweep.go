@@ -174,7 +174,7 @@ type sweepPart struct {
 // A gridMoment is the position of a request in the windows of a period.
 type gridMoment struct {
 	index   uint32 // of the window, relative to that of the first request
-	elapsed int64
+	elapsed int64  // since the start of the window
 	period  int64
 	first   int64 // index of the first request's window
 }

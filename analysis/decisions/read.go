@@ -40,9 +40,9 @@ type Log struct {
 	first       *decision.Line // describes a node; secret, share and kind of keys are the same for all
 	firstFile   string
 	nodes       []*node
-	byName      map[string]uint16
+	byName      map[string]uint16 // indexes in nodes
 	definitions []*definition
-	byText      map[string]uint32
+	byText      map[string]uint32 // indexes in definitions
 	begun       map[string]string // where a log begins, by node and time
 	keys        map[counter.Key]uint32
 	events      []event
@@ -75,8 +75,8 @@ type node struct {
 // A definition is a node's version of a rule.
 type definition struct {
 	*rule.Rule
-	counts  string
-	answers bool
+	counts  string // description of the counted requests
+	answers bool   // counts by the answer
 }
 
 // An event is a decision about a request, or a count without its decision.
@@ -131,9 +131,9 @@ type reader struct {
 	file  string
 	line  int
 	node  uint16
-	named bool // the node is known
-	ahead int64
-	refs  map[int]uint32
+	named bool           // the node is known
+	ahead int64          // current offset of the node's clock, in microseconds
+	refs  map[int]uint32 // indexes in definitions, by the node's references
 }
 
 // Read adds a file to the log. Malformed lines are counted. Read returns an error if the file cannot

@@ -20,8 +20,8 @@ import (
 // Attack requests have only the properties that at least one entry has: rules that use other properties would apply
 // only to the attacks.
 type Overlay struct {
-	began, ended              int64
-	method, host, path, agent bool // whether an entry has it
+	began, ended              int64 // times of the first and the last entry of the log
+	method, host, path, agent bool  // whether an entry has it
 	status                    bool
 	clients                   []netip.Addr          // in the order of their first requests
 	addrs                     map[string]netip.Addr // by client

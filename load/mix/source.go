@@ -26,7 +26,7 @@ type Source struct {
 	mix   *Mix
 	flows []*flow // by component
 	last  *flow   // the one whose request was returned last; nil before the first
-	left  uint64
+	left  uint64  // maximum number of requests still to come
 }
 
 // A flow is a component with its next request.
@@ -37,7 +37,7 @@ type flow struct {
 	end    ticks
 	head   rawRequest
 	time   int64 // of head, in microseconds since the epoch; ended if no request is left
-	index  int
+	index  int   // of the component
 	of     *component
 	random stream // only for looks, so that they do not affect anything else
 }
