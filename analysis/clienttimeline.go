@@ -35,7 +35,7 @@ type Clients struct {
 
 const (
 	watchedClients = 2048 // maximum; beyond it, the quieter half is removed
-	namedClients   = 20
+	namedClients   = 20   // in the report
 	stepsOfClients = 400
 )
 
@@ -50,7 +50,7 @@ type watchedClient struct {
 	name              string
 	requests, refused uint64
 	line              TimelineCollector
-	held              TimelineCollector // counts seconds in earlier mitigations, or ticks
+	held              TimelineCollector // counts the ticks of earlier mitigations
 	since, until      int64             // of the current mitigation, in microseconds
 	late              bool              // first seen after some clients were forgotten: it may be one of them
 }

@@ -28,8 +28,8 @@ type ComparisonOptions struct {
 	MaxNewlyRefused *uint64
 }
 
-// A Comparer determines which decisions differ between new and old rules: it plays a log through two equal
-// PoPs. Its methods must not be called concurrently.
+// A Comparer determines which decisions differ between new and old rules: it plays a log through two
+// identical PoPs. Its methods must not be called concurrently.
 type Comparer struct {
 	o       ComparisonOptions
 	player  *player

@@ -153,9 +153,9 @@ func (c *column) roll(w *keyWindow, index uint32) {
 	}
 }
 
-// decide makes the decision for the last request of a sweepPart for each threshold, and counts the request in the
-// windows of its keys. A threshold refuses the request if one of the keys is mitigated; in that case, the request is
-// not counted for any of them. decide returns the mitigated keys, at their indexes.
+// decide makes the decision for the last request of a sweepPart, which the windows of its keys already count, for each
+// threshold. A threshold refuses the request if one of the keys is mitigated; in that case, decide subtracts the
+// request from all of them. It returns the mitigated keys, at their indexes.
 func (g *grid) decide(c *column, windows []*keyWindow, m *gridMoment, sp *sweepPart) (refused [rule.MaxKeys]*overKey) {
 	t := sp.last
 	for i := range c.cells {

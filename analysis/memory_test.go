@@ -40,7 +40,7 @@ func TestMemoryDependsOnActiveClients(t *testing.T) {
 	}
 }
 
-// An instantPoP forgets keys that have no effect any more.
+// An instantPoP forgets keys that no longer have an effect.
 func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip, path], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {

@@ -60,7 +60,7 @@ func (m *mitigations) extend(key counter.Key, rule int, start, end int64) {
 	}
 }
 
-// ended adds a mitigation that cannot be extended any more.
+// ended adds a mitigation that can no longer be extended.
 func (m *mitigations) ended(rule int, start, end int64) {
 	r, lasted := &m.rules[rule], end-start
 	r.n++

@@ -72,7 +72,7 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
-// After a survey, nodes count only the requests whose keys may come to exceed a limit.
+// After a survey, nodes count only requests whose keys may exceed a limit.
 func TestSurveyLeavesFewRequests(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"))
 	if err != nil {

@@ -263,7 +263,7 @@ func declared(lines [][]byte) (format string, l layout) {
 	return "", nil
 }
 
-// A RefusedError reports a file that is not an access log or is not in the given format.
+// A RefusedError reports a file that is not an access log, or not one in the given format.
 type RefusedError struct {
 	File   string
 	Format string // the given format, if any

@@ -14,7 +14,7 @@ import (
 //
 //	header:NAME  a header field
 //	headers      the prefix of the paths of header fields
-//	mark         fields of which one must be present
+//	mark         fields, at least one of which must be present
 //	is           a field and its required value
 //	http         if set, a request line, a method or a path must be present
 //	logfmt       if set, lines may be pairs such as method=GET

@@ -171,7 +171,7 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 }
 
 // tallies returns a tally for each rule of the log. If earlier logs are missing, judging begins once
-// requests before begin cannot matter any more.
+// requests before begin no longer matter.
 func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*tally, error) {
 	all := map[string]*tally{}
 	for _, d := range l.definitions {
