@@ -36,7 +36,7 @@ type instantPoP struct {
 	next      [decidedAtOnce]preparedRequest
 	keys      []requestKey // of next
 	key       [256]byte
-	fetched   uint64   // meaningless: see fetch
+	fetched   uint64   // meaningless: keeps the compiler from dropping reads
 	matches   []uint64 // number of requests that each rule matched
 	counted   []uint64 // and that it counted
 	cold      []uint64 // and that it counted under cold keys alone
@@ -93,7 +93,7 @@ type requestKey struct {
 }
 
 // newInstantPoP returns a PoP that decides by exact counts and by the estimate, or by the estimate only. It writes
-// its decisions from the given place on.
+// its decisions to replayedRequest.decided, starting at place.
 func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact bool) *instantPoP {
 	all := rules.Rules()
 	p := &instantPoP{

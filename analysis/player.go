@@ -145,7 +145,7 @@ func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
 }
 
 // instant adds PoPs that know everything immediately and share the requests of the log. They write their decisions
-// from the ith on, the exact ones first if exact is set.
+// starting with the ith, the exact ones first if exact is set.
 func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
 	for range p.owners {
 		x := newInstantPoP(p.client, rules, i, exact)
@@ -155,7 +155,7 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 	return all
 }
 
-// share adds an owner, which plays its requests, some of them at once. All owners are added before simulated PoPs.
+// share adds an owner, which plays up to decidedAtOnce of its requests at a time. Simulated PoPs are added afterwards.
 func (p *player) share(play func([]*replayedRequest)) {
 	owner := uint32(p.instants) % p.owners
 	p.instants++
@@ -175,7 +175,7 @@ func (p *player) share(play func([]*replayedRequest)) {
 }
 
 // survey returns a player that lets PoPs, one for each owner, survey a log before they play it. The cells of all
-// surveys take this many bytes at most, unless that leaves very few.
+// surveys together take at most memory bytes, unless that leaves very few.
 func (p *player) survey(pops []*instantPoP, memory int) *player {
 	cells := memory / int(unsafe.Sizeof(surveyCell{})) / ((1 + pops[0].limits) * len(pops))
 	s := &player{client: p.client, owners: p.owners, byHost: p.byHost, widest: p.widest, fields: p.fields,

@@ -97,7 +97,7 @@ type Simulation struct {
 	counted  []uint64 // requests that a rule counted, by its index
 	begun    bool
 	start    int64 // first time of the log, in microseconds since the Unix epoch
-	now      int64 // the virtual time
+	now      int64 // the virtual time, in microseconds since the Unix epoch
 	nodes    []*simulatedNode
 	shards   []*memoryShard
 	spread   spread
@@ -228,7 +228,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		}
 	}
 	n.offered = n.offered || counted > 0
-	// Without losses, nothing else is due. A node whose shard is down looks for it with each request that counts.
+	// Without losses, nothing else is due. A node tries a shard that is down again with each request that counts.
 	if n.limiter.Woken() || counted > 0 && len(s.o.Losses) > 0 {
 		n.step(n.limiter.Step())
 	}
@@ -244,7 +244,7 @@ func (s *Simulation) pass(at int64, node uint16, counted int) {
 	s.wait(s.nodes[node], counted)
 }
 
-// wait adds counts to those that wait for n's next flush.
+// wait adds counts to those that wait for n's next flush. If there are too many, or without a lag, it flushes.
 func (s *Simulation) wait(n *simulatedNode, counted int) {
 	n.waiting += counted
 	switch {

@@ -139,7 +139,7 @@ func (t trial) matches(l layout) (n int) {
 	return n + unnamed
 }
 
-// earliest is the beginning of 1995, when there were the first access logs.
+// earliest is the beginning of 1995, the year of the first access logs.
 const earliest = 788918400 * second
 
 // requestText matches a request in a line of any format.
@@ -231,7 +231,7 @@ func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
 	for i, f := range formats() {
-		// Combined is clf. Without lines of its own, so is Nginx Proxy Manager's log.
+		// Combined has the layout of clf, and so has Nginx Proxy Manager's log without lines of its own.
 		if f.Name != "combined" && (f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0) {
 			counts[i] = t.matches(f.layout)
 		}
