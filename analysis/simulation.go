@@ -364,7 +364,7 @@ func (s *Simulation) changeShards() {
 		}
 	}
 	if len(out) == len(s.shards) {
-		out = nil // the last shard stays in the ring
+		out = nil // votes do not empty the ring: see vote.Votes.Out
 	}
 	for _, n := range s.nodes {
 		// SetOut fails only for unknown shards.
