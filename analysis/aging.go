@@ -5,8 +5,8 @@ import (
 	"github.com/edgelimit/edge/analysis/client"
 )
 
-// An agingTable has the same number of values for each key, and forgets a key once it has been unused for life to
-// 2·life. Its size therefore depends on the number of active keys, not on the length of the log.
+// An agingTable has the same number of values for each key, and forgets a key once it has been unused for a time
+// between life and 2·life. So its size depends on the number of active keys, not on the length of the log.
 type agingTable[V any] struct {
 	life        int64 // in microseconds
 	each        int   // number of values per key

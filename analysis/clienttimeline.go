@@ -35,30 +35,30 @@ type Clients struct {
 
 const (
 	watchedClients = 2048 // maximum; beyond it, the quieter half is removed
-	namedClients   = 20
+	namedClients   = 20   // in the report
 	stepsOfClients = 400
 )
 
 // watch collects Clients.
 type watch struct {
 	all     TimelineCollector
-	clients map[netip.Addr]*watched
-	trimmed bool
+	clients map[netip.Addr]*watchedClient
+	trimmed bool // some clients were forgotten
 }
 
-type watched struct {
+type watchedClient struct {
 	name              string
 	requests, refused uint64
 	line              TimelineCollector
-	held              TimelineCollector // counts seconds in earlier mitigations, or ticks
+	held              TimelineCollector // counts the ticks of earlier mitigations
 	since, until      int64             // of the current mitigation, in microseconds
-	late              bool
+	late              bool              // first seen after some clients were forgotten: it may be one of them
 }
 
 // add adds a request. until is the end of its client's mitigation, if a rule refuses it.
 func (w *watch) add(client netip.Addr, name func() string, now int64, refused bool, until int64) {
 	if w.clients == nil {
-		w.clients, w.all.max = map[netip.Addr]*watched{}, stepsOfClients
+		w.clients, w.all.max = map[netip.Addr]*watchedClient{}, stepsOfClients
 	}
 	w.all.Add(now, refused)
 	c := w.clients[client]
@@ -66,8 +66,8 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 		if len(w.clients) == watchedClients {
 			w.forget()
 		}
-		c = &watched{name: name(), line: TimelineCollector{max: stepsOfClients}, held: TimelineCollector{max: stepsOfClients},
-			late: w.trimmed}
+		c = &watchedClient{name: name(), line: TimelineCollector{max: stepsOfClients},
+			held: TimelineCollector{max: stepsOfClients}, late: w.trimmed}
 		w.clients[client] = c
 	}
 	c.requests++
@@ -87,7 +87,7 @@ func (w *watch) add(client netip.Addr, name func() string, now int64, refused bo
 }
 
 // hold adds the current mitigation to c.held, up to end. Before the first mitigation, c.until is 0.
-func (c *watched) hold(end int64) {
+func (c *watchedClient) hold(end int64) {
 	if c.until == 0 {
 		return
 	}
@@ -98,11 +98,11 @@ func (c *watched) hold(end int64) {
 }
 
 // busier orders clients by their refused requests, then by all requests.
-func busier(a, b *watched) int {
+func busier(a, b *watchedClient) int {
 	return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(b.requests, a.requests), cmp.Compare(a.name, b.name))
 }
 
-func (w *watch) sorted() []*watched { return slices.SortedFunc(maps.Values(w.clients), busier) }
+func (w *watch) sorted() []*watchedClient { return slices.SortedFunc(maps.Values(w.clients), busier) }
 
 // forget removes the quieter half of the clients.
 func (w *watch) forget() {

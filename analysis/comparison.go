@@ -28,8 +28,8 @@ type ComparisonOptions struct {
 	MaxNewlyRefused *uint64
 }
 
-// A Comparer determines which decisions differ between new and old rules: it plays a log through two equal
-// PoPs. Its methods must not be called concurrently.
+// A Comparer determines which decisions differ between new and old rules: it plays a log through two
+// identical PoPs. Its methods must not be called concurrently.
 type Comparer struct {
 	o       ComparisonOptions
 	player  *player
@@ -42,7 +42,7 @@ type Comparer struct {
 // clientHistory records the decisions about a client.
 type clientHistory struct {
 	byBase, byRules       bool // these rules refused a request of the client
-	newlyRefused, allowed bool
+	newlyRefused, allowed bool // only the new rules refused a request of the client, or only the old ones
 }
 
 // A change collects a Change.
@@ -51,7 +51,7 @@ type change struct {
 	rules map[string]uint64
 }
 
-func (c *change) add(r *replayed, p rule.ClientPrefix, by *rule.Rule) {
+func (c *change) add(r *replayedRequest, p rule.ClientPrefix, by *rule.Rule) {
 	c.refusals.add(r, p)
 	if c.rules == nil {
 		c.rules = map[string]uint64{}
@@ -97,7 +97,7 @@ func NewComparer(o ComparisonOptions) (*Comparer, error) {
 // Add adds the next request of the log; see Enforcer.Add.
 func (c *Comparer) Add(e *accesslog.Entry) { c.player.add(e) }
 
-func (c *Comparer) add(r *replayed) {
+func (c *Comparer) add(r *replayedRequest) {
 	before, after := &r.decided[0], &r.decided[1]
 	history := c.clients[r.network]
 	if before.level() == refused {
@@ -138,7 +138,7 @@ type Comparison struct {
 	MaxNewlyRefused *uint64 `json:"max_newly_refused,omitempty"`
 }
 
-// A Change describes requests that two sets of rules decide differently.
+// A Change describes requests that only one of two sets of rules refuses.
 type Change struct {
 	Requests uint64 `json:"requests"`
 	Clients  int    `json:"clients"` // clients with such requests
@@ -148,12 +148,12 @@ type Change struct {
 	Only int `json:"clients_only_here"`
 
 	First      *time.Time   `json:"first,omitempty"`
-	Rules      []RuleChange `json:"rules,omitempty"` // the deciding rules, those with the most requests first
+	Rules      []RuleChange `json:"rules,omitempty"` // the rules that refused them, those with the most requests first
 	TopClients []TopClient  `json:"top_clients,omitempty"`
 	TopPaths   []TopPath    `json:"top_paths,omitempty"`
 }
 
-// A RuleChange is the number of requests that a rule decided.
+// A RuleChange is the number of requests of a Change that a rule refused.
 type RuleChange struct {
 	Rule     string `json:"rule"` // its ID, or "(deny list)"
 	Requests uint64 `json:"requests"`

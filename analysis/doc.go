@@ -3,13 +3,13 @@
 //
 // # Enforcement
 //
-// An [Enforcer] plays a log through simulated PoPs: nodes that match, decide, count and mitigate with the
-// packages of real nodes, on a virtual clock, with shards in memory. A single node that knows everything
-// immediately needs neither: its keys are distributed over all cores and counted in a table, with the same matching,
-// keys and limits. A test checks that it decides like the simulated node. Refused requests are not counted, as on a
-// node, so each decision affects later ones. The correct decisions are those of a PoP that counts exactly and
-// immediately: if, at the time t of a request, more counted requests than the threshold lie in (t−P, t], it mitigates
-// the key until the rule's timeout is over and no more than the threshold are left.
+// An [Enforcer] plays a log through simulated PoPs: nodes that match, decide, count and mitigate with the packages
+// of real nodes, on a virtual clock, with shards in memory. A single node that knows everything immediately needs
+// no clock and no shards: its keys are distributed over all cores and counted in a table, with the same matching,
+// keys and limits. A test compares its decisions with the simulated node's. Refused requests are not counted, as on
+// a node, so each decision affects later ones. The correct decisions are those of a PoP that counts exactly and
+// immediately: if, at the time t of a request, more counted requests than the threshold lie in (t−P, t], it
+// mitigates the key until the rule's timeout is over and no more than the threshold are left.
 //
 // A [Comparer] plays a log through two PoPs with different rules.
 //

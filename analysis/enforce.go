@@ -118,9 +118,9 @@ func (f *Enforcer) Surveys() bool {
 	return f.simulated != nil && f.o.PoP.Skew == 0 && len(f.o.PoP.Losses) == 0
 }
 
-// Survey adds a request before the first Add, if Surveys. Then all requests of the log must be passed to Survey, and
-// afterwards the same ones in the same order to Add. The report is the same as without Survey: nodes need not count
-// requests that cannot come to exceed a limit.
+// Survey adds a request to the survey, if Surveys returns true. All requests of the log must be passed to Survey and
+// then, in the same order, to Add. The report is the same as without a survey: nodes need not count requests whose keys
+// never exceed a limit.
 func (f *Enforcer) Survey(e *accesslog.Entry) {
 	if f.surveyor == nil {
 		f.surveyor = f.player.survey(f.instant, surveyMemory)

@@ -54,7 +54,7 @@ func requestsOf(client string, n int, at, every time.Duration) (entries []access
 	return entries
 }
 
-// A report shows which clients are refused, since when, and for how long.
+// A report shows which clients are refused, when that began, and for how long.
 func TestEnforcement(t *testing.T) {
 	entries := requestsOf("7", 15, 0, time.Second) // the 11th exceeds the limit, for 55 s
 	entries = append(entries, requestsOf("8", 10, 20*time.Second, time.Millisecond)...)

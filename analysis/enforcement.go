@@ -10,8 +10,8 @@ import (
 )
 
 // An Enforcement describes what rules would have done to the requests of a log. A request counts
-// as refused by the rule that decided about it, even if that rule has the action log and
-// therefore let it pass: see Action.
+// as refused by the rule that made the decision, even if that rule only logged it because its
+// action is log: see Action.
 type Enforcement struct {
 	Requests uint64    `json:"requests"`
 	Clients  int       `json:"clients"`
@@ -101,8 +101,8 @@ type RuleEnforcement struct {
 	WronglyAllowed Disagreement `json:"wrongly_allowed"` // refused by this rule by exact counts, but not here
 }
 
-// Bystanders are clients that a rule refused because of a key that they share, although in the whole log the estimate
-// over all of a client's requests never exceeded a limit of a rule whose keys belong to individual clients.
+// Bystanders are clients that a rule refused because of a shared key. In the whole log, the estimate over all requests
+// of such a client never exceeded a limit of a rule whose keys belong to individual clients.
 type Bystanders struct {
 	Requests uint64 `json:"requests"` // refused requests
 	Clients  int    `json:"clients"`

@@ -44,7 +44,7 @@ func (d *disagreements) report() Disagreement {
 }
 
 // add adds a request with the decisions about it: first by exact counts, then by each PoP.
-func (f *Enforcer) add(r *replayed) {
+func (f *Enforcer) add(r *replayedRequest) {
 	exact, last := &r.decided[0], &r.decided[len(f.causes)]
 	f.truth.add(r.entry.Attack)
 	if last.level() == refused {

@@ -17,7 +17,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A grid is the rules of a Sweep with the same characteristics.
+// A grid holds the rules of a Sweep with the same characteristics.
 type grid struct {
 	o       *SweepOptions
 	rule    rule.Rule                 // to make keys
@@ -28,7 +28,7 @@ type grid struct {
 	columns []column                  // one for each period
 }
 
-// A column is the rules of a grid with the same period.
+// A column holds the rules of a grid with the same period.
 type column struct {
 	over  []*overKey // keys that have exceeded the smallest threshold
 	cells []cell     // one for each threshold
@@ -55,13 +55,13 @@ type overKey struct {
 	states []cellKey
 }
 
-// A cellKey is the state of a key for one threshold, beside its windows: the requests in them that were refused and
-// therefore not counted, and the end of its mitigation. A key that has not exceeded the threshold has no state.
-// Since all thresholds have the same counts until then, a key exceeds smaller ones first.
+// A cellKey is the state of a key for one threshold, in addition to its windows: the requests in them that were
+// refused and therefore not counted, and the end of its mitigation. A key that has not exceeded the threshold has no
+// state. Since all thresholds have the same counts until then, a key exceeds smaller ones first.
 type cellKey struct {
-	refused           uint64
+	refused           uint64 // in the whole log
 	until             int64
-	lessPrev, lessCur uint32
+	lessPrev, lessCur uint32 // refused requests in the previous and the current window
 }
 
 func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
@@ -79,7 +79,7 @@ func newGrid(list []rule.Characteristic, o *SweepOptions) *grid {
 }
 
 // add adds the last request of a sweepPart.
-func (g *grid) add(r *replayed, req *rule.Request, sp *sweepPart) error {
+func (g *grid) add(r *replayedRequest, req *rule.Request, sp *sweepPart) error {
 	var counted [rule.MaxKeys][]keyWindow // each with a window per period
 	n := 1
 	if g.byIP {
@@ -153,9 +153,9 @@ func (c *column) roll(w *keyWindow, index uint32) {
 	}
 }
 
-// decide decides the last request of a sweepPart for each threshold, and counts it in the windows of its keys.
-// A threshold refuses the request if one of the keys is mitigated, and then counts it under none. decide
-// returns the mitigated keys, at their indexes.
+// decide makes the decision for the last request of a sweepPart, which the windows of its keys already count, for each
+// threshold. A threshold refuses the request if one of the keys is mitigated; in that case, decide subtracts the
+// request from all of them. It returns the mitigated keys, at their indexes.
 func (g *grid) decide(c *column, windows []*keyWindow, m *gridMoment, sp *sweepPart) (refused [rule.MaxKeys]*overKey) {
 	t := sp.last
 	for i := range c.cells {

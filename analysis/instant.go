@@ -16,14 +16,14 @@ import (
 
 // An instantPoP decides like a single node that knows every count and every record before the next request
 // arrives. It refuses the same requests as a Simulation without lag and losses, but keeps the states of keys in
-// its own tables instead of a limiter and a shard. It decides each request twice, with separate states: by
-// exact counts and by the nodes' estimate.
+// its own tables instead of a limiter and a shard. It makes two decisions for each request, with separate
+// states: by exact counts and by the nodes' estimate.
 //
-// Several of them can share the requests of a log, so that each key is in one of them.
+// Several instantPoPs can share the requests of a log, so that each key is in one of them.
 type instantPoP struct {
 	rules    *rule.Set
 	client   rule.ClientPrefix
-	place    int // index of its first decision in replayed.decided
+	place    int // index of its first decision in replayedRequest.decided
 	first    int // the first way in which it decides
 	requests requests
 	clients  *keyTable              // of rules that count by the client alone
@@ -33,21 +33,21 @@ type instantPoP struct {
 	// Clients whose requests, passed or not, exceeded a limit of a per-client rule; nil if clients share no keys.
 	exceeded  map[netip.Addr]struct{}
 	matched   []*rule.Rule
-	next      [decidedAtOnce]prepared
+	next      [decidedAtOnce]preparedRequest
 	keys      []requestKey // of next
 	key       [256]byte
-	fetched   uint64   // meaningless: see fetch
+	fetched   uint64   // meaningless: keeps the compiler from dropping reads
 	matches   []uint64 // number of requests that each rule matched
 	counted   []uint64 // and that it counted
 	cold      []uint64 // and that it counted under cold keys alone
 	survey    *survey  // nil if there was none
-	surveying bool
-	limits    int // of all members
+	surveying bool     // the survey is not complete yet
+	limits    int      // of all members
 	demand    []*demand
 	mitigated mitigations
 }
 
-// The ways in which an instantPoP has states of a key. It decides in the first two.
+// The ways in which an instantPoP keeps states of a key. It makes decisions in the first two.
 const (
 	byExactCounts = iota
 	byNodesEstimate
@@ -58,10 +58,10 @@ const (
 // noStates are the states that all cold keys share.
 var noStates keyStates
 
-// decidedAtOnce is the number of requests that are decided together.
+// decidedAtOnce is the maximum number of requests in a call of decideAll.
 const decidedAtOnce = 1 << 6
 
-// A member is a rule with what an instantPoP needs to know of it.
+// A member is a rule with the data that an instantPoP derives from it.
 type member struct {
 	*rule.Rule
 	table  *keyTable
@@ -73,9 +73,9 @@ type member struct {
 	ways   int // end of the ways in which it has states
 }
 
-// A prepared request is ready to be decided.
-type prepared struct {
-	*replayed
+// A preparedRequest is a request with the states of its keys, ready for decide.
+type preparedRequest struct {
+	*replayedRequest
 	listed rule.Access
 	cold   bool         // it has cold keys only, so it passes
 	own    []keyStates  // of its client
@@ -93,12 +93,12 @@ type requestKey struct {
 }
 
 // newInstantPoP returns a PoP that decides by exact counts and by the estimate, or by the estimate only. It writes
-// its decisions from the given place on.
+// its decisions to replayedRequest.decided, starting at place.
 func newInstantPoP(client rule.ClientPrefix, rules *rule.Set, place int, exact bool) *instantPoP {
 	all := rules.Rules()
 	p := &instantPoP{
 		rules: rules, client: client, place: place, requests: requests{fields: rules.ReadsFields()},
-		clients: &keyTable{life: never}, // they are counted at the end
+		clients: &keyTable{life: never}, // never forgets: the number of clients is counted at the end
 		members: make([]member, len(all)), plans: map[*rule.Rule]*member{}, matches: make([]uint64, len(all)),
 		counted: make([]uint64, len(all)), cold: make([]uint64, len(all)), mitigated: newMitigations(rules),
 	}
@@ -140,7 +140,7 @@ func (p *instantPoP) newMember(r *rule.Rule, t *keyTable) member {
 		m.counts, m.few = max(m.counts, 2*l.Period.Microseconds()), uint8(min(uint64(m.few), l.Threshold/r.CostOf(1)))
 	}
 	if r.MinClients > 1 {
-		m.few = 0 // the times do not tell the clients
+		m.few = 0 // times alone do not show which clients sent the requests
 	}
 	t.life = max(t.life, m.counts, r.MitigationTimeout.Microseconds())
 	return m
@@ -149,8 +149,8 @@ func (p *instantPoP) newMember(r *rule.Rule, t *keyTable) member {
 // isByClient reports whether the client alone determines keys with these characteristics.
 func isByClient(list []rule.Characteristic) bool { return len(list) == 1 && list[0].Kind == rule.IP }
 
-// decideAll decides up to decidedAtOnce requests of the log in order, and counts those that pass.
-func (p *instantPoP) decideAll(requests []*replayed) {
+// decideAll makes the decisions for up to decidedAtOnce requests of the log, in order, and counts those that pass.
+func (p *instantPoP) decideAll(requests []*replayedRequest) {
 	for _, t := range p.tables {
 		t.age(requests[0].now, requests[len(requests)-1].now)
 	}
@@ -166,7 +166,7 @@ func (p *instantPoP) decideAll(requests []*replayed) {
 }
 
 // surveyAll counts up to decidedAtOnce requests of the log in the surveys of their rules.
-func (p *instantPoP) surveyAll(requests []*replayed) {
+func (p *instantPoP) surveyAll(requests []*replayedRequest) {
 	prepared := p.prepareAll(requests)
 	for i := range p.keys {
 		p.fetched += p.survey.fetch(&p.keys[i])
@@ -182,7 +182,7 @@ func (p *instantPoP) surveyAll(requests []*replayed) {
 }
 
 // prepareAll finds the keys of requests.
-func (p *instantPoP) prepareAll(requests []*replayed) []prepared {
+func (p *instantPoP) prepareAll(requests []*replayedRequest) []preparedRequest {
 	p.keys = p.keys[:0]
 	var ends [decidedAtOnce]int
 	for i, r := range requests {
@@ -199,7 +199,7 @@ func (p *instantPoP) prepareAll(requests []*replayed) []prepared {
 		q.keys = p.keys[from:end]
 		q.cold = q.cold && !slices.ContainsFunc(q.keys, func(k requestKey) bool { return !k.cold })
 		if p.place == 0 {
-			q.replayed.cold = q.cold
+			q.replayedRequest.cold = q.cold
 		}
 		from = end
 	}
@@ -207,10 +207,10 @@ func (p *instantPoP) prepareAll(requests []*replayed) []prepared {
 }
 
 // prepare finds the keys of a request.
-func (p *instantPoP) prepare(q *prepared, r *replayed) {
+func (p *instantPoP) prepare(q *preparedRequest, r *replayedRequest) {
 	req := p.requests.at(&r.entry, r.addr)
 	req.Canonicalize(p.client)
-	q.replayed, q.listed, q.cold = r, p.rules.Access(req.Addr), false
+	q.replayedRequest, q.listed, q.cold = r, p.rules.Access(req.Addr), false
 	if p.place == 0 {
 		r.path = req.Path
 	}
@@ -240,7 +240,7 @@ func (p *instantPoP) prepare(q *prepared, r *replayed) {
 }
 
 // countCold counts a request that passes because all its keys are cold.
-func (p *instantPoP) countCold(q *prepared) {
+func (p *instantPoP) countCold(q *preparedRequest) {
 	counted := -1
 	for i := range q.keys {
 		k := &q.keys[i]
@@ -256,16 +256,16 @@ func (p *instantPoP) countCold(q *prepared) {
 }
 
 // add adds a key of a request.
-func (p *instantPoP) add(q *prepared, m *member, key accesslog.Client, hash uint64) {
+func (p *instantPoP) add(q *preparedRequest, m *member, key accesslog.Client, hash uint64) {
 	k := requestKey{member: m, key: key, hash: hash, counts: counts(m.Rule, q.entry.Status)}
 	p.keys = append(p.keys, k)
 	if p.demand != nil && k.counts && !p.surveying {
-		demanded(p.demand[m.Index].Of(hash, &key), m.Rule, q.now)
+		addDemand(p.demand[m.Index].Of(hash, &key), m.Rule, q.now)
 	}
 }
 
 // fetch finds the states of the keys. It reads them for many requests together, so that cache misses overlap.
-func (p *instantPoP) fetch(requests []prepared) {
+func (p *instantPoP) fetch(requests []preparedRequest) {
 	fetched := p.fetched
 	for i := range requests {
 		fetched += uint64(p.clients.young.Touch(requests[i].hash))
@@ -303,8 +303,8 @@ func (p *instantPoP) fetch(requests []prepared) {
 	p.fetched = fetched
 }
 
-// decide decides a request, and counts it if it passes.
-func (p *instantPoP) decide(q *prepared) (decided [byAllSent]ruling) {
+// decide makes both decisions for a request, and counts it if it passes.
+func (p *instantPoP) decide(q *preparedRequest) (decided [byAllSent]ruling) {
 	switch q.listed {
 	case rule.Allowed:
 		return [byAllSent]ruling{{verdict: limit.Allowed}, {verdict: limit.Allowed}}
@@ -324,9 +324,9 @@ func (p *instantPoP) decide(q *prepared) (decided [byAllSent]ruling) {
 	return decided
 }
 
-// count counts a request under a key, in each way in which it counts. It reports whether it counts by the nodes'
-// estimate.
-func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]ruling) bool {
+// count counts a request under a key, in each way in which the request counts. It reports whether that includes the
+// nodes' estimate.
+func (p *instantPoP) count(q *preparedRequest, k *requestKey, decided *[byAllSent]ruling) bool {
 	var in [ways]bool
 	n := 0
 	for way := p.first; way < k.ways; way++ {
@@ -361,7 +361,7 @@ func (p *instantPoP) count(q *prepared, k *requestKey, decided *[byAllSent]rulin
 // counts reports whether a request counts under a key. In general it does if it passes and the key is not mitigated.
 // With CountWhileMitigated, it also counts under mitigated keys. A rule that sheds, or that has CountRefused and
 // mitigates no key of the request, counts it unless a narrower rule refuses it: see [limit.Decision].
-func (p *instantPoP) counts(q *prepared, k *requestKey, way int, decided *[byAllSent]ruling) bool {
+func (p *instantPoP) counts(q *preparedRequest, k *requestKey, way int, decided *[byAllSent]ruling) bool {
 	if way == byAllSent {
 		return true
 	}
@@ -386,7 +386,7 @@ func (k *requestKey) mitigated(way int, now int64) (mitigated bool) {
 	return mitigated
 }
 
-// mitigate records that the mitigation of a key by the nodes' estimate started or was prolonged.
+// mitigate records that the mitigation of a key by the nodes' estimate started or was extended.
 func (p *instantPoP) mitigate(k *requestKey, now int64) {
 	until, _ := k.states.all[byNodesEstimate].Until(now)
 	if !k.CountsMitigated() {
@@ -400,7 +400,7 @@ func (p *instantPoP) mitigate(k *requestKey, now int64) {
 
 // look returns the decision that follows from the mitigations of the request's keys, with the precedence of
 // [limit.Decision].
-func (p *instantPoP) look(q *prepared, way int) (o ruling) {
+func (p *instantPoP) look(q *preparedRequest, way int) (o ruling) {
 	o.verdict = limit.Passed
 	for i := range q.keys {
 		k := &q.keys[i]

@@ -80,7 +80,7 @@ func TestExactCounts(t *testing.T) {
 	})
 }
 
-// instantly returns a function that decides each request in turn with an instantPoP.
+// instantly returns a function that returns the decisions of an instantPoP about each request in turn.
 func instantly(rules *rule.Set) func(*accesslog.Entry) [byAllSent]ruling {
 	_, decide := newInstantDecider(rules)
 	return decide
@@ -91,16 +91,16 @@ func newInstantDecider(rules *rule.Set) (*instantPoP, func(*accesslog.Entry) [by
 	p.owners = 1
 	x := newInstantPoP(p.client, rules, 0, true)
 	return x, func(e *accesslog.Entry) [byAllSent]ruling {
-		p.next = &batch{requests: make([]replayed, 0, 2)}
+		p.next = &batch{requests: make([]replayedRequest, 0, 2)}
 		p.add(e)
 		r := &p.next.requests[0]
-		x.decideAll([]*replayed{r})
+		x.decideAll([]*replayedRequest{r})
 		return [byAllSent]ruling(r.decided[:byAllSent])
 	}
 }
 
-// likeNode returns a function that decides each request in turn as an instantPoP does. It fails t unless the
-// code of nodes, which a Simulation runs, decides the same. Once a node may have extended a mitigation without a
+// likeNode returns a function that returns the decision of an instantPoP about each request in turn. It fails t unless
+// the code of nodes, which a Simulation runs, makes the same decision. Once a node may have extended a mitigation without a
 // request, the function stops comparing.
 func likeNode(t rapid.TB, file string) func(*accesslog.Entry) ruling {
 	set, err := rulefile.Load(file)

@@ -17,10 +17,10 @@ type keyTable = agingTable[keyStates]
 // key's requests, as long as these are too few to exceed a limit: most keys of most logs never have more.
 // Their size is that of a cache line.
 type keyStates struct {
-	base  int64
+	base  int64           // time of the first of the requests
 	all   *[ways]wayState // replaces the times; nil while they are few
 	after [11]uint32      // microseconds since base
-	n     uint8
+	n     uint8           // number of times in after
 }
 
 // A wayState is the state of a key in one way of deciding.
@@ -75,8 +75,8 @@ func (k *keyStates) expand(m *member, from int) {
 	}
 }
 
-// hasFewClients reports whether a key has too few clients to be mitigated, and records that of a request.
-func (k *wayState) hasFewClients(r *rule.Rule, q *prepared) bool {
+// hasFewClients reports whether a key has too few clients to be mitigated, and records the client of q.
+func (k *wayState) hasFewClients(r *rule.Rule, q *preparedRequest) bool {
 	if r.MinClients < 2 {
 		return false
 	}

@@ -14,8 +14,8 @@ import (
 
 // A Loss is a shard that fails and loses its counts. The nodes notice it on the next request. As in a PoP,
 // the shard leaves the ring a second later, when most nodes have considered it down for that long, and returns when
-// it has been up for three seconds. The last shard stays in the ring. In a PoP the pause before it returns
-// grows if it fails again soon.
+// it has been up for three seconds. If all shards would leave, all stay. In a PoP the pause before a shard
+// returns grows if it fails again soon.
 type Loss struct {
 	Shard int           // index, from 0
 	At    time.Duration // after the log's first request

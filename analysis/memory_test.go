@@ -10,7 +10,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// The memory depends on the number of active clients, not on the length of the log.
+// Memory use depends on the number of active clients, not on the length of the log.
 func TestMemoryDependsOnActiveClients(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
@@ -40,7 +40,7 @@ func TestMemoryDependsOnActiveClients(t *testing.T) {
 	}
 }
 
-// An instantPoP forgets keys that have no effect any more.
+// An instantPoP forgets keys that no longer have an effect.
 func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip, path], limits: [{threshold: 2, period: 10s}], mitigation_timeout: 5s}]"))
 	if err != nil {
@@ -48,7 +48,7 @@ func TestMemoryDependsOnActiveKeys(t *testing.T) {
 	}
 	p := newRulesPlayer(rule.ClientPrefix{}, set)
 	all := p.instant(set, 0, true)
-	p.done = func(*replayed) {}
+	p.done = func(*replayedRequest) {}
 	for i := range 20_000 {
 		p.add(&accesslog.Entry{Time: int64(i) * 1e5, Client: "1", Path: fmt.Sprint("/", i/4)})
 	}

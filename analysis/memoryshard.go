@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// A memoryShard is a async.Shard in memory, on a virtual clock. Items expire as in memcached: at the end of the
+// A memoryShard is an async.Shard in memory, on a virtual clock. Items expire as in memcached: at the end of the
 // second in which their lifetime ends. While it is down, every call fails with ErrNotSent, as if nothing
 // were listening.
 type memoryShard struct {
@@ -31,7 +31,7 @@ type memoryCounter struct {
 type memoryRecord struct {
 	value   []byte
 	version uint64
-	expires int64
+	expires int64 // second
 }
 
 // fewestItems is the number of items below which expired ones are not removed.

@@ -18,14 +18,14 @@ type mitigations struct {
 
 // A ruleMitigations has the mitigations of a rule. Times are in microseconds.
 type ruleMitigations struct {
-	n              int
+	n              int // number of mitigations
 	total, longest int64
 	lasted         map[int64]int // number of mitigations by duration in milliseconds
 }
 
 // A span is a mitigation of a key.
 type span struct {
-	rule       int
+	rule       int // index
 	start, end int64
 }
 
@@ -60,7 +60,7 @@ func (m *mitigations) extend(key counter.Key, rule int, start, end int64) {
 	}
 }
 
-// ended adds a mitigation that cannot be extended any more.
+// ended adds a mitigation that can no longer be extended.
 func (m *mitigations) ended(rule int, start, end int64) {
 	r, lasted := &m.rules[rule], end-start
 	r.n++

@@ -261,7 +261,7 @@ func bursts(seed uint64, n int) (entries []accesslog.Entry) {
 	return entries
 }
 
-// A simulated node without a lag decides every request like a real one.
+// A simulated node without a lag makes the same decision about every request as a real one.
 func TestSimulationEqualsNode(t *testing.T) {
 	all := map[string]float64{}
 	for seed := range uint64(3) {

@@ -65,15 +65,15 @@ func (c *requestCount) add(at int64) {
 	case minute != c.minute:
 		c.minute, c.prev, c.cur = minute, 0, 0
 	}
-	// it passes if the ones before it are too few
+	// a request is refused only if those before it exceeded the threshold
 	c.peak = max(c.peak, c.cur+uint32((int64(c.prev)*(period-at%period)+period-1)/period))
 	c.requests++
 	c.cur++
 	c.most = max(c.most, c.cur)
 }
 
-// name keeps a name that is longer than a client of a log: in c if it is an IPv6 address, since a log may have
-// millions.
+// name keeps a name that does not fit in an accesslog.Client: in c if it is an IPv6 address, since a log may have
+// millions of them.
 func (c *requestCount) name(name string, names map[[16]byte]string) {
 	if a, err := netip.ParseAddr(name); err == nil && a.Is6() && a.Zone() == "" && a.String() == name {
 		c.client, c.isAddress = a.As16(), true
@@ -149,8 +149,8 @@ func (o *Overview) see(c *requestCount) {
 	o.Busiest = o.Busiest[:min(most, len(o.Busiest))]
 }
 
-// Limits returns thresholds for a minute: the highest of the usual ones that a client exceeds, or the lowest of them,
-// and, as a sweep recommends, the lowest that at least one client but at most 0.1% of them exceed, or 0.
+// Limits returns thresholds for a minute: exceeded is the highest of the usual ones that a client exceeds, or else the
+// lowest; recommended is, as in a sweep, the lowest that at least one but at most 0.1% of the clients exceed, or 0.
 func (o *Overview) Limits() (exceeded, recommended uint64) {
 	usual := DefaultThresholds()
 	if i := slices.IndexFunc(o.over, func(clients int) bool { return 1000*clients <= o.Clients }); i >= 0 {

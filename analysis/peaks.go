@@ -24,8 +24,8 @@ type demandWindow struct {
 	peak uint64 // rounded up
 }
 
-// demanded adds a request to the windows of a key, one for each limit of r.
-func demanded(windows []demandWindow, r *rule.Rule, now int64) {
+// addDemand adds a request to the windows of a key, one for each limit of r.
+func addDemand(windows []demandWindow, r *rule.Rule, now int64) {
 	for i, l := range r.Limits {
 		w := &windows[i]
 		length := l.Period.Microseconds()

@@ -16,15 +16,15 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A replayed is a request of the log, with the decisions of all PoPs.
-type replayed struct {
+// A replayedRequest is a request of the log, with the decisions of all PoPs.
+type replayedRequest struct {
 	entry   accesslog.Entry
 	now     int64 // its time, or the time of an earlier request if that is later
 	addr    netip.Addr
 	network netip.Addr       // the network that is the client: see rule.Request.Client
 	client  accesslog.Client // network as a key
 	hash    uint64           // of client
-	owner   uint32           // index of the instantPoP in each set that decides the request
+	owner   uint32           // index, in each set, of the instantPoP that handles the request
 	node    uint16           // node of each Simulation
 	path    string           // canonical
 	cold    bool             // passes because no key ever exceeds a limit
@@ -34,7 +34,7 @@ type replayed struct {
 
 const maxDecisions = int(causesOfError) + 1
 
-// A ruling is a decision.
+// A ruling is the decision of a PoP about a request.
 type ruling struct {
 	verdict limit.Verdict
 	by      int8       // 1 + the width of the narrowest rule that refuses; 0 if no rule or an access list does
@@ -63,17 +63,17 @@ const (
 )
 
 // A player plays a log to PoPs, each in its own goroutine, and passes on the requests in the order of the log
-// once all PoPs have decided them. Its goroutines run from the first full batch until finish.
+// once all PoPs have made their decisions. Its goroutines run from the first full batch until finish.
 type player struct {
 	client   rule.ClientPrefix
-	owners   uint32
+	owners   uint32            // number of instantPoPs in each set, which share the requests
 	byHost   bool              // owners share requests by host: no key spans two hosts
 	widest   rule.ClientPrefix // otherwise by network: no key spans two networks of this length
 	fields   bool              // rules read headers
 	spread   spread
 	players  []func(*batch)
-	instants int // number of players that the others wait for
-	done     func(*replayed)
+	instants int                    // number of players that the others wait for
+	done     func(*replayedRequest) // is called in the order of the log
 
 	next        *batch
 	playing     []*batch // in the order of the log
@@ -84,7 +84,7 @@ type player struct {
 
 // A batch is a list of requests in the order of the log.
 type batch struct {
-	requests []replayed
+	requests []replayedRequest
 	fields   []accesslog.Field // of all of them
 	instant  sync.WaitGroup    // waits for the players that share requests
 	left     chan struct{}     // receives a value from each player
@@ -145,7 +145,7 @@ func newRulesPlayer(client rule.ClientPrefix, sets ...*rule.Set) *player {
 }
 
 // instant adds PoPs that know everything immediately and share the requests of the log. They write their decisions
-// from the ith on, the exact ones first if exact is set.
+// starting with the ith, the exact ones first if exact is set.
 func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP) {
 	for range p.owners {
 		x := newInstantPoP(p.client, rules, i, exact)
@@ -155,11 +155,11 @@ func (p *player) instant(rules *rule.Set, i int, exact bool) (all []*instantPoP)
 	return all
 }
 
-// share adds an owner, which plays its requests, some of them at once. All owners are added before simulated PoPs.
-func (p *player) share(play func([]*replayed)) {
+// share adds an owner, which plays up to decidedAtOnce of its requests at a time. Simulated PoPs are added afterwards.
+func (p *player) share(play func([]*replayedRequest)) {
 	owner := uint32(p.instants) % p.owners
 	p.instants++
-	own := make([]*replayed, 0, requestsInBatch)
+	own := make([]*replayedRequest, 0, requestsInBatch)
 	p.players = append(p.players, func(b *batch) {
 		own = own[:0]
 		for i := range b.requests {
@@ -175,11 +175,11 @@ func (p *player) share(play func([]*replayed)) {
 }
 
 // survey returns a player that lets PoPs, one for each owner, survey a log before they play it. The cells of all
-// surveys take this many bytes at most, unless that leaves very few.
+// surveys together take at most memory bytes, unless that leaves very few.
 func (p *player) survey(pops []*instantPoP, memory int) *player {
 	cells := memory / int(unsafe.Sizeof(surveyCell{})) / ((1 + pops[0].limits) * len(pops))
 	s := &player{client: p.client, owners: p.owners, byHost: p.byHost, widest: p.widest, fields: p.fields,
-		done: func(*replayed) {}}
+		done: func(*replayedRequest) {}}
 	for _, x := range pops {
 		x.surveying, x.survey = true, newSurvey(x.limits, 1<<bits.Len(uint(cells/2)))
 		s.share(x.surveyAll)
@@ -279,7 +279,7 @@ func (p *player) empty() *batch {
 	if len(p.playing) == maxPlaying {
 		return p.collect()
 	}
-	return &batch{requests: make([]replayed, 0, requestsInBatch), left: make(chan struct{}, len(p.players))}
+	return &batch{requests: make([]replayedRequest, 0, requestsInBatch), left: make(chan struct{}, len(p.players))}
 }
 
 // collect passes on the oldest batch, and returns it without requests.

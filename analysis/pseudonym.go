@@ -30,9 +30,9 @@ func (o *ReportOptions) setDefaults() error {
 	return nil
 }
 
-// A Namer returns the name in a report for a client's name in a log. Reports show no name of a client, and no
-// value of a header, cookie or query parameter, that has not passed through it. It must return the same result for the
-// same name, and be safe for concurrent use.
+// A Namer returns the name in a report for a client's name in a log. Every client name, header, cookie and query
+// parameter value in a report has passed through it. It must return the same result for the same name, and be safe
+// for concurrent use.
 //
 // Hosts and paths are shown as they are. They may contain personal data too, such as /users/jane: check them
 // before you publish a report.

@@ -17,12 +17,12 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// A shedOracle decides requests by networks according to docs/rules.md, slowly: it keeps all requests. It
+// A shedOracle passes or refuses requests by networks according to docs/rules.md, slowly: it keeps all requests. It
 // shares only the hash with the code that it checks.
 type shedOracle struct {
 	rules []networkRule
 	exact bool // counts the requests of the trailing period instead of estimating by two windows
-	seen  map[string][]seen
+	seen  map[string][]seenRequest
 	until map[string]int64 // ends of mitigations
 }
 
@@ -37,8 +37,8 @@ type networkRule struct {
 	shed       bool
 }
 
-// A seen is a request of a client that was counted under a key, at a time in microseconds.
-type seen struct {
+// A seenRequest is a request of a client that was counted under a key, at a time in microseconds.
+type seenRequest struct {
 	at     int64
 	client netip.Addr
 }
@@ -152,7 +152,7 @@ func (o *shedOracle) decide(addr netip.Addr, now int64) (by []*networkRule) {
 // count counts a request, which may start a mitigation. It extends an active one only by at least 100 ms and
 // half of the remaining time.
 func (o *shedOracle) count(r *networkRule, key string, client netip.Addr, now int64) {
-	o.seen[key] = append(o.seen[key], seen{now, client})
+	o.seen[key] = append(o.seen[key], seenRequest{now, client})
 	exceeds, back := o.exceeds(r, key, now)
 	switch until := o.until[key]; {
 	case !exceeds || !o.enough(r, key, now):
@@ -201,7 +201,7 @@ func TestShedClients(t *testing.T) {
 		decide := instantly(set)
 		var oracles [byAllSent]*shedOracle
 		for way := range oracles {
-			oracles[way] = &shedOracle{rules: rules, exact: way == byExactCounts, seen: map[string][]seen{}, until: map[string]int64{}}
+			oracles[way] = &shedOracle{rules: rules, exact: way == byExactCounts, seen: map[string][]seenRequest{}, until: map[string]int64{}}
 		}
 		now := int64(1e15)
 		pauses := rapid.SampledFrom([]*rapid.Generator[int64]{

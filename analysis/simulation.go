@@ -29,7 +29,7 @@ type PoPOptions struct {
 	// Spread determines how requests are distributed over nodes.
 	Spread Spread
 
-	// Lag is how long a node collects counts before it sends them, from the first one on, and how long a record
+	// Lag is the time from a node's first pending count until it sends its counts, and the time that a record
 	// takes to reach the other nodes. If zero, both happen before the next request. A real node does not wait
 	// that long for a key near its threshold, so no more requests pass there than here. Like real nodes, a
 	// simulated one refuses by its own counts before it has sent them, and sends counts sooner if there are
@@ -97,7 +97,7 @@ type Simulation struct {
 	counted  []uint64 // requests that a rule counted, by its index
 	begun    bool
 	start    int64 // first time of the log, in microseconds since the Unix epoch
-	now      int64 // the virtual time
+	now      int64 // the virtual time, in microseconds since the Unix epoch
 	nodes    []*simulatedNode
 	shards   []*memoryShard
 	spread   spread
@@ -121,8 +121,8 @@ type simulatedNode struct {
 
 // A message is a record in flight to all nodes but its sender.
 type message struct {
-	from   int
-	at     int64
+	from   int   // index of the sender
+	at     int64 // when it arrives
 	packet []byte
 }
 
@@ -228,7 +228,7 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		}
 	}
 	n.offered = n.offered || counted > 0
-	// Without losses, nothing else is due. A node whose shard is down looks for it with each request that counts.
+	// Without losses, nothing else is due. A node tries a shard that is down again with each request that counts.
 	if n.limiter.Woken() || counted > 0 && len(s.o.Losses) > 0 {
 		n.step(n.limiter.Step())
 	}
@@ -236,15 +236,15 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 	return req.Path
 }
 
-// pass is decide for a request that passes and counts under this number of keys. None of them ever exceeds a limit, so
-// the node need not count them, but flushes as if it did.
+// pass replaces decide for a request that counts under this number of keys, none of which ever exceeds a limit. The
+// node does not count the request, but flushes as if it did.
 func (s *Simulation) pass(at int64, node uint16, counted int) {
 	s.begin(at)
 	s.advance(max(s.now, at))
 	s.wait(s.nodes[node], counted)
 }
 
-// wait adds counts to those that wait for n's next flush.
+// wait adds counts to those that wait for n's next flush. If there are too many, or without a lag, it flushes.
 func (s *Simulation) wait(n *simulatedNode, counted int) {
 	n.waiting += counted
 	switch {
@@ -364,7 +364,7 @@ func (s *Simulation) changeShards() {
 		}
 	}
 	if len(out) == len(s.shards) {
-		out = nil // the last shard stays in the ring
+		out = nil // votes do not empty the ring: see vote.Votes.Out
 	}
 	for _, n := range s.nodes {
 		// SetOut fails only for unknown shards.

@@ -45,7 +45,7 @@ type spread struct {
 	nodes       int
 	random      *rand.Rand
 	connections agingTable[connection] // of each address
-	touched     uint32                 // meaningless: see draw
+	touched     uint32                 // meaningless: keeps the compiler from dropping reads
 }
 
 // A connection is from an address to a node.
@@ -63,10 +63,10 @@ func newSpread(o PoPOptions) spread {
 }
 
 // draw sets the nodes of requests. It touches their connections together, so that cache misses overlap.
-func (s *spread) draw(requests []replayed) {
+func (s *spread) draw(requests []replayedRequest) {
 	if young := s.connections.young; young != nil {
 		for i := range requests {
-			s.touched += young.Touch(requests[i].hash) // right unless the client is a network
+			s.touched += young.Touch(requests[i].hash) // the right place unless the client is a network
 		}
 	}
 	for i := range requests {

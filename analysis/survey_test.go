@@ -13,7 +13,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// After a survey, a PoP decides each request as without one, and the report is the same.
+// After a survey, a PoP makes the same decision about each request as without one, and the report is the same.
 func TestSurvey(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -40,7 +40,7 @@ func TestSurvey(t *testing.T) {
 				t.Fatal(err)
 			}
 			add := f.player.done
-			f.player.done = func(r *replayed) {
+			f.player.done = func(r *replayedRequest) {
 				d := r.decided[len(f.causes)]
 				if !d.verdict.Refused() && d.verdict.String() != "logged" {
 					d.until = 0
@@ -72,7 +72,7 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
-// After a survey, nodes count only the requests whose keys may come to exceed a limit.
+// After a survey, nodes count only requests whose keys may exceed a limit.
 func TestSurveyLeavesFewRequests(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"))
 	if err != nil {
@@ -84,7 +84,7 @@ func TestSurveyLeavesFewRequests(t *testing.T) {
 	}
 	left := 0
 	add := f.player.done
-	f.player.done = func(r *replayed) {
+	f.player.done = func(r *replayedRequest) {
 		if !r.cold {
 			left++
 		}
@@ -107,7 +107,7 @@ func TestSurveyLeavesFewRequests(t *testing.T) {
 	}
 }
 
-// What was surveyed and not added is not in the report.
+// Requests that were surveyed but not added are not in the report.
 func TestSurveyWithoutAdd(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]"))
 	if err != nil {

@@ -174,7 +174,7 @@ type sweepPart struct {
 // A gridMoment is the position of a request in the windows of a period.
 type gridMoment struct {
 	index   uint32 // of the window, relative to that of the first request
-	elapsed int64
+	elapsed int64  // since the start of the window
 	period  int64
 	first   int64 // index of the first request's window
 }
@@ -186,7 +186,7 @@ func NewSweep(o SweepOptions) (*Sweep, error) {
 		return nil, err
 	}
 	s := &Sweep{o: o, timeline: TimelineCollector{max: ticksOfSweep}, player: newPlayer(o.Client, true, o.Characteristics)}
-	s.player.done = func(r *replayed) { s.timeline.Add(r.now, false) }
+	s.player.done = func(r *replayedRequest) { s.timeline.Add(r.now, false) }
 	for owner := range s.player.owners {
 		p := &sweepPart{o: &s.o, requests: requests{fields: true}}
 		for _, period := range o.Periods {
@@ -230,7 +230,7 @@ func (s *Sweep) Add(e *accesslog.Entry) error {
 }
 
 // add adds the next request of the log if it has a key of p. Others only advance the time.
-func (p *sweepPart) add(r *replayed, own bool) error {
+func (p *sweepPart) add(r *replayedRequest, own bool) error {
 	if p.events == 0 || r.now != p.last {
 		for i := range p.moments {
 			m := &p.moments[i]

@@ -63,7 +63,7 @@ func (h *throttle) over(client string, t int64) bool {
 	return prev*(h.period-t%h.period)+cur*h.period > h.threshold*h.period
 }
 
-// request decides a request of several clients at once, and reports whether it passes. While no request passes,
+// request handles a request of several clients at once, and reports whether it passes. While no request passes,
 // the estimate only falls, so a mitigation lasts exactly as long as the estimate exceeds the threshold, or its
 // timeout runs.
 func (h *throttle) request(clients []string, t int64) (passed bool) {

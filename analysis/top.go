@@ -27,7 +27,7 @@ type refusedClient struct {
 	first   int64
 }
 
-func (r *refusals) add(q *replayed, p rule.ClientPrefix) {
+func (r *refusals) add(q *replayedRequest, p rule.ClientPrefix) {
 	if r.requests++; r.requests == 1 {
 		r.first = q.now
 		r.clients, r.paths = map[netip.Addr]*refusedClient{}, map[string]uint64{}

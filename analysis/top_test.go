@@ -10,7 +10,7 @@ import (
 // Of very many paths, the frequent ones are remembered.
 func TestTopPaths(t *testing.T) {
 	var r refusals
-	var q replayed
+	var q replayedRequest
 	for i := range 100_000 {
 		q.path = fmt.Sprint("/random/", i)
 		if i%10 == 0 {

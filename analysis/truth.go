@@ -13,8 +13,8 @@ type Truth struct {
 	Legitimate TruthPart `json:"legitimate"`
 }
 
-// A TruthPart describes the requests of one side. Those that a rule refuses include those that it would refuse
-// but for its action.
+// A TruthPart describes the requests of one side. The refused ones include those that a rule only logs because of its
+// action.
 type TruthPart struct {
 	Requests   uint64  `json:"requests"` // in the log
 	Refused    uint64  `json:"refused"`

@@ -35,7 +35,7 @@ var buildEdge = sync.OnceValues(func() (binary string, err error) {
 	return binary, nil
 })
 
-// buildDir is where buildEdge puts the binary.
+// buildDir is the directory for the binary of buildEdge.
 var buildDir string
 
 func TestMain(m *testing.M) {

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/internal/golden"
 )
 
-// A monitoring is what monitoring.yaml has.
+// A monitoring is the content of monitoring.yaml.
 type monitoring struct {
 	Records []struct{ Record, Expr string }
 	Alerts  []struct{ Name, Severity, Expr, For, Summary, Cause, Action string }

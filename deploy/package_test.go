@@ -140,7 +140,7 @@ func entries(t *testing.T, archive io.Reader) map[string]entry {
 	return found
 }
 
-// normal returns e without what formats represent differently.
+// normal returns e without the properties that formats represent differently.
 func (e entry) normal() entry {
 	if e.Link != "" {
 		e.Mode, e.Sum = 0, ""
@@ -313,7 +313,7 @@ func testLinks(t *testing.T, dir string) {
 	}
 }
 
-// testDeb checks that each version works, keeps what was edited, and leaves no trace.
+// testDeb checks that each version works, keeps edited files, and leaves no trace.
 func testDeb(t *testing.T, old, latest string) {
 	r := newRoot(t)
 	before := r.snapshot()
@@ -346,7 +346,7 @@ func testRPM(t *testing.T, old, latest string) {
 	r.removed("etc/edge/rules.yaml.rpmsave")
 }
 
-// versions returns what to install: a version, whose rules are then edited, an upgrade and a downgrade.
+// versions yields the packages to install: a version, whose rules are then edited, an upgrade and a downgrade.
 func (r root) versions(old, latest string) iter.Seq2[string, string] {
 	return func(yield func(dir, version string) bool) {
 		_ = yield(old, "1.0.0")
@@ -390,8 +390,8 @@ func (r root) removed(rules string) {
 	}
 }
 
-// docs/install.md promises a limited nginx in five commands. This runs those that need no network and no systemd, and
-// instead of the others what they run.
+// docs/install.md promises a limited nginx in five commands. The test runs those that need no network and no systemd. For
+// the others, it runs dpkg, nginx, and the commands of the systemd unit.
 func testFiveCommands(t *testing.T, dir string) {
 	_, text, _ := strings.Cut(read(t, "../docs/install.md"), "\n## From the package to a limited nginx\n")
 	_, text, _ = strings.Cut(text, "```sh\n")

@@ -13,7 +13,8 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A root is a directory with what the scripts of packages need, in which dpkg installs.
+// A root is a directory that packages are installed into (dpkg --root). It contains the programs and files that their
+// scripts need.
 type root struct {
 	t   *testing.T
 	dir string
@@ -37,7 +38,7 @@ func newRoot(t *testing.T, programs ...string) root {
 	for _, dir := range []string{"run", "tmp", "var/log", "var/lib/dpkg/info", "var/lib/dpkg/updates"} {
 		r.make(dir)
 	}
-	for _, file := range []string{"dev/null", "usr/share/doc/other", "usr/share/man/man1/other", "etc/default/other"} { // dpkg keeps these directories
+	for _, file := range []string{"dev/null", "usr/share/doc/other", "usr/share/man/man1/other", "etc/default/other"} { // so that dpkg does not remove their directories when they become empty
 		r.write(file, "")
 	}
 	r.write("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33:www-data:/var/www:/usr/sbin/nologin\n")
@@ -73,7 +74,7 @@ func (r root) write(name, text string) {
 	}
 }
 
-// dpkg and rpm run for this directory, and sh runs in it.
+// dpkg and rpm run outside the root, with --root; sh runs in it, with chroot.
 func (r root) dpkg(args ...string) { r.t.Helper(); r.run("dpkg", "--force-unsafe-io", args) }
 func (r root) rpm(args ...string)  { r.t.Helper(); r.run("rpm", "--nodeps", args) }
 func (r root) run(name, flag string, args []string) {
@@ -85,7 +86,8 @@ func (r root) sh(script string) string {
 	return run(r.t, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, "chroot", r.dir, "sh", "-ec", script)
 }
 
-// snapshot returns all files, without the records of dpkg and the backups of programs that change users.
+// snapshot returns the content of every regular file and the type of every other. It omits dpkg's records and the
+// backups that useradd and the like make (/etc/passwd-).
 func (r root) snapshot() map[string]string {
 	r.t.Helper()
 	all := map[string]string{}

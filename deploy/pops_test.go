@@ -64,8 +64,8 @@ var faults = map[string]fault{
 		"EdgeIncrementsUnknown", `severity="warning",instance="fra-3"`},
 }
 
-// input returns the series of two PoPs with a fault, for promtool. ams has two nodes, of which ams-1 restarts after 15
-// minutes, and fra has three, of which fra-2 restarts after 30. ams refuses more than a quarter of its requests all the time.
+// input returns the series of two PoPs with a fault, for promtool. ams has two nodes, and ams-1 restarts after 15
+// minutes; fra has three, and fra-2 restarts after 30. ams refuses more than a quarter of its requests all the time.
 func input(f fault) string {
 	var b strings.Builder
 	for _, node := range []struct{ name, pop, nodes, blocked string }{

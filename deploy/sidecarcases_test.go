@@ -24,7 +24,7 @@ var noise = func() []byte {
 	return b
 }()
 
-// exchange sends a random request, and returns an error if the answer or what the origin saw is wrong.
+// exchange sends a random request, and returns an error if the answer, or the request as the origin saw it, is wrong.
 func (s *sidecar) exchange(c *http.Client, random *rand.Rand) error {
 	method := []string{"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"}[random.IntN(7)]
 	var body io.Reader = http.NoBody

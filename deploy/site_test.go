@@ -18,7 +18,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// A sitePage is what links of a page of the documentation site, and to it, need.
+// A sitePage holds the links of a page of the documentation site, and the sections that links may lead to.
 type sitePage struct {
 	ids, links []string
 	current    int    // entries of the navigation that are this page

@@ -31,11 +31,11 @@ type conn struct {
 
 	http2   *http2Conn // nil for HTTP/1.1
 	nc      net.Conn
-	unwatch func() bool // stops waiting for the end of requests in flight
-	to      int         // index of the target it is connected to
-	owner   uint64      // the client it belongs to, with the PROXY protocol
+	unwatch func() bool // stops waiting for run.cut
+	to      int         // index of the connected target
+	owner   uint64      // with the PROXY protocol, the client of the connection
 	sent    int         // requests sent over this connection
-	last    int64       // when it was last used
+	last    int64       // when it was last used, in microseconds since the start of the run
 	wire    wire
 	answer  answer
 	out     []byte
@@ -90,7 +90,7 @@ func (c *conn) exchange() {
 	}
 }
 
-// idleAfter is how long a connection must be unused before it is checked whether the target has closed it.
+// idleAfter is how long a connection may be unused before connect checks whether the target has closed it.
 const idleAfter = 1000 // microseconds
 
 // send sends the request, connecting first if necessary, and reads the answer into the record.
@@ -102,7 +102,7 @@ func (c *conn) send() error {
 		r.due = r.sent // the connection determines the schedule
 	}
 	if err != nil {
-		return &unconnected{err}
+		return &connectError{err}
 	}
 	if c.http2 != nil {
 		return c.http2.roundTrip(c)
@@ -126,7 +126,7 @@ func (c *conn) send() error {
 		return err
 	}
 	if c.wire.Buffered() > 0 {
-		c.answer.last = true // what follows the answer is unsolicited
+		c.answer.last = true // the rest was not requested, so the connection is not reused
 	}
 	c.take()
 	return nil
@@ -139,7 +139,7 @@ func (c *conn) read() error { return c.wire.read(&c.answer, c.request.Look.Metho
 func (c *conn) take() {
 	r, a := &c.record, &c.answer
 	r.status, r.retry, r.remaining = a.status, a.retry, a.least()
-	r.flags |= a.flags | a.agreement()
+	r.flags |= a.flags | a.disagreement()
 	r.node = c.nodeOf(a.node)
 	if !bytes.Equal(a.policy, c.policy) {
 		c.policy = append(c.policy[:0], a.policy...)
@@ -178,7 +178,7 @@ func (c *conn) appendRequest(b []byte) []byte {
 	return append(append(b, "\r\n"...), body...)
 }
 
-// hasBody reports whether requests with this method give the length of their body even if it is empty.
+// hasBody reports whether requests with this method have a Content-Length even if their body is empty.
 func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
 
 // CarriesBody reports whether requests with this method carry Options.Body.
@@ -228,7 +228,7 @@ func (c *conn) connect() error {
 }
 
 // bound sets the deadline of a request that is sent now. It fails once requests are aborted, so that it cannot undo
-// their deadline.
+// the deadline that aborts them.
 func (c *conn) bound() error {
 	return cmp.Or(c.nc.SetDeadline(time.Now().Add(c.run.o.Timeout)), c.run.cut.Err())
 }
@@ -265,16 +265,16 @@ func (c *conn) disconnect() {
 	}
 }
 
-// An unconnected error wraps the reason why there is no connection.
-type unconnected struct{ error }
+// A connectError wraps the reason why there is no connection.
+type connectError struct{ error }
 
-func (e *unconnected) Unwrap() error { return e.error }
+func (e *connectError) Unwrap() error { return e.error }
 
 func failureOf(err error) failure {
 	if err == nil {
 		return answered
 	}
-	var none *unconnected
+	var none *connectError
 	switch {
 	case errors.As(err, &none):
 		return notSent
@@ -287,7 +287,7 @@ func failureOf(err error) failure {
 	return closed
 }
 
-// failed keeps the first error of each kind if it says more than the kind does.
+// failed schedules giveUp after the first failure. It keeps the first error of each kind that says more than its kind.
 func (r *run) failed(f failure, err error) {
 	r.firstFailure.Do(func() {
 		patience := time.Second

@@ -43,7 +43,7 @@ type Headers struct {
 // ReadHeaders reads header lines.
 func ReadHeaders(lines string) Headers {
 	a := readAnswer("HTTP/1.1 429 Too Many Requests\r\n" + lines)
-	return Headers{a.least(), a.agreement() == otherTime}
+	return Headers{a.least(), a.disagreement() == otherTime}
 }
 
 // ByRule reports whether an answer with these header lines is recognized as a rule's.
@@ -52,8 +52,8 @@ func ByRule(lines string) bool {
 	return a.flags&prepared != 0
 }
 
-// A Decided is a request and its outcome at one of the nodes.
-type Decided struct {
+// A DecidedRequest is a request and its outcome at one of the nodes.
+type DecidedRequest struct {
 	At         time.Duration // since the beginning; must not decrease
 	Client     uint64
 	Refused    bool
@@ -62,7 +62,7 @@ type Decided struct {
 }
 
 // DecidedLog returns the log of a run that sent these requests, each of which took a millisecond.
-func DecidedLog(began time.Time, source Source, requests []Decided) *Log {
+func DecidedLog(began time.Time, source Source, requests []DecidedRequest) *Log {
 	look := &Look{Method: "GET", Host: "example.com", Target: "/", number: 1}
 	l := &Log{
 		Began: began, looks: []*Look{look}, nodes: []string{"node"},

@@ -10,7 +10,7 @@ import (
 
 // A feed provides connections with requests.
 type feed interface {
-	// next waits for a request that is to be sent, and returns false if there will be no more.
+	// next waits for the next request to send, and returns false if there will be no more.
 	next(r *Request) bool
 }
 
@@ -19,7 +19,7 @@ type sharedSource struct {
 	run    *run
 	mu     sync.Mutex
 	source Source
-	made   uint64
+	made   uint64 // number of requests so far
 	ended  bool
 	full   bool // the source has more than Options.Requests
 }
@@ -54,9 +54,9 @@ type dueQueue struct {
 	wake     sync.Cond // there is a request, or there will be no more
 	room     sync.Cond // there is room, or there will be no more requests
 	requests []Request // a ring; its length is a power of two
-	first    int
-	used     int
-	done     bool // there will be no more requests
+	first    int       // index of the oldest request
+	used     int       // number of requests
+	done     bool      // there will be no more requests
 }
 
 // addQueue adds a queue for a number of connections.
@@ -129,7 +129,7 @@ func (l *dueQueue) left() int {
 	return l.used
 }
 
-// lateBy is how long after its due time a request counts as sent late.
+// lateBy is the delay after its due time from which a request counts as sent late.
 const lateBy = 10 * time.Millisecond
 
 // dispatch pushes each request to its queue when it is due, until there are no more or the run is

@@ -22,7 +22,7 @@ type http2Conn struct {
 	target    int
 	streams   int // number of streams that share it
 	transport http.RoundTripper
-	sent      atomic.Int64
+	sent      atomic.Int64 // number of requests
 }
 
 func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
@@ -35,7 +35,7 @@ func newHTTP2(r *run, target int, random *rand.Rand) *http2Conn {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		nc, err := r.dial(ctx, &r.o.Targets[target], netip.Addr{})
 		if err != nil {
-			return nil, &unconnected{err}
+			return nil, &connectError{err}
 		}
 		return nc, nil
 	}

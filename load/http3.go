@@ -22,7 +22,7 @@ func (r *run) dialHTTP3(ctx context.Context, t *Target, config *quic.Config) (*q
 	secure.NextProtos = []string{http3.NextProtoH3}
 	qc, err := quic.DialAddr(ctx, t.Addr.String(), secure, config)
 	if err != nil {
-		return nil, &unconnected{err}
+		return nil, &connectError{err}
 	}
 	r.opened.Add(1)
 	return qc, nil

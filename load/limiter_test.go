@@ -62,7 +62,7 @@ func (q *quota) count(client string, now time.Time) {
 	}
 }
 
-// answer decides a request at a node, counted from 1. It returns the seconds until its client may retry, or 0 if
+// answer handles a request at a node, counted from 1. It returns the seconds until its client may retry, or 0 if
 // it passes, and the remaining quota.
 func (l *limiter) answer(node int, client string) (seconds, remaining int) {
 	l.mu.Lock()

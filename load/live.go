@@ -15,14 +15,14 @@ type Progress struct {
 	P50, P99                  int64         // latencies since the last Progress, to within 10%; microseconds
 }
 
-// A live holds the statistics of a run while it goes on.
-type live struct {
+// A liveStats holds the statistics of a run in progress.
+type liveStats struct {
 	mu        sync.Mutex
 	counts    Progress
 	latencies *hdrhistogram.Histogram // since the last Progress, from when requests were due
 }
 
-func (l *live) add(r *record) {
+func (l *liveStats) add(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.Requests++
@@ -36,14 +36,14 @@ func (l *live) add(r *record) {
 	recordIn(l.latencies, r.done-r.due)
 }
 
-// heard reports whether a request was answered.
-func (l *live) heard() bool {
+// heard reports whether any request has been answered.
+func (l *liveStats) heard() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts.Requests > l.counts.Failed
 }
 
-// progress returns the progress since the last call.
+// progress returns the totals so far, and the latencies since the last call.
 func (r *run) progress() Progress {
 	l := &r.live
 	l.mu.Lock()

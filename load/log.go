@@ -12,7 +12,7 @@ type Log struct {
 	Began   time.Time
 	Elapsed time.Duration
 
-	report  Report // what the records do not show: how the run ended, and what was not sent
+	report  Report // how the run ended, and how many requests were not sent: the part that is not in records
 	o       Options
 	records []record // sorted by the time when they were sent
 	looks   []*Look

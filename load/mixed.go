@@ -17,13 +17,13 @@ type Mixed struct {
 	next  mix.Request
 }
 
-// NewMixed returns a source of the requests of m, speed times as fast. If speed is zero, it is 1.
+// NewMixed returns a source of the requests of m, speed times as fast. If speed is zero, 1.
 func NewMixed(m *mix.Mix, speed float64) *Mixed {
 	return &Mixed{m, m.Source(), cmp.Or(speed, 1), looks{}, mix.Request{}}
 }
 
-// Begin aligns bursts around window edges with the windows of the nodes. With a speed other than 1
-// they cannot be aligned.
+// Begin aligns bursts around window boundaries with the windows of the nodes. With a speed other
+// than 1, they cannot be aligned.
 func (s *Mixed) Begin(now time.Time) {
 	if s.speed == 1 {
 		s.from.Begin(now)

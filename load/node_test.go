@@ -22,7 +22,7 @@ type sender struct {
 	sim      *analysis.Simulation
 	source   load.Steady
 	began    time.Time
-	requests []load.Decided
+	requests []load.DecidedRequest
 }
 
 func newSender(t rapid.TB, o analysis.PoPOptions, rules *rule.Set, began time.Time) *sender {
@@ -39,7 +39,7 @@ func newSender(t rapid.TB, o analysis.PoPOptions, rules *rule.Set, began time.Ti
 func (s *sender) send(at time.Duration, client uint64) {
 	now, addr := s.began.Add(at).Add(500*time.Microsecond), s.source.Addr(client)
 	d := s.sim.Decide(&accesslog.Entry{Time: now.UnixMicro(), Client: addr.String(), Addr: addr, Method: "GET", Host: "example.com", Path: "/", Status: 200})
-	q := load.Decided{At: at, Client: client, Refused: d.Verdict.Refused()}
+	q := load.DecidedRequest{At: at, Client: client, Refused: d.Verdict.Refused()}
 	if q.Refused {
 		q.RetryAfter = uint32(max(1, (d.Deadline().Sub(now)+time.Second-1)/time.Second))
 	}
@@ -120,8 +120,8 @@ func TestRefusedRequestsThatDoNotCount(t *testing.T) {
 	}
 }
 
-// It finds none with shedding either, for any secret and any clients, and compares the count of passed requests. The requests
-// come from five networks, some of which send more than others.
+// The judge finds no fault with real nodes that shed, for any secret and any clients. It compares the count of passed
+// requests. The requests come from five networks, some of which send more than others.
 func TestSheddingNodesHaveNoFaults(t *testing.T) {
 	t.Parallel()
 	const client = "{id: client, characteristics: [ip], limits: [{threshold: 30, period: 10s}]}, "

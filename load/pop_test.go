@@ -69,8 +69,8 @@ components:
   request: {hosts: [answers]}
 `
 
-// A logged is a decision in the log of a node, parsed by the test's own reader.
-type logged struct {
+// A loggedDecision is a decision in the log of a node, parsed by the test's own reader.
+type loggedDecision struct {
 	Event     string     `json:"event"`
 	T         int64      `json:"t"`
 	Rule      string     `json:"rule"`
@@ -85,7 +85,7 @@ type logged struct {
 }
 
 // readLogs returns the decisions of all nodes about a rule, by time.
-func readLogs(t *testing.T, files []string, id string) (all []logged) {
+func readLogs(t *testing.T, files []string, id string) (all []loggedDecision) {
 	t.Helper()
 	for node, name := range files {
 		file, err := os.Open(name)
@@ -99,7 +99,7 @@ func readLogs(t *testing.T, files []string, id string) (all []logged) {
 		}
 		waiting := map[request][]int{}
 		for lines := bufio.NewScanner(file); lines.Scan(); {
-			line := logged{node: node}
+			line := loggedDecision{node: node}
 			if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -115,13 +115,13 @@ func readLogs(t *testing.T, files []string, id string) (all []logged) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b logged) int { return cmp.Compare(a.T, b.T) })
+	slices.SortStableFunc(all, func(a, b loggedDecision) int { return cmp.Compare(a.T, b.T) })
 	return all
 }
 
 // A loggedTrace presents logged decisions as a judge.Trace. Requests have the times of the nodes' logs.
 type loggedTrace struct {
-	decisions []logged
+	decisions []loggedDecision
 	status    int // status of the origin
 	answers   bool
 }
@@ -233,7 +233,7 @@ func TestRealPoP(t *testing.T) {
 	decided, refused, passed := uint64(0), uint64(0), uint64(0)
 	for _, got := range report.Rules {
 		refused += got.Refused
-		if got.Rule != "two-longer" { // it decides the same requests as the rule two
+		if got.Rule != "two-longer" { // its requests are also counted by the rule two
 			decided += got.Decisions + got.Other
 		}
 		status := http.StatusOK

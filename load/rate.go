@@ -72,7 +72,7 @@ type Steady struct {
 	// Attack marks the requests as meant to be refused.
 	Attack bool
 
-	made  uint64
+	made  uint64  // number of requests so far
 	piece int     // current piece of the profile
 	begun float64 // number of requests before that piece
 }

@@ -40,7 +40,7 @@ var judged = [failures]judge.Failure{
 type flags uint8
 
 const (
-	prepared  flags = 1 << iota // its body or ID shows that a rule refused the request
+	prepared  flags = 1 << iota // the body or ID shows that a rule refused the request
 	otherTime                   // the reset time of exhausted limits contradicts Retry-After
 	// The connection had carried requests before; the target may have closed it before reading this one.
 	reused

@@ -30,8 +30,8 @@ type Recorded struct {
 	attack bool // some requests are marked as attacks
 }
 
-// NewRecorded returns a source of the requests of a log, speed times as fast. If speed is zero, it
-// is 1. The source reads until Close, which also closes the log. NewRecorded returns once the first
+// NewRecorded returns a source of the requests of a log, speed times as fast. If speed is zero, 1.
+// The source reads until Close, which also closes the log. NewRecorded returns once the first
 // requests are known; sorting a log may require reading much of it.
 func NewRecorded(ctx context.Context, log *accesslog.Log, speed float64) *Recorded {
 	ctx, end := context.WithCancel(ctx)

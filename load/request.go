@@ -15,11 +15,11 @@ type Request struct {
 	Client uint64
 	Addr   netip.Addr // of the client
 	Look   *Look
-	probe  bool // its client returns after Retry-After
+	probe  bool // the first request of a client that returns after Retry-After
 }
 
-// A Look holds the common properties of requests. Requests of a source that look alike share one,
-// which must not be modified.
+// A Look holds the properties that requests have in common. Requests of a source that look alike
+// share one Look, which must not be modified.
 type Look struct {
 	Component int // index in [Source.Components]
 	Method    string

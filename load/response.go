@@ -15,7 +15,7 @@ import (
 
 var errMalformed = errors.New("load: malformed response")
 
-// An answer holds the parts of a response that are needed.
+// An answer holds the parts of a response that the log and the judge need.
 type answer struct {
 	status uint16
 	retry  int32 // as judge.Answer.Retry
@@ -175,7 +175,7 @@ func (a *answer) notice(name, value, nodeHeader []byte) {
 // of a number of seconds.
 const minTimestamp = 1_000_000_000
 
-// A quota holds what one form of headers in an answer says about limits. Missing values are −1.
+// A quota holds the state of limits that one form of headers in an answer reports. Missing values are −1.
 type quota struct {
 	remaining int64 // the least of all limits
 	back      int64 // seconds until every exhausted limit allows requests again
@@ -248,8 +248,8 @@ func (a *answer) least() int32 {
 	return int32(min(n, math.MaxInt32))
 }
 
-// agreement returns otherTime if either form disagrees with Retry-After, else 0.
-func (a *answer) agreement() flags {
+// disagreement returns otherTime if either form disagrees with Retry-After, else 0.
+func (a *answer) disagreement() flags {
 	for _, q := range []quota{a.quota, a.older} {
 		if q.remaining == 0 && q.back >= 0 && a.retry > 0 && q.back != int64(a.retry) {
 			return otherTime

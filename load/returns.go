@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// returns silences some of the refused clients, the first and then every fifth, until their
-// Retry-After has elapsed, and then lets them return.
+// returns silences the first refused client and then every fifth until their Retry-After has elapsed.
+// Then it lets them return, so that the judge can check Retry-After.
 type returns struct {
 	run     *run
 	enabled bool
 	holding atomic.Int32 // number of silent clients
 	mu      sync.Mutex   // guards the following
-	clients map[uint64]*returning
+	clients map[uint64]*refusedClient
 	held    uint64 // requests not sent because their client was silent
 	timers  sync.WaitGroup
 }
 
-// A returning is the state of a refused client.
-type returning struct {
+// A refusedClient is the state of a refused client.
+type refusedClient struct {
 	first int64 // when it was first refused, in microseconds
 	until int64 // when it returns; 0 unless it is silent
-	done  bool
+	done  bool  // it has returned, or was not selected to be silent
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 	// A refused client continues for a while, to show that the other nodes refuse it too.
 	returnAfter = 1_000_000 // microseconds
 
-	// The node rounds Retry-After up to whole seconds, and it is read here a little later.
+	// Clients return a little after Retry-After, which nodes round up to whole seconds.
 	returnMargin = 50 * time.Millisecond
 )
 
@@ -63,7 +63,7 @@ func (t *returns) refused(q *Request, r *record) {
 		if len(t.clients) == maxReturning {
 			return
 		}
-		c = &returning{first: r.sent, done: len(t.clients)%oneReturns != 0}
+		c = &refusedClient{first: r.sent, done: len(t.clients)%oneReturns != 0}
 		t.clients[q.Client] = c
 	}
 	if c.done || c.until != 0 || r.sent-c.first < returnAfter {

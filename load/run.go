@@ -148,16 +148,16 @@ type run struct {
 	source  *sharedSource
 	queues  []*dueQueue
 	returns returns
-	live    live
+	live    liveStats
 	looks   []*Look
 	nodes   nodes
-	opened  atomic.Uint64
-	unsent  atomic.Uint64
+	opened  atomic.Uint64 // number of connections
+	unsent  atomic.Uint64 // requests that were due, but not sent
 	late    atomic.Uint64 // requests that were dispatched late
 	working sync.WaitGroup
-	gaveUp  atomic.Bool
+	gaveUp  atomic.Bool // no request was answered
 
-	firstFailure sync.Once
+	firstFailure sync.Once // schedules giveUp
 
 	mu     sync.Mutex // guards the following
 	conns  []*conn
@@ -235,7 +235,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), live: live{latencies: newHistogram(1)},
+	r := &run{o: o, nap: nap, caller: ctx, fixed: fixedHeader(o.Header), live: liveStats{latencies: newHistogram(1)},
 		shared: map[feed]*http2Conn{}, policies: map[string]bool{}}
 	if runtime.GOMAXPROCS(0) == 1 {
 		r.nap = time.Sleep // connections need the only processor
@@ -243,7 +243,7 @@ func Run(ctx context.Context, o Options) (*Log, error) {
 	r.cut, r.cutNow = context.WithCancel(context.Background())
 	defer r.cutNow()
 	r.source = &sharedSource{run: r, source: o.Source}
-	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*returning{}}
+	r.returns = returns{run: r, enabled: o.Return && !o.ClosedLoop, clients: map[uint64]*refusedClient{}}
 	r.nodes.targets = len(o.Targets)
 	for _, t := range o.Targets {
 		r.nodes.names = append(r.nodes.names, t.Name)
@@ -331,7 +331,7 @@ const ProgressesPerSecond = 2
 // graceOfRequests is how long requests in flight may take when a run is interrupted.
 const graceOfRequests = time.Second
 
-// giveUp ends the run unless a request was answered.
+// giveUp ends the run unless any request has been answered.
 func (r *run) giveUp() {
 	if !r.live.heard() {
 		r.gaveUp.Store(true)

@@ -72,13 +72,13 @@ func (t *trace) At(i int) judge.Request {
 			Retry: int(q.retry), Remaining: int(q.remaining), OtherTime: q.flags&otherTime != 0,
 		},
 	}
-	if q.failure == closed && q.flags&reused != 0 { // perhaps not by a rule
+	if q.failure == closed && q.flags&reused != 0 { // perhaps because it was idle, not by a rule
 		r.Answer.Failure = judge.NoAnswer
 	}
 	return r
 }
 
-// Properties returns the properties of the ith request, including its client's address unless alike.
+// Properties returns the properties of the ith request. If alike, its address is the generator's, not the client's.
 func (t *trace) Properties(i int, alike bool) judge.Properties {
 	q, id := &t.records[i], &t.o.Identity
 	look, to := t.looks[q.look-1], &t.o.Targets[q.target]

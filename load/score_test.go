@@ -118,9 +118,9 @@ func TestJudgeNamesFaults(t *testing.T) {
 // Refusals because of an unavailable shard are not faults.
 func TestUnavailable(t *testing.T) {
 	source := &load.Steady{Clients: 1}
-	var requests []load.Decided
+	var requests []load.DecidedRequest
 	for i := range 10 {
-		requests = append(requests, load.Decided{At: time.Duration(i) * 2 * time.Second, Refused: true, Down: true})
+		requests = append(requests, load.DecidedRequest{At: time.Duration(i) * 2 * time.Second, Refused: true, Down: true})
 	}
 	rules := parse(t, "rules: [{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], on_failure: closed}]")
 	s, err := load.DecidedLog(time.Now(), source, requests).Score(load.JudgeOptions{Rules: rules})

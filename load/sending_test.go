@@ -296,7 +296,7 @@ func TestConnections(t *testing.T) {
 		// The servers reject the first line; only the receiver of the request matters.
 		o.Dial = func(ctx context.Context, t *load.Target) (net.Conn, error) {
 			nc, err := new(net.Dialer).DialContext(ctx, "tcp", t.Addr.String())
-			return &headless{Conn: nc}, err
+			return &headlessConn{Conn: nc}, err
 		}
 		if run(t, o); len(byClient.lines) != 20 {
 			t.Errorf("%d pairs of client and target, want 20: %v", len(byClient.lines), byClient.lines)
@@ -309,13 +309,13 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// A headless is a connection that drops the first write.
-type headless struct {
+// A headlessConn is a connection that drops the first write.
+type headlessConn struct {
 	net.Conn
 	begun bool
 }
 
-func (c *headless) Write(b []byte) (int, error) {
+func (c *headlessConn) Write(b []byte) (int, error) {
 	if !c.begun {
 		c.begun = true
 		return len(b), nil
@@ -347,18 +347,18 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	}
 }
 
-// A begun is a source that records when the run begins.
-type begun struct {
+// A startSource is a source that records when the run begins.
+type startSource struct {
 	load.Steady
 	at time.Time
 }
 
-func (s *begun) Begin(now time.Time) { s.at = now }
+func (s *startSource) Begin(now time.Time) { s.at = now }
 
 // A source is told when the run begins, for example to meet the boundaries of windows.
 func TestBegin(t *testing.T) {
 	_, targets := serve(t, false, func(http.ResponseWriter, *http.Request) {})
-	source := &begun{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}
+	source := &startSource{Steady: load.Steady{Profile: fast, Look: load.Look{Method: "GET"}}}
 	if r := run(t, load.Options{Targets: targets, Source: source}); !r.Began.Equal(source.at) {
 		t.Errorf("the run began at %v, its source got %v", r.Began, source.at)
 	}

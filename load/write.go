@@ -51,7 +51,7 @@ func (t *trace) write(w io.Writer, i int) error {
 			l.Request.Headers = map[string][]string{}
 		}
 		name := textproto.CanonicalMIMEHeaderKey(h[0])
-		if before := l.Request.Headers[name]; len(before) > 0 { // only one of several lines is read
+		if before := l.Request.Headers[name]; len(before) > 0 { // readers use only one of several lines
 			separator := ", "
 			if name == "Cookie" {
 				separator = "; "

@@ -12,7 +12,7 @@ import "bytes"
 // The client is the host, the line's first word; the time is the first one in the line. A line
 // with both is an entry, whatever the rest looks like.
 type clf struct {
-	rest *pattern // of what follows the time
+	rest *pattern // of the text after the time
 }
 
 func (l clf) parse(s []byte, r *record) string {

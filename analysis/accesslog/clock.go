@@ -16,7 +16,7 @@ type clock struct {
 	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
 	last   []byte // the last stamp in brackets, with the closing one
-	lastAt int64
+	lastAt int64  // its time, in microseconds since the Unix epoch
 
 	wallAt     int64 // last time without a zone, in minutes
 	wallOffset int64 // in microseconds

@@ -33,7 +33,7 @@ func (s *source) recognize(head []byte, whole bool) error {
 		n, refused.Reason = t.parsed(l)
 		if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(lines) {
 			if m, reason := rest.parsed(l); m >= n {
-				s.layout, n, refused.Reason = prefixed{l}, m, reason
+				s.layout, n, refused.Reason = prefixedLayout{l}, m, reason
 			}
 		}
 		refused.Format = name
@@ -139,7 +139,7 @@ func (t trial) matches(l layout) (n int) {
 	return n + unnamed
 }
 
-// earliest is the beginning of 1995, when there were the first access logs.
+// earliest is the beginning of 1995, the year of the first access logs.
 const earliest = 788918400 * second
 
 // requestText matches a request in a line of any format.
@@ -151,7 +151,7 @@ var statusText = regexp.MustCompile(`" [1-5]\d\d (\d+|-)( |$)`)
 // plausible reports whether l parsed line into a complete record: one with all that the format has, and with a request and a
 // status if the line shows them.
 func plausible(l layout, line []byte, r *record) bool {
-	if l, ok := l.(prefixed); ok {
+	if l, ok := l.(prefixedLayout); ok {
 		line, _ = cutPrefix(line)
 		return plausible(l.layout, line, r)
 	}
@@ -204,7 +204,7 @@ func (t trial) detect() (format string, l layout, n int) {
 	format, l, n = t.best()
 	if rest := t.withoutPrefixes(); 2*len(rest.lines) >= len(t.lines) {
 		if f, inner, m := rest.best(); m > 0 && m >= n {
-			format, l, n, t = f, prefixed{inner}, m, rest
+			format, l, n, t = f, prefixedLayout{inner}, m, rest
 		}
 	}
 	extended := func(line []byte) bool { return bytes.Count(line, []byte{'"'}) >= 6 }
@@ -231,7 +231,7 @@ func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))
 	managed := func(line []byte) bool { return bytes.Contains(line, []byte(" [Client ")) }
 	for i, f := range formats() {
-		// Combined is clf. Without lines of its own, so is Nginx Proxy Manager's log.
+		// Combined has the layout of clf, and so has Nginx Proxy Manager's log without lines of its own.
 		if f.Name != "combined" && (f.Name != "nginx-proxy-manager" || count(t.lines, managed) > 0) {
 			counts[i] = t.matches(f.layout)
 		}
@@ -263,7 +263,7 @@ func declared(lines [][]byte) (format string, l layout) {
 	return "", nil
 }
 
-// A RefusedError reports a file that is not an access log, or not in the given format.
+// A RefusedError reports a file that is not an access log, or not one in the given format.
 type RefusedError struct {
 	File   string
 	Format string // the given format, if any
@@ -280,7 +280,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("accesslog: %s is not an access log: it looks like %s", e.File, e.Guess)
 }
 
-// Hint says what to do about it.
+// Hint returns advice for the user.
 func (e *RefusedError) Hint() string { return e.hint }
 
 // behindProxy reports whether the clients seem to be proxies: most lines have a text that looks like

@@ -1,5 +1,5 @@
 // Package accesslog reads access logs in the formats that servers commonly write. It
-// returns which client requested what and when, in chronological order.
+// returns each request with its client and time, in chronological order.
 //
 // # Formats
 //

@@ -57,7 +57,7 @@ var formats = sync.OnceValue(func() []Format {
 			`$cache|$status|$msec|$bytes|$zone|$remote_addr|$http_referer|$request_uri|$location|$http_user_agent|$id|$country`, "http_user_agent")},
 		{"heroku", "the lines of Heroku's router", newObjects(described(heroku))},
 		{"vercel", "Vercel's log drain, as NDJSON", newObjects(described(vercel))},
-		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", prefixed{builtIn(
+		{"haproxy", "HAProxy's HTTP log, with or without a syslog prefix", prefixedLayout{builtIn(
 			`$client_port [$time_local] $frontend $backend/$server $t1/$t2/$t3/$t4/$t5 $status $skipped "$request"`, "request")}},
 		{"squid", "Squid's native log", builtIn(
 			`$msec $elapsed $remote_addr $result/$status $bytes $request_method $request_uri $user $hierarchy $type`, "hierarchy")},

@@ -18,7 +18,7 @@ type guess struct{ what, hint string }
 const nameFormat = "if it is an access log, name its format, or describe it in nginx's notation, as in: " +
 	`--pattern '$remote_addr - $remote_user [$time_local] "$request" $status'`
 
-// A look says what the text that an expression matches may be.
+// A look is a guess at text that matches an expression.
 type look struct {
 	text *regexp.Regexp
 	guess

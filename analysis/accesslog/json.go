@@ -13,8 +13,8 @@ import (
 // may have the day and another one the time of day. Besides the keys of named, the keys are
 //
 //	header:NAME  a header field
-//	headers      what precedes the names of header fields in their paths
-//	mark         fields of which one must be present
+//	headers      the prefix of the paths of header fields
+//	mark         fields, at least one of which must be present
 //	is           a field and its required value
 //	http         if set, a request line, a method or a path must be present
 //	logfmt       if set, lines may be pairs such as method=GET
@@ -44,7 +44,7 @@ type objects struct {
 	logfmt bool
 
 	members map[string]int // slots by path; -1 for an object with selected members
-	headers []byte         // what precedes a header field's name in its path
+	headers []byte         // prefix of the paths of header fields
 
 	// Slots for the names in the fields of names.
 	slots  int

@@ -18,14 +18,14 @@ import (
 	"github.com/edgelimit/edge/analysis/accesslog"
 )
 
-// at is a line of a trace: a time in seconds, and a client.
-type at struct {
+// A line is a line of a trace: a time in seconds, and a client.
+type line struct {
 	Time   int64
 	Client string
 }
 
 // files writes traces to files.
-func files(t testing.TB, traces ...[]at) (names []string) {
+func files(t testing.TB, traces ...[]line) (names []string) {
 	t.Helper()
 	dir := t.TempDir()
 	for i, trace := range traces {
@@ -46,16 +46,16 @@ func files(t testing.TB, traces ...[]at) (names []string) {
 func short(c accesslog.Client) string { return strings.TrimRight(string(c[:]), "\x00") }
 
 // read returns everything that l passes on, as arrivals or as entries.
-func read(ctx context.Context, l *accesslog.Log, entries bool, got *[]at) error {
+func read(ctx context.Context, l *accesslog.Log, entries bool, got *[]line) error {
 	if entries {
 		return l.Entries(ctx, func(e *accesslog.Entry) error {
-			*got = append(*got, at{e.Time / 1e6, short(accesslog.ClientOf(e.Client))})
+			*got = append(*got, line{e.Time / 1e6, short(accesslog.ClientOf(e.Client))})
 			return nil
 		})
 	}
 	return l.Arrivals(ctx, func(as []accesslog.Arrival) error {
 		for _, a := range as {
-			*got = append(*got, at{a.Time / 1e6, short(a.Client)})
+			*got = append(*got, line{a.Time / 1e6, short(a.Client)})
 		}
 		return nil
 	})
@@ -71,7 +71,7 @@ func open(t testing.TB, names []string, o accesslog.Options) *accesslog.Log {
 }
 
 // drawTrace draws lines whose times are out of order by at most late lines.
-func drawTrace(rt *rapid.T, late int) (lines []at) {
+func drawTrace(rt *rapid.T, late int) (lines []line) {
 	n := rapid.IntRange(0, 400).Draw(rt, "lines")
 	step := rapid.SampledFrom([]int64{0, 1, 7}).Draw(rt, "step")
 	for i := range n {
@@ -79,7 +79,7 @@ func drawTrace(rt *rapid.T, late int) (lines []at) {
 		if rapid.IntRange(0, 9).Draw(rt, "in order") > 0 {
 			back = 0
 		}
-		lines = append(lines, at{1_500_000_000 + int64(max(0, i-back))*step, fmt.Sprint("client", i, strings.Repeat("x", i%20))})
+		lines = append(lines, line{1_500_000_000 + int64(max(0, i-back))*step, fmt.Sprint("client", i, strings.Repeat("x", i%20))})
 	}
 	return lines
 }
@@ -99,7 +99,7 @@ func TestOrder(t *testing.T) {
 			Disk:    rapid.Bool().Draw(rt, "disk"),
 			TempDir: t.TempDir(),
 		}.WithBlocks(rapid.SampledFrom([]int{40, 300, 100_000}).Draw(rt, "block"))
-		var got []at
+		var got []line
 		l := open(t, names, o)
 		entries := rapid.Bool().Draw(rt, "entries")
 		err := read(t.Context(), l, entries, &got)
@@ -134,16 +134,16 @@ func TestOrder(t *testing.T) {
 // Lines that are late by almost the size of the buffer are sorted without a second pass.
 func TestOrderWithinBuffer(t *testing.T) {
 	for back := 80; back <= 100; back++ {
-		var lines []at
+		var lines []line
 		for i := range 1000 {
-			line := at{1_500_000_000 + int64(i), fmt.Sprint(i)}
+			next := line{1_500_000_000 + int64(i), fmt.Sprint(i)}
 			if i >= back && i%37 == 0 {
-				line.Time -= int64(back)
+				next.Time -= int64(back)
 			}
-			lines = append(lines, line)
+			lines = append(lines, next)
 		}
 		o := accesslog.Options{Format: "trace", Buffer: 100}.WithBlocks(40)
-		var got []at
+		var got []line
 		if err := read(t.Context(), open(t, files(t, lines), o), back%2 == 0, &got); err != nil {
 			t.Fatalf("%d lines late: %v", back, err)
 		}
@@ -155,12 +155,12 @@ func TestOrderWithinBuffer(t *testing.T) {
 }
 
 // late is a trace whose last line belongs before its first.
-func late(n int) []at {
-	lines := []at{}
+func late(n int) []line {
+	lines := []line{}
 	for i := range n {
-		lines = append(lines, at{1_500_000_000 + int64(i), fmt.Sprint(i)})
+		lines = append(lines, line{1_500_000_000 + int64(i), fmt.Sprint(i)})
 	}
-	return append(lines, at{1_400_000_000, "late"})
+	return append(lines, line{1_400_000_000, "late"})
 }
 
 func TestTooLate(t *testing.T) {

@@ -2,11 +2,11 @@ package accesslog
 
 import "bytes"
 
-// prefixed is a layout of lines to which other programs have added prefixes. A line without a prefix is
+// prefixedLayout is a layout of lines to which other programs have added prefixes. A line without a prefix is
 // parsed as it is.
-type prefixed struct{ layout }
+type prefixedLayout struct{ layout }
 
-func (p prefixed) parse(s []byte, r *record) string {
+func (p prefixedLayout) parse(s []byte, r *record) string {
 	if rest, ok := cutPrefix(s); ok {
 		if s = rest; len(s) == 0 {
 			return "only a part of a line, or nothing after the prefix"
@@ -28,8 +28,8 @@ func cutPrefix(s []byte) (rest []byte, ok bool) {
 
 // cutStamped removes a prefix with a time.
 //
-// That of syslog has a priority, a time, a host, and the process if there is one, as in RFC 3164 and RFC 5424, and as
-// daemons write it to files. That of container engines on Kubernetes has a time, a stream, and F for a whole line. Parts of
+// A prefix of syslog has a priority, a time, a host, and the process if there is one, as in RFC 3164 and RFC 5424, and
+// as daemons write it to files. A prefix of container engines on Kubernetes has a time, a stream, and F for a whole line. Parts of
 // split lines, tagged P, are removed entirely.
 func cutStamped(s []byte) (rest []byte, ok bool) {
 	message, versioned := s, false

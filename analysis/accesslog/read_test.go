@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // plain is a trace of three lines with its expected entries.
 const plain = "1767366245\ta\n1767366246\tb\n1767366247\ta\n"
 
-var three = []at{{1767366245, "a"}, {1767366246, "b"}, {1767366247, "a"}}
+var three = []line{{1767366245, "a"}, {1767366246, "b"}, {1767366247, "a"}}
 
 // bzipped is plain, compressed with bzip2, for which Go has no compressor.
 const bzipped = "QlpoOTFBWSZTWeibPZUAAANJAAAwP4AwACAAMQDTTQR6o9Iemo/PKnRHBkpELEiEPi7kinChIdE2eyo="
@@ -89,7 +89,7 @@ func TestCompression(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := open(t, []string{save(t, test.stored)}, accesslog.Options{})
-			var got []at
+			var got []line
 			if err := read(t.Context(), l, false, &got); err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestTruncated(t *testing.T) {
 	}
 	for name, stored := range map[string][]byte{"gzip": gzipped(t, long.String()), "zstd": zstded(t, long.String())} {
 		l := open(t, []string{save(t, stored[:len(stored)*3/4])}, accesslog.Options{})
-		var got []at
+		var got []line
 		if err := read(t.Context(), l, false, &got); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -136,7 +136,7 @@ func TestZeros(t *testing.T) {
 		"within the log": slices.Concat([]byte(plain[:13]), make([]byte, 3<<20), []byte(plain[13:])),
 	} {
 		l := open(t, []string{save(t, stored)}, accesslog.Options{})
-		var got []at
+		var got []line
 		if err := read(t.Context(), l, false, &got); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -157,7 +157,7 @@ func TestStandardInput(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		var got []at
+		var got []line
 		if err := read(t.Context(), l, true, &got); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -197,11 +197,11 @@ func TestSeveralFiles(t *testing.T) {
 		save(t, nil),
 	}
 	l := open(t, names, accesslog.Options{})
-	var got []at
+	var got []line
 	if err := read(t.Context(), l, false, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []at{
+	want := []line{
 		{1767366244, "second"}, {1767366245, "first"},
 		{1767366246, "first"}, {1767366246, "second"}, {1767366246, "203.0.113.7"},
 	}
@@ -233,7 +233,7 @@ func TestLongLines(t *testing.T) {
 	for _, block := range []int{64, 300_000} {
 		o := accesslog.Options{Format: "trace"}.WithBlocks(block)
 		l := open(t, []string{name}, o)
-		var got []at
+		var got []line
 		if err := read(t.Context(), l, true, &got); err != nil {
 			t.Fatal(err)
 		}

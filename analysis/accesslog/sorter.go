@@ -25,7 +25,7 @@ type sorter struct {
 	ctx      context.Context
 	arrivals func([]Arrival) error
 	entries  func(*Entry) error // if not nil, instead of arrivals
-	limit    int
+	limit    int                // maximum number of arrivals to hold
 	disk     bool
 	dir      string // of the file
 
@@ -34,12 +34,12 @@ type sorter struct {
 	count     int         // number of arrivals in sequences
 	entry     Entry
 	merged    []Arrival // small parts of sequences that are ready to be passed on
-	emitted   bool
-	until     int64 // time of the newest arrival passed on or written
+	emitted   bool      // until is set
+	until     int64     // time of the newest arrival passed on or written
 
 	file   *os.File
 	w      *bufio.Writer
-	size   int64
+	size   int64 // of the file, in bytes
 	runs   []run
 	buffer []byte
 }
@@ -141,7 +141,7 @@ func (s *sorter) drain(keep int) error {
 	return nil
 }
 
-// part returns what can be passed on next: the arrivals of the first sequence that precede those of all others.
+// part returns the arrivals of the first sequence that precede those of all others: they can be passed on next.
 func (s *sorter) part() []Arrival {
 	first := s.sequences[0]
 	if len(s.sequences) == 1 {
@@ -150,7 +150,7 @@ func (s *sorter) part() []Arrival {
 	second := s.sequences[1]
 	end := second.arrivals[0].Time
 	if first.place < second.place {
-		end++ // those of the same time too
+		end++ // arrivals at the same time, too
 	}
 	if first.arrivals[len(first.arrivals)-1].Time < end {
 		return first.arrivals
@@ -200,7 +200,7 @@ func (s *sorter) flush() error {
 	return err
 }
 
-// write writes the held arrivals as a run, or appends them to the last run if they are newer. Thus runs
+// write writes the held arrivals as a run, or appends them to the last run if they are newer. So runs
 // are in input order.
 func (s *sorter) write() error {
 	if s.count == 0 {

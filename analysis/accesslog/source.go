@@ -125,7 +125,7 @@ func (s *source) open() (f *file, err error) {
 			f.regular, f.size = true, info.Size()
 		}
 	}
-	if s.size > 0 { // a log that grows is the same each time that it is read
+	if s.size > 0 { // if the log grows, later passes read the same text
 		stored = io.LimitReader(stored, s.size)
 	}
 	counted := bufio.NewReaderSize(&counter{stored, &s.log.read}, 64<<10)
@@ -190,8 +190,8 @@ func (m *members) Read(b []byte) (int, error) {
 	}
 }
 
-// withoutNULs reads text without NULs, which a file has from its beginning to where a server continues to write after
-// logrotate's copytruncate.
+// withoutNULs removes NULs from text. After logrotate's copytruncate, a file has them from its beginning to where the
+// server continues to write.
 type withoutNULs struct{ io.Reader }
 
 func (r withoutNULs) Read(b []byte) (n int, err error) {
@@ -203,7 +203,7 @@ func (r withoutNULs) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// brokenOff reports whether err says that s is compressed and incomplete. Its text up to there is read.
+// brokenOff reports whether err says that s is compressed and incomplete. The text before the break is read.
 func (s *source) brokenOff(err error) bool {
 	return s.compression != "" && errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// columns is a format whose directives name its columns: the W3C extended log format, which
-// IIS and CloudFront write, and Zeek's. It is immutable; a directive creates a new one.
+// columns is a format whose directives name its columns: the W3C extended log format of IIS and
+// CloudFront, or Zeek's format. It is immutable; a directive creates a new one.
 type columns struct {
 	zeek     bool
 	tabs     bool   // columns are separated by tabs only
@@ -21,8 +21,8 @@ type columns struct {
 	zone     int64 // from #GMT-Offset, in seconds
 }
 
-// columnNames are the names of the columns that are used, by kind, like variables. CloudFront's cs(Host) is the
-// distribution's name; x-host-header is the host that the client requested.
+// columnNames are the names of the columns that are used, by kind, as the map variables is for patterns. CloudFront's
+// cs(Host) is the distribution's name; x-host-header is the host that the client requested.
 var columnNames = [kinds][]string{
 	date: {"date", "x-date-start", "date-local"}, clockTime: {"time", "x-time-start", "time-local"}, epoch: {"timestamp", "ts", "datetime", "date-time"},
 	client: {"c-ip", "id.orig_h"}, method: {"cs-method", "method"}, host: {"x-host-header", "cs-host", "cs(host)", "host"},
@@ -116,7 +116,7 @@ func (c *columns) setFields(names []string) {
 
 func (c *columns) parse(s []byte, r *record) string {
 	if !c.complete {
-		return "no #Fields before it that name client and time"
+		return "no earlier #Fields line names the client and the time"
 	}
 	separator := byte('\t')
 	if i := bytes.IndexByte(s, '\t'); !c.tabs && (i < 0 || bytes.IndexByte(s[:i], ' ') >= 0) {

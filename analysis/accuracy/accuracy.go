@@ -103,14 +103,14 @@ type Accuracy struct {
 	groups        []group
 	clients       *client.Table
 	events        uint64
-	normal        *normalizer
+	normal        *normalizer // hashes the requests
 	workers       []*worker
-	second        []event // with Spread: requests of the current second
-	inSecond      map[uint32]turn
-	first         int64
-	last          int64
-	running       bool   // goroutines have been started
-	fetched       uint32 // meaningless: keeps the compiler from dropping reads
+	second        []event         // with Spread: requests of the current second
+	inSecond      map[uint32]turn // by client, for second
+	first         int64           // time of the first request
+	last          int64           // time of the last request
+	running       bool            // goroutines have been started
+	fetched       uint32          // meaningless: keeps the compiler from dropping reads
 }
 
 // A turn records that k of a client's n requests in a second have been passed on.

@@ -47,7 +47,7 @@ func (f firstLast) arrive(state []uint64, at []moment, estimates []counter.Estim
 // count even if it is full: there is no feedback. A client's words are the level in
 // requests·µs, and the time of the last request.
 //
-// If it stops, it is the token bucket as usually deployed: it holds at most threshold tokens,
+// If stops is set, it is the token bucket as usually deployed: it holds at most threshold tokens,
 // which are refilled evenly over a period, and a request that finds no token takes none. The
 // level is then the number of missing tokens, and the estimate includes the request.
 type bucket struct {

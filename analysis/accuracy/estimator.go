@@ -80,7 +80,7 @@ func methods(limits []Limit) []method {
 			make: makePacked(counter.Weighted, counter.Layout{})},
 		method{name: "packed_auto_rounded", counters: 2, bytes: 16, own: true, aligned: true,
 			make: makePacked(counter.WeightedRounded, counter.Layout{})},
-		method{name: exactName}, // every method is compared with it
+		method{name: exactName}, // the reference for all others
 	)
 }
 

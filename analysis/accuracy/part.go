@@ -83,7 +83,7 @@ func Merge(parts []*Part) (*Report, error) {
 		case given[p.Share.N-1]:
 			err = fmt.Errorf("accuracy: part %v is given twice", p.Share)
 		case p.NormalizedSHA256 != first.NormalizedSHA256:
-			err = fmt.Errorf("accuracy: parts %v and %v are of different logs", first.Share, p.Share)
+			err = fmt.Errorf("accuracy: parts %v and %v come from different logs", first.Share, p.Share)
 		case !reflect.DeepEqual(p.Settings, first.Settings):
 			err = fmt.Errorf("accuracy: parts %v and %v have different settings", first.Share, p.Share)
 		case !slices.EqualFunc(sums, p.Sums, groupSums.fits):

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/analysis/figure"
 )
 
-// inParts measures a share of the clients after the other, and returns the parts as they are read from files.
+// inParts measures one share of the clients after another, and returns the parts as they are read from files.
 func inParts(t fataler, arrivals []accesslog.Arrival, o accuracy.Options, of uint32) (parts []*accuracy.Part) {
 	for n := range of {
 		o.Share = accuracy.Share{N: n + 1, Of: of}
@@ -98,7 +98,7 @@ func TestPartsThatCannotMerge(t *testing.T) {
 		{"two are missing", parts[1:2], "missing parts: 1/3, 3/3"},
 		{"one is given twice", append(parts, parts[1]), "part 2/3 is given twice"},
 		{"one of four", append(parts[:2:2], inParts(t, arrivals, minute, 4)[3]), "parts 1/3 and 4/4 do not belong together"},
-		{"one of another log", append(parts[:2:2], inParts(t, arrivals[:2], minute, 3)[2]), "parts 1/3 and 3/3 are of different logs"},
+		{"one of another log", append(parts[:2:2], inParts(t, arrivals[:2], minute, 3)[2]), "parts 1/3 and 3/3 come from different logs"},
 		{"one with other limits", append(parts[:2:2], inParts(t, arrivals, several, 3)[2]), "parts 1/3 and 3/3 have different settings"},
 		{"one with other phases", append(parts[:2:2], inParts(t, arrivals, phases, 3)[2]), "parts 1/3 and 3/3 have different settings"},
 		{"one is damaged", []*accuracy.Part{parts[0], &damaged, parts[2]}, "part 2/3 is damaged"},

@@ -15,7 +15,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// runCases plays the cases of a text, which may or may not name its rules.
+// runCases runs the cases in text. If rules is nil, it loads the rules files that text names.
 func runCases(t *testing.T, file, text string, rules *rule.Set) *cases.Report {
 	t.Helper()
 	cases, err := cases.Parse(file, []byte(text))
@@ -103,16 +103,16 @@ func TestInvalidCases(t *testing.T) {
 		{"no time", request("expect: passed"), `1:37: requests has no at`},
 		{"a time without a unit", request("at: 5, expect: passed"), `1:42: at cannot be "5"`},
 		{"a negative time", request("at: -5s, expect: passed"), `1:42: at cannot be "-5s"`},
-		{"no pause", request("at: 0s, count: 2, expect: passed"), `1:37: 2 requests have no every`},
+		{"no pause", request("at: 0s, count: 2, expect: passed"), `1:37: every is missing, but count is 2`},
 		{"too many requests", request("at: 0s, count: 1000001, every: 1s, expect: passed"), `1:53: count cannot be 1000001`},
-		{"too late", request("at: 0s, count: 1000000, every: 1h, expect: passed"), `1:37: the last request comes too late`},
+		{"too late", request("at: 0s, count: 1000000, every: 1h, expect: passed"), `1:37: the last request comes more than 366 days after the start of the case`},
 		{"a client without an address", request("at: 0s, client: me, expect: passed"), `1:54: client cannot be "me"`},
 		{"a path", request("at: 0s, path: login, expect: passed"), `1:52: path cannot be "login"`},
 		{"a status", request("at: 0s, status: 20, expect: passed"), `1:54: status cannot be 20`},
 		{"an unknown verdict", request("at: 0s, expect: blockt"), `1:54: expect cannot be "blockt" (did you mean blocked?)`},
 		{"an impossible verdict", request("at: 0s, expect: unavailable"), `1:54: expect cannot be "unavailable"`},
 		{"two expectations", request("at: 0s, expect: passed, refused: 0"), `1:37: expect and refused are both set`},
-		{"more refused than sent", request("at: 0s, refused: 2"), `1:37: 2 of 1 requests cannot be refused`},
+		{"more refused than sent", request("at: 0s, refused: 2"), `1:37: refused is 2, but count is 1`},
 		{"a rule that passes", request("at: 0s, expect: passed, rule: all"), `1:68: rule has no effect here`},
 		{"a rule and no verdict", request("at: 0s, rule: all}, {at: 0s, expect: passed"), `1:52: rule has no effect here`},
 		{"no expectation", request("at: 0s"), `1:36: the case expects nothing`},

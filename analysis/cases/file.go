@@ -26,8 +26,7 @@ import (
 //	      - {at: 6s, path: /login, method: POST, expect: blocked, rule: login}
 //	      - {at: 20m, count: 100, every: 100ms, path: /, refused: 40}
 //
-// Each case begins with empty counters, at the beginning of a window of every period that
-// divides a day.
+// Each case begins with empty counters, at midnight UTC, where a window of every period that divides a day begins.
 type Cases struct {
 	File      string
 	RuleFiles []string // rules files and directories, relative to the directory of File
@@ -76,7 +75,7 @@ func Parse(name string, text []byte) (*Cases, error) {
 	return &r.cases, nil
 }
 
-// Paths returns the paths of the rules files, as seen by the process.
+// Paths returns the paths of the rules files, relative to the working directory, or absolute.
 func (c *Cases) Paths() (paths []string) {
 	for _, file := range c.RuleFiles {
 		if !filepath.IsAbs(file) {
@@ -187,7 +186,7 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	last := time.Duration(0)
 	switch {
 	case g.count > 1 && g.every < 0:
-		r.Fail(n, "write every: 1s", "%d requests have no every", g.count)
+		r.Fail(n, "write every: 1s", "every is missing, but count is %d", g.count)
 	case g.count > 1 && g.every > maxCaseTime/time.Duration(g.count):
 		last = maxCaseTime + 1
 	case g.count > 1:
@@ -195,13 +194,14 @@ func (r *caseReader) check(n *yaml.Node, g *requestGroup) {
 	}
 	g.every = max(0, g.every)
 	if g.at+last > maxCaseTime {
-		r.Fail(n, "end it within a year", "the last request comes too late")
+		r.Fail(n, "make at, every or count smaller",
+			"the last request comes more than 366 days after the start of the case")
 	}
 	if g.refused != nil && g.expect != "" {
 		r.Fail(n, "remove one of them", "expect and refused are both set")
 	}
 	if g.refused != nil && *g.refused > g.count {
-		r.Fail(n, "write a number up to count", "%d of %d requests cannot be refused", *g.refused, g.count)
+		r.Fail(n, "make refused at most count", "refused is %d, but count is %d", *g.refused, g.count)
 	}
 	if g.rule != "" && (g.expect == "" && g.refused == nil || g.expect == limit.Passed.String() ||
 		g.expect == limit.Allowed.String() || g.expect == limit.Denied.String()) {

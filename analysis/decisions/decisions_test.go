@@ -58,7 +58,7 @@ func accuracy(tb testing.TB, files ...[]string) (*decisions.Report, decisions.Ru
 	return r, r.Rules[0]
 }
 
-// five returns five requests in the second after s. Only the first ones pass, as many as pass says.
+// five returns five requests in the second after s. The first ones pass, and pass is their number.
 func five(s float64, pass int) (lines []string) {
 	for i := range 5 {
 		fields := passes
@@ -201,7 +201,7 @@ func TestEnforce(t *testing.T) {
 func TestIncompatibleLogs(t *testing.T) {
 	for line, want := range map[string]string{
 		strings.Replace(otherNode, `"aa"`, `"bb"`, 1):                      "file1:2: node n2 has a different secret from node n1 in file0:1: these are logs of different PoPs",
-		strings.Replace(otherNode, "0.5", "0.25", 1):                       "file1:2: node n2 logs a share of 0.25 of the keys, and node n1 in file0:1 one of 0.5: replay logs with the same share",
+		strings.Replace(otherNode, "0.5", "0.25", 1):                       "file1:2: node n2 logs 0.25 of the keys, but node n1 in file0:1 logs 0.5: replay logs with the same share",
 		strings.Replace(otherNode, `"share"`, `"clients":true,"share"`, 1): "a different log_clients",
 		begins: "file1:2: the lines of node n1 from here on are also in file0:1: pass each log only once",
 		strings.Replace(otherNode, `"version":1`, `"version":2`, 1): "file1:2: unsupported version 2 of the decision log: this program reads version 1",

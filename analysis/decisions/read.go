@@ -40,13 +40,13 @@ type Log struct {
 	first       *decision.Line // describes a node; secret, share and kind of keys are the same for all
 	firstFile   string
 	nodes       []*node
-	byName      map[string]uint16
+	byName      map[string]uint16 // indexes in nodes
 	definitions []*definition
-	byText      map[string]uint32
+	byText      map[string]uint32 // indexes in definitions
 	begun       map[string]string // where a log begins, by node and time
 	keys        map[counter.Key]uint32
 	events      []event
-	waiting     map[decided][]uint32 // events whose answer has not been counted yet
+	waiting     map[decisionID][]uint32 // events whose answer has not been counted yet
 
 	malformed uint64
 	samples   []MalformedLine
@@ -75,8 +75,8 @@ type node struct {
 // A definition is a node's version of a rule.
 type definition struct {
 	*rule.Rule
-	counts  string
-	answers bool
+	counts  string // description of the counted requests
+	answers bool   // counts by the answer
 }
 
 // An event is a decision about a request, or a count without its decision.
@@ -100,8 +100,8 @@ const (
 	countOnly         // a count without its decision
 )
 
-// decided identifies the decision that a count belongs to.
-type decided struct {
+// A decisionID identifies the decision that a count belongs to.
+type decisionID struct {
 	t    int64 // by the node's clock
 	key  uint32
 	node uint16
@@ -110,7 +110,7 @@ type decided struct {
 // New returns an empty Log.
 func New() *Log {
 	return &Log{byName: map[string]uint16{}, byText: map[string]uint32{}, begun: map[string]string{},
-		keys: map[counter.Key]uint32{}, waiting: map[decided][]uint32{}}
+		keys: map[counter.Key]uint32{}, waiting: map[decisionID][]uint32{}}
 }
 
 // IsLog reports whether a file that begins with head is a decision log.
@@ -131,13 +131,13 @@ type reader struct {
 	file  string
 	line  int
 	node  uint16
-	named bool // the node is known
-	ahead int64
-	refs  map[int]uint32
+	named bool           // the node is known
+	ahead int64          // current offset of the node's clock, in microseconds
+	refs  map[int]uint32 // indexes in definitions, by the node's references
 }
 
 // Read adds a file to the log. Malformed lines are counted. Read returns an error if the file cannot
-// be read or is of another PoP.
+// be read or comes from another PoP.
 func (l *Log) Read(file string, text io.Reader) error {
 	r := &reader{Log: l, file: file}
 	lines := bufio.NewReaderSize(text, maxLine)
@@ -187,7 +187,7 @@ func (r *reader) take(text []byte) error {
 		return r.begin(line)
 	}
 	if !r.named {
-		r.wrong("no line before it names the node")
+		r.wrong("no earlier line names the node")
 		return nil
 	}
 	switch line.Event {
@@ -230,7 +230,7 @@ func (r *reader) begin(line decision.Line) error {
 		return fail("node %s logs with a different log_clients from node %s in %s: their keys cannot be matched", line.Node,
 			first.Node, r.firstFile)
 	case line.Share != first.Share:
-		return fail("node %s logs a share of %v of the keys, and node %s in %s one of %v: replay logs with the same share",
+		return fail("node %s logs %v of the keys, but node %s in %s logs %v: replay logs with the same share",
 			line.Node, line.Share, first.Node, r.firstFile, first.Share)
 	}
 	if before := r.begun[begins]; before != "" {
@@ -320,7 +320,7 @@ func (r *reader) request(line *decision.Line) {
 	n, err := hex.Decode(key[:], []byte(line.Key[:min(len(line.Key), 2*len(key))]))
 	switch {
 	case !known || r.definitions[at].ID != line.Rule:
-		r.wrong("no line before it defines its rule")
+		r.wrong("no earlier line defines its rule")
 		return
 	case err != nil || n != len(key) || len(line.Key) != 2*len(key):
 		r.wrong("the key is not 32 hexadecimal digits")
@@ -338,10 +338,10 @@ func (r *reader) request(line *decision.Line) {
 	d := r.definitions[at]
 	e := event{t: line.Time - r.ahead, cost: line.Cost, key: number, definition: at, generation: line.Generation}
 	if line.Event == decision.EventCount {
-		at := decided{line.Decided, number, r.node}
+		at := decisionID{line.Decided, number, r.node}
 		if list := r.waiting[at]; len(list) > 0 {
 			answered := &r.events[list[0]]
-			answered.cost, answered.flags = answered.cost+line.Cost, answered.flags|counted // more than the reserve
+			answered.cost, answered.flags = answered.cost+line.Cost, answered.flags|counted // line.Cost is beyond the reserve
 			r.waiting[at] = list[1:]
 			if len(list) == 1 {
 				delete(r.waiting, at)
@@ -365,7 +365,7 @@ func (r *reader) request(line *decision.Line) {
 			if !line.Counted {
 				e.cost = 0 // until a line reports the count
 			}
-			at := decided{line.Time, number, r.node}
+			at := decisionID{line.Time, number, r.node}
 			r.waiting[at] = append(r.waiting[at], uint32(len(r.events)))
 		}
 	}

@@ -53,10 +53,10 @@ type RuleReport struct {
 	Unavailable uint64 `json:"unavailable"`
 	WarmUp      uint64 `json:"warm_up"` // may depend on requests in missing logs
 
-	// Assumed is the number of refused requests that count what the rule says, because the answer is unknown.
+	// Assumed is the number of refused requests that count as much as the rule says, because the answer is unknown.
 	Assumed uint64 `json:"assumed"`
 
-	// NotCompared reports whether the rule sheds or did: decisions then depend on the client's share, which is not
+	// NotCompared reports whether the rule sheds or did so: its decisions depend on the client's share, which is not
 	// in the log. If so, Accuracy and Change are nil.
 	NotCompared bool `json:"not_compared,omitempty"`
 
@@ -111,7 +111,7 @@ type tally struct {
 	longest time.Duration
 }
 
-// replay decides all requests anew.
+// replay makes all decisions anew, and returns a report of them.
 func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 	if len(l.events) == 0 {
 		return nil, ErrEmpty
@@ -171,7 +171,7 @@ func (l *Log) replay(with *rule.Set, accuracy bool) (*Report, error) {
 }
 
 // tallies returns a tally for each rule of the log. If earlier logs are missing, judging begins once
-// requests before begin cannot matter any more.
+// requests before begin no longer matter.
 func (l *Log) tallies(with *rule.Set, accuracy bool, begin int64) (map[string]*tally, error) {
 	all := map[string]*tally{}
 	for _, d := range l.definitions {
@@ -235,15 +235,15 @@ func limitsText(r *rule.Rule) string {
 	return text
 }
 
-// A limiter decides the requests of one key.
+// A limiter makes the decisions for one key.
 type limiter struct {
 	limit.KeyState
 	exactly bool         // counts by the exact sliding log
-	why     limit.Excess // started or prolonged the mitigation
+	why     limit.Excess // started or extended the mitigation
 }
 
-// request decides a request under r, or only counts it. It returns whether the request is refused. t must not decrease
-// from call to call.
+// request handles a request under r, and reports whether it is refused. Unless decides is set, it only counts the
+// request. t must not decrease from call to call.
 func (l *limiter) request(r *rule.Rule, t int64, cost uint64, decides bool) (refused bool) {
 	switch l.Rule {
 	case r:
@@ -263,7 +263,7 @@ func (l *limiter) request(r *rule.Rule, t int64, cost uint64, decides bool) (ref
 	return refused
 }
 
-// key decides the requests of a key anew.
+// key makes the decisions for a key anew.
 func (t *tally) key(l *Log, events []event) {
 	exactly, estimate, generation := limiter{exactly: true}, limiter{}, uint32(0)
 	var refused, would, wrong bool

@@ -25,14 +25,14 @@ func (r *Report) Document() chart.Document {
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Accuracy != nil }):
 		d.Title = "How accurate decisions are"
 		d.Sections = append(d.Sections, chart.Section{Title: "How it is measured", Blocks: []chart.Block{chart.Paragraph(
-			"A limiter with an exact log of each key's requests to all nodes decides the same requests without lag. A " +
-				"decision is wrong if only one of the two refuses the request. The cause is the estimate if a limiter that " +
-				"estimates as nodes do, but without lag, decides as the node did. Otherwise the cause is lag: " +
-				"the time from a request until all nodes act on it.")}})
+			"As a reference, a limiter with an exact log of each key's requests to all nodes handles the same requests " +
+				"without lag. A decision is wrong if only one of the two refuses the request. The cause is the " +
+				"estimate if a limiter that estimates as nodes do, but without lag, decides as the node did. " +
+				"Otherwise the cause is lag: the time from a request until all nodes act on it.")}})
 	case slices.ContainsFunc(r.Rules, func(r RuleReport) bool { return r.Change != nil }):
 		d.Title = "What the rules would have decided"
 		d.Sections = append(d.Sections, chart.Section{Title: "How it is determined", Blocks: []chart.Block{chart.Paragraph(
-			"A limiter with the new limits decides the same requests. It estimates as nodes do, but without lag.")}})
+			"The requests were replayed against a limiter with the new limits. It estimates as nodes do, but without lag.")}})
 	}
 	for i := range r.Rules {
 		d.Sections = append(d.Sections, r.Rules[i].section())
@@ -70,8 +70,8 @@ func (r *RuleReport) section() chart.Section {
 	}
 	var notes []string
 	if r.NotCompared {
-		notes = append(notes, "Not compared: the rule sheds, and the log does not say which part of the key's clients a "+
-			"client is in.")
+		notes = append(notes, "Not compared: the rule's action is shed, and the log does not record which clients it "+
+			"would refuse.")
 	}
 	note := func(n uint64, format string) {
 		if n > 0 {

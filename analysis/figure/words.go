@@ -22,7 +22,7 @@ func Between(from, to time.Time) string {
 	return fmt.Sprintf(" from %s to %s (UTC)", Clock(from), Clock(to))
 }
 
-// Lead summarizes what a report covers.
+// Lead summarizes the log that a report covers.
 func Lead[N int | int64 | uint64](requests N, clients int, from, to time.Time) string {
 	return chart.Count(requests, "request") + " of " + chart.Count(clients, "client") + Between(from, to)
 }

@@ -1,4 +1,4 @@
-// Package reading reads logs to answer questions about them, and says what is suspicious about the logs.
+// Package reading reads logs for the commands that analyze them, and reports suspicious properties of the logs.
 package reading
 
 import (
@@ -32,11 +32,11 @@ type Log struct {
 	Anonymize  bool // hides the text of malformed lines
 	Disordered bool // an entry came too late, and the logs can be read again
 
-	// Report receives what is suspicious about the logs, and the lines that show it, if any.
+	// Report receives a suspicious property of the logs, and the lines that show it, if any.
 	Report func(err error, lines string)
 }
 
-// Stats returns statistics of what was read, without the text of malformed lines if it is to be hidden.
+// Stats returns statistics of the logs, without the text of malformed lines if Anonymize is set.
 func (l *Log) Stats() accesslog.Stats {
 	s := l.Log.Stats()
 	if l.Anonymize {
@@ -93,7 +93,7 @@ func (l *Log) Explain(err error) error {
 	return nil
 }
 
-// warn reports what is suspicious about what was read.
+// warn reports suspicious properties of the logs, which may make the result wrong.
 func (l *Log) warn(stats accesslog.Stats) {
 	for _, f := range stats.Files {
 		if f.BrokenOff {

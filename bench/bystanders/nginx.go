@@ -81,26 +81,26 @@ func compare(files []string, dir string) {
 	}
 }
 
-// A logged is a request in a log.
-type logged struct {
+// A loggedRequest is a request in a log.
+type loggedRequest struct {
 	Time   time.Time
 	Addr   string `json:"remote_addr"`
 	Attack bool
 }
 
-func (r logged) isAttack() bool { return r.Attack }
+func (r loggedRequest) isAttack() bool { return r.Attack }
 
 // slice reduces a log to the slice, and returns its requests.
-func slice(file string) (requests []logged) {
+func slice(file string) (requests []loggedRequest) {
 	text, err := os.ReadFile(file)
 	harness.Check(err)
 	lines := slices.Collect(bytes.Lines(text))
 	for _, line := range lines {
-		var r logged
+		var r loggedRequest
 		harness.Check(json.Unmarshal(line, &r))
 		requests = append(requests, r)
 	}
-	from, to := slices.IndexFunc(requests, logged.isAttack), len(requests)
+	from, to := slices.IndexFunc(requests, loggedRequest.isAttack), len(requests)
 	begin := requests[from].Time.Add(-before * time.Second)
 	for from > 0 && !requests[from-1].Time.Before(begin) {
 		from--
@@ -112,12 +112,12 @@ func slice(file string) (requests []logged) {
 	return requests[from:to]
 }
 
-// refusals are how many requests were refused, of the attack and of the rest.
+// refusals are the numbers of refused requests, of the attack and of the rest.
 type refusals struct{ attack, rest int }
 
-// askNginx sends the requests to nginx, with and without the attack, for both kinds of networks, and returns what it refused and
-// how late its responses were.
-func askNginx(dir string, requests []logged, threshold int) (map[string]refusals, string) {
+// askNginx sends the requests to nginx, with and without the attack, for both kinds of networks, and returns its refusals and
+// the lateness of its responses.
+func askNginx(dir string, requests []loggedRequest, threshold int) (map[string]refusals, string) {
 	addr := harness.FreeAddr()
 	p := harness.Nginx("", dir, addr, fmt.Sprintf(nginxRules, threshold*compression/60, threshold-1, addr))
 	defer p.End()
@@ -129,7 +129,7 @@ func askNginx(dir string, requests []logged, threshold int) (map[string]refusals
 		wg.Go(func() {
 			own := requests
 			if strings.HasPrefix(name, "peaceful") {
-				own = slices.DeleteFunc(slices.Clone(requests), logged.isAttack)
+				own = slices.DeleteFunc(slices.Clone(requests), loggedRequest.isAttack)
 			}
 			refused, took := send(addr, name, own, begin, requests[0].Time)
 			mu.Lock()
@@ -143,7 +143,7 @@ func askNginx(dir string, requests []logged, threshold int) (map[string]refusals
 }
 
 // send sends requests over one connection, so that they come in their order, each when it is due.
-func send(addr, path string, requests []logged, begin, first time.Time) (refused refusals, late []time.Duration) {
+func send(addr, path string, requests []loggedRequest, begin, first time.Time) (refused refusals, late []time.Duration) {
 	c, err := net.Dial("tcp", addr)
 	harness.Check(err)
 	defer c.Close()

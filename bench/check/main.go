@@ -5,8 +5,8 @@
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./check -edge /tmp/edge
 //
-// With -attack 8s it counts instead what passes of a client with 1,000 connections that exceeds a rule at once, while
-// proxy and node are saturated.
+// With -attack 8s it counts instead the requests that pass from a client with 1,000 connections that exceeds a limit at
+// once, while proxy and node are saturated.
 //
 // It needs nginx, haproxy, caddy, wrk, taskset, and two cores: the proxy and its node share the first one; load
 // and origin run on the others.
@@ -245,7 +245,7 @@ func (b *bench) round(p proxy, path string) (proxyCPU, nodeCPU, n, passed float6
 	return each(p.CPU() - proxyBefore), each(b.node.CPU() - nodeBefore), n, passed
 }
 
-// number returns what pattern's group matches in text, or 0.
+// number returns the number that pattern's group matches in text, or 0.
 func number(text, pattern string) float64 {
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
 	if m == nil {

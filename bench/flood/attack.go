@@ -35,7 +35,7 @@ func (f *front) ask(n int, client string) (status int) {
 	return 0
 }
 
-// A scene is what clients do around an event. Windows of the length period begin at begin, which is one of them.
+// A scene is the traffic around an event. begin is the start of a window of length period.
 type scene struct {
 	*front
 	threshold  int
@@ -43,7 +43,7 @@ type scene struct {
 	begin, end time.Time
 }
 
-// newScene returns a scene whose first whole window begins in lead at the earliest.
+// newScene returns a scene whose first whole window begins at least lead from now.
 func newScene(p pop, threshold int, period, lead time.Duration, windows int) *scene {
 	begin := time.Now().Add(lead).Truncate(period).Add(period)
 	return &scene{newFront(p), threshold, period, begin, begin.Add(time.Duration(windows) * period)}
@@ -56,7 +56,7 @@ type attack struct {
 	from   time.Duration // since the beginning of the scene
 }
 
-// run runs attacks alongside innocent clients. The result is that of the attack of which most requests pass in a window.
+// run runs attacks alongside innocent clients. The result is that of the attack that got the most requests through in one window.
 func (s *scene) run(innocents int, attacks ...attack) (r run) {
 	defer s.http.CloseIdleConnections()
 	var mu sync.Mutex
@@ -90,7 +90,7 @@ func (s *scene) run(innocents int, attacks ...attack) (r run) {
 	return r
 }
 
-// attack returns the requests that were sent and that passed, by window.
+// attack runs a, and returns how many requests were sent and passed, by window.
 func (s *scene) attack(a attack) (sent, passed map[int64]int, unanswered int) {
 	sent, passed = map[int64]int{}, map[int64]int{}
 	var mu sync.Mutex
@@ -142,7 +142,7 @@ func (s *scene) innocent(i int) (asked, refused, unanswered int) {
 	return asked, refused, unanswered
 }
 
-// clientsOf returns clients whose keys are on the first shard.
+// clientsOf returns a function that returns the next client whose key is on the first shard.
 func clientsOf(shards []*shard, rule string) func() string {
 	all, of := map[string]*shard{}, keysOf(rule, "all")
 	for _, s := range shards {

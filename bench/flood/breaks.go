@@ -110,7 +110,7 @@ func rolling(threshold, rate, slack, innocents int) *row {
 	}}
 }
 
-// steady shows how many requests pass of a client that always exceeds a limit.
+// steady shows how many requests of a client that always exceeds a limit pass.
 func steady() {
 	const threshold = 200
 	allowed := threshold * int(last.Seconds())

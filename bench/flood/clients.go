@@ -13,15 +13,15 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A flooding sends requests of many addresses in turn, over some connections, each of which pauses after a
+// A flooder sends requests of many addresses in turn, over some connections, each of which pauses after a
 // response.
-type flooding struct {
+type flooder struct {
 	conns, addresses int
 	pause            time.Duration
 }
 
 // run floods a node until ctx is done.
-func (f flooding) run(ctx context.Context, node string, conns int) {
+func (f flooder) run(ctx context.Context, node string, conns int) {
 	dir, remove := harness.TempDir()
 	defer remove()
 	script := filepath.Join(dir, "flood.lua")

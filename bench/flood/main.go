@@ -62,7 +62,7 @@ type run struct {
 	busy       float64       // fraction of the nodes' cores in use
 	most       int           // maximum number of requests that passed in one second
 
-	sent                int // requests in the window in which most passed, of the client of which most passed
+	sent                int // requests of the client that got the most through in one window, in that window
 	all                 int // requests of that client that passed, in all windows
 	innocents, innocent int // requests of clients that never exceed half of the limit: all and refused
 }

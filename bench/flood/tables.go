@@ -25,7 +25,7 @@ const warmup = 2 * time.Second
 // minute.
 func floods() {
 	const rate, threshold = 100, 50
-	crowd := func(name, cores string, nodes, clients, bar int, f flooding) *row {
+	crowd := func(name, cores string, nodes, clients, bar int, f flooder) *row {
 		return &row{name: name, bar: atMost(bar), measure: func(binary string, _ int) (r run) {
 			p := start(binary, cores, fmt.Sprintf(perMinute, threshold), nodes, 0, warmup+*last)
 			defer p.end()
@@ -55,14 +55,14 @@ func floods() {
 	}
 	show(fmt.Sprintf("Passed requests of a client that sends %d/s for %v, threshold %d a minute, during a flood", rate, *last, threshold),
 		[]column{medianPassed, worstPassed, firstRefusal, allRequests, coresBusy}, []*row{
-			crowd("no flood", "0", 1, 1, threshold+1+rate/10, flooding{}),
-			crowd("one core, half of it busy", "0", 1, 1, threshold+1+rate/10, flooding{conns: 64, addresses: 100_000, pause: 12 * time.Millisecond}),
-			crowd("two cores, 64 connections, 100,000 addresses", "0,1", 1, 1, 65, flooding{conns: 64, addresses: 100_000}),
-			crowd("one core, 64 connections, 100,000 addresses", "0", 1, 1, 65, flooding{conns: 64, addresses: 100_000}),
-			crowd("one core, 512 connections, 100,000 addresses", "0", 1, 1, 65, flooding{conns: 512, addresses: 100_000}),
-			crowd("one core, 64 connections, 1,000,000 addresses", "0", 1, 1, 65, flooding{conns: 64, addresses: 1_000_000}),
-			crowd("one core, 512 connections, 1,000,000 addresses", "0", 1, 1, 65, flooding{conns: 512, addresses: 1_000_000}),
-			crowd("one core, three nodes, the worst of 20 clients, each at one node", "0", 3, 20, threshold+1+rate/10, flooding{conns: 64, addresses: 100_000}),
+			crowd("no flood", "0", 1, 1, threshold+1+rate/10, flooder{}),
+			crowd("one core, half of it busy", "0", 1, 1, threshold+1+rate/10, flooder{conns: 64, addresses: 100_000, pause: 12 * time.Millisecond}),
+			crowd("two cores, 64 connections, 100,000 addresses", "0,1", 1, 1, 65, flooder{conns: 64, addresses: 100_000}),
+			crowd("one core, 64 connections, 100,000 addresses", "0", 1, 1, 65, flooder{conns: 64, addresses: 100_000}),
+			crowd("one core, 512 connections, 100,000 addresses", "0", 1, 1, 65, flooder{conns: 512, addresses: 100_000}),
+			crowd("one core, 64 connections, 1,000,000 addresses", "0", 1, 1, 65, flooder{conns: 64, addresses: 1_000_000}),
+			crowd("one core, 512 connections, 1,000,000 addresses", "0", 1, 1, 65, flooder{conns: 512, addresses: 1_000_000}),
+			crowd("one core, three nodes, the worst of 20 clients, each at one node", "0", 3, 20, threshold+1+rate/10, flooder{conns: 64, addresses: 100_000}),
 		})
 }
 

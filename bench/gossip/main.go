@@ -1,6 +1,6 @@
-// Command gossip measures what nodes tell each other: the CPU time and the bytes of a node while nothing happens, and of
-// each mitigation that a node learns of. All nodes run in this process, with a key. In a network namespace of its own,
-// bytes are those of the nodes alone.
+// Command gossip measures the cost of gossip: the CPU time and the bytes of a node while nothing happens, and of each
+// mitigation that a node learns of. All nodes run in this process, with a key. Run it in a network namespace of its own,
+// because it counts all bytes on the loopback interface.
 //
 //	cd bench && go build -o /tmp/bench . && sudo unshare -n sh -c 'ip link set lo up; /tmp/bench gossip'
 package main
@@ -61,7 +61,7 @@ func start(count int) (nodes []*gossip.Gossip) {
 	return nodes
 }
 
-// A cost is that of all nodes, in some time.
+// A cost is the CPU time and the traffic of all nodes in some time.
 type cost struct {
 	cpu   time.Duration
 	bytes int64 // sent

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A Process is a program that this one has started. It ends with this program at the latest: the kernel kills
-// it if nobody else does.
+// A Process is a program that this one has started. It ends no later than this program, because the kernel then kills
+// it.
 type Process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -121,7 +121,7 @@ var dirs struct {
 	all []string
 }
 
-// TempDir creates a directory, which [Main] removes at the latest.
+// TempDir creates a directory. If remove is not called, [Main] removes it.
 func TempDir() (dir string, remove func()) {
 	dir, err := os.MkdirTemp("", "bench")
 	Check(err)

@@ -200,7 +200,7 @@ func countH2load(report string) (n, refused float64, ok bool) {
 	return refused + number(report, `(\d+) 2xx`), refused, number(report, `(\d+) 5xx`)+number(report, `(\d+) timeout`) == 0
 }
 
-// number returns what pattern's group matches in text, or 0.
+// number returns the number that pattern's group matches in text, or 0.
 func number(text, pattern string) float64 {
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
 	if m == nil {

@@ -81,7 +81,7 @@ func serveMinimal() {
 	}
 }
 
-// answer reads what there is into buf and answers it. It returns false if the connection has ended.
+// answer reads the available bytes into buf and answers them. It returns false if the connection has ended.
 func answer(fd uintptr, buf *[4096]byte) bool {
 	n, _, err := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(buf)), uintptr(len(buf)))
 	if err != 0 || n == 0 {

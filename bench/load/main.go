@@ -135,8 +135,8 @@ func found(pattern string) func([]byte) float64 {
 	}
 }
 
-// build builds a tool and returns its binary. go install would need a list of versions, which not every proxy
-// has.
+// build builds a tool and returns its binary. go install asks the module proxy for a list of versions, which not every
+// module proxy has.
 func build(dir, name string) string {
 	module := filepath.Join(dir, name+".mod")
 	harness.Check(os.Mkdir(module, 0o700))

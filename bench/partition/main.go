@@ -148,7 +148,7 @@ func lift(dir string, i int, client string) {
 	harness.Run(cmd)
 }
 
-// A record holds what all nodes must agree on.
+// A record holds the properties of a mitigation that all nodes must agree on.
 type record struct {
 	Key    string
 	Start  time.Time

@@ -1,6 +1,6 @@
-// Command quic measures HTTP/3 on one core: the CPU time of requests, beside nginx, HAProxy and Caddy with QUIC in PATH, and what
-// clients cost that want nothing: the memory of idle connections, and the CPU time of first packets, handshakes and streams that are reset, and the latency of another client beside them. This one
-// sends 200 requests a second, which pass; their CPU time is part of what is printed.
+// Command quic measures HTTP/3 on one core: the CPU time of requests, compared with nginx, HAProxy and Caddy with QUIC in PATH, and
+// the cost of clients that want nothing: the memory of idle connections, the CPU time of first packets, handshakes and streams that are reset, and the latency of another client meanwhile. That client
+// sends 200 requests a second, which pass; their CPU time is part of the printed figures.
 //
 //	cd bench && go run . quic
 package main
@@ -123,18 +123,18 @@ func (t *target) idle(n int) {
 	}
 	dials.Wait()
 	time.Sleep(2 * time.Second)
-	fmt.Printf("\n%d idle connections, %d failed: %.1f KB each; beside them, requests took %s ms at p50 and p99\n", n,
+	fmt.Printf("\n%d idle connections, %d failed: %.1f KB each; meanwhile, requests took %s ms at p50 and p99\n", n,
 		failed.Load(), float64(t.node.Memory()-before)/1024/float64(n), t.probe(*length, func() {}))
 }
 
-// probe returns the latency of a client that sends 200 requests a second over one connection while beside runs.
-func (t *target) probe(length time.Duration, beside func()) string {
+// probe returns the latency of a client that sends 200 requests a second over one connection while others runs.
+func (t *target) probe(length time.Duration, others func()) string {
 	conn, err := quic.DialAddr(context.Background(), t.addr.String(), t.secure, nil)
 	harness.Check(err)
 	defer func() { _ = conn.CloseWithError(0, "") }()
 	client := (&http3.Transport{}).NewClientConn(conn)
-	var others sync.WaitGroup
-	others.Go(beside)
+	var running sync.WaitGroup
+	running.Go(others)
 	var took []time.Duration
 	due := time.Now()
 	for range int(length.Seconds() * 200) {
@@ -144,7 +144,7 @@ func (t *target) probe(length time.Duration, beside func()) string {
 		took = append(took, time.Since(due))
 		due = due.Add(time.Second / 200)
 	}
-	others.Wait()
+	running.Wait()
 	p50, p99 := harness.Percentiles(took)
 	return fmt.Sprintf("%.2f and %.2f", p50, p99)
 }

@@ -162,7 +162,7 @@ func once(url string, client int) int {
 	r, err := http.NewRequest("GET", url+"/once", nil)
 	harness.Check(err)
 	r.Header.Set("X-Api-Key", fmt.Sprint(client))
-	r.Header.Set("X-Forwarded-For", "192.0.2.1") // or it is a health check, of which some pass
+	r.Header.Set("X-Forwarded-For", "192.0.2.1") // otherwise, it counts as a health check, and nodes pass some of those
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return 0

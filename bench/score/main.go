@@ -34,7 +34,7 @@ var (
 
 const rules = `rules: [{id: all, characteristics: [ip], limits: [{threshold: 100, period: 10s}], mitigation_timeout: 10s}]`
 
-// mix is traffic of which half comes from attackers, each at ten times the limit if the rate is
+// mix is traffic, half of it from attackers, each at ten times the limit if the rate is
 // 10,000 requests per second.
 const mix = `
 duration: 1h

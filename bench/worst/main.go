@@ -52,8 +52,8 @@ const everything = `
 // kept is how many of the costliest inputs are changed further, and measured once more at the end.
 const kept = 24
 
-// A found is an input with its cost: how many times as much as plain requests of its size.
-type found struct {
+// A ratedInput is an input with its cost: how many times as much as plain requests of its size.
+type ratedInput struct {
 	input
 	ratio float64
 }
@@ -88,7 +88,7 @@ func run() (failed bool) {
 	fmt.Printf("%s\n\nsearching for %v\n", harness.Machine(), *length)
 
 	r := rand.New(rand.NewPCG(*seed, 0))
-	var best []found
+	var best []ratedInput
 	tried := 0
 	for end := time.Now().Add(*length); time.Now().Before(end); tried++ {
 		next := draw(r)
@@ -102,14 +102,14 @@ func run() (failed bool) {
 		if again, ok := ratio(next); ok {
 			cost = min(cost, again) // other work on the machine makes some measurements too high
 		}
-		best = append(best, found{next, cost})
-		slices.SortFunc(best, func(a, b found) int { return cmp.Compare(b.ratio, a.ratio) })
+		best = append(best, ratedInput{next, cost})
+		slices.SortFunc(best, func(a, b ratedInput) int { return cmp.Compare(b.ratio, a.ratio) })
 		best = best[:min(len(best), kept)]
 	}
 	for i := range best {
 		best[i].ratio = meters[best[i].rules].paired(best[i].input)
 	}
-	slices.SortFunc(best, func(a, b found) int { return cmp.Compare(b.ratio, a.ratio) })
+	slices.SortFunc(best, func(a, b ratedInput) int { return cmp.Compare(b.ratio, a.ratio) })
 	fmt.Printf("%d inputs; the costliest, as multiples of plain requests of the same size:\n\n", tried)
 	for _, f := range best[:min(*show, len(best))] {
 		fmt.Printf("%5.2f  %6d bytes  %s\n", f.ratio, f.size(), f.input)

@@ -12,7 +12,7 @@ import (
 	"github.com/edgelimit/edge/bench/harness"
 )
 
-// A meter measures what inputs cost the node.
+// A meter measures the CPU time that inputs cost the node.
 type meter struct {
 	node  *harness.Process
 	addr  string
@@ -68,8 +68,8 @@ func (m *meter) calibrate() {
 	}
 }
 
-// ratio returns what a request of in costs as a multiple of a plain request of its size. ok is false if it cannot be
-// measured.
+// ratio returns the cost of a request of in as a multiple of that of a plain request of its size. ok is false if it
+// cannot be measured.
 func (m *meter) ratio(in input) (ratio float64, ok bool) {
 	c, ok := m.cost(in)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An outcome is what the rules did with a request.
+// An outcome is the effect of the rules on a request.
 type outcome uint8
 
 const (
@@ -170,8 +170,8 @@ const returnMargin = 50_000
 
 // checkPromises compares a response with the last Retry-After for each of its keys, which is that of the longest
 // mitigation if several rules with the same action refuse. A client that returns after all of them must pass, unless a
-// request with one of the keys passed since the refusal, or so shortly before it that it was not counted yet. If it passes
-// much earlier, at a node that still had to refuse it, Retry-After was overstated: it is rounded up to a second.
+// request with one of the keys passed since the refusal, or so shortly before it that it was not counted yet. If the
+// client passes more than a second earlier, at a node that still had to refuse it, Retry-After was overstated.
 // justified is whether a rule may have refused the request.
 func (b *bounds) checkPromises(keys []*key, q *request, justified bool) {
 	var states []*state

@@ -40,7 +40,7 @@ type bounds struct {
 	rules  map[*rule.Rule]*rule.Rule // the rules of keys, as the model reads them
 	states []*state                  // by key; nil if it cannot exceed a threshold
 
-	brief bool // do not check headers
+	brief bool // do not check headers, to test a mistake faster
 
 	found      []violation
 	leaked     map[*request]bool // requests that passed but had to be refused: they may not have been counted
@@ -49,12 +49,12 @@ type bounds struct {
 	reported   uint64 // passed responses that report the remaining requests
 	overstated uint64 // refusals whose Retry-After was followed by a request that passed much earlier
 
-	pending map[violation]pending // by request and key, if its rule sheds and the request is not answered yet
-	mayShed map[*request]bool     // requests that a shedding rule may have refused
+	pending map[violation]pendingCount // by request and key, if its rule sheds and the request is not answered yet
+	mayShed map[*request]bool          // requests that a shedding rule may have refused
 }
 
-// A state is what is known about a key: bounds of its counts, and the times until which its requests may be refused, and
-// must be.
+// A state holds the bounds of a key's counts, and the times until which its requests may be refused, and must be
+// refused.
 type state struct {
 	rule   *rule.Rule // as the model reads it
 	limits []limitBounds
@@ -62,11 +62,11 @@ type state struct {
 	may, must           int64
 	maySince, mustSince int64 // when the requests that caused them were sent
 
-	// Used only if the rule sheds; must then stays 0. The times until which the estimate may exceed a threshold, and
-	// until which all nodes shed.
+	// Only if the rule sheds (must then stays 0): the times until which the estimate may exceed a threshold, and until
+	// which all nodes shed.
 	over, sheds int64
 
-	slowest int64  // the longest that a request that was certainly counted took
+	slowest int64  // the longest duration of a request that was certainly counted
 	views   []view // by node
 
 	clients clients // of all requests that may have been counted, if the rule has min_clients
@@ -77,7 +77,7 @@ type state struct {
 	passed  int64    // when the last request that was not refused was answered
 }
 
-// LimitBounds hold the greatest and the least possible count for one limit.
+// A limitBounds holds the greatest and the least possible count for one limit.
 type limitBounds struct{ most, least *counter }
 
 // refuses returns the time until which the rule of k may refuse requests.
@@ -118,7 +118,7 @@ func threshold(l rule.Limit) int64 { return int64(min(l.Threshold, 1<<62)) }
 // may be a million of them.
 func (b *bounds) prepare() {
 	b.states, b.leaked = make([]*state, len(b.k.keys)), map[*request]bool{}
-	b.pending, b.mayShed = map[violation]pending{}, map[*request]bool{}
+	b.pending, b.mayShed = map[violation]pendingCount{}, map[*request]bool{}
 	for n, k := range b.k.keys {
 		r := b.rules[k.rule]
 		if r == nil {
@@ -139,8 +139,8 @@ func (b *bounds) prepare() {
 	}
 }
 
-// run processes the events of all requests in order: sent, answered, and settled, that is, the lag has passed since the
-// answer. It returns the violations found.
+// run processes the events of all requests in order: sent, answered, and settled (the lag has passed since the
+// answer). It returns the violations found.
 func (b *bounds) run() []violation {
 	b.prepare()
 	sent, settled, j := 0, 0, b.j
@@ -184,7 +184,7 @@ func (b *bounds) counts(k *key, q *request) (may, must bool) {
 			return b.reaches(k, q)
 		}
 		may, must = b.othersRefuse(k, q)
-		// It certainly counts as one of a mitigated key only if no other rule can have refused it.
+		// A refused request certainly counts for a mitigated key only if no other rule can have refused it.
 		return fits && (b.m.refused || r.CountWhileMitigated || r.CountRefused && may),
 			fits && (b.m.refused || r.CountWhileMitigated && len(b.k.of(q)) == 1 || r.CountRefused && must)
 	}
@@ -219,7 +219,7 @@ func (b *bounds) asked(q *request) {
 			b.mayCount(k, q)
 		}
 		if k.sheds() && (q.outcome == passed || q.outcome == refused) {
-			b.pending[violation{request: q, key: k}] = pending{may: may, passes: b.passes(k, keys, q)}
+			b.pending[violation{request: q, key: k}] = pendingCount{may: may, passes: b.passes(k, keys, q)}
 		}
 	}
 }
@@ -275,7 +275,7 @@ func (b *bounds) answered(q *request) {
 	}
 }
 
-// justified reports whether a rule may have refused a request, or else adds a violation.
+// justified reports whether a rule may have refused a request. If none may, it adds a violation.
 func (b *bounds) justified(keys []*key, q *request) bool {
 	wrong := violation{request: q}
 	may, must, ends := int64(0), int64(0), int64(0)
@@ -318,8 +318,8 @@ func (b *bounds) justified(keys []*key, q *request) bool {
 	return true
 }
 
-// remembers returns the time until which a mitigation from before the trace may refuse requests of a key of which none
-// has passed: until the first refusal's Retry-After has elapsed, unless refused requests count.
+// remembers returns the time until which a mitigation from before the trace may refuse requests of a key: 0 once one
+// has passed, else the end of the first refusal's Retry-After, or more if refused requests count or a rule caps it.
 func (b *bounds) remembers(s *state, q *request) int64 {
 	s.first = cmp.Or(s.first, q)
 	end := b.j.sent[0].Sent + b.j.memory.Microseconds()
@@ -338,8 +338,8 @@ func (b *bounds) alike(keys []*key, q *request) bool {
 	return !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != keys[0].rule.Action })
 }
 
-// prolonged is the least extension of a mitigation by refused requests that nodes act on, in microseconds.
-const prolonged = 100_000
+// minExtension is the shortest extension of a mitigation by a refused request that nodes act on, in microseconds.
+const minExtension = 100_000
 
 // settled handles the end of a request's lag: by now it has been counted.
 func (b *bounds) settled(q *request) {
@@ -365,7 +365,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	until, back := int64(0), int64(0)
 	timeout, grace := r.MitigationTimeout.Microseconds(), int64(0)
 	if q.outcome == refused && (r.CountWhileMitigated || b.m.refused) {
-		timeout, grace = 0, prolonged
+		timeout, grace = 0, minExtension
 	}
 	for _, l := range s.limits {
 		l.least.add(from, from)
@@ -388,7 +388,7 @@ func (b *bounds) mustCount(k *key, q *request) {
 	}
 }
 
-// A view is what a node must know about a key: the counts from before the node itself last counted a request of the key.
+// A view is the least that a node must know about a key: the counts from before it last counted a request of the key.
 type view struct {
 	last    int64   // when that request was sent; 0 before the first
 	clients clients // of requests that the node must have counted, if the rule has min_clients
@@ -406,7 +406,7 @@ func (b *bounds) known(k *key, n int, q *request) int64 {
 	if floor(last, c.period) != floor(from, c.period) || floor(from, c.period) != floor(to, c.period) {
 		return 0
 	}
-	// Requests that were sent before this had been counted everywhere when the node's last request was sent.
+	// Of the requests sent so early, all nodes knew the counts when the node's last request was sent.
 	settled := before(c.from, last-s.slowest-b.j.lag-3*b.j.skew)
 	c.from, c.to = c.from[:settled], c.to[:settled]
 	return min(c.count(from), c.count(to))

@@ -13,8 +13,8 @@ type investigation struct {
 	j      *judgment
 	found  []violation // of the rules
 	left   []violation // not explained yet
-	last   *bounds     // the ones that explain most
-	rough  bool        // last does not know when mitigations end
+	last   *bounds     // of the model that explains most
+	rough  bool        // the model does not predict when mitigations end
 	faults []Fault
 
 	overExact, overEstimate map[*key]bool // keys that exceed a threshold with all requests counted
@@ -26,8 +26,8 @@ type investigation struct {
 // over reports whether a key ever exceeds a threshold.
 func (v *investigation) over(k *key) bool { return v.overExact[k] || v.overEstimate[k] }
 
-// investigate finds violations and what explains them. A limiter that estimates and one that logs the time of every
-// request are both correct: it assumes whichever needs fewer explanations.
+// investigate finds violations and their explanations. A limiter that estimates and one that logs the time of every
+// request are both correct: investigate assumes the one that needs fewer explanations.
 func (j *judgment) investigate() *investigation {
 	overEstimate, overExact := j.everOver(weighted), j.everOver(slidingLog)
 	var both []*investigation
@@ -62,7 +62,7 @@ func (v *investigation) contradictions() uint64 { return v.last.retry.TooShort +
 func (v *investigation) explain() {
 	if !v.j.refuses {
 		all := v.take(func(violation) bool { return true })
-		v.add("refuses_nothing", all, "the target refuses nothing, although clients exceed a threshold: it is no PoP of these rules")
+		v.add("refuses_nothing", all, "the target refuses nothing, although clients exceed a threshold: it does not enforce these rules")
 		return
 	}
 	v.deafNode(func(own, others int) bool { return own == 0 && others >= plainlyDeaf })
@@ -174,7 +174,7 @@ func (v *investigation) answers(s *Score) {
 	if v.rough {
 		r.Compared, r.TooShort, r.TooLong = 0, 0, 0
 	}
-	if r.TooLong == 0 && len(v.faults) == 0 && last.overstated >= minEvidence { // it is plainly wrong only if mitigations are right
+	if r.TooLong == 0 && len(v.faults) == 0 && last.overstated >= minEvidence { // Retry-After is plainly wrong only if mitigations are right
 		r.TooLong = last.overstated
 	}
 	drop := func(n *uint64, all uint64, unknown bool) {
@@ -187,7 +187,7 @@ func (v *investigation) answers(s *Score) {
 	}
 	drop(&h.TooLittle, last.reported, v.rough)
 	drop(&h.TooMuch, last.reported, v.rough)
-	drop(&r.TooShort, r.Compared, has(ignoresMitigations)) // it is unknown whether that node counts requests that it lets through
-	drop(&r.TooLong, r.Compared, has(shedsEarly))          // it is computed for another threshold
+	drop(&r.TooShort, r.Compared, has(ignoresMitigations)) // that node may not count requests that it lets through
+	drop(&r.TooLong, r.Compared, has(shedsEarly))          // the node computes it for another threshold
 	v.faults = append(v.faults, symptoms(h, r)...)
 }

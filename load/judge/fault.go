@@ -1,7 +1,7 @@
 package judge
 
-// The faults. Models explain mistakes, what happened before and after a violation explains situations, and the
-// responses themselves show symptoms.
+// The faults: mistakes, which a model explains; situations, which the requests before and after a violation explain;
+// and symptoms, which the responses themselves show.
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A Fault is something that the target does wrong and that its lag does not explain.
+// A Fault is wrong behavior of the target that its lag does not explain.
 type Fault struct {
 	Name     string   `json:"name"`
 	Text     string   `json:"text"`
@@ -27,13 +27,13 @@ type Fault struct {
 // A mistake is a fault that a model explains: a target that counts and mitigates like the model gives the same wrong
 // responses. Most mistakes are rules that the target misreads.
 type mistake struct {
-	unless bool // the rules and the nodes rule it out
+	unless bool // impossible with these rules and nodes
 	name   string
 	text   string
 	m      model
 	v      variant
-	rough  bool // it does not predict when mitigations end
-	loose  bool // its bounds explain nearly anything, so it comes last
+	rough  bool // does not predict when mitigations end
+	loose  bool // explains nearly anything, so it is tried last
 
 	violated map[*request]bool // requests of the sample that contradict it
 }
@@ -96,8 +96,8 @@ func (v *investigation) mistakes() []mistake {
 		{name: strict, text: "it refuses as if each threshold were about " + percent, m: scaled(scale), rough: true, unless: math.Abs(scale-1) < 0.005},
 		{name: "clients_not_told_apart", text: "it counts the requests of all clients together: " + cmp.Or(j.o.Distrust, "it does not learn their addresses"), v: variant{alike: true}},
 		{name: "remembers_earlier_run", m: model{earlier: true},
-			text: fmt.Sprintf("the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or let clients have other addresses", j.memory)},
-		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at an edge", m: model{kind: fixed}},
+			text: fmt.Sprintf("the target remembers an earlier run: it refuses clients at their first request; wait %v before you repeat a run, or give clients new addresses", j.memory)},
+		{name: "fixed_window", text: "it ignores the previous window: twice the threshold passes at a window boundary", m: model{kind: fixed}},
 		{name: "weight_reversed", text: "it weights the previous window by the elapsed part of the current one, not by the rest", m: model{kind: reversed}},
 		{name: "previous_window_whole", text: "it counts the whole previous window", m: model{kind: neverFalls}},
 		{name: "counts_refused_requests", text: "it counts requests that it refuses", m: model{refused: true}},
@@ -146,8 +146,8 @@ const (
 	shedsEarly         = "sheds_below_threshold"
 )
 
-// Surroundings are what happened before and after a violation. For a request that passed, refusals of its key by the
-// same mitigation; else the adjacent requests of the key, if they are refused.
+// Surroundings describe the requests around a violation. before and after report whether there are: for a request that
+// passed, refusals of its key by the same mitigation; otherwise, adjacent requests of the key that are refused.
 type surroundings struct {
 	*violation
 	before, after bool
@@ -158,7 +158,7 @@ type surroundings struct {
 
 // situations are the faults that no model explains. The first row that fits applies.
 var situations = []struct {
-	leak bool // it looks like this: requests pass, or else they are refused
+	leak bool // applies to requests that pass; otherwise, to refused ones
 	name string
 	text string
 	fits func(s surroundings) bool
@@ -166,7 +166,7 @@ var situations = []struct {
 	{true, "mitigation_returns", "clients are refused, then pass, then are refused again by the same mitigation", func(s surroundings) bool { return s.before && s.after }},
 	{true, "mitigation_too_short", "mitigations end too early", func(s surroundings) bool { return s.before }},
 	{true, "client_never_refused", "some clients that exceed a threshold are never refused, although others are", func(s surroundings) bool { return s.never }},
-	{true, "leaks", "requests that should be refused pass later after their client crossed the threshold than the lag allows", func(surroundings) bool { return true }},
+	{true, "leaks", "requests pass although the lag since their client crossed the threshold is over", func(surroundings) bool { return true }},
 	{false, "refused_by_no_rule", "requests are refused although no rule can refuse them: check that the PoP has the same rules", func(s surroundings) bool { return s.key == nil }},
 	{false, shedsEarly, "some clients of a network or label are refused although it does not exceed a threshold", func(s surroundings) bool { return s.key.sheds() }},
 	{false, "refuses_at_random", "individual requests are refused although the client's requests before and after them pass", func(s surroundings) bool { return s.random }},

@@ -96,7 +96,7 @@ const (
 	NoAnswer         // any other reason
 )
 
-// A judgment holds a trace and what is known about its requests.
+// A judgment holds a trace, the rules, and the keys and outcomes of requests.
 type judgment struct {
 	o         Options
 	trace     Trace

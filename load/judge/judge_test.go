@@ -17,13 +17,13 @@ import (
 
 // The rules allow 10 requests in 10 s. Mitigations last as long as necessary, or at least 6 s.
 const (
-	throttle  = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
-	ban       = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
-	guesses   = "{id: all, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
-	apiKeys   = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
-	costly    = "{id: all, count: {cost: 3}, characteristics: [ip], limits: [{threshold: 31, period: 10s}], mitigation_timeout: 6s}"
-	prolonged = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, count_while_mitigated: true}"
-	shadow    = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
+	throttle = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
+	ban      = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s}"
+	guesses  = "{id: all, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 10, period: 10s}]}"
+	apiKeys  = "{id: all, characteristics: [{header: x-api-key, missing: skip}], limits: [{threshold: 10, period: 10s}]}"
+	costly   = "{id: all, count: {cost: 3}, characteristics: [ip], limits: [{threshold: 31, period: 10s}], mitigation_timeout: 6s}"
+	extended = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], mitigation_timeout: 6s, count_while_mitigated: true}"
+	shadow   = "{id: all, characteristics: [ip], limits: [{threshold: 10, period: 10s}], action: shadow_ban, response: {body: ok}}"
 )
 
 // names returns the faults of a score.
@@ -116,7 +116,7 @@ func TestPlantedMistakes(t *testing.T) {
 		{"nodes count separately", throttle, &limiter{apart: true}, "nodes_count_separately"},
 		{"increments are repeated", throttle, &limiter{counts: once(oneOf(10), 2)}, "counts_twice"},
 		{"mitigated requests are counted", throttle, &limiter{counts: func(*sent, bool) int { return 1 }}, "counts_refused_requests"},
-		{"mitigated requests are not counted", prolonged, &limiter{}, "counts_only_what_passes"},
+		{"mitigated requests are not counted", extended, &limiter{}, "counts_only_what_passes"},
 		{"the cost is ignored", costly, &limiter{}, "ignores_cost"},
 		{"nodes count separately, with a cost", costly, &limiter{apart: true, counts: countThrice}, "nodes_count_separately"},
 		{"counts double", throttle, &limiter{before: after(35, doubles)}, "counts_twice"},
@@ -218,7 +218,7 @@ func TestUnknownMistakes(t *testing.T) {
 				clear(l.windows[key])
 			}
 		}}, []string{"mitigation_too_short"}},
-		{"refused requests prolong the mitigation", ban, &limiter{before: func(l *limiter, r *sent) {
+		{"refused requests extend the mitigation", ban, &limiter{before: func(l *limiter, r *sent) {
 			if s := l.spans[network(r.Addr)]; s != nil && s[0] <= r.Sent && r.Sent < s[1] {
 				s[1] = max(s[1], r.Sent+6e6)
 			}
@@ -331,7 +331,7 @@ func TestCorrectLimiterHasNoFaults(t *testing.T) {
 	}{
 		{throttle, &limiter{}}, {throttle, &limiter{lag: late}}, {throttle, &limiter{exact: true, lag: late}},
 		{ban, &limiter{lag: late}}, {ban, &limiter{exact: true}}, {ban, &limiter{exact: true, lag: late}},
-		{guesses, &limiter{counts: countGuesses, lag: late}}, {prolonged, &limiter{counts: countAll, lag: late}},
+		{guesses, &limiter{counts: countGuesses, lag: late}}, {extended, &limiter{counts: countAll, lag: late}},
 		{costly, &limiter{counts: countThrice, lag: late}}, {costly, &limiter{exact: true, counts: countThrice, lag: late}},
 		{apiKeys, &limiter{key: onlyKeyed, lag: late}}, {shadow, &limiter{unseen: true, answer: func(a *judge.Answer) { a.Remaining = -1 }, lag: late}},
 	} {

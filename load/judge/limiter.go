@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// A limiter decides requests as if each were counted without delay.
+// A limiter passes or refuses requests as if each were counted without delay.
 type limiter struct {
 	k    *keying
-	keys []limited
+	keys []limitedKey
 }
 
-// limited is the state of a key in a limiter.
-type limited struct {
+// A limitedKey is the state of a key in a limiter.
+type limitedKey struct {
 	counters []*counter // of the limits that it may exceed; few of a million keys may
 	until    int64      // of its mitigation
 }
 
 func newLimiter(k *keying, m model) *limiter {
-	l := &limiter{k, make([]limited, len(k.keys))}
+	l := &limiter{k, make([]limitedKey, len(k.keys))}
 	for n, k := range k.keys {
 		for _, limit := range k.rule.Limits {
 			if k.most(k.rule) > threshold(limit) {
@@ -57,7 +57,7 @@ func (l *limiter) decide(q *request, status int, shed bool) *key {
 		}
 		least := int64(0)
 		if mitigated {
-			timeout, least = 0, prolonged
+			timeout, least = 0, minExtension
 		}
 		until := known.until
 		for _, c := range known.counters {
@@ -157,7 +157,7 @@ func (j *judgment) compare(s *Score, v *investigation) {
 	s.FirstRefusal = spreadOf(waits, 1e3)
 }
 
-// Verdicts are what was meant for a client, what it got, and what an exact limiter decides.
+// Verdicts tell whether a client is an attacker, whether it was refused, and whether an exact limiter refuses it.
 type verdicts struct {
 	attack, refused, over bool
 	crossed, first        int64 // when the first request beyond a limit was sent, and the first refusal arrived

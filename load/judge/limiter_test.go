@@ -270,9 +270,9 @@ func (l *limiter) score(t testing.TB, rules string, o judge.Options) *judge.Scor
 	return s
 }
 
-// A refused request that would prolong its mitigation by less than a tenth of a second does not.
+// A refused request does not extend its mitigation by less than a tenth of a second.
 func TestShortProlongation(t *testing.T) {
-	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+prolonged+"]"))
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: ["+extended+"]"))
 	if err != nil {
 		t.Fatal(err)
 	}

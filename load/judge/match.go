@@ -372,8 +372,8 @@ func cookie(s string) string {
 	return strings.ReplaceAll(s, "+", " ")
 }
 
-// unknown returns what this package cannot judge about a rule, or "" if it can judge the rule. A test ensures that it
-// knows every field of a rule.
+// unknown returns the reason why this package cannot judge a rule, or "" if it can. A test ensures that it knows every
+// field of a rule.
 func unknown(r *rule.Rule) string {
 	switch {
 	case r.CostSource() != "":

@@ -27,9 +27,8 @@ func width(r *rule.Rule) int {
 	return width
 }
 
-// A pending is what is known about a request and a key of a shedding rule. Whether the request counts under the key may
-// not be known until it is answered.
-type pending struct {
+// A pendingCount is an unanswered request that may count under a key of a shedding rule.
+type pendingCount struct {
 	may    bool    // it may count
 	passes float64 // the greatest probability that it passes the rule
 }
@@ -104,8 +103,8 @@ func (b *bounds) answeredShared(keys []*key, q *request) {
 	}
 }
 
-// nearest returns the key to blame for a refusal that no key justifies. If a rule of the request sheds, it is the key
-// that is nearest to its threshold; otherwise, it is blamed.
+// nearest returns the key to blame for a refusal that no key justifies: the key that is nearest to its threshold if a
+// rule of the request sheds, otherwise the argument blamed.
 func (b *bounds) nearest(blamed *key, keys []*key, q *request) *key {
 	if !slices.ContainsFunc(keys, (*key).sheds) {
 		return blamed
@@ -124,7 +123,7 @@ func (b *bounds) nearest(blamed *key, keys []*key, q *request) *key {
 	return blamed
 }
 
-// Clients are when distinct clients were last seen, in this order.
+// Clients are distinct clients and the times at which they were last seen, in this order.
 type clients []seenClient
 
 type seenClient struct {

@@ -20,9 +20,9 @@ type tally struct {
 	end    int64                   // the latest possible time of the last of them
 }
 
-// A share holds what happened to the requests of a client. Each client has a position between 0 and 1 in the order in
-// which clients are refused: it passes if its position is less than the probability of passing. So the position is at
-// least low, because of a refusal at lowAt, and less than high, because of a request that passed at highAt.
+// A share narrows down the position of a client, between 0 and 1, in the order in which clients are refused. A client
+// passes if its position is less than the probability of passing. So the position is at least low, because of a refusal
+// at lowAt, and less than high, because of a request that passed at highAt.
 type share struct {
 	passes, refusals weight
 	low, high        float64
@@ -104,8 +104,8 @@ func (b *bounds) weigh(k *key, q *request, probability float64) {
 	}
 }
 
-// observe adds a request that was decided by this key alone: the client's position is at least low and less than high. If
-// no position explains this and an earlier request, an epoch must have ended between them.
+// observe adds a request whose outcome depends on this key alone: the client's position is at least low and less than
+// high. If no position explains this and an earlier request, an epoch must have ended between them.
 func (t *tally) observe(s *share, low, high float64, from, to int64) {
 	since := s.highAt
 	if high <= s.low {
@@ -144,7 +144,7 @@ type Shed struct {
 	NotJudged string `json:"not_judged,omitempty"` // the reason, if not judged
 }
 
-// compareShed compares what a shedding rule lets through and refuses with what it should.
+// compareShed compares how much a shedding rule lets through and refuses with the expected amounts.
 func (v *investigation) compareShed(r *rule.Rule) Shed {
 	shed := Shed{Rule: r.ID}
 	little, much := false, false
@@ -185,7 +185,7 @@ func (v *investigation) compareShed(r *rule.Rule) Shed {
 	}
 	if more >= minEvidence && len(v.faults) == 0 {
 		v.note("sheds_by_request", uint64(more), "rule %s refuses some requests of a client and passes others, although the estimate of its network or label "+
-			"did not require it: it selected other clients %d times too often", r.ID, more)
+			"did not require it: it changed the selection of clients %d times too often", r.ID, more)
 	}
 	return shed
 }

@@ -35,13 +35,13 @@ type shedder struct {
 	lag  int64
 	seed uint64
 
-	part  map[string]float64 // by rule: the threshold that it uses, as a multiple of the correct one
-	whole bool               // refuses all clients of a key that exceeds the threshold
-	never string             // a rule that never refuses
-	wider bool               // requests that a narrower rule refuses count for wider ones
-	deaf  bool               // one node never refuses
-	alone bool               // ignores min_clients
-	epoch int64              // how long a client keeps its share; 0 means ten minutes
+	part              map[string]float64 // by rule: the threshold that it uses, as a multiple of the correct one
+	whole             bool               // refuses all clients of a key that exceeds the threshold
+	never             string             // a rule that never refuses
+	wider             bool               // requests that a narrower rule refuses count for wider ones
+	deaf              bool               // one node never refuses
+	ignoresMinClients bool               // ignores min_clients
+	epoch             int64              // how long a client keeps its share; 0 means ten minutes
 
 	windows map[string]map[int64]float64
 	clients map[string]map[netip.Addr]int64 // time of the last request of each
@@ -67,7 +67,7 @@ func (s *shedder) share(key string, client netip.Addr, t int64) float64 {
 // enough reports whether the key has as many clients as its rule requires.
 func (s *shedder) enough(r *rule.Rule, key string, t int64) bool {
 	missing := r.MinClients
-	if s.alone || missing == 0 {
+	if s.ignoresMinClients || missing == 0 {
 		return true
 	}
 	for _, at := range s.clients[key] {
@@ -223,7 +223,7 @@ func TestSheddingMistakes(t *testing.T) {
 		{"not at one node", block, &shedder{deaf: true}, "sheds_too_little"},
 		{"never, despite enough clients", many, &shedder{never: "block"}, "sheds_too_little"},
 		{"too few clients", levels, &shedder{part: map[string]float64{"block": 1.5}}, "sheds_too_little"},
-		{"despite too few clients", many, &shedder{alone: true}, "sheds_below_threshold"},
+		{"despite too few clients", many, &shedder{ignoresMinClients: true}, "sheds_below_threshold"},
 		{"some requests of each client", block, &shedder{epoch: 1}, "sheds_by_request"},
 		{"some requests of each client, by three rules", levels, &shedder{epoch: 1}, "sheds_by_request"},
 		{"other clients every ten seconds", block, &shedder{epoch: 10_000_000}, "sheds_by_request"},

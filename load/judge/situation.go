@@ -55,7 +55,7 @@ func (v *investigation) classify() {
 	}
 }
 
-// surroundings returns what happened before and after a violation.
+// surroundings examines the requests before and after a violation.
 func (v *investigation) surroundings(w *violation, lines map[violation][]*request) surroundings {
 	line := lines[violation{key: w.key, leak: w.leak}]
 	s := surroundings{violation: w, never: len(lines[violation{key: w.key, leak: true}]) == 0}

@@ -30,7 +30,7 @@ type counter struct {
 	threshold int64
 	from, to  []int64 // the earliest and the latest times of requests, each sorted
 
-	level, at int64 // what is in a leaky bucket at a time, as a count times the period; the threshold leaks in a period
+	level, at int64 // content of a leaky bucket at a time, as a count times the period; the threshold leaks in a period
 }
 
 // add counts a request in each sub-window between from and to.
@@ -69,7 +69,7 @@ func (c *counter) between(first, end int64) int64 {
 	return int64(before(c.from, end) - before(c.to, first))
 }
 
-// left returns what is left in a leaky bucket at t.
+// left returns the content of a leaky bucket at t.
 func (c *counter) left(t int64) int64 { return max(0, c.level-max(0, t-c.at)*c.threshold) }
 
 // estimate returns the parts of the estimate at t, which is whole + part·left/period.

@@ -10,7 +10,7 @@ import (
 // A block holds the networks over which the clients of a component are distributed.
 type block struct {
 	networks []netip.Prefix // for spread, those in which its networks are drawn
-	key      uint64
+	key      uint64         // seed of the addresses and user agents
 
 	spread   *params      // nil for other kinds
 	anywhere bool         // for spread, the file gives no addresses

@@ -32,8 +32,8 @@
 //   - flash_crowd: {clients, rate, ramp, hold, decay}. Together, the clients send at a rate
 //     that rises, holds, and falls.
 //   - boundary: {clients, requests, period, width: a tenth of the period, every: 2}. At every
-//     second edge of the period's windows, every client sends this many requests, spaced
-//     evenly over the width, half before the edge and half after it. If requests is twice a
+//     second boundary of the period's windows, every client sends this many requests, spaced
+//     evenly over the width, half before the boundary and half after it. If requests is twice a
 //     threshold, no window exceeds the threshold. Windows are aligned with the time of the mix
 //     or, if it is sent in real time, with the clock.
 //   - on_off: {clients, rate, on, off}. Every client sends evenly at the rate, pauses, and

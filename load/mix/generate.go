@@ -4,16 +4,16 @@ import "math/bits"
 
 // A generator sets a to the next request of a component, in order of time, and returns false if none
 // is left. The request may be after the component's end.
-type generator func(a *emitted) bool
+type generator func(a *rawRequest) bool
 
-// An emitted is a request of a generator.
-type emitted struct {
+// A rawRequest is a request as a generator returns it.
+type rawRequest struct {
 	at     ticks  // in even time, see warp
 	client uint64 // within its component
 	look   uint8  // index in the looks of its component
 }
 
-// A setting is what a generator needs in addition to the keys of its kind.
+// A setting holds the inputs of a generator in addition to the keys of its kind.
 type setting struct {
 	stream    stream
 	start     int64 // by the clock of limits' windows, in microseconds since the epoch
@@ -28,7 +28,7 @@ func (p *params) steady(set *setting) generator {
 	}
 	gaps := newCadence(ticksOf(p.rate.per), p.rate.n*p.clients)
 	at, client := -(gaps.gap+1)/2, p.clients-1
-	return func(a *emitted) bool {
+	return func(a *rawRequest) bool {
 		if client++; client == p.clients {
 			client = 0
 		}
@@ -47,7 +47,7 @@ func (p *params) poissonian(set *setting) generator {
 // at the first client whose number is n or more.
 func atRandom(set *setting, rate rate, n uint64, client func(*stream) uint64) generator {
 	gap, at := rate.gaps(), ticks(0)
-	return func(a *emitted) bool {
+	return func(a *rawRequest) bool {
 		at += gap.draw(&set.stream)
 		a.at, a.client = at, client(&set.stream)
 		return a.client < n
@@ -95,31 +95,31 @@ func inOrder(rate rate, set *setting, n, requests uint64) generator {
 func (p *params) flashCrowd(set *setting) generator {
 	even := atRandom(set, p.rate, p.clients, uniform(p.clients))
 	shape := &warp{profile: crowd(ticksOf(p.ramp), ticksOf(p.hold), ticksOf(p.decay))}
-	return func(a *emitted) bool {
+	return func(a *rawRequest) bool {
 		even(a)
 		a.at = shape.real(a.at)
 		return a.at != never
 	}
 }
 
-// boundary generates the requests of clients that burst around the edges of a limit's windows: they send
-// half of their requests just before an edge and half just after it.
+// boundary generates the requests of clients that burst around the boundaries of a limit's windows: they
+// send half of their requests just before a boundary and half just after it.
 func (p *params) boundary(set *setting) generator {
 	step := p.period.Microseconds() * p.every
-	first := set.start + p.width.Microseconds()/2 // the earliest edge whose burst begins after the component does
-	edge := ticks((first+step-1)/step*step-set.start) * perMicrosecond
+	first := set.start + p.width.Microseconds()/2 // the earliest boundary whose burst begins after the component does
+	boundary := ticks((first+step-1)/step*step-set.start) * perMicrosecond
 	width, all := ticksOf(p.width), p.clients*p.requests
 	sent := uint64(0) // requests of this burst
-	return func(a *emitted) bool {
-		if edge >= set.end {
+	return func(a *rawRequest) bool {
+		if boundary >= set.end {
 			return false
 		}
 		// (2·sent+1)/(2·all) of the width after the start of the burst.
 		hi, lo := bits.Mul64(uint64(width), 2*sent+1)
 		within, _ := bits.Div64(hi, lo, 2*all)
-		a.at, a.client = edge-width/2+ticks(within), sent%p.clients
+		a.at, a.client = boundary-width/2+ticks(within), sent%p.clients
 		if sent++; sent == all {
-			sent, edge = 0, edge+ticks(step)*perMicrosecond
+			sent, boundary = 0, boundary+ticks(step)*perMicrosecond
 		}
 		return true
 	}
@@ -134,7 +134,7 @@ func inTurn(n uint64, first func(client uint32) turn, following func(t *turn) (l
 		s[i] = first(uint32(i))
 	}
 	s.order()
-	return func(a *emitted) bool {
+	return func(a *rawRequest) bool {
 		t := &s[0]
 		a.at, a.client = t.at, uint64(t.client)
 		a.look = following(t)

@@ -13,7 +13,7 @@ import (
 // A kind is the behavior of a component.
 type kind struct {
 	name    string
-	keys    string // in files; a question mark follows a key that only another kind requires
+	keys    string // names of its keys in files; ? marks one that is optional for this kind, but required for another
 	attack  bool   // default
 	request look   // defaults
 
@@ -23,7 +23,7 @@ type kind struct {
 	// check records errors in the values of n, and sets defaults that depend on them.
 	check func(p *params, r *reader, n *yaml.Node)
 
-	// generator returns a generator of the requests. It may keep set.
+	// generator returns a generator of the requests. The generator may retain set.
 	generator func(p *params, set *setting) generator
 }
 
@@ -74,7 +74,7 @@ type params struct {
 
 	requests      uint64 // of each client
 	period, width time.Duration
-	every         int64 // n, to burst at every nth edge
+	every         int64 // n, to burst at every nth window boundary
 
 	on, off time.Duration
 
@@ -85,7 +85,7 @@ type params struct {
 	shared   float64 // fraction of networks that legitimate clients use as well
 }
 
-// usual are the defaults of all keys, and replace required values that are missing or invalid.
+// usual holds the defaults of all keys, which also replace required values that are missing or invalid.
 var usual = params{
 	clients: 1, rate: rate{1, time.Second}, think: 30 * time.Second, load: 2 * time.Second, assets: 10,
 	requests: 1, period: time.Minute, every: 2, on: time.Second, spread: 0.1, networks: 1, prefix: 24,
@@ -112,14 +112,14 @@ func (r *reader) params(n *yaml.Node, k *kind) *params {
 		r.span("ramp", "", &p.ramp, 0, maxPer),
 		r.span("hold", "", &p.hold, 0, maxPer),
 		r.span("decay", "", &p.decay, 0, maxPer),
-		integer(r, "requests", "requests: 100, the number that each client sends around an edge", &p.requests, 1, 1e6),
+		integer(r, "requests", "requests: 100, the number that each client sends around a boundary", &p.requests, 1, 1e6),
 		r.span("period", "period: 1m, the length of the windows of the limit", &p.period, time.Second, maxPer),
 		r.span("width", "", &p.width, time.Millisecond, maxPer),
 		integer(r, "every", "", &p.every, 1, 1000),
 		r.span("on", "on: 30s", &p.on, time.Millisecond, maxPer),
 		r.span("off", "off: 5m", &p.off, 0, maxPer),
 		r.fraction("spread", "", &p.spread, 0.9),
-		integer(r, "networks", "networks: 200, the number that the clients are in", &p.networks, 1, maxClients),
+		integer(r, "networks", "networks: 200, the number of networks that the clients are in", &p.networks, 1, maxClients),
 		integer(r, "prefix", "", &p.prefix, 8, 64),
 		r.fraction("shared", "", &p.shared, 1),
 	}

@@ -225,7 +225,7 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
-// Bursts meet the edges of windows whenever the traffic begins.
+// Bursts meet the boundaries of windows whenever the traffic begins.
 func TestBegin(t *testing.T) {
 	m := parse(t, `duration: 10m
 requests: 5000

@@ -59,7 +59,7 @@ type component struct {
 // A swing describes how the rate of a component follows the time of day.
 type swing struct {
 	period, peak time.Duration // period is 0 for a constant rate
-	depth        float64
+	depth        float64       // maximum deviation from the average rate, as a fraction of it
 }
 
 //go:embed mixes

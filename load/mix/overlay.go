@@ -17,11 +17,11 @@ import (
 // An Overlay adds the attacks of a mix to a log, and writes both as lines of JSON, which mark the attacks. It needs the
 // entries of the log twice, in order: all of them for Survey, and then, after Begin, for Add. End ends it.
 //
-// Requests of the attacks have the properties that at least one entry has: rules that use others would apply only to
-// the attacks.
+// Attack requests have only the properties that at least one entry has: rules that use other properties would apply
+// only to the attacks.
 type Overlay struct {
-	began, ended              int64
-	method, host, path, agent bool // whether an entry has it
+	began, ended              int64 // times of the first and the last entry of the log
+	method, host, path, agent bool  // whether an entry has it
 	status                    bool
 	clients                   []netip.Addr          // in the order of their first requests
 	addrs                     map[string]netip.Addr // by client
@@ -35,8 +35,8 @@ type Overlay struct {
 	lines  *json.Encoder
 }
 
-// overlaid is a line of the resulting log.
-type overlaid struct {
+// An overlayLine is a line of the resulting log.
+type overlayLine struct {
 	Time    string     `json:"time"`
 	Client  netip.Addr `json:"remote_addr"`
 	Method  string     `json:"request_method,omitempty"`
@@ -57,7 +57,7 @@ func NewOverlay(w io.Writer) *Overlay {
 	return o
 }
 
-// Survey learns what the log has. It never fails.
+// Survey collects the clients of the log and the properties that its entries have. It never fails.
 func (o *Overlay) Survey(e *accesslog.Entry) error {
 	if len(o.clients) == 0 {
 		o.began = e.Time
@@ -131,7 +131,7 @@ func (o *Overlay) writeAttacks(before int64) error {
 }
 
 func (o *Overlay) write(e *accesslog.Entry, client netip.Addr) error {
-	l := overlaid{
+	l := overlayLine{
 		Time: time.UnixMicro(e.Time).UTC().Format("2006-01-02T15:04:05.000000Z"), Client: client,
 		Method: e.Method, Host: e.Host, URI: e.Path, Status: e.Status, Attack: e.Attack,
 	}

@@ -33,8 +33,8 @@ type Population struct {
 
 // A membership records that a client joined a /24, or a /24 a /16.
 type membership struct {
-	network uint32
-	first   bool
+	network uint32 // the joined one
+	first   bool   // the member was the first of the network
 }
 
 // memberships are in the order in which they began.

@@ -60,7 +60,7 @@ func (m mean) draw(s *stream) ticks {
 type cadence struct {
 	gap      ticks
 	rest, of uint64 // the gap is rest/of ticks longer
-	debt     uint64
+	debt     uint64 // rounding error so far, in units of 1/of ticks
 }
 
 func newCadence(t ticks, n uint64) cadence {

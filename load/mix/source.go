@@ -26,7 +26,7 @@ type Source struct {
 	mix   *Mix
 	flows []*flow // by component
 	last  *flow   // the one whose request was returned last; nil before the first
-	left  uint64
+	left  uint64  // maximum number of requests still to come
 }
 
 // A flow is a component with its next request.
@@ -35,9 +35,9 @@ type flow struct {
 	warp   *warp // nil if real time is even
 	start  int64 // in microseconds since the epoch
 	end    ticks
-	head   emitted
+	head   rawRequest
 	time   int64 // of head, in microseconds since the epoch; ended if no request is left
-	index  int
+	index  int   // of the component
 	of     *component
 	random stream // only for looks, so that they do not affect anything else
 }
@@ -51,7 +51,7 @@ func (m *Mix) Source() *Source {
 	return s
 }
 
-// Begin aligns bursts around window edges with the clock, which reads now when the traffic begins.
+// Begin aligns bursts around window boundaries with the clock, which reads now when the traffic begins.
 // It must be called before Next.
 func (s *Source) Begin(now time.Time) {
 	for i, l := range s.flows {
