@@ -15,8 +15,8 @@ import (
 //	26  when the packet was sent, by the sender's wall clock, in microseconds
 //	34  body
 //
-// The body of messages to one node is each message after its length, of two bytes. That of news is entries, and
-// that of statuses the times, see clock, and entries.
+// In a body, messages to one node have their length, in two bytes, before each. News consist of entries. A status
+// consists of times (see timesSize) and entries.
 const (
 	packetVersion = 2
 	headerSize    = 34
@@ -36,7 +36,7 @@ const (
 const (
 	kindMessages byte = 1 + iota // to one node
 	kindNews                     // messages to all
-	kindAsk                      // the same, to ask for more
+	kindAsk                      // summaries, to ask for messages to all
 	kindStatus
 )
 
@@ -72,8 +72,8 @@ func parsePacket(b []byte) (h header, body []byte, err error) {
 	}, b[headerSize:], nil
 }
 
-// An entry is a part of a packet that concerns a node, which need not be the sender. Encoded, it is the run of
-// the node, two numbers, the length of the rest, of two bytes, and the rest.
+// An entry is a part of a packet about one node, which need not be the sender. Encoded, it is run, number, word, the
+// length of bytes, in two bytes, and bytes.
 type entry struct {
 	run, number, word uint64
 	bytes             []byte
@@ -89,7 +89,7 @@ func (e entry) append(dst []byte) []byte {
 	return append(dst, e.bytes...)
 }
 
-// parseEntries splits entries, none of which may have more than most bytes: others could not be passed on.
+// parseEntries splits entries. One with more than most bytes is malformed, because it could not be passed on.
 func parseEntries(b []byte, most int) (all []entry, err error) {
 	for len(b) > 0 {
 		if len(b) < entryHead {
@@ -108,7 +108,7 @@ func parseEntries(b []byte, most int) (all []entry, err error) {
 	return all, nil
 }
 
-// messages splits what pack has packed.
+// messages splits a body that pack has made.
 func messages(packed []byte) (all [][]byte, err error) {
 	for len(packed) > 0 {
 		if len(packed) < 2 || len(packed)-2 < int(binary.BigEndian.Uint16(packed)) {

@@ -85,7 +85,7 @@ func (s *simulation) step() {
 		if !woken && now.Before(s.next[i]) {
 			continue
 		}
-		var out []outgoing
+		var out []outgoingPacket
 		out, s.next[i] = g.due(now, false)
 		for _, o := range out {
 			s.packets++
