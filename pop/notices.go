@@ -29,7 +29,7 @@ const (
 	problemCertificate  = "certificate"
 )
 
-// Sections of docs/problems.md about what else readiness reports.
+// Sections of docs/problems.md about other things that readiness reports.
 const (
 	problemReload = "reload"
 	problemBehind = "counting_behind"
@@ -73,7 +73,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 	return n
 }
 
-// note records a problem, or with an empty text that it has passed.
+// note records a problem or, if text is empty, that it has passed.
 func (n *notices) note(problem, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -62,7 +62,7 @@ var agreements = [...]string{"secret", "shards", "rules", "client_prefixes"}
 // prefixes.
 type Fingerprints [len(agreements)]uint64
 
-// Shown returns f as operators see it, in hexadecimal, by what must be the same.
+// Shown returns f as operators see it, in hexadecimal, by name.
 func (f Fingerprints) Shown() map[string]string {
 	all := map[string]string{}
 	for i, print := range f {

@@ -57,8 +57,8 @@ type Options struct {
 	ClientsItem counter.Item               // where they store the records of clients that operators refuse
 	Clients     func(stored []byte) []byte // merges such records, and returns those to store
 
-	// Problem is called with a description while no live shard is left, and Unfit while a shard answers that it cannot be
-	// used, otherwise with "".
+	// Problem is called with a description while no live shard is left, and Unfit while a shard answers but cannot be
+	// used; both with "" otherwise.
 	Problem, Unfit func(text string)
 
 	Now        func() time.Time
@@ -281,7 +281,7 @@ func (w *Watch) Ask() {
 	wg.Wait()
 }
 
-// report reports the shards that answer but cannot be used, and that no other one is left.
+// report reports the shards that answer but cannot be used, and whether no live shard is left.
 func (w *Watch) report() {
 	w.mu.Lock()
 	shards, drained := w.shards, 0
@@ -326,8 +326,8 @@ func try(s Client) {
 	}
 }
 
-// probe probes the shards that only other nodes vote against, which this node may not have used, and those that
-// are down, to notice when they are back.
+// probe probes the shards that other nodes vote against, because this node may not have used them, and those that are
+// down, to notice when they are back.
 func (w *Watch) probe(others [][]uint64) {
 	for _, s := range w.all() {
 		against := func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) }
