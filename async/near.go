@@ -16,8 +16,8 @@ import (
 type Near struct {
 	Key            counter.Key
 	Rule           *rule.Rule
-	Client         netip.Addr // of its last request; invalid unless Options.LogClients is set
-	mitigation.Why            // the limit that it is nearest to, with its counts
+	Client         netip.Addr // of the key's last request; invalid unless Options.LogClients is set
+	mitigation.Why            // the limit that the key is nearest to, with its counts
 	Remaining      uint64
 }
 
