@@ -278,14 +278,14 @@ func TestUpdate(t *testing.T) {
 	}
 	for others, want := range []int{1, 2, 3} {
 		if err := update(others); err != nil || tries != want {
-			t.Errorf("Update beside %d other writers: %v after %d tries, want %d", others, err, tries, want)
+			t.Errorf("Update alongside %d other writers: %v after %d tries, want %d", others, err, tries, want)
 		}
 	}
 	if got := r.Run("GET", drains.String()); !strings.HasPrefix(got, "other 2") || len(got) != 1<<16 {
 		t.Errorf("the value has %d bytes and begins with %.20q", len(got), got)
 	}
 	if err := update(9); !errors.Is(err, counter.ErrUnknown) || tries != 3 {
-		t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
+		t.Errorf("Update alongside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 	}
 }
 
