@@ -26,7 +26,7 @@ func (l *Log) add(n uint64, t, period int64) uint64 {
 	return l.total
 }
 
-// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep old requests that
+// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep older requests that
 // do not affect the result.
 func (l *Log) Exceeds(n, threshold uint64, t, period int64) bool {
 	if l.total+n > threshold || int(l.used) == len(l.stamps) {
