@@ -318,7 +318,7 @@ func TestCountsKnownBeforeALift(t *testing.T) {
 	})
 }
 
-// Nor do they while the lift is being stored.
+// Requests from before a lift do not refuse later ones, either, while the lift is being stored.
 func TestCountsKnownWhileALiftIsStored(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, g := startGated(t, fmt.Sprintf(perMinute, 5, "1h"), 10*time.Second)
