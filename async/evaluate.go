@@ -14,7 +14,7 @@ import (
 type view struct {
 	counter.Windows[int64, uint64]
 	limit   counter.Limit
-	stale   int64  // age of what this node knows of other nodes' counts, in microseconds: see Sheds
+	stale   int64  // age of the known counts of other nodes, in microseconds: see Sheds
 	fresh   bool   // the previous window was not read yet
 	gap     uint64 // how many requests other nodes have probably counted since
 	knownAt uint32 // of the track

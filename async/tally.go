@@ -59,8 +59,8 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 	return n
 }
 
-// start returns the value with which a missing counter is created. A packed field starts below its stop, so that
-// there is room for what all senders may have in flight.
+// start returns the value with which a missing counter is created. A packed field starts below its stop, so that there
+// is room for the increments that all senders may have in flight.
 func (t *tally) start(l counter.Layout) uint64 {
 	if l == counter.Plain {
 		return t.answered

@@ -50,7 +50,7 @@ type Store struct {
 	Outcome Outcome
 }
 
-// Errors of an exchange with a shard, wrapped with what was done and why it failed.
+// Errors of an exchange with a shard, wrapped with the operation and the cause.
 var (
 	// ErrNotSent means that the shard has counted nothing: its breaker is open, or it is unreachable or unusable. Counts
 	// must be sent later.

@@ -117,8 +117,8 @@ func (l Layout) Sum(value uint64) uint64 { return l.sum(value, 0) }
 // sum returns the sum of all counts of a and b, saturated.
 //
 // With every second field masked out, each remaining field has room to grow. So one addition adds all pairs of fields,
-// and two shifts add the at most three sums. A shift by 64 or more gives 0, so layouts with fewer fields need no other
-// code.
+// and two shifts add up the sums, at most three. A shift by 64 or more gives 0, so layouts with fewer fields need no
+// other code.
 func (l Layout) sum(a, b uint64) uint64 {
 	if l.Fields == 1 {
 		return a + min(b, ^a)

@@ -178,7 +178,7 @@ func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
 	n, first := int(l.Layout.Fields), l.subWindow(elapsed)
 	for k := first; k < n; k++ {
 		count := l.Layout.field(prev, k)
-		if k == first { // rounded down, what is left of it may be nothing
+		if k == first { // its rest, rounded down, may be 0
 			e := l.Estimate(count<<(int(l.Layout.Bits)*k), 0, elapsed)
 			count = e.Whole + e.Part
 		}

@@ -163,8 +163,8 @@ func (r *Record) complete(o *Record) (more bool) {
 // Wins reports whether r takes precedence over o, a record of the same key.
 func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }
 
-// compare orders the records of one key; the greatest takes precedence. It is a total order
-// on what is the same on every node.
+// compare orders the records of one key; the greatest takes precedence. It is a total order on the fields that are the
+// same on every node.
 func compare(a, b Record) int {
 	return cmp.Or(
 		cmp.Compare(a.Generation, b.Generation),

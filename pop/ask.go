@@ -9,7 +9,7 @@ import (
 // An Ask asks whether a rule lets a request pass; see [limit.Ask].
 type Ask = limit.Ask
 
-// An Answer is the decision about an Ask, with what the client may be told.
+// An Answer is the decision about an Ask, with details for the client.
 type Answer struct {
 	limit.Decision
 	Quotas []limit.Quota

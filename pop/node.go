@@ -363,7 +363,7 @@ func (n *Node) Serve(ln net.Listener) error {
 // countingBehind is the age of the oldest pending count at which readiness reports a backlog.
 const countingBehind = time.Second
 
-// readiness returns why the node should get no connections, and what operators should know.
+// readiness returns an error that says why the node should get no connections or, if it should, details for operators.
 func (n *Node) readiness() (detail []string, err error) {
 	n.mu.Lock()
 	state := n.state

@@ -108,7 +108,7 @@ func (n *notices) has(problem string) bool {
 	return n.all[problem].text != ""
 }
 
-// details returns what operators should know, in a stable order.
+// details returns the descriptions of the current problems, sorted.
 func (n *notices) details() (details []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -71,7 +71,7 @@ func (o Options) withDefaults() Options {
 // A Client talks to one shard, a server that owns part of a PoP's counters. It is safe for concurrent use. Its methods
 // block for a round trip, so the request path must not call them.
 //
-// Errors are [counter.ErrNotSent] or [counter.ErrUnknown], wrapped with what was done and why it failed.
+// Errors are [counter.ErrNotSent] or [counter.ErrUnknown], wrapped with the operation and the cause.
 type Client struct {
 	Options // with defaults
 

@@ -1,4 +1,4 @@
-// Package lograte limits what logging costs: how often a line that outsiders can trigger is logged, and how many lines
+// Package lograte limits the cost of logging: how often a line that outsiders can trigger is logged, and how many lines
 // wait to be written.
 package lograte
 

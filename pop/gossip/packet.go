@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Packets, inside what memberlist encrypts. All numbers are big endian.
+// The format of packets, without memberlist's header and encryption. All numbers are big endian.
 //
 //	 0  version
 //	 1  kind
@@ -21,8 +21,7 @@ const (
 	packetVersion = 2
 	headerSize    = 34
 
-	// maxBody keeps packets below 1,400 bytes, including what memberlist, encryption
-	// and a tunnel on the path add.
+	// maxBody keeps packets below 1,400 bytes, including the overhead of memberlist, encryption and a tunnel on the path.
 	maxBody = 1200
 
 	// MaxMessage is the maximum size of a message, in bytes.

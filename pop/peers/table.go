@@ -230,7 +230,7 @@ func (p *Table) NameOf(id mitigation.NodeID) string {
 	return cmp.Or(p.names[id], fmt.Sprintf("%016x", uint64(id)))
 }
 
-// A Node is what this node knows of a peer, or of itself.
+// A Node describes a peer, or this node itself.
 type Node struct {
 	Status
 	Name    string
@@ -258,7 +258,7 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 	return append([]Node{self}, all...)
 }
 
-// Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node
+// Ready returns an error that says why the node is not ready or, if it is ready, details for operators. The node
 // started at started.
 func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	p.mu.Lock()

@@ -361,7 +361,7 @@ func (w *Watch) Drain(addr string, on bool) error {
 	return nil
 }
 
-// Keep makes the shards store soon what an operator has changed.
+// Keep makes the shards store changes by an operator soon.
 func (w *Watch) Keep() { notify(w.changed) }
 
 // AppendDrains appends the drains to dst, which grows to at most longest bytes; see [vote.Votes.AppendDrains].
@@ -393,7 +393,7 @@ const (
 )
 
 // runKeep stores the drains and the refused clients in the shards, so that they survive a restart of all nodes, and
-// merges what is stored there, until ctx is done.
+// merges those that are stored there, until ctx is done.
 func (w *Watch) runKeep(ctx context.Context) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
@@ -413,7 +413,7 @@ func (w *Watch) runKeep(ctx context.Context) {
 	}
 }
 
-// keepAt merges what is stored in s with what this node knows, and stores the result there.
+// keepAt merges the drains and the refused clients in s with those that this node knows, and stores the result there.
 func (w *Watch) keepAt(s Client) error {
 	err := s.Update(w.o.ClientsItem, func(old []byte) ([]byte, int32) {
 		return w.o.Clients(old), int32(keepFor / time.Second)
@@ -431,7 +431,7 @@ func (w *Watch) keepAt(s Client) error {
 	return err
 }
 
-// A State is what this node knows of a shard.
+// A State describes a shard as this node sees it.
 type State struct {
 	Addr    string
 	Down    bool

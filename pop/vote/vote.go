@@ -31,7 +31,7 @@ type Votes struct {
 	turn      int              // index in shards of the first drain that did not fit
 }
 
-// A standing is what votes have decided about a shard.
+// A standing is the result of the votes about a shard.
 type standing struct {
 	bad     bool      // most nodes vote against it
 	since   time.Time // when bad last changed
