@@ -35,7 +35,7 @@ func TestLateEndIsLogged(t *testing.T) {
 	}
 }
 
-// However many keys are mitigated within a minute, few are watched.
+// However many keys are mitigated within a minute, the log counts the starts of a bounded number of them.
 func TestWatchedKeysAreBounded(t *testing.T) {
 	l := mitigationLog{watched: map[counter.Key]startCount{}}
 	now := time.Unix(6000, 0)

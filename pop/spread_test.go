@@ -32,11 +32,11 @@ func TestSpreader(t *testing.T) {
 		give := func(i, want int) {
 			t.Helper()
 			if !s.give(near, i) {
-				t.Errorf("connection %d went nowhere, want way %d", i, want)
+				t.Errorf("connection %d went nowhere, want pipe %d", i, want)
 				return
 			}
-			if way := <-got; way != want {
-				t.Errorf("connection %d went to way %d, want %d", i, way, want)
+			if pipe := <-got; pipe != want {
+				t.Errorf("connection %d went to pipe %d, want %d", i, pipe, want)
 			}
 		}
 		for i := range 2 * pipes {
@@ -57,7 +57,7 @@ func TestSpreader(t *testing.T) {
 	})
 }
 
-// A way that is closed while a connection waits for it does not delay the others.
+// A pipe that is closed while a connection waits for it does not delay the others.
 func TestSpreaderWithEndedWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		front := shard.NewPipe()
@@ -71,7 +71,7 @@ func TestSpreaderWithEndedWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the first way does not accept
+		synctest.Wait() // the first pipe does not accept
 		_ = s.pipes[0].Close()
 		conn, err := s.pipes[1].Accept()
 		if err != nil {

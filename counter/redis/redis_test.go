@@ -168,7 +168,7 @@ func TestFullServer(t *testing.T) {
 	t.Error("200,000 counters fit in 2 MB")
 }
 
-// A server that answers and can count nothing fails the exchange: nothing was counted, and the error says what to do.
+// A server that answers but cannot count fails the exchange: nothing was counted, and the error says what to do.
 func TestUnusableServers(t *testing.T) {
 	primary := harness.StartRedis(t)
 	_, port, _ := strings.Cut(primary.Addr, ":")
@@ -289,7 +289,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// Addresses that cannot be are refused with what to write, without their secrets.
+// Errors about invalid addresses say what to write, and do not show secrets.
 func TestAddresses(t *testing.T) {
 	read := func(string) (string, error) { return "secret\n", nil }
 	for url, want := range map[string]string{

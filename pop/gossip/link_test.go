@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A peer is sent new packets only when earlier ones have left, a burst at a time: otherwise repairs would add to an
-// overload.
+// SendTo accepts packets for a peer only when earlier ones have been sent, a burst at a time: otherwise repairs would
+// add to an overload.
 func TestSendToWaits(t *testing.T) {
 	g := newGossip(t, nil)
 	g.meet(2)
