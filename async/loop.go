@@ -22,10 +22,10 @@ type Loop struct {
 	tracks  [parts]part
 	placed  atomic.Pointer[placement]
 	metrics *metrics
-	started func(*rule.Rule)
-	counted func(*rule.Rule, uint64)
-	wake    chan struct{} // capacity 1
-	calls   chan func()   // functions for the loop to run
+	started func(*rule.Rule)         // see New
+	counted func(*rule.Rule, uint64) // see New
+	wake    chan struct{}            // capacity 1
+	calls   chan func()              // functions for the loop to run
 
 	placing  sync.Mutex // held by SetShards and SetOut
 	changing sync.Mutex // held while a record is made; guards changes
@@ -41,10 +41,10 @@ type Loop struct {
 	uncompared []counter.Key // keys whose records must be compared with those of the shards
 	comparing  time.Time     // when to compare the next of them
 	log        mitigationLog
-	spare      []*batch
+	spare      []*batch     // for reuse
 	exchange   func(*batch) // starts to send a batch to its shard
 	probes     bool         // turn schedules probes of shards that are down
-	ending     bool
+	ending     bool         // Run drains the queue and returns
 }
 
 // SubWindows returns how many limits have sub-windows, and how many of these each node counts alone because the

@@ -17,7 +17,7 @@ import (
 // call. A KeyState is not safe for concurrent use.
 type KeyState struct {
 	Rule    *rule.Rule
-	until   int64
+	until   int64                            // end of the mitigation
 	windows []counter.Windows[int64, uint64] // of each limit; nil if the state is exact
 	logs    []exact.Log                      // of each limit, if the state is exact
 }

@@ -41,7 +41,7 @@ type Limiter struct {
 	abandoned abandonedCount
 	decisions *decision.Log // nil logs nothing
 
-	loading sync.Mutex // held by SetRules
+	loading sync.Mutex // held by SetRules, so that the loop and the limiter get the same last set
 }
 
 // New returns a Limiter. It decides immediately, but counts nothing until Run is called. decisions logs the decisions

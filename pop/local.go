@@ -48,7 +48,7 @@ type Local struct {
 	serve  sync.WaitGroup // the shards, until end is called
 	end    context.CancelFunc
 
-	mu        sync.Mutex
+	mu        sync.Mutex      // guards reactions
 	reactions []time.Duration // see Reactions
 }
 

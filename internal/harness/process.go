@@ -122,7 +122,7 @@ func (p *Process) Terminate() {
 
 // An Output holds the output of a process so far.
 type Output struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below
 	text bytes.Buffer
 	more chan struct{} // closed, and replaced, by each write
 }

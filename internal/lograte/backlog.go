@@ -32,7 +32,7 @@ type Backlog struct {
 	wake    chan struct{}      // capacity 1
 	written chan struct{}      // closed when Run has returned
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	lines   []byte
 	writing int // bytes that are being written
 	missing int // lines dropped since the last warning about them

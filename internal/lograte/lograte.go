@@ -15,7 +15,7 @@ import (
 type Limiter struct {
 	Every time.Duration // the interval; if zero, a second
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below
 	last     time.Time
 	unlogged int // lines dropped since the last one logged
 }

@@ -67,7 +67,7 @@ type Log struct {
 	file  file
 	full  prometheus.Counter // dropped lines
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	recent [kept]Line // a ring
 	lines  int        // number of lines ever written to recent
 }

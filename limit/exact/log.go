@@ -5,14 +5,14 @@ package exact
 // safe for concurrent use.
 type Log struct {
 	stamps []stamp // a ring; its length is a power of two
-	first  uint32
-	used   uint32
-	total  uint64
+	first  uint32  // index of the oldest stamp
+	used   uint32  // number of stamps
+	total  uint64  // number of requests in them
 }
 
 // A stamp is n requests at the same time.
 type stamp struct {
-	t int64
+	t int64 // microseconds
 	n uint64
 }
 

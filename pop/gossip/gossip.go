@@ -99,10 +99,10 @@ type Gossip struct {
 	o       Options
 	run     uint64 // unique to this process
 	metrics *metrics
-	wake    chan struct{} // capacity 1: there is something to send
-	changed chan struct{} // capacity 1: a peer has joined or left
-	invalid lograte.Limiter
-	keyring *memberlist.Keyring
+	wake    chan struct{}       // capacity 1: there is something to send
+	changed chan struct{}       // capacity 1: a peer has joined or left
+	invalid lograte.Limiter     // logs messages that cannot be decoded
+	keyring *memberlist.Keyring // nil without keys
 
 	// Set by Start.
 	list    *memberlist.Memberlist
@@ -110,7 +110,7 @@ type Gossip struct {
 	handler Handler
 	meta    []byte
 
-	end       context.CancelFunc
+	end       context.CancelFunc // ends the goroutines of sending
 	sending   sync.WaitGroup
 	accepting sync.WaitGroup
 	statusAt  time.Time // when the status is sent next

@@ -43,8 +43,8 @@ const (
 type header struct {
 	kind     byte
 	from, to uint64 // runs
-	number   uint64
-	at       int64
+	number   uint64 // from 1, by sender and receiver
+	at       int64  // when the packet was sent, in microseconds
 }
 
 func (h header) packet() []byte {

@@ -32,7 +32,7 @@ type transport struct {
 	maxState int64         // bytes
 	metrics  *metrics
 	accepted chan net.Conn
-	done     chan struct{}
+	done     chan struct{} // closed by Shutdown
 }
 
 // newTransport opens the sockets of c.

@@ -66,9 +66,9 @@ type Table struct {
 // A peer is another node.
 type peer struct {
 	lastStatus  time.Time
-	firstStatus time.Time // since it was last silent
-	asked       time.Time // when this node last asked it for records
-	pause       time.Duration
+	firstStatus time.Time     // since it was last silent
+	asked       time.Time     // when this node last asked it for records
+	pause       time.Duration // after asked, until it may be asked again; see repairPause
 
 	Status // the last one, with the IDs of shards that it considers down
 
