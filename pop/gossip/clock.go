@@ -11,7 +11,7 @@ import (
 // none has arrived.
 const timesSize = 24
 
-// outdatedAfter is how long a peer must be silent for its earlier statuses to count no longer: a clock may have been
+// outdatedAfter is how long a peer must be silent before its earlier statuses no longer count: a clock may have been
 // set.
 const outdatedAfter = 5 * time.Second
 

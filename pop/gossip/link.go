@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// MaxSendTo is the maximum number of messages in a call of SendTo, and of packets of all calls that wait. Further
+	// MaxSendTo is the maximum number of messages in a call of SendTo, and of waiting packets of all calls. Further
 	// packets are dropped.
 	MaxSendTo = 1 << 14
 

@@ -144,8 +144,8 @@ func (g *Gossip) vanish(l *link) {
 	l.node = nil
 }
 
-// conflictAfter is how long after a node has joined, statuses of its killed predecessor may still arrive: other nodes
-// pass them on for some seconds.
+// conflictAfter is how long statuses of a node's killed predecessor may still arrive after the node has joined: other
+// nodes pass them on for some seconds.
 const conflictAfter = 6 * time.Second
 
 // NameConflict describes two live nodes that share a name. It returns "" if there are none. A restarted node and its

@@ -21,7 +21,8 @@ const (
 	// keepBatches is how long batches are kept for nodes that lack them, such as one that was wrongly declared dead.
 	keepBatches = linger
 
-	// onTheWay is how long a batch may be in transit from the node that sends it first: it is not lacking before.
+	// onTheWay is how long a batch may be in transit from the node that sends it first: until then, no node is considered
+	// to lack it.
 	onTheWay = 10 * time.Millisecond
 
 	// maxAnswers bounds how many batches and questions a node sends in answer to summaries between two rounds. Otherwise
@@ -37,15 +38,15 @@ type batch struct {
 	bytes   []byte    // packed messages
 }
 
-// News are the last batches of one node.
+// news holds the last batches of one node.
 type news struct {
 	got  window  // numbers of the batches that have arrived
 	kept []batch // in the order of their arrival, at most as many as a summary has bits
 }
 
 // entries returns a summary of the kept batches, and the batches to pass on: the recent ones, or all if idle is true.
-// The summary's number is the greatest one of a batch. Bit i of its word, from the lowest, is set if the batch i before
-// that is kept.
+// The summary's number is that of the newest batch. Bit i of its word, from the lowest, is set if the batch i before
+// the newest is kept.
 func (n *news) entries(run uint64, idle bool, now time.Time) (summary entry, pass []entry) {
 	n.kept = slices.DeleteFunc(n.kept, func(b batch) bool { return now.Sub(b.learned) > keepBatches })
 	summary.run = run
@@ -83,7 +84,7 @@ func (g *Gossip) learn(run uint64, n *news, b batch) {
 	}
 }
 
-// sendBatches appends packets for all nodes that contain the waiting messages to out. mu is held.
+// sendBatches appends to out packets with the waiting messages, for all nodes. mu is held.
 func (g *Gossip) sendBatches(now time.Time, out []outgoingPacket) []outgoingPacket {
 	for _, packed := range pack(g.messages) {
 		g.batches++
@@ -98,7 +99,8 @@ func (g *Gossip) sendBatches(now time.Time, out []outgoingPacket) []outgoingPack
 	return out
 }
 
-// summarize appends packets for some nodes that contain summaries of all nodes' news, and batches, to out. mu is held.
+// summarize appends to out packets with summaries of all nodes' news, and with batches to pass on, for some nodes. mu
+// is held.
 func (g *Gossip) summarize(now time.Time, out []outgoingPacket) []outgoingPacket {
 	var all, pass []entry
 	g.answered = 0

@@ -83,8 +83,8 @@ func (g *Gossip) some(n int) []*link {
 	return all[:min(n, len(all))]
 }
 
-// carry appends packets for l that contain entries, in order, to out. It omits batches and statuses that originate from
-// l. mu is held.
+// carry appends to out packets for l with entries, in order. It omits batches and statuses that originate from l. mu is
+// held.
 func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, entries ...entry) []outgoingPacket {
 	for len(entries) > 0 {
 		var body []byte
@@ -122,7 +122,7 @@ func (g *Gossip) receive(packet []byte, now time.Time) {
 	}
 }
 
-// take processes a packet, and returns the calls of the handler that it leads to, and why it is refused, if it is.
+// take processes a packet. It returns the resulting calls of the handler, and the cause if the packet is refused.
 func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse string) {
 	h, body, err := parsePacket(packet)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	// and so on, so that the traffic of a node does not grow with the PoP.
 	everyNodes = 64
 
-	// copies is how often a node passes a status on. If 30% of packets are lost, one node in 270 misses it.
+	// copies is how many times a node passes a status on. If 30% of packets are lost, one node in 270 misses it.
 	copies = 8
 )
 
@@ -34,7 +34,7 @@ type status struct {
 	left int   // how often to pass it on
 }
 
-// statuses returns packets with this node's status, and with those that it passes on, for some nodes.
+// statuses returns packets for some nodes, with this node's status and those that it passes on.
 func (g *Gossip) statuses(now time.Time) (out []outgoingPacket) {
 	own := entry{run: g.run, bytes: g.handler.Status()}
 	if len(own.bytes) > MaxStatus {
