@@ -40,8 +40,8 @@ func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) strin
 // anyRule stands for the rule of [mitigation.AnyRule], and for an unknown rule.
 var anyRule = &rule.Rule{Characteristics: []rule.Characteristic{{Kind: rule.IP}}}
 
-// ClientKey returns the key of a mitigation with which an operator refuses a client, given by the first address of its
-// network, whatever the rules.
+// ClientKey returns the key under which operators refuse a client, whatever the rules. client is the first address of
+// its network.
 func (c *Loop) ClientKey(client netip.Addr) counter.Key {
 	var buf [64]byte
 	return c.o.Secret.Tag(client.AppendTo(append(buf[:0], "client "...)))

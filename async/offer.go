@@ -18,9 +18,9 @@ type tickKey struct {
 	generation uint32 // of the key when the request looked it up: see track
 }
 
-// arrivals are requests of a key that arrived in the tick that began at this time.
+// arrivals is the number of requests of a key that arrived in a tick.
 type arrivals struct {
-	tick int64 // in milliseconds since the Unix epoch
+	tick int64 // start of the tick, in milliseconds since the Unix epoch
 	n    uint64
 }
 
@@ -32,7 +32,7 @@ const (
 	shortTick = 10
 )
 
-// tickOf returns the tick in which a request that r counts arrives at now.
+// tickOf returns the start of the tick for a request that arrives at now and that r counts.
 func tickOf(r *rule.Rule, now time.Time) int64 {
 	for i := range r.Limits {
 		if n := r.Limits[i].SubWindows; n > 1 && r.Limits[i].Period%(time.Duration(n)*time.Second) != 0 {
@@ -54,10 +54,10 @@ type offered struct {
 }
 
 // A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
-// Unix epoch. Several keys share an element, so it may be wrong. A false positive costs one needless check and an early
-// flush. After a false negative, the flush is late, and the loop, not Offer, starts the mitigation. This is rare: only
-// a key that was itself near clears its element, and near keys set it again whenever they are evaluated, or while many
-// of their requests wait. Only the loop clears elements.
+// Unix epoch. Several keys share an element, so has may be wrong. A false positive costs one needless check and an
+// early flush. After a false negative, the flush is late, and the loop, not Offer, starts the mitigation. This is rare:
+// only a key that was itself near clears its element, and near keys set it again whenever they are evaluated, or while
+// many of their requests wait. Only the loop clears elements.
 type nearSet [1 << 16]atomic.Uint32
 
 func (s *nearSet) of(k counter.Key) *atomic.Uint32 { return &s[binary.LittleEndian.Uint16(k[8:])] }

@@ -193,7 +193,7 @@ func (t *table) add(a *tickKey, more *offered) (ok bool) {
 	return true
 }
 
-// unseen appends the requests of a's key, of any tick, to dst, except those that its shown counts include.
+// unseen appends the requests of a's key, of any tick, to dst, except those that the key's shown counts include.
 func (t *table) unseen(dst []arrivals, a *tickKey) []arrivals {
 	mask := uint64(len(t.index) - 1)
 	for i := a.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {

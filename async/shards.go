@@ -14,7 +14,7 @@ import (
 // A Shard owns part of a PoP's counters, and the records alongside them. It is a client of a server, such as
 // package wire's, or behaves like one. Its methods may be called concurrently.
 type Shard interface {
-	// Addr returns the shard's address, which places keys: it must be the same on every node.
+	// Addr returns the shard's address. It determines which keys the shard owns, so it must be the same on every node.
 	Addr() string
 
 	// Down reports whether the shard gets only occasional probes because it failed or is

@@ -44,7 +44,7 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 // the same rate.
 const maxStale = 4
 
-// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that are
+// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that is
 // refused before it, in units of 1/2^32.
 type Share uint32
 

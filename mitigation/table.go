@@ -36,7 +36,7 @@ const parts = 64
 // A Table holds the records that a node knows, at most one per key. It is safe for concurrent use. Get takes a lock
 // that writers hold only for a map operation. May takes no lock, and returns false for most keys without a record.
 type Table struct {
-	part [parts]*lru.Cache[counter.Key, *held]
+	part [parts]*lru.Cache[counter.Key, *heldRecord]
 	size int // of all parts
 
 	// same counts the records by 15 bits of their keys, so that most keys without a record need no lock.
@@ -57,8 +57,8 @@ type Table struct {
 	id        func(counter.Key) counter.ID
 }
 
-// A held is a record in a table.
-type held struct {
+// A heldRecord is a record in a table.
+type heldRecord struct {
 	Record
 	used  atomic.Int64  // second in which it was last made the most recently used of its part
 	acted atomic.Uint64 // see Record.Acted
@@ -72,7 +72,7 @@ type held struct {
 const kept = 10 * time.Second
 
 // until returns the time of h's next event: its end, or when the table forgets it.
-func (h *held) until() time.Time {
+func (h *heldRecord) until() time.Time {
 	if h.over {
 		return h.Deadline.Add(kept)
 	}
@@ -101,7 +101,7 @@ func New(o Options) *Table {
 	return t
 }
 
-func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *held] { return t.part[k[0]%parts] }
+func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *heldRecord] { return t.part[k[0]%parts] }
 
 func (t *Table) sameAs(k counter.Key) *atomic.Int32 {
 	return &t.same[int(binary.LittleEndian.Uint16(k[8:]))%len(t.same)]
@@ -234,14 +234,14 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 		old, ok = t.of(r.Key).Peek(r.Key)
 	}
 	if !ok {
-		t.add(&held{Record: r}, now)
+		t.add(&heldRecord{Record: r}, now)
 		return true, t.evicted
 	}
 	merged, changed := Merge(old.Record, r, now)
 	if !changed && merged.Deadline.Equal(old.Deadline) {
 		return false, nil
 	}
-	h := &held{Record: merged, over: !now.Before(merged.Deadline)}
+	h := &heldRecord{Record: merged, over: !now.Before(merged.Deadline)}
 	h.ID = old.ID
 	if !old.over { // its end was not reported, and may never be
 		h.acted.Store(old.acted.Load())
@@ -254,14 +254,14 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 }
 
 // add adds a record of a key that has none.
-func (t *Table) add(h *held, now time.Time) {
+func (t *Table) add(h *heldRecord, now time.Time) {
 	h.ID = t.id(h.Key)
 	t.sameAs(h.Key).Add(1)
 	t.put(h, now)
 }
 
 // put makes h the record of its key.
-func (t *Table) put(h *held, now time.Time) {
+func (t *Table) put(h *heldRecord, now time.Time) {
 	if !h.over {
 		t.digest.toggle(h.Record)
 	}
@@ -281,7 +281,7 @@ func (t *Table) put(h *held, now time.Time) {
 func (t *Table) Full() bool { return t.Len() >= t.size }
 
 // forget removes h from due and from the digest.
-func (t *Table) forget(h *held) {
+func (t *Table) forget(h *heldRecord) {
 	if h.at >= 0 {
 		heap.Remove(&t.due, h.at)
 	}
@@ -289,7 +289,7 @@ func (t *Table) forget(h *held) {
 }
 
 // end records that h has ended.
-func (t *Table) end(h *held) {
+func (t *Table) end(h *heldRecord) {
 	if !h.over {
 		h.over = true
 		t.digest.toggle(h.Record)
@@ -298,7 +298,7 @@ func (t *Table) end(h *held) {
 
 // removed updates the counts, due and the digest for a record that has left its part. mu is held: only Merge and Expire
 // remove records.
-func (t *Table) removed(k counter.Key, h *held) {
+func (t *Table) removed(k counter.Key, h *heldRecord) {
 	t.sameAs(k).Add(-1)
 	t.ofRule(h.Rule).Add(-1)
 	if h.at >= 0 {
@@ -314,7 +314,7 @@ func (t *Table) removed(k counter.Key, h *held) {
 // records that ended some time ago. It returns the time of the next event, or the zero time if t is empty. A record
 // that is merged later may end before that.
 func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
-	var over []*held
+	var over []*heldRecord
 	t.mu.Lock()
 	for len(t.due) > 0 && next.IsZero() {
 		h := t.due[0]
@@ -341,16 +341,16 @@ func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 }
 
 // drop forgets a record, except for the lift before it.
-func (t *Table) drop(h *held, now time.Time) {
+func (t *Table) drop(h *heldRecord, now time.Time) {
 	t.forget(h)
 	t.of(h.Key).Remove(h.Key)
 	if lift := h.lift(); now.Before(lift.Deadline) {
-		t.add(&held{Record: lift}, now)
+		t.add(&heldRecord{Record: lift}, now)
 	}
 }
 
 // expiry is a heap ordered by the time of the next event.
-type expiry []*held
+type expiry []*heldRecord
 
 func (e expiry) Len() int           { return len(e) }
 func (e expiry) Less(i, j int) bool { return e[i].until().Before(e[j].until()) }
@@ -360,7 +360,7 @@ func (e expiry) Swap(i, j int) {
 }
 
 func (e *expiry) Push(x any) {
-	h := x.(*held)
+	h := x.(*heldRecord)
 	h.at = len(*e)
 	*e = append(*e, h)
 }
