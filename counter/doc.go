@@ -1,5 +1,5 @@
-// Package counter has the windows, estimates, layouts and keys by which the nodes of a PoP count together.
-// Package memcached sends the counts.
+// Package counter has the windows, estimates, layouts and keys by which the nodes of a PoP count together. Packages
+// memcached and redis send the counts.
 //
 // # Windows and the estimate
 //

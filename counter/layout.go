@@ -77,8 +77,7 @@ func (l Layout) Budget(senders int) uint64 {
 	return 1 << (l.Bits - 2) / uint64(max(1, senders))
 }
 
-// MinNodes is the number of nodes that a PoP is assumed to have at least, because unknown nodes may count in the same
-// sub-windows.
+// MinNodes is the assumed minimum number of nodes in a PoP, because nodes that are not known yet may count, too.
 const MinNodes = 16
 
 // lives is the number of senders that a node counts as: after a restart or the eviction of a key, it

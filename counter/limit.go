@@ -11,7 +11,7 @@ import (
 type Kind uint8
 
 const (
-	// Weighted counts the sub-window in which the period begins by the part of it that is in the period, and later ones
+	// Weighted counts the sub-window in which the period begins in proportion to the part in the period, and later ones
 	// whole.
 	Weighted Kind = iota
 
@@ -101,8 +101,8 @@ func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
 //
 //	cur·(2·Period−back) ≤ Threshold·Period
 //
-// If the estimate is rounded down, it must fall below Threshold + 1 instead, so the right sides are greater by Period −
-// 1. With more fields each case is a sequence of such pieces, one for each sub-window.
+// If the estimate is rounded down, it must fall below Threshold + 1 instead, so Period − 1 is added to both right
+// sides. With more fields each case is a sequence of such pieces, one for each sub-window.
 func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(prev, cur, elapsed); ok {
 		return back

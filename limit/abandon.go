@@ -62,7 +62,7 @@ func (a *abandonedCount) add(d *Decision) bool {
 	return room
 }
 
-// Forsake completes an abandoned request without waiting for its answer. It counts the request at now under keys whose
+// Forsake completes an abandoned request for whose answer nobody waits. It counts the request at now under keys whose
 // estimate exceeds half of a threshold, but not under others, because the answer may not match.
 func (l *Limiter) Forsake(d *Decision, now time.Time) {
 	l.countNear(d, now)

@@ -203,8 +203,8 @@ func (d *Decision) counted(c *count) bool {
 // refused reports whether the request is kept from the origin, by this decision or another.
 func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() }
 
-// look decides req by the access lists and the rules that match it. It leaves the path of a refused request that
-// does not count as it was received.
+// look makes the decision about req, by the access lists and the rules that match it. It does not canonicalize the path
+// of a refused request that does not count.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
 	req.Identify(l.o.Client)
@@ -339,7 +339,7 @@ func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now t
 	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool { return l.mitigates(r, record, req, now) })
 }
 
-// mitigates reports whether record, of a key of r, refuses req or, if r only logs, would.
+// mitigates reports whether record, of a key of r, refuses req or, if r only logs, would do so.
 func (l *Limiter) mitigates(r *rule.Rule, record *mitigation.Record, req *rule.Request, now time.Time) bool {
 	return async.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, record.Key, req.Client(), now))
 }

@@ -52,7 +52,7 @@ func number(out []byte, n uint64) []byte {
 	return word(out, strconv.AppendUint(digits[:0], n, 10))
 }
 
-// Append appends the commands of b or, after lost counters, the EXPIREs for these.
+// Append appends the commands of b or, when it is called again, an EXPIRE for each lost counter.
 func (p *protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int) {
 	if len(p.lost) > 0 {
 		for _, i := range p.lost {

@@ -27,10 +27,10 @@ type Protocol interface {
 	// an empty batch, it appends a command that asks whether the shard answers.
 	Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int)
 
-	// Read reads the answers, and sets the outcomes. If it returns again, the answers require more commands: Append and
-	// Read are called once more. After an error the connection is closed; operations without an answer keep their
-	// outcomes. The error wraps ErrMalformed if the shard does not speak the protocol, and ErrUnusable if the shard has
-	// answered all commands but cannot count.
+	// Read reads the answers, and sets the outcomes. If again is true, the answers require more commands: Append and Read
+	// are called once more. After an error the connection is closed; operations without an answer keep their outcomes. The
+	// error wraps ErrMalformed if the shard does not speak the protocol, and ErrUnusable if the shard has answered all
+	// commands but cannot count.
 	Read(r *Replies, b *counter.Batch) (again bool, err error)
 }
 

@@ -8,10 +8,10 @@ import (
 )
 
 var (
-	// Errors about a shard that does not speak the protocol wrap ErrMalformed.
+	// ErrMalformed is wrapped by errors about a shard that does not speak the protocol.
 	ErrMalformed = errors.New("malformed reply")
 
-	// Errors about a shard that answers but cannot count wrap ErrUnusable.
+	// ErrUnusable is wrapped by errors about a shard that answers but cannot count.
 	ErrUnusable = errors.New("the server refuses all commands")
 )
 
