@@ -30,7 +30,7 @@ func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 	l.decisions.Offer(b)
 }
 
-// countAnswer counts the part of cost beyond the reserve at now, when the answer is known or no longer awaited.
+// countAnswer counts the part of cost beyond the reserve, at now. The answer is known, or nobody waits for it.
 func (l *Limiter) countAnswer(d *Decision, c *count, cost uint64, now time.Time) {
 	if cost <= c.rule.Reserve {
 		return

@@ -153,7 +153,7 @@ func memberOf(text []byte, path string) []string {
 	return []string{string(text)}
 }
 
-// lastMembers returns an object with those members of another that end, its last bytes, contains whole. It reads
+// lastMembers returns an object with those members of another one that are complete in end, its last bytes. It reads
 // backwards, because no string is open at the end: a quote after an even number of backslashes begins or ends a string.
 func lastMembers(end []byte) []byte {
 	from, depth, quoted := len(end), 0, false

@@ -67,8 +67,8 @@ type Record struct {
 	// Acted is the number of requests that this node has acted on because of the record. Only Table.Expire sets it.
 	Acted uint64
 
-	// Deadline is when this node forgets the record, by its own monotonic clock. It is not
-	// compared: of two copies of a record, the earlier deadline applies.
+	// Deadline is when the record ends on this node, by its own monotonic clock. It is not compared: of two copies of a
+	// record, the earlier deadline applies.
 	Deadline time.Time
 }
 

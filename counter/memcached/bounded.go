@@ -13,7 +13,7 @@ const maxStored = 1 << 17
 var errReplySize = errors.New("the reply is too long")
 
 // A boundedConn refuses to read values that are too long. gomemcache allocates the size in a VALUE line, up to 4 GiB,
-// before it reads the value; only the length of lines does it bound itself.
+// before it reads the value. It bounds the length of lines.
 type boundedConn struct {
 	net.Conn
 	line []byte // the current line so far

@@ -27,7 +27,7 @@ const (
 	// clockStep is how far the clock must move relative to the PoP's for a line about it.
 	clockStep = 20 * time.Millisecond
 
-	// maxRefs is the number of rules that get numbers before all are forgotten, because many may have been replaced.
+	// maxRefs is the number of rules that get numbers before the log forgets all: many may have been replaced.
 	maxRefs = 10_000
 )
 
