@@ -30,8 +30,8 @@ func (n *Node) inspectPeers(clock *clockCheck) {
 }
 
 const (
-	// clockDivisor gives the maximum difference between clocks, as a fraction of the shortest period: each node counts
-	// requests in windows by its own clock.
+	// clockDivisor: clocks may differ by at most 1/clockDivisor of the shortest period, because each node counts requests
+	// in windows by its own clock.
 	clockDivisor = 20
 
 	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.

@@ -390,7 +390,7 @@ func (n *Node) readiness() (detail []string, err error) {
 // previous version stays in force.
 func (n *Node) Reload() error { return n.reloadFor("SIGHUP") }
 
-// reloadFor reloads the files, and notes that by made it do so.
+// reloadFor reloads the files, and notes by as the cause.
 func (n *Node) reloadFor(by string) error {
 	err := n.reload()
 	n.operator.Note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
@@ -414,9 +414,9 @@ func (n *Node) reload() error {
 // Operator returns the operations that operators can carry out on the node, once it has started.
 func (n *Node) Operator() *operate.Operator { return n.operator }
 
-// SetRules replaces the rules of a node without rules files. It returns an error if rules have more sub-windows than
-// the number of nodes allows, or if they name no host although [Options.StrictHosts] requires one. After an error, the
-// old rules stay in force.
+// SetRules replaces the rules of a node without rules files. It returns an error if set has more sub-windows than the
+// number of nodes allows, or names no host although [Options.StrictHosts] requires one. After an error, the old rules
+// stay in force.
 func (n *Node) SetRules(set *rule.Set) error {
 	if err := n.o.checkRules(set, n.nodes()); err != nil {
 		return err
