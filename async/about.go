@@ -18,8 +18,8 @@ func (c *Loop) About(r *rule.Rule, record *mitigation.Record) string {
 	return c.AboutKey(r, record.Key, req)
 }
 
-// AboutKey describes what r counts under key, given what is known of the key's requests. If it hides a value, the text
-// ends in the key's fingerprint: the beginning of the key, which is a hash of the rule and all values.
+// AboutKey describes the requests that r counts under key, from the known properties of one of them. If it hides a
+// value, the text ends in the key's fingerprint: the beginning of the key, which is a hash of the rule and all values.
 func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) string {
 	if r == nil {
 		r = anyRule
@@ -37,11 +37,11 @@ func (c *Loop) AboutKey(r *rule.Rule, key counter.Key, known rule.Request) strin
 	return text
 }
 
-// anyRule stands for the rule of [mitigation.AnyRule], and for one that is not known.
+// anyRule stands for the rule of [mitigation.AnyRule], and for an unknown rule.
 var anyRule = &rule.Rule{Characteristics: []rule.Characteristic{{Kind: rule.IP}}}
 
-// ClientKey returns the key of a mitigation with which an operator refuses a client, given by the first address of its
-// network, whatever the rules.
+// ClientKey returns the key under which operators refuse a client, whatever the rules. client is the first address of
+// its network.
 func (c *Loop) ClientKey(client netip.Addr) counter.Key {
 	var buf [64]byte
 	return c.o.Secret.Tag(client.AppendTo(append(buf[:0], "client "...)))

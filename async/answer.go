@@ -16,7 +16,7 @@ func (c *Loop) answered(b *batch) {
 		b.lane.ended = c.ending
 	}
 	for _, t := range b.tracks {
-		c.catchUp(t) // first, so that counts from before a lift are dropped
+		c.catchUp(t) // first, to drop counts from before a lift
 	}
 	for i := range b.Increments {
 		c.handleIncrement(&b.increments[i], &b.Increments[i], now)
@@ -46,8 +46,8 @@ func (c *Loop) answered(b *batch) {
 	c.reuse(b)
 }
 
-// evaluateAnswer evaluates t if a shard has answered with a new count. Otherwise there is nothing to evaluate: if
-// the table had no room for the record, storing it again would only evict others.
+// evaluateAnswer evaluates t if a shard has answered with a new count. Without one, an evaluation would only renew a
+// record that the table has evicted, and evict others.
 func (c *Loop) evaluateAnswer(t *track, now time.Time) {
 	if !t.news || t.rule == nil { // without a rule, only its record matters
 		return
@@ -107,8 +107,8 @@ func (c *Loop) handleRead(s *slot, op *counter.Read, begun time.Time) {
 	}
 }
 
-// countFallen increments the metric of fallen counters if that of s fell. One whose key had another owner in a window
-// that counts may lack what was counted there.
+// countFallen increments the metric of fallen counters if that of s fell. It ignores a counter whose key had another
+// owner in a window that still counts: the new owner may lack those counts.
 func (c *Loop) countFallen(s *slot, fell bool, now time.Time) {
 	if !fell {
 		return

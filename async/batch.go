@@ -20,22 +20,22 @@ const (
 	// probePause is the pause between probes of a shard that is down.
 	probePause = 100 * time.Millisecond
 
-	// maxStores is the maximum number of records that a batch writes. Further ones wait for the next batch.
+	// maxStores is the maximum number of records that a batch writes. Further records wait for the next batch.
 	maxStores = 256
 
 	// maxSpare is the maximum number of batches kept for reuse.
 	maxSpare = 8
 )
 
-// A slot says what an answer is about: the counter of a limit in a window or the record of a key, and which state of
-// the track asked.
+// A slot identifies what an operation of a batch is about, a counter or a record, and the state of the track that sent
+// it.
 type slot struct {
 	*track
-	resets uint16 // of the track then
+	resets uint16 // track.resets when the operation was added
 	nth    int    // index in the rule's limits, or ofRecord
 	layout counter.Layout
 	index  uint32 // of the window
-	since  int64  // of an increment: when its oldest request arrived, in microseconds
+	since  int64  // arrival of the oldest request of an increment, in microseconds
 }
 
 const ofRecord = -1
@@ -45,8 +45,8 @@ func (t *track) slot(i int, index uint32) slot {
 	return slot{track: t, resets: t.resets, nth: i, layout: t.limit(i).Layout, index: index, since: t.since}
 }
 
-// find returns the window and the tally of s, or nil if the state that asked is gone: its window has passed, or the
-// track was reset or evicted.
+// find returns the window and the tally of s, or nil if the state that sent the operation is gone: its window has
+// passed, or the track was reset or evicted.
 func (s *slot) find() (*limitWindows, *tally) {
 	if s.resets != s.track.resets || s.place == evicted {
 		return nil, nil
@@ -60,7 +60,7 @@ func (c *Loop) item(t *track, i int, index uint32) counter.Item {
 	return c.o.Secret.CounterItem(c.o.Secret.After(t.key, t.generation), t.limit(i), int64(index))
 }
 
-// A batch holds the operations of one exchange with a shard, and the slots and tracks they are for.
+// A batch holds the operations of one exchange with a shard, and the slots and tracks that they are for.
 type batch struct {
 	counter.Batch
 	lane  *lane
@@ -190,7 +190,7 @@ func (c *Loop) take(b *batch, t *track, senders int, now time.Time) {
 	}
 }
 
-// increment adds an increment by the waiting requests of a tally to b, as far as the budget of the senders allows.
+// increment adds an increment to b by the waiting requests of a tally, but at most by this node's budget.
 func (c *Loop) increment(b *batch, s slot, tally *tally, senders int) {
 	if tally.waiting == 0 {
 		return

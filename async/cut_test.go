@@ -54,8 +54,8 @@ func TestBurstCutByFlush(t *testing.T) {
 	}
 }
 
-// A burst of a client that has already made some requests passes no more than what is left, although its key was not near
-// the threshold before.
+// A burst of a client that has already made some requests gets only the rest of the threshold, although its key was not
+// near the threshold before.
 func TestBurstAfterSlowRequests(t *testing.T) {
 	for _, test := range []struct{ threshold, before int }{{50, 43}, {50, 30}, {50, 1}, {5, 3}, {5, 4}, {3, 1}, {1, 1}, {1000, 800}} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 type view struct {
 	counter.Windows[int64, uint64]
 	limit   counter.Limit
-	stale   int64  // age of what this node knows of other nodes' counts, in microseconds: see Sheds
+	stale   int64  // age of the known counts of other nodes, in microseconds: see Sheds
 	fresh   bool   // the previous window was not read yet
-	gap     uint64 // how many requests other nodes probably have counted since
+	gap     uint64 // how many requests other nodes have probably counted since
 	knownAt uint32 // of the track
 }
 
@@ -28,8 +28,8 @@ func (t *track) view(i int) view {
 	return v
 }
 
-// shown appends the counts of a key at its last evaluation to dst, or nothing if they are of another
-// generation. Requests may call it.
+// shown appends the counts of a key at its last evaluation to dst, or nothing if they belong to another generation.
+// Requests may call it.
 func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
 	part := c.part(key)
 	part.mu.Lock()
@@ -37,7 +37,7 @@ func (c *Loop) shown(dst []view, key counter.Key, generation uint32, now time.Ti
 	return part.shown(dst, key, generation, now)
 }
 
-// shown does the work of Loop.shown. The caller holds p.mu.
+// shown does the work of Loop.shown. p.mu must be held.
 func (p *part) shown(dst []view, key counter.Key, generation uint32, now time.Time) []view {
 	t := p.find(key)
 	if t == nil || t.generation != generation {
@@ -59,7 +59,7 @@ func (v *view) over(elapsed int64) bool { return v.limit.Over(v.Prev, v.Cur, ela
 
 // A finding says that the counts of a key exceed a limit.
 type finding struct {
-	generation uint32         // of the counts
+	generation uint32         // that the counts belong to
 	back       time.Time      // when every limit is back at its threshold
 	why        mitigation.Why // the limit that is back last
 }
@@ -74,22 +74,22 @@ func (f *finding) add(v *view, elapsed int64, now time.Time) {
 }
 
 const (
-	// nearFraction: a key is near its threshold if at most an eighth of it is left, or nearLeft. Its
-	// requests are counted immediately.
+	// nearFraction: a key is near its threshold if at most an eighth of the threshold, or nearLeft, is left. Its requests
+	// are counted immediately.
 	nearFraction = 8
 	nearLeft     = 2
 
-	// nearFlushes: a key is also near its threshold if this many flushes like the last one would exceed it. One request
-	// of each does not count, so single requests do not make a key near.
+	// nearFlushes: a key is also near its threshold if this many flushes like the last one would exceed it. One request of
+	// each flush is left out, so that single requests do not make a key near.
 	nearFlushes = 4
 )
 
-// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. added is what a flush has
-// just added, nil outside flushes.
+// evaluate starts the mitigation of t, which must be up to date, if a limit is exceeded. added is the item that a flush
+// has just added, or nil.
 func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 	r, was := t.rule, t.near
 	f, over := t.evaluate(now, added, &c.part(t.key).mu)
-	if t.near && r.Action == rule.Shed { // if it sheds, its requests need to know the estimate, not when it is exceeded
+	if t.near && r.Action == rule.Shed { // a key that sheds already need not notice soon that it exceeds a limit
 		held, ok := c.o.Table.Held(t.key, now)
 		t.near = !ok || held.Lifted
 	}
@@ -102,7 +102,7 @@ func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 		c.near.clear(t.key)
 	}
 	if !over || r.OnFailure == rule.FailOpen && c.Unavailable(t.key) || r.MinClients > 1 && t.clients() < r.MinClients {
-		return // it is evaluated again when the shard has answered, or with its next count
+		return // t is evaluated again when the shard has answered, or with the next count
 	}
 	sample := t.sample()
 	sample.At = t.since
@@ -112,12 +112,11 @@ func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 	c.mitigate(t.key, r, f, &sample, math.MaxInt, now)
 }
 
-// evaluate compares the estimate of each limit with its threshold at now and reports whether one
-// is exceeded. added is what a flush has just added, nil outside flushes. A request that is
-// counted late weighs less, never more.
+// evaluate compares the estimate of each limit with its threshold at now and reports whether one is exceeded. added is
+// the item that a flush has just added, or nil. A request that is counted late weighs less, never more.
 //
-// If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation,
-// when the previous window weighed more. Then the record is read. shared guards what requests see.
+// If other nodes have counted, one of them may have seen the limit exceeded since the last evaluation, when the
+// previous window weighed more: then the record is read. shared guards the fields that requests read.
 func (t *track) evaluate(now time.Time, added *item, shared *sync.Mutex) (f finding, over bool) {
 	f.generation, t.near = t.generation, false
 	shared.Lock()
@@ -144,7 +143,7 @@ func (t *track) evaluate(now time.Time, added *item, shared *sync.Mutex) (f find
 	return f, over
 }
 
-// A Quota is what a client may be told about one limit.
+// A Quota describes what is left of one limit, for the client.
 type Quota struct {
 	Rule  *rule.Rule
 	Limit rule.Limit
@@ -161,15 +160,15 @@ type Quota struct {
 	Reset time.Duration
 }
 
-// A Passing is a request that passes, whose answer tells the client at Now what is left.
+// A Passing is a request that passes. Its answer, at Now, tells the client what is left.
 type Passing struct {
 	Cost         uint64
 	Arrived, Now time.Time // Arrived is zero if no request passes
 }
 
-// Remaining appends what p leaves of each limit of r under key to dst. If no shard has answered since p arrived, p
+// Remaining appends to dst what p leaves of each limit of r under key. If no shard has answered since p arrived, p
 // itself may not be counted yet, and other nodes may have counted more: they are assumed to have counted as much as
-// between the last two answers. So clients that send each request to another node are told no more than there is. The
+// between the last two answers. So even clients that send each request to a different node are not told too much. The
 // request path may call Remaining.
 func (c *Loop) Remaining(dst []Quota, r *rule.Rule, key counter.Key, p Passing) []Quota {
 	now := p.Now

@@ -16,8 +16,8 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// In a flood of keys, more keys may wait for a shard than it has room for, when those of another
-// shard that went out join them. The node continues to count.
+// During a flood, a shard leaves the ring, and its waiting keys overflow the queue of another shard. The node continues
+// to count.
 func TestShardGoesOutDuringFlood(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var refuses, stalls atomic.Bool // the flooded shard

@@ -7,8 +7,8 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by what
-// the node knows for certain, whatever its shard does.
+// flush adds the queued items to the tracks of their keys. It evaluates each track immediately, by the counts that the
+// node is sure of, whatever its shard does.
 func (c *Loop) flush(items []item) {
 	now := c.o.Now()
 	c.move(now)
@@ -43,7 +43,7 @@ func (c *Loop) flush(items []item) {
 	}
 }
 
-// Maximum sizes of a sample, in bytes. The path is given what method and host leave.
+// Maximum sizes of a sample, in bytes. The path gets the room that method and host leave.
 const (
 	maxSample = 128
 	maxMethod = 16

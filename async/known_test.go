@@ -108,7 +108,7 @@ type made struct {
 	n   uint64
 }
 
-// Whatever fails, a node never knows more of a key than the requests that were made. Sub-windows are compared from the
+// Whatever fails, a node never knows of more requests of a key than were made. Sub-windows are compared from the
 // youngest on: a request may count as older than it is, never as younger.
 func TestKnownNeverExceedsTheRequestsMade(t *testing.T) {
 	total := uint64(0)
@@ -344,7 +344,7 @@ func TestAKeyIsInOneBatchAtATime(t *testing.T) {
 	})
 }
 
-// A request reads what is known before it offers itself, because the loop may count it at once: with exactly as many
+// A request reads the known counts before it offers itself, because the loop may count it at once: with exactly as many
 // requests as the threshold allows, no key is mitigated.
 func TestARequestIsNotCountedTwice(t *testing.T) {
 	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: r, characteristics: [ip], limits: [{threshold: 3, period: 168h}]}]"))

@@ -96,8 +96,8 @@ func TestLiftBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// Requests that were decided before a lift and are answered after it neither start nor prolong a mitigation,
-// even if another one has begun and ended in between.
+// Requests that were decided before a lift and are answered after it neither start nor extend a mitigation, even if
+// another one has begun and ended in between.
 func TestLiftBetweenDecisionsAndAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Second)
@@ -318,7 +318,7 @@ func TestCountsKnownBeforeALift(t *testing.T) {
 	})
 }
 
-// Nor do they while the lift is being stored.
+// Requests from before a lift do not refuse later ones, either, while the lift is being stored.
 func TestCountsKnownWhileALiftIsStored(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, g := startGated(t, fmt.Sprintf(perMinute, 5, "1h"), 10*time.Second)

@@ -19,35 +19,35 @@ const (
 	maxStarts = 3
 	inMinute  = time.Minute
 
-	// maxWatched is the maximum number of keys for which that holds. maxLines is the maximum number of lines about
+	// maxWatched is the maximum number of keys whose starts are counted. maxLines is the maximum number of lines about
 	// mitigations logged per second.
 	maxWatched = 4096
 	maxLines   = 50
 )
 
-// A mitigationLog logs starts and ends of mitigations, but not all of a key that starts again and again. The loop owns
-// it.
+// A mitigationLog logs starts and ends of mitigations, but not all of those of a key that is mitigated again and again.
+// The loop owns it.
 type mitigationLog struct {
 	*slog.Logger
 	clients  bool               // log clients and their requests
 	unlogged prometheus.Counter // suppressed lines
-	watched  map[counter.Key]watched
+	watched  map[counter.Key]startCount
 	second   int64 // of the last line
 	lines    int   // in that second
 }
 
-// watched counts the mitigations of a key that started within a minute.
-type watched struct {
+// A startCount counts the mitigations of a key that started within a minute.
+type startCount struct {
 	since  time.Time
 	starts int
 }
 
-// watch counts the start of a mitigation of key, and returns how many there were within a minute.
+// watch counts the start of a mitigation of key, and returns how many starts there were within a minute.
 func (l *mitigationLog) watch(key counter.Key, now time.Time) (starts int) {
-	over := func(_ counter.Key, w watched) bool { return now.Sub(w.since) >= inMinute }
+	over := func(_ counter.Key, w startCount) bool { return now.Sub(w.since) >= inMinute }
 	w, known := l.watched[key]
 	if !known || over(key, w) {
-		w = watched{since: now}
+		w = startCount{since: now}
 	}
 	w.starts++
 	if !known && len(l.watched) >= maxWatched {
@@ -75,7 +75,7 @@ func (l *mitigationLog) write(text string, now time.Time, record *mitigation.Rec
 	l.Info(text, attrs...)
 }
 
-// started logs the start of a mitigation. about returns what its rule counts under its key.
+// started logs the start of a mitigation. about describes what its rule counts under its key.
 func (l *mitigationLog) started(ch *change, about func(*rule.Rule, *mitigation.Record) string, now time.Time) {
 	if !l.Enabled(context.Background(), slog.LevelInfo) {
 		return // skip formatting Why

@@ -17,7 +17,7 @@ import (
 // The end of a mitigation is logged unless its key has started too often within the last minute.
 func TestLateEndIsLogged(t *testing.T) {
 	var out bytes.Buffer
-	l := mitigationLog{Logger: slog.New(slog.NewTextHandler(&out, nil)), watched: map[counter.Key]watched{},
+	l := mitigationLog{Logger: slog.New(slog.NewTextHandler(&out, nil)), watched: map[counter.Key]startCount{},
 		unlogged: prometheus.NewCounter(prometheus.CounterOpts{})}
 	record := mitigation.Record{Sample: &mitigation.Sample{Rule: "r"}}
 	now := time.Unix(6000, 0)
@@ -35,9 +35,9 @@ func TestLateEndIsLogged(t *testing.T) {
 	}
 }
 
-// However many keys are mitigated within a minute, few are watched.
+// However many keys are mitigated within a minute, the log counts the starts of a bounded number of them.
 func TestWatchedKeysAreBounded(t *testing.T) {
-	l := mitigationLog{watched: map[counter.Key]watched{}}
+	l := mitigationLog{watched: map[counter.Key]startCount{}}
 	now := time.Unix(6000, 0)
 	for i := range maxWatched + 10 {
 		if l.watch(counter.Key{byte(i), byte(i >> 8)}, now) != 1 {

@@ -22,29 +22,29 @@ type Loop struct {
 	tracks  [parts]part
 	placed  atomic.Pointer[placement]
 	metrics *metrics
-	started func(*rule.Rule)
-	counted func(*rule.Rule, uint64)
-	wake    chan struct{} // capacity 1
-	calls   chan func()   // functions for the loop to run
+	started func(*rule.Rule)         // see New
+	counted func(*rule.Rule, uint64) // see New
+	wake    chan struct{}            // capacity 1
+	calls   chan func()              // functions for the loop to run
 
 	placing  sync.Mutex // held by SetShards and SetOut
 	changing sync.Mutex // held while a record is made; guards changes
 	changes  []change
 
 	// The loop owns the fields below.
-	seen       *placement    // as move last saw it
+	seen       *placement    // the placement that move saw last
 	former     *placement    // the one before
 	moved      time.Time     // when seen replaced former
 	unowned    lane          // keys without an owner because all shards are out
 	alone      bool          // no shard is available
-	refreshed  time.Time     // when the records were last read because of Options.Refresh
+	refreshed  time.Time     // when Options.Refresh last made the loop read the records
 	uncompared []counter.Key // keys whose records must be compared with those of the shards
-	comparing  time.Time     // when to compare the next ones
+	comparing  time.Time     // when to compare the next of them
 	log        mitigationLog
-	spare      []*batch
+	spare      []*batch     // for reuse
 	exchange   func(*batch) // starts to send a batch to its shard
 	probes     bool         // turn schedules probes of shards that are down
-	ending     bool
+	ending     bool         // Run drains the queue and returns
 }
 
 // SubWindows returns how many limits have sub-windows, and how many of these each node counts alone because the
@@ -64,15 +64,15 @@ func (c *Loop) SubWindows() (limits, alone int) {
 	return limits, alone
 }
 
-// New returns a Loop, which counts nothing until Run is called. The loop calls started for each
-// mitigation that starts, with the rule that was exceeded, and counted with each rule and how much it counts.
+// New returns a Loop, which counts nothing until Run is called. The loop calls started for each mitigation that starts,
+// with the exceeded rule, and counted for each queued item, with its rule and how much that counts.
 func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) (c *Loop, err error) {
 	o = o.withDefaults()
 	c = &Loop{o: o, started: started, counted: counted, wake: make(chan struct{}, 1), calls: make(chan func()),
 		refreshed: o.Now()}
 	c.metrics = newMetrics(o.Registerer, c)
 	c.log = mitigationLog{Logger: o.Logger, clients: o.LogClients, unlogged: c.metrics.unlogged,
-		watched: map[counter.Key]watched{}}
+		watched: map[counter.Key]startCount{}}
 	c.queue = newQueue(o.Queue, o.Interval, o.Registerer)
 	c.seen = &placement{ring: new(ring.Ring[*lane]), lanes: []*lane{&c.unowned}}
 	c.placed.Store(c.seen)
@@ -89,8 +89,8 @@ func New(o Options, started func(*rule.Rule), counted func(*rule.Rule, uint64)) 
 // period and sub-windows. Other limits are new: they get new counters.
 func (c *Loop) SetRules(set *rule.Set) { c.rules.Store(set) }
 
-// merge merges a record into the table, and reports whether the table changed. If that evicts another record, it is
-// read again with the next count of its key.
+// merge merges a record into the table, and reports whether the table changed. If that evicts another record, the next
+// count of that record's key reads it again.
 func (c *Loop) merge(r mitigation.Record, now time.Time) (changed bool) {
 	changed, evicted := c.o.Table.Merge(r, now)
 	if evicted != nil {
@@ -178,8 +178,8 @@ func (c *Loop) Flush() (next time.Time) {
 	return c.turn()
 }
 
-// Step does the reads that are due and retries operations that shards did not accept: see Flush. It
-// returns when to call it next, or the zero time if no work is scheduled.
+// Step does the reads that are due and retries operations that shards did not accept: see Flush. It returns when to
+// call Step next, or the zero time if no work is scheduled.
 func (c *Loop) Step() (next time.Time) {
 	c.inline()
 	return c.turn()

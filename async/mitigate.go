@@ -11,8 +11,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A change is a record that this node made, or a lift that it learned of, for the loop to publish
-// and store.
+// A change is a record that this node made, or a lift that it learned of. The loop publishes and stores it.
 type change struct {
 	mitigation.Record
 	rule *rule.Rule // the exceeded rule; nil for a lift, and if an operator refuses a client
@@ -22,10 +21,11 @@ type change struct {
 // The loop starts further ones itself.
 const maxChanges = 1024
 
-// Lasts returns how long the mitigation of a key lasts from now on if its counts exceed a limit of r: until r's
-// timeout is over and every limit is back at its threshold, which takes back. A mitigation that still lasts for left is
-// only prolonged. changes is false if its record stays as it is: if refused requests count, each of them would
-// otherwise change the record, on all nodes. Many keys of rules that shed are mitigated for a long time.
+// Lasts returns how long from now on the mitigation of a key lasts if its counts exceed a limit of r: until r's timeout
+// is over and, after back, every limit is at its threshold again. left is the rest of a mitigation that already runs:
+// if positive, only the limits extend it. changes is false if its record stays as it is: otherwise each refused request
+// that counts would change the record, on all nodes. Keys of rules that shed change it even less often, because many
+// are mitigated for a long time.
 func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes bool) {
 	if left <= 0 {
 		return min(max(r.MitigationTimeout, back), mitigation.MaxLifetime), true
@@ -33,26 +33,26 @@ func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes
 	least := time.Duration(1)
 	switch {
 	case r.Action == rule.Shed:
-		least = max(minProlonged, left/2)
+		least = max(minExtension, left/2)
 	case r.CountsMitigated():
-		least = minProlonged
+		least = minExtension
 	}
 	return min(back, mitigation.MaxLifetime), back-left >= least
 }
 
-// minProlonged is the minimum time by which a mitigation is prolonged if refused requests count.
-const minProlonged = 100 * time.Millisecond
+// minExtension is the minimum time by which a mitigation is extended if refused requests count.
+const minExtension = 100 * time.Millisecond
 
-// mitigate starts or prolongs the mitigation of a key whose counts exceed a limit of r. The
-// mitigation ends at the later of its start + the rule's timeout and the moment when every limit
-// is back at its threshold. The record has the sample if the mitigation is new. mitigate does nothing
-// if maxWaiting changes are already waiting. The request path may call it.
+// mitigate starts or extends the mitigation of a key whose counts exceed a limit of r. The mitigation ends at the later
+// of its start + the rule's timeout and the moment when every limit is back at its threshold. The record has the sample
+// if the mitigation is new. mitigate does nothing if maxWaiting changes are already waiting. The request path may call
+// it.
 func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitigation.Sample, maxWaiting int,
 	now time.Time) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.o.Table.Generation(key) > f.generation || len(c.changes) >= maxWaiting {
-		return // lifted in the meantime, or no room
+		return // lifted meanwhile, or no room
 	}
 	record := mitigation.Record{Key: key, Start: now.UnixMicro(), Node: c.o.Node, Why: f.why, Rule: r.Fingerprint()}
 	last, known := c.o.Table.Last(key)
@@ -67,7 +67,7 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 	}
 	record.Generation = max(last.Generation, f.generation)
 	if left > 0 {
-		// The start may be from another node's clock, so add a duration rather than set an end.
+		// The start may be by another node's clock, so add a duration rather than set an end.
 		more := (lasts - last.Deadline.Sub(now) + time.Microsecond - 1).Truncate(time.Microsecond)
 		record.Start, record.ByHand, record.Client = last.Start, last.ByHand, last.Client
 		record.Lifetime = min(last.Lifetime+more, mitigation.MaxLifetime)
@@ -96,8 +96,9 @@ func (c *Loop) mitigate(key counter.Key, r *rule.Rule, f finding, sample *mitiga
 // it. The deadline of r stays as it is, by this node's clock.
 func replace(r, last *mitigation.Record) { r.Start += max(0, last.End()+1-r.End()) }
 
-// Add starts a mitigation of key for lifetime, on behalf of an operator, on this node and its peers: by r or, if that
-// is nil, of a client whatever the rules. It replaces one that ends earlier. client may be invalid.
+// Add starts a mitigation of key for lifetime, on behalf of an operator, on this node and its peers. If r is nil, key
+// is that of a client, which is refused whatever the rules. The new mitigation replaces one that ends earlier. client
+// may be invalid.
 func (c *Loop) Add(key counter.Key, r *rule.Rule, client netip.Addr, lifetime time.Duration,
 	now time.Time) (mitigation.Record, error) {
 	c.changing.Lock()
@@ -193,9 +194,9 @@ func (c *Loop) Learn(r mitigation.Record, source string, now time.Time) bool {
 	return true
 }
 
-// Acts reports whether r, as it is now, acts on a record of one of its keys: whether an operator made
-// the record, or the counts in it exceed a threshold of r. So raising a threshold frees the clients
-// that the new one would not have stopped.
+// Acts reports whether r, as it is now, acts on a record of one of its keys: whether an operator made the record, or
+// the counts in it exceed a threshold of r. So raising a threshold frees the clients that the new threshold would not
+// have stopped.
 func Acts(r *rule.Rule, record *mitigation.Record) bool {
 	why := &record.Why
 	return record.ByHand || Exceeds(r, why.Limit.Period, why.Limit.Estimate(why.Prev, why.Cur, why.Elapsed))

@@ -16,13 +16,13 @@ import (
 type Near struct {
 	Key            counter.Key
 	Rule           *rule.Rule
-	Client         netip.Addr // of its last request; invalid unless Options.LogClients is set
-	mitigation.Why            // the limit that it is nearest to, with its counts
+	Client         netip.Addr // of the key's last request; invalid unless Options.LogClients is set
+	mitigation.Why            // the limit that the key is nearest to, with its counts
 	Remaining      uint64
 }
 
-// Near returns at most n keys near their threshold, as far as this node knows, nearest first. The loop scans a
-// part of its keys between two flushes, and Near waits for that until ctx is done. Give ctx a deadline: if Run has
+// Near returns at most n keys near their threshold, as far as this node knows, nearest first. The loop scans a part of
+// its keys between two flushes, and Near waits for that, at most until ctx is done. Give ctx a deadline: if Run has
 // stopped, Near would block forever.
 func (c *Loop) Near(ctx context.Context, n int) (all []Near) {
 	left := func(found *Near) float64 { return float64(found.Remaining) / float64(found.Limit.Threshold) }

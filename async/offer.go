@@ -15,25 +15,24 @@ import (
 type tickKey struct {
 	key        counter.Key
 	tick       int64  // start of the tick, in milliseconds since the Unix epoch
-	generation uint32 // of the key when the request was decided: see track
+	generation uint32 // of the key when the request looked it up: see track
 }
 
-// arrivals are requests of a key that arrived in the tick that began at this time.
+// arrivals is the number of requests of a key that arrived in a tick.
 type arrivals struct {
-	tick int64 // in milliseconds since the Unix epoch
+	tick int64 // start of the tick, in milliseconds since the Unix epoch
 	n    uint64
 }
 
-// Lengths of a tick, in milliseconds. Windows begin at whole seconds, so a second lies in one
-// window of each limit, and in one sub-window if sub-windows last whole seconds. Others need
-// shorter ticks: a tick that spans two sub-windows counts in the earlier one, so some requests
-// count as older than they are, and none as younger.
+// Lengths of a tick, in milliseconds. Windows begin at whole seconds, so a second lies in one window of each limit, and
+// in one sub-window if sub-windows last whole seconds. Other sub-windows need shorter ticks: a tick that spans two of
+// them counts in the earlier one, so some requests count as older than they are, and none as younger.
 const (
 	longTick  = 1000
 	ShortTick = 10
 )
 
-// tickOf returns the tick in which a request that r counts arrives at now.
+// tickOf returns the start of the tick for a request that arrives at now and that r counts.
 func tickOf(r *rule.Rule, now time.Time) int64 {
 	for i := range r.Limits {
 		if n := r.Limits[i].SubWindows; n > 1 && r.Limits[i].Period%(time.Duration(n)*time.Second) != 0 {
@@ -55,10 +54,10 @@ type offered struct {
 }
 
 // A nearSet records which keys are near a threshold, each until its counts leave their windows, in seconds since the
-// Unix epoch. Several keys share an element, so it may be wrong. A false positive costs one needless check
-// and an early flush. After a false negative, the flush is late, and the loop, not Offer, starts the mitigation. This
-// is rare: only a key that was itself near clears its element, and every near key sets it again
-// whenever it is evaluated, and its requests do while many of them wait. Only the loop clears elements.
+// Unix epoch. Several keys share an element, so has may be wrong. A false positive costs one needless check and an
+// early flush. After a false negative, the flush is late, and the loop, not Offer, starts the mitigation. This is rare:
+// only a key that was itself near clears its element, and near keys set it again whenever they are evaluated, or while
+// many of their requests wait. Only the loop clears elements.
 type nearSet [1 << 16]atomic.Uint32
 
 func (s *nearSet) of(k counter.Key) *atomic.Uint32 { return &s[binary.LittleEndian.Uint16(k[8:])] }
@@ -79,14 +78,13 @@ type Source struct {
 	clients ClientSet // its client; zero until needed
 }
 
-// Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting
-// requests and the known counts of the key together exceed a limit, Offer starts the mitigation
-// itself. So near a threshold, the node lets at most one request too many through, by its own counts.
-// generation is how often the key's mitigation had been lifted when the request was decided.
-// Requests from before a lift are not counted.
+// Offer queues a request at now, to be counted n times by r under key. It never blocks. If the waiting requests and the
+// known counts of the key together exceed a limit, Offer starts the mitigation itself. So near a threshold, the node
+// lets at most one request too many through, by its own counts. generation is how often the key's mitigation had been
+// lifted when the limiter looked up the key. Requests from before a lift are not counted.
 //
-// Of requests that are offered at the same time, within is true for those that exceed no limit in the order in which
-// they are counted. It is false if only the loop can tell.
+// within reports whether the requests up to this one, in the order of counting, exceed no limit. It is false if only
+// the loop can tell.
 func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Source, n uint64,
 	now time.Time) (within bool) {
 	arrived := tickKey{key: key, tick: tickOf(r, now), generation: generation}
@@ -110,7 +108,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 			part := c.part(key)
 			part.mu.Lock()
 			known = part.shown(views[:0], key, generation, now)
-			if s.flushing { // a burst must not pass because a flush cuts it in two
+			if s.flushing { // a burst must not pass because a flush splits it
 				waiting = s.spare.unseen(waiting, &arrived)
 			}
 			part.mu.Unlock()
@@ -131,7 +129,7 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	enough := slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return sum > l.Threshold })
 	switch {
 	case r.MinClients > 1, r.OnFailure == rule.FailOpen && c.Unavailable(key):
-		return false // the loop decides
+		return false // only the loop can tell
 	case len(known) == 0 && !enough:
 		return r.Action != rule.Shed
 	}
@@ -144,7 +142,8 @@ func (c *Loop) Offer(r *rule.Rule, key counter.Key, generation uint32, from *Sou
 	return !over && r.Action != rule.Shed
 }
 
-// expect makes further requests of a key read its known counts if so much waits that the loop may evaluate it too late.
+// expect makes further requests of a key read its known counts if the waiting ones may exceed a limit before the loop
+// evaluates the key.
 func (c *Loop) expect(r *rule.Rule, key counter.Key, waiting uint64, now time.Time) {
 	if slices.ContainsFunc(r.Limits, func(l rule.Limit) bool { return waiting > max(l.Threshold/nearFraction, 1) }) {
 		c.near.set(key, now.Add(time.Second))

@@ -44,23 +44,22 @@ type Options struct {
 	// evicted key are read again with its next request. If zero, 262144.
 	TrackedKeys int
 
-	// Nodes returns the maximum number of nodes in the PoP, which bounds how much each may
-	// have in flight to a sub-window; at least counter.MinNodes are assumed. With more than
-	// counter.Layout.MaxNodes, each node counts alone. If nil, 0.
+	// Nodes returns the maximum number of nodes in the PoP, which bounds how many increments of one sub-window each may
+	// have in flight; at least counter.MinNodes are assumed. With more than counter.Layout.MaxNodes, each node counts
+	// alone. If nil, 0.
 	Nodes func() int
 
-	// Drain bounds how long Run sends waiting counts after its context is done. If zero, 2 s.
+	// Drain bounds how long Run still sends waiting counts after its context is done. If zero, 2 s.
 	Drain time.Duration
 
-	// Publish sends a record that this node made or prolonged to its peers. It must not
-	// block. May be nil.
+	// Publish sends a record that this node made or extended to its peers. It must not block. May be nil.
 	Publish func(mitigation.Record)
 
 	// Now reads the clock for windows and deadlines. If nil, time.Now.
 	Now func() time.Time
 
-	// Ahead returns how far this node's clock is ahead of its slowest peer's: for this long
-	// after a window begins, peers may still count in the previous one. If nil, 0.
+	// Ahead returns how far this node's clock is ahead of the peer's that is furthest behind: for this long after a window
+	// begins, peers may still count in the previous one. If nil, 0.
 	Ahead func() time.Duration
 
 	// Refresh is how often records of active mitigations are read from the shards, for

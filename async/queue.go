@@ -19,18 +19,18 @@ const stripes = 16
 //
 // offer and len may be called concurrently with any method. poll and flush must not overlap.
 type queue struct {
-	interval time.Duration // how long an offer waits at most, so that later ones can be merged into it
+	interval time.Duration // maximum time that an offer waits for others to be merged into it
 	stripe   [stripes]stripe
-	wake     chan struct{} // holds at most one; receives a value when poll should be called earlier than it asked for
+	wake     chan struct{} // capacity 1; receives a value when poll must be called earlier than it asked for
 	waiting  atomic.Bool   // something was offered since the last flush
 	urgent   atomic.Uint32 // bit set of stripes with an urgent offer
 
-	// When to flush everything, when to flush urgent offers, and when those were last flushed. Only
-	// for the caller of poll.
+	// When to flush everything, when to flush urgent offers, and when those were last flushed. Only the caller of poll
+	// uses them.
 	all, some, last time.Time
 }
 
-// newQueue returns a queue with room for this many items.
+// newQueue returns a queue with room for capacity items.
 func newQueue(capacity int, interval time.Duration, reg prometheus.Registerer) *queue {
 	q := &queue{interval: interval, wake: make(chan struct{}, 1)}
 	for i := range q.stripe {
@@ -44,10 +44,10 @@ func newQueue(capacity int, interval time.Duration, reg prometheus.Registerer) *
 	return q
 }
 
-// offer queues requests, or merges them into the item that is queued for their tickKey, and calls look, which says
-// whether they are urgent: those are flushed immediately, together with the rest of their stripe. Until look returns,
-// nothing is queued in the stripe or taken from it. ok is false if the requests were dropped because the queue is full;
-// the caller must count such drops. offer never blocks and never allocates.
+// offer queues requests, or merges them into the item that is queued for their tickKey, and calls look. If look returns
+// true, they are urgent, and are flushed immediately with the rest of their stripe. Until look returns, nothing is
+// queued in the stripe or taken from it. ok is false if the requests were dropped because the queue is full; the caller
+// must count such drops. offer never blocks and never allocates.
 func (q *queue) offer(a *tickKey, more *offered, look func(*stripe) (urgent bool)) (ok bool) {
 	i := a.hash() % stripes
 	s := &q.stripe[i]
@@ -121,7 +121,7 @@ type item struct {
 	tickKey
 	offered
 
-	shown bool // what requests see of the key's counts includes this item; guarded by the part of its track
+	shown bool // the key's shown counts include this item; guarded by the mu of the track's part
 }
 
 // hash spreads keys over stripes and tables. Clients cannot choose its values.
@@ -193,7 +193,7 @@ func (t *table) add(a *tickKey, more *offered) (ok bool) {
 	return true
 }
 
-// unseen appends the requests of a's key, of any tick, to dst, except those that its shown counts include.
+// unseen appends the requests of a's key, of any tick, to dst, except those that the key's shown counts include.
 func (t *table) unseen(dst []arrivals, a *tickKey) []arrivals {
 	mask := uint64(len(t.index) - 1)
 	for i := a.hash() >> 32 & mask; t.index[i] != 0; i = (i + 1) & mask {

@@ -11,10 +11,10 @@ import (
 // A mitigation's record is stored alongside the counters of its key, by the same batches: with ADD,
 // or with CAS if the shard has another record.
 
-// Records are compared with those of the shards, at most atOnce every comparePause: after a change of the
-// ring those whose owner has changed, since their new owner may lack them, or still have a mitigation that was
-// lifted meanwhile; and all of them once every Options.Refresh: their keys are not counted, so nothing else
-// would show that another node lifted or prolonged one.
+// Records are compared with those of the shards, at most atOnce every comparePause: after a change of the ring, those
+// whose owner has changed, since the new owner may lack them, or still have a mitigation that was lifted meanwhile; and
+// all of them every Options.Refresh: mitigated keys are not counted, so nothing else would show that another node
+// lifted or extended a mitigation.
 const (
 	atOnce       = maxStores
 	comparePause = 10 * time.Millisecond
@@ -23,7 +23,7 @@ const (
 	evictedPause = time.Second
 )
 
-// compareRecords has records compared that are due, and returns when to call it next.
+// compareRecords queues reads of the records that are due for comparison, and returns when to call it next.
 func (c *Loop) compareRecords(now time.Time) (next time.Time) {
 	if c.o.Refresh > 0 && !now.Before(c.refreshed.Add(c.o.Refresh)) {
 		c.refreshed = now
@@ -62,7 +62,7 @@ func (c *Loop) writeRecord(b *batch, t *track, now time.Time) {
 	b.stores = append(b.stores, t)
 }
 
-// version returns the version of the record in the shard, or 0 if it has none.
+// version returns the version of the record in the shard, or 0 if the shard has none.
 func (t *track) version() uint64 {
 	if r := t.rarely.Load(); r != nil {
 		return r.version
@@ -70,8 +70,8 @@ func (t *track) version() uint64 {
 	return 0
 }
 
-// maxTries is how often a record is stored at most. Other nodes may store theirs meanwhile, and a memcached that runs
-// with -C never replaces one.
+// maxTries is the maximum number of tries to store a record: other nodes may store theirs meanwhile, and a memcached
+// that runs with -C never replaces a record.
 const maxTries = 3
 
 // handleStored handles the outcome of a store.
@@ -85,8 +85,8 @@ func (t *track) handleStored(outcome counter.Outcome) {
 	}
 }
 
-// handleRecord merges the record of t that was read, and has this node's record stored if it wins. Invalid records are
-// ignored: they will be overwritten. An expired record still tells how often the key was lifted.
+// handleRecord merges the record of t that the shard sent, and schedules this node's record to be stored if it wins. It
+// ignores invalid records: they will be overwritten. An expired record still tells how often the key was lifted.
 func (c *Loop) handleRecord(t *track, op *counter.Read, now time.Time) {
 	if op.Outcome == counter.NotSent {
 		t.readRecord.Store(true)

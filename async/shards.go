@@ -14,7 +14,7 @@ import (
 // A Shard owns part of a PoP's counters, and the records alongside them. It is a client of a server, such as
 // package wire's, or behaves like one. Its methods may be called concurrently.
 type Shard interface {
-	// Addr returns the shard's address, which places keys: it must be the same on every node.
+	// Addr returns the shard's address. It determines which keys the shard owns, so it must be the same on every node.
 	Addr() string
 
 	// Down reports whether the shard gets only occasional probes because it failed or is
@@ -29,15 +29,15 @@ type Shard interface {
 	Exchange(*counter.Batch) error
 }
 
-// A lane holds the keys that have work for one shard: first those near their threshold, and among these and the others
-// in the order of arrival. A key is in at most one queue and one batch at a time, so each of its counters has at most
-// one increment in flight.
+// A lane holds the keys that have work for one shard: those near their threshold first, then the others, each in the
+// order of arrival. A key is in at most one queue and one batch at a time, so each of its counters has at most one
+// increment in flight.
 type lane struct {
 	shard  Shard
 	queues [held + 1]list // keys, by place
 	flying int            // batches in flight
 	retry  time.Time      // when the shard may be asked again
-	ended  bool           // the loop is stopping, and the shard could not be reached
+	ended  bool           // the loop is stopping, and the shard is unreachable
 
 	waiting atomic.Int64 // number of keys that wait for a batch
 	oldest  atomic.Int64 // when their oldest request arrived, in microseconds; 0 if no key waits
@@ -45,16 +45,16 @@ type lane struct {
 
 func (ln *lane) addr() string { return ln.shard.Addr() }
 
-// A place is where a key waits for its shard: in one of the queues of a lane, in a batch, or nowhere.
+// A place tells where a key waits for its shard: in one of the queues of a lane, in a batch, or nowhere.
 type place uint8
 
 const (
 	nowhere  place = iota
-	near           // for a batch: close to its threshold
-	far            // for a batch
-	held           // until its counts have waited for parentPause
-	inFlight       // for an answer
-	evicted        // for ever
+	near           // in a queue for a batch: close to its threshold
+	far            // in a queue for a batch
+	held           // in a queue until its counts have waited for parentPause
+	inFlight       // in a batch
+	evicted        // no longer tracked
 )
 
 // A list is a linked list of keys. A key is in at most one list.
@@ -124,7 +124,7 @@ type placement struct {
 	ring  *ring.Ring[*lane]
 	all   []*lane // sorted by address
 	in    []*lane // those that own keys
-	lanes []*lane // all, and that of keys without an owner
+	lanes []*lane // all, and Loop.unowned
 }
 
 // lane returns the lane of the shard that owns key, or nil if no shard does.
@@ -139,8 +139,8 @@ func (p *placement) lane(key counter.Key) *lane {
 // SetShards replaces the shards. The shards named in out own no keys for now. SetShards may be
 // called at any time, and does nothing if nothing changes. Shards are identified by address.
 //
-// Requests that were not yet sent to a shard that is out or removed go to the key's new owner, where the counter
-// starts with what this node knows that shards have counted. All nodes of a PoP must make the same changes: while they
+// Requests that were not yet sent to a shard that is out or removed go to the key's new owner, where the counter starts
+// with the greatest count that a shard told this node. All nodes of a PoP must make the same changes: while they
 // differ, the counts of a key that moves are split.
 func (c *Loop) SetShards(shards []Shard, out ...string) error {
 	c.placing.Lock()
@@ -188,8 +188,8 @@ func (c *Loop) place(lanes []*lane, out []string) error {
 	return nil
 }
 
-// lane returns the lane of the shard that owns key in the placement that move saw last. Keys queued in the lanes of a
-// newer one would be stranded if that is replaced before the next move.
+// lane returns the lane of the shard that owns key in the placement that move saw last. A key in a lane of a newer
+// placement would be stranded if that is replaced before the next move.
 func (c *Loop) lane(key counter.Key) *lane { return cmp.Or(c.seen.lane(key), &c.unowned) }
 
 // Unavailable reports whether the shard that owns key is down or missing. The request path
@@ -203,7 +203,7 @@ func (c *Loop) Unavailable(key counter.Key) bool {
 type Load struct {
 	Share   float64       // of all keys, from 0 to 1
 	Waiting int           // keys that wait to be counted there
-	Oldest  time.Duration // age of their oldest request
+	Oldest  time.Duration // age of the oldest request of these keys
 }
 
 // Loads returns the load of each shard, by address.
@@ -220,7 +220,7 @@ func (c *Loop) Loads() map[string]Load {
 	return loads
 }
 
-// move queues waiting keys at their new owners if the placement has changed, has their records compared, and logs
+// move queues waiting keys at their new owners if the placement has changed, schedules comparisons of records, and logs
 // when the node starts or stops counting alone.
 func (c *Loop) move(now time.Time) {
 	p := c.placed.Load()

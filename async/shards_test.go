@@ -61,7 +61,7 @@ func (p *testPop) setOut(t *testing.T, shards ...int) {
 	}
 }
 
-// A counter that is lost, or whose key gets another owner, continues from what the next node that counts there knows.
+// A counter that is lost, or whose key gets another owner, continues from the count that the next node to use it knows.
 func TestCounterContinues(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -11,9 +11,9 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Sheds reports whether a request of client is refused at now: whether the estimate of key exceeds the client's own
-// threshold, as far as this node knows. key must be mitigated by r, a rule that sheds. Refused requests count as well,
-// so refusing does not lower the estimate. The request path may call Sheds; it does not allocate.
+// Sheds reports whether a request of client must be refused at now: whether the estimate of key exceeds the client's
+// own threshold, as far as this node knows. key must be mitigated by r, a rule that sheds. Refused requests count as
+// well, so refusing does not lower the estimate. The request path may call Sheds; it does not allocate.
 func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.Time) bool {
 	var room [4]view
 	known := c.shown(room[:0], key, c.o.Table.Generation(key), now)
@@ -39,12 +39,12 @@ func (c *Loop) Sheds(r *rule.Rule, key counter.Key, client netip.Addr, now time.
 	return false
 }
 
-// maxStale bounds a correction in Sheds to 1/maxStale of the period. While a node does not hear what the others count,
-// its estimate falls as if they counted nothing. Sheds undoes the part of the fall that is due to them, as if each node
-// kept counting at the same rate.
+// maxStale bounds a correction in Sheds to 1/maxStale of the period. Until a node hears the other nodes' new counts,
+// its estimate falls as if they counted nothing. Sheds undoes their part of the fall, as if each node kept counting at
+// the same rate.
 const maxStale = 4
 
-// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that are
+// A Share is a client's position in the order in which a key's clients are refused: the fraction of them that is
 // refused before it, in units of 1/2^32.
 type Share uint32
 
@@ -110,22 +110,22 @@ func (t *track) seen() (clients [2]ClientSet) {
 	return clients
 }
 
-// clients returns a lower bound of the number of clients of t that this node has seen in both windows together.
+// clients returns a lower bound on the number of clients of t that this node has seen in both windows together.
 func (t *track) clients() int {
 	seen := t.seen()
 	seen[0].Add(seen[1])
 	return seen[0].Len()
 }
 
-// parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and
-// shedding too lenient, so for mitigated keys it must be at most 1/parentPart of the period.
+// parentPause is how long counts of a network or label may wait. Waiting counts make the estimate too low, and shedding
+// too lenient, so those of mitigated keys wait only if parentPause is at most 1/parentPart of the period.
 const (
 	parentPause = 100 * time.Millisecond
 	parentPart  = 100
 )
 
-// holds reports whether the counts of t may wait. Only counts of a network or label do: while it is mitigated, or while
-// the same count held back by every node would use at most half of the remaining requests of each limit.
+// holds reports whether the counts of t may wait. Only counts of a network or label may: while it is mitigated, or
+// while the same count held back by every node would use at most half of the remaining requests of each limit.
 func (c *Loop) holds(t *track, now time.Time) bool {
 	if !t.rule.Parent() {
 		return false
@@ -147,8 +147,8 @@ func (c *Loop) holds(t *track, now time.Time) bool {
 	return true
 }
 
-// release queues keys whose counts have been held for long enough, and returns when to call it next. If the clock was
-// set back, they do not wait until it has caught up.
+// release queues keys whose counts have been held for long enough, and returns when to call it next. Keys do not wait
+// longer because the clock was set back.
 func (c *Loop) release(now time.Time) (next time.Time) {
 	for _, ln := range c.seen.lanes {
 		for t := ln.queues[held].head; t != nil; t = ln.queues[held].head {

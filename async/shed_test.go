@@ -67,7 +67,7 @@ func newSteppedPop(t testing.TB, rules string, nodes int) (pop []*stepped) {
 	return pop
 }
 
-// ask decides a request of an address.
+// ask returns the verdict on a request of an address.
 func (s *stepped) ask(addr netip.Addr) limit.Verdict {
 	req := rule.Request{Addr: addr, Method: "GET", Path: "/"}
 	return s.Decide(&req, s.now).Verdict
@@ -219,7 +219,7 @@ func (o *oracle) exceeds(key string, at int64, what *big.Int) bool {
 	return big.NewInt(estimate).Cmp(new(big.Int).Mul(what, big.NewInt(oraclePeriod))) > 0
 }
 
-// decide decides a request, and counts it. share returns the hash of the client at a level, from 0 to 1.
+// decide returns the verdict on a request, and counts it. share returns the hash of the client at a level, from 0 to 1.
 func (o *oracle) decide(addr netip.Addr, at int64, share func(level int) async.Share) limit.Verdict {
 	verdict, narrowest := limit.Passed, len(o.levels)
 	key := func(i int) string {

@@ -10,9 +10,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Standings returns the counts of key for each limit of r at now, as far as this node knows and as the
-// shard that owns the key answers. It waits for that answer. With an error, it returns the standings that
-// the node knows on its own.
+// Standings returns the counts of key for each limit of r at now, from what this node knows and the shard that owns the
+// key answers. It waits for that answer. With an error, it returns the standings that the node alone knows.
 func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standings []mitigation.Why, err error) {
 	generation := c.o.Table.Generation(key)
 	known := c.shown(nil, key, generation, now)
@@ -53,11 +52,11 @@ func (c *Loop) Standings(r *rule.Rule, key counter.Key, now time.Time) (standing
 	return standings, nil
 }
 
-// greater returns the greater of a known count and one that was read. The node is first to know its own
-// requests, the shard those of other nodes.
+// greater returns the greater of a known count and one that was read. The node knows its own requests first, the shard
+// those of other nodes.
 func greater(layout counter.Layout, known uint64, read *counter.Read) uint64 {
 	if read.Outcome != counter.Done {
-		return known // the shard has no count, or does not tell it
+		return known // the shard has no count, or did not send it
 	}
 	if n, ok := counter.ParseValue(read.Value); ok && layout.Sum(n) > layout.Sum(known) {
 		return n

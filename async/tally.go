@@ -2,12 +2,11 @@ package async
 
 import "github.com/edgelimit/edge/counter"
 
-// A tally is what this node knows of a key's requests in one window. Its values have the layout of the
-// limit, and are added and compared field by field. A field that overflows stays at its maximum, far above
-// the threshold.
+// A tally holds what this node knows of a key's requests in one window. Its values have the layout of the limit, and
+// are added and compared field by field. A field that overflows stays at its maximum, far above the threshold.
 type tally struct {
-	// known is the size of a set of requests that the PoP has made, none of which is waiting: see the package
-	// comment. It includes own requests as soon as they are sent.
+	// known is the size of a set of requests that the PoP received, none of which is waiting: see the package comment. It
+	// includes own requests as soon as they are sent.
 	known uint64
 
 	waiting uint64 // own requests that are not yet sent
@@ -16,7 +15,7 @@ type tally struct {
 	// counter that must be created starts with it.
 	answered uint64
 
-	// unanswered are own requests that were sent without an answer. A shard may still count them, so they use
+	// unanswered is the number of own requests that were sent without an answer. A shard may still count them, so they use
 	// up the budget of a packed field. It is 0 for plain counters.
 	unanswered uint64
 
@@ -28,16 +27,16 @@ type tally struct {
 // all returns a lower bound of the requests in the window.
 func (t *tally) all(l counter.Layout) uint64 { return l.Add(t.known, t.waiting) }
 
-// add adds delta to the waiting requests, and returns how many requests are dropped because waiting
-// ones already fill the field.
+// add adds delta to the waiting requests, and returns how many requests it drops because waiting ones already fill the
+// field.
 func (t *tally) add(l counter.Layout, delta uint64) (full uint64) {
 	full = l.Sum(t.waiting)
 	t.waiting = l.Add(t.waiting, delta)
 	return full + l.Sum(delta) - l.Sum(t.waiting)
 }
 
-// send returns the requests to send now: those that wait, but at most budget per field, less what is
-// unanswered. The rest waits for a reply. Requests for a full field are dropped; full is their value.
+// send returns the requests to send now: those that wait, but at most budget per field, less the unanswered ones. The
+// rest waits for a reply. send drops requests for a full field; full is their sum.
 //
 // Plain counters have no budget: send takes everything.
 func (t *tally) send(l counter.Layout, budget uint64) (delta, full uint64) {
@@ -60,8 +59,8 @@ func (t *tally) keep(l counter.Layout) (n uint64) {
 	return n
 }
 
-// start returns the value with which a missing counter is created. A packed field starts below its stop, so that
-// there is room for what all senders may have in flight.
+// start returns the value with which a missing counter is created. A packed field starts below its stop, so that there
+// is room for the increments that all senders may have in flight.
 func (t *tally) start(l counter.Layout) uint64 {
 	if l == counter.Plain {
 		return t.answered
@@ -69,9 +68,9 @@ func (t *tally) start(l counter.Layout) uint64 {
 	return l.Min(t.answered, l.Each(l.Stop()-1))
 }
 
-// reply records a value of the counter after delta of this node's requests were added to it; 0 if it was
-// only read. It reports whether other nodes have counted since the last reply, and whether the value shows for the
-// first time that the shard has lost counts.
+// reply records a value of the counter after delta of this node's requests were added to it; delta is 0 if it was only
+// read. It reports whether other nodes have counted since the last reply, and whether the value shows for the first
+// time that the shard has lost counts.
 func (t *tally) reply(l counter.Layout, value, delta uint64) (others, fell bool) {
 	fell = l.Below(value, l.Add(t.answered, delta)) != 0 && t.fall()
 	others = l.Below(t.known, value) != 0
@@ -97,8 +96,8 @@ func (t *tally) unknown(l counter.Layout, delta uint64) {
 }
 
 // unmade records that delta was provably not counted. It waits again, unless the shard has refused it or has not kept
-// the counter that was created for it: then only this node counts it, and lost is its value. full is the value of
-// requests that are dropped: see add.
+// the counter that was created for it: then only this node counts it, and lost is its sum. full is the sum of the
+// dropped requests: see add.
 func (t *tally) unmade(l counter.Layout, op *counter.Increment) (full, lost uint64) {
 	t.exists = t.exists && op.Outcome == counter.NotSent
 	if op.Outcome == counter.Refused || op.Outcome == counter.Absent && op.Create {

@@ -21,7 +21,7 @@ type track struct {
 	chain      *track // shared: the next one in the same bucket of the part
 	next, prev *track // in a list of its lane
 
-	rule *rule.Rule // shared: by which the key is counted; nil if only its record matters
+	rule *rule.Rule // shared: the rule that counts the key; nil if only its record matters
 
 	rarely atomic.Pointer[rarely] // nil for most tracks
 
@@ -32,7 +32,7 @@ type track struct {
 
 	store bool // the record must be stored in the shard
 	near  bool // a few more requests will exceed a threshold
-	used  bool // since eviction last passed over it
+	used  bool // since the hand of eviction last passed it
 	news  bool // a shard has answered with a count since the last evaluation
 	place place
 
@@ -45,9 +45,9 @@ type track struct {
 	generation uint32
 
 	burst  uint16 // number of requests in the last flush
-	resets uint16 // number of resets of the counts: answers to questions from before a reset are ignored, see slot
+	resets uint16 // number of resets of the counts: answers to operations from before a reset are ignored, see slot
 
-	first [1]limitWindows // of the only limit of most keys
+	first [1]limitWindows // of the only limit; unused if the rule has several
 }
 
 // rarely is the part of a track that few keys need.
@@ -61,12 +61,12 @@ type rarely struct {
 // A limitWindows is the current window of one limit, and the previous one.
 type limitWindows struct {
 	counter.Windows[uint32, tally]
-	shown      [2]uint64 // shared: known values of prev and cur at the last evaluation
+	shown      [2]uint64 // shared: values of Prev and Cur at the last evaluation
 	shownIndex uint32    // shared: the index then
 	shownFresh bool      // shared: fresh then
 	shownGap   uint8     // shared: Cur.gap then
 
-	fresh  bool   // the previous counter was not read yet
+	fresh  bool   // the previous counter has not been read yet
 	others bool   // other nodes have counted since the last evaluation
 	seen   uint32 // elapsed at the last evaluation, in milliseconds; unseen if there was none
 	again  uint32 // when to read the previous counter again, in milliseconds since the window began; 0 if it is final
@@ -74,14 +74,14 @@ type limitWindows struct {
 
 const unseen = math.MaxUint32
 
-// newWindow returns the windows of a limit about which nothing is known.
+// newWindow returns the windows of a limit whose counts are unknown.
 func newWindow(limit counter.Limit, now time.Time) (w limitWindows) {
 	index, _ := counter.Window(now, limit.Period)
 	w.Index, w.fresh, w.seen = uint32(index), true, unseen
 	return w
 }
 
-// forget resets what was known before the last roll.
+// forget resets the fields that a roll makes outdated.
 func (w *limitWindows) forget() { w.fresh, w.again, w.seen, w.others = true, 0, unseen, false }
 
 // elapsed returns how much of the current window has passed at now, or 0 if the clock was set back.
@@ -146,8 +146,8 @@ func (c *Loop) update(t *track, r *rule.Rule, now time.Time) {
 	c.advance(t, now)
 }
 
-// setRule makes r, which must be in the current set, the rule by which t is counted. Limits that keep their period and
-// their sub-windows keep their counts.
+// setRule makes r, which must be in the current set, the rule that counts t. Limits that keep their period and their
+// sub-windows keep their counts.
 func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 	before := t.rule
 	if before == r {
@@ -192,7 +192,7 @@ func (c *Loop) setRule(t *track, r *rule.Rule, now time.Time) {
 // sameCounters reports whether two limits of a rule have the same counters.
 func sameCounters(a, b rule.Limit) bool { return a.Period == b.Period && a.SubWindows == b.SubWindows }
 
-// same returns the index of the limit of r that has the same counters as l, or -1. r may be nil.
+// same returns the index of the limit of r with the same counters as l, or -1. r may be nil.
 func same(r *rule.Rule, l *rule.Limit) int {
 	if r == nil {
 		return -1
@@ -200,7 +200,7 @@ func same(r *rule.Rule, l *rule.Limit) int {
 	return slices.IndexFunc(r.Limits, func(other rule.Limit) bool { return sameCounters(other, *l) })
 }
 
-// periodOf returns the index of the limit of r with a period in microseconds, or -1.
+// periodOf returns the index of the limit of r with this period, in microseconds, or -1.
 func periodOf(r *rule.Rule, period int64) int {
 	return slices.IndexFunc(r.Limits, func(l rule.Limit) bool { return l.Period.Microseconds() == period })
 }
@@ -260,7 +260,7 @@ func (c *Loop) add(t *track, n uint64, arrived time.Time) {
 	}
 }
 
-// roll makes the window at index the current one. Counts are kept only if it is the next one.
+// roll makes the window at index the current one of the ith limit. It keeps counts only if that is the next window.
 func (c *Loop) roll(t *track, i int, index uint32) {
 	w, clients := &t.windows()[i], ClientSet{}
 	if index == w.Index+1 {
@@ -281,8 +281,8 @@ func (c *Loop) roll(t *track, i int, index uint32) {
 	w.forget()
 }
 
-// advance makes the window at now the current one of each limit. If the clock was set back by a
-// window or more, the counts are reset: they were made at a wrong time.
+// advance makes the window at now the current one of each limit. If the clock was set back by a window or more, the
+// counts are reset: they were made by a wrong clock.
 func (c *Loop) advance(t *track, now time.Time) {
 	windows := t.windows()
 	for i := range windows {
@@ -327,8 +327,8 @@ func (t *track) hasWork(now time.Time) bool {
 }
 
 // stale returns how old the known counts of other nodes are, in microseconds, with a resolution of a millisecond: the
-// age of the requests whose reply contained them. It returns at most maxAge, and maxAge if nothing is known. Requests
-// may call it.
+// age of the oldest request of the increment that was answered last. It returns at most maxAge, and maxAge if no reply
+// has come. Requests may call it.
 func (t *track) stale(now time.Time, maxAge int64) int64 {
 	knownAt := t.knownAt.Load()
 	if knownAt == 0 {
@@ -338,7 +338,7 @@ func (t *track) stale(now time.Time, maxAge int64) int64 {
 }
 
 // noteReadPrev records that the previous counter of w was read at now. Other nodes may add to it until catchUp after
-// the end of its window, so it is read once more after that, with the key's next count.
+// the end of its window, so the key's next count after that reads it once more.
 func (w *limitWindows) noteReadPrev(limit counter.Limit, now time.Time, catchUp time.Duration) {
 	w.fresh, w.again = false, 0
 	began := time.UnixMicro(int64(w.Index) * limit.Period)

@@ -72,12 +72,12 @@ func (p *part) all(yield func(*track) bool) {
 	}
 }
 
-// maxSpared is the maximum number of keys that an eviction spares because they are near their threshold, and because
+// maxSpared is the maximum number of keys that an eviction spares for each reason: they are near their threshold, or
 // they wait for a shard.
 const maxSpared = 8
 
-// evict removes and returns a track that was not used since the hand last passed it, preferably one that is far
-// from its threshold and waits for no shard. p must not be empty.
+// evict removes and returns a track that was not used since the hand last passed it, preferably one that is far from
+// its threshold and does not wait for a shard. p must not be empty.
 func (p *part) evict() *track {
 	for near, waiting := 0, 0; ; p.hand++ {
 		for at := &p.buckets[p.hand&(len(p.buckets)-1)]; *at != nil; {
@@ -101,13 +101,13 @@ func (p *part) evict() *track {
 	}
 }
 
-// track returns the track of key, creating it if missing. A new track may evict another one.
+// track returns the track of key, creating it if missing. A new track may evict another.
 func (c *Loop) track(key counter.Key) *track {
 	p := c.part(key)
 	t := p.find(key)
 	if t == nil {
 		for p.n >= (c.o.TrackedKeys+parts-1)/parts {
-			c.forgotten(p.evict())
+			c.forget(p.evict())
 		}
 		t = &track{key: key}
 		p.add(t)
@@ -116,20 +116,20 @@ func (c *Loop) track(key counter.Key) *track {
 	return t
 }
 
-// forgotten is called for an evicted track.
-func (c *Loop) forgotten(t *track) {
+// forget drops the work of an evicted track, and schedules a comparison of a record that was to be stored.
+func (c *Loop) forget(t *track) {
 	c.metrics.evicted.Inc()
 	if t.store {
 		c.uncompared, c.comparing = append(c.uncompared, t.key), c.o.Now().Add(evictedPause)
 	}
 	c.lane(t.key).leave(t)
-	if t.place != inFlight { // otherwise answered calls drop
+	if t.place != inFlight { // otherwise, answered drops the requests
 		c.drop(t)
 	}
 	t.place = evicted
 }
 
-// drop drops the unsent requests of a forgotten track.
+// drop drops the unsent requests of an evicted track.
 func (c *Loop) drop(t *track) {
 	cause := dropMemory
 	if c.Unavailable(t.key) {

@@ -12,7 +12,7 @@ type Outcome uint8
 const (
 	NotSent Outcome = iota // provably not sent: it may be sent again
 	Done                   // done by the shard
-	Absent                 // not done: the item does not exist, or exists where it must not
+	Absent                 // not done: the item does not exist, or one exists that must not
 	Refused                // not done: the shard answered with an error
 	Unknown                // sent without an answer: it must not be sent again
 )
@@ -39,8 +39,8 @@ type Read struct {
 	CAS     uint64 // version of the value
 }
 
-// A Store writes a record with a time to live in seconds: a new one if CAS is 0, else it replaces
-// the one that was read with this version.
+// A Store writes a record with a time to live in seconds: a new one if CAS is 0; otherwise it replaces the one that a
+// Read returned with this version.
 type Store struct {
 	Item  Item
 	Value []byte
@@ -50,13 +50,13 @@ type Store struct {
 	Outcome Outcome
 }
 
-// Errors of an exchange with a shard, wrapped with what was done and why it failed.
+// Errors of an exchange with a shard, wrapped with the operation and the cause.
 var (
-	// ErrNotSent means that the shard has counted nothing: its breaker is open, it could not be reached, or it cannot be
-	// used. Counts must be sent later.
+	// ErrNotSent means that the shard has counted nothing: its breaker is open, or it is unreachable or unusable. Counts
+	// must be sent later.
 	ErrNotSent = errors.New("not sent")
 
-	// ErrUnknown means that a shard was asked, but may or may not have acted. Counts must not be sent again.
+	// ErrUnknown means that the shard may or may not have done the operations. Counts must not be sent again.
 	ErrUnknown = errors.New("outcome unknown")
 )
 
@@ -67,7 +67,7 @@ type Batch struct {
 	Stores     []Store
 	Reads      []Read
 
-	Values []byte // what was read: the memory of the reads' values
+	Values []byte // memory of the values of Reads
 }
 
 // Reset empties the batch.

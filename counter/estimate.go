@@ -27,13 +27,13 @@ func (e Estimate) Over(threshold uint64) bool {
 	return times(e.Part, e.Left).greater(times(threshold-e.Whole, e.Of))
 }
 
-// room returns how many more requests may come before e exceeds threshold: ⌊threshold − e⌋, or 0
-// if it already does.
+// room returns how many more requests may come before e exceeds threshold: ⌊threshold − e⌋, or 0 if e already exceeds
+// it.
 func (e Estimate) room(threshold uint64) uint64 {
 	if e.Over(threshold) {
 		return 0
 	}
-	part, _ := times(e.Part, e.Left).over(uint64(e.Of)) // at most threshold, which fits
+	part, _ := times(e.Part, e.Left).div(uint64(e.Of)) // at most threshold, which fits
 	if times(part, e.Of) != times(e.Part, e.Left) {
 		part++
 	}
@@ -42,11 +42,11 @@ func (e Estimate) room(threshold uint64) uint64 {
 
 // rounded returns e rounded down.
 func (e Estimate) rounded() Estimate {
-	share, _ := times(e.Part, e.Left).over(uint64(e.Of)) // at most Part, which fits
+	share, _ := times(e.Part, e.Left).div(uint64(e.Of)) // at most Part, which fits
 	return Estimate{e.Whole + min(share, ^e.Whole), 0, e.Left, e.Of}
 }
 
-// Float returns e rounded, for display. Over decides.
+// Float returns e rounded, for display only.
 func (e Estimate) Float() float64 {
 	if e.Part == 0 {
 		return float64(e.Whole)
@@ -54,8 +54,7 @@ func (e Estimate) Float() float64 {
 	return float64(e.Whole) + float64(e.Part)*float64(e.Left)/float64(e.Of)
 }
 
-// wide is an unsigned integer of 128 bits. Counts are below 2^64 and periods below 2^40 µs, so
-// no product here overflows.
+// A wide is an unsigned integer of 128 bits. Counts are below 2^64 and periods below 2^40 µs, so no product overflows.
 type wide struct{ hi, lo uint64 }
 
 func times(a uint64, b int64) wide {
@@ -68,8 +67,8 @@ func (a wide) plus(n uint64) wide {
 	return wide{a.hi + carry, lo}
 }
 
-// over returns ⌊a/d⌋, and whether it fits in 64 bits.
-func (a wide) over(d uint64) (q uint64, fits bool) {
+// div returns ⌊a/d⌋, and whether it fits in 64 bits.
+func (a wide) div(d uint64) (q uint64, fits bool) {
 	if a.hi >= d {
 		return 0, false
 	}

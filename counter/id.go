@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// An ID identifies a key to people: 40 bits in eight digits and letters, such as 7kq2-m9xd. Among 10,000
-// keys, the probability of two with the same ID is 1 in 22,000. Without the secret, it reveals nothing
-// about the key. The zero ID identifies no key.
+// An ID identifies a key to people: 40 bits in eight digits and letters, such as 7kq2-m9xd. The probability that two of
+// 10,000 keys have the same ID is 1 in 22,000. Without the secret, it reveals nothing about the key. The zero ID
+// identifies no key.
 type ID [9]byte
 
-// idDigits are Crockford's: no letter looks like a digit.
+// idDigits is Crockford's alphabet: no letter looks like a digit.
 const idDigits = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // String returns the ID, or "" if it is zero.

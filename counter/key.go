@@ -49,7 +49,7 @@ func (s Secret) Fingerprint() uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// An Item is memcached's name for a counter or a record.
+// An Item is the name of a counter or a record in a shard.
 type Item [16]byte
 
 // String returns the name.

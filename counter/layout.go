@@ -32,8 +32,8 @@ func LayoutOf(fields int) (l Layout, ok bool) {
 	return layouts[fields], true
 }
 
-// MinSubWindow is the minimum length of a sub-window. Clocks may differ by some hundred
-// milliseconds and flushes take time, so shorter ones would gain nothing.
+// MinSubWindow is the minimum length of a sub-window. Clocks may differ by some hundred milliseconds and flushes take
+// time, so shorter sub-windows would gain nothing.
 const MinSubWindow = time.Second
 
 // FieldsIn returns how many sub-windows a period, in microseconds, has room for.
@@ -41,8 +41,7 @@ func FieldsIn(period int64) int {
 	return int(min(period/MinSubWindow.Microseconds(), int64(MaxFields)))
 }
 
-// AutoLayout returns the layout with the most fields, but no more than fields, that can hold threshold, or
-// [Plain] if none can.
+// AutoLayout returns the layout with the most fields, up to fields, that allows threshold, or [Plain] if none does.
 func AutoLayout(threshold uint64, fields int) Layout {
 	for fields = min(fields, MaxFields); fields > 1; fields-- {
 		if l := layouts[fields]; threshold <= l.MaxThreshold() {
@@ -78,8 +77,7 @@ func (l Layout) Budget(senders int) uint64 {
 	return 1 << (l.Bits - 2) / uint64(max(1, senders))
 }
 
-// MinNodes is the assumed minimum number of nodes in a PoP: nodes that a node has not heard of
-// also count in the same sub-windows.
+// MinNodes is the assumed minimum number of nodes in a PoP, because nodes that are not known yet may count, too.
 const MinNodes = 16
 
 // lives is the number of senders that a node counts as: after a restart or the eviction of a key, it
@@ -107,19 +105,19 @@ func (l Layout) Known() bool {
 // mask returns the bits of the lowest field, which is also the maximum of a field.
 func (l Layout) mask() uint64 { return ^uint64(0) >> (64 - l.Bits) }
 
-// field returns the kth count of number.
-func (l Layout) field(number uint64, k int) uint64 {
-	return number >> (int(l.Bits) * k) & l.mask()
+// field returns the kth count of value.
+func (l Layout) field(value uint64, k int) uint64 {
+	return value >> (int(l.Bits) * k) & l.mask()
 }
 
-// Sum returns the sum of number's counts.
-func (l Layout) Sum(number uint64) uint64 { return l.sum(number, 0) }
+// Sum returns the sum of value's counts.
+func (l Layout) Sum(value uint64) uint64 { return l.sum(value, 0) }
 
 // sum returns the sum of all counts of a and b, saturated.
 //
-// With alternate fields masked out, each remaining field has room to grow. So all pairs of fields are
-// added at once, and then the sums of the pairs, at most three, by two shifts. A shift by 64 or more gives 0,
-// so layouts with fewer fields need no other code.
+// With every second field masked out, each remaining field has room to grow. So one addition adds all pairs of fields,
+// and two shifts add up the sums, at most three. A shift by 64 or more gives 0, so layouts with fewer fields need no
+// other code.
 func (l Layout) sum(a, b uint64) uint64 {
 	if l.Fields == 1 {
 		return a + min(b, ^a)
@@ -172,13 +170,13 @@ func (l Layout) Each(n uint64) uint64 {
 	return l.zip(0, 0, func(uint64, uint64) uint64 { return n })
 }
 
-// zip returns the value whose fields are f of those of a and b.
-func (l Layout) zip(a, b uint64, f func(x, y uint64) uint64) (number uint64) {
+// zip returns the value whose fields are the results of f for those of a and b.
+func (l Layout) zip(a, b uint64, f func(x, y uint64) uint64) (value uint64) {
 	if l.Fields == 1 {
 		return f(a, b)
 	}
 	for k := range int(l.Fields) {
-		number |= f(l.field(a, k), l.field(b, k)) << (int(l.Bits) * k)
+		value |= f(l.field(a, k), l.field(b, k)) << (int(l.Bits) * k)
 	}
-	return number
+	return value
 }

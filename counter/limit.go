@@ -11,8 +11,8 @@ import (
 type Kind uint8
 
 const (
-	// Weighted counts the sub-window in which the period begins in proportion to its part in
-	// the period, and later ones whole.
+	// Weighted counts the sub-window in which the period begins in proportion to the part in the period, and later ones
+	// whole.
 	Weighted Kind = iota
 
 	// Fixed ignores the previous window.
@@ -30,7 +30,7 @@ const (
 var kindNames = [...]string{Weighted: "weighted", Fixed: "fixed", WholeOldest: "whole_oldest",
 	WeightedRounded: "weighted_rounded"}
 
-// KindNames returns the names of the kinds, in order. Those of the values of estimate in rules files come first.
+// KindNames returns the names of the kinds, in order. Those that rules files can set as estimate come first.
 func KindNames() []string { return kindNames[:] }
 
 // String returns the name of the kind.
@@ -53,8 +53,8 @@ func (l Limit) Delta(n uint64, elapsed int64) uint64 {
 	return n << (uint(l.Layout.Bits) * uint(l.subWindow(elapsed)))
 }
 
-// Count returns cur, the value of the current window, with n more requests at elapsed. As on nodes, full fields stay as
-// they are. 0 ≤ elapsed < Period, in microseconds.
+// Count returns cur, the value of the current window, with n more requests at elapsed. Full fields do not change, as on
+// nodes. 0 ≤ elapsed < Period, in microseconds.
 func (l Limit) Count(cur, n uint64, elapsed int64) uint64 {
 	delta := l.Delta(min(n, l.Layout.Stop()), elapsed)
 	if l.Layout != Plain {
@@ -101,8 +101,8 @@ func (l Limit) Remaining(prev, cur uint64, elapsed int64) uint64 {
 //
 //	cur·(2·Period−back) ≤ Threshold·Period
 //
-// If the estimate is rounded down, it must fall below Threshold + 1 instead, so that the right side of each is greater
-// by Period − 1. With more fields each case is a sequence of such pieces, one for each sub-window.
+// If the estimate is rounded down, it must fall below Threshold + 1 instead, so Period − 1 is added to both right
+// sides. With more fields each case is a sequence of such pieces, one for each sub-window.
 func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	if back, ok := l.backWithin(prev, cur, elapsed); ok {
 		return back
@@ -113,7 +113,8 @@ func (l Limit) Back(prev, cur uint64, elapsed int64) int64 {
 	return 2 * l.Period // cur has left the period
 }
 
-// backWithin is Back within the current window, from elapsed on.
+// backWithin is Back for the rest of the current window. ok is false if the estimate stays above the threshold until
+// its end.
 func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool) {
 	n := int64(l.Layout.Fields)
 	for j := l.subWindow(elapsed); j < int(n); j++ {
@@ -130,7 +131,7 @@ func (l Limit) backWithin(prev, cur uint64, elapsed int64) (back int64, ok bool)
 			if l.Kind == WeightedRounded {
 				room = room.plus(uint64(l.Period - 1))
 			}
-			if most, fits := room.over(part); fits && most < uint64(left) {
+			if most, fits := room.div(part); fits && most < uint64(left) {
 				left = int64(most)
 			}
 		}
@@ -177,7 +178,7 @@ func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
 	n, first := int(l.Layout.Fields), l.subWindow(elapsed)
 	for k := first; k < n; k++ {
 		count := l.Layout.field(prev, k)
-		if k == first { // rounded down, what is left of it may be nothing
+		if k == first { // its rest, rounded down, may be 0
 			e := l.Estimate(count<<(int(l.Layout.Bits)*k), 0, elapsed)
 			count = e.Whole + e.Part
 		}
@@ -193,8 +194,8 @@ func (l Limit) Falls(prev, cur uint64, elapsed int64) int64 {
 	return l.Period
 }
 
-// leaves returns when the kth sub-window of the previous window begins to count less: when the
-// period's start enters it, or leaves it if that start is already in it or makes no difference.
+// leaves returns when the kth sub-window of the previous window begins to count less: when the period's start enters
+// it, or leaves it if the start is already in it or sub-windows count whole.
 func (l Limit) leaves(k int, began bool) int64 {
 	if began || l.Kind == WholeOldest {
 		k++
@@ -203,8 +204,8 @@ func (l Limit) leaves(k int, began bool) int64 {
 	return (int64(k)*l.Period + n - 1) / n
 }
 
-// Explain describes a decision: 49.5 in 1m (42 in the minute before, 18 in this one); the
-// limit is 49. The estimate is rounded, but never so far that the comparison would look wrong.
+// Explain describes a decision: 49.5 in 1m (42 in the minute before, 18 in this one); the limit is 49. The estimate is
+// rounded, but not so far that the comparison would look wrong.
 func (l Limit) Explain(prev, cur uint64, elapsed int64) string {
 	e := l.Estimate(prev, cur, elapsed)
 	length, this := l.period(), "this window"

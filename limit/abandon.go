@@ -12,8 +12,8 @@ import (
 // MaxAbandoned is the maximum number of abandoned requests of a key that wait for the origin's answer at a time.
 const MaxAbandoned = 64
 
-// abandoned counts the requests that wait for the origin's answer without their clients, by key.
-type abandoned struct {
+// An abandonedCount counts the requests that wait for the origin's answer without their clients, by key.
+type abandonedCount struct {
 	mu    sync.Mutex
 	byKey map[counter.Key]int
 }
@@ -27,7 +27,7 @@ func (d *Decision) CountsAnswer() bool {
 }
 
 // byAnswer yields the keys under which the request counts by the origin's answer.
-func (d *Decision) byAnswer(yield func(*counted) bool) {
+func (d *Decision) byAnswer(yield func(*count) bool) {
 	for i := range d.n {
 		if c := d.at(i); !d.Verdict.Refused() && c.rule.CountsAnswer() && !yield(c) {
 			return
@@ -35,9 +35,9 @@ func (d *Decision) byAnswer(yield func(*counted) bool) {
 	}
 }
 
-// Abandon must be called when the client of d leaves before the answer, or does not send the rest of its request. It
-// reports whether a rule still counts the request by the answer: then the caller waits for the origin and calls Resolve
-// or Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.
+// Abandon notes that the client of d has left before the answer, or does not send the rest of its request. It reports
+// whether a rule still counts the request by the answer: then the caller must wait for the origin and call Resolve or
+// Forsake. If each key already has MaxAbandoned such requests, Abandon counts the request as Forsake does.
 func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
 	if !l.abandoned.add(d) {
 		l.countNear(d, now)
@@ -47,7 +47,7 @@ func (l *Limiter) Abandon(d *Decision, now time.Time) bool {
 }
 
 // add adds a request if one of its keys has room.
-func (a *abandoned) add(d *Decision) bool {
+func (a *abandonedCount) add(d *Decision) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	room := false
@@ -62,8 +62,8 @@ func (a *abandoned) add(d *Decision) bool {
 	return room
 }
 
-// Forsake completes an abandoned request whose answer is not waited for. It counts at now under keys whose estimate
-// exceeds half of a threshold. Others are not counted, because the answer may not match.
+// Forsake completes an abandoned request for whose answer nobody waits. It counts the request at now under keys whose
+// estimate exceeds half of a threshold, but not under others, because the answer may not match.
 func (l *Limiter) Forsake(d *Decision, now time.Time) {
 	l.countNear(d, now)
 	l.Resolve(d, 0, nil, now)

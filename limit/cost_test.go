@@ -37,8 +37,8 @@ func (s *slow) over(now int64) bool {
 	return sum > s.threshold*s.period
 }
 
-// Rules with a cost decide as a slow limiter does, on several nodes that share a shard: with a fixed cost, with
-// one from the answer, and with invalid ones from the answer.
+// Rules with a cost make the same decisions as a slow reference, on several nodes that share a shard: with a fixed
+// cost, with one from the answer, and with invalid ones from the answer.
 func TestCostsEqualSlowArithmetic(t *testing.T) {
 	for _, test := range []struct {
 		name, count string

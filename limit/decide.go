@@ -18,7 +18,7 @@ type Verdict uint8
 const (
 	Passed       Verdict = iota // to the origin
 	Allowed                     // to the origin, by the allow list
-	Own                         // to the origin, undecided: a trusted proxy's own request
+	Own                         // to the origin, without a decision: a trusted proxy's own request
 	Logged                      // to the origin; a rule would mitigate if its action were not log
 	Denied                      // refused by the deny list
 	Malformed                   // refused: rules cannot match it
@@ -49,32 +49,31 @@ func Refused(verdict string) bool {
 var verdictOf = [...]Verdict{rule.Log: Logged, rule.Shed: Shed, rule.ShadowBan: ShadowBanned, rule.Block: Blocked,
 	rule.Close: Closed}
 
-// A Decision is the answer for one request.
+// A Decision tells whether one request passes, and which rules count it.
 type Decision struct {
 	Verdict Verdict
 
-	// Rule and Record are the mitigation that decided, if one did. Of several, the most
-	// severe action decides, then the one that ends last, then the first rule in the files.
-	// If the verdict is Unavailable, Rule is the first rule that fails closed, and Record is
-	// nil. The record must not be changed.
+	// Rule and Record are the mitigation that determined the verdict, if one did: of several, the one with the most severe
+	// action, then the one that ends last, then that of the first rule in the files. If the verdict is Unavailable, Rule
+	// is the first rule that fails closed, and Record is nil. The record must not be changed.
 	Rule   *rule.Rule
 	Record *mitigation.Record
 
-	// The counts to offer if the request passes, grouped by rule. Requests rarely have more than a few.
-	counts      [4]counted
-	more        []counted
+	// The counts to offer if the request passes, grouped by rule. Few requests have more than fit in counts.
+	counts      [4]count
+	more        []count
 	n           int
-	still       bool // a rule may count the refused request: see Decision.counted
+	still       bool // a rule may count the request even if it is refused: see Decision.counted
 	by          int8 // 1 + the Width of the narrowest mitigation that refuses; 0 if none does
 	refusedWith bool // refused because another request is: see Limiter.DecideBy
 	source      async.Source
 
-	tail    *tail           // of the answer's body, while a rule waits for its end; else nil
-	decided int64           // when, in microseconds; 0 if it was only looked up
+	tail    *tail           // end of the answer's body, while a rule waits for it; else nil
+	decided int64           // time of the decision, in microseconds; 0 after Look and Report
 	logged  *decision.Batch // keys in the log's sample; nil if none
 }
 
-// Deadline returns when the mitigation that decided ends on this node, the zero time if none did.
+// Deadline returns when the mitigation that determined the verdict ends on this node, or the zero time if none did.
 func (d *Decision) Deadline() time.Time {
 	if d.Record == nil {
 		return time.Time{}
@@ -82,8 +81,8 @@ func (d *Decision) Deadline() time.Time {
 	return d.Record.Deadline
 }
 
-// RetryAfter returns how long a refused client should wait: until the deadline, or for the longest time that the rule's
-// response says. It is not positive if no mitigation decided.
+// RetryAfter returns how long a refused client should wait: until the deadline, but at most as long as the rule's
+// response says. It is not positive without a mitigation.
 func (d *Decision) RetryAfter(now time.Time) time.Duration {
 	left := d.Deadline().Sub(now)
 	if d.Rule != nil && d.Rule.Response.MaxRetryAfter > 0 {
@@ -92,8 +91,8 @@ func (d *Decision) RetryAfter(now time.Time) time.Duration {
 	return left
 }
 
-// RefusesClient reports whether all requests of the client are refused until end, unless an operator changes that, and
-// the request is not counted.
+// RefusesClient reports whether the request is not counted, and all requests of its client will be refused until end,
+// unless an operator changes that.
 func (d *Decision) RefusesClient(end time.Time) bool {
 	for range d.Counts {
 		return false
@@ -104,20 +103,20 @@ func (d *Decision) RefusesClient(end time.Time) bool {
 	return d.Deadline().After(end) && (d.Verdict == Denied || d.Verdict == Blocked && d.Rule.RefusesClient())
 }
 
-// A counted describes a request that a rule counts under a key.
-type counted struct {
+// A count describes how a rule counts a request under a key.
+type count struct {
 	rule       *rule.Rule
 	key        counter.Key
 	generation uint32 // how often the key's mitigation was lifted before
 	mitigated  bool   // it counts whether the request passes or not
-	refuses    bool   // a key of the rule is mitigated, this one or another
-	waits      bool   // for the end of the answer's body
+	refuses    bool   // a key of the rule, this one or another, is mitigated
+	waits      bool   // the rule waits for the end of the answer's body
 	within     bool   // counted by the answer, it exceeded no limit: see [async.Loop.Offer]
 	answered   int64  // when it was counted by the answer, in microseconds since the Unix epoch
-	cost       uint64 // how much it has counted
+	cost       uint64 // how much was counted
 }
 
-func (d *Decision) add(c counted) {
+func (d *Decision) add(c count) {
 	if d.n < len(d.counts) {
 		d.counts[d.n] = c
 	} else {
@@ -126,21 +125,20 @@ func (d *Decision) add(c counted) {
 	d.n++
 }
 
-func (d *Decision) at(i int) *counted {
+func (d *Decision) at(i int) *count {
 	if i < len(d.counts) {
 		return &d.counts[i]
 	}
 	return &d.more[i-len(d.counts)]
 }
 
-// Decide decides a request that arrived at now, and counts it if it passes. A request that any
-// rule refuses, under any key, is counted by no rule, unless it is under a mitigated key of a rule
-// with CountWhileMitigated, or by a rule that counts what others refuse. A malformed request is counted by the rules
-// that match it, and always refused. Decide canonicalizes req, except for the path of a request that it
-// refuses and does not count.
+// Decide decides whether a request that arrived at now passes, and counts it if it does. A refused request counts only
+// under mitigated keys of rules with CountWhileMitigated, and for rules that count refused requests. A malformed
+// request counts for the rules that match it, and is always refused. Decide canonicalizes req, except for the path of a
+// request that it refuses and does not count.
 //
-// Rules that count by the origin's answer count nothing yet: the caller passes the
-// decision to Answered when the origin has answered.
+// Rules that count by the origin's answer count nothing yet: when the origin has answered, the caller passes the
+// decision to Answered.
 func (l *Limiter) Decide(req *rule.Request, now time.Time) (d Decision) {
 	l.DecideTo(&d, req, now)
 	return d
@@ -161,8 +159,8 @@ func (l *Limiter) DecideTo(d *Decision, req *rule.Request, now time.Time) {
 	rules.count(d)
 }
 
-// Exempt returns the decision for a request that passes without being decided: a trusted proxy's own. It brings req
-// into its canonical form.
+// Exempt returns the decision for a trusted proxy's own request, which passes whatever the rules. It brings req into
+// its canonical form.
 func (l *Limiter) Exempt(req *rule.Request) (d Decision) {
 	req.Canonicalize(l.o.Client)
 	d.Verdict = Own
@@ -170,16 +168,16 @@ func (l *Limiter) Exempt(req *rule.Request) (d Decision) {
 	return d
 }
 
-// Look decides a request as Decide does, but does not count it, in keys or in metrics.
+// Look makes the same decision as Decide, but does not count the request, in keys or in metrics.
 func (l *Limiter) Look(req *rule.Request, now time.Time) (d Decision) {
 	l.look(&d, l.Rules(), req, now)
 	return d
 }
 
-// Counts yields the rules that count the request, each with its key: those that match it and have no
-// record, unless the request is refused and they do not count that, and those with CountWhileMitigated that have one. A
-// rule that counts the request under several keys is yielded once for each, in a row. A rule that counts by the answer
-// counts the request only if the answer matches.
+// Counts yields the rules that count the request, each with its key: those that match and do not mitigate the key,
+// unless the request is refused and they do not count refused requests, and those with CountWhileMitigated that do
+// mitigate it. Counts yields a rule once for each of its keys, in a row. A rule that counts by the answer counts the
+// request only if the answer matches.
 func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	for i := range d.n {
 		if c := d.at(i); d.counted(c) && !yield(c.rule, c.key) {
@@ -188,9 +186,9 @@ func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	}
 }
 
-// counted reports whether the request counts as c. A rule that counts what is refused does not count what a narrower
-// one refuses. One that sheds counts what it refuses itself.
-func (d *Decision) counted(c *counted) bool {
+// counted reports whether c counts. A rule that counts refused requests does not count those that a narrower rule
+// refuses. A rule that sheds counts its own refusals.
+func (d *Decision) counted(c *count) bool {
 	switch r := c.rule; {
 	case !d.refused():
 		return true
@@ -205,8 +203,8 @@ func (d *Decision) counted(c *counted) bool {
 // refused reports whether the request is kept from the origin, by this decision or another.
 func (d *Decision) refused() bool { return d.refusedWith || d.Verdict.Refused() }
 
-// look decides req by the access lists and the rules that match it. It leaves the path of a refused request that
-// does not count as it was received.
+// look makes the decision about req, by the access lists and the rules that match it. It does not canonicalize the path
+// of a refused request that does not count.
 func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.Time) {
 	var matched [8]*rule.Rule // fits ordinary requests, so that it stays on the stack
 	req.Identify(l.o.Client)
@@ -225,7 +223,7 @@ func (l *Limiter) look(d *Decision, set *rule.Set, req *rule.Request, now time.T
 }
 
 // match appends the rules that match req to dst. If one refuses req under a key that does not depend on the path, match
-// leaves out the rules under which no key of req is mitigated, and reads neither the path nor conditions for them.
+// omits rules without a mitigated key, and reads neither the path nor conditions for them.
 func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*rule.Rule, now time.Time) []*rule.Rule {
 	var room [8]*rule.Rule
 	refuse := room[:0] // if they match
@@ -253,8 +251,8 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 	return set.Match(req, dst[:before])
 }
 
-// statusOf reports whether a key of req under r is mitigated, and whether the decision log has one. r must not depend
-// on the path. The lookup does not change Record.Acted.
+// statusOf reports whether a key of req under r is mitigated, and whether the decision log samples one. r must not
+// depend on the path. The lookup does not change Record.Acted.
 func (l *Limiter) statusOf(d *Decision, set *rule.Set, r *rule.Rule, req *rule.Request, now time.Time) (
 	mitigated, logged bool) {
 	var buffer [256]byte
@@ -270,7 +268,7 @@ func (l *Limiter) statusOf(d *Decision, set *rule.Set, r *rule.Rule, req *rule.R
 	return mitigated, logged
 }
 
-// listed reports whether the access lists decide req, or an operator who refuses its client.
+// listed reports whether the access lists, or an operator who refuses the client, determine the verdict on req.
 func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time.Time) bool {
 	switch set.Access(req.Addr) {
 	case rule.Allowed:
@@ -289,8 +287,7 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 	return d.Verdict != Passed
 }
 
-// lookUp finds the record under a key of rules, which are of set, that mitigates req, or else a rule
-// that fails closed.
+// lookUp finds the record, under a key of rules from set, that mitigates req, or else a rule that fails closed.
 func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request, now time.Time) {
 	var buffer [256]byte
 	var closed *rule.Rule
@@ -307,7 +304,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 				d.consider(r, record)
 				refuses = true
 				if r.CountsMitigated() {
-					d.add(counted{rule: r, key: key, generation: record.Generation, mitigated: true})
+					d.add(count{rule: r, key: key, generation: record.Generation, mitigated: true})
 					d.still = true
 				}
 				if logs {
@@ -317,7 +314,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 				continue
 			}
 			generation := l.o.Table.Generation(key)
-			d.add(counted{rule: r, key: key, generation: generation})
+			d.add(count{rule: r, key: key, generation: generation})
 			if logs {
 				d.logged = l.decisions.Add(d.logged, decision.Key{Rule: r, Key: key, Generation: generation})
 			}
@@ -342,12 +339,12 @@ func (l *Limiter) record(r *rule.Rule, key counter.Key, req *rule.Request, now t
 	return l.o.Table.Get(key, now, func(record *mitigation.Record) bool { return l.mitigates(r, record, req, now) })
 }
 
-// mitigates reports whether record, of a key of r, refuses req or, if r only logs, would.
+// mitigates reports whether record, of a key of r, refuses req or, if r only logs, would do so.
 func (l *Limiter) mitigates(r *rule.Rule, record *mitigation.Record, req *rule.Request, now time.Time) bool {
 	return async.Acts(r, record) && (r.Action != rule.Shed || l.Sheds(r, record.Key, req.Client(), now))
 }
 
-// consider lets the active record of r decide if it takes precedence over the current one.
+// consider makes the active record of r determine the verdict if it takes precedence over the current one.
 func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
 	if width := int8(r.Width()); r.Action != rule.Log && (d.by == 0 || width < d.by) {
 		d.by = width + 1
@@ -367,8 +364,7 @@ func sampleOf(req *rule.Request) mitigation.Sample {
 	return mitigation.Sample{Client: req.Addr, Method: req.Method, Host: req.Host, Path: req.Path}
 }
 
-// countArrival counts req n times if it passes, for the rules that do not wait for the answer, and the reserve of
-// others.
+// countArrival counts req n times if it passes, for rules that do not wait for the answer, and the reserve for others.
 func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now time.Time) {
 	if d.refused() && !d.still || d.n == 0 || n == 0 {
 		return
@@ -389,10 +385,9 @@ func (l *Limiter) countArrival(d *Decision, req *rule.Request, n uint64, now tim
 // Fields are the header of an origin's answer, such as an http.Header.
 type Fields interface{ Values(name string) []string }
 
-// Answered counts a request that passed, for the rules that count by the origin's answer, at now.
-// It must not be called for answers that the node itself generates, such as 502. A request counts even
-// if its key was mitigated in the meantime. fields is nil if they are not known. Rules with a CostJSON count it at the
-// end of the body: see EndBody.
+// Answered counts a request that passed, for the rules that count by the origin's answer, at now. Do not call it for
+// answers that the node generates, such as 502. A request counts even if its key was mitigated in the meantime. fields
+// may be nil. Rules with a CostJSON count it at the end of the body: see EndBody.
 func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time) {
 	if d.Verdict.Refused() {
 		return
@@ -414,9 +409,9 @@ func (l *Limiter) Answered(d *Decision, status int, fields Fields, now time.Time
 
 // Withholds reports whether the answer to a request must not reach its client. The request passed, and Answered has
 // counted it; now a rule that counts answers mitigates one of its keys. Then d becomes the decision that refuses the
-// request. A node that starts a mitigation delivers the answers that were counted before, and one more, which exceeds
-// the threshold. So a client learns no more outcomes from requests that wait for the origin at the same time than from
-// requests one after another.
+// request. A node that starts a mitigation delivers the answers that were counted before, and the one that exceeds the
+// threshold. So a client gets no more answers to requests that it sends at the same time than to requests one after
+// another.
 func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool {
 	req := rule.Request{Addr: client}
 	req.Identify(l.o.Client)
@@ -435,8 +430,8 @@ func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool 
 }
 
 // precedes reports whether the answer was counted before the mitigation of its key began. c.within alone does not show
-// that, because in a later window the count is within the threshold again. So the times must also be close.
-func (c *counted) precedes(record *mitigation.Record) bool {
+// that, because the count is within the threshold again in a later window. So the times must also be close.
+func (c *count) precedes(record *mitigation.Record) bool {
 	return c.within && c.answered-record.Start < time.Second.Microseconds()
 }
 

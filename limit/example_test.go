@@ -13,7 +13,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// A limiter without shards counts alone. Requests are decided from memory, and counted by Run.
+// A limiter without shards counts alone. It decides from memory, and Run counts.
 func Example() {
 	rules, err := rulefile.Parse("rules.yaml", []byte(`rules: [{id: all, characteristics: [ip], limits: [{threshold: 2, period: 1h}]}]`))
 	if err != nil {

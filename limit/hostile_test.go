@@ -71,8 +71,8 @@ func hostileRequest(i int) rule.Request {
 	return req
 }
 
-// BenchmarkHostile decides hostile requests of refused clients. x-plain is how many times as much CPU time as a plain
-// path takes.
+// BenchmarkHostile measures decisions on hostile requests of refused clients. x-plain is their CPU time, as a multiple
+// of that for a plain path.
 func BenchmarkHostile(b *testing.B) {
 	for _, set := range []struct{ name, rules string }{
 		{"refused by address", `

@@ -7,12 +7,12 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An ID identifies to people what refuses their requests.
+// An ID identifies the cause of a refusal to people.
 type ID = counter.ID
 
-// ID returns the ID of what refuses the request of a client: of a mitigated key, or of an entry of the deny
-// list. It is zero if the request passes, is malformed, or waits for a shard. All nodes of a PoP have the
-// same IDs. It does not allocate.
+// ID returns the ID of the mitigated key, or of the entry of the deny list, that refuses the request of a client. It is
+// zero if the request passes, is malformed, or waits for a shard. All nodes of a PoP have the same IDs. It does not
+// allocate.
 func (l *Limiter) ID(d *Decision, client netip.Addr) (id ID) {
 	switch {
 	case d.Verdict == Denied && d.Record == nil:

@@ -11,26 +11,26 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A KeyState is the state of a key under a rule, for programs that decide the requests of a log: how many requests
-// are counted for each limit, and until when the key is mitigated. It decides like a single node that learns of each
-// request immediately, or exactly, with the time of every request. Times are in microseconds since the Unix epoch,
-// and must not decrease from call to call. A KeyState is not safe for concurrent use.
+// A KeyState is the state of a key under a rule, for programs that replay logs: the counts of each limit, and the end
+// of the mitigation. It behaves like a single node that counts each request immediately or, if exact, like one that
+// keeps the time of every request. Times are in microseconds since the Unix epoch, and must not decrease from call to
+// call. A KeyState is not safe for concurrent use.
 type KeyState struct {
 	Rule    *rule.Rule
-	until   int64
+	until   int64                            // end of the mitigation
 	windows []counter.Windows[int64, uint64] // of each limit; nil if the state is exact
 	logs    []exact.Log                      // of each limit, if the state is exact
 }
 
-// An Excess says by how much the requests of a key exceed a limit. Of several limits, it is about the one that is back
-// at its threshold last.
+// An Excess says by how much the requests of a key exceed a limit: of several limits, the one that is back at its
+// threshold last.
 type Excess struct {
 	Back     int64 // when every limit is back at its threshold if no more requests come
 	Period   int64 // of the limit
 	Estimate counter.Estimate
 }
 
-// NewKeyState returns the state of a key without requests. exactly is set if it is to be exact.
+// NewKeyState returns the state of a key without requests. If exactly is set, the state is exact.
 func NewKeyState(r *rule.Rule, exactly bool) KeyState {
 	s := KeyState{Rule: r, until: math.MinInt64}
 	if exactly {
@@ -47,7 +47,8 @@ func NewKeyState(r *rule.Rule, exactly bool) KeyState {
 // Until returns when the mitigation of the key ends, if that is later than t.
 func (s *KeyState) Until(t int64) (until int64, mitigated bool) { return s.until, t < s.until }
 
-// Fetch reads the state and returns a meaningless number, so that the cache misses of several states overlap.
+// Fetch reads the state and returns a meaningless number, so that a caller can make the cache misses of several states
+// overlap.
 func (s *KeyState) Fetch() (n uint64) {
 	for i := range s.windows {
 		n += uint64(s.windows[i].Index)
@@ -58,16 +59,16 @@ func (s *KeyState) Fetch() (n uint64) {
 	return n
 }
 
-// nodeTick is the resolution at which nodes count, in microseconds: a request counts as if it came at the start of
-// its tick, which may be in the previous sub-window. If sub-windows last whole seconds, nodes have ticks of a second,
-// which give the same counts: a second then lies in one sub-window.
+// nodeTick is the resolution at which nodes count, in microseconds: a request counts as if it came at the start of its
+// tick, which may be in the previous sub-window. For sub-windows of whole seconds, nodes use ticks of a second, with
+// the same result: such a tick lies in one sub-window.
 const nodeTick = async.ShortTick * 1000
 
 // Add counts a request, and reports whether a limit is now exceeded. It does not mitigate the key.
 func (s *KeyState) Add(t int64, cost uint64) (e Excess, over bool) {
 	for i := range s.Rule.Limits {
 		l := s.Rule.Limits[i].Counted()
-		back := t + l.Period // of rules that shed, which count refused requests too
+		back := t + l.Period // if the rule sheds: it counts refused requests, too
 		var estimate counter.Estimate
 		if s.logs != nil {
 			log := &s.logs[i]
@@ -97,7 +98,7 @@ func (s *KeyState) Add(t int64, cost uint64) (e Excess, over bool) {
 	return e, over
 }
 
-// Mitigate starts or prolongs the mitigation of a key whose requests exceed a limit at t, as nodes do. It reports
+// Mitigate starts or extends the mitigation of a key whose requests exceed a limit at t, as nodes do. It reports
 // whether the mitigation now ends later.
 func (s *KeyState) Mitigate(e Excess, t int64) bool {
 	left := max(t, s.until) - t
@@ -130,8 +131,8 @@ func (s *KeyState) Sheds(share async.Share, t int64) bool {
 	return false
 }
 
-// Replace replaces the rule at t. The counts of limits with the same period, and except in an exact state the same
-// layout, stay. A mitigation ends if the new rule would not have started it for e.
+// Replace replaces the rule at t. Limits with the same period and, unless the state is exact, the same layout keep
+// their counts. A mitigation ends if the new rule would not have started it for e.
 func (s *KeyState) Replace(r *rule.Rule, e Excess, t int64) {
 	old := *s
 	*s = NewKeyState(r, old.logs != nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A mitigation lasts until its timeout is over and the limit is back at its threshold, and is prolonged if refused
+// A mitigation lasts until its timeout is over and the limit is back at its threshold, and is extended if refused
 // requests count. A new rule keeps the counts, and ends the mitigation if it would not have started it.
 func TestKeyState(t *testing.T) {
 	r := &rule.Rule{ID: "all", Limits: []rule.Limit{{Threshold: 3, Period: 10 * time.Second}}, MitigationTimeout: 5 * time.Second, CountWhileMitigated: true}

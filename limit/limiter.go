@@ -2,18 +2,17 @@
 //
 // # The decision
 //
-// [Limiter.Decide] matches a request against the rules, makes the key of each matching rule and
-// looks it up in the table of mitigations. It reads memory only: it never waits, never allocates
-// for ordinary requests and never returns an error. Metrics count infrastructure failures, and the
-// request passes: the limiter fails open, except for rules with on_failure: closed. While the
-// shard that owns the key of such a rule is unavailable, a request that no mitigation refuses has
-// the verdict [Unavailable] and is not counted. That check reads the ring's table and a flag of
+// [Limiter.Decide] matches a request against the rules, computes the key for each matching rule, and looks it up in the
+// table of mitigations. It reads memory only: it never waits, never allocates for ordinary requests and never returns
+// an error. Metrics count infrastructure failures, and the request passes: the limiter fails open, except for rules
+// with on_failure: closed. While the shard that owns the key of such a rule is unavailable, a request that no
+// mitigation refuses has the verdict [Unavailable] and is not counted. That check reads the ring's table and a flag of
 // the shard.
 //
-// Requests that pass are offered to package async. When the counts of a key exceed a limit, it merges
-// a record into this node's table, sends it to the peers, and stores it alongside the counters. A
-// request starts the mitigation immediately if it exceeds a limit together with the known counts of
-// its key and the requests that wait to be counted.
+// Requests that pass are offered to package async. When the counts of a key exceed a limit, that package merges a
+// record into this node's table, sends it to the peers, and stores it alongside the counters. A request starts the
+// mitigation immediately if it exceeds a limit together with the known counts of its key and the requests that wait to
+// be counted.
 package limit
 
 import (
@@ -32,24 +31,24 @@ type Options = async.Options
 // ErrNotMitigated is returned by Lift if the key has no mitigation.
 var ErrNotMitigated = async.ErrNotMitigated
 
-// A Limiter decides requests, and counts them with its Loop. Its methods may be called concurrently,
-// except Run, which may be called once.
+// A Limiter decides which requests pass, and counts them with its Loop. Its methods may be called concurrently, except
+// Run, which may be called once.
 type Limiter struct {
 	*async.Loop
 	o         Options
 	rules     atomic.Pointer[rules]
 	metrics   *metrics
-	abandoned abandoned
+	abandoned abandonedCount
 	decisions *decision.Log // nil logs nothing
 
-	loading sync.Mutex // held by SetRules
+	loading sync.Mutex // held by SetRules, so that the loop and the limiter get the same last set
 }
 
-// New returns a Limiter. It decides immediately, but counts nothing until Run is called. decisions receives the
-// decisions about its sample of the keys, and may be nil.
+// New returns a Limiter. It decides immediately, but counts nothing until Run is called. decisions logs the decisions
+// about a sample of the keys, and may be nil.
 func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
 	l = &Limiter{o: o, decisions: decisions, metrics: newMetrics(o.Registerer),
-		abandoned: abandoned{byKey: map[counter.Key]int{}}}
+		abandoned: abandonedCount{byKey: map[counter.Key]int{}}}
 	if l.Loop, err = async.New(o, l.metrics.start, l.counted); err != nil {
 		return nil, err
 	}
@@ -57,7 +56,7 @@ func New(o Options, decisions *decision.Log) (l *Limiter, err error) {
 	return l, nil
 }
 
-// SetRules replaces the rules atomically. Active mitigations keep their deadlines. For counts see
+// SetRules replaces the rules atomically. Active mitigations keep their deadlines. For the counts, see
 // [async.Loop.SetRules].
 func (l *Limiter) SetRules(set *rule.Set) {
 	l.loading.Lock()

@@ -7,8 +7,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// log logs what is decided about the keys of the sample, for a request that counts n times if it
-// passes.
+// log logs the decisions about the keys of the sample, for a request that counts n times if it passes.
 func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 	b := d.logged
 	d.logged = nil
@@ -31,8 +30,8 @@ func (l *Limiter) log(d *Decision, req *rule.Request, n uint64) {
 	l.decisions.Offer(b)
 }
 
-// countAnswer counts a request by its answer, or without it, at now: what exceeds the reserve.
-func (l *Limiter) countAnswer(d *Decision, c *counted, cost uint64, now time.Time) {
+// countAnswer counts the part of cost beyond the reserve, at now. The answer is known, or nobody waits for it.
+func (l *Limiter) countAnswer(d *Decision, c *count, cost uint64, now time.Time) {
 	if cost <= c.rule.Reserve {
 		return
 	}

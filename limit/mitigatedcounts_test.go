@@ -70,8 +70,9 @@ func TestCountWhileMitigatedByOtherRule(t *testing.T) {
 	})
 }
 
-// With count_refused, a client that keeps sending while another rule refuses it is banned, and so is the one about
-// which Envoy asks by several descriptors. A value that the rule itself refuses counts for no other value.
+// With count_refused, a client that keeps sending while another rule refuses it is banned. The same holds if Envoy asks
+// about it with one descriptor per rule. A request that the rule refuses for one value does not count for its other
+// values.
 func TestCountRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPop(t, 1, 1, `

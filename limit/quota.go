@@ -7,13 +7,13 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// A Quota is what a client may be told about one limit.
+// A Quota describes what is left of one limit, for the client.
 type Quota = async.Quota
 
-// Quotas appends what the client of a decided request may be told at now to dst. Rules with the
-// actions log and shadow_ban, which clients must not notice, are left out, and those that hide it. For a mitigated
-// request the quotas are those of the rule that decided. For a rule with several keys the
-// smallest remaining quota counts, an unknown one if there is one.
+// Quotas appends to dst the quotas that the client of d may learn at now. It omits those of rules that hide them, and
+// of the actions log and shadow_ban, which clients must not notice. For a mitigated request, it appends those of the
+// rule that refuses it. For a rule with several keys, the smallest remaining quota counts, or an unknown one if there
+// is one.
 func (l *Limiter) Quotas(dst []Quota, d *Decision, now time.Time) []Quota {
 	switch d.Verdict {
 	case Blocked, Closed:

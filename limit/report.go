@@ -8,19 +8,19 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// An Ask is a request that one rule decides, whether it matches or not.
+// An Ask asks whether one rule lets a request pass. It does not matter whether the rule matches.
 type Ask struct {
 	Rule    *rule.Rule
 	Request *rule.Request
-	Times   uint64 // how often to count it; 0 only asks
+	Times   uint64 // how often to count the request; 0 only asks
 	Listed  bool   // whether the access lists decide first
 
-	// Report says that the request has passed before, and Times is known from its answer: how often it counts or, for a
-	// rule with a CostHeader, how much. It counts even if its key is mitigated, and is not refused for that.
+	// Report says that the request has already passed, and that its answer gives Times: how often it counts or, for a rule
+	// with a CostHeader, how much. It counts even if its key is mitigated, and the mitigation does not refuse it.
 	Report bool
 }
 
-// DecideBy decides each of asks by its rule. If one is refused, all are counted as refused, but reports count. A rule
+// DecideBy answers each of asks by its rule. If it refuses one, all count as refused, except that reports count. A rule
 // that counts by the answer counts only reports.
 func (l *Limiter) DecideBy(asks []Ask, now time.Time) []Decision {
 	rules := l.rules.Load()
@@ -82,8 +82,8 @@ func (l *Limiter) Report(req *rule.Request, status int, fields Fields, now time.
 	}
 }
 
-// passed makes d the decision for req, which has passed: every key of rules, which are of set, counts it, whether it is
-// mitigated by now or not.
+// passed makes d the decision for req, which has passed: every key of rules, from set, counts it, even if it is
+// mitigated now.
 func (l *Limiter) passed(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request) {
 	var material [256]byte
 	d.source.Sample = async.Copy(sampleOf(req))
@@ -91,13 +91,13 @@ func (l *Limiter) passed(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 		keys := r.Keys(material[:0], req)
 		for i := range keys.Len() {
 			key := l.o.Secret.Tag(keys.At(i))
-			d.add(counted{rule: set.Override(r, keys.At(i)), key: key, generation: l.o.Table.Generation(key)})
+			d.add(count{rule: set.Override(r, keys.At(i)), key: key, generation: l.o.Table.Generation(key)})
 		}
 	}
 }
 
-// countReport counts a request that has passed n times, or as much as n if its answer had the cost. The question about
-// it has counted no reserve.
+// countReport counts a request that has passed, n times or, if its answer had the cost, by n. The reserve was not
+// counted before.
 func (l *Limiter) countReport(d *Decision, n uint64, now time.Time) {
 	for i := range d.n {
 		c, cost := d.at(i), n

@@ -22,14 +22,14 @@ type tail struct {
 type format uint8
 
 const (
-	unread  format = iota // neither of the others
+	unread  format = iota // not one of the others
 	object                // application/json
 	events                // text/event-stream
 	encoded               // compressed
 )
 
-// newTail returns the tail of an answer with these fields, which may be nil. It does not read a range of a body, which
-// the client chooses.
+// newTail returns the tail of an answer with these fields, which may be nil. The tail of a partial answer reads
+// nothing, because the client chose the range.
 func newTail(status int, fields Fields) *tail {
 	t := new(tail)
 	if status == http.StatusPartialContent {
@@ -66,8 +66,8 @@ func (d *Decision) AwaitsBody() (awaits, reads bool) {
 	return d.tail != nil, d.tail != nil && (d.tail.format == object || d.tail.format == events)
 }
 
-// Body must be called with each part of the body of an answer, after Answered. It keeps a copy of the end for rules
-// with a CostJSON.
+// Body keeps a copy of the end of an answer's body, for rules with a CostJSON. Call it with each part of the body,
+// after Answered.
 func (d *Decision) Body(part []byte) {
 	t := d.tail
 	if _, reads := d.AwaitsBody(); !reads {
@@ -79,10 +79,10 @@ func (d *Decision) Body(part []byte) {
 }
 
 // EndBody counts the request, for the rules with a CostJSON, when the body of its answer has ended or, if whole is not
-// set, has broken off. It does nothing if no rule waits for that.
+// set, was cut off. It does nothing if no rule waits for that.
 func (l *Limiter) EndBody(d *Decision, whole bool, now time.Time) {
 	if t := d.tail; t != nil {
-		if t.format == object && t.cut && !whole { // the last brace may be that of a member
+		if t.format == object && t.cut && !whole { // the last brace may end a member
 			t.format = unread
 		}
 		missing := costMissing
@@ -153,8 +153,8 @@ func memberOf(text []byte, path string) []string {
 	return []string{string(text)}
 }
 
-// lastMembers returns an object with those members of another that are whole in its last bytes. It reads them
-// backwards, from where no string is open: a string begins and ends with a quote after an even number of backslashes.
+// lastMembers returns an object with those members of another one that are complete in end, its last bytes. It reads
+// backwards, because no string is open at the end: a quote after an even number of backslashes begins or ends a string.
 func lastMembers(end []byte) []byte {
 	from, depth, quoted := len(end), 0, false
 	for i, c := range slices.Backward(end) {

@@ -13,10 +13,10 @@ import (
 // buckets is the number of buckets of a digest. The first byte of a key is the index of its bucket.
 const buckets = 256
 
-// A Digest summarizes the records of a table that have not ended. Each bucket is a sum of hashes of
-// its records, which cover what is the same on every node and whether the rule is known. Two nodes
-// with equal digests hold the same records; otherwise their records differ in the buckets that differ.
-// A Digest does not protect against an attacker who can make records.
+// A Digest summarizes the records of a table that have not ended. Each bucket is the sum (XOR) of hashes of its
+// records. A hash covers the fields that are the same on every node, and whether the rule is known. Two nodes with
+// equal digests hold the same records; otherwise their records differ in the buckets that differ. A Digest does not
+// protect against an attacker who can make records.
 type Digest [buckets]uint32
 
 // DigestSize is the size of a digest between nodes, in bytes.
@@ -58,9 +58,9 @@ func (t *Table) Digest() Digest {
 	return t.digest
 }
 
-// Where returns the records that have not ended at now and are in buckets where t differs from d,
-// those that end last first. If there are more than limit, it omits those of some buckets, at random,
-// so that repeated exchanges make the tables equal.
+// Where returns the records that have not ended at now and are in buckets where t differs from d, those that end last
+// first. If there are more than limit, it omits whole buckets at random, so that repeated exchanges make the tables
+// equal.
 func (t *Table) Where(d Digest, limit int, now time.Time) (records []Record) {
 	ours := t.Digest()
 	begin := rand.IntN(parts)

@@ -2,10 +2,9 @@
 // clients to stop: the [Record], the [Table] of records that every node keeps in memory,
 // and their encodings in shards and between nodes.
 //
-// A record is made by the node that sees a limit exceeded, merged on all nodes, and
-// forgotten when it expires. Merging is commutative, associative and idempotent in all
-// that is compared, so records may arrive in any order, and more than once. The package
-// does no networking.
+// The node that sees a limit exceeded makes a record, all nodes merge it, and they forget it when it expires. Merging
+// is commutative, associative and idempotent in all compared fields, so records may arrive in any order, and more than
+// once. The package does no networking.
 package mitigation
 
 import (
@@ -33,9 +32,9 @@ type Record struct {
 	// Lifted ends all mitigations of the generation.
 	Lifted bool
 
-	// Start is when the mitigation began, in microseconds since the Unix epoch, by the
-	// clock of the node that made the record. It is moved later if the previous mitigation
-	// ends later by another clock, so that the later mitigation has the later end.
+	// Start is when the mitigation began, in microseconds since the Unix epoch, by the clock of the node that made the
+	// record. If the previous mitigation ends later, by another clock, Start is moved so that the new mitigation ends
+	// last.
 	Start int64
 
 	// Lifetime is how long the mitigation lasts, in whole microseconds.
@@ -55,10 +54,9 @@ type Record struct {
 	// by hand.
 	Why Why
 
-	// Rule is the fingerprint of the rule that was exceeded. It is 0 if unknown, as on a node that
-	// has the record from a shard. Client is the address of the request that exceeded the limit; it
-	// is invalid if unknown or if operators do not allow it. Neither is compared, and both are sent only
-	// between nodes.
+	// Rule is the fingerprint of the exceeded rule, or 0 if unknown, as on a node that has the record from a shard. Client
+	// is the address of the request that exceeded the limit; it is invalid if unknown, or if operators do not allow
+	// logging it. Neither is compared, and both are sent only between nodes.
 	Rule   uint64
 	Client netip.Addr
 
@@ -66,12 +64,11 @@ type Record struct {
 	// mitigation started. It is not compared and never leaves the node.
 	Sample *Sample
 
-	// Acted is the number of requests that this node has acted on because of the record. It is
-	// set only in records that Table.Expire passes on.
+	// Acted is the number of requests that this node has acted on because of the record. Only Table.Expire sets it.
 	Acted uint64
 
-	// Deadline is when this node forgets the record, by its own monotonic clock. It is not
-	// compared: of two copies of a record, the earlier deadline applies.
+	// Deadline is when the record ends on this node, by its own monotonic clock. It is not compared: of two copies of a
+	// record, the earlier deadline applies.
 	Deadline time.Time
 }
 
@@ -92,14 +89,14 @@ type Sample struct {
 	At int64
 }
 
-// Why is the arithmetic of a limit that is exceeded.
+// Why holds the numbers that show that a limit is exceeded.
 type Why struct {
 	Limit     counter.Limit
 	Prev, Cur uint64 // values of the previous and the current window
 	Elapsed   int64  // elapsed part of the current window, in microseconds
 }
 
-// String returns the arithmetic; see [counter.Limit.Explain].
+// String explains the numbers; see [counter.Limit.Explain].
 func (w Why) String() string {
 	if w == (Why{}) {
 		return ""
@@ -112,8 +109,8 @@ func (w Why) String() string {
 func (r Record) End() int64 { return r.Start + r.Lifetime.Microseconds() }
 
 // lift returns the lift before r if r is a mitigation of a later generation, else a record that has ended. A table
-// holds it once r is forgotten, so that nodes agree on the key's generation, even if they never knew r. It is the same
-// on every node.
+// keeps the lift once it forgets r, so that nodes agree on the key's generation, even if they never knew r. The lift is
+// the same on every node.
 func (r Record) lift() (lift Record) {
 	if r.Lifted || r.Generation == 0 {
 		return lift
@@ -127,8 +124,8 @@ func (r Record) lift() (lift Record) {
 // Merge merges r, which has not ended at now, into have, the record that a node holds for the same key. r may be a copy
 // of have. The greater record wins, by generation, lifted, end, node and start; of two copies, the earlier deadline
 // applies. A winner without the rule gets that of the other record. If r wins and have has not ended, r also gets the
-// client and the sample that it lacks; if have wins, it keeps its own, as r is of an earlier request. changed reports
-// whether the result differs from have in more than the deadline.
+// client and the sample that it lacks; if have wins, it keeps its own, because r comes from an earlier request. changed
+// reports whether the result differs from have in more than the deadline.
 func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	active, order := now.Before(have.Deadline), compare(r, have)
 	switch {
@@ -144,7 +141,7 @@ func Merge(have, r Record, now time.Time) (merged Record, changed bool) {
 	case !active:
 		return have, false
 	case order < 0:
-		r.Client = netip.Addr{} // of an earlier request
+		r.Client = netip.Addr{} // it comes from an earlier request
 	case r.Deadline.Before(have.Deadline):
 		have.Deadline = r.Deadline
 	}
@@ -166,8 +163,8 @@ func (r *Record) complete(o *Record) (more bool) {
 // Wins reports whether r takes precedence over o, a record of the same key.
 func (r Record) Wins(o Record) bool { return compare(r, o) > 0 }
 
-// compare orders the records of one key; the greatest takes precedence. It is a total order
-// on what is the same on every node.
+// compare orders the records of one key; the greatest takes precedence. It is a total order on the fields that are the
+// same on every node.
 func compare(a, b Record) int {
 	return cmp.Or(
 		cmp.Compare(a.Generation, b.Generation),

@@ -38,7 +38,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Merge decides by what is the same on every node, and completes it with what only some know.
+// Merge compares the fields that are the same on every node, and adds those that only some nodes know.
 func TestMergeOfTwo(t *testing.T) {
 	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	with := func(r mitigation.Record, change func(*mitigation.Record)) mitigation.Record {

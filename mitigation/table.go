@@ -18,12 +18,12 @@ import (
 
 // Options configures a Table. The zero value is usable.
 type Options struct {
-	// Size is the maximum number of records. When it is reached, the least recently used is
-	// evicted; it is learned again from its shard with its key's next count. If zero, 131072.
+	// Size is the maximum number of records. If there are more, the table evicts the least recently used; the node learns
+	// it again from the shard with its key's next count. If zero, 131072.
 	Size int
 
-	// ID returns the ID that records of a key get. It is called once for each key that the table learns, and must
-	// not use the table. If nil, records have no ID.
+	// ID returns the ID that records of a key get. The table calls it once for each new key; ID must not use the table. If
+	// nil, records have no ID.
 	ID func(counter.Key) counter.ID
 
 	// Registerer registers the table's metrics. If nil, they are not registered.
@@ -33,34 +33,32 @@ type Options struct {
 // parts is the number of locks that readers share, a power of two.
 const parts = 64
 
-// A Table holds the records that a node knows, at most one per key. It is safe for concurrent
-// use. Get takes a lock that writers hold only for a map operation. May takes no lock, and rules
-// out most keys without a record.
+// A Table holds the records that a node knows, at most one per key. It is safe for concurrent use. Get takes a lock
+// that writers hold only for a map operation. May takes no lock, and returns false for most keys without a record.
 type Table struct {
-	part [parts]*lru.Cache[counter.Key, *held]
+	part [parts]*lru.Cache[counter.Key, *heldRecord]
 	size int // of all parts
 
-	// same counts the records by 15 bits of their keys. It shows without a lock that most keys have
-	// no record.
+	// same counts the records by 15 bits of their keys, so that most keys without a record need no lock.
 	same [1 << 15]atomic.Int32
 
-	// sameRule counts them by 10 bits of their rules; the first counter includes those of unknown rules.
+	// sameRule counts the records by 10 bits of their rules; the first counter includes those of unknown rules.
 	sameRule [1 << 10]atomic.Int32
 
-	mu     sync.Mutex // held for writing; guards the following
+	mu     sync.Mutex // held for writing; guards the fields below
 	due    expiry     // the records, by the time of their next event
 	digest Digest
 
 	lifted  atomic.Bool // at least one key was ever lifted
-	anyRule atomic.Bool // there was a record of AnyRule
+	anyRule atomic.Bool // at least one record ever had the rule AnyRule
 
 	evictions prometheus.Counter
-	evicted   *counter.Key // by the current Merge
+	evicted   *counter.Key // by the current call of Merge
 	id        func(counter.Key) counter.ID
 }
 
-// held is a record in a table.
-type held struct {
+// A heldRecord is a record in a table.
+type heldRecord struct {
 	Record
 	used  atomic.Int64  // second in which it was last made the most recently used of its part
 	acted atomic.Uint64 // see Record.Acted
@@ -73,8 +71,8 @@ type held struct {
 // transit, which would otherwise revive it.
 const kept = 10 * time.Second
 
-// until returns the time of h's next event.
-func (h *held) until() time.Time {
+// until returns the time of h's next event: its end, or when the table forgets it.
+func (h *heldRecord) until() time.Time {
 	if h.over {
 		return h.Deadline.Add(kept)
 	}
@@ -103,7 +101,7 @@ func New(o Options) *Table {
 	return t
 }
 
-func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *held] { return t.part[k[0]%parts] }
+func (t *Table) of(k counter.Key) *lru.Cache[counter.Key, *heldRecord] { return t.part[k[0]%parts] }
 
 func (t *Table) sameAs(k counter.Key) *atomic.Int32 {
 	return &t.same[int(binary.LittleEndian.Uint16(k[8:]))%len(t.same)]
@@ -153,7 +151,7 @@ func (t *Table) Generation(k counter.Key) uint32 {
 	return 0
 }
 
-// HasAnyRule reports whether t may have a record of [AnyRule]. Nearly always it has none.
+// HasAnyRule reports whether t may have a record of [AnyRule]. It is nearly always false.
 func (t *Table) HasAnyRule() bool { return t.anyRule.Load() }
 
 // next returns the generation of a mitigation that begins while r is known.
@@ -173,7 +171,7 @@ func (t *Table) Held(k counter.Key, now time.Time) (Record, bool) {
 	return r, true
 }
 
-// Take reports whether it is the first call for the current mitigation of k.
+// Take reports whether this is the first call of Take for the current mitigation of k.
 func (t *Table) Take(k counter.Key) bool {
 	if h, ok := t.of(k).Peek(k); !ok || h.taken.Load() {
 		return false
@@ -193,9 +191,8 @@ func (t *Table) Last(k counter.Key) (Record, bool) {
 	return h.Record, true
 }
 
-// All returns the records that have not ended at now, in no particular order. The caller must not
-// modify them. All locks one part of t at a time, for as long as it takes to copy the pointers to its
-// records.
+// All returns the records that have not ended at now, in no particular order. The caller must not modify them. All
+// locks one part of t at a time, only while it copies the pointers to its records.
 func (t *Table) All(now time.Time) iter.Seq[*Record] {
 	return func(yield func(*Record) bool) {
 		for _, part := range t.part {
@@ -237,16 +234,16 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 		old, ok = t.of(r.Key).Peek(r.Key)
 	}
 	if !ok {
-		t.add(&held{Record: r}, now)
+		t.add(&heldRecord{Record: r}, now)
 		return true, t.evicted
 	}
 	merged, changed := Merge(old.Record, r, now)
 	if !changed && merged.Deadline.Equal(old.Deadline) {
 		return false, nil
 	}
-	h := &held{Record: merged, over: !now.Before(merged.Deadline)}
+	h := &heldRecord{Record: merged, over: !now.Before(merged.Deadline)}
 	h.ID = old.ID
-	if !old.over { // its end was not passed on, and may never be
+	if !old.over { // its end was not reported, and may never be
 		h.acted.Store(old.acted.Load())
 		h.taken.Store(old.taken.Load())
 	}
@@ -257,14 +254,14 @@ func (t *Table) Merge(r Record, now time.Time) (changed bool, evicted *counter.K
 }
 
 // add adds a record of a key that has none.
-func (t *Table) add(h *held, now time.Time) {
+func (t *Table) add(h *heldRecord, now time.Time) {
 	h.ID = t.id(h.Key)
 	t.sameAs(h.Key).Add(1)
 	t.put(h, now)
 }
 
 // put makes h the record of its key.
-func (t *Table) put(h *held, now time.Time) {
+func (t *Table) put(h *heldRecord, now time.Time) {
 	if !h.over {
 		t.digest.toggle(h.Record)
 	}
@@ -284,7 +281,7 @@ func (t *Table) put(h *held, now time.Time) {
 func (t *Table) Full() bool { return t.Len() >= t.size }
 
 // forget removes h from due and from the digest.
-func (t *Table) forget(h *held) {
+func (t *Table) forget(h *heldRecord) {
 	if h.at >= 0 {
 		heap.Remove(&t.due, h.at)
 	}
@@ -292,16 +289,16 @@ func (t *Table) forget(h *held) {
 }
 
 // end records that h has ended.
-func (t *Table) end(h *held) {
+func (t *Table) end(h *heldRecord) {
 	if !h.over {
 		h.over = true
 		t.digest.toggle(h.Record)
 	}
 }
 
-// removed is called for each record that leaves a part. mu is held: only Merge and Expire
+// removed updates the counts, due and the digest for a record that has left its part. mu is held: only Merge and Expire
 // remove records.
-func (t *Table) removed(k counter.Key, h *held) {
+func (t *Table) removed(k counter.Key, h *heldRecord) {
 	t.sameAs(k).Add(-1)
 	t.ofRule(h.Rule).Add(-1)
 	if h.at >= 0 {
@@ -313,11 +310,11 @@ func (t *Table) removed(k counter.Key, h *held) {
 	}
 }
 
-// Expire ends the records that are past their deadline at now, passes those of mitigations to
-// ended, and forgets records that ended some time ago. It returns the time of the next event, or
-// the zero time if t is empty; a record merged later may end earlier.
+// Expire ends the records that are past their deadline at now, passes those of mitigations to ended, and forgets
+// records that ended some time ago. It returns the time of the next event, or the zero time if t is empty. A record
+// that is merged later may end before that.
 func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
-	var over []*held
+	var over []*heldRecord
 	t.mu.Lock()
 	for len(t.due) > 0 && next.IsZero() {
 		h := t.due[0]
@@ -344,16 +341,16 @@ func (t *Table) Expire(now time.Time, ended func(Record)) (next time.Time) {
 }
 
 // drop forgets a record, except for the lift before it.
-func (t *Table) drop(h *held, now time.Time) {
+func (t *Table) drop(h *heldRecord, now time.Time) {
 	t.forget(h)
 	t.of(h.Key).Remove(h.Key)
 	if lift := h.lift(); now.Before(lift.Deadline) {
-		t.add(&held{Record: lift}, now)
+		t.add(&heldRecord{Record: lift}, now)
 	}
 }
 
 // expiry is a heap ordered by the time of the next event.
-type expiry []*held
+type expiry []*heldRecord
 
 func (e expiry) Len() int           { return len(e) }
 func (e expiry) Less(i, j int) bool { return e[i].until().Before(e[j].until()) }
@@ -363,7 +360,7 @@ func (e expiry) Swap(i, j int) {
 }
 
 func (e *expiry) Push(x any) {
-	h := x.(*held)
+	h := x.(*heldRecord)
 	h.at = len(*e)
 	*e = append(*e, h)
 }

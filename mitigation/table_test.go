@@ -215,10 +215,10 @@ func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	copied.Deadline = start.Add(50 * time.Second)
 	merge(t, table, copied, start, false)
 	wantSample("an earlier copy", start, sample)
-	prolonged := record(2 * time.Minute)
-	prolonged.Node = 2
-	merge(t, table, prolonged, start, true)
-	wantSample("prolonged by another node", start, sample)
+	extended := record(2 * time.Minute)
+	extended.Node = 2
+	merge(t, table, extended, start, true)
+	wantSample("extended by another node", start, sample)
 	next := record(5 * time.Minute)
 	merge(t, table, next, start.Add(2*time.Minute), true)
 	wantSample("the next mitigation", start.Add(2*time.Minute), nil)
@@ -361,7 +361,7 @@ func TestExpireEndsRecordsAtTheirDeadline(t *testing.T) {
 	insert(1, time.Minute)
 	insert(2, time.Second)
 	insert(3, time.Hour)
-	insert(1, 2*time.Minute) // prolonged
+	insert(1, 2*time.Minute) // extended
 	lift := mitigation.Record{Key: key(3), Lifted: true, Start: start.UnixMicro(), Lifetime: 2 * time.Hour, Deadline: start.Add(2 * time.Hour)}
 	table.Merge(lift, start)
 	var log []string
@@ -402,7 +402,7 @@ func TestConcurrently(t *testing.T) {
 	}
 }
 
-// A mitigation is taken once, although others prolong it meanwhile.
+// A mitigation is taken once, although other nodes extend it meanwhile.
 func TestTakenOnce(t *testing.T) {
 	for n := range 2000 {
 		table := newTable(t, mitigation.Options{})

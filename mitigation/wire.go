@@ -11,8 +11,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// Encoded records have a fixed size and contain nothing that a client sent. All numbers
-// are big endian.
+// Encoded records have a fixed size, and contain no data that a client sent. All numbers are big endian.
 //
 //	 0  version: 1 in shards, 2 between nodes
 //	 1  flags: 1 lifted; 2 and 4, as a number, the kind of the estimate; 8 by hand
@@ -27,7 +26,7 @@ import (
 //	72  period, seconds
 //	76  elapsed, microseconds
 //
-// Only between nodes, so that shards never store addresses:
+// Only between nodes, because shards must not store addresses:
 //
 //	 84  remaining lifetime, microseconds
 //	 92  fingerprint of the rule, 0 if not known
@@ -85,8 +84,8 @@ func (r Record) AppendSent(dst []byte, now time.Time) []byte {
 	return append(dst, client[:]...)
 }
 
-// StoredTTL returns the time to live of r in a shard, in seconds: until its deadline or, if it
-// implies a lift, MaxLifetime.
+// StoredTTL returns the time to live of r in a shard, in seconds: until its deadline or, if it is or implies a lift,
+// MaxLifetime.
 func (r *Record) StoredTTL(now time.Time) int32 {
 	left := r.Deadline.Sub(now)
 	if r.Lifted || r.Generation > 0 {
@@ -95,9 +94,8 @@ func (r *Record) StoredTTL(now time.Time) int32 {
 	return int32(left/time.Second) + 1 // never 0, which would mean forever
 }
 
-// ParseStored parses a record that a shard stores for key. The remaining lifetime at now is
-// measured by this node's clock and limited to the lifetime. The error is ErrExpired, with a
-// valid record, or says why b is not a record of the key.
+// ParseStored parses a record that a shard stores for key. The remaining lifetime at now is by this node's clock, and
+// at most the lifetime. The error is ErrExpired, with a valid record, or says why b is not a record of the key.
 func ParseStored(b []byte, key counter.Key, now time.Time) (Record, error) {
 	r, err := parse(b, storedVersion, StoredSize)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/edgelimit/edge/limit"
 )
 
-// An Ask is a request that one rule decides; see [limit.Ask].
+// An Ask asks whether a rule lets a request pass; see [limit.Ask].
 type Ask = limit.Ask
 
-// An Answer is the decision about an Ask, with what the client may be told.
+// An Answer is the decision about an Ask, with details for the client.
 type Answer struct {
 	limit.Decision
 	Quotas []limit.Quota
@@ -21,7 +21,7 @@ type Answer struct {
 	ID limit.ID
 }
 
-// DecideBy decides asks, each by its rule; see [limit.Limiter.DecideBy].
+// DecideBy answers asks, each by its rule; see [limit.Limiter.DecideBy].
 func (n *Node) DecideBy(asks ...Ask) []Answer {
 	now := n.o.Now()
 	answers := make([]Answer, len(asks))

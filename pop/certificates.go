@@ -124,7 +124,7 @@ type certificates struct {
 	first  *certificate
 	byName map[string]*certificate // in lower case; *.example.com is .example.com
 	seen   map[string]bool         // signatures of all certificates
-	shown  []operate.Certificate   // those in use, in the order in which they expire; each has another name
+	shown  []operate.Certificate   // those in use, in the order in which they expire, with different names
 }
 
 // find returns the certificate of a name, or of a wildcard that covers it, or the first one.

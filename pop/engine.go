@@ -39,7 +39,7 @@ func (n *Node) serveAskedLocked(ln net.Listener) {
 	n.serveLocked(ln, n.proxy.NewCheck(proxy.CheckOptions{Local: local, DenyStatus: n.o.CheckDenyStatus}))
 }
 
-// A socket is a UDP socket in a list of listeners.
+// A socket is a UDP socket that can be in a list of listeners. It accepts nothing.
 type socket struct{ net.PacketConn }
 
 func (socket) Accept() (net.Conn, error) { return nil, net.ErrClosed }
@@ -92,8 +92,8 @@ func listenUDP(addr string) (net.Listener, error) {
 	return socket{conn}, err
 }
 
-// ListenAt listens at addr, HOST:PORT or unix:PATH. To a Unix socket only this user and the members of a group may
-// connect: the process's own one if group is 0. ListenAt creates the socket's directory if only that is missing, and
+// ListenAt listens at addr, HOST:PORT or unix:PATH. Only this user and the members of a group may connect to a Unix
+// socket; if group is 0, it is the process's own. ListenAt creates the socket's directory if only that is missing, and
 // replaces the socket of a process that was killed.
 func ListenAt(addr string, group int) (net.Listener, error) {
 	path, unix := strings.CutPrefix(addr, "unix:")
@@ -133,7 +133,7 @@ func share(path string, mode os.FileMode, group int) error {
 	return err
 }
 
-// canEnter reports whether the members of a group may use files in a directory. If group is 0, it does not matter.
+// canEnter reports whether the members of a group may use files in a directory. It returns true if group is 0.
 func canEnter(dir os.FileInfo, group int) bool {
 	owner := int(dir.Sys().(*syscall.Stat_t).Gid)
 	return group == 0 || dir.Mode()&0o001 != 0 || owner == group && dir.Mode()&0o010 != 0

@@ -156,7 +156,7 @@ func (f *files) read() (all rulefile.Contents, err error) {
 	return all, err
 }
 
-// readRules returns what loadRules would load.
+// readRules returns the rules that loadRules would load.
 func (f *files) readRules() (*rule.Set, error) {
 	all, err := f.read()
 	return all.Set, err
@@ -171,7 +171,7 @@ func (f *files) problem() string {
 	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Summary(*err))
 }
 
-// reload loads the files again, and calls use with what load returns. It returns all errors, joined.
+// reload loads the files again, and calls use with the results of load. It returns all errors, joined.
 func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,9 +184,10 @@ func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 	return err
 }
 
-// watch calls reload when the files change, until ctx is done. It looks once a second, and waits until the changed files
-// are complete: a file is if it has replaced another one, as a rename does, or has not changed since the last look. A
-// program that keeps writing to one file must not hold up the others, so the third look reloads in any case.
+// watch calls reload when the files change, until ctx is done. It looks once a second, and waits until the changed
+// files are complete: a file is complete if it has replaced another one, as a rename does, or has not changed since the
+// last look. A program that keeps writing to one file must not hold up the others, so the third look reloads in any
+// case.
 func (f *files) watch(ctx context.Context, reload func() error) {
 	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.TLSCerts == nil && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
 		return

@@ -30,8 +30,8 @@ func (n *Node) inspectPeers(clock *clockCheck) {
 }
 
 const (
-	// clockDivisor is the divisor of the shortest period that gives the maximum difference between
-	// clocks: requests are counted in windows by each node's clock.
+	// clockDivisor: clocks may differ by at most 1/clockDivisor of the shortest period, because each node counts requests
+	// in windows by its own clock.
 	clockDivisor = 20
 
 	// clockFor is the number of consecutive checks that must find a clock wrong: one may be imprecise.
@@ -69,11 +69,11 @@ const (
 	lostCounters = 10
 )
 
-// A lossCheck has the number of counters that had fallen at the last check.
+// A lossCheck holds the number of counters that had lost counts at the last check.
 type lossCheck struct{ fallen uint64 }
 
 // problem describes how many counts shards have lost, if that is too many. fallen is the number of counters that have
-// fallen.
+// lost counts so far.
 func (c *lossCheck) problem(fallen uint64) string {
 	lost := fallen - c.fallen
 	c.fallen = fallen

@@ -94,7 +94,7 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 // operatorConnections is the maximum number of connections of each listener for operators.
 const operatorConnections = 256
 
-// share returns a listener for operators, with this name, whose connections are shared by addresses.
+// share bounds the connections of ln, the listener for operators called name, and shares them among addresses.
 func (n *Node) share(ln net.Listener, name string) net.Listener {
 	closed := promauto.With(n.registry).NewCounter(prometheus.CounterOpts{
 		Name:        "edge_operator_connections_closed_total",

@@ -36,19 +36,19 @@ type LocalOptions struct {
 	Addrs func(i int) (clients, metrics, admin string)
 }
 
-// A Local is a whole PoP in one process. Its nodes are as separate as those on several machines: they share
-// only shards, and send each other packets.
+// A Local is a whole PoP in one process. Its nodes are as separate as those on several machines: they share only
+// shards, and send each other messages.
 type Local struct {
 	nodes  []*Node
 	shards []string     // addresses of the embedded ones
 	ln     net.Listener // of the spreader; nil without one
 	spread sync.WaitGroup
-	talk   sync.WaitGroup // of the nodes
+	talk   sync.WaitGroup // the nodes' exchange of statuses, until quiet is called
 	quiet  context.CancelFunc
-	serve  sync.WaitGroup // shards
+	serve  sync.WaitGroup // the shards, until end is called
 	end    context.CancelFunc
 
-	mu        sync.Mutex
+	mu        sync.Mutex      // guards reactions
 	reactions []time.Duration // see Reactions
 }
 
@@ -95,7 +95,7 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		}
 		l.nodes = append(l.nodes, n)
 	}
-	// Errors in rules files are reported before an address that is in use.
+	// After New, so that errors in rules files are reported before an address that is in use.
 	if o.Listen != "" {
 		if l.ln, err = net.Listen("tcp", o.Listen); err != nil {
 			return l, fmt.Errorf("pop: listening for clients: %w", err)
@@ -128,10 +128,10 @@ func (p localPeers) Send(message []byte) {
 	}
 }
 
-// told records how long it took until all nodes had a record. It is called when Send has delivered the record.
+// told records how long it took until all nodes had r, which Send has just delivered.
 func (l *Local) told(r mitigation.Record) {
 	if r.Sample == nil {
-		return // it prolongs a mitigation
+		return // it extends a mitigation
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +195,7 @@ func (l *Local) startShards(ctx context.Context, n int) error {
 func (l *Local) startSpreader(logger *slog.Logger) error {
 	s := newSpreader(l.ln, len(l.nodes), logger)
 	for i, n := range l.nodes {
-		if err := n.Serve(s.ways[i]); err != nil {
+		if err := n.Serve(s.pipes[i]); err != nil {
 			return err
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/edgelimit/edge/pop/peers"
 )
 
-// Peers carries messages to the other nodes of a PoP. Their messages go to Node.Receive and Node.ReceiveStatus.
-// The methods must not block, and may keep their arguments.
+// Peers carries messages to the other nodes of a PoP. It passes the messages of other nodes to Node.Receive and
+// Node.ReceiveStatus. The methods must not block, and may keep their arguments.
 type Peers interface {
 	// Send passes a message to all other nodes.
 	Send(message []byte)

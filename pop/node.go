@@ -54,7 +54,7 @@ type Node struct {
 	peerTable *peers.Table
 	gossip    *gossip.Gossip // nil without gossip
 	peers     Peers
-	decisions *decision.Log // nil without one
+	decisions *decision.Log // nil without a decision log
 	limiter   *limit.Limiter
 	operator  *operate.Operator
 
@@ -65,7 +65,7 @@ type Node struct {
 	proxy   *proxy.Proxy
 	headers *headers
 
-	counting context.Context // ends when all requests are counted
+	counting context.Context // ends when Stop has waited for requests; their counts are sent after that
 	stop     context.CancelFunc
 	upgraded context.Context // of upgraded connections and the goroutines that end last
 	end      context.CancelFunc
@@ -252,7 +252,7 @@ func (n *Node) nodes() int { return max(n.o.MaxNodes, n.peerTable.MaxSeen()) }
 // Name returns the node's name.
 func (n *Node) Name() string { return n.o.Name }
 
-// Admit decides a request that the caller serves itself; see [proxy.Proxy.Admit].
+// Admit decides whether a request that the caller serves itself may pass; see [proxy.Proxy.Admit].
 func (n *Node) Admit(r *http.Request) *proxy.Admission { return n.proxy.Admit(r) }
 
 // Gatherer returns the node's metrics.
@@ -363,7 +363,7 @@ func (n *Node) Serve(ln net.Listener) error {
 // countingBehind is the age of the oldest pending count at which readiness reports a backlog.
 const countingBehind = time.Second
 
-// readiness returns why the node should get no connections, and what operators should know.
+// readiness returns an error that says why the node should get no connections or, if it should, details for operators.
 func (n *Node) readiness() (detail []string, err error) {
 	n.mu.Lock()
 	state := n.state
@@ -390,7 +390,7 @@ func (n *Node) readiness() (detail []string, err error) {
 // previous version stays in force.
 func (n *Node) Reload() error { return n.reloadFor("SIGHUP") }
 
-// reloadFor reloads the files, and notes what made it.
+// reloadFor reloads the files, and notes by as the cause.
 func (n *Node) reloadFor(by string) error {
 	err := n.reload()
 	n.operator.Note(operate.Change{By: by, Do: "reload"}, err, "rules", len(n.Rules().Rules()))
@@ -414,9 +414,9 @@ func (n *Node) reload() error {
 // Operator returns the operations that operators can carry out on the node, once it has started.
 func (n *Node) Operator() *operate.Operator { return n.operator }
 
-// SetRules replaces the rules of a node without rules files. It returns an error if rules have more sub-windows
-// than the number of nodes allows, or if they name no host although [Options.StrictHosts] requires one. Then
-// the old rules stay in force.
+// SetRules replaces the rules of a node without rules files. It returns an error if set has more sub-windows than the
+// number of nodes allows, or names no host although [Options.StrictHosts] requires one. After an error, the old rules
+// stay in force.
 func (n *Node) SetRules(set *rule.Set) error {
 	if err := n.o.checkRules(set, n.nodes()); err != nil {
 		return err

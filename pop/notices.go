@@ -29,7 +29,7 @@ const (
 	problemCertificate  = "certificate"
 )
 
-// Sections of docs/problems.md about what else readiness reports.
+// Sections of docs/problems.md about other things that readiness reports.
 const (
 	problemReload = "reload"
 	problemBehind = "counting_behind"
@@ -73,7 +73,7 @@ func newNotices(logger *slog.Logger, now func() time.Time, reg prometheus.Regist
 	return n
 }
 
-// note records a problem, or with an empty text that it has passed.
+// note records a problem or, if text is empty, that it has passed.
 func (n *notices) note(problem, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,7 +108,7 @@ func (n *notices) has(problem string) bool {
 	return n.all[problem].text != ""
 }
 
-// details returns what operators should know, in a stable order.
+// details returns the descriptions of the current problems, sorted.
 func (n *notices) details() (details []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -64,8 +64,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A node that is asked by a proxy which does not report the origin's responses says so until reports come, or until no
-// rule needs them.
+// A node warns of a proxy that asks but does not report the origin's responses, until reports come or no rule needs
+// them.
 func TestMissingReports(t *testing.T) {
 	const (
 		logins  = "rules: [{id: login, count: {statuses: [401]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"

@@ -20,9 +20,9 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Options configures a Node. Name, Secret, an origin, and Rules or RuleFiles are required; the zero value of every other
-// field is usable. [Settings] describes most fields, with their bounds and defaults: 0 stands for the default, and a
-// negative value turns off what the setting turns off with 0.
+// Options configures a Node. Name, Secret, an origin, and Rules or RuleFiles are required; the zero value of every
+// other field is usable. [Settings] describes most fields, with their bounds and defaults. Here 0 means the default.
+// Where 0 turns something off in the setting, use a negative value.
 type Options struct {
 	Version string // of the program, as shown to operators
 
@@ -43,27 +43,27 @@ type Options struct {
 	// for operators "metrics" and "admin". Stop closes them.
 	Listeners map[string]net.Listener
 
-	// Origins. Embedded is set if the node only decides, by Admit and DecideBy, and needs none.
+	// Origins. Embedded is set if requests come only by Admit and DecideBy: then the node needs no origin.
 	Embedded      bool
 	Origin        string // see proxy.NewOrigin for the form
 	ACMEOrigin    string
 	HostOrigins   map[string]string
 	OriginOptions proxy.OriginOptions
 
-	// Other proxies that ask. With either listener, a node needs no origin: without one it does not open Listen.
+	// Other proxies that ask. With either listener, a node needs no origin: without an origin, it does not open Listen.
 	CheckListen, SPOPListen string // see proxy.Check and proxy.Agent
 	CheckDenyStatus         int
 	SocketGroup             int // ID of the group whose members may connect to Unix sockets; 0: the node's own
 
 	// The PoP. All nodes need the same shards, in the same spelling; their order does not matter. Without Gossip and
-	// Peers, they learn of mitigations from the shards: of a start with their next count of the key, of a lift within 30 s.
+	// Peers, nodes learn of mitigations from the shards: of a new one when they next count the key, of a lift within 30 s.
 	Secret, SecretFile string // SecretFile is read if Secret is empty
 	Shards             []string
 	ShardOptions       wire.Options
 	ShardListen        string
 	Gossip             GossipOptions
 	Peers              Peers // replaces the gossip
-	MaxNodes           int   // if the node sees more nodes, it allows for these instead: see rulefile.CheckNodes
+	MaxNodes           int   // if the node sees more nodes, their number counts instead; see rulefile.CheckNodes
 
 	// Clients.
 	TrustedProxies                   []netip.Prefix
@@ -89,11 +89,10 @@ type Options struct {
 	DecisionLogSize  int64
 	Logger           *slog.Logger
 
-	// Now returns the time by which requests are counted, mitigations end and shards leave the ring. If nil,
-	// time.Now.
+	// Now is the clock for counting, for the end of mitigations and for the ring. If nil, time.Now.
 	Now func() time.Time
 
-	// AddMetrics registers further metrics beside the node's own. May be nil.
+	// AddMetrics registers metrics in addition to the node's own. May be nil.
 	AddMetrics func(prometheus.Registerer)
 
 	// set if all nodes of the PoP stop together: clients have nowhere to go
@@ -142,7 +141,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// asked reports whether other proxies ask the node.
+// asked reports whether other proxies may ask the node about requests.
 func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "" }
 
 // lonelyRefresh is the maximum time until a node with shards but no peers learns of a lift.

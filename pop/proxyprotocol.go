@@ -74,7 +74,7 @@ func (n *Node) withoutUnix(h *proxyproto.Header) error {
 	return nil
 }
 
-// headersJudged is the number of connections of trusted proxies that are judged together.
+// headersJudged is the number of connections of trusted proxies after which it is a problem if none had a header.
 const headersJudged = 50
 
 // headers counts PROXY headers, and connections that should have one.

@@ -10,13 +10,13 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// Connections go to the ways in turn. Those of a closed way go to the next one.
+// Connections go to the pipes in turn. Those for a closed pipe go to the next one.
 func TestSpreader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		const ways = 3
-		s := newSpreader(shard.NewPipe(), ways, slog.New(slog.DiscardHandler))
+		const pipes = 3
+		s := newSpreader(shard.NewPipe(), pipes, slog.New(slog.DiscardHandler))
 		got := make(chan int, 1)
-		for i, w := range s.ways {
+		for i, w := range s.pipes {
 			go func() {
 				for {
 					if _, err := w.Accept(); err != nil {
@@ -32,32 +32,32 @@ func TestSpreader(t *testing.T) {
 		give := func(i, want int) {
 			t.Helper()
 			if !s.give(near, i) {
-				t.Errorf("connection %d went nowhere, want way %d", i, want)
+				t.Errorf("connection %d went nowhere, want pipe %d", i, want)
 				return
 			}
-			if way := <-got; way != want {
-				t.Errorf("connection %d went to way %d, want %d", i, way, want)
+			if pipe := <-got; pipe != want {
+				t.Errorf("connection %d went to pipe %d, want %d", i, pipe, want)
 			}
 		}
-		for i := range 2 * ways {
-			give(i, i%ways)
+		for i := range 2 * pipes {
+			give(i, i%pipes)
 		}
-		_ = s.ways[1].Close()
+		_ = s.pipes[1].Close()
 		for range 20 { // select chooses at random if two cases are ready
 			give(0, 0)
 			give(1, 2)
 			give(2, 2)
 		}
-		_ = s.ways[2].Close()
+		_ = s.pipes[2].Close()
 		give(1, 0)
-		_ = s.ways[0].Close()
+		_ = s.pipes[0].Close()
 		if s.give(near, 0) {
-			t.Error("a connection was given away although all ways are closed")
+			t.Error("a connection was given away although all pipes are closed")
 		}
 	})
 }
 
-// A way that is closed while a connection waits for it does not delay the others.
+// A pipe that is closed while a connection waits for it does not delay the others.
 func TestSpreaderWithEndedWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		front := shard.NewPipe()
@@ -71,9 +71,9 @@ func TestSpreaderWithEndedWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the first way does not accept
-		_ = s.ways[0].Close()
-		conn, err := s.ways[1].Accept()
+		synctest.Wait() // the first pipe does not accept
+		_ = s.pipes[0].Close()
+		conn, err := s.pipes[1].Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,8 @@ func TestSpreaderWithEndedWay(t *testing.T) {
 		}
 		_ = client.Close()
 
-		// If all ways are closed, the connection is closed as well.
-		_ = s.ways[1].Close()
+		// If all pipes are closed, the connection is closed as well.
+		_ = s.pipes[1].Close()
 		if client, err = front.Dial(t.Context(), "", ""); err != nil {
 			t.Fatal(err)
 		}

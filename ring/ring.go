@@ -1,6 +1,6 @@
-// Package ring maps keys to shards by consistent hashing with bounded loads. While a shard
-// is out, its keys are spread over the others, and no other key moves. When the list of
-// shards itself changes, bounded loads also move a few keys between the remaining shards.
+// Package ring maps keys to shards by consistent hashing with bounded loads. While a shard is out, the others own its
+// keys, and no other key moves. When the list of shards itself changes, bounded loads also move a few keys between the
+// remaining shards.
 //
 // Placement is part of the wire protocol: all nodes of a PoP that have the same shards, with
 // the same ones out, place every key identically, regardless of the order of the shards.
@@ -16,8 +16,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// These constants and the version of the consistent module determine where keys are placed.
-// A node that differs in any of them splits the counts of its PoP.
+// These constants and the version of the consistent module determine where keys are placed. A node with different ones
+// splits the counts of its PoP.
 const (
 	partitions  = 1021 // prime, far above the number of shards
 	replication = 100  // points of a shard on the ring
@@ -71,7 +71,7 @@ func (r *Ring[S]) Set(shards map[string]S, out ...string) error {
 	return nil
 }
 
-// place distributes the partitions. The library panics if it finds no room.
+// place distributes the partitions. It returns an error if the library panics because it finds no room.
 func place[S any](shards map[string]S) (placed *consistent.Consistent, err error) {
 	members := make([]consistent.Member, 0, len(shards))
 	for n := range shards {
@@ -114,7 +114,7 @@ type name string
 
 func (n name) String() string { return string(n) }
 
-// hasher is not keyed, because clients cannot choose what it hashes: keys and shard names.
+// A hasher needs no secret, because clients cannot choose its input: keys and shard names.
 type hasher struct{}
 
 func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }

@@ -8,11 +8,11 @@ import (
 	"github.com/edgelimit/edge/counter/wire"
 )
 
-// inGet is how many items one command reads. Its line must stay below 2048 bytes: memcached treats a longer line
-// without an end as an attack.
+// inGet is the maximum number of items that one command reads. Its line must stay below 2048 bytes: memcached treats
+// more without a line end as an attack.
 const inGet = 64
 
-// zeros is as long as the greatest counter. New counters have this many digits, so that an INCR never changes the size
+// zeros has as many digits as the greatest counter. New counters have that many, so that an INCR never changes the size
 // of an item: a full memcached without eviction would refuse that.
 const zeros = "00000000000000000000"
 

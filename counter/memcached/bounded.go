@@ -7,18 +7,17 @@ import (
 	"strconv"
 )
 
-// maxStored is the maximum size of a value read by gomemcache, in bytes. The list of drained
-// shards is the longest.
+// maxStored is the maximum size of a value that gomemcache reads, in bytes. The list of drained shards is the longest.
 const maxStored = 1 << 17
 
 var errReplySize = errors.New("the reply is too long")
 
-// A boundedConn refuses to read values that are too long. gomemcache allocates the size in a
-// VALUE line, up to 4 GiB, before it has read the value; it does bound the length of lines.
+// A boundedConn refuses to read values that are too long. gomemcache allocates the size in a VALUE line, up to 4 GiB,
+// before it reads the value. It bounds the length of lines.
 type boundedConn struct {
 	net.Conn
-	line []byte // the line that is being read, without its end
-	data int    // bytes of a value that are still to be read
+	line []byte // the current line so far
+	data int    // bytes left of the current value
 }
 
 func (c *boundedConn) Read(p []byte) (int, error) {

@@ -19,7 +19,7 @@ type Client struct {
 	rare *memcache.Client // for Update
 }
 
-// address is the shard's host:port. It is the client's whole server list.
+// An address is the shard's host:port. It is a server list for gomemcache with one server.
 type address string
 
 func (a address) Network() string                       { return "tcp" }
@@ -84,7 +84,7 @@ func (s *Client) Update(item counter.Item, change func(old []byte) (value []byte
 	return fmt.Errorf("%w: other nodes keep writing the record on %s", counter.ErrUnknown, s.Addr())
 }
 
-// do runs one round trip of gomemcache. It returns negative answers from the shard unchanged.
+// do runs one round trip of gomemcache. It returns errors that are answers of the shard unchanged.
 func (s *Client) do(op string, roundTrip func() error) error {
 	return s.Do(op, func() (answered bool, err error) {
 		defer func() {

@@ -23,7 +23,7 @@ const maxStored = 1 << 17
 // methods block for a round trip, so the request path must not call them.
 type Client struct{ *wire.Client }
 
-// An Address is where a shard is, and how to connect to it.
+// An Address is the address of a shard, with everything that a connection needs.
 type Address struct {
 	Name string // redis://HOST:PORT/DB, without secrets: the same on every node
 
@@ -97,7 +97,7 @@ func ParseAddress(text string, readSecret func(file string) (string, error)) (a 
 	return a, err
 }
 
-// tlsOf returns how to connect to host with TLS.
+// tlsOf returns the configuration of TLS for host.
 func tlsOf(host string, query url.Values, readSecret func(file string) (string, error)) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	if file := query.Get("ca"); file != "" {

@@ -31,7 +31,7 @@ var replaceSum = func() string {
 type protocol struct {
 	greeting []byte // commands that begin a connection
 	replies  int    // to the greeting
-	lost     []int  // increments whose counters were made anew, without an end
+	lost     []int  // increments that may have created a counter without an expiry
 }
 
 // command appends a command of n words, the first of which is name.
@@ -52,7 +52,7 @@ func number(out []byte, n uint64) []byte {
 	return word(out, strconv.AppendUint(digits[:0], n, 10))
 }
 
-// Append appends the commands of b, or those that follow its answers.
+// Append appends the commands of b or, when it is called again, an EXPIRE for each lost counter.
 func (p *protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int) {
 	if len(p.lost) > 0 {
 		for _, i := range p.lost {
@@ -93,10 +93,10 @@ func (p *protocol) Append(out []byte, ends []int, b *counter.Batch) ([]byte, []i
 	return out, ends
 }
 
-// Read reads the answers. The script is loaded with each connection: a server that has forgotten it is unusable until
-// the next connection.
+// Read reads the answers. Each connection loads the script when it begins: a server that has forgotten the script is
+// unusable until the next connection.
 func (p *protocol) Read(r *wire.Replies, b *counter.Batch) (again bool, err error) {
-	var fault unusable
+	var fault failure
 	if len(p.lost) > 0 {
 		n := len(p.lost)
 		p.lost = p.lost[:0]
@@ -128,7 +128,7 @@ func (p *protocol) Read(r *wire.Replies, b *counter.Batch) (again bool, err erro
 			return false, wire.Malformed(counted.text)
 		}
 		op.Outcome = counter.Done
-		// A counter below what was answered before may be new, and one that could not be created is.
+		// A counter is new if its SET failed, and may be new if its value is below an earlier answer.
 		if created.kind == '-' || op.Value < op.Start+op.Delta {
 			p.lost = append(p.lost, i)
 		}
@@ -170,7 +170,7 @@ func (p *protocol) Read(r *wire.Replies, b *counter.Batch) (again bool, err erro
 	return len(p.lost) > 0, fault.err()
 }
 
-// version returns the version of a value, from which a script recognizes it.
+// version returns the version of a value, by which the script recognizes it.
 func version(value []byte) uint64 {
 	sum := sha1.Sum(value)
 	return binary.BigEndian.Uint64(sum[:])
@@ -184,7 +184,7 @@ type reply struct {
 	isNil  bool
 }
 
-// readReply reads a reply, and appends a string of at most longest bytes to into.
+// readReply reads a reply, and appends its string to into if that has at most longest bytes.
 func readReply(r *wire.Replies, longest int, into *[]byte) (a reply, err error) {
 	line, err := r.Line()
 	if err != nil {
@@ -221,8 +221,8 @@ func readReply(r *wire.Replies, longest int, into *[]byte) (a reply, err error) 
 	return a, err
 }
 
-// skip reads n replies of which only errors matter, all of them.
-func skip(r *wire.Replies, n int, fault *unusable) error {
+// skip reads n replies. It notes the first error among them: whatever it is, the connection cannot be used.
+func skip(r *wire.Replies, n int, fault *failure) error {
 	for range n {
 		answer, err := readReply(r, wire.Longest, nil)
 		if err != nil {
@@ -235,10 +235,10 @@ func skip(r *wire.Replies, n int, fault *unusable) error {
 	return nil
 }
 
-// An unusable is the first error that concerns all commands, with what to do about it; "" if no command failed so.
-type unusable string
+// A failure is the first error that concerns all commands, with its remedy; "" if there was no such error.
+type failure string
 
-// remedies are what to do about errors that concern all commands, by their first word.
+// remedies tell what to do about errors that concern all commands, by their first word.
 var remedies = map[string]string{
 	"NOAUTH":      "give a password in the shard's URL: redis://USER:PASSWORD@HOST:PORT, or ?password_file=",
 	"WRONGPASS":   "correct the user and the password in the shard's URL",
@@ -254,29 +254,29 @@ var remedies = map[string]string{
 	"NOSCRIPT":    "its scripts were flushed; the next connection loads them again",
 }
 
-// outcome returns the outcome of an operation that the server answered with an error, text. Errors that concern all
-// operations say that it was not made: it may be repeated.
-func (u *unusable) outcome(text []byte) counter.Outcome {
+// outcome returns the outcome of an operation that the server answered with an error, text. After an error that
+// concerns all commands, it was provably not done, and may be repeated.
+func (f *failure) outcome(text []byte) counter.Outcome {
 	word, _, _ := bytes.Cut(text, []byte(" "))
 	remedy, ok := remedies[string(word)]
 	if !ok {
 		return counter.Refused
 	}
-	u.note(text, remedy)
+	f.note(text, remedy)
 	return counter.NotSent
 }
 
-// note keeps the first error, with what to do about it.
-func (u *unusable) note(text []byte, remedy string) {
-	if *u == "" {
-		*u = unusable(fmt.Sprintf("%.80s (%s)", strings.ToValidUTF8(string(text), "?"), remedy))
+// note keeps the first error, with its remedy.
+func (f *failure) note(text []byte, remedy string) {
+	if *f == "" {
+		*f = failure(fmt.Sprintf("%.80s (%s)", strings.ToValidUTF8(string(text), "?"), remedy))
 	}
 }
 
-// err returns the error about the server, or nil if it can count.
-func (u *unusable) err() error {
-	if *u == "" {
+// err returns the error about the server, or nil if it can be used.
+func (f *failure) err() error {
+	if *f == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", wire.ErrUnusable, string(*u))
+	return fmt.Errorf("%w: %s", wire.ErrUnusable, string(*f))
 }

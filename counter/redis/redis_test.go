@@ -168,7 +168,7 @@ func TestFullServer(t *testing.T) {
 	t.Error("200,000 counters fit in 2 MB")
 }
 
-// A server that answers and can count nothing fails the exchange: nothing was counted, and the error says what to do.
+// A server that answers but cannot count fails the exchange: nothing was counted, and the error says what to do.
 func TestUnusableServers(t *testing.T) {
 	primary := harness.StartRedis(t)
 	_, port, _ := strings.Cut(primary.Addr, ":")
@@ -278,18 +278,18 @@ func TestUpdate(t *testing.T) {
 	}
 	for others, want := range []int{1, 2, 3} {
 		if err := update(others); err != nil || tries != want {
-			t.Errorf("Update beside %d other writers: %v after %d tries, want %d", others, err, tries, want)
+			t.Errorf("Update alongside %d other writers: %v after %d tries, want %d", others, err, tries, want)
 		}
 	}
 	if got := r.Run("GET", drains.String()); !strings.HasPrefix(got, "other 2") || len(got) != 1<<16 {
 		t.Errorf("the value has %d bytes and begins with %.20q", len(got), got)
 	}
 	if err := update(9); !errors.Is(err, counter.ErrUnknown) || tries != 3 {
-		t.Errorf("Update beside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
+		t.Errorf("Update alongside an eager writer: %v after %d tries, want ErrUnknown after 3", err, tries)
 	}
 }
 
-// Addresses that cannot be are refused with what to write, without their secrets.
+// Errors about invalid addresses say what to write, and do not show secrets.
 func TestAddresses(t *testing.T) {
 	read := func(string) (string, error) { return "secret\n", nil }
 	for url, want := range map[string]string{

@@ -30,7 +30,7 @@ const (
 type conn struct {
 	*Server
 	net net.Conn
-	in  *bufio.Reader // reads from the conn, which first sends the replies
+	in  *bufio.Reader // reads by conn.Read, which first sends the replies
 	out []byte        // replies that are not yet sent
 
 	// Of the current command:
@@ -98,7 +98,7 @@ func (c *conn) execute(line []byte, now int64) bool {
 		}
 		return more
 	}
-	c.noreply = string(c.words[n-1]) == "noreply" && (n > 2 || name == "flush_all") // a key may be noreply
+	c.noreply = string(c.words[n-1]) == "noreply" && (n > 2 || name == "flush_all") // a key may be called noreply
 	switch {
 	case name == "set" && (n == 5 || n == 6), name == "add" && (n == 5 || n == 6), name == "cas" && (n == 6 || n == 7):
 		return c.set(name, now)
@@ -117,7 +117,7 @@ func (c *conn) execute(line []byte, now int64) bool {
 	case name == "quit":
 		return false
 	case bytes.HasPrefix(c.words[n-1], []byte("HTTP/")):
-		return false // a web page must not be able to make a browser talk to the shard
+		return false // a web page must not make a browser talk to the shard
 	default:
 		c.noreply = false
 		c.reply("ERROR")
@@ -169,7 +169,7 @@ func (c *conn) set(name string, now int64) bool {
 	if int(size) > c.store.maxValue {
 		c.reply("SERVER_ERROR object too large for cache")
 		if name == "set" {
-			c.store.drop(key) // the old value must not pass for the new one
+			c.store.drop(key) // clients must not take the old value for the new one
 		}
 		_, err := c.in.Discard(int(size) + len("\r\n"))
 		return err == nil
@@ -187,8 +187,8 @@ func (c *conn) set(name string, now int64) bool {
 	return true
 }
 
-// value returns the next n bytes, which are valid until the next read. It allocates as they
-// arrive, whatever size was announced.
+// value returns the next n bytes, which are valid until the next read. It allocates memory as they arrive, not when
+// their size is announced.
 func (c *conn) value(n int) ([]byte, error) {
 	if n <= c.in.Size() {
 		value, err := c.in.Peek(n)

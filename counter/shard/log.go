@@ -1,15 +1,14 @@
 package shard
 
-// A log is a ring of bytes that holds items in the order in which they were stored. It has no
-// pointers, so the garbage collector does not look at it. Only the oldest item can be removed, which
-// approximates the least recently used one, since items that are used while they are old are
-// stored again.
+// A log is a ring of bytes that holds items in the order in which they were stored. It has no pointers, so the garbage
+// collector skips it. Only the oldest item can be removed. It is approximately the least recently used one, since an
+// item that is used while it is old is stored again.
 type log struct {
 	bytes []byte // grows up to max
 	max   int
 	head  int // where the next item goes
 	tail  int // where the oldest item is
-	end   int // where the items at the end of the ring end, if head < tail
+	end   int // end of the last item in bytes, if head < tail
 }
 
 // at returns n bytes at an offset.

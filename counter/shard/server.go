@@ -3,9 +3,9 @@
 //
 // # Compatibility
 //
-// It has the commands that nodes and operators send: get, gets, set, add, cas, incr, delete,
-// flush_all, stats, version and quit. As long as nothing is evicted, they are answered as
-// memcached 1.6.18 does, byte for byte; the package's tests compare the two.
+// It has the commands that nodes and operators send: get, gets, set, add, cas, incr, delete, flush_all, stats, version
+// and quit. As long as nothing is evicted, it answers them like memcached 1.6.18, byte for byte; the package's tests
+// compare the two.
 //
 // # Differences
 //
@@ -21,10 +21,9 @@
 //
 // # Bounds
 //
-// Items and their index take at most [Options.MaxBytes]. At the bound, approximately the least recently used
-// items are evicted: see log.go. Memory grows as the store fills, and only
-// flush_all releases it. A connection takes up to about 50 KiB more, and twice the size of a long
-// value while that is received. No lock is held while waiting for a client.
+// Items and their index take at most [Options.MaxBytes]. At the bound, approximately the least recently used items are
+// evicted: see log.go. Memory grows as the store fills, and only flush_all releases it. Each connection takes up to
+// about 50 KiB, and twice the size of a long value while it receives that. No lock is held while waiting for a client.
 package shard
 
 import (
@@ -79,13 +78,11 @@ func New(o Options) *Server {
 	return s
 }
 
-// acceptPause is how long Serve waits when the process is out of file descriptors, for other
-// connections to close theirs.
+// acceptPause is how long Serve waits for connections to close when the process is out of file descriptors.
 const acceptPause = 50 * time.Millisecond
 
-// Serve serves the connections of ln, each in a goroutine, until ctx is done or ln is closed, and
-// then returns nil. It closes ln and the connections, and waits for its goroutines. The items are
-// kept.
+// Serve serves the connections of ln, each in a goroutine, until ctx is done or ln is closed, and then returns nil. It
+// closes ln and the connections, and waits for its goroutines. It keeps the items.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

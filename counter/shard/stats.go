@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// A counter is something that a stripe counts, as memcached does: a get counts once per key, and
-// cmdSet counts storage commands whose value arrived, whatever their outcome.
+// A counter names a figure that a stripe counts as memcached does: a get counts once per key, and cmdSet counts storage
+// commands whose value arrived, whatever their outcome.
 type counter int
 
 const (
@@ -45,7 +45,7 @@ func (s *stripe) count(hit bool, hits, misses counter) {
 	s.counts[misses]++
 }
 
-// A snapshot holds what the stripes have counted, and what they contain.
+// A snapshot holds the sums of the stripes' counts, items and bytes.
 type snapshot struct {
 	counts
 	items, bytes int

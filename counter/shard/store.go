@@ -26,8 +26,8 @@ const (
 	indexShare  = 40
 )
 
-// A store holds items, striped by the hashes of their keys. It is safe for concurrent use. Times
-// are by its clock, in nanoseconds.
+// A store holds items, striped by the hashes of their keys. It is safe for concurrent use. Times are in nanoseconds by
+// its clock.
 type store struct {
 	stripes  []stripe
 	seeds    [2]maphash.Seed
@@ -133,8 +133,8 @@ func (st *store) set(command string, key []byte, given meta, value []byte, now i
 	return "STORED"
 }
 
-// incr adds by to the number under key, modulo 2^64, and returns it. If it cannot, it returns the
-// reply. A number that got shorter is padded with spaces. Flags and deadline are unchanged.
+// incr adds by to the number under key, modulo 2^64, and returns the sum or, as problem, the reply that says why it
+// cannot. It pads a number that gets shorter with spaces, and keeps flags and deadline.
 func (st *store) incr(key []byte, by uint64, now int64) (n uint64, problem string) {
 	s, h := st.lock(key)
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func (st *store) flush() {
 type stripe struct {
 	mu     sync.Mutex
 	log    log
-	index  map[uint64]int32 // offset in log, by the first half of the hash; items that it lacks are dead
+	index  map[uint64]int32 // offset in log, by the first half of the hash; an item that is not in it is dead
 	moves  int              // how many items may move before a dead one must be found
 	counts counts
 }
@@ -229,8 +229,8 @@ func (s *stripe) find(h hash, now int64) item {
 	return found
 }
 
-// put stores an item at the head of the log, and evicts others if there is no room. It replaces an item of the
-// key, or one with the same first half of the hash.
+// put stores an item, in place of one with the same first half of the hash or at the head of the log. It evicts others
+// if there is no room.
 func (s *stripe) put(h hash, given meta, value []byte, now int64) item {
 	at, replaces := s.index[h[0]]
 	n := roomFor(len(value))
@@ -252,10 +252,10 @@ func (s *stripe) put(h hash, given meta, value []byte, now int64) item {
 	return stored
 }
 
-// An item at the tail of the log that is still alive moves to the head, as long as dead items are found: each
-// pays for movesPerDead moves. maxMoves bounds the moves that are left, and so the work of a command. So nothing is
-// evicted while a quarter of the log is dead. More moves per dead item would keep items that are not used
-// rather than those that are.
+// An item at the tail of the log that is still alive moves to the head as long as eviction finds dead items: each dead
+// item pays for movesPerDead moves. So nothing is evicted while a quarter of the log is dead. maxMoves bounds the moves
+// that are saved up, and so the work of a command. More moves per dead item would keep unused items rather than used
+// ones.
 const (
 	movesPerDead = 3
 	maxMoves     = 1024
@@ -294,10 +294,10 @@ func (s *stripe) evict(now int64) {
 	delete(s.index, first)
 }
 
-// A hash identifies a key. Its 128 bits depend on random seeds, so that keys need not be stored.
+// A hash identifies a key: its 128 bits depend on random seeds, so the store need not keep keys.
 type hash [2]uint64
 
-// A meta is what memcached keeps with a value.
+// A meta holds the data that memcached keeps with a value.
 type meta struct {
 	deadline int64 // see store.deadline
 	cas      uint64
@@ -311,7 +311,7 @@ type item []byte
 
 const header = 40
 
-// roomFor returns what an item with a value of n bytes takes in a log: at least as much as a counter.
+// roomFor returns how many bytes an item with a value of n bytes takes in a log: at least as many as a counter.
 func roomFor(n int) int { return max(counterSize, (header+n+7)&^7) }
 
 func (it item) hash() hash {

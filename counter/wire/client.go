@@ -21,15 +21,16 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// A Protocol is what is spoken over one connection to a shard.
+// A Protocol speaks the shard's protocol over one connection.
 type Protocol interface {
-	// Append appends the commands of b to out, and where those of each increment and store end to ends. For an empty
-	// batch, the commands ask whether the shard answers.
+	// Append appends the commands of b to out, and to ends the position where those of each increment and store end. For
+	// an empty batch, it appends a command that asks whether the shard answers.
 	Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int)
 
-	// Read reads the answers, and sets the outcomes. If more must be sent because of them, Append and Read are called
-	// again. After an error the connection is closed; operations without an answer keep their outcomes. The error wraps
-	// ErrMalformed if the shard does not speak the protocol, and ErrUnusable if it answered all, and can count nothing.
+	// Read reads the answers, and sets the outcomes. If again is true, the answers require more commands: Append and Read
+	// are called once more. After an error the connection is closed; operations without an answer keep their outcomes. The
+	// error wraps ErrMalformed if the shard does not speak the protocol, and ErrUnusable if the shard has answered all
+	// commands but cannot count.
 	Read(r *Replies, b *counter.Batch) (again bool, err error)
 }
 
@@ -53,7 +54,7 @@ type Options struct {
 	Metrics *Metrics
 }
 
-// withDefaults returns o with defaults for what is not set.
+// withDefaults returns o with defaults for the fields that are not set.
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 100*time.Millisecond)
 	o.Failures = cmp.Or(max(o.Failures, 0), 3)
@@ -70,7 +71,7 @@ func (o Options) withDefaults() Options {
 // A Client talks to one shard, a server that owns part of a PoP's counters. It is safe for concurrent use. Its methods
 // block for a round trip, so the request path must not call them.
 //
-// Errors are [counter.ErrNotSent] or [counter.ErrUnknown], wrapped with what was done and why it failed.
+// Errors are [counter.ErrNotSent] or [counter.ErrUnknown], wrapped with the operation and the cause.
 type Client struct {
 	Options // with defaults
 
@@ -83,11 +84,11 @@ type Client struct {
 
 	mu        sync.Mutex // guards the fields below
 	conns     []*conn    // idle connections for batches
-	slowSince time.Time  // every answer since then was slow; zero: the last one was not
+	slowSince time.Time  // every answer since then was slow; zero if the last one was not
 }
 
-// New returns a client for the shard at addr, which speaks a protocol: speak is called for each connection. The client
-// connects on first use.
+// New returns a client for the shard at addr. speak returns the Protocol for a new connection. The client connects on
+// first use.
 func New(addr string, o Options, speak func() Protocol) *Client {
 	s := &Client{Options: o.withDefaults(), addr: addr, speak: speak}
 	s.Show()
@@ -113,7 +114,7 @@ func (s *Client) Available() bool { return s.breaker.State() != gobreaker.StateO
 // a probe succeeds. It only reads a flag, so the request path may call it.
 func (s *Client) Down() bool { return s.down.Load() }
 
-// Unfit returns why the shard, which answers, cannot be used, or nil if it can be or does not answer.
+// Unfit returns why the shard cannot be used although it answers, or nil.
 func (s *Client) Unfit() error {
 	if err := s.unfit.Load(); err != nil {
 		return *err
@@ -146,8 +147,8 @@ func (s *Client) Close() error {
 	return nil
 }
 
-// Do runs one round trip over another connection under the breaker. It returns the error of a round trip; answered says
-// whether it is an answer of the shard.
+// Do runs one round trip over a connection of the caller, under the breaker, and returns its error. answered tells
+// whether the shard answered, if only with that error.
 func (s *Client) Do(op string, roundTrip func() (answered bool, err error)) error {
 	done, err := s.breaker.Allow()
 	if err != nil {

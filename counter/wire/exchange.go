@@ -12,8 +12,8 @@ import (
 	"github.com/edgelimit/edge/internal/idle"
 )
 
-// patience is the maximum duration of an exchange, in units of Options.Timeout. It applies
-// to a shard that answers a few bytes at a time.
+// patience is the maximum duration of an exchange, in units of Options.Timeout. It bounds shards that answer a few
+// bytes at a time.
 const patience = 10
 
 // A conn is a connection to a shard, used by one goroutine at a time.
@@ -29,8 +29,8 @@ type conn struct {
 // Exchange sends b to the shard and sets the outcomes. It writes all commands at once while it
 // reads the answers. An empty batch probes whether the shard answers.
 //
-// If the exchange fails, operations that were answered are Done, others are Unknown if they may
-// have been sent, else NotSent. The error is [counter.ErrNotSent] or [counter.ErrUnknown].
+// If the exchange fails, answered operations keep their outcomes; the others are Unknown if they may have been sent,
+// and otherwise NotSent. The error is [counter.ErrNotSent] or [counter.ErrUnknown].
 func (s *Client) Exchange(b *counter.Batch) (err error) {
 	prepare(b)
 	defer func() { s.Metrics.exchanged(b) }()
@@ -87,8 +87,8 @@ func prepare(b *counter.Batch) {
 	}
 }
 
-// broke sets the outcomes after at most this many bytes were written: an operation without an
-// answer is Unknown if the shard may have read it.
+// broke sets the outcomes after an error, when at most written bytes were sent: an operation without an answer is
+// Unknown if the shard may have read it.
 func (c *conn) broke(b *counter.Batch, written int) {
 	start := 0
 	for i, end := range c.ends {
@@ -106,7 +106,7 @@ func (c *conn) broke(b *counter.Batch, written int) {
 }
 
 // connect returns an idle connection, or a new one. A server that accepts connections but does not answer must not
-// swallow a batch, so a new connection exchanges an empty one first.
+// swallow a batch, so a new connection first exchanges an empty batch.
 func (s *Client) connect() (*conn, error) {
 	for {
 		s.mu.Lock()
@@ -148,7 +148,8 @@ func (s *Client) keep(c *conn) {
 	s.conns = append(s.conns, c)
 }
 
-// maxIdle is the maximum number of idle connections: the loop has two batches in flight, others may probe or read.
+// maxIdle is the maximum number of idle connections: the loop has two batches in flight, and other goroutines may probe
+// or read.
 const maxIdle = 4
 
 // closeIdle closes the idle connections.
@@ -181,7 +182,8 @@ func (c *conn) exchange(b *counter.Batch, timeout time.Duration) (time.Duration,
 	return first, err
 }
 
-// ask sends what the protocol appends for b, and reads the answers. It returns the time until the first one.
+// ask sends the commands that the protocol appends for b, and reads the answers. It returns the time until the first
+// one.
 func (c *conn) ask(b *counter.Batch, timeout time.Duration) (again bool, first time.Duration, err error) {
 	start := time.Now()
 	c.out, c.ends = c.Append(c.out[:0], c.ends[:0], b)
@@ -212,7 +214,7 @@ func (c *conn) ask(b *counter.Batch, timeout time.Duration) (again bool, first t
 	return again, first, err
 }
 
-// slowAfter is how long every answer of a shard must be slow before the shard counts as failed.
+// slowAfter is how long all answers of a shard must have been slow for the shard to count as failed.
 const slowAfter = 5 * time.Second
 
 // errSlow trips the breaker of a slow shard.

@@ -8,14 +8,14 @@ import (
 )
 
 var (
-	// ErrMalformed is wrapped by the error about a shard that does not speak the protocol.
+	// ErrMalformed is wrapped by errors about a shard that does not speak the protocol.
 	ErrMalformed = errors.New("malformed reply")
 
-	// ErrUnusable is wrapped by the error about a shard that answers, and can count nothing.
+	// ErrUnusable is wrapped by errors about a shard that answers but cannot count.
 	ErrUnusable = errors.New("the server refuses all commands")
 )
 
-// Malformed returns the error about a line or value.
+// Malformed returns the error about a malformed line or value.
 func Malformed(line []byte) error { return fmt.Errorf("%w: %.40q", ErrMalformed, line) }
 
 const (
@@ -50,7 +50,7 @@ func (r *Replies) Line() ([]byte, error) {
 	return line[:len(line)-2], nil
 }
 
-// Value reads n bytes and CRLF, and appends the bytes to into if they are at most longest.
+// Value reads n bytes and CRLF, and appends the bytes to into if n is at most longest.
 func (r *Replies) Value(n, longest int, into []byte) ([]byte, error) {
 	if n <= longest {
 		from := len(into)

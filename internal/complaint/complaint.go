@@ -1,4 +1,4 @@
-// Package complaint writes errors as the lines of a command: where they are, what is wrong, and what to do.
+// Package complaint writes the errors of a command in lines that say where they are, what is wrong, and what to do.
 package complaint
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/edgelimit/edge/internal/strictyaml"
 )
 
-// A hinted is an error with a hint.
-type hinted struct {
+// A hintedError is an error with a hint.
+type hintedError struct {
 	error
 	hint string
 }
 
-func (h hinted) Hint() string { return h.hint }
+func (h hintedError) Hint() string { return h.hint }
 
-// WithHint returns err with a hint, which replaces the one that it has.
-func WithHint(err error, hint string) error { return hinted{err, hint} }
+// WithHint returns err with a hint, which replaces that of err.
+func WithHint(err error, hint string) error { return hintedError{err, hint} }
 
 // Write writes the errors in err, each once. Every line begins with the command's name, and hints are on separate
 // lines. hint returns the hint of an error.

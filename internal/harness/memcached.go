@@ -12,7 +12,8 @@ import (
 // A Memcached is a real memcached.
 type Memcached struct{ Server }
 
-// StartMemcached starts memcached with args on a free port of 127.0.0.1, if it is installed.
+// StartMemcached starts memcached with args on a free port of 127.0.0.1. It skips the test if memcached is not
+// installed.
 func StartMemcached(t testing.TB, args ...string) *Memcached {
 	t.Helper()
 	path := Installed(t, "memcached")
@@ -26,7 +27,7 @@ func StartMemcached(t testing.TB, args ...string) *Memcached {
 	return m
 }
 
-// Values reads the counters and records under keys from a shard. The result omits those that do not exist.
+// Values reads the counters and records under keys from a shard. The result omits keys that do not exist.
 func Values(t testing.TB, shard interface{ Exchange(*counter.Batch) error }, keys ...string) map[string][]byte {
 	t.Helper()
 	var b counter.Batch

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// ReservePort returns an address of 127.0.0.1 whose port the system gives to no other process until the
-// test ends. A server that sets SO_REUSEADDR, as most do, can listen there any number of times; without
-// one, connections are refused. Only Linux reserves the port; elsewhere it is merely free at first.
+// ReservePort returns an address of 127.0.0.1 whose port the system gives to no other process until the test ends. A
+// server that sets SO_REUSEADDR, as most do, can listen there any number of times; without a server, connections are
+// refused. Only Linux reserves the port; elsewhere it is merely free at first.
 func ReservePort(t testing.TB) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)

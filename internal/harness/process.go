@@ -59,7 +59,7 @@ func (p *Process) WaitSince(o *Output, n int, expr string) []string {
 	re := regexp.MustCompile(expr)
 	giveUp := time.After(Patience)
 	for {
-		ended := p.HasEnded() // checked first: if it has ended, the output read next is complete
+		ended := p.HasEnded() // checked first: after the end, the output read next is complete
 		text, more := o.since(n)
 		if m := re.FindStringSubmatch(text); m != nil {
 			return m
@@ -120,9 +120,9 @@ func (p *Process) Terminate() {
 	}
 }
 
-// An Output is what a process has written so far.
+// An Output holds the output of a process so far.
 type Output struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below
 	text bytes.Buffer
 	more chan struct{} // closed, and replaced, by each write
 }

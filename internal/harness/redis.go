@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// A Redis is a real Redis. Its own clients use a socket, without password.
+// A Redis is a real Redis. Run talks to it over a Unix socket, without a password.
 type Redis struct{ Server }
 
-// StartRedis starts redis-server with args on a free port of 127.0.0.1, if it is installed. It keeps nothing on disk.
+// StartRedis starts redis-server with args on a free port of 127.0.0.1, without data on disk. It skips the test if
+// redis-server is not installed.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	path := Installed(t, "redis-server")

@@ -13,7 +13,7 @@ type Server struct {
 	*Process        // the current one
 	Addr     string // host:port, which Restart keeps
 
-	network, address string // the last of its addresses to accept connections
+	network, address string // of its addresses, the one that accepts connections last
 }
 
 // start starts cmd and waits until it listens.

@@ -17,22 +17,22 @@ const (
 	// maxBacklog is the maximum number of bytes of a log that wait to be written.
 	maxBacklog = 1 << 20
 
-	// atomicWrite is what a pipe takes as a whole (PIPE_BUF).
+	// atomicWrite is the maximum size of a write that a pipe does not split (PIPE_BUF), in bytes.
 	atomicWrite = 4096
 
 	// lastWords is how long a process that ends waits for its last lines to be written.
 	lastWords = time.Second
 )
 
-// A Backlog holds the lines of a log that wait to be written, so that a log that nobody reads stops nothing. If it is
-// full, lines are dropped and counted. Each Write is one or more whole lines.
+// A Backlog holds the lines of a log that wait to be written, so that a log that nobody reads blocks no caller. A full
+// Backlog drops lines, and counts them. Each Write is one or more whole lines.
 type Backlog struct {
 	to      io.Writer
 	Dropped prometheus.Counter // the metric of dropped lines
-	wake    chan struct{}      // holds at most one
+	wake    chan struct{}      // capacity 1
 	written chan struct{}      // closed when Run has returned
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	lines   []byte
 	writing int // bytes that are being written
 	missing int // lines dropped since the last warning about them
@@ -67,7 +67,8 @@ func (b *Backlog) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Run writes lines until Stop was called and all are written. It reports dropped ones to logger, which writes to b.
+// Run writes lines until Stop is called and all are written. It logs how many were dropped with logger, which must
+// write to b.
 func (b *Backlog) Run(logger *slog.Logger) {
 	defer close(b.written)
 	var lines []byte
@@ -88,7 +89,7 @@ func (b *Backlog) Run(logger *slog.Logger) {
 			}
 			for rest := lines; len(rest) > 0; {
 				n := wholeLines(rest)
-				_, _ = io.WriteString(b.to, prose.Printable(string(rest[:n]), '\n', '\t')) // a log that fails cannot report it
+				_, _ = io.WriteString(b.to, prose.Printable(string(rest[:n]), '\n', '\t')) // nothing can log that logging failed
 				rest = rest[n:]
 			}
 		}

@@ -1,4 +1,4 @@
-// Package lograte limits what logging costs: how often a line that outsiders can trigger is logged, and how many lines
+// Package lograte limits the cost of logging: how often a line that outsiders can trigger is logged, and how many lines
 // wait to be written.
 package lograte
 
@@ -15,7 +15,7 @@ import (
 type Limiter struct {
 	Every time.Duration // the interval; if zero, a second
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below
 	last     time.Time
 	unlogged int // lines dropped since the last one logged
 }

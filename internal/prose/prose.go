@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Texts returns what text says of each element of list.
+// Texts returns the result of text for each element of list.
 func Texts[T any](list []T, text func(T) string) []string {
 	all := make([]string, len(list))
 	for i, element := range list {
@@ -54,8 +54,8 @@ func FirstThree(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// packages matches the package of this module that an error begins with. Users do not need it. inner matches further
-// ones, except those that are also words of settings, and the system calls of package os.
+// packages matches the package of this module with which an error begins: users do not need it. inner matches packages
+// inside an error, except those that are also words of settings, and the system calls of package os.
 var (
 	packages = regexp.MustCompile(`^(accesslog|accuracy|analysis|async|cases|count|counter|gossip|http1|limit|load|` +
 		`mitigation|mix|operate|pop|proxy|ring|rule|shard|translate): `)

@@ -24,10 +24,10 @@ const (
 	// lookAgain is how often the log checks whether another program has moved the file.
 	lookAgain = time.Second
 
-	// clockStep is how far the clock must have moved relative to the PoP's before that is logged.
+	// clockStep is how far the clock must move relative to the PoP's for a line about it.
 	clockStep = 20 * time.Millisecond
 
-	// maxRefs is the number of rules that lines may refer to before replaced rules are forgotten.
+	// maxRefs is the number of rules that get numbers before the log forgets all: many may have been replaced.
 	maxRefs = 10_000
 )
 
@@ -40,12 +40,12 @@ type file struct {
 
 	out     *os.File // nil while it cannot be opened
 	size    int64
-	reason  string // that the file begins with
+	reason  string // in the first line of the file
 	buffer  []byte
 	lines   int // about requests, in the buffer
 	refs    map[*rule.Rule]int
 	lastRef int
-	ahead   time.Duration // as last logged
+	ahead   time.Duration // as logged last
 	looked  time.Time     // when the file and the clock were last checked
 	failing bool
 }
@@ -86,7 +86,7 @@ func isForeign(f *os.File) bool {
 	return n > 0 && string(begin[:n]) != lineBegin[:n] || n == 0 && err != io.EOF
 }
 
-// begin begins a file, or the lines of a node in it.
+// begin writes the line with which a file, or the part of a node in it, begins.
 func (f *file) begin(now time.Time) {
 	f.refs, f.lastRef = map[*rule.Rule]int{}, 0
 	f.ahead = f.o.Ahead()

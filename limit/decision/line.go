@@ -17,9 +17,9 @@ const Version = 1
 // Events that lines are about.
 const (
 	EventNode     = "node"     // a file begins, or the node has started
-	EventClock    = "clock"    // how far the node's clock is ahead
+	EventClock    = "clock"    // the clock has moved relative to the PoP's
 	EventRule     = "rule"     // a rule that later lines refer to
-	EventDecision = "decision" // what was decided about a request under a key
+	EventDecision = "decision" // the decision about a request under a key
 	EventCount    = "count"    // how much a request counted, by its answer
 	EventMissing  = "missing"  // how many lines are not in the log
 )
@@ -47,8 +47,8 @@ type Line struct {
 	// EventNode and EventClock. AheadMicros is 0 while it is not known.
 	AheadMicros int64 `json:"ahead_us,omitempty"`
 
-	// EventRule, EventDecision and EventCount. Ref is the number of the rule in this file, from the
-	// last EventNode on: a rule with other limits has another number.
+	// EventRule, EventDecision and EventCount. Ref is the number of the rule in this file, since the last EventNode: a
+	// rule whose limits change gets a new number.
 	Ref  int    `json:"ref,omitempty"`
 	Rule string `json:"rule,omitempty"`
 
@@ -57,16 +57,16 @@ type Line struct {
 	// EventDecision and EventCount
 	Key        string `json:"key,omitempty"`
 	Generation uint32 `json:"generation,omitempty"`
-	// EventDecision: if it passes; of a rule that counts answers, if its answer counts
+	// EventDecision: counted if the request passes; for a rule that counts answers, if its answer counts
 	Cost   uint64 `json:"cost,omitempty"`
 	Client string `json:"client,omitempty"`
 
 	// EventDecision
 	Verdict   string `json:"verdict,omitempty"`   // on the request
-	By        string `json:"by,omitempty"`        // the rule that decided, if one did
+	By        string `json:"by,omitempty"`        // the rule that determined the verdict, if one did
 	Mitigated bool   `json:"mitigated,omitempty"` // the key was mitigated
-	ByHand    bool   `json:"by_hand,omitempty"`   // the mitigation was made by an operator
-	Other     bool   `json:"other,omitempty"`     // the request was refused for another key
+	ByHand    bool   `json:"by_hand,omitempty"`   // an operator made the mitigation
+	Other     bool   `json:"other,omitempty"`     // the request was refused because of another key
 	Counted   bool   `json:"counted,omitempty"`   // when it was decided
 
 	Decided int64 `json:"decided,omitempty"` // EventCount: the time of the decision; 0 if not known
@@ -80,7 +80,7 @@ type Definition struct {
 	Limits              []Limit `json:"limits"`
 	MitigationTimeoutS  float64 `json:"mitigation_timeout_s"`
 	CountWhileMitigated bool    `json:"count_while_mitigated,omitempty"`
-	CountsAnswer        bool    `json:"counts_answer,omitempty"` // lines of EventCount say what counts
+	CountsAnswer        bool    `json:"counts_answer,omitempty"` // lines of EventCount have the counts
 	Action              string  `json:"action"`
 }
 

@@ -37,8 +37,8 @@ type Options struct {
 	Node   string
 	Secret counter.Secret
 
-	// Clients logs the client's address, and the key as lists of mitigations show it. Otherwise the key
-	// is replaced with a pseudonym: a keyed hash that is the same on every node.
+	// Clients logs the client's address, and the key as lists of mitigations show it. Otherwise, lines have a pseudonym
+	// instead of the key: a keyed hash that is the same on every node.
 	Clients bool
 
 	// Ahead returns how far the node's clock is ahead of the PoP's. If nil, 0.
@@ -57,19 +57,19 @@ const (
 	kept   = 1000 // lines that Recent returns
 )
 
-// A Log is written by one goroutine, Run. Requests never wait for it: if its queue is full, lines are
-// dropped and counted. A nil Log samples nothing.
+// One goroutine, Run, writes a Log. Requests never wait for it: if its queue is full, lines are dropped and counted. A
+// nil Log samples nothing.
 type Log struct {
 	o     Options
 	below uint64 // keys whose first 64 bits are below it are logged
 	queue chan *Batch
-	free  chan *Batch // to be used again
+	free  chan *Batch // for reuse
 	file  file
-	full  prometheus.Counter // lines that are dropped
+	full  prometheus.Counter // dropped lines
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	recent [kept]Line // a ring
-	lines  int        // ever written to it
+	lines  int        // number of lines ever written to recent
 }
 
 // New returns a Log. It opens no file.
@@ -115,7 +115,7 @@ func (l *Log) Samples(key counter.Key) bool {
 type Batch struct {
 	Time     int64 // of the decision or the count, in microseconds since the Unix epoch
 	Verdict  string
-	Decider  *rule.Rule // rule that decided, if one did
+	Decider  *rule.Rule // rule that determined the verdict, if one did
 	Client   netip.Addr
 	Counting bool  // a count by the answer to a request that was decided before, at Decided
 	Decided  int64 // 0 if that is not known
@@ -129,10 +129,10 @@ type Key struct {
 	Key        counter.Key
 	Generation uint32 // how often the key's mitigation was lifted before
 	Mitigated  bool
-	ByHand     bool // the mitigation was made by an operator
-	Other      bool // the request is refused for another key
+	ByHand     bool // an operator made the mitigation
+	Other      bool // the request is refused because of another key
 	Counted    bool
-	Cost       uint64 // what the request counts if it passes
+	Cost       uint64 // how much the request counts if it passes
 }
 
 // Add adds a key of the sample to a batch, which is nil for the first one.

@@ -5,14 +5,14 @@ package exact
 // safe for concurrent use.
 type Log struct {
 	stamps []stamp // a ring; its length is a power of two
-	first  uint32
-	used   uint32
-	total  uint64
+	first  uint32  // index of the oldest stamp
+	used   uint32  // number of stamps
+	total  uint64  // number of requests in them
 }
 
 // A stamp is n requests at the same time.
 type stamp struct {
-	t int64
+	t int64 // microseconds
 	n uint64
 }
 
@@ -26,7 +26,7 @@ func (l *Log) add(n uint64, t, period int64) uint64 {
 	return l.total
 }
 
-// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep old requests that
+// Exceeds is Add for n requests, and reports whether there are now more than threshold. It may keep older requests that
 // do not affect the result.
 func (l *Log) Exceeds(n, threshold uint64, t, period int64) bool {
 	if l.total+n > threshold || int(l.used) == len(l.stamps) {

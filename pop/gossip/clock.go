@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Statuses carry three times, in microseconds: when the packet was sent, by the sender's
-// wall clock; the same for the last packet that the sender got from the receiver; and how
-// long ago it got that. The last two are zero if it got none.
+// Statuses carry three times, in microseconds: when this status was sent, by the sender's wall clock; when the last
+// status from the receiver was sent, by the receiver's; and how long ago that one arrived. The last two are zero if
+// none has arrived.
 const timesSize = 24
 
-// outdatedAfter is how long after the last status of a peer the earlier ones no longer count: a clock may have
-// been set.
+// outdatedAfter is how long a peer must be silent before its earlier statuses no longer count: a clock may have been
+// set.
 const outdatedAfter = 5 * time.Second
 
 // A clock measures by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
@@ -22,7 +22,7 @@ type clock struct {
 	peerSent   int64     // when the peer sent its last status, by its clock; 0: none
 	receivedAt time.Time // when we got it
 	samples    [8]sample
-	n          int // of samples so far
+	n          int // number of samples so far
 }
 
 // A sample is one measurement.
@@ -77,8 +77,8 @@ func (c *clock) offset() (offset time.Duration, ok bool) {
 	return best.offset, true
 }
 
-// mostClocks is the number of clocks, those measured last, whose median counts. With many nodes it takes a minute to
-// measure all, and a clock that was set should be noticed earlier.
+// mostClocks is how many clocks, those measured last, go into the median. With many nodes, measuring all takes a
+// minute, and a clock that was set should be noticed earlier.
 const mostClocks = 128
 
 // median returns the median of the first mostClocks offsets: the mean of the middle two if their number is even, and 0

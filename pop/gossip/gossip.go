@@ -19,13 +19,13 @@ import (
 	"github.com/edgelimit/edge/internal/lograte"
 )
 
-// Options configures a Gossip. Name and Listen are required. The caller has checked the addresses.
+// Options configures a Gossip. Name and Listen are required. The caller must have checked the addresses.
 type Options struct {
 	// Name identifies the node within the PoP.
 	Name string
 
-	// Listen is the address, IP:PORT, that other nodes send to, over UDP and TCP. Port 0 is
-	// any free port. Without Keys it must be a loopback address.
+	// Listen is the address, IP:PORT, that other nodes send to, over UDP and TCP. Port 0 means any free port. Without Keys
+	// it must be a loopback address.
 	Listen string
 
 	// Advertise is the address, IP:PORT, by which other nodes reach Listen. If empty, it is
@@ -40,8 +40,8 @@ type Options struct {
 	// for sending, all of them for receiving.
 	Keys [][]byte
 
-	// MaxNodes is how many nodes the PoP is expected to have. At most twice as many TCP connections are open to this
-	// node, each of which may send the state of twice as many nodes, or of 128. If zero, 16.
+	// MaxNodes is the expected number of nodes in the PoP. The node keeps at most 2·MaxNodes TCP connections open, and
+	// reads the state of at most 2·MaxNodes nodes, or of 128, from each. If zero, 16.
 	MaxNodes int
 
 	// Logger logs peers that join or leave. If nil, slog.Default().
@@ -55,21 +55,21 @@ type Options struct {
 	tune func(*memberlist.Config)
 }
 
-// A Handler is called with what other nodes send. Its functions are required. They must not block, or retain what
-// they are given.
+// A Handler handles the messages and statuses of other nodes. All functions are required. They must not block, or
+// retain their arguments.
 type Handler struct {
-	// Receive is called with each message from another node and its age, which is 0 while that node's clock is not
-	// known. Its errors, and those of ReceiveStatus, are logged at a limited rate.
+	// Receive handles a message from another node. age is 0 while that node's clock is not known. Errors of Receive and
+	// ReceiveStatus are logged at a limited rate.
 	Receive func(from string, message []byte, age time.Duration) error
 
-	// Status returns what is sent to some other nodes periodically, at most MaxStatus bytes, and reaches all of them
-	// within seconds. ReceiveStatus is called with that of another node; relayed is true if a third one passed it on, so
-	// that it may be some seconds old.
+	// Status returns this node's status, of at most MaxStatus bytes, which reaches all other nodes within seconds.
+	// ReceiveStatus handles that of another node; relayed means that a third node passed it on, so it may be some seconds
+	// old.
 	Status        func() []byte
 	ReceiveStatus func(from string, status []byte, relayed bool) error
 }
 
-// Metadata for memberlist: version, run, the metadata that Start was given.
+// metaHeader is the size of the version and the run, which precede Start's meta in the metadata for memberlist.
 const metaHeader = 9
 
 func (o Options) withDefaults() (Options, error) {
@@ -99,10 +99,10 @@ type Gossip struct {
 	o       Options
 	run     uint64 // unique to this process
 	metrics *metrics
-	wake    chan struct{} // holds at most one: there is something to send
-	changed chan struct{} // holds at most one: a peer has joined or left
-	invalid lograte.Limiter
-	keyring *memberlist.Keyring
+	wake    chan struct{}       // capacity 1: there is something to send
+	changed chan struct{}       // capacity 1: a peer has joined or left
+	invalid lograte.Limiter     // logs messages that cannot be decoded
+	keyring *memberlist.Keyring // nil without keys
 
 	// Set by Start.
 	list    *memberlist.Memberlist
@@ -110,33 +110,33 @@ type Gossip struct {
 	handler Handler
 	meta    []byte
 
-	end       context.CancelFunc
+	end       context.CancelFunc // ends the goroutines of sending
 	sending   sync.WaitGroup
 	accepting sync.WaitGroup
 	statusAt  time.Time // when the status is sent next
 
-	mu       sync.Mutex          // guards what follows
+	mu       sync.Mutex          // guards the fields below
 	links    map[uint64]*link    // by run
-	reached  map[uint64]*link    // by run: those that messages go to: the peers, and lingering nodes
-	version  uint64              // of the last status
-	messages [][]byte            // to be sent to all
-	since    time.Time           // when the first of them was given
-	sendAt   time.Time           // when they are sent
-	own      news                // the batches that were sent
-	batches  uint64              // their number
-	recent   map[uint64]*news    // by run: the nodes that have news
-	learned  time.Time           // when there last was news
-	round    time.Time           // when news are summarized next; zero without news
-	answers  []outgoing          // to be sent
-	answered int                 // since the last round, see maxAnswers
-	bulk     []outgoing          // of SendTo
-	bulkAt   time.Time           // when the next ones may be sent
+	reached  map[uint64]*link    // by run: links that messages go to: of peers, and of lingering nodes
+	version  uint64              // of this node's last status
+	messages [][]byte            // waiting to be sent to all
+	since    time.Time           // when Send got the first of them
+	sendAt   time.Time           // when to send them
+	own      news                // this node's last batches
+	batches  uint64              // number of batches sent so far
+	recent   map[uint64]*news    // by run: news that rounds summarize
+	learned  time.Time           // when the last batch was learned
+	round    time.Time           // when to send summaries next; zero without news
+	answers  []outgoingPacket    // waiting to be sent
+	answered int                 // number of answers since the last round; see maxAnswers
+	bulk     []outgoingPacket    // waiting packets of SendTo
+	bulkAt   time.Time           // when to send the next ones
 	seen     map[string]sighting // by address: nodes that are, or were, peers
 	failed   string              // why the last attempt to join failed; empty if there has been a peer since
 	foreign  map[string]string   // addresses of nodes of another version, by their names in memberlist
 }
 
-// New makes a Gossip. Start opens its sockets.
+// New returns a Gossip. Start opens its sockets.
 func New(o Options) (*Gossip, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -155,7 +155,7 @@ func New(o Options) (*Gossip, error) {
 	return g, nil
 }
 
-// config returns the configuration of the membership.
+// config returns the configuration of memberlist.
 func (g *Gossip) config() (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
@@ -193,9 +193,9 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	return c, nil
 }
 
-// Start opens the sockets and joins the PoP. Nodes that cannot be reached now are joined
-// when they can. handler is called from then on. meta is what the other nodes learn about this node when they
-// meet it, at most 500 bytes. After an error nothing runs.
+// Start opens the sockets and joins the PoP. It keeps trying to join nodes that do not answer. handler may be called
+// before Start returns. meta, of at most 500 bytes, is what other nodes learn about this node when they meet it. After
+// an error, nothing runs.
 func (g *Gossip) Start(handler Handler, meta []byte) error {
 	c, err := g.config()
 	if err != nil {
@@ -207,7 +207,7 @@ func (g *Gossip) Start(handler Handler, meta []byte) error {
 		return fmt.Errorf("gossip: listening on %s: %w", g.o.Listen, err)
 	}
 	c.Transport = transport
-	// Events come while it is being created.
+	// Create already calls the delegate, so everything else must be set.
 	if g.list, err = memberlist.Create(c); err != nil {
 		_ = transport.Shutdown()
 		g.accepting.Wait()
@@ -221,17 +221,17 @@ func (g *Gossip) Start(handler Handler, meta []byte) error {
 	return nil
 }
 
-// leaveTimeout is how long Stop tries to tell the others that this node is leaving.
+// leaveTimeout is how long Stop tries to tell the peers that this node is leaving.
 const leaveTimeout = 500 * time.Millisecond
 
-// Stop sends what waits, tells the others that this node is leaving, and closes the sockets.
-// Only a Gossip that was started can be stopped, and only once.
+// Stop sends the waiting messages, tells the peers that this node is leaving, and closes the sockets. Only a Gossip
+// that was started can be stopped, and only once.
 func (g *Gossip) Stop() error {
 	g.end()
 	g.sending.Wait()
 	defer g.accepting.Wait()
 	if err := g.list.Leave(leaveTimeout); err != nil {
-		// They will notice.
+		// The peers will notice.
 		g.o.Logger.Debug("the other nodes may not have heard that this node is leaving", "err", err)
 	}
 	return g.list.Shutdown()
@@ -243,9 +243,8 @@ func (g *Gossip) Addr() string { return g.addr }
 // Changed returns a channel that receives a value when a peer has joined or left.
 func (g *Gossip) Changed() <-chan struct{} { return g.changed }
 
-// SetKeys replaces the keys, as Options.Keys gives them. A key is replaced without
-// interruption in three steps, each on every node: the new one is added as the last, made the
-// first, and then the old one is removed.
+// SetKeys replaces Options.Keys. To replace a key without interruption, take three steps, each on every node: add the
+// new key as the last one, make it the first, then remove the old one.
 func (g *Gossip) SetKeys(keys [][]byte) error {
 	switch {
 	case (len(keys) == 0) != (g.keyring == nil):
@@ -285,8 +284,8 @@ type Peer struct {
 	ClockKnown bool
 }
 
-// Peers returns the peers, sorted by name. A node that was killed and restarted is
-// listed twice until the others notice.
+// Peers returns the peers, sorted by name. A node that was killed and restarted is listed twice until its killed
+// process is declared dead.
 func (g *Gossip) Peers() (all []Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -298,20 +297,18 @@ func (g *Gossip) Peers() (all []Peer) {
 	return all
 }
 
-// ClockOffset returns how far this node's clock is ahead of the median of the others', or 0
-// while it is alone.
+// ClockOffset returns how far this node's clock is ahead of the median of the peers' clocks, or 0 while it is alone.
 func (g *Gossip) ClockOffset() time.Duration { return -median(g.offsets()) }
 
-// ClockAheadOfMost returns how far this node's clock is ahead of the median of all clocks, its own
-// among them: so a node whose clock is right is not behind one that is ahead.
+// ClockAheadOfMost returns how far this node's clock is ahead of the median of all clocks, including its own: without
+// that, one wrong clock of three would make the other two seem wrong.
 func (g *Gossip) ClockAheadOfMost() time.Duration { return -median(g.offsets(0)) }
 
 // ClockAhead returns how far this node's clock is ahead of that of the peer that is furthest
 // behind, or 0 if no peer is behind.
 func (g *Gossip) ClockAhead() time.Duration { return -slices.Min(g.offsets(0)) }
 
-// offsets appends to all how far the peers' clocks are ahead of this node's, if that is known. It begins with the clock
-// that was measured last.
+// offsets appends to all how far each peer's clock is ahead of this node's, if that is known, the last measured first.
 func (g *Gossip) offsets(all ...time.Duration) []time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -342,13 +339,13 @@ func (g *Gossip) Send(message []byte) {
 	signal(g.wake)
 }
 
-// SendTo passes at most MaxSendTo messages of at most MaxMessage bytes each to one peer, after
-// what is sent to all. They may be lost. It sends nothing, and returns false, unless the node is a peer, or was a
-// moment ago, and nothing sent to it earlier still waits. It does not block.
+// SendTo passes at most MaxSendTo messages, of at most MaxMessage bytes each, to one peer. Messages to all go first,
+// and those of SendTo may be lost. It returns false, and sends nothing, if the node has not been a peer lately, or if
+// earlier messages of SendTo to it still wait. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
 	for _, l := range g.reached {
-		waits := func(o outgoing) bool { return o.to == l.node }
+		waits := func(o outgoingPacket) bool { return o.to == l.node }
 		if l.name != name || slices.ContainsFunc(g.bulk, waits) {
 			continue
 		}

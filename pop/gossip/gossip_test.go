@@ -100,7 +100,7 @@ func allReceived(t *testing.T, nodes []*node, count int) {
 	}
 }
 
-// With a third of all packets lost nothing is missing.
+// Even if a third of all packets is lost, every message arrives.
 func TestSendOverLoss(t *testing.T) {
 	t.Parallel()
 	const count = 2000
@@ -164,8 +164,8 @@ func cut(cut bool, one, other []*node) {
 	}
 }
 
-// A partition that lasts longer than the dead are remembered heals, even between nodes that
-// were never told of each other's addresses.
+// A partition that lasts longer than memberlist remembers dead nodes heals, even between nodes that were never told of
+// each other's addresses.
 func TestPartitionHeals(t *testing.T) {
 	t.Parallel()
 	var nodes []*node
@@ -208,8 +208,7 @@ func TestRestart(t *testing.T) {
 	whole(t, nodes)
 }
 
-// A node without the key, with another one, or that sends garbage, is not heard and hears
-// nothing.
+// Nodes ignore one that has no key, has a different key, or sends garbage, and it hears nothing from them.
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
 	nodes := startAll(t, 2, withKeys(key(1)))

@@ -271,8 +271,8 @@ func TestSetKeysRemovesOldKeys(t *testing.T) {
 	}
 }
 
-// Two live nodes with the same name are noticed within ten seconds. A node that was killed and came back is not its own
-// twin, however long memberlist takes to find its former process dead.
+// Two live nodes with the same name are noticed within ten seconds. A restarted node does not conflict with its killed
+// process, however long memberlist takes to declare that dead.
 func TestTwins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, nil)

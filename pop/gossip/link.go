@@ -7,22 +7,21 @@ import (
 )
 
 const (
-	// MaxSendTo is the maximum number of messages that SendTo passes. It is also the maximum number of its
-	// packets that wait. If there are more, the last are dropped.
+	// MaxSendTo is the maximum number of messages in a call of SendTo, and of waiting packets of all calls. Further
+	// packets are dropped.
 	MaxSendTo = 1 << 14
 
-	// burst is the maximum number of packets of SendTo that are sent at once, then after burstPause the next, so
-	// that the receiver's socket has room for them.
+	// burst is the maximum number of packets of SendTo that are sent every burstPause, so that the receiver's socket has
+	// room for them.
 	burst      = 64
 	burstPause = 5 * time.Millisecond
 
-	// maxAge is the maximum age of messages that are accepted. Older ones were in a socket while
-	// the node was suspended, or somebody delayed them. It allows for repairs, and for clocks that differ by some
-	// seconds.
+	// maxAge is the maximum age of messages that are accepted. Older ones waited in a socket while the node was suspended,
+	// or an attacker delayed them. maxAge allows for repairs, and for clocks that differ by some seconds.
 	maxAge = 8 * time.Second
 
-	// linger is how long messages are still sent to a peer that was declared dead. If many packets
-	// are lost, it may be alive: then it refutes that, or is joined again, and is a peer again.
+	// linger is how long messages are still sent to a peer that was declared dead. If many packets are lost, it may be
+	// alive, and soon becomes a peer again.
 	linger = 3 * time.Second
 )
 
@@ -37,16 +36,17 @@ type link struct {
 	gone   time.Time        // when it was declared dead or left; zero for a peer
 	number uint64           // of the last packet to it
 
-	got    window // numbers of its packets
+	got    window // numbers of the packets from it
 	clock  clock
 	news   news
 	status status
 }
 
-// packet appends the next packet to l to out.
-func (l *link) packet(out []outgoing, kind byte, from uint64, now time.Time, body []byte) []outgoing {
+// packet appends the next packet for l to out.
+func (l *link) packet(out []outgoingPacket, kind byte, from uint64, now time.Time, body []byte) []outgoingPacket {
 	l.number++
-	return append(out, outgoing{l.node, append(header{kind, from, l.run, l.number, now.UnixMicro()}.packet(), body...)})
+	h := header{kind, from, l.run, l.number, now.UnixMicro()}
+	return append(out, outgoingPacket{l.node, append(h.packet(), body...)})
 }
 
 // age returns how long ago a packet was sent, given the time at by the sender's clock. It is 0 while

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// A peer is sent new packets only when earlier ones have left, a burst at a time: otherwise repairs would add to an
-// overload.
+// SendTo accepts packets for a peer only when earlier ones have been sent, a burst at a time: otherwise repairs would
+// add to an overload.
 func TestSendToWaits(t *testing.T) {
 	g := newGossip(t, nil)
 	g.meet(2)
@@ -43,8 +43,8 @@ func TestSendToWaits(t *testing.T) {
 	}
 }
 
-// A node that summarizes what it has is sent what it lacks, from any node that has that, unless it may be on its way,
-// and asked for what it has in addition. Answers are bounded.
+// A node that gets a summary sends the batches that the summary lacks, unless they may be on their way, and asks for
+// those that it lacks itself. Answers are bounded.
 func TestAnswer(t *testing.T) {
 	const asks, origin = 2, 3
 	bubble.Test(t, func(t *testing.T) {

@@ -61,7 +61,7 @@ func (g *Gossip) joined(n *memberlist.Node) {
 	if run == g.run {
 		return
 	}
-	node := *n // memberlist changes its own
+	node := *n // memberlist changes n later
 	node.Meta = slices.Clone(n.Meta)
 	now := time.Now()
 	g.mu.Lock()
@@ -81,17 +81,17 @@ func (g *Gossip) joined(n *memberlist.Node) {
 	g.reached[run] = l
 	for _, was := range g.reached {
 		if was.name == l.name && !was.gone.IsZero() {
-			g.vanish(was) // it has begun another run
+			g.vanish(was) // an earlier run of this node
 		}
 	}
-	maps.DeleteFunc(g.seen, func(_ string, s sighting) bool { return s.name == l.name }) // it has another address
+	maps.DeleteFunc(g.seen, func(_ string, s sighting) bool { return s.name == l.name }) // its former address
 	g.seen[node.Address()] = sighting{l.name, now}
 	g.failed = ""
 	signal(g.wake)
 	signal(g.changed)
 }
 
-// A sighting is when a node was last a peer at an address.
+// A sighting records when a node was last a peer at an address.
 type sighting struct {
 	name string
 	at   time.Time
@@ -128,7 +128,7 @@ func (g *Gossip) peers(yield func(*link) bool) {
 	}
 }
 
-// isPeer reports whether a run of that name is a peer. mu is held.
+// isPeer reports whether a node called name is a peer. mu is held.
 func (g *Gossip) isPeer(name string) bool {
 	for l := range g.peers {
 		if l.name == name {
@@ -138,18 +138,18 @@ func (g *Gossip) isPeer(name string) bool {
 	return false
 }
 
-// vanish notes that a run is over. mu is held.
+// vanish removes a run from those that messages go to. mu is held.
 func (g *Gossip) vanish(l *link) {
 	delete(g.reached, l.run)
 	l.node = nil
 }
 
-// conflictAfter is how long after a node has joined another one of its name may still be heard of although it was
-// killed: other nodes pass on its last status for some seconds.
+// conflictAfter is how long statuses of a node's killed predecessor may still arrive after the node has joined: other
+// nodes pass them on for some seconds.
 const conflictAfter = 6 * time.Second
 
-// NameConflict describes two live nodes that share a name. It returns "" if there are none. A node that was killed
-// and came back shares its name with its former process until memberlist finds that dead, but that sends no status.
+// NameConflict describes two live nodes that share a name. It returns "" if there are none. A restarted node and its
+// killed predecessor, which memberlist still lists for a while, do not conflict: the predecessor sends no status.
 func (g *Gossip) NameConflict() (text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -192,21 +192,20 @@ func (g *Gossip) trim() {
 }
 
 const (
-	// joinInterval is how often missing nodes are joined again.
+	// joinInterval is how often a node tries to join missing nodes.
 	joinInterval = 500 * time.Millisecond
 
-	// joinTimeout bounds the attempt.
+	// joinTimeout bounds one attempt.
 	joinTimeout = time.Second
 
-	// forget is how long a missing node is rejoined. Seeds always are.
+	// forget is how long a node tries to join a missing peer again. It never forgets seeds.
 	forget = 24 * time.Hour
 
 	// maxSeen is the maximum number of nodes to rejoin.
 	maxSeen = 256
 )
 
-// keepJoined joins the seeds, and nodes that were peers before, for as long as they are
-// missing, until ctx is done.
+// keepJoined tries to join missing seeds and former peers, until ctx is done.
 func (g *Gossip) keepJoined(ctx context.Context) {
 	var joining sync.WaitGroup
 	defer joining.Wait()
@@ -218,8 +217,8 @@ func (g *Gossip) keepJoined(ctx context.Context) {
 			}
 			joining.Go(func() {
 				defer under.Delete(addr)
-				if _, err := g.list.Join([]string{addr}); err != nil { // tried again
-					g.notJoined(addr, cmp.Or(errors.Unwrap(err), err)) // a list of one
+				if _, err := g.list.Join([]string{addr}); err != nil { // retried
+					g.notJoined(addr, cmp.Or(errors.Unwrap(err), err)) // err is a list of one
 				}
 			})
 		}

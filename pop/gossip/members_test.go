@@ -112,7 +112,7 @@ func TestMissing(t *testing.T) {
 	})
 }
 
-// If very many nodes are gone, only the last ones are looked for.
+// If very many nodes are gone, a node tries to join only the last ones.
 func TestMissingIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGossip(t, nil)
@@ -177,7 +177,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// Packets without room are counted.
+// Packets for which there is no room are counted.
 func TestDroppedPackets(t *testing.T) {
 	g := newGossip(t, nil)
 	g.joined(nodeAt(2))

@@ -9,28 +9,28 @@ const (
 	// batchPause is the minimum time between batches of a node, so that packets are full under load.
 	batchPause = 5 * time.Millisecond
 
-	// roundPause is the minimum time between summaries, which go to roundPeers nodes, picked at random. It grows by a
-	// third while nothing is learned.
+	// roundPause is the minimum time between rounds of summaries, which go to roundPeers random nodes. While no batch
+	// arrives, the time between rounds grows by a third each time.
 	roundPause = 25 * time.Millisecond
 	roundPeers = 2
 
-	// recentFor is how long a node's batches are summarized while newer ones of others arrive. For that time they are
-	// also passed on unasked, if summaries leave room.
+	// recentFor is how long a batch is recent. While batches arrive, a round summarizes only nodes that have recent
+	// batches, and passes these on unasked if the summaries leave room.
 	recentFor = 150 * time.Millisecond
 
 	// keepBatches is how long batches are kept for nodes that lack them, such as one that was wrongly declared dead.
 	keepBatches = linger
 
-	// onTheWay is how long a batch may take from the node that sends it first.
+	// onTheWay is how long a batch may be in transit from the node that sends it first: until then, no node is considered
+	// to lack it.
 	onTheWay = 10 * time.Millisecond
 
-	// maxAnswers bounds the batches that a node sends in answers between two rounds, together with the summaries by
-	// which it asks. Otherwise nodes that are behind would make an overload worse.
+	// maxAnswers bounds how many batches and questions a node sends in answer to summaries between two rounds. Otherwise
+	// nodes that are behind would make an overload worse.
 	maxAnswers = 32
 )
 
-// A batch is some messages of a node to all, as one packet carries them. In an entry, the word is the age in
-// microseconds.
+// A batch holds messages of one node to all that fit in one packet. In its entry, the word is its age in microseconds.
 type batch struct {
 	number  uint64    // by the node that sent it first, from 1
 	since   time.Time // when that node was given the messages
@@ -38,15 +38,15 @@ type batch struct {
 	bytes   []byte    // packed messages
 }
 
-// News are the last batches of one node.
+// news holds the last batches of one node.
 type news struct {
-	got  window  // their numbers
+	got  window  // numbers of the batches that have arrived
 	kept []batch // in the order of their arrival, at most as many as a summary has bits
 }
 
-// entries returns a summary of what is kept, and the batches to pass on: the recent ones, or all of them if idle
-// is true. In the summary, the number is the greatest one of a batch, and the bits of the word are set for that
-// batch and for those before it, beginning with the lowest.
+// entries returns a summary of the kept batches, and the batches to pass on: the recent ones, or all if idle is true.
+// The summary's number is that of the newest batch. Bit i of its word, from the lowest, is set if the batch i before
+// the newest is kept.
 func (n *news) entries(run uint64, idle bool, now time.Time) (summary entry, pass []entry) {
 	n.kept = slices.DeleteFunc(n.kept, func(b batch) bool { return now.Sub(b.learned) > keepBatches })
 	summary.run = run
@@ -66,12 +66,12 @@ func (b batch) entry(run uint64, now time.Time) entry {
 	return entry{run, b.number, uint64(max(0, now.Sub(b.since).Microseconds())), b.bytes}
 }
 
-// has reports whether the summary s has a batch, or is too far ahead of it to know.
+// has reports whether the summary s includes a batch, or is too far ahead of it to tell.
 func (s entry) has(number uint64) bool {
 	return number <= s.number && (s.number-number >= 64 || s.word>>(s.number-number)&1 != 0)
 }
 
-// learn keeps a batch of the node of a run. mu is held.
+// learn adds b to n, the news of a run, and schedules a round. mu is held.
 func (g *Gossip) learn(run uint64, n *news, b batch) {
 	g.recent[run] = n
 	n.kept = append(n.kept, b)
@@ -84,8 +84,8 @@ func (g *Gossip) learn(run uint64, n *news, b batch) {
 	}
 }
 
-// sendBatches appends this node's messages that wait to out, for all nodes. mu is held.
-func (g *Gossip) sendBatches(now time.Time, out []outgoing) []outgoing {
+// sendBatches appends to out packets with the waiting messages, for all nodes. mu is held.
+func (g *Gossip) sendBatches(now time.Time, out []outgoingPacket) []outgoingPacket {
 	for _, packed := range pack(g.messages) {
 		g.batches++
 		b := batch{g.batches, g.since, now, packed}
@@ -99,8 +99,9 @@ func (g *Gossip) sendBatches(now time.Time, out []outgoing) []outgoing {
 	return out
 }
 
-// summarize appends to out what this node has of all nodes' news, for some nodes. mu is held.
-func (g *Gossip) summarize(now time.Time, out []outgoing) []outgoing {
+// summarize appends to out packets with summaries of all nodes' news, and with batches to pass on, for some nodes. mu
+// is held.
+func (g *Gossip) summarize(now time.Time, out []outgoingPacket) []outgoingPacket {
 	var all, pass []entry
 	g.answered = 0
 	for run, n := range g.recent {
@@ -137,8 +138,8 @@ func (s entry) lacks(other entry) bool {
 	return false
 }
 
-// answer queues for l what it lacks according to its summaries. Unless it asked, it is asked for what this node
-// lacks. mu is held.
+// answer queues for l the batches that its summaries lack. Unless l asked for them, answer asks l for those that this
+// node lacks. mu is held.
 func (g *Gossip) answer(l *link, summaries []entry, asked bool, now time.Time) {
 	var all, asks []entry
 	for _, s := range summaries {
@@ -165,7 +166,8 @@ func (g *Gossip) answer(l *link, summaries []entry, asked bool, now time.Time) {
 	}
 }
 
-// takeNews takes entries that were in transit from l for some time, and returns what to do with them. mu is held.
+// takeNews processes entries from l, and returns calls of the handler. transit is how long the packet was on its way.
+// mu is held.
 func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Duration, now time.Time) (
 	received []delivery, err error) {
 	var summaries []entry

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Packets, inside what memberlist encrypts. All numbers are big endian.
+// The format of packets, without memberlist's header and encryption. All numbers are big endian.
 //
 //	 0  version
 //	 1  kind
@@ -15,14 +15,13 @@ import (
 //	26  when the packet was sent, by the sender's wall clock, in microseconds
 //	34  body
 //
-// The body of messages to one node is each message after its length, of two bytes. That of news is entries, and
-// that of statuses the times, see clock, and entries.
+// A body of messages to one node has the length of each message, in two bytes, before it. A body of news has entries.
+// That of a status has times (see timesSize), then entries.
 const (
 	packetVersion = 2
 	headerSize    = 34
 
-	// maxBody keeps packets below 1,400 bytes, including what memberlist, encryption
-	// and a tunnel on the path add.
+	// maxBody keeps packets below 1,400 bytes, including the overhead of memberlist, encryption and a tunnel on the path.
 	maxBody = 1200
 
 	// MaxMessage is the maximum size of a message, in bytes.
@@ -36,7 +35,7 @@ const (
 const (
 	kindMessages byte = 1 + iota // to one node
 	kindNews                     // messages to all
-	kindAsk                      // the same, to ask for more
+	kindAsk                      // summaries, to ask for messages to all
 	kindStatus
 )
 
@@ -44,8 +43,8 @@ const (
 type header struct {
 	kind     byte
 	from, to uint64 // runs
-	number   uint64
-	at       int64
+	number   uint64 // from 1, by sender and receiver
+	at       int64  // when the packet was sent, in microseconds
 }
 
 func (h header) packet() []byte {
@@ -72,8 +71,8 @@ func parsePacket(b []byte) (h header, body []byte, err error) {
 	}, b[headerSize:], nil
 }
 
-// An entry is a part of a packet that concerns a node, which need not be the sender. Encoded, it is the run of
-// the node, two numbers, the length of the rest, of two bytes, and the rest.
+// An entry is a part of a packet about one node, which need not be the sender. Encoded, it is run, number, word, the
+// length of bytes, in two bytes, and bytes.
 type entry struct {
 	run, number, word uint64
 	bytes             []byte
@@ -89,7 +88,7 @@ func (e entry) append(dst []byte) []byte {
 	return append(dst, e.bytes...)
 }
 
-// parseEntries splits entries, none of which may have more than most bytes: others could not be passed on.
+// parseEntries splits entries. One with more than most bytes is malformed, because it could not be passed on.
 func parseEntries(b []byte, most int) (all []entry, err error) {
 	for len(b) > 0 {
 		if len(b) < entryHead {
@@ -108,7 +107,7 @@ func parseEntries(b []byte, most int) (all []entry, err error) {
 	return all, nil
 }
 
-// messages splits what pack has packed.
+// messages splits a body that pack has made.
 func messages(packed []byte) (all [][]byte, err error) {
 	for len(packed) > 0 {
 		if len(packed) < 2 || len(packed)-2 < int(binary.BigEndian.Uint16(packed)) {

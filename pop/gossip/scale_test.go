@@ -85,7 +85,7 @@ func (s *simulation) step() {
 		if !woken && now.Before(s.next[i]) {
 			continue
 		}
-		var out []outgoing
+		var out []outgoingPacket
 		out, s.next[i] = g.due(now, false)
 		for _, o := range out {
 			s.packets++
@@ -142,7 +142,7 @@ func TestThousandNodesHearMessages(t *testing.T) {
 	}
 }
 
-// In such a PoP every node notices within 15 s what another one has changed, and is told little.
+// In such a PoP, every node notices a change on another node within 15 s, and receives little.
 func TestThousandNodesHearStatuses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const nodes = 1000
@@ -174,8 +174,8 @@ func TestThousandNodesHearStatuses(t *testing.T) {
 	})
 }
 
-// With 30% packet loss, a node notices within 15 s that its clock was set wrong, and no other node takes its own clock
-// for wrong. More nodes change little, since a node compares its clock with 128 others: with 1,000 nodes it notices
+// With 30% packet loss, a node notices within 15 s that its clock was set wrong, and no other node considers its own
+// clock wrong. More nodes change little, since a node compares its clock with 128 others: with 1,000 nodes it notices
 // after 5 s instead of 4.
 func TestManyNodesNoticeAClock(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -11,13 +11,13 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// An outgoing is a packet on its way out.
-type outgoing struct {
+// An outgoingPacket is a packet and its destination.
+type outgoingPacket struct {
 	to     *memberlist.Node
 	packet []byte
 }
 
-// send sends what is due until ctx is done, and once more then.
+// send sends packets when they are due, until ctx is done. Then it sends the waiting messages to all, and returns.
 func (g *Gossip) send(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -30,14 +30,14 @@ func (g *Gossip) send(ctx context.Context) {
 		}
 		out, next := g.due(time.Now(), done)
 		for _, o := range out {
-			// What is lost is sent again, so errors can be ignored.
+			// Errors can be ignored: lost batches are sent again, and other packets may be lost.
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
 		timer.Reset(time.Until(next))
 	}
 }
 
-// sooner returns the earlier of two times; zero is never.
+// sooner returns the earlier of two times; a zero time means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -45,9 +45,9 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// due returns the packets that are to be sent at now, and when there are more. If last is true, no message waits for
-// others.
-func (g *Gossip) due(now time.Time, last bool) (out []outgoing, next time.Time) {
+// due returns the packets that are due at now, and when the next ones are. If last is true, all messages to all are
+// due.
+func (g *Gossip) due(now time.Time, last bool) (out []outgoingPacket, next time.Time) {
 	if !now.Before(g.statusAt) {
 		out, g.statusAt = g.statuses(now), now.Add(statusInterval)
 	}
@@ -76,15 +76,16 @@ func (g *Gossip) due(now time.Time, last bool) (out []outgoing, next time.Time) 
 	return out, next
 }
 
-// some returns up to n nodes that messages go to, at random. mu is held.
+// some returns up to n of the nodes in reached, at random. mu is held.
 func (g *Gossip) some(n int) []*link {
 	all := slices.Collect(maps.Values(g.reached))
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(n, len(all))]
 }
 
-// carry appends packets to l with entries to out, in their order, except for what l sent first. mu is held.
-func (g *Gossip) carry(out []outgoing, l *link, kind byte, now time.Time, entries ...entry) []outgoing {
+// carry appends to out packets for l with entries, in order. It omits batches and statuses that originate from l. mu is
+// held.
+func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, entries ...entry) []outgoingPacket {
 	for len(entries) > 0 {
 		var body []byte
 		if kind == kindStatus {
@@ -101,7 +102,7 @@ func (g *Gossip) carry(out []outgoing, l *link, kind byte, now time.Time, entrie
 	return out
 }
 
-// A delivery passes something from a node on to the handler, without mu.
+// A delivery is a call of the handler with data from a node. mu must not be held.
 type delivery struct {
 	from string
 	do   func(from string) error
@@ -114,14 +115,14 @@ func (g *Gossip) receive(packet []byte, now time.Time) {
 		g.metrics.refused[refuse].Inc()
 	}
 	for _, d := range received {
-		if err := d.do(d.from); err != nil { // a node that sends what cannot be decoded keeps sending it
+		if err := d.do(d.from); err != nil { // rate-limited: a node with another version keeps sending such messages
 			g.invalid.Log(g.o.Logger, slog.LevelWarn, now,
 				"cannot decode a message from another node; run the same version on all nodes", "from", d.from, "err", err)
 		}
 	}
 }
 
-// take takes a packet, and returns what to do with its content, or why it is refused.
+// take processes a packet. It returns the resulting calls of the handler, and the cause if the packet is refused.
 func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse string) {
 	h, body, err := parsePacket(packet)
 	if err != nil {

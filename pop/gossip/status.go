@@ -9,33 +9,33 @@ const (
 	// statusInterval is how often a node tells some peers its status.
 	statusInterval = 250 * time.Millisecond
 
-	// statusPeers is the number of random peers that it tells. It also answers those that have told it theirs, because
-	// the offset of a clock is measured both ways. Up to fewPeers are all told, and pass nothing on.
+	// statusPeers is the number of random peers that it tells. It also answers peers that told it theirs, because clock
+	// offsets are measured both ways. If there are at most fewPeers, it tells all, and they pass nothing on.
 	statusPeers = 4
 	fewPeers    = 16
 
-	// everyNodes is the size of a PoP up to which all statuses are passed on. In one that is twice as large, every other
-	// status of a node is, and so on, so that what a node receives does not grow with the PoP.
+	// everyNodes is the size of a PoP up to which every status is passed on. In a PoP twice as large, every second one is,
+	// and so on, so that the traffic of a node does not grow with the PoP.
 	everyNodes = 64
 
-	// copies is how often a node passes a status on. If 30% of packets are lost, one node in 270 misses it.
+	// copies is how many times a node passes a status on. If 30% of packets are lost, one node in 270 misses it.
 	copies = 8
 )
 
-// A status is what a node knows of the exchange of statuses with another one. In an entry, the number is the
-// version, and the word is 1 if the receivers pass the status on.
+// A status is the state of the exchange of statuses with another node. In an entry, the number is the version, and the
+// word is 1 if the receivers pass the status on.
 type status struct {
 	version uint64    // of the last one that was received
 	latest  time.Time // when that was received, from whichever node
-	heard   time.Time // when the other node last sent its own
-	told    time.Time // when it was last sent this node's
+	heard   time.Time // when the other node last sent its own directly
+	told    time.Time // when this node last sent it its own
 
-	pass entry // passed on; its version may be an older one
-	left int   // how often
+	pass entry // to pass on; its version may be older
+	left int   // how often to pass it on
 }
 
-// statuses returns packets with this node's status, and with those that it passes on, for some nodes.
-func (g *Gossip) statuses(now time.Time) (out []outgoing) {
+// statuses returns packets for some nodes, with this node's status and those that it passes on.
+func (g *Gossip) statuses(now time.Time) (out []outgoingPacket) {
 	own := entry{run: g.run, bytes: g.handler.Status()}
 	if len(own.bytes) > MaxStatus {
 		panic("gossip: the status is longer than MaxStatus")
@@ -55,7 +55,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	}
 	var to []*link
 	for _, l := range g.some(others) {
-		// Answers are not owed one.
+		// A peer that answered this node is not owed an answer.
 		if owed := l.status.heard.Sub(l.status.told) > 2*statusInterval; few || owed || len(to) < statusPeers {
 			to = append(to, l)
 		}
@@ -74,11 +74,11 @@ func (g *Gossip) statuses(now time.Time) (out []outgoing) {
 	return out
 }
 
-// takeStatuses takes entries that l has sent, and returns what to do with them. mu is held.
+// takeStatuses processes entries from l, and returns calls of the handler. mu is held.
 func (g *Gossip) takeStatuses(l *link, entries []entry, now time.Time) (received []delivery) {
 	for _, e := range entries {
 		o := g.links[e.run]
-		if o == nil { // as this node's own
+		if o == nil { // such as this node's own
 			continue
 		}
 		if s := &o.status; e.word == 1 && e.number > s.pass.number {

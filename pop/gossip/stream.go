@@ -11,28 +11,28 @@ import (
 	"github.com/edgelimit/edge/proxy/conns"
 )
 
-// nodeBytes is more than one node takes in the state that nodes exchange over TCP: its name, address and metadata.
+// nodeBytes bounds the size of one node in the state that nodes exchange over TCP: its name, address and metadata.
 const nodeBytes = 1 << 10
 
-// minStateNodes is the number of nodes for which a state may always have room.
+// minStateNodes is the minimum of MaxNodes for the size of a state.
 const minStateNodes = 64
 
-// Why a TCP connection is refused.
+// Causes for which a TCP connection is closed.
 var (
 	errTooMany  = errors.New("gossip: too many connections")
 	errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max_nodes nodes: raise max_nodes on " +
 		"all nodes")
 )
 
-// A transport bounds what TCP connections may cost. memberlist itself reads 20 MB from each, before it knows whether
-// the other side has a key.
+// A transport bounds the cost of TCP connections. memberlist alone would read up to 20 MB from each before it knows
+// whether the other side has a key.
 type transport struct {
 	memberlist.Transport
 	places   *conns.Budget // of accepted connections
 	maxState int64         // bytes
 	metrics  *metrics
 	accepted chan net.Conn
-	done     chan struct{}
+	done     chan struct{} // closed by Shutdown
 }
 
 // newTransport opens the sockets of c.

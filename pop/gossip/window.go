@@ -6,7 +6,7 @@ const windowSize = 1 << 10
 // A window knows which numbers were received. The zero window has received none; numbers
 // begin at 1.
 type window struct {
-	highest uint64
+	highest uint64                  // number taken so far; 0 before the first
 	seen    [windowSize / 64]uint64 // ring of bits
 }
 

@@ -58,11 +58,11 @@ const (
 // agreements are the names of the Fingerprints.
 var agreements = [...]string{"secret", "shards", "rules", "client_prefixes"}
 
-// Fingerprints are hashes of what all nodes of a PoP must share: the secret, the shards, the rules and the client
-// prefixes.
+// Fingerprints are hashes of the settings that all nodes of a PoP must share: the secret, the shards, the rules and the
+// client prefixes.
 type Fingerprints [len(agreements)]uint64
 
-// Shown returns f as operators see it, in hexadecimal, by what must be the same.
+// Shown returns f as operators see it, in hexadecimal, by name.
 func (f Fingerprints) Shown() map[string]string {
 	all := map[string]string{}
 	for i, print := range f {

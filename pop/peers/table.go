@@ -30,7 +30,7 @@ const (
 	maxRepairPause = 8 * time.Second
 
 	// silence is how long a peer may send no status before it counts as gone. While gossip considers the peer alive, it
-	// has once more that time for each silentNodes nodes of the PoP, because statuses are passed on less often.
+	// has that time again for each silentNodes nodes of the PoP, because large PoPs pass statuses on less often.
 	silence     = 3 * time.Second
 	silentNodes = 64
 
@@ -66,14 +66,14 @@ type Table struct {
 // A peer is another node.
 type peer struct {
 	lastStatus  time.Time
-	firstStatus time.Time // since it was last silent
-	asked       time.Time // when this node last asked it for records
-	pause       time.Duration
+	firstStatus time.Time     // since it was last silent
+	asked       time.Time     // when this node last asked it for records
+	pause       time.Duration // after asked, until it may be asked again; see repairPause
 
 	Status // the last one, with the IDs of shards that it considers down
 
-	differ   [len(agreements)]time.Time // since when it differs; zero if it agrees
-	reported [len(agreements)]bool      // whether that was logged
+	differ   [len(agreements)]time.Time // start of the difference; zero if the peer agrees
+	reported [len(agreements)]bool      // the difference was logged
 }
 
 // New returns the table of the node called name. If seeks is true, the node is not ready before it has found peers
@@ -126,14 +126,14 @@ func (p *Table) Received(from string, s *Status, ours Fingerprints, now time.Tim
 	p.compare(from, other, ours, now)
 }
 
-// Ask reports whether to ask a peer for missing records. same is true if its digest, in a status that it has just sent,
-// is that of this node; full is true if there is no room for more records.
+// Ask reports whether to ask a peer for missing records. same means that the status that the peer has just sent has the
+// digest of this node, and full that there is no room for more records.
 func (p *Table) Ask(from string, same, full bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	other := p.peers[from]
 	if other == nil {
-		return false // this process was paused since Received, so another call has taken the peer for silent
+		return false // this process was paused after Received, and another call removed the peer as silent
 	}
 	if same {
 		other.pause, p.informed = repairPause, true
@@ -188,7 +188,7 @@ func (p *Table) forget(now time.Time) {
 	maps.DeleteFunc(p.peers, func(_ string, other *peer) bool { return now.Sub(other.lastStatus) > most })
 }
 
-// Alive removes the peers that are not alive according to gossip, once they are silent.
+// Alive removes the peers that gossip does not list as alive, once they are silent.
 func (p *Table) Alive(peers []gossip.Peer, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,13 +230,13 @@ func (p *Table) NameOf(id mitigation.NodeID) string {
 	return cmp.Or(p.names[id], fmt.Sprintf("%016x", uint64(id)))
 }
 
-// A Node is what this node knows of a peer, or of itself.
+// A Node describes a peer, or this node itself.
 type Node struct {
 	Status
 	Name    string
 	Self    bool
 	Heard   time.Duration // since its last status
-	Differs []string      // what must be the same on all nodes, and differs from this node's
+	Differs []string      // names of the fingerprints that differ from this node's
 }
 
 // Nodes returns the nodes of the PoP: this one, with the status ours, and then its peers, by name.
@@ -258,7 +258,7 @@ func (p *Table) Nodes(ours *Status, now time.Time) (all []Node) {
 	return append([]Node{self}, all...)
 }
 
-// Ready returns an error that says why the node is not ready, or, if it is ready, what operators should know. The node
+// Ready returns an error that says why the node is not ready or, if it is ready, details for operators. The node
 // started at started.
 func (p *Table) Ready(started, now time.Time) (detail []string, err error) {
 	p.mu.Lock()

@@ -32,7 +32,7 @@ func (p *Table) receives(from string, same bool, down []uint64, full bool, now t
 	return p.Ask(from, same, full, now)
 }
 
-// A peer may be forgotten between its status and the question whether to ask it.
+// A peer may be forgotten between Received and Ask.
 func TestAskForgotten(t *testing.T) {
 	p, now := newTable(io.Discard), time.Unix(1_800_000_000, 0)
 	p.Received("n2", new(Status), Fingerprints{}, now)
@@ -103,7 +103,7 @@ func TestSilentPeers(t *testing.T) {
 	}
 }
 
-// However many nodes come and go, the names of few are remembered.
+// However many nodes come and go, the table remembers a bounded number of names.
 func TestNamesAreBounded(t *testing.T) {
 	p := newTable(io.Discard)
 	now := time.Unix(1_800_000_000, 0)
@@ -119,8 +119,8 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// A peer with other mitigations is asked for them, less and less often if that brings nothing new, and rarely
-// if there is no room.
+// A node asks a peer that has different mitigations for them, less and less often if the answers bring nothing new, and
+// rarely if it has no room.
 func TestAskPauses(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {

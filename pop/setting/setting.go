@@ -87,7 +87,7 @@ type Error struct {
 	Setting string // name of the setting
 	Value   string // the value as shown; empty if it is secret or long
 	Problem string // such as: must be 1 to 16; empty if the setting is missing
-	Other   string // name of the setting that Problem is about, and ends with; optional
+	Other   string // name of another setting, which ends the sentence of Problem; optional
 	Hint    string // optional
 }
 
@@ -185,8 +185,8 @@ func Conflict(rows []Setting, setting, problem, other string) error {
 // password matches the user and the password in a URL, which no message shows.
 var password = regexp.MustCompile(`://[^/]*@`)
 
-// CheckSecret returns an error if others than the owner and the group of a file with a secret can read it, or others than
-// its owner can write it. The group may read it, because secrets that systemd or Kubernetes mount belong to root.
+// CheckSecret returns an error unless only the owner and the group of a file with a secret can read it, and only its
+// owner can write it. The group may read it, because secrets that systemd or Kubernetes mount belong to root.
 func CheckSecret(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {

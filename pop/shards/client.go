@@ -15,14 +15,14 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// A Client is how a node uses a shard, whatever protocol it speaks. Its methods may be called concurrently.
+// A Client talks to a shard, whatever protocol it speaks. Its methods may be called concurrently.
 type Client interface {
 	async.Shard
 
 	// Probe returns an error if the shard does not answer.
 	Probe() error
 
-	// Unfit returns why the shard, which answers, cannot be used, or nil.
+	// Unfit returns why the shard cannot be used although it answers, or nil.
 	Unfit() error
 
 	// Update replaces the value under item with the result of change; see [memcached.Client.Update].
@@ -36,7 +36,7 @@ type Client interface {
 	Close() error
 }
 
-// An Address is where a shard is, and what it speaks.
+// An Address is the address and protocol of a shard.
 type Address struct {
 	name  string
 	redis *redis.Address // nil for a memcached
@@ -54,8 +54,8 @@ func ParseAddress(text string) (Address, error) {
 		addr, err := redis.ParseAddress(text, setting.ReadSecret)
 		return Address{addr.Name, &addr}, err
 	case strings.HasPrefix(scheme, "redis+") && hasScheme:
-		return Address{}, errors.New("is a Redis Cluster or a Sentinel: name servers that are not part of a cluster, " +
-			"redis://HOST:PORT, or a name that moves to the primary; the nodes spread keys over shards themselves")
+		return Address{}, errors.New("Redis Cluster and Sentinel are not supported: use standalone servers " +
+			"(redis://HOST:PORT) or a host name that follows the primary; the nodes distribute keys over shards themselves")
 	case hasScheme && scheme == "memcached":
 		text = rest
 	case hasScheme:
@@ -86,7 +86,7 @@ func ParseAddresses(texts []string) (all []Address, err error) {
 	return all, nil
 }
 
-// String returns the address without secrets, as it places keys and is shown.
+// String returns the address without secrets. It determines which keys the shard owns, and is what operators see.
 func (a Address) String() string { return a.name }
 
 // connect returns a client of the shard.

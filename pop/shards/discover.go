@@ -14,8 +14,8 @@ const (
 	// within that time moves no keys.
 	discoverPause = 500 * time.Millisecond
 
-	// discoverWait is how long a change that has lasted waits for others that have not, so that nodes that
-	// start together move keys once. A shard that keeps coming and going does not delay others.
+	// discoverWait is the age at which a change no longer waits for newer ones to last. Waiting lets nodes that start
+	// together move keys once, but a shard that keeps coming and going must not delay others.
 	discoverWait = 2 * discoverPause
 
 	// Linger is how long the shard of a node that has left must still answer its peers: until all of them count
@@ -31,7 +31,7 @@ type sightings map[string]*sighting
 
 type sighting struct {
 	there, inRing bool
-	since         time.Time // when there last changed
+	since         time.Time // when the field there last changed
 }
 
 // see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
@@ -94,8 +94,8 @@ const metaShard = 1
 func Meta(port uint16) []byte { return binary.BigEndian.AppendUint16([]byte{metaShard}, port) }
 
 // Discover sets the ring to the shards of the peers, and adds this node's after they have added it: a node that counted
-// in its own sooner would make counters that lack what the peers know. If the node joins no others, its shard is added
-// immediately. addr is the address at which this node gossips, port that of its shard.
+// in its own shard sooner would create counters that lack what the peers know. If the node joins no others, its shard
+// is added immediately. addr is the address at which this node gossips, port that of its shard.
 func (w *Watch) Discover(addr string, port uint16, joins bool) {
 	w.own = shardAt(addr, port)
 	if joins {

@@ -57,8 +57,8 @@ type Options struct {
 	ClientsItem counter.Item               // where they store the records of clients that operators refuse
 	Clients     func(stored []byte) []byte // merges such records, and returns those to store
 
-	// Problem is called with a description while no live shard is left, and Unfit while a shard answers that it cannot be
-	// used, otherwise with "".
+	// Problem is called with a description while no live shard is left, and Unfit while a shard answers but cannot be
+	// used; both with "" otherwise.
 	Problem, Unfit func(text string)
 
 	Now        func() time.Time
@@ -281,7 +281,7 @@ func (w *Watch) Ask() {
 	wg.Wait()
 }
 
-// report reports the shards that answer but cannot be used, and that no other one is left.
+// report reports the shards that answer but cannot be used, and whether no live shard is left.
 func (w *Watch) report() {
 	w.mu.Lock()
 	shards, drained := w.shards, 0
@@ -326,8 +326,8 @@ func try(s Client) {
 	}
 }
 
-// probe probes the shards that only other nodes vote against, which this node may not have used, and those that
-// are down, to notice when they are back.
+// probe probes the shards that other nodes vote against, because this node may not have used them, and those that are
+// down, to notice when they are back.
 func (w *Watch) probe(others [][]uint64) {
 	for _, s := range w.all() {
 		against := func(ids []uint64) bool { return slices.Contains(ids, vote.ID(s.Addr())) }
@@ -361,7 +361,7 @@ func (w *Watch) Drain(addr string, on bool) error {
 	return nil
 }
 
-// Keep makes the shards store soon what an operator has changed.
+// Keep makes the shards store changes by an operator soon.
 func (w *Watch) Keep() { notify(w.changed) }
 
 // AppendDrains appends the drains to dst, which grows to at most longest bytes; see [vote.Votes.AppendDrains].
@@ -393,7 +393,7 @@ const (
 )
 
 // runKeep stores the drains and the refused clients in the shards, so that they survive a restart of all nodes, and
-// merges what is stored there, until ctx is done.
+// merges those that are stored there, until ctx is done.
 func (w *Watch) runKeep(ctx context.Context) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
@@ -413,7 +413,7 @@ func (w *Watch) runKeep(ctx context.Context) {
 	}
 }
 
-// keepAt merges what is stored in s with what this node knows, and stores the result there.
+// keepAt merges the drains and the refused clients in s with those that this node knows, and stores the result there.
 func (w *Watch) keepAt(s Client) error {
 	err := s.Update(w.o.ClientsItem, func(old []byte) ([]byte, int32) {
 		return w.o.Clients(old), int32(keepFor / time.Second)
@@ -431,7 +431,7 @@ func (w *Watch) keepAt(s Client) error {
 	return err
 }
 
-// A State is what this node knows of a shard.
+// A State describes a shard as this node sees it.
 type State struct {
 	Addr    string
 	Down    bool

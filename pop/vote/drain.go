@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A drain is an operator's order to take a shard out of the ring, or to let it in again: when it was given, in
-// microseconds since the Unix epoch, shifted left by one, with the lowest bit set if the shard is out. The
-// greatest one wins, so that nodes agree even about orders of the same microsecond. Zero stands for no order.
+// A drain is an operator's order to take a shard out of the ring, or to let it in again: the time of the order, in
+// microseconds since the Unix epoch, shifted left by one, with the lowest bit set if the shard is out. The greatest
+// order wins, so that nodes agree even about orders of the same microsecond. Zero stands for no order.
 type drain uint64
 
 func (d drain) at() int64 { return int64(d >> 1) }

@@ -1,7 +1,6 @@
-// Package vote decides which shards are out of the ring: those that an operator drains, and
-// those that most live nodes consider down. All nodes hear the same votes and orders, so they
-// decide alike. A node that cannot reach a shard which most others reach does not change the
-// ring.
+// Package vote decides which shards are out of the ring: those that an operator drains, and those that most live nodes
+// consider down. All nodes hear the same votes and orders, so they decide alike. A node that cannot reach a shard that
+// most others reach does not change the ring.
 package vote
 
 import (
@@ -23,9 +22,8 @@ const (
 	calm       = 5 * time.Minute
 )
 
-// Votes hold what has been decided about a PoP's shards by vote and by order. They are plain state:
-// no method blocks, reads a clock or calls back. The zero value has no shards. Votes are not safe
-// for concurrent use.
+// Votes holds what votes and orders have decided about a PoP's shards. It is plain state: no method blocks, reads a
+// clock or calls back. The zero value has no shards. It is not safe for concurrent use.
 type Votes struct {
 	shards    []string // addresses
 	standings map[string]*standing
@@ -33,7 +31,7 @@ type Votes struct {
 	turn      int              // index in shards of the first drain that did not fit
 }
 
-// A standing is what votes have decided about a shard.
+// A standing is the result of the votes about a shard.
 type standing struct {
 	bad     bool      // most nodes vote against it
 	since   time.Time // when bad last changed
