@@ -495,11 +495,3 @@ func (c *Call) failed(err error) error {
 	}
 	return &RelayError{false, tooEarly(err)}
 }
-
-// tooEarly returns err, or io.ErrUnexpectedEOF if it is io.EOF.
-func tooEarly(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -148,4 +149,12 @@ func (o *Origin) forRequest(r *Request) *Origin {
 		return o.http1
 	}
 	return o
+}
+
+// tooEarly returns err, or io.ErrUnexpectedEOF if it is io.EOF.
+func tooEarly(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
