@@ -54,8 +54,8 @@ func ParseAddress(text string) (Address, error) {
 		addr, err := redis.ParseAddress(text, setting.ReadSecret)
 		return Address{addr.Name, &addr}, err
 	case strings.HasPrefix(scheme, "redis+") && hasScheme:
-		return Address{}, errors.New("is a Redis Cluster or a Sentinel, which are not supported: use standalone " +
-			"servers (redis://HOST:PORT) or a host name that follows the primary; the nodes distribute keys over shards themselves")
+		return Address{}, errors.New("is a Redis Cluster or a Sentinel, which are not supported: use standalone servers " +
+			"(redis://HOST:PORT) or a host name that follows the primary; the nodes distribute keys over shards themselves")
 	case hasScheme && scheme == "memcached":
 		text = rest
 	case hasScheme:
