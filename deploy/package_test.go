@@ -481,6 +481,22 @@ func TestBuildIntoFullDirectory(t *testing.T) {
 	}
 }
 
+// The version of an image may be that of its tag.
+func TestImageVersion(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"Dockerfile", "Dockerfile.envoy"} {
+		m := regexp.MustCompile(`version\.Release=(\$\{.*\})" `).FindStringSubmatch(read(t, file))
+		if m == nil {
+			t.Fatalf("%s sets no version", file)
+		}
+		for version, want := range map[string]string{"1.2.0": "v1.2.0", "v1.2.0": "v1.2.0", "": ""} {
+			if got := run(t, append(os.Environ(), "VERSION="+version), "sh", "-c", "echo "+m[1]); got != want {
+				t.Errorf("%s with VERSION=%s builds %q, want %q", file, version, got, want)
+			}
+		}
+	}
+}
+
 // Each module that a command links has its license in the list that is shipped with it.
 func TestLicenses(t *testing.T) {
 	t.Parallel()
