@@ -9,7 +9,6 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // ring placement
 	github.com/dchest/siphash v1.2.3 // keys that clients cannot make collide
 	github.com/gaissmai/bart v0.30.0 // longest matching network of an address
-	github.com/hashicorp/go-msgpack/v2 v2.1.5 // indirect
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // the mitigation table
 	github.com/hashicorp/memberlist v0.7.0 // which nodes are in the PoP, and their packets
 	github.com/klauspost/compress v1.20.3 // logs in zstd
@@ -22,7 +21,7 @@ require (
 	github.com/spf13/cobra v1.10.2 // commands, help, completion and man pages
 	github.com/spf13/pflag v1.0.9 // flags of cobra
 	go.yaml.in/yaml/v4 v4.0.0 // rules and settings, with the position of each node
-	golang.org/x/net v0.59.0 // exactly: proxy/http2 stands on its frames and header compression
+	golang.org/x/net v0.60.0 // exactly: proxy/http2 stands on its frames and header compression
 	golang.org/x/sys v0.49.0 // constants and types of system calls
 	golang.org/x/term v0.46.0 // the width of a terminal
 )
@@ -47,6 +46,7 @@ require (
 	github.com/hashicorp/errwrap v1.1.0 // indirect
 	github.com/hashicorp/go-immutable-radix v1.3.1 // indirect
 	github.com/hashicorp/go-metrics v0.7.0 // indirect
+	github.com/hashicorp/go-msgpack/v2 v2.1.5 // indirect
 	github.com/hashicorp/go-multierror v1.1.1 // indirect
 	github.com/hashicorp/go-sockaddr v1.0.7 // indirect
 	github.com/hashicorp/golang-lru v1.0.2 // indirect

@@ -8,7 +8,7 @@ require (
 	github.com/quic-go/quic-go v0.65.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
-	golang.org/x/net v0.59.0
+	golang.org/x/net v0.60.0
 )
 
 require (

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"fmt"
 	"io"
 	"io/fs"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,10 +79,9 @@ func TestPackages(t *testing.T) {
 	t.Run("links", func(t *testing.T) { testLinks(t, old) })
 	t.Run("checksums", func(t *testing.T) {
 		run(t, os.Environ(), "sh", "-c", "cd "+old+" && sha256sum --check SHA256SUMS")
-		run(t, os.Environ(), "ruby", "-c", only(t, old, "edge.rb"))
-		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, only(t, old, "edge-1.0.0-*.tar.gz")))))
-		if formula := read(t, only(t, old, "edge.rb")); !strings.Contains(formula, `sha256 "`+sum+`"`) || !strings.Contains(formula, `version "1.0.0"`) {
-			t.Errorf("the formula has neither version nor checksum:\n%s", formula)
+		run(t, os.Environ(), "ruby", "-c", "package/edge.rb")
+		if _, err := os.Stat(filepath.Join(old, "edge.rb")); !os.IsNotExist(err) {
+			t.Errorf("a formula without the checksums of all platforms: %v", err)
 		}
 		for command, part := range map[string]string{"edge": "spf13/cobra@", "edge-envoy": "edgelimit/edge@v1.0.0"} {
 			if bom := read(t, only(t, old, command+"-1.0.0-*.cdx.json")); !strings.Contains(bom, "pkg:golang/github.com/"+part) || strings.Contains(bom, "../") {
@@ -88,6 +89,7 @@ func TestPackages(t *testing.T) {
 			}
 		}
 	})
+	t.Run("tarball", func(t *testing.T) { testTarball(t, old) })
 	t.Run("deb", func(t *testing.T) { testDeb(t, old, latest) })
 	t.Run("rpm", func(t *testing.T) { testRPM(t, old, latest) })
 	t.Run("nginx", func(t *testing.T) { testFiveCommands(t, old) })
@@ -188,7 +190,8 @@ func testFormats(t *testing.T, dir string) {
 		want := entries(t, bytes.NewReader(content))
 		for file, mode := range map[string]int64{"/usr/bin/" + name: 0o755, "/usr/lib/systemd/system/" + name + ".service": 0o644,
 			"/usr/lib/systemd/system/" + name + ".service.d/sandbox.conf": 0o644, "/etc/default/" + name: 0o644,
-			"/usr/share/man/man1/" + name + ".1.gz": 0o644, "/usr/share/doc/" + name + "/copyright": 0o644} {
+			"/usr/share/man/man1/" + name + ".1.gz": 0o644, "/usr/share/doc/" + name + "/copyright": 0o644,
+			"/usr/share/doc/" + name + "/THIRD-PARTY-LICENSES": 0o644} {
 			if got, ok := want[file]; !ok || got.Mode != mode || got.Owner != "root:root" {
 				t.Errorf("%s has %s with %+v, want mode %o of root", deb, file, got, mode)
 			}
@@ -200,8 +203,8 @@ func testFormats(t *testing.T, dir string) {
 					t.Errorf("%s lacks %s", deb, file)
 				}
 			}
-			if want["/etc/edge"].Mode != 0o750 {
-				t.Errorf("/etc/edge has mode %o", want["/etc/edge"].Mode)
+			if got := want["/etc/edge"]; got.Mode != 0o750 || got.Owner != "root:edge" {
+				t.Errorf("/etc/edge has mode %o and owner %s", got.Mode, got.Owner)
 			}
 			want["/usr/share/zsh/site-functions/_edge"] = want["/usr/share/zsh/vendor-completions/_edge"]
 			delete(want, "/usr/share/zsh/vendor-completions/_edge")
@@ -235,16 +238,16 @@ func testFormats(t *testing.T, dir string) {
 		}
 
 		// Scripts, and files that may be edited.
-		scripts := map[string]string{"postinst": "postinstall", "prerm": "preremove", "postrm": "postremove"}
+		scripts := map[string]string{"preinst": "preinstall", "postinst": "postinstall", "prerm": "preremove", "postrm": "postremove"}
 		if name == "edge-envoy" {
 			scripts = map[string]string{"postinst": "envoy-postinstall", "prerm": "envoy-preremove"}
 		}
 		inAPKMeta, install := meta(t, bytes.NewReader(apkData)), meta(t, bytes.NewReader(archData))[".INSTALL"]
 		for script, source := range scripts {
 			text := strings.TrimSpace(read(t, "package/"+source))
-			rpmTag := map[string]string{"postinst": "%{POSTIN}", "prerm": "%{PREUN}", "postrm": "%{POSTUN}"}[script]
-			apkNames := map[string][]string{"postinst": {".post-install", ".post-upgrade"}, "prerm": {".pre-deinstall"}, "postrm": {".post-deinstall"}}[script]
-			archNames := map[string][]string{"postinst": {"post_install", "post_upgrade"}, "prerm": {"pre_remove"}, "postrm": {"post_remove"}}[script]
+			rpmTag := map[string]string{"preinst": "%{PREIN}", "postinst": "%{POSTIN}", "prerm": "%{PREUN}", "postrm": "%{POSTUN}"}[script]
+			apkNames := map[string][]string{"preinst": {".pre-install"}, "postinst": {".post-install", ".post-upgrade"}, "prerm": {".pre-deinstall"}, "postrm": {".post-deinstall"}}[script]
+			archNames := map[string][]string{"preinst": {"pre_install"}, "postinst": {"post_install", "post_upgrade"}, "prerm": {"pre_remove"}, "postrm": {"post_remove"}}[script]
 			got := map[string]string{"deb": run(t, os.Environ(), "dpkg-deb", "--info", deb, script), "rpm": strings.TrimSpace(query(rpmTag))}
 			for _, n := range apkNames {
 				got["apk "+n] = strings.TrimSpace(inAPKMeta[n])
@@ -266,6 +269,9 @@ func testFormats(t *testing.T, dir string) {
 			t.Errorf("%s has configuration files %v, and the deb %v", rpm, got, conffiles)
 		}
 		info := meta(t, bytes.NewReader(archData))[".PKGINFO"]
+		if !strings.Contains(info, "packager = The edge authors") {
+			t.Errorf("%s: .PKGINFO names no packager:\n%s", arch, info)
+		}
 		for _, file := range conffiles {
 			if !strings.Contains(info, "backup = "+file[1:]+"\n") {
 				t.Errorf("%s: .PKGINFO has no backup of %s:\n%s", arch, file, info)
@@ -341,6 +347,13 @@ func testRPM(t *testing.T, old, latest string) {
 	for dir, version := range r.versions(old, latest) {
 		r.rpm("--upgrade", "--oldpackage", only(t, dir, "edge-1*.rpm"), only(t, dir, "edge-envoy-1*.rpm"))
 		r.works(version)
+		r.sh("rm /usr/bin/edge-envoy") // what differs is reported
+		out, _ := command(t, os.Environ(), nil, "rpm", "--root="+r.dir, "--verify", "--nodeps", "edge", "edge-envoy")
+		for line := range strings.Lines(out) {
+			if !strings.Contains(line, "/usr/bin/edge-envoy") && !strings.Contains(line, "/etc/edge/rules.yaml") {
+				t.Errorf("rpm --verify edge: %s", line)
+			}
+		}
 	}
 	r.rpm("--erase", "edge-envoy", "edge")
 	r.removed("etc/edge/rules.yaml.rpmsave")
@@ -380,13 +393,134 @@ func (r root) works(version string) {
 // removed checks that the package is removed, and that a file has the edited rules.
 func (r root) removed(rules string) {
 	r.t.Helper()
-	for _, name := range []string{"usr/bin/edge", "usr/bin/edge-envoy", "usr/share/edge", "usr/share/doc/edge"} {
+	for _, name := range []string{"usr/bin/edge", "usr/bin/edge-envoy", "usr/share/edge", "usr/share/doc/edge", "usr/share/doc/edge-envoy",
+		"usr/lib/systemd/system/edge.service.d", "usr/lib/systemd/system/edge-envoy.service.d"} {
 		if _, err := os.Stat(r.path(name)); !os.IsNotExist(err) {
 			r.t.Errorf("after removal, %s: %v", name, err)
 		}
 	}
 	if got := read(r.t, r.path(rules)); !strings.HasPrefix(got, edited) {
 		r.t.Errorf("%s is %q, want the edited rules", rules, got)
+	}
+}
+
+// The commands of docs/install.md install from a tarball what the packages have: the node runs with the same files.
+func testTarball(t *testing.T, dir string) {
+	_, text, _ := strings.Cut(read(t, "../docs/install.md"), "\nFrom a tarball,")
+	_, text, _ = strings.Cut(text, "```sh\n")
+	text, _, _ = strings.Cut(text, "\n```")
+	r := newRoot(t, "install", "cp")
+	run(t, os.Environ(), "tar", "-xzf", only(t, dir, "edge-1.0.0-*.tar.gz"), "-C", r.dir)
+	top := "/" + filepath.Base(only(t, r.dir, "edge-*"))
+	r.sh("cd " + top + "\n" + strings.ReplaceAll(text, "groups edge-proxy edge", "groups edge-proxy edge; usermod --append --groups edge-proxy www-data"))
+	r.sh("cp " + top + "/edge-envoy /usr/bin")
+	r.works("1.0.0")
+	got := r.snapshot()
+	r.run("dpkg", "--force-unsafe-io", []string{"--force-confold", "--install", only(t, dir, "edge_*.deb")})
+	for name, want := range r.snapshot() {
+		file := strings.Replace(name, "/usr/lib/systemd", "/etc/systemd", 1)
+		if !regexp.MustCompile(`^/usr/share/(doc|zsh|fish|bash-completion)|^/etc/(group|gshadow)`).MatchString(name) && got[file] != want {
+			t.Errorf("%s is not what %s is in the package", file, name)
+		}
+	}
+}
+
+// What the scripts of packages and the service of OpenRC do where a service manager runs.
+func TestPackageScripts(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	for _, program := range []string{"chgrp", "systemctl", "rc-service", "journalctl", "edge"} {
+		r.write("usr/bin/"+program, `#!/bin/sh
+echo "$(pwd): ${0##*/} $*"
+case $* in
+"reload edge.service" | "edge reload") [ ! -e /tmp/refused ] ;;
+*is-active* | *status) [ ! -e /tmp/stopped ] ;;
+*restart*) [ ! -e /tmp/fails ] ;;
+esac
+`)
+	}
+	r.write("postinstall", read(t, "package/postinstall"))
+	r.write("openrc", read(t, "package/etc/init.d/edge"))
+	for _, manager := range []struct{ dir, restart string }{
+		{"systemd/system", "/: systemctl try-restart edge.service"},
+		{"openrc", "/: rc-service edge restart"},
+	} {
+		r.make("run/" + manager.dir)
+		for state, restarts := range map[string]bool{"running": true, "refused": false, "fails": true} {
+			r.write("tmp/"+state, "")
+			out := r.sh("/postinstall") // never fails
+			if strings.Contains(out, manager.restart) != restarts || strings.Contains(out, "still runs its previous version") == restarts {
+				t.Errorf("with /run/%s and a node that is %s, an upgrade does\n%s", manager.dir, state, out)
+			}
+			r.sh("rm /tmp/" + state)
+		}
+		r.write("tmp/stopped", "")
+		if out := r.sh("/postinstall"); strings.Contains(out, "reload edge") || strings.Contains(out, "edge reload") {
+			t.Errorf("with /run/%s, an installation does\n%s", manager.dir, out)
+		}
+		r.sh("rm -r /tmp/stopped /run/" + manager.dir)
+	}
+	r.make("etc/edge")
+	for _, function := range []string{"start_pre", "reload"} {
+		out := r.sh(`checkpath() { :; }; su() { echo "as $5"; sh -c "$4"; }; . /openrc; supervise_daemon() { :; }; ` + function + " 2>&1 || true")
+		if !strings.Contains(out, "as edge\n/etc/edge: edge check /etc/edge/node.yaml") {
+			t.Errorf("%s of the service does\n%s", function, out)
+		}
+	}
+}
+
+// A build does not mix its files with others.
+func TestBuildIntoFullDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "other~1"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := command(t, os.Environ(), nil, "package/build", "1.0.0", dir); err == nil || !strings.Contains(out, dir+" is not empty") {
+		t.Errorf("%v, %q; want an error", err, out)
+	}
+}
+
+// The version of an image may be that of its tag.
+func TestImageVersion(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"Dockerfile", "Dockerfile.envoy"} {
+		m := regexp.MustCompile(`version\.Release=(\$\{.*\})" `).FindStringSubmatch(read(t, file))
+		if m == nil {
+			t.Fatalf("%s sets no version", file)
+		}
+		for version, want := range map[string]string{"1.2.0": "v1.2.0", "v1.2.0": "v1.2.0", "": ""} {
+			if got := run(t, append(os.Environ(), "VERSION="+version), "sh", "-c", "echo "+m[1]); got != want {
+				t.Errorf("%s with VERSION=%s builds %q, want %q", file, version, got, want)
+			}
+		}
+	}
+}
+
+// Each module that a command links has its license in the list that is shipped with it.
+func TestLicenses(t *testing.T) {
+	t.Parallel()
+	edge, err := buildEdge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	envoy := filepath.Join(t.TempDir(), "edge-envoy")
+	run(t, os.Environ(), "sh", "-c", "cd ../proxy/envoy && go build -o "+envoy+" ./cmd/edge-envoy")
+	for source, binary := range map[string]string{"../cmd/edge": edge, "../proxy/envoy/cmd/edge-envoy": envoy} {
+		list := run(t, os.Environ(), "package/licenses", source)
+		info, err := buildinfo.ReadFile(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range append(info.Deps, &debug.Module{Path: "std", Version: runtime.Version()}) {
+			_, text, ok := strings.Cut(list, "======== "+m.Path+"@"+m.Version+": ")
+			if text, _, _ = strings.Cut(text, "\n======== "); m.Replace == nil && (!ok || len(text) < 500) {
+				t.Errorf("%s has no license of %s %s: %q", source, m.Path, m.Version, text)
+			}
+		}
+	}
+	if out, err := command(t, append(os.Environ(), "GOROOT="+t.TempDir()), nil, "package/licenses", "../cmd/edge"); err == nil {
+		t.Errorf("without the license of the standard library: %q", out)
 	}
 }
 

@@ -177,7 +177,7 @@ func TestFiveLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := strings.NewReplacer("edge-proxy", group.Name, "/etc/edge/", s.dir+"/", "/run/edge/", s.dir+"/", "/usr/share/edge/nginx/", s.dir+"/", "127.0.0.1:9180", `""`)
-	node := read(t, "package/node.yaml")
+	node := read(t, "package/etc/edge/node.yaml")
 	if !strings.Contains(node, "#"+setting) {
 		t.Errorf("the package's node.yaml does not have %q", setting)
 	}

@@ -156,8 +156,10 @@ func goCommand(t *testing.T) map[string][]byte {
 	}
 	return map[string][]byte{
 		"/made/edge":                         []byte(read(t, binary)),
+		"/made/LICENSE":                      []byte("none\n"),
 		"/etc/ssl/certs/ca-certificates.crt": authorities,
 		"/bin/go": []byte(fmt.Sprintf(`#!/bin/sh -e
+[ "$1" != env ] || echo /made
 [ "$1" = build ] || exit 0
 for file in go.mod go.sum %s; do
 	[ -f $file ] || { echo "$file is not in the image's context" >&2; exit 1; }

@@ -51,7 +51,11 @@ func (o *Options) check() error {
 		errs = append(errs, setting.FileError("rules", err))
 	}
 	if o.Origin == "" && len(o.HostOrigins) == 0 && !o.Embedded && (!o.asked() || o.TLSListen != "") {
-		wrong("origin", "", "")
+		hint := "--origin http://127.0.0.1:3000"
+		if o.TLSListen == "" {
+			hint += ", or --check-listen if another proxy asks the node; see docs/beside.md"
+		}
+		errs = append(errs, &setting.Error{Setting: "origin", Hint: hint})
 	}
 	errs = append(errs, o.checkAsked(wrong)...)
 	var err error

@@ -33,7 +33,7 @@ class Edge < Formula
     bash_completion.install "completions/bash" => "edge"
     zsh_completion.install "completions/zsh" => "_edge"
     fish_completion.install "completions/fish" => "edge.fish"
-    doc.install "README.md", "docs", "examples", "deploy"
+    doc.install "README.md", "THIRD-PARTY-LICENSES", "docs", "examples", "deploy"
   end
 
   test do
