@@ -184,7 +184,8 @@ func TestFiveLines(t *testing.T) {
 	s.write("rules.yaml", rules)
 	s.ship("nginx/edge.conf")
 	s.shipNginx()
-	s.flags = []string{"node", "--config", s.write("node.yaml", here.Replace(strings.Replace(node, "#"+setting, setting, 1)))}
+	s.flags = []string{"node", "--config", s.write("node.yaml", here.Replace(strings.Replace(node, "#"+setting, setting, 1))),
+		"--admin-listen", "127.0.0.1:0"}
 	s.startNode()
 	s.startNginx(here.Replace(includes[0]), here.Replace(includes[1]))
 	// On a busy machine nginx may not wait for the node, so some requests pass unchecked.
