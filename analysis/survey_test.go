@@ -72,9 +72,10 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
-// After a survey, nodes count only requests whose keys may exceed a limit.
-func TestSurveyLeavesFewRequests(t *testing.T) {
-	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}]"))
+// newSurveyed returns an Enforcer of a rule with this limit for each address, on two nodes.
+func newSurveyed(t *testing.T, limit string) *Enforcer {
+	t.Helper()
+	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: ["+limit+"]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +83,12 @@ func TestSurveyLeavesFewRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// After a survey, nodes count only requests whose keys may exceed a limit.
+func TestSurveyLeavesFewRequests(t *testing.T) {
+	f := newSurveyed(t, "{threshold: 5, period: 1m}")
 	left := 0
 	add := f.player.done
 	f.player.done = func(r *replayedRequest) {
@@ -109,14 +116,7 @@ func TestSurveyLeavesFewRequests(t *testing.T) {
 
 // Requests that were surveyed but not added are not in the report.
 func TestSurveyWithoutAdd(t *testing.T) {
-	set, err := rulefile.Parse("rules.yaml", []byte("rules: [{id: all, characteristics: [ip], limits: [{threshold: 1, period: 1s}]}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := NewEnforcer(EnforcementOptions{Rules: set, PoP: PoPOptions{Nodes: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := newSurveyed(t, "{threshold: 1, period: 1s}")
 	if !f.Surveys() {
 		t.Error("a PoP of two nodes has no use for a survey")
 	}

@@ -144,12 +144,12 @@ func (g *Gossip) vanish(l *link) {
 	l.node = nil
 }
 
-// conflictAfter is how long statuses of a node's killed predecessor may still arrive after the node has joined: other
-// nodes pass them on for some seconds.
+// conflictAfter is how long after a node joins statuses of its killed predecessor may still arrive, because others pass
+// them on.
 const conflictAfter = 6 * time.Second
 
-// NameConflict describes two live nodes that share a name. It returns "" if there are none. A restarted node and its
-// killed predecessor, which memberlist still lists for a while, do not conflict: the predecessor sends no status.
+// NameConflict describes two live nodes that share a name, or returns "". After a node is killed and restarted,
+// memberlist lists both processes for a while. They do not conflict, since the killed one sends no status.
 func (g *Gossip) NameConflict() (text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
