@@ -123,7 +123,7 @@ A node serves its metrics at ` + "`/metrics`" + ` on ` + "`metrics_listen`" + `,
 [alerts.md](alerts.md) has alerts that use them. This page is generated from the code.
 
 The verdicts passed, allowed (by the allow list), own (a trusted proxy's own request) and logged (a rule with the action log would refuse) go to the origin. The
-others are refusals: denied (by the deny list or an operator), malformed, unavailable (on_failure: closed), and by a rule's action blocked, closed, shadow_banned and shed.
+others are refusals: denied (by the deny list or an operator), malformed, unavailable (on_failure: closed), and, depending on the rule's action, blocked, closed, shadow_banned or shed.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -58,7 +58,7 @@ func Rule(r *rule.Rule) string {
 	text.AddIf(r.OnFailure == rule.FailOpen,
 		" While the shard that counts a key is unavailable, no mitigation of it starts.")
 	text.AddIf(r.FailsClosed(),
-		" While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable.")
+		" While the shard that counts a request is unavailable, the request is answered with 503 Service Unavailable.")
 	return strings.Join(text, "")
 }
 

@@ -113,7 +113,7 @@ func TestDescribe(t *testing.T) {
 		{"open", withKeys("on_failure: open"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests are refused with 429 Too Many Requests until the estimate is back at the threshold. While the shard that counts a key is unavailable, no mitigation of it starts."},
 		{"closed", withKeys("on_failure: closed", "action: shadow_ban"),
-			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests get a prepared 200 OK and never reach the origin until the estimate is back at the threshold. While the shard that counts it is unavailable, a request is answered with 503 Service Unavailable."},
+			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests get a prepared 200 OK and never reach the origin until the estimate is back at the threshold. While the shard that counts a request is unavailable, the request is answered with 503 Service Unavailable."},
 		{"local", withKeys("on_failure: local", "action: log"),
 			"All requests are counted for each client address; once one has more than 5 in 1m, its further requests still pass, but are logged, until the estimate is back at the threshold."},
 		{"three limits", withLimits("[{threshold: 5, period: 1s}, {threshold: 50, period: 90s}, {threshold: 500, period: 7d}]"),
