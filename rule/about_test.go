@@ -8,8 +8,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// What a rule counts is described by the values of the request, if the key is theirs. Values that clients choose are not
-// shown.
+// A key is described by the values of the request, if they give that key. Values that clients choose are not shown.
 func TestAbout(t *testing.T) {
 	set := load(t, map[string]string{"hosting.txt": "192.0.2.0/24 Example Hosting\n", "rules.yaml": `labels: {provider: {file: hosting.txt}}
 rules:

@@ -124,7 +124,7 @@ func BenchmarkCanonicalize(b *testing.B) {
 	}
 }
 
-// Everything that a decision about a request needs from the package.
+// BenchmarkRequest does everything that a decision about a request needs from the package.
 func BenchmarkRequest(b *testing.B) {
 	set := parse(b, withCharacteristics("[ip]")+"- id: b\n  match: {hosts: [example.net]}\n  characteristics: [ip]\n  limits: [{threshold: 5, period: 1m}]\n")
 	received := rule.Request{Addr: netip.MustParseAddr("192.0.2.77"), Method: "GET", Host: "www.example.com", Path: "/api/v1/users/42"}
@@ -142,7 +142,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// Paths that origins may read in different ways, beside a rule that must read them.
+// BenchmarkOddPath reads paths that origins may read in different ways, for a rule with an exception.
 func BenchmarkOddPath(b *testing.B) {
 	set := parse(b, "rules:\n- {id: a, except: {paths: [/health]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n")
 	for name, path := range map[string]string{

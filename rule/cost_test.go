@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// The cost of a request in an answer, and what applies instead if it is invalid.
+// An answer tells what a request costs. If that is invalid, a default applies.
 func TestCostIn(t *testing.T) {
 	r := &rule.Rule{Cost: 7, CostHeader: "X-Cost"}
 	for _, test := range []struct {

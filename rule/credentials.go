@@ -63,9 +63,9 @@ func firstBlank(s string) int {
 	return len(s)
 }
 
-// appendBase64 appends the bytes that s encodes, also without padding. It skips bytes that are not in the alphabet, as
-// Python, PHP, Ruby and Node.js do; url says whether - and _ are. ok is false if something follows the padding, where
-// decoders differ.
+// appendBase64 appends the bytes that s encodes, with or without padding. It skips bytes that are not in the alphabet,
+// as Python, PHP, Ruby and Node.js do; url says whether - and _ are. ok is false if something follows the padding,
+// where decoders differ.
 func appendBase64(b []byte, s string, url bool) (_ []byte, ok bool) {
 	var bits uint32
 	n, padded := 0, false

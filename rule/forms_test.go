@@ -148,7 +148,7 @@ func TestFormsAreMadeWhenNeeded(t *testing.T) {
 	}
 }
 
-// Several long forms are too many values, so that a request costs no key for each.
+// Several long forms count as too many values, so that a request does not cost a key for each.
 func TestLongFormsHaveOneKey(t *testing.T) {
 	r := keyed(t, "[path]")
 	for n, want := range map[int]int{100: 2, 600: 1} {

@@ -88,8 +88,8 @@ func (r *Rule) Keys(buf []byte, req *Request) Keys {
 	return Keys{b[len(buf):len(b):len(b)], 1}
 }
 
-// combine appends to b a key for each combination of values, or one key if there are too many. What b has from
-// start on is like a key with all values.
+// combine appends to b a key for each combination of values, or one key if there are too many. From start on, b has the
+// form of a key, but with all values.
 func (r *Rule) combine(b []byte, start, combinations int) Keys {
 	several := combinations > MaxKeys
 	if several {

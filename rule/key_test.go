@@ -75,7 +75,7 @@ rules:
 		t.Errorf("AppendKey = %x, %t\nwant %s, true", got, counted, hexed)
 	}
 
-	// With five values of a header, and one of everything else.
+	// The request now has five values of a header, and one of everything else.
 	req.Header["X-Api-Key"] = []string{"a", "b", "c", "d", "e"}
 	keys := set.Rules()[0].Keys(nil, &req)
 	want = slices.Replace(want[1:], 15, 17, "ffffffff") // several

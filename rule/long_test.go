@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// The longest spelling of a path that a rule names is matched, and of a longer one nothing but the length is read.
+// The longest spelling of a path that a rule names is matched. Of a longer path, only the length is read.
 func TestLongSpellings(t *testing.T) {
 	set := parse(t, "rules:\n- {id: a, match: {paths: [/kk]}, except: {paths: [/k]}, characteristics: [ip], limits: [{threshold: 5, period: 1m}]}\n")
 	const kelvin = "%E2%84%AA" // folds to k

@@ -16,7 +16,8 @@ const (
 )
 
 // appendPairs appends the values of the cookies in a header, or else of the parameters in a query, with a name.
-// Semicolons separate cookies, in aiohttp also blanks; ampersands separate parameters, in Rack also semicolons.
+// Semicolons separate cookies, and so do blanks in aiohttp; ampersands separate parameters, and so do semicolons in
+// Rack.
 func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 	separator, other := byte('&'), byte(';')
 	if cookies {
@@ -46,7 +47,7 @@ func (l *list) appendPairs(b []byte, text, name string, cookies bool) []byte {
 		if c == '%' && !cookies {
 			c, _ = unescape(text[i:])
 		}
-		if end-i >= len(name) && (c == name[0] || !isAlphanumeric(c) && c != '=') { // others begin other names
+		if end-i >= len(name) && (c == name[0] || !isAlphanumeric(c) && c != '=') { // any other byte begins another name
 			value, ok := cutName(text[i:end], name, cookies)
 			if ok && (first || end-i > len(name)) { // Rack and aiohttp need an equals sign
 				plain := end-i == len(name)+1+len(value)
@@ -80,8 +81,8 @@ func next(text string, c byte, i int) int {
 	return len(text)
 }
 
-// appendPair appends the value of a cookie or parameter: the first since the last separator or not, divided by the
-// other separator or not, after a plain name or another spelling.
+// appendPair appends the value of a cookie or parameter. first reports whether it is the first since the last
+// separator, divided whether the other separator divides it, and plain whether its name is spelled as in the rule.
 func (l *list) appendPair(b []byte, value string, first, divided, plain, cookies bool) []byte {
 	if l.pairs++; l.pairs > maxPairs || len(value) > maxValue {
 		return l.overflow(b)

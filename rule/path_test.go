@@ -356,7 +356,7 @@ func FuzzDefaultsMatchWhatSettingsMatch(f *testing.F) {
 	})
 }
 
-// A path has a maximum length, which is shorter if origins may read it in different ways, the more the shorter.
+// The more ways there are in which origins may read a path, the shorter is its maximum length.
 func TestLengthOfPaths(t *testing.T) {
 	for begin, ways := range map[string]int{"/a/": 0, "//": 2, "/;": 3, "//;": 4, `/\`: 5} {
 		bound := rule.MaxPath

@@ -72,7 +72,7 @@ func fill(dst []byte, text string, id []byte, retryAfter int64, origin string) [
 	}
 }
 
-// isOrigin reports whether origin is listed. What stands for the "*" in listed can only be part of a host.
+// isOrigin reports whether origin is listed. The "*" in listed matches only part of a host.
 func isOrigin(origin, listed string) bool {
 	scheme, domain, wild := strings.Cut(listed, "*")
 	if !wild {

@@ -13,9 +13,9 @@ import (
 type Set struct {
 	rules []*Rule
 
-	// Rules are found by host. first has, by host or by what follows the star of a wildcard, the index in
-	// byHost of the first rule with it, and each rule there the index of the next one. Index 0 is unused and
-	// ends a chain, so that a million hosts cost a map of small values.
+	// Rules are found by host, in chains. first maps a host, or what follows the star of a wildcard, to the
+	// index in byHost of its first rule; each link there has the index of the next one. Index 0 is unused
+	// and ends a chain. So a million hosts cost a map of small values.
 	first      map[string]uint32
 	byHost     []link
 	longest    int     // bytes of the longest wildcard, without its star
@@ -50,7 +50,7 @@ type Parts struct {
 	Hash        uint64 // see Set.Hash
 }
 
-// NewSet returns a Set made of p, whose parts must not be modified afterwards. It sets the Index of each rule.
+// NewSet returns a Set of the parts in p, which must not be modified afterwards. It sets the Index of each rule.
 func NewSet(p Parts) *Set {
 	s := &Set{
 		rules: p.Rules, overrides: p.Overrides, networks: p.Networks, labels: p.Labels, hash: p.Hash,
@@ -169,7 +169,8 @@ func (s *Set) ReadsFields() bool { return len(s.fields) > 0 }
 // canonical. Match allocates only to grow dst.
 func (s *Set) Match(req *Request, dst []*Rule) []*Rule { return s.MatchOf(nil, req, dst) }
 
-// MatchOf is Match for the rules for which wanted, unless it is nil, returns true. It reads the path for no others.
+// MatchOf is like Match, but ignores rules for which wanted returns false, and does not read the path for them. If
+// wanted is nil, it ignores none.
 func (s *Set) MatchOf(wanted func(*Rule) bool, req *Request, dst []*Rule) []*Rule {
 	if req.Malformed {
 		return append(dst, s.malformed...)
@@ -200,7 +201,7 @@ func (r *Rule) matches(req *Request, wanted func(*Rule) bool) bool {
 }
 
 // lengthOfPaths returns the maximum length of an ordinary path that a pattern of r may match: an escape is 3 times as
-// long as its byte, and the Kelvin sign as the letter k.
+// long as its byte, and so is the Kelvin sign, which may stand for the letter k.
 func (r *Rule) lengthOfPaths() (bytes int) {
 	all := r.Paths
 	for i := range r.Except {
@@ -232,7 +233,7 @@ func (r *Rule) matchPath(req *Request) bool {
 	return false
 }
 
-// matchForm reports whether r matches req, and does not except it, if form is its path.
+// matchForm reports whether r matches req without excepting it, given that form is its path.
 func (r *Rule) matchForm(req *Request, form string) bool {
 	if !r.hasPath(form, r.PathSyntax) {
 		return false

@@ -22,7 +22,7 @@ func newImport() *cobra.Command {
   nginx            limit_req_zone and limit_req, from nginx.conf and all files that it
                    includes
   ingress-nginx    annotations of Ingress manifests: limit-rps, global-rate-limit, …
-  envoy-ratelimit  descriptors of envoyproxy/ratelimit, also within a ConfigMap
+  envoy-ratelimit  descriptors of envoyproxy/ratelimit, alone or in a ConfigMap
 
 Comments on each rule say where it differs from the original. If a rule would count
 more requests than the original, it only logs, and a comment says why. Limits that no rule can

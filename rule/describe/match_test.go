@@ -25,21 +25,21 @@ func TestNotesAboutMatches(t *testing.T) {
 	}{
 		{[]string{"match: {headers: {x: a, y: absent}}"}, []string{chosen}},
 		{[]string{"except: {cookies: {x: a}}"}, []string{chosen}},
-		{[]string{"except: {paths: ['/*']}"}, []string{"This rule never applies: all of its requests are excepted, as those for /*."}},
+		{[]string{"except: {paths: ['/*']}"}, []string{"This rule never applies: all of its requests are excepted (those for /*)."}},
 		{[]string{"except: {paths: ['/static/*']}"}, nil},
-		{[]string{"match: {paths: [/a, /b]}", "except: {paths: [/a, /b, /c]}"}, []string{"This rule never applies: all of its requests are excepted, as those for /a, /b or /c."}},
+		{[]string{"match: {paths: [/a, /b]}", "except: {paths: [/a, /b, /c]}"}, []string{"This rule never applies: all of its requests are excepted (those for /a, /b or /c)."}},
 		{[]string{"match: {paths: [/a, /b]}", "except: {paths: [/a]}"}, nil},
 		{[]string{"match: {headers: {x: absent}}", "except: {headers: {x: absent}}"},
-			[]string{"This rule never applies: all of its requests are excepted, as those without the header x.", chosen}},
+			[]string{"This rule never applies: all of its requests are excepted (those without the header x).", chosen}},
 		{[]string{"match: {headers: {x: a}}", "except: {headers: {x: a}}"}, []string{chosen}},
 		{[]string{"match: {headers: {cookie: absent}, cookies: {a: b}}"},
-			[]string{"This rule never applies: no request without the header cookie is with the cookie a like b.", chosen}},
-		{[]string{"match: {paths: [/api/v1, /api/v2/*]}", "except: {paths: ['/api/*']}"}, []string{"This rule never applies: all of its requests are excepted, as those for /api/*."}},
+			[]string{"This rule never applies: no request without the header cookie comes with the cookie a like b.", chosen}},
+		{[]string{"match: {paths: [/api/v1, /api/v2/*]}", "except: {paths: ['/api/*']}"}, []string{"This rule never applies: all of its requests are excepted (those for /api/*)."}},
 		{[]string{"match: {paths: ['/api*']}", "except: {paths: ['/api/*']}"}, nil},
 		{[]string{"match: {paths: ['/a/b/c']}", "except: {paths: ['/a/*/c*', '*.js']}"},
 			[]string{"The exception *.js also exempts /login/x.js, which some origins answer as /login: name a directory, such as /static/*."}},
 		{[]string{"except: [{headers: {x: present}}, {headers: {x: absent}}]"},
-			[]string{"This rule never applies: all of its requests are excepted, as those with the header x and all others.", chosen}},
+			[]string{"This rule never applies: all of its requests are excepted (those with the header x, and all others).", chosen}},
 		{[]string{"except: [{headers: {x: present}}, {headers: {x: absent}, paths: [/a]}, {headers: {y: absent}}]"}, []string{chosen}},
 		{[]string{"except: {paths: ['*.min.js']}"},
 			[]string{"The exception *.min.js also exempts /login/x.min.js, which some origins answer as /login: name a directory, such as /static/*."}},
@@ -72,7 +72,7 @@ func TestNotesAboutExceptedHosts(t *testing.T) {
 	for except, never := range map[string]bool{"*.example.com": true, "a.example.com": true, "*.a.example.com": false, "example.com": false} {
 		set := parse(t, withKeys("match: {hosts: [a.example.com]}", "except: {hosts: ['"+except+"']}"))
 		notes := strings.Join(describe.Notes(set, set.Rules()[0]), "\n")
-		if got := strings.Contains(notes, "This rule never applies: all of its requests are excepted, as those to "+except); got != never {
+		if got := strings.Contains(notes, "This rule never applies: all of its requests are excepted (those to "+except); got != never {
 			t.Errorf("except %s: the notes say that the rule never applies: %t, want %t", except, got, never)
 		}
 	}

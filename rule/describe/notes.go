@@ -95,12 +95,12 @@ func matchNotes(r *rule.Rule) (notes prose.Phrases) {
 func never(r *rule.Rule) string {
 	for _, e := range r.Except {
 		if exempts(&e, &r.Match) {
-			return "all of its requests are excepted, as " + match(e, "those")
+			return "all of its requests are excepted (" + match(e, "those") + ")"
 		}
 	}
 	for _, e := range r.Except {
 		if opposite(r.Except, &e) {
-			return "all of its requests are excepted, as " + match(e, "those") + " and all others"
+			return "all of its requests are excepted (" + match(e, "those") + ", and all others)"
 		}
 	}
 	for _, c := range r.Conditions {
@@ -110,7 +110,7 @@ func never(r *rule.Rule) string {
 		}
 		for _, o := range r.Conditions {
 			if c.Absent && c.Characteristic.String() == "header:cookie" && o.Characteristic.Kind == rule.Cookie && !o.Absent {
-				return "no request " + condition(c) + " is " + condition(o)
+				return "no request " + condition(c) + " comes " + condition(o)
 			}
 		}
 	}

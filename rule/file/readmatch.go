@@ -163,7 +163,7 @@ func (r *reader) path(n *yaml.Node, path string) (string, bool) {
 	decoded := strings.TrimPrefix(canonical.Path, root)
 	switch {
 	case strings.Contains(path, "**"):
-		r.Fail(n, "write one *: it stands for anything, at the end of a path also for slashes",
+		r.Fail(n, "write one *: it stands for anything, including slashes at the end of a path",
 			"%s has two stars in succession", prose.Quote(path))
 	case root != "" && (strings.Contains(path, "/") || strings.HasSuffix(path, "*")):
 		r.Fail(n, `write the end of a segment, such as "*.php", or begin with a slash`,

@@ -54,7 +54,7 @@ func (t *Translation) nameOthers(v value) {
 		switch {
 		case imported.MatchString(short):
 		case limiting.MatchString(short) || limiting.MatchString(kv[1].text()) && naming.MatchString(name):
-			t.uncovered(kv[0], "%s: a limit of connections or bandwidth, of a snippet, or of another controller", name)
+			t.uncovered(kv[0], "%s: a limit on connections or bandwidth, in a snippet, or of another controller", name)
 		default:
 			t.nameOthers(kv[1])
 		}

@@ -48,7 +48,7 @@ func (n *nginx) keyOf(expr string, depth int) (k key) {
 			return key{unknown: fmt.Sprintf(combined, m[1]+m[2])}
 		}
 		for _, c := range part.characteristics {
-			c.skip = c.skip && len(named) == 1 // a combination is empty only if all are
+			c.skip = c.skip && len(named) == 1 // a combination is empty only if all its parts are
 			all.countBy(c)
 		}
 		all.notes, all.logs = append(all.notes, part.notes...), append(all.logs, part.logs...)

@@ -175,7 +175,7 @@ func (n *nginx) usesOf(s *server, l *location) (uses []*use) {
 	}
 	for _, d := range l.level.errors {
 		made.notes.AddIf(slices.Contains(d.args(), strconv.Itoa(cmp.Or(l.level.status, 503))),
-			"%v replaces nginx's answer to refused requests; edge has none of it", d)
+			"%v replaces nginx's answer to refused requests; edge ignores it", d)
 	}
 	made.except[byPath], made.logs = unique(made.except[byPath]), unique(made.logs)
 	for _, u := range l.level.limits {

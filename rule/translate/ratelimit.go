@@ -109,7 +109,7 @@ func translateRatelimit(t *Translation, files []*File) {
 	}
 }
 
-// readManifest reads a domain, also within a ConfigMap, or another manifest.
+// readManifest reads a manifest. It may be a domain, or a ConfigMap that contains domains.
 func (t *ratelimit) readManifest(root value) {
 	switch kind := root.text("kind"); {
 	case kind == "ConfigMap":

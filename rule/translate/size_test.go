@@ -30,8 +30,8 @@ func importServers(t testing.TB, text []byte) {
 	}
 }
 
-// Twice the servers take about twice the memory, which grows with every step of the translation that copies
-// or compares what it has.
+// The memory for a translation grows in proportion to the number of servers: no step copies or compares all that came
+// before.
 func TestLinear(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		allocated := func(n int) float64 {

@@ -203,7 +203,7 @@ func TestOtherControllers(t *testing.T) {
 	} {
 		text += "---\nkind: Ingress\nmetadata: {annotations: {nginx.ingress.kubernetes.io/limit-rps: '5'}}\nspec: {ingressClassName: traefik}\n"
 		made, err := translate.Files("ingress-nginx", translate.File{Name: "f", Text: []byte(text)})
-		if err != nil || !strings.Contains(string(made.Text()), " "+name+": a limit of") || !strings.Contains(string(made.Text()), "action: log") {
+		if err != nil || !strings.Contains(string(made.Text()), " "+name+": a limit on") || !strings.Contains(string(made.Text()), "action: log") {
 			t.Errorf("%s: %v\n%s", name, err, made.Text())
 		}
 	}

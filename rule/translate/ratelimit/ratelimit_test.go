@@ -171,8 +171,8 @@ func TestErrorsAsRatelimit(t *testing.T) {
 	}
 }
 
-// enforced returns rules as an operator enforces them whose only route sends the descriptors for all requests: the rules
-// that only log because of routes block.
+// enforced returns rules as enforced by an operator whose only route sends the descriptors for all requests: then the
+// rules that only log because of routes block.
 func enforced(text []byte) []byte {
 	var rules []string
 	for r := range strings.SplitSeq(string(text), "\n\n") {
