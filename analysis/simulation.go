@@ -228,7 +228,8 @@ func (s *Simulation) decide(d *limit.Decision, e *accesslog.Entry, addr netip.Ad
 		}
 	}
 	n.offered = n.offered || counted > 0
-	// Without losses, nothing else is due. A node tries a shard that is down again with each request that counts.
+	// Without losses, nothing else is due. With each request that counts, a node tries again to reach a shard that is
+	// down.
 	if n.limiter.Woken() || counted > 0 && len(s.o.Losses) > 0 {
 		n.step(n.limiter.Step())
 	}

@@ -50,7 +50,7 @@ type troubledShard struct {
 	lost, made ledger // increments, by counter
 }
 
-// A ledger holds increments by counter. A counter alone does not tell them: it may start with others' counts.
+// A ledger holds increments by counter. A counter's value does not show them, because it may start with others' counts.
 type ledger struct {
 	mu     sync.Mutex
 	deltas map[counter.Item][]uint64 // guarded by mu
@@ -136,8 +136,8 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 	}
 }
 
-// accountFor runs a schedule of requests, reloads, shard changes and shard failures, which goes on
-// while the limiter stops, and adds the dropped requests to droppedBy.
+// accountFor runs a schedule of requests, reloads, shard changes and shard failures, which continue while the limiter
+// stops, and adds the dropped requests to droppedBy.
 func accountFor(t *testing.T, seed uint64, droppedBy map[string]uint64) {
 	const shards, clients = 3, 300
 	secret, err := counter.NewSecret("a secret of the accounts")

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/mitigation"
 )
 
-// No more requests of a burst pass if the loop takes part of it to count while the rest arrives. The rest arrives
-// when the loop asks for the time, in each of several places.
+// A burst passes no more requests if the loop begins to count it before the rest arrives. The rest arrives when the
+// loop asks for the time, in each of several places.
 func TestBurstCutByFlush(t *testing.T) {
 	for place := range 8 {
 		t.Run(fmt.Sprint(place), func(t *testing.T) {
@@ -87,7 +87,8 @@ func TestBurstAfterSlowRequests(t *testing.T) {
 	}
 }
 
-// A burst passes no more requests if it begins in one second and ends in the next, although these are counted apart.
+// A burst passes no more requests if it begins in one second and ends in the next, although the two seconds are counted
+// separately.
 func TestBurstAcrossSeconds(t *testing.T) {
 	for _, first := range []int{1, 20, 45, 50} {
 		for name, begin := range map[string]time.Duration{"within a window": 90*time.Second - time.Millisecond, "across windows": 2*time.Minute - time.Millisecond} {

@@ -89,7 +89,7 @@ const (
 func (c *Loop) evaluate(t *track, added *item, now time.Time) {
 	r, was := t.rule, t.near
 	f, over := t.evaluate(now, added, &c.part(t.key).mu)
-	if t.near && r.Action == rule.Shed { // a key that sheds already need not notice soon that it exceeds a limit
+	if t.near && r.Action == rule.Shed { // it is not urgent to notice that a key that sheds exceeds a limit
 		held, ok := c.o.Table.Held(t.key, now)
 		t.near = !ok || held.Lifted
 	}

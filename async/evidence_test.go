@@ -149,7 +149,7 @@ func TestKeysAreBoundedWithoutShards(t *testing.T) {
 	})
 }
 
-// Of a client that is throttled for a long time, three starts are logged a minute, and the ends of two of them.
+// For a client that is throttled for a long time, three starts and two of their ends are logged each minute.
 func TestThrottlingIsLoggedRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		log := new(lines)

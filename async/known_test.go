@@ -25,7 +25,7 @@ import (
 	rulefile "github.com/edgelimit/edge/rule/file"
 )
 
-// An unreliable address is one shard for nodes, but the servers behind it change: connections go to one of several,
+// An unreliable address is one shard to the nodes, but the servers behind it change: connections go to one of several,
 // replies are late or lost, and servers restart without their counters.
 type unreliable struct {
 	t       *rapid.T

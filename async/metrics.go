@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 		evicted: counter("edge_tracked_keys_evicted_total",
 			"Keys evicted from memory to make room for others. Their counts are read again with the key's next request."),
 		unlogged: counter("edge_mitigation_log_lines_dropped_total",
-			"Starts and ends of mitigations that were not logged because those of the key, or others, were logged too often."),
+			"Starts and ends of mitigations that were not logged because there were too many, of the same key or in total."),
 		alone: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edge_counting_alone",
 			Help: "1 while no shard is available and the node counts alone; see also edge_shard_breaker_open.",
@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, c *Loop) *metrics {
 	}
 	f.NewCounterFunc(prometheus.CounterOpts{
 		Name: "edge_counters_fallen_total",
-		Help: "Counters that lost counts, once in a window: the shard restarted or evicted them, or is several servers.",
+		Help: "Counters that lost counts, each once per window: the shard restarted or evicted them, or is several servers.",
 	}, func() float64 { return float64(c.Fallen()) })
 	dropped := labeled("edge_increments_dropped_total", "Requests that were not counted, once for each limit, by cause.",
 		"cause", causeNames[:]...)

@@ -23,9 +23,9 @@ const maxChanges = 1024
 
 // Lasts returns how long from now on the mitigation of a key lasts if its counts exceed a limit of r: until r's timeout
 // is over and, after back, every limit is at its threshold again. left is the rest of a mitigation that already runs:
-// if positive, only the limits extend it. changes is false if its record stays as it is: otherwise each refused request
-// that counts would change the record, on all nodes. Keys of rules that shed change it even less often, because many
-// are mitigated for a long time.
+// if positive, only the limits extend it. changes reports whether this changes the record of the mitigation. A small
+// extension does not, because otherwise each refused request that counts would change the record, on all nodes. Records
+// of rules that shed change even less often, because many keys are mitigated for a long time.
 func Lasts(r *rule.Rule, left, back time.Duration) (lasts time.Duration, changes bool) {
 	if left <= 0 {
 		return min(max(r.MitigationTimeout, back), mitigation.MaxLifetime), true

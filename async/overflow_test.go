@@ -246,8 +246,8 @@ func TestNoScheduleOverflowsField(t *testing.T) {
 	}
 }
 
-// The worst case: all nodes have as much in flight as they may when the field is one below its stop,
-// then restart, and have as much in flight again.
+// In the worst case, all nodes have as much in flight as they may when the field is one below its stop, then restart,
+// and have as much in flight again.
 func TestBudgetFillsFieldExactly(t *testing.T) {
 	const nodes = 16
 	for _, l := range packedLayouts {
@@ -316,7 +316,7 @@ func TestGreedyNodesAtMemcached(t *testing.T) {
 				defer s.Close()
 				number, ok := counter.ParseValue(harness.Values(t, s, key)[key])
 				if !ok {
-					t.Fatal("the counter is no number")
+					t.Fatal("the counter is not a number")
 				}
 				var sum uint64
 				for _, n := range counted {
@@ -369,7 +369,7 @@ func TestPackedTally(t *testing.T) {
 			{"counted", func(t *tally) { t.reply(l, number(10, 20), 0) }, number(10, 20)},
 			{"one more", func(t *tally) { t.add(l, number(1)); t.send(l, budget) }, number(11, 20)},
 			{"the shard has begun anew", func(t *tally) { t.reply(l, number(1, 30), number(1)) }, number(11, 30)},
-			{"what shards have counted goes on", func(t *tally) { t.known = t.start(l) }, number(10, 30)},
+			{"what shards have counted continues", func(t *tally) { t.known = t.start(l) }, number(10, 30)},
 		},
 		"no answer, twice": {
 			{"20 wait", func(t *tally) { t.add(l, number(20)) }, number(20)},

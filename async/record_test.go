@@ -6,7 +6,7 @@ import (
 	"github.com/edgelimit/edge/counter"
 )
 
-// A record is stored again unless the shard has it or refuses it. If the shard has another one, that is read first.
+// A record is stored again unless the shard has it or refuses it. If the shard has another one, it is read first.
 func TestRecordIsStoredAgain(t *testing.T) {
 	for _, tt := range []struct {
 		outcome     counter.Outcome

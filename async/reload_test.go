@@ -88,7 +88,8 @@ func subWindows(n int) string {
 }
 
 // With random reloads, at a different time on each node, clients that are innocent by every estimate
-// are never refused. If nodes reload at the same time, nobody exceeds the bound of the worst estimate and the reloads.
+// are never refused. If nodes reload at the same time, nobody exceeds the bound that follows from the worst estimate
+// and the number of reloads.
 func TestPromisesOverReloads(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		period := time.Duration(rapid.Int64Range(6, 30).Draw(rt, "period")) * time.Second
@@ -152,8 +153,8 @@ func TestPromisesOverReloads(t *testing.T) {
 				ask()
 			}
 		}
-		// Without peers each other node passes one more before it reads the record. A fixed
-		// window lets one more through as well. Each reload may let the threshold through once more.
+		// Without peers, each of the other nodes passes one more request before it reads the record. A fixed window
+		// lets one more through as well. Each reload may let the threshold through once more.
 		if most, bound := mostPassed(events, period), (2+len(used)-1)*(50+nodes+1); !apart && most > bound {
 			rt.Fatalf("%d requests passed in %v, the bound is %d: %+v\n%v", most, period, bound, used, events)
 		}

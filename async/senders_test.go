@@ -29,7 +29,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// at returns a time in seconds and microseconds after a window of every period here began.
+// at returns the time this many seconds and microseconds after a moment at which windows of all these periods begin.
 func at(seconds, micros int64) time.Time { return time.UnixMicro(3600*1e6 + seconds*1e6 + micros) }
 
 func newRule(tb testing.TB, limits string) *rule.Rule {

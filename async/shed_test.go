@@ -129,8 +129,8 @@ func TestSheddingConverges(t *testing.T) {
 	}
 }
 
-// About the threshold passes, too, if the requests of a network go to several nodes, each of which rarely
-// learns what the others count.
+// About the threshold also passes if the requests of a network go to several nodes, each of which rarely learns what
+// the others count.
 func TestSheddingAtSeveralNodes(t *testing.T) {
 	const nodes, threshold, perSecond, seconds = 3, 10, 25, 200
 	pop := newSteppedPop(t, "rules: [{id: a, characteristics: [network:8/16], limits: [{threshold: 10, period: 1s}], action: shed}]", nodes)

@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// LogTo has l log its decisions, as if New had been given decisions.
+// LogTo makes l log its decisions, as if New had been given decisions.
 func (l *Limiter) LogTo(decisions *decision.Log) { l.decisions = decisions }
 
 // Logged returns the keys of a request that the decision log would get.

@@ -197,8 +197,8 @@ func TestFailClosedForOneOfSeveralValues(t *testing.T) {
 	})
 }
 
-// However the answers to a client's simultaneous requests interleave with each other and with the loop, exactly
-// the threshold and one reach the client.
+// However the answers to a client's simultaneous requests interleave with each other and with the loop, exactly one
+// answer more than the threshold reaches the client.
 func TestSimultaneousAnswers(t *testing.T) {
 	p := startPop(t, 1, 1, `rules: [{id: login, count: {statuses: [401]}, characteristics: [ip],
   limits: [{threshold: 5, period: 1h}], mitigation_timeout: 1h}]`)

@@ -195,7 +195,7 @@ func TestEndings(t *testing.T) {
 	})
 	t.Run("HTTP/2 whose connections end immediately", func(t *testing.T) {
 		r := run(t, load.Options{Targets: targets2, HTTP2: true, Source: &load.Steady{Profile: fast, Look: load.Look{Method: "GET", Target: "/%zz"}}})
-		// Three per request, and one that it may begin to dial before it gives up.
+		// A request uses three connections, and may begin to dial one more before it gives up.
 		if r.Failures["closed"] == 0 || r.Sending.Connections > 4*r.Sending.Requests {
 			t.Errorf("failures %v over %d connections, want at most 4 for each of %d requests", r.Failures, r.Sending.Connections, r.Sending.Requests)
 		}

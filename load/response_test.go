@@ -55,7 +55,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// Headers are compared with Retry-After in all their forms.
+// Rate limit headers of every form are compared with Retry-After.
 func TestHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name, lines string

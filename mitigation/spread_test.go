@@ -28,9 +28,9 @@ func (p *packets) Pop() any {
 	return last
 }
 
-// Eight nodes forward a record to all others if it is new to them, and send a random node their records once a
-// second, with delays of up to two seconds. Nodes drop the record at its end, within the maximum delay, and the
-// number of messages stays small: a copy is not new.
+// Each of eight nodes forwards a record to all others if the record is new to it, and sends its records to a
+// random node once a second. Messages take up to two seconds. All nodes drop the record when it ends, at most
+// one such delay late. Few messages are sent, because nodes do not forward copies.
 func TestForwardedRecordsEnd(t *testing.T) {
 	const nodes, lifetime, way = 8, time.Minute, 2 * time.Second
 	for seed := range uint64(200) {

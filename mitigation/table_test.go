@@ -150,8 +150,8 @@ func TestALiftIsRemembered(t *testing.T) {
 	}
 }
 
-// A node that never knew a lift, nor the mitigation after it, learns from another one how often the key was lifted, though
-// that mitigation has ended. Otherwise the two would count the key apart.
+// A node that knows neither a lift nor the mitigation after it learns from a peer how often the key was lifted, even
+// after that mitigation has ended. Otherwise the two would count the key separately.
 func TestALiftIsLearnedAfterALaterMitigation(t *testing.T) {
 	knows, met := newTable(t, mitigation.Options{}), newTable(t, mitigation.Options{})
 	for generation := range uint32(3) {
@@ -181,7 +181,8 @@ func TestALiftIsLearnedAfterALaterMitigation(t *testing.T) {
 	}
 }
 
-// A copy of a mitigation from before a lift, which adds its rule to a later one, does not shorten that.
+// A copy of a mitigation from before a lift, which adds its rule to a later mitigation, does not
+// shorten the later one.
 func TestACopyFromBeforeALiftDoesNotEndItsMemory(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
 	after := record(time.Hour) // from a shard: without its rule
@@ -224,22 +225,22 @@ func TestASampleIsKeptWhileItsMitigationLasts(t *testing.T) {
 	wantSample("the next mitigation", start.Add(2*time.Minute), nil)
 }
 
-// Most requests look no further once their key's record is forgotten.
+// Once a key's record is forgotten, the filter rules the key out again.
 func TestMayUntilARecordIsForgotten(t *testing.T) {
 	table := newTable(t, mitigation.Options{})
-	merge(t, table, record(time.Minute), start, true) // of a rule that is not known
+	merge(t, table, record(time.Minute), start, true) // the record does not name its rule
 	if !table.MayRule(7) {
-		t.Error("a record of an unknown rule is of no rule")
+		t.Error("with a record whose rule is unknown, rule 7 is ruled out")
 	}
 	longer := record(2 * time.Minute)
 	longer.Rule = 7
 	merge(t, table, longer, start, true)
 	if !table.May(key(1)) || !table.MayRule(7) || table.MayRule(8) {
-		t.Error("a key or its rule with a record may have none, or another rule has one")
+		t.Error("the filter rules out a key with a record, or its rule, or does not rule out another rule")
 	}
 	table.Expire(start.Add(time.Hour), func(mitigation.Record) {})
 	if table.May(key(1)) || table.MayRule(7) {
-		t.Error("a key and its rule may have a record that is forgotten")
+		t.Error("the filter does not rule out a key and its rule, whose record is forgotten")
 	}
 }
 

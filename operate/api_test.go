@@ -261,7 +261,7 @@ func TestAudit(t *testing.T) {
 	}
 	f.ask(t, "POST /-/reload?reason=r", bearer)
 	if got := f.log.String(); !strings.HasSuffix(got, `do=reload reason=r err="rules.yaml:1:1: nonsense"`+"\n") {
-		t.Errorf("log %s, want that the reload failed", got)
+		t.Errorf("log %s, want it to say that the reload failed", got)
 	}
 	f.log.Reset()
 	begin := time.Now()

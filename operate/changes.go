@@ -21,7 +21,7 @@ type Changes struct {
 // A Change is a change that an operator has made or tried to make.
 type Change struct {
 	Time   time.Time `json:"time"`
-	By     string    `json:"by" doc:"name of the token, SIGHUP for a reload by that signal, or file for one because a file has changed"`
+	By     string    `json:"by" doc:"name of the token, SIGHUP for a reload by that signal, or file for a reload after a file has changed"`
 	From   string    `json:"from,omitempty" doc:"address that sent the request"`
 	Do     string    `json:"do" doc:"the operation, such as mitigations-lift"`
 	What   string    `json:"what,omitempty" doc:"what was changed: rule, key, network, shard, duration"`

@@ -31,7 +31,8 @@ func (o *Operator) Explain(values map[string]string) (Explanation, error) {
 	return e, err
 }
 
-// spares returns why r, or any rule if r is nil, applies to no request of a client as far as its address tells, or "".
+// spares returns why r, or any rule if r is nil, applies to no request of a client, judging by its address alone, or
+// "".
 func spares(r *rule.Rule, listed *Listed, client netip.Addr) string {
 	switch {
 	case listed != nil:

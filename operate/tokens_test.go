@@ -67,7 +67,7 @@ func TestLocalToken(t *testing.T) {
 	}
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v; want that only its user can read it", file, info.Mode(), err)
+			t.Errorf("%s: %v, %v; want a file that only its user can read", file, info.Mode(), err)
 		}
 	}
 	f := newFixture(t, func(o *operate.Options) { o.Tokens = tokens })

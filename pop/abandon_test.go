@@ -32,7 +32,7 @@ type judge struct {
 
 func newJudge() *judge { return &judge{make(chan struct{}), make(chan struct{})} }
 
-// serve judges a guess at /early before it reads the body, and others after that.
+// serve judges a guess at /early before it reads the body, and other guesses afterwards.
 func (j *judge) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		return
@@ -175,8 +175,8 @@ func TestHalfClosedClientsAreAnswered(t *testing.T) {
 	w.mitigated()
 }
 
-// At most 64 requests of a key wait for the answer without the client. Further ones end. They count if the estimate
-// exceeds half of the threshold, and not before.
+// At most 64 requests of a key wait for the answer without the client. Further ones end, and count only once the
+// estimate exceeds half of the threshold.
 func TestAbandonedRequestsOfAKeyAreBounded(t *testing.T) {
 	j := newJudge()
 	w := startWired(t, guesses, j.serve, nil)
@@ -277,8 +277,8 @@ func TestIncompleteGuessesCount(t *testing.T) {
 	}
 }
 
-// A client that closes 100 tabs while a page is slow is not refused, and made-up keys of one client take no place from others,
-// who are all served.
+// A client that closes 100 tabs while a page is slow is not refused. Keys that one client makes up take no room from
+// the other clients: all of those are served.
 func TestClosedTabsAreNotGuesses(t *testing.T) {
 	asked := make(chan struct{})
 	for name, rules := range map[string]string{"one key": guesses, "keys made up": strings.Replace(guesses, "[ip]", `["header:x-user"]`, 1)} {
@@ -342,8 +342,8 @@ func TestUpgradeUnderARuleForAnswers(t *testing.T) {
 	<-over
 }
 
-// abandonedBubble runs a node in a bubble, which waits for requests for five seconds when it stops. Its origin answers POSTs
-// after this long.
+// abandonedBubble runs a node in a bubble. When it stops, the node waits for requests for five seconds. Its origin
+// answers POSTs after this long.
 func abandonedBubble(t *testing.T, answer time.Duration, play func(t *testing.T, p *piped)) {
 	bubble.Test(t, func(t *testing.T) {
 		play(t, startPiped(t, func(w http.ResponseWriter, r *http.Request) {

@@ -137,7 +137,7 @@ func startTLS(t *testing.T, log io.Writer, now func() time.Time, certs ...string
 	return n
 }
 
-// serial returns the serial number of the certificate that a client gets which asks for name.
+// serial returns the serial number of the certificate that a client gets if it asks for name.
 func serial(addr net.Addr, name string) (int64, error) {
 	conn, err := tls.Dial("tcp", addr.String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 	if err != nil {

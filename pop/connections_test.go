@@ -113,7 +113,7 @@ func TestHTTP2ConnectionsOfRefusedClients(t *testing.T) {
 	}
 }
 
-// After a refusal a connection may wait for a request only as long as for a header.
+// After a refusal, a connection may wait for a request only as long as a header may take.
 func TestIdleAfterRefusal(t *testing.T) {
 	for host, want := range map[string]time.Duration{"a.example": time.Hour, "a:::": 7 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {

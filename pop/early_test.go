@@ -44,7 +44,7 @@ func TestAnswersDoNotWaitForBodies(t *testing.T) {
 					t.Errorf("%q: %s, the last of its connection: %t; want %d, true", rest, resp.Status, resp.Close, tt.status)
 				}
 				if _, err := io.Copy(io.Discard, r); err != nil {
-					t.Errorf("%q: after the answer: %v, want the end", rest, err)
+					t.Errorf("%q: after the answer: %v, want EOF", rest, err)
 				}
 				_ = conn.Close()
 			}
@@ -77,7 +77,7 @@ func TestAnswersReachClientsThatSend(t *testing.T) {
 			t.Errorf("%s, want 403", resp.Status)
 		}
 		if _, err := io.Copy(io.Discard, r); err != nil {
-			t.Errorf("after the answer: %v, want the end", err)
+			t.Errorf("after the answer: %v, want EOF", err)
 		}
 		_ = conn.Close()
 	}

@@ -54,7 +54,7 @@ func TestExplainOverrides(t *testing.T) {
 		}
 		e, err = p.Operator().Explain(map[string]string{"key": e.Keys[0].Key})
 		if err != nil || !strings.Contains(e.Keys[0].Problem, "the overrides of the rule may give this key other limits") {
-			t.Errorf("by the key alone: %+v, %v; want that its limits are not known", e, err)
+			t.Errorf("by the key alone: %+v, %v; want unknown limits", e, err)
 		}
 	})
 }

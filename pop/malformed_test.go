@@ -126,14 +126,14 @@ func TestGarbageFromRefusedClients(t *testing.T) {
 	w := startWired(t, "rules: []\ndeny: [127.0.0.0/8]", nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	_, r := w.dial("x\r\n\r\n")
 	if answer, err := io.ReadAll(r); len(answer) > 0 || err != nil {
-		t.Errorf("a denied client gets %q, %v; want the end", answer, err)
+		t.Errorf("a denied client gets %q, %v; want EOF", answer, err)
 	}
 	w = startWired(t, strings.Replace(fivePerClient, "}]}]", "}], action: close}]", 1), nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 	await(t, "the client gets nothing", func() bool {
 		_, r := w.dial("x\r\n\r\n")
 		answer, err := io.ReadAll(r)
 		if err != nil || len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 400") {
-			t.Fatalf("%q, %v; want 400 or the end", answer, err)
+			t.Fatalf("%q, %v; want 400 or EOF", answer, err)
 		}
 		return len(answer) == 0
 	})
@@ -149,7 +149,7 @@ func TestGarbageFromTrustedProxies(t *testing.T) {
 			t.Fatalf("%s, want 400", resp.Status)
 		}
 	}
-	w.passes("after garbage of others")
+	w.passes("after other clients' garbage")
 }
 
 // field returns an HTTP/2 header field without compression, up to 64 KiB long.
@@ -240,7 +240,7 @@ func TestOtherProtocols(t *testing.T) {
 		w := startWired(t, fivePerClient, nil, func(o *pop.Options) { o.Origin = "http://127.0.0.1:1" })
 		_, r := w.dial(text)
 		if answer, err := io.ReadAll(r); len(answer) > 0 {
-			t.Errorf("%q gets %q, %v; want the end", text, answer, err)
+			t.Errorf("%q gets %q, %v; want EOF", text, answer, err)
 		}
 		if n := w.metric("edge_requests_total"); n != 1 {
 			t.Errorf("%q: counted %v requests, want 1", text, n)
@@ -269,7 +269,7 @@ func TestBrokenConnectionsOfHTTP2Count(t *testing.T) {
 	w.mitigated()
 }
 
-// HTTP/2 requests that wait for their turn or are canceled are well-formed.
+// HTTP/2 requests that wait for their turn or are canceled do not count as malformed.
 func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := startPiped(t, func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }, func(o *pop.Options) {
@@ -301,7 +301,7 @@ func TestWellFormedRequestsOfHTTP2(t *testing.T) {
 	})
 }
 
-// The time for a header is limited, whatever it consists of. A complete header is answered immediately.
+// A header must arrive in time, whatever it consists of. A complete one is answered immediately.
 func TestHeaderTimeouts(t *testing.T) {
 	const timeout = 7 * time.Second
 	whole := frame(headers, endStream|endHeaders, 1, request)

@@ -105,7 +105,7 @@ func TestLargestHolderEndsFirst(t *testing.T) {
 		await(t, "another one holds memory", func() bool { return w.metric("edge_header_memory_bytes") != before })
 	}
 	if rest, err := io.ReadAll(answer); len(rest) > 0 {
-		t.Errorf("the largest gets %q, %v; want the end", rest, err)
+		t.Errorf("the largest gets %q, %v; want EOF", rest, err)
 	}
 	_ = largest.Close()
 	for i, conn := range others {

@@ -108,7 +108,7 @@ func New(o Options) (*Node, error) {
 	n.headers = newHeaders(n.registry)
 	version, _, _ := strings.Cut(o.Version, " ")
 	promauto.With(n.registry).NewGauge(prometheus.GaugeOpts{
-		Name: "edge_build_info", Help: "1; its labels are the version of the program and the name of the PoP, by which alerts compare nodes.",
+		Name: "edge_build_info", Help: "1; its labels are the version of the program and the name of the PoP, which alerts use to compare nodes.",
 		ConstLabels: prometheus.Labels{"version": version, "pop": o.PoP},
 	}).Set(1)
 	n.notices = newNotices(o.Logger, o.Now, n.registry)

@@ -50,7 +50,8 @@ type Options struct {
 	HostOrigins   map[string]string
 	OriginOptions proxy.OriginOptions
 
-	// Other proxies that ask. With either listener, a node needs no origin: without an origin, it does not open Listen.
+	// Proxies that ask the node about requests. With either listener, a node needs no origin; without one, it does not
+	// open Listen.
 	CheckListen, SPOPListen string // see proxy.Check and proxy.Agent
 	CheckDenyStatus         int
 	SocketGroup             int // ID of the group whose members may connect to Unix sockets; 0: the node's own
@@ -95,7 +96,7 @@ type Options struct {
 	// AddMetrics registers metrics in addition to the node's own. May be nil.
 	AddMetrics func(prometheus.Registerer)
 
-	// set if all nodes of the PoP stop together: clients have nowhere to go
+	// set if all nodes of the PoP stop together, so that clients have nowhere else to go
 	together bool
 
 	shards []shards.Address // Shards, once they are checked
@@ -147,7 +148,7 @@ func (o *Options) asked() bool { return o.CheckListen != "" || o.SPOPListen != "
 // lonelyRefresh is the maximum time until a node with shards but no peers learns of a lift.
 const lonelyRefresh = 30 * time.Second
 
-// refresh returns the interval at which the node reads records again, or 0 for never.
+// refresh returns the interval at which the node rereads records, or 0 for never.
 func (o Options) refresh() time.Duration {
 	if o.Gossip.Listen != "" || o.Peers != nil || len(o.Shards) == 0 {
 		return 0

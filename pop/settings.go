@@ -69,7 +69,7 @@ func Settings(o *Options) []setting.Setting {
 		{Name: "origin-connect-timeout", Value: setting.Duration(&o.OriginOptions.ConnectTimeout, 5*time.Second, 1, maxTime), Help: "maximum time to connect to an origin"},
 
 		{Group: "other proxies that ask", Name: "check-listen", Value: setting.Text(&o.CheckListen, "", nil), Help: "`address` where other proxies ask whether requests may pass, HOST:PORT or unix:PATH; see docs/check.md", Single: true, Sample: "#unix:/run/edge/check.sock"},
-		{Name: "check-deny-status", Value: setting.Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals on --check-listen, such as 403; 0: that of each rule, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
+		{Name: "check-deny-status", Value: setting.Parsed("status", &o.CheckDenyStatus, "0", parseDenyStatus), Help: "`status` of refusals on --check-listen, such as 403; 0: the rule's status, but 403 for nginx", Single: true, Sample: "0", Needs: []string{"check-listen"}},
 		{Name: "spop-listen", Value: setting.Text(&o.SPOPListen, "", nil), Help: "`address` where HAProxy asks in its own protocol (SPOP), HOST:PORT or unix:PATH", Single: true, Sample: "#unix:/run/edge/spop.sock"},
 		{Name: "socket-group", Value: setting.Parsed("text", &o.SocketGroup, "", parseGroup), Help: "`group` whose processes may connect to Unix sockets, in addition to the node's user; by default the node's own group", Single: true, Sample: "#www-data"},
 

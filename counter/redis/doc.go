@@ -4,5 +4,5 @@
 // on one connection, and after an error the client knows which commands were provably not sent. An INCRBY never misses:
 // it creates the counter if the server has lost it, without an expiry. Its value shows that, and an EXPIRE follows. A
 // script compares and replaces records. Numbers are signed, so the server refuses a counter that reaches 2^63, and each
-// node counts alone for it.
+// node then counts its key alone.
 package redis

@@ -145,7 +145,7 @@ func (cv conversation) run(c *client, role string) {
 		case "<eof":
 			open = false
 			if line := c.line(); line != "" {
-				c.t.Fatalf("%s: got %q, want the end", st.where, line)
+				c.t.Fatalf("%s: got %q, want EOF", st.where, line)
 			}
 		case "?":
 			name, text, _ := strings.Cut(st.text, " ")

@@ -130,7 +130,7 @@ type client interface {
 func number(t *testing.T, text string) (n uint64) {
 	t.Helper()
 	if _, err := fmt.Sscan("0"+strings.TrimSpace(text), &n); err != nil {
-		t.Fatalf("%q is no number", text)
+		t.Fatalf("%q is not a number", text)
 	}
 	return n
 }

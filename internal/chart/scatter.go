@@ -75,7 +75,7 @@ func (s Scatter) view() view {
 			}
 			labels = append(labels, l)
 		}
-		// those that matter choose first
+		// the labels that matter are placed first
 		slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(b.class, a.class) })
 		d.labels(labels, points, best)
 	})

@@ -20,12 +20,12 @@ const (
 	// atomicWrite is the maximum size of a write that a pipe does not split (PIPE_BUF), in bytes.
 	atomicWrite = 4096
 
-	// lastWords is how long a process that ends waits for its last lines to be written.
+	// lastWords is how long an exiting process waits for its last lines to be written.
 	lastWords = time.Second
 )
 
-// A Backlog holds the lines of a log that wait to be written, so that a log that nobody reads blocks no caller. A full
-// Backlog drops lines, and counts them. Each Write is one or more whole lines.
+// A Backlog holds log lines until they are written, so that callers never wait for the log's reader. A full Backlog
+// drops lines and counts them. Each Write is one or more whole lines.
 type Backlog struct {
 	to      io.Writer
 	Dropped prometheus.Counter // the metric of dropped lines
@@ -44,7 +44,7 @@ func NewBacklog(to io.Writer) *Backlog {
 	return &Backlog{to: to, wake: make(chan struct{}, 1), written: make(chan struct{}),
 		Dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "edge_log_lines_dropped_total",
-			Help: "Lines of the log that were dropped because too many waited to be written.",
+			Help: "Log lines dropped because too many were waiting to be written.",
 		})}
 }
 

@@ -406,7 +406,7 @@ func (b *bounds) known(k *key, n int, q *request) int64 {
 	if floor(last, c.period) != floor(from, c.period) || floor(from, c.period) != floor(to, c.period) {
 		return 0
 	}
-	// Of the requests sent so early, all nodes knew the counts when the node's last request was sent.
+	// When the node's last request was sent, all nodes knew the counts of the requests before settled.
 	settled := before(c.from, last-s.slowest-b.j.lag-3*b.j.skew)
 	c.from, c.to = c.from[:settled], c.to[:settled]
 	return min(c.count(from), c.count(to))

@@ -146,8 +146,8 @@ const (
 	shedsEarly         = "sheds_below_threshold"
 )
 
-// Surroundings describe the requests around a violation. before and after report whether there are: for a request that
-// passed, refusals of its key by the same mitigation; otherwise, adjacent requests of the key that are refused.
+// Surroundings describe the requests around a violation. before and after report whether the adjacent request of the
+// key was refused; next to a request that passed wrongly, only refusals by the same mitigation count.
 type surroundings struct {
 	*violation
 	before, after bool

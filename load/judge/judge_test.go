@@ -382,8 +382,8 @@ components: [{name: fast, steady: {clients: 12, rate: 30/1s, poisson: false}, at
 `,
 }
 
-// A limiter that is 15% too strict or too lenient is noticed, with slow and with fast attackers, and so are one that counts
-// refusals and a Retry-After that is a second too long.
+// The judge notices a limiter that is 15% too strict or too lenient, with slow and with fast attackers, one that counts
+// refusals, and one whose Retry-After is a second too long.
 func TestStrictAndLenient(t *testing.T) {
 	if !harness.WithoutRaceDetector(t) {
 		return

@@ -8,8 +8,8 @@ import (
 // classify groups the violations that no mistake explains by when and where they happened, and reports the groups.
 func (v *investigation) classify() {
 	v.deafNode(func(own, others int) bool { return others > own })
-	// The requests to compare a violation with, by its key and leak, in the order in which they were sent: for a leak the
-	// refusals of the key, and otherwise also its requests that passed.
+	// The requests to compare a violation with, by its key and leak, in the order in which they were sent: the refusals
+	// of the key and, unless it is a leak, its requests that passed.
 	lines := map[violation][]*request{}
 	for _, w := range v.left {
 		lines[violation{key: w.key, leak: true}], lines[violation{key: w.key}] = nil, nil
@@ -37,7 +37,7 @@ func (v *investigation) classify() {
 			clients[s.request.Client] = true
 		}
 	}
-	// Even of random refusals, a few come next to one another, or next to a mitigation.
+	// A few random refusals, too, come next to one another, or next to a mitigation.
 	random, by := len(clients) >= 3 && individual > 2*others, map[string][]*request{}
 	for _, s := range all {
 		s.random = random

@@ -28,8 +28,8 @@ type Options struct {
 	// it must be a loopback address.
 	Listen string
 
-	// Advertise is the address, IP:PORT, by which other nodes reach Listen. If empty, it is
-	// Listen, or a private address of the machine if Listen is all of its addresses.
+	// Advertise is the address, IP:PORT, at which other nodes reach Listen. If empty, it is Listen, or a private
+	// address of the machine if Listen is all of its addresses.
 	Advertise string
 
 	// Join are the addresses, HOST:PORT, of nodes to join first; the node itself may be

@@ -124,8 +124,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A node's offset from the clock that is furthest behind, and from the median. Nodes whose clock is unknown do not
-// count.
+// A node knows its offset from the clock that is furthest behind, and from the median. Nodes whose clock is unknown do
+// not count.
 func TestClockAhead(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {

@@ -15,8 +15,8 @@ import (
 //	26  when the packet was sent, by the sender's wall clock, in microseconds
 //	34  body
 //
-// A body of messages to one node has the length of each message, in two bytes, before it. A body of news has entries.
-// That of a status has times (see timesSize), then entries.
+// In a body of messages to one node, each message follows its length in two bytes. A body of news has entries. That of
+// a status has times (see timesSize), then entries.
 const (
 	packetVersion = 2
 	headerSize    = 34

@@ -40,7 +40,7 @@ func TestVotes(t *testing.T) {
 			{15 * time.Second, "a", ""}, {16 * time.Second, "a", "a"},
 			{17 * time.Second, "-", "a"}, {28999 * time.Millisecond, "-", "a"}, {29 * time.Second, "-", ""},
 		}},
-		{"after a calm time it comes back as soon as at first", []step{
+		{"after a calm time it comes back as soon as the first time", []step{
 			{0, "a", ""}, {time.Second, "a", "a"}, {2 * time.Second, "-", "a"}, {5 * time.Second, "-", ""},
 			{5 * time.Minute, "a", ""}, {5*time.Minute + 2*time.Second, "a", "a"},
 			{5*time.Minute + 3*time.Second, "-", "a"}, {5*time.Minute + 6*time.Second, "-", ""},
