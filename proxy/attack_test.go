@@ -104,8 +104,8 @@ func TestTargetsThatOriginsReadDifferently(t *testing.T) {
 	}
 }
 
-// Clients that do not read the answers are disconnected, refused or not. A pipe buffers nothing; a socket
-// would buffer as much as the machine allows.
+// Clients that do not read the answers are disconnected, whether they are refused or not. A pipe buffers nothing; a
+// socket would buffer as much as the machine allows.
 func TestRefusedAndUnread(t *testing.T) {
 	for _, rules := range []string{noRules, "rules: []\ndeny: [127.0.0.0/8]"} {
 		bubble.Test(t, func(t *testing.T) {

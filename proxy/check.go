@@ -60,7 +60,8 @@ type httpQuestion struct {
 }
 
 // Malformed refuses an invalid question, and counts it for no client. The asking proxy may have forwarded fields as its
-// client sent them: after a status that is no refusal, it could assume that the node failed, and let the client pass.
+// client sent them: after a status that is not a refusal, it could assume that the node failed, and let the client
+// pass.
 func (k *Check) Malformed(_ netip.AddrPort, err *http1.Error) (fields []byte, status int, body string) {
 	fields = fmt.Appendf(nil, "X-Edge-Verdict: %v\r\nX-Edge-Status: %d\r\n", limit.Malformed, err.Status)
 	return append(fields, plainText...), cmp.Or(k.o.DenyStatus, http.StatusForbidden), err.Text + "\n"

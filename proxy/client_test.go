@@ -97,7 +97,7 @@ func TestForwardedHeaders(t *testing.T) {
 }
 
 // A trusted proxy's own requests, such as health checks, pass five a second, even while it is mitigated. Others count
-// as the proxy's, so that a client which makes the proxy drop X-Forwarded-For gains nothing. A request with
+// as the proxy's, so that a client gains nothing if it makes the proxy drop X-Forwarded-For. A request with
 // X-Forwarded-For is never the proxy's own, whatever the field says.
 func TestOwnRequestsOfAProxy(t *testing.T) {
 	for name, connect := range map[string]func(*proxy.Proxy) (passes func(forwarded ...string) bool){

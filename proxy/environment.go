@@ -113,7 +113,7 @@ func (s *environment) passOwn(now time.Time, proxy netip.Addr) bool {
 	if s.note != nil && n == maxOwn+1 {
 		s.note(problemSilent, fmt.Sprintf("the trusted proxy %v sends no X-Forwarded-For with more than %d requests "+
 			"a second, so their clients are counted as one: make it add the client's address to every request, "+
-			"also if the client's Connection header names the field", proxy, maxOwn))
+			"even if the client's Connection header names the field", proxy, maxOwn))
 	}
 	return n <= maxOwn
 }

@@ -17,7 +17,7 @@ func isChallenge(path string) bool {
 }
 
 // needsTLS reports whether the client must send the request again over TLS. It need not if it uses TLS to a trusted
-// proxy in front. Nor do health checks of such a proxy, which may insist on a 200.
+// proxy in front, or if the request is a health check of such a proxy, which may insist on a 200.
 func (x *exchange) needsTLS() bool {
 	o, secure := &x.p.o, x.c.Secure()
 	if o.Redirect == 0 || x.origin == o.Origins.ACME || x.decision.Verdict == limit.Own {

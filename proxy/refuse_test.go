@@ -92,14 +92,14 @@ func TestShadowBanIsNotSeen(t *testing.T) {
 		reached.Add(1)
 		ok(w, r)
 	}, nil)
-	// Neither a banned client nor one that is about to be banned sees quotas: the node knows the count before some answers
-	// to requests that pass.
+	// Neither a banned client nor one that is about to be banned sees quotas: the node knows the count before it
+	// answers some of the requests that pass.
 	c := client(t)
 	for body := ""; body != "banned"; {
 		var resp *http.Response
 		resp, body = do(t, c, newRequest(t, "GET", url, nil))
 		if resp.StatusCode != http.StatusOK || body != "ok" && body != "banned" || reached.Load() > 1000 {
-			t.Fatalf("answer %d %q after %d, want 200, and soon the prepared one", resp.StatusCode, body, reached.Load())
+			t.Fatalf("answer %d %q after %d, want 200, and before long the body of the ban", resp.StatusCode, body, reached.Load())
 		}
 		for name := range resp.Header {
 			if strings.HasPrefix(strings.ToLower(name), "ratelimit") || name == "Retry-After" || name == "Cache-Control" || name == "Refusal-Id" {

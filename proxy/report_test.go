@@ -54,7 +54,8 @@ func TestReportWhileMitigated(t *testing.T) {
 			for range 96 {
 				report()
 			}
-			// Of a week, the estimate of 4 takes a quarter to return to 3, and that of 100 takes 97%.
+			// An estimate of 4 takes a quarter of the week to return to 3; one of 100 takes 97% of
+			// it.
 			harness.Until(t, "the client is refused for days longer than "+strconv.Itoa(int(first.Hours()))+" h", patience, time.Millisecond, func() bool {
 				return wait() > first+4*24*time.Hour
 			})

@@ -25,11 +25,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	requests := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_envoy_requests_total",
-		Help: "Requests of Envoy's rate limit service, by response.",
+		Help: "Requests from Envoy to the rate limit service, by response.",
 	}, []string{"result"})
 	undecided := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_envoy_undecided_descriptors_total",
-		Help: "Descriptors that were OK because no rule could decide them, by cause.",
+		Help: "Descriptors answered OK because no rule could decide them, by cause.",
 	}, []string{"cause"})
 	m := &metrics{
 		requests: map[rls.RateLimitResponse_Code]prometheus.Counter{

@@ -116,7 +116,8 @@ func TestDocumentedReports(t *testing.T) {
 	}
 }
 
-// Reports count once each, whatever kind of rule they name, whether it refuses its key, and what else is in the call.
+// Each report counts once, whatever kind of rule it names, whether or not the rule refuses its key, and whatever else
+// is in the call.
 func TestReports(t *testing.T) {
 	for _, test := range []struct {
 		name, count, entries string

@@ -16,8 +16,8 @@ const (
 	fieldSize   = 32
 )
 
-// fill returns a head of about n bytes whose fields are before, then as many as fit of field, which may contain a verb
-// for a number.
+// fill returns a head of about n bytes: before, and then as many copies of field as fit. field may contain a verb for
+// the number of the copy.
 func fill(n int, before, field string) string {
 	var b strings.Builder
 	b.WriteString("GET / HTTP/1.1\r\nHost: a\r\n" + before)
@@ -108,8 +108,8 @@ func TestBoundOfTrailers(t *testing.T) {
 	}
 }
 
-// Fields that Connection names are not forwarded, nor those that CGI reads as one of them. Other names, and fields
-// that the meaning of a message depends on, are.
+// Fields that Connection names are not forwarded, and neither are those that CGI reads as one of them. All others are,
+// and so are fields that the meaning of a message depends on.
 func TestFieldsThatConnectionNames(t *testing.T) {
 	var r http1.Request
 	head := "GET / HTTP/1.1\r\nHost: a\r\nConnection: x-hop, Cookie\r\nX-HOP: 1\r\nx_Hop: 1\r\nX-Hop-: 1\r\ncookie: 1\r\nX_Other: 1\r\n" +

@@ -15,7 +15,7 @@ import (
 )
 
 // many is the number of connections at which a server begins to use loops. The stacks of fewer goroutines fit into the
-// cache, and a goroutine waits with one system call less than a loop.
+// cache, and a goroutine needs one system call fewer to wait than a loop.
 const many = 256
 
 // A loop waits for the next requests of many connections whose clients are refused. One goroutine, the leader, serves

@@ -24,7 +24,7 @@ func TestSlowUploads(t *testing.T) {
 		{"an answer in time", "", 50 * time.Second, 200},
 		{"an answer too late", "", 70 * time.Second, 502},
 		{"an interim answer", "HTTP/1.1 102 Processing\r\n\r\n", 50 * time.Second, 200},
-		{"an interim answer, and none in time", "HTTP/1.1 102 Processing\r\n\r\n", 70 * time.Second, 502},
+		{"an interim answer, and the final one too late", "HTTP/1.1 102 Processing\r\n\r\n", 70 * time.Second, 502},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			defer time.Sleep(time.Hour) // until all goroutines have returned
@@ -35,7 +35,7 @@ func TestSlowUploads(t *testing.T) {
 				defer far.Close()
 				if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
 					_, _ = io.Copy(io.Discard, r.Body)
-					if test.interim != "" { // a pipe's reader notices a write of nothing
+					if test.interim != "" { // a pipe's reader notices even an empty write
 						time.Sleep(time.Second)
 						_, _ = io.WriteString(far, test.interim)
 					}

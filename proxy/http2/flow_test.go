@@ -248,7 +248,7 @@ func TestIdleConnectionsHoldLittle(t *testing.T) {
 	}
 	heap := func() int {
 		var m runtime.MemStats
-		for range 3 { // pools keep their contents for two collections cycles
+		for range 3 { // pools keep their contents for two garbage collections
 			runtime.GC()
 		}
 		runtime.ReadMemStats(&m)

@@ -69,7 +69,7 @@ func TestRequests(t *testing.T) {
 		{"no method", but(":method", ""), reset},
 		{"no scheme", but(":scheme", ""), reset},
 		{"path twice", append(but("", ""), ":path", "/b"), reset},
-		{"pseudo-header behind a field", append(append([]string{"x", "y"}, usual...), "y", "z"), reset},
+		{"pseudo-header after a field", append(append([]string{"x", "y"}, usual...), "y", "z"), reset},
 		{"unknown pseudo-header", and(":x", "y"), reset},
 		{"CONNECT with a path", but(":method", "CONNECT"), reset},
 		{"extended CONNECT", append(but(":method", "CONNECT"), ":protocol", "websocket"), reset},
@@ -188,9 +188,8 @@ func (*echo) Serve(s http1.Asker, r *http1.Request) http1.Passing {
 	return nil
 }
 
-// A repeated header block is not decoded again, nor an answer like the one before encoded again. Nobody
-// can tell: a block still means something else when the dynamic table has changed, and for a request
-// with a body.
+// A repeated header block is not decoded again, and an answer like the previous one is not encoded again. Nobody can
+// tell: the same block still means something else once the dynamic table has changed, or for a request with a body.
 func TestRepetition(t *testing.T) {
 	e := start(t, nil, func(o *http1.Options) { o.Handler = &echo{} })
 	c := e.client(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// How streams and the connection end, and how much the connection's window opens, after frames that violate
-// RFC 9113 or that the node does not need. Each step is sent once the node has handled the one before.
+// TestStates checks how streams and the connection end, and how much the connection's window opens, after frames that
+// violate RFC 9113 or that the node does not need. Each step is sent once the node has handled the previous one.
 func TestStates(t *testing.T) {
 	const early, brief = get + "\x04\x06/early", get + "\x04\x06/brief"
 	const length = held + "\x0f\x0d\x011" // Content-Length: 1

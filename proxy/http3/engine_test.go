@@ -41,7 +41,7 @@ func (h *handler) MalformedStream(peer netip.AddrPort) (fields []byte, end bool)
 	return nil, false
 }
 
-// start starts a server, and returns its address and what counts malformed requests.
+// start starts a server, and returns its address and the handler that counts malformed requests.
 func start(t *testing.T, set func(*http3.Options)) (addr string, h *handler, memory *conns.Budget) {
 	t.Helper()
 	h, memory = &handler{make(chan netip.AddrPort, 1000)}, conns.NewBudget(1<<20, 0, func(bool) {})

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Message is a message of HAProxy about a stream. It is valid until the handler returns.
+// A Message is a message from HAProxy about a stream. It is valid until the handler returns.
 type Message struct {
 	Name []byte
 	Args []Arg

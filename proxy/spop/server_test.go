@@ -207,8 +207,8 @@ type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
-// A peer that sends nothing, or nothing more, is told so and disconnected. So are all peers when the server
-// shuts down.
+// A peer that sends nothing, or nothing more, is disconnected and told why, and so are all peers when the server shuts
+// down.
 func TestTimeouts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
