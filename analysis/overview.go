@@ -26,7 +26,7 @@ type Overview struct {
 	counts *client.Values[requestCount]
 	names  map[[16]byte]string // of clients: see requestCount
 
-	// Clients whose estimate exceeds each of the default thresholds in a minute, up to the last that somebody exceeds.
+	// How many clients' estimates exceed each default threshold in a minute, up to the last that any exceeds.
 	over []int
 }
 
@@ -101,7 +101,7 @@ func (o *Overview) Add(e *accesslog.Entry) error {
 	return nil
 }
 
-// Finish sums up the entries. name returns the names of clients in the report; if nil, they are those in the log.
+// Finish summarizes the entries. name returns the names of clients in the report; if nil, they are those in the log.
 func (o *Overview) Finish(name Namer) {
 	if o.counts == nil {
 		return

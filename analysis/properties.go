@@ -19,7 +19,7 @@ func FieldsOf(sets ...*rule.Set) accesslog.Fields {
 	return accesslog.All &^ accesslog.Header
 }
 
-// Unseen holds the properties of requests that rules use and that no entry of a log had yet, in the spelling of
+// Unseen holds the properties of requests that rules use and that no entry of a log has had yet, in the spelling of
 // characteristics, each with a function that reports whether an entry has it.
 type Unseen map[string]func(e *accesslog.Entry) bool
 

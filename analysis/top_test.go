@@ -7,7 +7,7 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// Of very many paths, the frequent ones are remembered.
+// The frequent paths are remembered, even if there are very many.
 func TestTopPaths(t *testing.T) {
 	var r refusals
 	var q replayedRequest

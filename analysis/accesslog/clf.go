@@ -73,10 +73,10 @@ func cutClient(s []byte) (client, rest []byte) {
 	}
 }
 
-// virtualHost reports whether the first word of a line is not the client but the requested
-// host: the next word is an address, or there is one word more than usual before the time. It
-// returns the client. Two addresses are host and client only if identity and user
-// follow, since lighttpd writes the client before the host.
+// virtualHost reports whether the first word of a line is the requested host instead of the client:
+// then the next word is an address, or there is one word more than usual before the time. It
+// returns the client. Two addresses are host and client only if identity and user follow, since
+// lighttpd writes the client before the host.
 func virtualHost(first, rest []byte) (client []byte, ok bool) {
 	if len(rest) == 0 || rest[0] == '[' || rest[0] == ' ' || first[0] == '[' {
 		return nil, false

@@ -15,7 +15,7 @@ type clock struct {
 	day   string // as written
 	dayAt int64  // beginning of the day in UTC, in seconds since the Unix epoch
 
-	last   []byte // the last stamp in brackets, with the closing one
+	last   []byte // the last stamp in brackets, including the closing bracket
 	lastAt int64  // its time, in microseconds since the Unix epoch
 
 	wallAt     int64 // last time without a zone, in minutes

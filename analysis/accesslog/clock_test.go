@@ -47,7 +47,7 @@ func TestFormattedTimes(t *testing.T) {
 	})
 }
 
-// A time in a year that no request has is unreadable.
+// A time in an implausible year is unreadable.
 func TestYears(t *testing.T) {
 	for year, ok := range map[int]bool{0: false, 1: false, 1899: false, 1900: true, 1970: true, 5138: true, 5139: false, 9999: false} {
 		for _, layout := range []string{"02/Jan/2006:15:04:05 -0700", time.RFC3339} {

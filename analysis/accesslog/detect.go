@@ -225,7 +225,7 @@ func (t trial) withoutPrefixes() trial {
 	return rest
 }
 
-// best returns the strictest format, which is the last, that parses at least half as many lines as any other. A lenient one
+// best returns the last, and thus strictest, format that parses at least half as many lines as any other. A lenient one
 // may parse a few more: a truncated line of S3's log is still an entry of the common log format.
 func (t trial) best() (format string, l layout, n int) {
 	counts := make([]int, len(formats()))

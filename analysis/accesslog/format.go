@@ -66,7 +66,7 @@ var formats = sync.OnceValue(func() []Format {
 		{"uwsgi", "uWSGI's own log", builtIn(`[pid: $pid|app: $app|req: $number] $remote_addr ($user) {$variables} [$time] `+
 			`$request_method $request_uri => generated $bytes in $took (HTTP/$version $status) $headers`, "headers")},
 		{"edge", "the access log of edge itself, as text or JSON", newObjects(described(edge))},
-		{"nginx-proxy-manager", "Nginx Proxy Manager's log, and combined in the same file", alternatives{
+		{"nginx-proxy-manager", "Nginx Proxy Manager's log, which may also have combined lines", alternatives{
 			builtIn(`[$time_local] $cache $upstream_status $status `+manager+`[Sent-to $to] "$http_user_agent" "$http_referer"`, "remote_addr"),
 			builtIn(`[$time_local] $status `+manager+`"$http_user_agent" "$http_referer"`, "remote_addr"),
 			common,
@@ -79,8 +79,8 @@ var formats = sync.OnceValue(func() []Format {
 // manager is the part between status and agent, which both forms of Nginx Proxy Manager's log share.
 const manager = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $bytes] [Gzip $gzip] `
 
-// In Envoy's text, the client is the first address of X-Forwarded-For, which can be forged. Istio's text also has the
-// address of the connection.
+// In Envoy's text format, the client is the first address of X-Forwarded-For, which can be forged. Istio's also has
+// the address of the connection.
 const (
 	envoyHead = `[$time_iso8601] "$request" $status $flags `
 	envoyTail = `$received $sent $duration $upstream_time "$http_x_forwarded_for" "$http_user_agent" "$http_x_request_id" "$host" "$upstream"`
@@ -94,7 +94,7 @@ func (f Format) renamed(change map[string]string) (layout, error) {
 		return l.renamed(change)
 	case *columns:
 		return l.renamed(f.Name, change)
-	case alternatives: // the last of Envoy's has names
+	case alternatives: // only Envoy's last alternative has names
 		if o, ok := l[len(l)-1].(*objects); ok {
 			last, err := o.renamed(change)
 			return append(slices.Clip(l[:len(l)-1]), last), err

@@ -97,7 +97,7 @@ func afterTime(s []byte) []byte {
 	return rest
 }
 
-// cutCompose removes the name of a container and a bar, the prefix of docker compose, and the colours around them.
+// cutCompose removes the name of a container and a bar, the prefix of docker compose, and the colors around them.
 func cutCompose(s []byte) (rest []byte, ok bool) {
 	name, rest := cutWord(withoutColours(s))
 	rest = trimSpaces(withoutColours(rest))

@@ -21,8 +21,8 @@ type columns struct {
 	zone     int64 // from #GMT-Offset, in seconds
 }
 
-// columnNames are the names of the columns that are used, by kind, as the map variables is for patterns. CloudFront's
-// cs(Host) is the distribution's name; x-host-header is the host that the client requested.
+// columnNames are the names of the columns that are used, by kind, like variables for patterns. CloudFront's cs(Host)
+// is the distribution's name; x-host-header is the host that the client requested.
 var columnNames = [kinds][]string{
 	date: {"date", "x-date-start", "date-local"}, clockTime: {"time", "x-time-start", "time-local"}, epoch: {"timestamp", "ts", "datetime", "date-time"},
 	client: {"c-ip", "id.orig_h"}, method: {"cs-method", "method"}, host: {"x-host-header", "cs-host", "cs(host)", "host"},

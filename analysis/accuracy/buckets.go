@@ -12,7 +12,7 @@ import (
 // the first and the last.
 type firstLast struct {
 	period     int64
-	resolution int64 // a time stands for all moments before the next one
+	resolution int64 // of times: a request may have arrived up to this much later than its time says
 }
 
 func (firstLast) words() int { return 7 }

@@ -33,8 +33,8 @@ func NewTable() *Table {
 	return &Table{places: Make[place](64)}
 }
 
-// Make is make for memory that is read before it is written. Linux would map each of its pages
-// twice, and interrupt the other cores the second time, so Make writes to each page first.
+// Make is like make, for memory that is read before it is written. Linux would map each of its pages twice, and
+// interrupt the other cores the second time, so Make writes to each page first.
 func Make[T any](n int) []T {
 	const page = 4096
 	var zero T

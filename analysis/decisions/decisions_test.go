@@ -108,8 +108,8 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// A rule that counts answers counts by the answer, at the time of the request. The answer to a refused request
-// is unknown.
+// A rule with statuses counts a request by its answer, at the time of the request. The answer to a refused request is
+// unknown.
 func TestAnswers(t *testing.T) {
 	decide := func(s float64, more string) string {
 		return strings.NewReplacer(`"ref":1`, `"ref":3`, `"all"`, `"login"`).Replace(at(s, more))
