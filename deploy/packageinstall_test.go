@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// The commands of docs/install.md install from a tarball what the packages have: the node runs with the same files.
+// The commands of docs/install.md install the same files from a tarball as the packages do.
 func testTarball(t *testing.T, dir string) {
 	_, text, _ := strings.Cut(read(t, "../docs/install.md"), "\nFrom a tarball,")
 	_, text, _ = strings.Cut(text, "```sh\n")
@@ -40,7 +40,7 @@ func testTarball(t *testing.T, dir string) {
 	}
 }
 
-// What the scripts of packages and the service of OpenRC do where a service manager runs.
+// The packages' scripts and the OpenRC service do the right thing under each service manager.
 func TestPackageScripts(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
@@ -103,7 +103,8 @@ func testFiveCommands(t *testing.T, dir string) {
 	r.sh(commands[1])
 	r.sh(commands[2])
 
-	// The site listens elsewhere, and the node does not occupy the ports of one that runs here.
+	// The site listens elsewhere, and the node does not take ports that another node on this
+	// machine may use.
 	address := harness.ReservePort(t)
 	r.sh(`sed -i -e 's/listen 80 /listen ` + address + ` /' -e '/listen \[::\]/d' /etc/nginx/sites-available/default`)
 	r.sh(`sed -i -e 's/^\(metrics_listen\|admin_listen\):.*/\1: ""/' /etc/edge/node.yaml`)
@@ -153,7 +154,7 @@ func testFiveCommands(t *testing.T, dir string) {
 		t.Errorf("answers by status: %v, want more than 200 before 429", statuses)
 	}
 
-	// The package can be removed, after nginx's lines.
+	// The package can be removed once its lines are removed from nginx's configuration.
 	_, rest, _ = strings.Cut(rest, "```sh\n")
 	change, _, _ := strings.Cut(rest, "\n")
 	r.sh(change)

@@ -95,7 +95,8 @@ func input(f fault) string {
 	return b.String()
 }
 
-// Two PoPs are in one Prometheus. No alert fires while nodes restart. For each fault one alert fires, of the PoP that has it.
+// Two PoPs are in one Prometheus. No alert fires while nodes restart. For each fault one alert fires, which names the
+// affected PoP.
 func TestAlertsOfPoPs(t *testing.T) {
 	t.Parallel()
 	statAllFiles(t)

@@ -190,7 +190,7 @@ func (s *sidecar) testUpgrades() {
 	const upgrade = "GET /upgrade HTTP/1.1\nHost: a\nConnection: Upgrade, HTTP2-Settings\nHTTP2-Settings: AAMAAABk\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nSec-WebSocket-Version: 13\nUpgrade: %s\n\n"
 	for _, protocol := range []string{"h2c", "H2C", "websocket, h2c", "TLS/1.0", "tls/1.2, HTTP/1.1"} {
 		resp, _ := s.send(27, fmt.Sprintf(upgrade, protocol))
-		// Of a list, HAProxy 3.2 forwards WebSocket alone.
+		// HAProxy 3.2 forwards only WebSocket from a list.
 		if got := resp.Header.Get("Upgrade"); resp.StatusCode == http.StatusSwitchingProtocols && got != "websocket" {
 			s.t.Errorf("a client that asks for %s upgrades to %s", protocol, got)
 		}
@@ -271,7 +271,7 @@ func (s *sidecar) testReported() {
 	}
 }
 
-// awaitChecks waits until the proxy asks the node, which it does not at once after the node was down.
+// awaitChecks waits until the proxy asks the node again, which takes it a moment after the node was down.
 func (s *sidecar) awaitChecks() {
 	s.t.Helper()
 	c := s.by(51)

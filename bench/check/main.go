@@ -35,7 +35,7 @@ var (
 	rounds = flag.Int("rounds", 7, "pairs of rounds; the report has medians of the pairs")
 	length = flag.Duration("length", 3*time.Second, "length of a round, whole seconds")
 	rate   = flag.Int("rate", 1000, "requests per second while latency is measured")
-	attack = flag.Duration("attack", 0, "only count what passes of an attack of this length, whole seconds")
+	attack = flag.Duration("attack", 0, "only count the requests that pass during an attack of this length, whole seconds")
 	only   = flag.String("only", "", "measure the proxies that match this `regexp`")
 )
 

@@ -52,8 +52,8 @@ func (n *node) restart(stopped func()) {
 	harness.WaitForReady(n.metrics)
 }
 
-// start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It returns
-// once at least lasts, unless it is 0, is left of the current window of a minute.
+// start starts a PoP on some cores, with a rule. Answers of its memcached are delayed. It waits until at least lasts is
+// left of the current window of a minute, unless lasts is 0.
 func start(binary, cores, rule string, nodes int, delay, lasts time.Duration) pop {
 	return setup{binary: binary, cores: cores, rule: rule, nodes: nodes, delay: delay}.start(lasts)
 }

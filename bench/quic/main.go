@@ -1,6 +1,7 @@
 // Command quic measures HTTP/3 on one core: the CPU time of requests, compared with nginx, HAProxy and Caddy with QUIC in PATH, and
-// the cost of clients that want nothing: the memory of idle connections, the CPU time of first packets, handshakes and streams that are reset, and the latency of another client meanwhile. That client
-// sends 200 requests a second, which pass; their CPU time is part of the printed figures.
+// the cost of clients that do nothing useful: the memory of idle connections, the CPU time of first packets, handshakes
+// and streams that are reset, and the latency of another client meanwhile. That client sends 200 requests a second,
+// which pass; their CPU time is part of the printed figures.
 //
 //	cd bench && go run . quic
 package main

@@ -36,7 +36,7 @@ type frame struct {
 type input struct {
 	rules    int // index of the rules that refuse it
 	http2    bool
-	numbered bool // each request has a number in a field, as ordinary requests differ
+	numbered bool // each request has its own number in a field, because ordinary requests differ, too
 	path     [2]piece
 	query    piece
 	lines    []line

@@ -1,8 +1,7 @@
-// Command worst searches for the requests of a refused client that cost a node most CPU time for their
-// bytes, as fuzzing searches for crashes: it draws inputs from a grammar of paths, queries, fields,
-// bodies, trailers, frames and PROXY headers, and changes the costliest ones. The cost of an input is
-// compared with that of plain requests of the same size, decompressed. If an input costs more than
-// -bound times as much, the exit status is 1.
+// Command worst searches for the requests of a refused client that cost a node the most CPU time for their size, as
+// fuzzing searches for crashes: it draws inputs from a grammar of paths, queries, fields, bodies, trailers, frames and
+// PROXY headers, and changes the costliest ones. The cost of an input is compared with that of plain requests of the
+// same size, decompressed. If an input costs more than -bound times as much, the exit status is 1.
 //
 //	go build -o /tmp/edge ./cmd/edge && cd bench && go run ./worst -edge /tmp/edge
 package main

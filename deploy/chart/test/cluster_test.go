@@ -27,7 +27,7 @@ import (
 	"github.com/edgelimit/edge/internal/harness"
 )
 
-// programs is a variable whose value, a directory, tells a test that it runs in namespaces of its own.
+// programs is a variable that holds a directory. If it is set, the test runs in namespaces of its own.
 const programs = "EDGE_CHART_TEST_PROGRAMS"
 
 // isolated runs the test again in network, mount and process namespaces of its own, which end with it. It returns
@@ -91,8 +91,8 @@ const gateway = "10.244.0.1"
 var lastPod atomic.Int32
 
 // A cluster runs the pods of a release as processes: each in a network namespace, with an address, in a root directory
-// of its own that holds what the image and the volumes do, with the command, arguments, variables, user, groups, probes,
-// preStop and grace period of its manifest. It stands for the kubelet, the controller of StatefulSets and the
+// of its own with the contents of the image and the volumes, with the command, arguments, variables, user, groups,
+// probes, preStop and grace period of its manifest. It stands for the kubelet, the controller of StatefulSets and the
 // cluster's DNS, and tells load balancers about changes with a delay.
 type cluster struct {
 	t         *testing.T
@@ -261,7 +261,7 @@ func (p *pod) exec(command ...string) (string, error) {
 	return string(out), err
 }
 
-// image fills the root directory of a pod with what its image has: one program and its libraries.
+// image fills the root directory of a pod with the contents of its image: one program and its libraries.
 func (c *cluster) image(p *pod, command string) {
 	from, to := filepath.Join(os.Getenv(programs), command), filepath.Join(p.root, command)
 	if !filepath.IsAbs(command) {

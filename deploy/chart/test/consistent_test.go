@@ -36,7 +36,7 @@ func TestConsistent(t *testing.T) {
 				}
 				for _, port := range service.Spec.Ports {
 					if findPort(&pods[0].Spec.Template, port.TargetPort) == 0 {
-						t.Errorf("Service %s: %s is no port of its pods", name, port.TargetPort.String())
+						t.Errorf("Service %s: %s is not a port of its pods", name, port.TargetPort.String())
 					}
 				}
 			}
@@ -53,7 +53,7 @@ func TestConsistent(t *testing.T) {
 				for _, rule := range p.Spec.Ingress {
 					for _, port := range rule.Ports {
 						if findPort(&pods[0].Spec.Template, *port.Port) == 0 {
-							t.Errorf("NetworkPolicy %s: %v is no port of its pods", name, port.Port)
+							t.Errorf("NetworkPolicy %s: %v is not a port of its pods", name, port.Port)
 						}
 					}
 				}
@@ -104,7 +104,7 @@ func (r *release) checkStatefulSet(t *testing.T, s *apps.StatefulSet) {
 		t.Errorf("%s: the Service %s does not name its pods", s.Name, spec.ServiceName)
 	}
 	if *pod.AutomountServiceAccountToken || *pod.EnableServiceLinks || r.ServiceAccounts[pod.ServiceAccountName] == nil {
-		t.Errorf("%s: its pods have a token, links or an account of others", s.Name)
+		t.Errorf("%s: its pods have a token, service links or another workload's account", s.Name)
 	}
 	for _, c := range pod.TopologySpreadConstraints {
 		if !selector(t, c.LabelSelector).Matches(labels.Set(spec.Template.Labels)) {
@@ -120,7 +120,7 @@ func (r *release) checkStatefulSet(t *testing.T, s *apps.StatefulSet) {
 		switch {
 		case v.ConfigMap != nil && r.ConfigMaps[v.ConfigMap.Name] == nil && v.ConfigMap.Name != "edge-rules-from-git",
 			v.Secret != nil && r.Secrets[v.Secret.SecretName] == nil && !slices.Contains([]string{"edge-secret", "shop-tls"}, v.Secret.SecretName):
-			t.Errorf("%s: nothing makes what volume %s has", s.Name, v.Name)
+			t.Errorf("%s: nothing creates the source of volume %s", s.Name, v.Name)
 		case v.Secret != nil && *v.Secret.DefaultMode != 0o440:
 			t.Errorf("%s: volume %s has mode %o, which nodes refuse", s.Name, v.Name, *v.Secret.DefaultMode)
 		}

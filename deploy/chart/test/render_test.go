@@ -230,7 +230,7 @@ func TestLintAndDecode(t *testing.T) {
 	}
 }
 
-// Values that would not work are refused, with what to do.
+// Values that would not work are refused, and the error says what to do.
 func TestMistakes(t *testing.T) {
 	for _, tt := range []struct {
 		name, values, want string
@@ -258,7 +258,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Generated keys differ between releases and survive upgrades, also when an upgrade needs more of them.
+// Generated keys differ between releases and survive upgrades, even if an upgrade needs more of them.
 func TestKeysSurvive(t *testing.T) {
 	file := filepath.Join(chartDir, "ci", "memcached.yaml")
 	first, other := mustRender(t, file, nil).Secrets["edge-keys"], mustRender(t, file, nil).Secrets["edge-keys"]
@@ -365,7 +365,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// manifest is what all manifests have.
+// A manifest holds the fields that all manifests have.
 type manifest struct {
 	meta.TypeMeta `json:",inline"`
 	Metadata      struct{ Name, Namespace string }
