@@ -36,11 +36,11 @@ func newCheck() *cobra.Command {
 		Short: "Check rules and explain what they mean, or check a node's settings",
 		Long: `Check rules, explain each in a sentence, and compute how many requests each lets through in
 the worst case. The exit status is 1 if a rule is invalid. A directory stands for the .yaml
-and .yml files in it; all files together are one set. - stands for standard input.
+and .yml files in it; all files together are one set. If FILE is -, standard input is read.
 
 For a file with a node's settings, as for edge node --config, check all that the node would read:
-the settings, the rules, certificates, keys, tokens and secrets that they name, and whether names
-resolve. This opens no socket. Variables EDGE_… apply, as they do for the node.
+the settings, and the rules, certificates, keys, tokens and secrets that they name. Check also
+whether names resolve. This opens no socket. Variables EDGE_… apply, as they do for the node.
 
 The worst case is that of docs/design.md: at most 2·(threshold + K) + 1 requests of a key pass
 in any period. K is rate × lag, or rate × (lag + answer time) for a rule that counts responses.

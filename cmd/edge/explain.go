@@ -67,7 +67,7 @@ func parseTarget(text string) (url.Values, error) {
 	return values, nil
 }
 
-// writeExplanation writes e as text. values are what was asked about, and again the flags for other commands.
+// writeExplanation writes e as text. values are those of the target; again has the flags that further commands need.
 func writeExplanation(w io.Writer, e *operate.Explanation, values url.Values, again string) {
 	switch l := e.Listed; {
 	case l == nil:

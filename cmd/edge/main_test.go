@@ -216,7 +216,7 @@ func countLines(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// A hint is about what was denied.
+// The hint about a denied operation depends on what was denied.
 func TestHintOfDenied(t *testing.T) {
 	for _, row := range []struct {
 		err  error

@@ -27,8 +27,8 @@ func listing[T any](use, short, long, path string, write func(*T, io.Writer)) *c
 
 func newNodes() *cobra.Command {
 	return listing("nodes", "List the nodes of a PoP", `List the nodes of a PoP as a running node knows them: whether they are ready, their versions and
-rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second, and in
-what they differ. Nodes that differ in secret, shards, rules or client prefixes split the counts.`,
+rules, how far their clocks are ahead of that node's, how many requests they get and refuse per second, and what
+they differ in. Nodes that differ in secret, shards, rules or client prefixes split the counts.`,
 		"/api/v1/nodes", (*operate.Nodes).WriteText)
 }
 
@@ -57,8 +57,8 @@ now, the requests that it refused on this node in the last hour, and what a relo
 
 func newChanges() *cobra.Command {
 	return listing("changes", "List what operators have changed through a node", `List what operators have changed through a running node since it started, at most the last 500 changes:
-lifts, mitigations by hand, drains and reloads, with the token's name and the reason. Reloads without a token are by
-SIGHUP, or by file if a file has changed. Each change is in the node's log, too, with all errors if it failed.`,
+lifts, mitigations by hand, drains and reloads, with the token's name and the reason. A reload without a token
+is listed as SIGHUP, or as file if a file has changed. Each change is in the node's log, too, with all errors if it failed.`,
 		"/api/v1/changes", (*operate.Changes).WriteText)
 }
 
@@ -70,8 +70,8 @@ func newReload() *cobra.Command {
 		Short: "Make a node load its files again, and wait until it has",
 		Long: `Make a running node load its rules, certificates, keys and tokens again, and wait until it has. If
 a file has an error, its previous version stays in force, and the command prints the error.
-Nodes also load changed files on their own: one that was replaced within a second, and one that is
-written in place within three.`,
+Nodes also load changed files on their own: within a second if a file was replaced, and within three
+if it was written in place.`,
 		Example: `  edge reload
   edge reload --reason "higher limits for the sale"`,
 		Args: noArgs,

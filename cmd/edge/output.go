@@ -19,7 +19,7 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// A reporter writes the answer of a command, as its flags say.
+// A reporter writes the result of a command in the form that its flags select.
 type reporter struct {
 	asJSON    bool
 	markdown  bool
@@ -33,7 +33,7 @@ type reporter struct {
 	name   analysis.Namer // nil if clients keep their names
 }
 
-// settings are those of all reports.
+// settings returns the settings that all reports have.
 func (r *reporter) settings() []setting.Setting {
 	return []setting.Setting{
 		{Group: "the report", Name: "json", Value: setting.Bool(&r.asJSON, false), Help: "write JSON"},
@@ -53,7 +53,8 @@ func (r *reporter) open(stdout io.Writer) (err error) {
 	return err
 }
 
-// createFile opens a file to write, unless name is empty. Its contents stay until writeFile.
+// createFile opens a file for writing, unless name is empty. The file keeps its contents until
+// writeFile.
 func createFile(name string) (*os.File, error) {
 	if name == "" {
 		return nil, nil

@@ -55,7 +55,7 @@ type replay struct {
 	out reporter
 }
 
-// A question is what a command asks of logs.
+// A question is what a command wants to know about logs.
 type question interface {
 	// prepare checks the flags before a log is opened. It returns which fields of entries are used, 0 if only arrivals
 	// are.

@@ -13,7 +13,7 @@ import (
 	"github.com/edgelimit/edge/pop/setting"
 )
 
-// A summary answers edge replay without a subcommand. reading are the settings with which logs are read.
+// A summary answers edge replay without a subcommand. reading holds the settings for reading logs.
 type summary struct {
 	flags   *pflag.FlagSet
 	reading []setting.Setting
