@@ -36,7 +36,7 @@ var layers = []struct {
 	{"internal/bubble", nil},                                                  // for tests
 	{"internal/golden", nil},                                                  // for tests
 
-	// What limits: a request's way through these packages.
+	// Limiting: the path of a request through these packages.
 	{"counter", nil},
 	{"counter/wire", []string{"counter", "internal/idle"}},
 	{"counter/memcached", []string{"counter", "counter/wire"}},

@@ -131,8 +131,8 @@ func TestMiddlewareStatus(t *testing.T) {
 	})
 }
 
-// Of the guesses that a handler answers at the same time, a client gets one more answer than the threshold. The others
-// are refused, without the handler's output.
+// If a handler answers many guesses at the same time, the client gets one more answer than the threshold. The other
+// guesses are refused, without the handler's output.
 func TestMiddlewareWithholds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})

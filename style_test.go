@@ -60,7 +60,7 @@ func TestStyle(t *testing.T) {
 	}
 }
 
-// The text of an error begins with the package that it comes from, or with one around that, if with any.
+// If the text of an error begins with a package, it is the one that the error comes from, or one around that.
 func TestErrorsNameTheirPackage(t *testing.T) {
 	packages := list(t)
 	names := make([]string, len(packages))

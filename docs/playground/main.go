@@ -1,13 +1,13 @@
-// Command playground is edge check, edge import and edge replay for the playground, a page that runs it as
-// WebAssembly. It is run as
+// Command playground runs edge check, edge import and edge replay for the playground, a page that loads it
+// as WebAssembly. Usage:
 //
 //	playground rules KIND FORMAT CONFIG LOG…
 //	playground sweep FORMAT LOG…
 //
-// The first checks rules and replays them, the second looks for a threshold and sums up the log. A page runs them in
-// parallel. CONFIG is a file of rules, if KIND is edge, or of that KIND for edge import. FORMAT is that of the logs; if
-// empty, it is detected. Each line of the output is a JSON object with one result. Without arguments, the program lists
-// kinds and formats.
+// The first form checks rules and replays them; the second looks for a threshold and summarizes the log. The page runs
+// both in parallel. CONFIG is a rules file if KIND is edge, and otherwise a file that edge import KIND reads. FORMAT is
+// the format of the logs; if empty, it is detected. Each line of the output is a JSON object with one result. Without
+// arguments, the program lists kinds and formats.
 package main
 
 import (
@@ -78,7 +78,7 @@ type document struct {
 func write(r result) {
 	e := json.NewEncoder(os.Stdout)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(r) // a page that is gone needs nothing
+	_ = e.Encode(r) // it fails only if the page is gone
 }
 
 func about() {
@@ -89,7 +89,7 @@ func about() {
 	write(r)
 }
 
-// report writes err as a command does, and lines after it.
+// report writes err to stderr as a command does, then lines.
 func report(err error, lines string) {
 	_ = complaint.Write(os.Stderr, err, prose.Hint)
 	_, _ = os.Stderr.WriteString(lines)
@@ -113,7 +113,7 @@ func answer(kind, format, config string, logs []string) error {
 	return replay(format, logs, false, func() (question, error) { return newEnforcement(rules.Set) })
 }
 
-// read reads rules, or translates them.
+// read reads rules, or translates another program's configuration into rules.
 func read(kind, config string) (rulefile.Contents, error) {
 	if kind == "edge" {
 		return rulefile.Read(config)
@@ -131,7 +131,7 @@ func read(kind, config string) (rulefile.Contents, error) {
 	return rulefile.Contents{Set: set}, err
 }
 
-// A question is what is asked of logs.
+// A question is one analysis of the logs.
 type question struct {
 	need   accesslog.Fields
 	add    func(*accesslog.Entry) error
@@ -198,7 +198,7 @@ func replay(format string, logs []string, sorted bool, ask func() (question, err
 	return q.answer(log)
 }
 
-// writeReport writes a report about log. name is that of the command.
+// writeReport writes a report about log. name is the command's.
 func writeReport(log *reading.Log, name string, d chart.Document) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	d.Run = chart.Run{Input: reading.Names(log.Stats()), Version: version.String(), Date: now, Log: log.Stats()}
