@@ -366,7 +366,7 @@ func TestRepeatedLines(t *testing.T) {
 	}
 }
 
-// A cookie or parameter that is longer than any of a browser counts as several values, without being decoded.
+// A cookie or parameter that is longer than any that a browser sends counts as several values, without being decoded.
 func TestLongValues(t *testing.T) {
 	for _, characteristic := range []string{"[ip, query:user]", "[ip, cookie:user]"} {
 		r := keyed(t, characteristic)

@@ -53,8 +53,8 @@ type Rule struct {
 	// PathSyntax says how paths are read to match, except and count requests.
 	PathSyntax PathSyntax
 
-	// Statuses are the statuses of the origin's answers whose requests are counted. If nil, all requests
-	// are, on arrival unless the rule has a CostHeader or CostJSON.
+	// Statuses are those of the origin's answers for which requests are counted. If nil, all requests are, on arrival
+	// unless the rule has a CostHeader or CostJSON.
 	Statuses *Statuses
 
 	// Cost is how much a request counts; 0 means 1. CostHeader is the field of the origin's answer, as
@@ -85,8 +85,8 @@ type Rule struct {
 	// only requests that pass count.
 	CountWhileMitigated bool
 
-	// CountRefused makes requests count that other rules refuse, unless the key that refuses belongs to fewer clients, or
-	// r mitigates a key of the request, too.
+	// CountRefused makes the rule count requests that other rules refuse, unless the key that refuses belongs to fewer
+	// clients, or r mitigates a key of the request, too.
 	CountRefused bool
 
 	// MinClients is the number of different clients of a key that a node must have seen, in the current

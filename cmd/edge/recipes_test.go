@@ -102,8 +102,8 @@ func TestRecipeRules(t *testing.T) {
 	}
 }
 
-// Nodes load plans that the recipe's command exports from a database, while they serve requests. None of these fails or
-// is refused because of that.
+// Nodes load plans that the recipe's command exports from a database, while they serve requests. No request fails or is
+// refused because of that.
 func TestRecipePlans(t *testing.T) {
 	t.Parallel()
 	r := recipes(t)["Plans from a database"]
@@ -123,7 +123,7 @@ func TestRecipePlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients++ // each request is from another one, so that only the key is limited
+		clients++ // each request is from a new address, so that only the key is limited
 		req.Header = http.Header{"X-Api-Key": {key}, "X-Forwarded-For": {netip.AddrFrom4([4]byte{10, 0, byte(clients >> 8), byte(clients)}).String()}}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {

@@ -96,7 +96,7 @@ func TestBatch(t *testing.T) {
 			if value, ok := counter.ParseValue(again.Reads[200].Value); value != 2 || !ok {
 				t.Errorf("the counter reads %d, %t, want 2", value, ok)
 			}
-			// A record is replaced by the version that was read, once.
+			// Only one writer that has read a version of a record can replace it.
 			var swap counter.Batch
 			for range 2 {
 				swap.Stores = append(swap.Stores, counter.Store{Item: again.Reads[9].Item, Value: []byte("other"), TTL: 60, CAS: again.Reads[9].CAS})

@@ -23,8 +23,8 @@ import (
 
 // A Protocol speaks the shard's protocol over one connection.
 type Protocol interface {
-	// Append appends the commands of b to out, and to ends the position where those of each increment and store end. For
-	// an empty batch, it appends a command that asks whether the shard answers.
+	// Append appends the commands of b to out, and to ends the positions at which the command of each increment and
+	// store ends. For an empty batch, it appends a command that asks whether the shard answers.
 	Append(out []byte, ends []int, b *counter.Batch) ([]byte, []int)
 
 	// Read reads the answers, and sets the outcomes. If again is true, the answers require more commands: Append and Read
