@@ -29,7 +29,9 @@ func (l clf) parse(s []byte, r *record) string {
 			at = 4
 		}
 	} else if second, ok := virtualHost(client, rest); ok {
-		r.texts[host] = client
+		if name := withoutPort(client); r.needs(host) && (isHostName(name) || addressOf(name).IsValid()) {
+			r.texts[host] = client // else a prefix such as nginx:
+		}
 		client, rest = second, rest[len(second):]
 	}
 	for {
@@ -67,7 +69,7 @@ func cutClient(s []byte) (client, rest []byte) {
 		if i < 0 {
 			return s, nil
 		}
-		if end += i; end == 0 || s[end-1] != ',' {
+		if end += i; (end == 0 || s[end-1] != ',') && (end+1 == len(s) || s[end+1] != ',') {
 			return s[:end], s[end+1:]
 		}
 	}

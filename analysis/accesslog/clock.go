@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 	"time"
 )
@@ -23,8 +24,30 @@ type clock struct {
 	wallKnown  bool
 }
 
+// otherTimes are layouts of times that do not begin with a date that clock.date parses.
+var otherTimes = []string{
+	time.ANSIC, "Mon Jan _2 15:04:05 UTC 2006", "Mon, 02 Jan 2006 15:04:05 GMT", "2006/01/02 - 15:04:05", "20060102150405",
+}
+
+// other is stamp for otherTimes.
+func (c *clock) other(s []byte) (micros int64, n int, ok bool) {
+	for _, layout := range otherTimes {
+		n, colon := len(layout), strings.IndexByte(layout, ':')
+		if len(s) < n || colon > 0 && s[colon] != ':' || colon < 0 && s[0] != '2' { // an attempt to parse takes long
+			continue
+		}
+		if t, err := time.Parse(layout, string(s[:n])); err == nil && isYear(t.Year()) {
+			if strings.Contains(layout, "T") { // UTC or GMT
+				return t.UnixMicro(), n, true
+			}
+			return c.wall(t.UnixMicro()), n, true
+		}
+	}
+	return 0, 0, false
+}
+
 // stamp parses a date and HH:MM:SS, with a colon, a space, T or _ between them, an optional fraction and an optional
-// zone. n is the number of bytes parsed.
+// zone, or one of otherTimes. n is the number of bytes parsed.
 func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	if n = len(c.last); n > 0 && len(s) >= n && string(s[:n]) == string(c.last) {
 		return c.lastAt, n - 1, true
@@ -34,10 +57,13 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 		n = len("02/Jan/2006")
 	}
 	if len(s) < n+9 || s[n] != ':' && s[n] != ' ' && s[n]|0x20 != 't' && s[n] != '_' {
-		return 0, 0, false
+		return c.other(s)
 	}
 	day, ok := c.date(s[:n])
 	ofDay, length, ok2 := timeOfDay(s[n+1:])
+	if !ok || !ok2 {
+		return c.other(s)
+	}
 	n += 1 + length
 	micros = day*second + ofDay
 	offset, length, zoned := zone(s[n:])
@@ -46,13 +72,13 @@ func (c *clock) stamp(s []byte) (micros int64, n int, ok bool) {
 	} else {
 		micros = c.wall(micros)
 	}
-	if ok = ok && ok2; ok && len(s) > n && s[n] == ']' {
+	if len(s) > n && s[n] == ']' {
 		c.last, c.lastAt = append(c.last[:0], s[:n+1]...), micros
 	}
-	return micros, n, ok
+	return micros, n, true
 }
 
-// date parses yyyy-mm-dd, yyyy/mm/dd or dd/Mon/yyyy as seconds since the epoch in UTC.
+// date parses yyyy-mm-dd, yyyy/mm/dd, dd/Mon/yyyy or d/Mon/yyyy as seconds since the epoch in UTC.
 func (c *clock) date(s []byte) (int64, bool) {
 	if string(s) == c.day && len(s) > 0 {
 		return c.dayAt, true
@@ -61,6 +87,8 @@ func (c *clock) date(s []byte) (int64, bool) {
 	switch {
 	case len(s) == 11 && s[2] == '/' && s[6] == '/':
 		layout = "02/Jan/2006"
+	case len(s) == 10 && s[1] == '/' && s[5] == '/':
+		layout = "2/Jan/2006"
 	case len(s) == 10 && s[4] == s[7] && (s[4] == '-' || s[4] == '/'):
 		layout = strings.ReplaceAll(time.DateOnly, "-", string(s[4:5]))
 	default:
@@ -83,14 +111,13 @@ func (c *clock) any(s []byte) (micros int64, ok bool) {
 	if micros, ok = unix(s); ok {
 		return micros, true
 	}
-	if micros, n, ok := c.stamp(s); ok {
-		return micros, n == len(s) || n+1 < len(s) && s[n] == ' ' && s[n+1] >= 'A' // the zone's name
+	micros, n, ok := c.stamp(s)
+	if !ok || n == len(s) || s[n] != ' ' {
+		return micros, ok && n == len(s)
 	}
-	if len(s) != len(time.ANSIC) {
-		return 0, false
-	}
-	t, err := time.Parse(time.ANSIC, string(s))
-	return c.wall(t.UnixMicro()), err == nil && isYear(t.Year())
+	// The zone's name follows. It must be that of the clock, unless there is an offset.
+	name, _ := time.UnixMicro(micros).In(cmp.Or(c.location, time.UTC)).Zone()
+	return micros, string(s[n+1:]) == name || s[n+1] >= 'A' && bytes.ContainsAny(s[len(time.DateOnly):n], "+-")
 }
 
 // isYear reports whether a year is plausible: 1900 to 5138, the last year that unix returns. Any other is a mistake,
@@ -134,15 +161,19 @@ func fraction(s []byte) (micros int64, n int) {
 	return micros, n
 }
 
-// zone parses Z, or +hh, +hhmm or +hh:mm, optionally after a space, as an offset in seconds. n is the number of bytes
-// parsed.
+// zone parses Z, UTC, GMT, +hh, +hhmm or +hh:mm, optionally after a space, as an offset in seconds. UTC or GMT may precede an
+// offset. n is the number of bytes parsed.
 func zone(s []byte) (offset int64, n int, ok bool) {
 	if len(s) > 0 && s[0]|0x20 == 'z' {
 		return 0, 1, true
 	}
 	after := trimSpaces(s)
+	utc := bytes.HasPrefix(after, []byte("UTC")) || bytes.HasPrefix(after, []byte("GMT"))
+	if utc {
+		after = after[3:]
+	}
 	if len(after) < 3 || after[0] != '+' && after[0] != '-' {
-		return 0, 0, false
+		return 0, len(s) - len(after), utc
 	}
 	hours, ok := twoDigits(after[1:])
 	minutes, rest := int64(0), after[3:]
@@ -221,5 +252,5 @@ func unix(s []byte) (micros int64, ok bool) {
 	if unit == 0 {
 		return n / 1000, ok
 	}
-	return n*unit + part*unit/second, ok
+	return n*unit + part*unit/second, ok && len(whole) != len("20060102150405") // see otherTimes
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,6 +51,9 @@ func (s *source) recognize(head []byte, whole bool) error {
 		s.format, s.layout = "empty", formats()[0].layout
 	}
 	s.proxied = t.behindProxy(s.layout)
+	if _, ok := s.layout.(*columns); !ok && colour.Match(head) {
+		s.layout = colouredLayout{s.layout}
+	}
 	return nil
 }
 
@@ -58,6 +62,7 @@ const sampleLines = 2000
 
 // sample returns up to sampleLines lines of head that are not blank.
 func sample(head []byte, whole bool) (lines [][]byte) {
+	head = colour.ReplaceAll(head, nil)
 	for len(head) > 0 && len(lines) < sampleLines {
 		line, rest, ended := bytes.Cut(head, []byte("\n"))
 		if !ended && !whole && len(lines) > 0 {
@@ -191,10 +196,15 @@ func isClient(name, line []byte) bool {
 			return false
 		}
 	}
-	return hostName.Match(name)
+	return isHostName(name)
 }
 
-var hostName = regexp.MustCompile(`^[\w.-]*[A-Za-z][\w.-]*$`)
+// isHostName reports whether s can be the name of a host.
+func isHostName(s []byte) bool {
+	isLetter := func(c rune) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+	isOther := func(c rune) bool { return !isLetter(c) && !strings.ContainsRune("0123456789.-_", c) }
+	return bytes.ContainsFunc(s, isLetter) && !bytes.ContainsFunc(s, isOther)
+}
 
 // detect returns the format of the lines, and the number of lines in that format.
 func (t trial) detect() (format string, l layout, n int) {
@@ -283,7 +293,7 @@ func (e *RefusedError) Error() string {
 // Hint returns advice for the user.
 func (e *RefusedError) Hint() string { return e.hint }
 
-// behindProxy reports whether the clients seem to be proxies: most lines have a text that looks like
+// behindProxy reports whether the clients seem to be proxies: most lines have a quoted text or a word that looks like
 // X-Forwarded-For, which then has the real clients, and nearly all clients have private addresses or there are many more
 // addresses in X-Forwarded-For.
 func (t trial) behindProxy(l layout) bool {
@@ -297,6 +307,11 @@ func (t trial) behindProxy(l layout) bool {
 		clients[string(r.client)]++
 		if isPrivate(addressOf(r.client)) {
 			private++
+			words := bytes.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t\",={}|", c) })
+			if i := slices.IndexFunc(words, func(word []byte) bool { return addressOf(word).IsValid() && isForwardedFor(word) }); i >= 0 {
+				forwarded[string(words[i])]++
+				return
+			}
 		}
 		for text := range bytes.SplitSeq(line, []byte{'"'}) {
 			if text = bytes.TrimSpace(text); isForwardedFor(text) {

@@ -40,7 +40,8 @@
 // Times are in microseconds. Whether an entry has the time of the beginning or the end of a
 // request depends on the server: nginx logs the end, Apache the beginning. A bare number is in
 // seconds since the epoch, or in milli-, micro- or nanoseconds if, read as seconds, it would be
-// after the year 5138. For formats without a time zone, see Options.Location. If a W3C log has no
+// after the year 5138. For formats without a time zone, see Options.Location; the name of a zone must be
+// UTC, GMT or that of this location. If a W3C log has no
 // date column, its entries have the date of the last #Date.
 //
 // # Order

@@ -207,20 +207,20 @@ const edge = `
 // commonNames are the names that most others use: nginx's variables, the Elastic Common Schema,
 // Google's and Azure's load balancers, W3C's fields, and common custom names.
 const commonNames = `
-	time=time_iso8601|@timestamp|timestamp|time_local|msec|time|ts|datetime|date_time|start_time|time_start|requestTime|logged_at|started_at|
+	time=time_iso8601|time_local|timestamp|@timestamp|msec|time|ts|datetime|date_time|start_time|time_start|requestTime|requestTimeEpoch|logged_at|started_at|
 		timeStamp|TimeGenerated|reqTimeSec|timestamp(ms)|date
-	client=client_ip|clientIp|clientIP|ClientIP|client_address|client_addr|clientAddr|remote_addr|remoteAddr|remote_ip|remoteIp|remote_address|
-		remoteAddress|remote_host|clientip|remoteip|remoteIP|cliIP|c-ip|source_ip|src_ip|ip|ip_address|ipAddress|client|httpRequest.remoteIp|
+	client=client_ip|clientIp|clientIP|ClientIP|client_address|client_addr|clientAddr|remote_ip|remoteIp|remote_addr|remoteAddr|remote_address|
+		remoteAddress|remote_host|clientip|remoteip|remoteIP|cliIP|c-ip|CIp|source_ip|src_ip|ip|ip_address|ipAddress|client|remote|httpRequest.remoteIp|
 		httpRequest.clientIp|properties.clientIp|properties.clientIP|request.remote_ip|request.client_ip|client.ip|source.ip|client.address|
 		source.address|id.orig_h|requestContext.identity.sourceIp|http_x_forwarded_for|x_forwarded_for|xff
 	request=request|request_line
-	method=request_method|requestMethod|method|http_method|httpMethod|reqMethod|verb|cs-method|httpRequest.requestMethod|
+	method=request_method|requestMethod|method|http_method|httpMethod|reqMethod|verb|cs-method|CsMethod|httpRequest.requestMethod|
 		httpRequest.httpMethod|http.request.method|properties.httpMethod|request.method
-	host=http_host|host|server_name|vhost|virtual_host|authority|x-host-header|cs(Host)|url.domain|properties.hostName|request.host|reqHost
-	path=request_uri|requestUri|uri|url|path|request_path|requestPath|reqPath|resourcePath|cs-uri-stem|httpRequest.requestUrl|httpRequest.uri|
+	host=http_host|host|server_name|vhost|virtual_host|authority|x-host-header|cs(Host)|CsHost|url.domain|properties.hostName|request.host|reqHost
+	path=request_uri|requestUri|uri|url|path|request_path|requestPath|reqPath|resourcePath|cs-uri-stem|CsUriStem|httpRequest.requestUrl|httpRequest.uri|
 		url.original|url.path|properties.requestUri|request.uri|request.url|request.path
-	query=args|query_string|queryString|query|queryStr|cs-uri-query|httpRequest.args|url.query
-	status=status|status_code|statusCode|response_status|response_code|responseCode|http_status|code|sc-status|httpRequest.status|
+	query=args|query_string|queryString|query|queryStr|cs-uri-query|CsUriQuery|httpRequest.args|url.query
+	status=status|status_code|statusCode|response_status|response_code|responseCode|http_status|code|sc-status|ScStatus|response|httpRequest.status|
 		http.response.status_code|properties.httpStatusCode|response.status
 	attack=attack
 	header:User-Agent=http_user_agent|user_agent|userAgent|useragent|user-agent|agent|UA|cs(User-Agent)|httpRequest.userAgent|

@@ -125,7 +125,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	if cap(r.slots) < o.slots {
 		r.slots = make([]value, o.slots)
 	}
-	slots := r.slots[:o.slots]
+	slots, before := r.slots[:o.slots], s
 	clear(slots)
 	switch i := bytes.IndexByte(s, '{'); {
 	case o.logfmt && (i < 0 || bytes.IndexByte(s[:i], '=') >= 0):
@@ -133,6 +133,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	case i < 0:
 		return "no JSON object"
 	default:
+		before = s[:i]
 		p := scanner{s: s[i+1:], r: r, o: o, slots: slots, path: r.member[:0]}
 		_, ok := p.list('}', true, 0)
 		if r.member = p.path; !ok {
@@ -160,7 +161,7 @@ func (o *objects) parse(s []byte, r *record) string {
 	if o.http && len(get(request).text)+len(get(method).text)+len(get(target).text) == 0 {
 		return "no request"
 	}
-	if !o.readTime(slots, r) && !(o.logfmt && r.leadingTime(s)) {
+	if !o.readTime(slots, r) && !r.leadingTime(before) {
 		return "unreadable time"
 	}
 	if r.from(r.plainOf(get(client))) != "" {

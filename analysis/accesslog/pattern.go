@@ -49,11 +49,17 @@ func newPattern(text string) (*pattern, error) {
 	return p, err
 }
 
+// Configurations may write a format in several strings, with escapes.
+var (
+	quotes  = regexp.MustCompile(`'\s*\n\s*'`)
+	unquote = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`)
+)
+
 // compile compiles a pattern.
 func compile(text string) (*pattern, error) {
-	described := text
+	described := unquote.Replace(quotes.ReplaceAllString(text, ""))
 	if !strings.Contains(text, "$") {
-		described = fromApache(text)
+		described = fromApache(described)
 	}
 	lead, _, _ := strings.Cut(described, "$")
 	p := &pattern{lead: []byte(lead)}
@@ -215,6 +221,9 @@ func (p *pattern) fill(s []byte, r *record) (reason string) {
 func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 	switch {
 	case len(p.until) == 0:
+		if end := bytes.IndexAny(s, " \t"); end >= 0 && p.kind >= method && p.kind <= status { // a word, and more follows
+			s = s[:end]
+		}
 		return s, nil, true
 	case p.kind == unused && p.name == "skipped": // anything up to the next quote
 		i := bytes.IndexByte(s, '"')
@@ -245,7 +254,7 @@ func (p *part) cut(s []byte, c *clock) (text, rest []byte, ok bool) {
 		}
 		switch {
 		case p.until[0] == ' ' && at > 0 && (s[at-1] == ',' || s[at-1] == ':' && at > 1 && s[at-2] == ' ' ||
-			len(rest) > 1 && rest[0] == ':' && rest[1] == ' '):
+			len(rest) > 1 && (rest[0] == ':' || rest[0] == ',') && rest[1] == ' '):
 			// A space within a list of upstreams or X-Forwarded-For.
 		default:
 			return s[:at], rest, true
@@ -306,7 +315,6 @@ var apacheMerged = regexp.MustCompile(`(\$\{time\})(?:[. ]?\$\{time\})+|(\$\{uri
 // fromApache returns a pattern in the notation of LogFormat in that of nginx. Directives without a counterpart become
 // variables that are not used.
 func fromApache(text string) string {
-	text = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`).Replace(text)
 	text = directive.ReplaceAllStringFunc(text, func(d string) string {
 		m := directive.FindStringSubmatch(d)
 		name, argument := m[2], m[1]

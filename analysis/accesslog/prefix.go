@@ -1,6 +1,22 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"regexp"
+)
+
+// colour matches a terminal's sequences such as ESC[0;33m.
+var colour = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// colouredLayout is a layout of lines with colors.
+type colouredLayout struct{ layout }
+
+func (c colouredLayout) parse(s []byte, r *record) string {
+	if s = colour.ReplaceAll(s, nil); len(s) == 0 {
+		return "nothing but colors"
+	}
+	return c.layout.parse(s, r)
+}
 
 // prefixedLayout is a layout of lines to which other programs have added prefixes. A line without a prefix is
 // parsed as it is.
@@ -97,23 +113,12 @@ func afterTime(s []byte) []byte {
 	return rest
 }
 
-// cutCompose removes the name of a container and a bar, the prefix of docker compose, and the colors around them.
+// cutCompose removes the name of a container and a bar, the prefix of docker compose.
 func cutCompose(s []byte) (rest []byte, ok bool) {
-	name, rest := cutWord(withoutColours(s))
-	rest = trimSpaces(withoutColours(rest))
-	if len(name) == 0 || len(rest) < 2 || rest[0] != '|' || rest[1] != ' ' && rest[1] != '\x1b' || bytes.ContainsAny(name, `["{/:`) {
+	name, rest := cutWord(s)
+	rest, ok = bytes.CutPrefix(trimSpaces(rest), []byte("| "))
+	if !ok || len(name) == 0 || bytes.ContainsAny(name, `["{/:`) {
 		return s, false
 	}
-	return trimSpaces(withoutColours(rest[1:])), true
-}
-
-// withoutColours removes a terminal's sequences such as ESC[0;33m from the beginning of s, and a space before the last.
-func withoutColours(s []byte) []byte {
-	for {
-		sequence, ok := bytes.CutPrefix(trimSpaces(s), []byte("\x1b["))
-		if !ok {
-			return s
-		}
-		_, s, _ = bytes.Cut(sequence, []byte{'m'})
-	}
+	return trimSpaces(rest), true
 }

@@ -127,10 +127,11 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// Zeros after compressed data, and NULs before and within a log, are not part of it.
+// What follows compressed data, and NULs before and within a log, are not part of it.
 func TestZeros(t *testing.T) {
 	for name, stored := range map[string][]byte{
 		"after gzip":     append(gzipped(t, plain), make([]byte, 1000)...),
+		"text after it":  append(gzipped(t, plain), plain...),
 		"between gzip":   slices.Concat(gzipped(t, plain[:13]), make([]byte, 100), gzipped(t, plain[13:])),
 		"before the log": append(make([]byte, 3<<20), plain...),
 		"within the log": slices.Concat([]byte(plain[:13]), make([]byte, 3<<20), []byte(plain[13:])),
@@ -143,6 +144,16 @@ func TestZeros(t *testing.T) {
 		if diff := cmp.Diff(three, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// A pattern may be in several strings, as log_format often is.
+func TestPatternInStrings(t *testing.T) {
+	const line = `203.0.113.7 - - [02/Jan/2026:15:04:05 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" "-"`
+	got := result(t, line, accesslog.Options{Format: "$remote_addr - $remote_user [$time_local] \"$request\" '\n    '$status $bytes"})
+	want := "2026-01-02T15:04:05Z \"203.0.113.7\" = 203.0.113.7\n\t\"GET\" \"\" \"/a\" \"\" 200\npattern: 1 entries in 1 lines, 0 malformed\n"
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

@@ -243,6 +243,9 @@ func (r *record) request(s []byte) {
 	}
 	end := bytes.IndexByte(s, ' ')
 	if end <= 0 || end > 32 || !letters(s[:end]) {
+		if len(s) > 0 && s[0] == '/' { // the target alone
+			r.target(s)
+		}
 		return
 	}
 	method, target := s[:end], trimSpaces(s[end+1:])

@@ -189,7 +189,7 @@ func (o *objects) pairs(s []byte, slots []value) {
 func (r *record) leadingTime(s []byte) bool {
 	for range 3 {
 		t, n, ok := r.clock.stamp(s)
-		if ok && n < len(s) && s[n] == ' ' {
+		if ok && n < len(s) && (s[n] == ' ' || s[n] == '\t') {
 			r.time = t
 			return true
 		}

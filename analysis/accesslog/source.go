@@ -184,7 +184,10 @@ func (m *members) Read(b []byte) (int, error) {
 			return n, err
 		}
 		if next[0] != 0 {
-			return n, m.Reset(m.stored)
+			if m.Reset(m.stored) != nil { // something else was appended
+				err = io.ErrUnexpectedEOF
+			}
+			return n, err
 		}
 		m.stored.Discard(1)
 	}

@@ -10,15 +10,17 @@ import (
 )
 
 var (
-	newline        = []byte{'\n'}
-	carriageReturn = []byte{'\r'}
-	tab            = []byte{'\t'}
-	byteOrderMark  = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
+	newline       = []byte{'\n'}
+	tab           = []byte{'\t'}
+	byteOrderMark = []byte("\xef\xbb\xbf") // a prefix that some editors add to UTF-8
 )
 
-// withoutMarks removes a byte order mark before a line and a carriage return after it.
+// withoutMarks removes a byte order mark before a line and carriage returns after it.
 func withoutMarks(line []byte) []byte {
-	return bytes.TrimSuffix(bytes.TrimPrefix(line, byteOrderMark), carriageReturn)
+	for len(line) > 0 && line[len(line)-1] == '\r' {
+		line = line[:len(line)-1]
+	}
+	return bytes.TrimPrefix(line, byteOrderMark)
 }
 
 // cutWord skips leading spaces, and cuts s around the next space.

@@ -84,6 +84,8 @@ var comparisons = []comparison{
 		[]probe{{"a", "a.test", "/"}, {"a", "a.test", "/in"}}, "nginx also counts the requests that index index.html (the default)"},
 	{"a named location", `server { listen SOCKET/a; location / { try_files $uri @app; } location @app { limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/x"}}, "the limits of location @app"},
+	{"a named location that rewrites", `server { listen SOCKET/a; location / { try_files $uri @front; } location @front { rewrite ^ /index.php last; } location = /index.php { limit_req zone=z; } }`,
+		[]probe{{"a", "a.test", "/x"}, {"a", "a.test", "/index.php"}}, "nginx also counts the requests that rewrite ^ /index.php last"},
 	{"internal", `server { listen SOCKET/a; location / { } location /in/ { internal; limit_req zone=z; } }`,
 		[]probe{{"a", "a.test", "/in/x"}}, ""},
 	{"names of one socket", `server { listen SOCKET/a; location /api { limit_req zone=z; } } server { listen SOCKET/a; server_name b.test; }`,

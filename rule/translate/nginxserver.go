@@ -19,10 +19,11 @@ type server struct {
 	strange   []string // hosts that rules cannot match
 	logs      prose.Phrases
 	sockets   []*socket
-	returns   bool                 // it answers all requests before limit_req
-	layout    string               // equal for servers that count alike
-	root      *location            // also the first of locations
-	locations []*location          // except named ones
+	returns   bool        // it answers all requests before limit_req
+	layout    string      // equal for servers that count alike
+	root      *location   // also the first of locations
+	locations []*location // except named ones
+	named     []*location
 	byPath    map[string]*location // by prefix or, after a =, by exact path
 	regexes   []*location
 }
@@ -98,7 +99,9 @@ func (n *nginx) addLocation(s *server, l *location, outer level) {
 		}
 		l.level.limits, l.level.counts = nil, ""
 	}
-	if l.kind != "@" {
+	if l.kind == "@" {
+		s.named = append(s.named, l)
+	} else {
 		s.locations = append(s.locations, l)
 	}
 	for _, d := range l.block {
@@ -176,7 +179,7 @@ func (s *server) reached(uri string) (list []*location) {
 
 // redirects finds the requests that nginx counts in another location than that of their path, or nowhere.
 func (s *server) redirects() {
-	for _, from := range s.locations {
+	for _, from := range slices.Concat(s.locations, s.named) {
 		block := slices.Concat(from.block, from.level.errors, from.level.indexes)
 		elsewhere := func(l *location) bool { return l.level.counts != from.level.counts }
 		for i := 0; i < len(block); i++ {
@@ -197,7 +200,7 @@ func (s *server) redirects() {
 				case from == s.root && slices.ContainsFunc(s.locations, elsewhere):
 					s.leaves(from, d)
 				}
-			case "try_files", "error_page", "auth_request", "mirror", "index":
+			case "try_files", "error_page", "auth_request", "mirror", "post_action", "index":
 				if uri := append([]string{""}, args...)[len(args)]; strings.HasPrefix(uri, "/") || strings.HasPrefix(uri, "$") {
 					s.redirect(from, d, uri)
 				}

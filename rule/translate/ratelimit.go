@@ -289,11 +289,13 @@ func (r *draft) request(e entry, index int) {
 	if e.value == "" || e.wild() {
 		r.countBy(characteristic{text: requestEntries[index][0]})
 	}
-	if r.match[index] == nil && e.value != "" && expressible(index, e.value) {
+	exact := index != byHost || e.value == strings.ToLower(e.value)
+	if r.match[index] == nil && e.value != "" && exact && expressible(index, e.value) {
 		r.match[index] = []string{e.value}
 	} else {
 		r.logs.AddIf(e.value != "", "rules cannot match %s", e)
 	}
+	r.notes.AddIf(index == byHost && e.value != "", "edge ignores a host's port and letter case; ratelimit does not")
 	if index == byPath {
 		r.reading = "literal"
 		r.logs.Add("in Envoy, :path contains the query; edge compares and counts the path alone")
