@@ -51,8 +51,8 @@ func (s *source) recognize(head []byte, whole bool) error {
 		s.format, s.layout = "empty", formats()[0].layout
 	}
 	s.proxied = t.behindProxy(s.layout)
-	if _, ok := s.layout.(*columns); !ok && colour.Match(head) {
-		s.layout = colouredLayout{s.layout}
+	if _, ok := s.layout.(*columns); !ok && color.Match(head) {
+		s.layout = coloredLayout{s.layout}
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ const sampleLines = 2000
 
 // sample returns up to sampleLines lines of head that are not blank.
 func sample(head []byte, whole bool) (lines [][]byte) {
-	head = colour.ReplaceAll(head, nil)
+	head = color.ReplaceAll(head, nil)
 	for len(head) > 0 && len(lines) < sampleLines {
 		line, rest, ended := bytes.Cut(head, []byte("\n"))
 		if !ended && !whole && len(lines) > 0 {

@@ -5,14 +5,14 @@ import (
 	"regexp"
 )
 
-// colour matches a terminal's sequences such as ESC[0;33m.
-var colour = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+// color matches a terminal's sequences such as ESC[0;33m.
+var color = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
-// colouredLayout is a layout of lines with colors.
-type colouredLayout struct{ layout }
+// coloredLayout is a layout of lines with colors.
+type coloredLayout struct{ layout }
 
-func (c colouredLayout) parse(s []byte, r *record) string {
-	if s = colour.ReplaceAll(s, nil); len(s) == 0 {
+func (c coloredLayout) parse(s []byte, r *record) string {
+	if s = color.ReplaceAll(s, nil); len(s) == 0 {
 		return "nothing but colors"
 	}
 	return c.layout.parse(s, r)
