@@ -57,7 +57,6 @@ func (o *Options) check() error {
 		}
 		errs = append(errs, &setting.Error{Setting: "origin", Hint: hint})
 	}
-	errs = append(errs, o.checkAsked(wrong)...)
 	var err error
 	invalid := func(addr string) bool { return checkShard(addr) != nil } // which its setting reports
 	o.shards, err = shards.ParseAddresses(o.Shards)
@@ -71,7 +70,8 @@ func (o *Options) check() error {
 		wrong("gossip-listen", "is not a loopback address, and needs", "gossip-key-file")
 	}
 	o.Secret, err = o.secret()
-	return errors.Join(append(errs, err, o.checkListeners())...)
+	err = errors.Join(err, o.checkListeners(wrong))
+	return errors.Join(append(errs, err)...)
 }
 
 // checkRules returns an error if a node with o cannot use rules in a PoP of this many nodes.
@@ -82,32 +82,8 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	return rulefile.CheckNodes(set, nodes)
 }
 
-// checkAsked returns the errors of the listeners for other proxies. Over TCP only trusted proxies may ask; Unix
-// sockets are restricted by their group.
-func (o *Options) checkAsked(wrong func(name, problem, other string)) (errs []error) {
-	for _, l := range o.askedAt() {
-		path, unix := strings.CutPrefix(l.Addr, "unix:")
-		switch {
-		case l.Addr == "":
-		case unix && (path == "" || len(path) > maxSocketPath):
-			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
-		case !unix && len(o.TrustedProxies) == 0:
-			wrong(l.Name, "is not a Unix socket, and needs", "trusted-proxy")
-		}
-	}
-	if s := o.CheckDenyStatus; s != 0 && (s < 400 || s > 599) {
-		errs = append(errs, &setting.Error{Setting: "check-deny-status", Value: strconv.Itoa(s), Problem: errDenyStatus.Error()})
-	}
-	return errs
-}
-
 // maxSocketPath is the maximum length of the path of a Unix socket, in bytes.
 const maxSocketPath = 107
-
-// askedAt returns the listeners for other proxies.
-func (o *Options) askedAt() []Listener {
-	return []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}}
-}
 
 // A Listener is a setting with an address to listen on, HOST:PORT, or an empty one.
 type Listener struct{ Name, Addr string }
@@ -138,19 +114,28 @@ func CheckListeners(listeners ...Listener) error {
 }
 
 // checkListeners returns an error if two listeners have the same address, or if an origin is the node itself:
-// each request would come back until the machine has no ports left.
-func (o *Options) checkListeners() error {
+// each request would come back until the machine has no ports left. Over TCP only trusted proxies may ask; Unix
+// sockets are restricted by their group.
+func (o *Options) checkListeners(wrong func(name, problem, other string)) error {
+	var errs []error
 	listeners := []Listener{{"listen", o.Listen}, {"tls-listen", o.TLSListen}, {"metrics-listen", o.MetricsListen}, {"admin-listen", o.AdminListen}, {"shard-listen", o.ShardListen}}
 	clients := listeners[:2]
-	for _, l := range o.askedAt() {
-		if !strings.HasPrefix(l.Addr, "unix:") {
+	for _, l := range []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}} {
+		path, unix := strings.CutPrefix(l.Addr, "unix:")
+		switch {
+		case !unix:
 			listeners = append(listeners, l)
+			if l.Addr != "" && len(o.TrustedProxies) == 0 {
+				wrong(l.Name, "is not a Unix socket, and needs", "trusted-proxy")
+			}
+		case path == "" || len(path) > maxSocketPath:
+			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
 		}
 	}
 	if checkGossipListen(o.Gossip.Listen) == nil {
 		listeners = append(listeners, Listener{"gossip-listen", o.Gossip.Listen})
 	}
-	errs := []error{CheckListeners(listeners...)}
+	errs = append(errs, CheckListeners(listeners...))
 	origins := []Listener{{"origin", o.Origin}, {"acme-origin", o.ACMEOrigin}}
 	for _, host := range slices.Sorted(maps.Keys(o.HostOrigins)) {
 		origins = append(origins, Listener{"host-origin", o.HostOrigins[host]})

@@ -373,7 +373,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind && !n.notices.has(problemNoShard) {
 		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys)+see(problemBehind))
 	}
-	if text := n.files.problem(); text != "" {
+	if text := n.files.problem.Load().(string); text != "" {
 		detail = append(detail, text+see(problemReload))
 	}
 	return append(detail, n.notices.details()...), nil
