@@ -134,12 +134,9 @@ func (w *Watch) collect(to chan<- prometheus.Metric) {
 func (w *Watch) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.runFollow(ctx) })
-	wg.Go(func() { tick.Every(ctx, voteInterval, w.report) })
+	wg.Go(func() { tick.Every(ctx, voteInterval, w.countVotes) })
 	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
-	}
-	if w.o.Peers != nil || len(w.o.Addrs) > 1 {
-		wg.Go(func() { tick.Every(ctx, voteInterval, w.countVotes) })
 	}
 	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
 		wg.Go(func() { tick.Every(ctx, idleInterval, w.probeIdle) })
@@ -244,7 +241,7 @@ func (w *Watch) runFollow(ctx context.Context) {
 	}
 }
 
-// countVotes counts the votes, and updates the ring.
+// countVotes counts the votes, and updates the ring. It notices when a shard is back, even that of a PoP with only one.
 func (w *Watch) countVotes() {
 	now := w.o.Now()
 	all := w.o.Votes(now)
