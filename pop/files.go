@@ -179,9 +179,6 @@ func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 // last look. A program that keeps writing to one file must not hold up the others, so the third look reloads in any
 // case.
 func (f *files) watch(ctx context.Context, reload func() error) {
-	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.TLSCerts == nil && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
-		return
-	}
 	var last map[string]stamp
 	var warned []string // files that the last warning named
 	looks := 0          // consecutive ones that found changes to load
