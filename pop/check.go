@@ -105,7 +105,7 @@ func CheckListeners(listeners ...Listener) error {
 			continue
 		}
 		for _, other := range listeners[:i] {
-			if otherHost, otherPort, err := net.SplitHostPort(other.Addr); err == nil && port == otherPort && port != "0" && sameHost(host, otherHost) {
+			if otherHost, otherPort, err := net.SplitHostPort(other.Addr); err == nil && port == otherPort && port != "0" && (host == otherHost || isWildcard(host) || isWildcard(otherHost)) {
 				errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must have a port of its own, not that of", Other: other.Name})
 			}
 		}
@@ -151,12 +151,9 @@ func (o *Options) checkListeners(wrong func(name, problem, other string)) error 
 	return errors.Join(errs...)
 }
 
-func sameHost(a, b string) bool { return a == b || isWildcard(a) || isWildcard(b) }
-
 // isWildcard reports whether host means all addresses of the machine.
 func isWildcard(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "" || err == nil && addr.Unmap().IsUnspecified()
+	return host == "" || slices.ContainsFunc(addresses(host), netip.Addr.IsUnspecified)
 }
 
 // loops reports whether a connection to origin, a URL, reaches the listener at addr.
@@ -169,19 +166,21 @@ func loops(origin, addr string) bool {
 	if cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]) != port {
 		return false
 	}
-	target, _ := netip.ParseAddr(u.Hostname())
-	target = target.Unmap()
-	here := u.Hostname() == "localhost" || target.IsLoopback() || target.IsUnspecified()
-	at, _ := netip.ParseAddr(host)
-	at = at.Unmap()
-	switch {
-	case isWildcard(host):
-		return here
-	case u.Hostname() == "localhost" || host == "localhost":
-		return here && (host == "localhost" || at == netip.MustParseAddr("127.0.0.1") || at == netip.IPv6Loopback())
-	default:
-		return target == at || target.IsUnspecified()
+	return host == u.Hostname() || slices.ContainsFunc(addresses(u.Hostname()), func(target netip.Addr) bool {
+		return target.IsUnspecified() || isWildcard(host) && target.IsLoopback() || slices.Contains(addresses(host), target)
+	})
+}
+
+// addresses returns the addresses of a host, as far as they are known without a look-up.
+func addresses(host string) []netip.Addr {
+	if host == "localhost" {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
+	}
+	return []netip.Addr{addr.Unmap()}
 }
 
 func checkSecret(text string) error {
