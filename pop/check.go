@@ -57,7 +57,6 @@ func (o *Options) check() error {
 		}
 		errs = append(errs, &setting.Error{Setting: "origin", Hint: hint})
 	}
-	errs = append(errs, o.checkAsked(wrong)...)
 	var err error
 	invalid := func(addr string) bool { return checkShard(addr) != nil } // which its setting reports
 	o.shards, err = shards.ParseAddresses(o.Shards)
@@ -71,7 +70,8 @@ func (o *Options) check() error {
 		wrong("gossip-listen", "is not a loopback address, and needs", "gossip-key-file")
 	}
 	o.Secret, err = o.secret()
-	return errors.Join(append(errs, err, o.checkListeners())...)
+	err = errors.Join(err, o.checkListeners(wrong))
+	return errors.Join(append(errs, err)...)
 }
 
 // checkRules returns an error if a node with o cannot use rules in a PoP of this many nodes.
@@ -82,32 +82,8 @@ func (o *Options) checkRules(set *rule.Set, nodes int) error {
 	return rulefile.CheckNodes(set, nodes)
 }
 
-// checkAsked returns the errors of the listeners for other proxies. Over TCP only trusted proxies may ask; Unix
-// sockets are restricted by their group.
-func (o *Options) checkAsked(wrong func(name, problem, other string)) (errs []error) {
-	for _, l := range o.askedAt() {
-		path, unix := strings.CutPrefix(l.Addr, "unix:")
-		switch {
-		case l.Addr == "":
-		case unix && (path == "" || len(path) > maxSocketPath):
-			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
-		case !unix && len(o.TrustedProxies) == 0:
-			wrong(l.Name, "is not a Unix socket, and needs", "trusted-proxy")
-		}
-	}
-	if s := o.CheckDenyStatus; s != 0 && (s < 400 || s > 599) {
-		errs = append(errs, &setting.Error{Setting: "check-deny-status", Value: strconv.Itoa(s), Problem: errDenyStatus.Error()})
-	}
-	return errs
-}
-
 // maxSocketPath is the maximum length of the path of a Unix socket, in bytes.
 const maxSocketPath = 107
-
-// askedAt returns the listeners for other proxies.
-func (o *Options) askedAt() []Listener {
-	return []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}}
-}
 
 // A Listener is a setting with an address to listen on, HOST:PORT, or an empty one.
 type Listener struct{ Name, Addr string }
@@ -129,7 +105,7 @@ func CheckListeners(listeners ...Listener) error {
 			continue
 		}
 		for _, other := range listeners[:i] {
-			if otherHost, otherPort, err := net.SplitHostPort(other.Addr); err == nil && port == otherPort && port != "0" && sameHost(host, otherHost) {
+			if otherHost, otherPort, err := net.SplitHostPort(other.Addr); err == nil && port == otherPort && port != "0" && (host == otherHost || isWildcard(host) || isWildcard(otherHost)) {
 				errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: "must have a port of its own, not that of", Other: other.Name})
 			}
 		}
@@ -138,19 +114,28 @@ func CheckListeners(listeners ...Listener) error {
 }
 
 // checkListeners returns an error if two listeners have the same address, or if an origin is the node itself:
-// each request would come back until the machine has no ports left.
-func (o *Options) checkListeners() error {
+// each request would come back until the machine has no ports left. Over TCP only trusted proxies may ask; Unix
+// sockets are restricted by their group.
+func (o *Options) checkListeners(wrong func(name, problem, other string)) error {
+	var errs []error
 	listeners := []Listener{{"listen", o.Listen}, {"tls-listen", o.TLSListen}, {"metrics-listen", o.MetricsListen}, {"admin-listen", o.AdminListen}, {"shard-listen", o.ShardListen}}
 	clients := listeners[:2]
-	for _, l := range o.askedAt() {
-		if !strings.HasPrefix(l.Addr, "unix:") {
+	for _, l := range []Listener{{"check-listen", o.CheckListen}, {"spop-listen", o.SPOPListen}} {
+		path, unix := strings.CutPrefix(l.Addr, "unix:")
+		switch {
+		case !unix:
 			listeners = append(listeners, l)
+			if l.Addr != "" && len(o.TrustedProxies) == 0 {
+				wrong(l.Name, "is not a Unix socket, and needs", "trusted-proxy")
+			}
+		case path == "" || len(path) > maxSocketPath:
+			errs = append(errs, &setting.Error{Setting: l.Name, Value: strconv.Quote(l.Addr), Problem: fmt.Sprintf("must have a path of 1 to %d bytes", maxSocketPath)})
 		}
 	}
 	if checkGossipListen(o.Gossip.Listen) == nil {
 		listeners = append(listeners, Listener{"gossip-listen", o.Gossip.Listen})
 	}
-	errs := []error{CheckListeners(listeners...)}
+	errs = append(errs, CheckListeners(listeners...))
 	origins := []Listener{{"origin", o.Origin}, {"acme-origin", o.ACMEOrigin}}
 	for _, host := range slices.Sorted(maps.Keys(o.HostOrigins)) {
 		origins = append(origins, Listener{"host-origin", o.HostOrigins[host]})
@@ -166,12 +151,9 @@ func (o *Options) checkListeners() error {
 	return errors.Join(errs...)
 }
 
-func sameHost(a, b string) bool { return a == b || isWildcard(a) || isWildcard(b) }
-
 // isWildcard reports whether host means all addresses of the machine.
 func isWildcard(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "" || err == nil && addr.Unmap().IsUnspecified()
+	return host == "" || slices.ContainsFunc(addresses(host), netip.Addr.IsUnspecified)
 }
 
 // loops reports whether a connection to origin, a URL, reaches the listener at addr.
@@ -184,19 +166,21 @@ func loops(origin, addr string) bool {
 	if cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "h2c": "80"}[u.Scheme]) != port {
 		return false
 	}
-	target, _ := netip.ParseAddr(u.Hostname())
-	target = target.Unmap()
-	here := u.Hostname() == "localhost" || target.IsLoopback() || target.IsUnspecified()
-	at, _ := netip.ParseAddr(host)
-	at = at.Unmap()
-	switch {
-	case isWildcard(host):
-		return here
-	case u.Hostname() == "localhost" || host == "localhost":
-		return here && (host == "localhost" || at == netip.MustParseAddr("127.0.0.1") || at == netip.IPv6Loopback())
-	default:
-		return target == at || target.IsUnspecified()
+	return host == u.Hostname() || slices.ContainsFunc(addresses(u.Hostname()), func(target netip.Addr) bool {
+		return target.IsUnspecified() || isWildcard(host) && target.IsLoopback() || slices.Contains(addresses(host), target)
+	})
+}
+
+// addresses returns the addresses of a host, as far as they are known without a look-up.
+func addresses(host string) []netip.Addr {
+	if host == "localhost" {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
+	}
+	return []netip.Addr{addr.Unmap()}
 }
 
 func checkSecret(text string) error {

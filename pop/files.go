@@ -35,7 +35,7 @@ type files struct {
 	successful, succeeded prometheus.Gauge
 
 	certificates atomic.Pointer[certificates]
-	failed       atomic.Pointer[error] // of the last reload; nil if it succeeded
+	problem      atomic.Value // string: why the last reload failed; empty if it succeeded
 
 	mu     sync.Mutex       // held while loading
 	loaded map[string]stamp // of the files loaded last, whether in force or not
@@ -62,6 +62,7 @@ func newFiles(o *Options, nodes func() int, reg prometheus.Registerer) *files {
 		}),
 	}
 	f.record(nil)
+	f.problem.Store("")
 	f.certificates.Store(&certificates{first: new(certificate)})
 	reg.MustRegister(prometheus.CollectorFunc(f.collect))
 	return f
@@ -97,15 +98,13 @@ func (f *files) loadKeys() (keys [][]byte, err error) {
 	if err != nil {
 		return nil, secretFileError("gossip-key-file", 32, err)
 	}
-	number := 0
-	for line := range strings.Lines(text) {
-		number++
+	for i, line := range strings.Split(text, "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		key, err := base64.StdEncoding.DecodeString(line)
 		if err != nil {
-			return nil, fmt.Errorf("pop: %s:%d: a key is not base64; make one with: head -c 32 /dev/urandom | base64", file, number)
+			return nil, fmt.Errorf("pop: %s:%d: a key is not base64; make one with: head -c 32 /dev/urandom | base64", file, i+1)
 		}
 		keys = append(keys, key)
 	}
@@ -162,25 +161,16 @@ func (f *files) readRules() (*rule.Set, error) {
 	return all.Set, err
 }
 
-// problem describes why the last reload failed; it is empty if it succeeded. It does not wait for a reload.
-func (f *files) problem() string {
-	err := f.failed.Load()
-	if err == nil {
-		return ""
-	}
-	return fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Summary(*err))
-}
-
 // reload loads the files again, and calls use with the results of load. It returns all errors, joined.
 func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rules, keys, err := f.load()
-	err = errors.Join(err, use(rules, keys))
-	f.failed.Store(nil)
+	err, problem := errors.Join(err, use(rules, keys)), ""
 	if err != nil {
-		f.failed.Store(&err)
+		problem = fmt.Sprintf("cannot reload files, so their previous versions stay in force: %s", prose.Summary(err))
 	}
+	f.problem.Store(problem)
 	return err
 }
 
@@ -189,9 +179,6 @@ func (f *files) reload(use func(rules *rule.Set, keys [][]byte) error) error {
 // last look. A program that keeps writing to one file must not hold up the others, so the third look reloads in any
 // case.
 func (f *files) watch(ctx context.Context, reload func() error) {
-	if len(f.o.RuleFiles) == 0 && f.o.TLSCert == "" && f.o.TLSCerts == nil && f.o.Gossip.KeyFile == "" && f.o.AdminTokens == "" {
-		return
-	}
 	var last map[string]stamp
 	var warned []string // files that the last warning named
 	looks := 0          // consecutive ones that found changes to load

@@ -69,17 +69,14 @@ const (
 	lostCounters = 10
 )
 
-// A lossCheck holds the number of counters that had lost counts at the last check.
-type lossCheck struct{ fallen uint64 }
-
-// problem describes how many counts shards have lost, if that is too many. fallen is the number of counters that have
-// lost counts so far.
-func (c *lossCheck) problem(fallen uint64) string {
-	lost := fallen - c.fallen
-	c.fallen = fallen
-	if lost < lostCounters {
-		return ""
+// inspectCounts looks for counters that have lost counts. It is called every lossInterval.
+func (n *Node) inspectCounts() {
+	fallen := n.limiter.Fallen()
+	lost, text := fallen-n.fallen, ""
+	n.fallen = fallen
+	if lost >= lostCounters {
+		text = fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, evict counters because they have too little memory, "+
+			"or are several servers behind one address", lost)
 	}
-	return fmt.Sprintf("%d counters have lost counts within a minute: shards restarted, evict counters because they have too little memory, "+
-		"or are several servers behind one address", lost)
+	n.notices.note(problemLostCounts, text)
 }

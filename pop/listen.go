@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -86,22 +87,7 @@ func (n *Node) serveMetricsLocked(ln net.Listener) {
 		HTTP2:                        &http.HTTP2Config{SendPingTimeout: n.o.IdleTimeout, PingTimeout: 15 * time.Second, WriteByteTimeout: n.o.BodyTimeout},
 		ErrorLog:                     slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug),
 	}
-	n.operators = append(n.operators, server)
-	ln = n.share(ln, "metrics")
-	n.running.Go(func() { _ = server.Serve(ln) }) // until it is closed
-}
-
-// operatorConnections is the maximum number of connections of each listener for operators.
-const operatorConnections = 256
-
-// share bounds the connections of ln, the listener for operators called name, and shares them among addresses.
-func (n *Node) share(ln net.Listener, name string) net.Listener {
-	closed := promauto.With(n.registry).NewCounter(prometheus.CounterOpts{
-		Name:        "edge_operator_connections_closed_total",
-		Help:        "Connections of operators closed to make room for those of other addresses, by listener.",
-		ConstLabels: prometheus.Labels{"listener": name},
-	})
-	return conns.NewBudget(operatorConnections, 0, func(bool) { closed.Inc() }).Share(ln)
+	n.serveOperatorsLocked("metrics", ln, server, func() {})
 }
 
 // serveAdminLocked starts the server for operators. mu is held.
@@ -133,11 +119,24 @@ func (n *Node) serveAdminLocked(ln net.Listener) {
 			n.o.Logger.Warn("the admin listener is not on a loopback address, and only this machine knows its token: set admin-tokens", "admin", ln.Addr())
 		}
 	}
-	server := api.Server()
-	n.operators = append(n.operators, server)
-	ln = n.share(ln, "admin")
+	n.serveOperatorsLocked("admin", ln, api.Server(), remove)
+}
+
+// operatorConnections is the maximum number of connections of each listener for operators.
+const operatorConnections = 256
+
+// serveOperatorsLocked starts server for ln, the listener for operators called name, and calls stopped when it has
+// stopped, as the last ones do. It bounds the connections of ln, and shares them among addresses. mu is held.
+func (n *Node) serveOperatorsLocked(name string, ln net.Listener, server *http.Server, stopped func()) {
+	closed := promauto.With(n.registry).NewCounter(prometheus.CounterOpts{
+		Name:        "edge_operator_connections_closed_total",
+		Help:        "Connections of operators closed to make room for those of other addresses, by listener.",
+		ConstLabels: prometheus.Labels{"listener": name},
+	})
+	ln = conns.NewBudget(operatorConnections, 0, func(bool) { closed.Inc() }).Share(ln)
+	context.AfterFunc(n.upgraded, func() { _ = server.Close() })
 	n.running.Go(func() {
 		_ = server.Serve(ln) // until it is closed
-		remove()
+		stopped()
 	})
 }

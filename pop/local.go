@@ -39,14 +39,11 @@ type LocalOptions struct {
 // A Local is a whole PoP in one process. Its nodes are as separate as those on several machines: they share only
 // shards, and send each other messages.
 type Local struct {
-	nodes  []*Node
-	shards []string     // addresses of the embedded ones
-	ln     net.Listener // of the spreader; nil without one
-	spread sync.WaitGroup
-	talk   sync.WaitGroup // the nodes' exchange of statuses, until quiet is called
-	quiet  context.CancelFunc
-	serve  sync.WaitGroup // the shards, until end is called
-	end    context.CancelFunc
+	nodes   []*Node
+	shards  []string     // addresses of the embedded ones
+	ln      net.Listener // for clients; nil if they connect to the nodes themselves
+	running sync.WaitGroup
+	end     context.CancelFunc // ends the shards and the nodes' exchange of statuses
 
 	mu        sync.Mutex      // guards reactions
 	reactions []time.Duration // see Reactions
@@ -65,16 +62,15 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 		o.Node.Secret = rand.Text()
 	}
 	o.Node.Logger = cmp.Or(o.Node.Logger, slog.Default())
-	talking, quiet := context.WithCancel(context.Background())
-	serving, end := context.WithCancel(context.Background())
-	l = &Local{quiet: quiet, end: end}
+	ctx, end := context.WithCancel(context.Background())
+	l = &Local{end: end}
 	defer func() {
 		if err != nil {
 			_ = l.Stop(context.Background())
 		}
 	}()
 	if len(o.Node.Shards) == 0 {
-		if err := l.startShards(serving, o.Nodes); err != nil {
+		if err := l.startShards(ctx, o.Nodes); err != nil {
 			return l, err
 		}
 		o.Node.Shards = l.shards
@@ -106,9 +102,16 @@ func StartLocal(o LocalOptions) (l *Local, err error) {
 			return l, err
 		}
 	}
-	l.talk.Go(func() { tick.Every(talking, tellInterval, l.tell) })
+	l.running.Go(func() { tick.Every(ctx, tellInterval, l.tell) })
 	if l.ln != nil {
-		return l, l.startSpreader(o.Node.Logger)
+		pipes := make([]*shard.Pipe, o.Nodes)
+		for i, n := range l.nodes {
+			pipes[i] = shard.NewPipe()
+			if err := n.Serve(pipes[i]); err != nil {
+				return l, err
+			}
+		}
+		l.running.Go(func() { spread(newRetryListener(l.ln, o.Node.Logger), pipes) })
 	}
 	return l, nil
 }
@@ -186,27 +189,15 @@ func (l *Local) startShards(ctx context.Context, n int) error {
 			return fmt.Errorf("pop: listening for a shard: %w", err)
 		}
 		l.shards = append(l.shards, ln.Addr().String())
-		l.serve.Go(func() { _ = server.Serve(ctx, ln) })
+		l.running.Go(func() { _ = server.Serve(ctx, ln) })
 	}
-	return nil
-}
-
-// startSpreader starts to distribute connections over the nodes.
-func (l *Local) startSpreader(logger *slog.Logger) error {
-	s := newSpreader(l.ln, len(l.nodes), logger)
-	for i, n := range l.nodes {
-		if err := n.Serve(s.pipes[i]); err != nil {
-			return err
-		}
-	}
-	l.spread.Go(s.run)
 	return nil
 }
 
 // Nodes returns the nodes.
 func (l *Local) Nodes() []*Node { return l.nodes }
 
-// Addr returns the address that clients connect to, or nil without a spreader.
+// Addr returns the address that clients connect to, or nil if they connect to the nodes themselves.
 func (l *Local) Addr() net.Addr {
 	if l.ln == nil {
 		return nil
@@ -231,16 +222,13 @@ func (l *Local) Stop(ctx context.Context) error {
 	if l.ln != nil {
 		_ = l.ln.Close()
 	}
-	l.quiet()
-	l.talk.Wait()
 	errs := make([]error, len(l.nodes))
 	var wg sync.WaitGroup
 	for i, n := range l.nodes {
 		wg.Go(func() { errs[i] = n.Stop(ctx) })
 	}
 	wg.Wait()
-	l.spread.Wait()
 	l.end()
-	l.serve.Wait()
+	l.running.Wait()
 	return errors.Join(errs...)
 }

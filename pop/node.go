@@ -65,22 +65,23 @@ type Node struct {
 	proxy   *proxy.Proxy
 	headers *headers
 
+	fallen uint64 // number of counters that had lost counts when inspectCounts last looked
+
+	// The fields below are written by Start.
 	counting context.Context // ends when Stop has waited for requests; their counts are sent after that
 	stop     context.CancelFunc
 	upgraded context.Context // of upgraded connections and the goroutines that end last
 	end      context.CancelFunc
+	start    time.Time
 
-	start time.Time // written before the goroutines start
-
-	mu        sync.Mutex // guards the fields below
-	state     state
-	servers   []server // of clients
-	operators []*http.Server
-	addrs     map[string]net.Addr
-	running   sync.WaitGroup // goroutines of Start and Serve, except the limiter's
-	counted   chan struct{}  // closed when the limiter has stopped
-	stopped   chan struct{}  // closed when Stop is done
-	stopErr   error
+	mu      sync.Mutex // guards the fields below
+	state   state
+	servers []server // of clients
+	addrs   map[string]net.Addr
+	running sync.WaitGroup // goroutines of Start and Serve, except the limiter's
+	counted sync.WaitGroup // the limiter's
+	stopped chan struct{}  // closed when Stop is done
+	stopErr error
 }
 
 type state int
@@ -98,9 +99,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, registry: prometheus.NewRegistry(), process: prometheus.NewRegistry(), peers: noPeers{}, addrs: map[string]net.Addr{}, counted: make(chan struct{}), stopped: make(chan struct{})}
-	n.counting, n.stop = context.WithCancel(context.Background())
-	n.upgraded, n.end = context.WithCancel(context.Background())
+	n := &Node{o: o, registry: prometheus.NewRegistry(), process: prometheus.NewRegistry(), peers: noPeers{}, addrs: map[string]net.Addr{}, stopped: make(chan struct{})}
 	n.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	if o.AddMetrics != nil {
 		o.AddMetrics(n.registry)
@@ -279,6 +278,9 @@ func (n *Node) Start() error {
 	if n.state != made {
 		return errors.New("pop: the node was already started")
 	}
+	n.counting, n.stop = context.WithCancel(context.Background())
+	n.upgraded, n.end = context.WithCancel(context.Background())
+	n.start = n.o.Now()
 	listeners, err := n.listen()
 	for _, l := range listeners {
 		n.addrs[l.name] = l.Addr()
@@ -298,10 +300,7 @@ func (n *Node) Start() error {
 		return err
 	}
 	n.state = started
-	go func() { // Stop waits for it
-		n.limiter.Run(n.counting)
-		close(n.counted)
-	}()
+	n.counted.Go(func() { n.limiter.Run(n.counting) })
 	if n.decisions != nil {
 		n.running.Go(func() { n.decisions.Run(n.upgraded) }) // until all answers are counted
 	}
@@ -310,13 +309,8 @@ func (n *Node) Start() error {
 	}
 	n.running.Go(func() { n.files.watch(n.counting, func() error { return n.reloadFor("file") }) })
 	n.running.Go(func() { n.operator.History.Run(n.counting) })
-	var lost lossCheck
-	n.running.Go(func() {
-		tick.Every(n.counting, lossInterval, func() {
-			n.notices.note(problemLostCounts, lost.problem(n.limiter.Fallen()))
-			n.noteCertificates()
-		})
-	})
+	n.running.Go(func() { tick.Every(n.counting, lossInterval, n.inspectCounts) })
+	n.running.Go(func() { tick.Every(n.counting, time.Minute, n.noteCertificates) })
 	n.running.Go(func() { n.shards.Run(n.counting) })
 	for _, l := range listeners {
 		l.serve(l.Listener)
@@ -326,7 +320,6 @@ func (n *Node) Start() error {
 
 // join joins the peers and discovers their shards. mu is held.
 func (n *Node) join() error {
-	n.start = n.o.Now()
 	if n.gossip == nil {
 		return nil
 	}
@@ -380,7 +373,7 @@ func (n *Node) readiness() (detail []string, err error) {
 	if keys, oldest := n.limiter.Backlog(); oldest >= countingBehind && !n.notices.has(problemNoShard) {
 		detail = append(detail, fmt.Sprintf("counting is %v behind; keys waiting for a shard: %d", oldest.Round(100*time.Millisecond), keys)+see(problemBehind))
 	}
-	if text := n.files.problem(); text != "" {
+	if text := n.files.problem.Load().(string); text != "" {
 		detail = append(detail, text+see(problemReload))
 	}
 	return append(detail, n.notices.details()...), nil

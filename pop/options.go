@@ -131,9 +131,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.asked() && o.Origin == "" && len(o.HostOrigins) == 0 {
 		o.Listen = ""
 	}
-	o.BodyTimeout, o.BodyRate = max(o.BodyTimeout, 0), max(o.BodyRate, 0) // off
-	o.Connections, o.ClientConnections = max(o.Connections, 0), max(o.ClientConnections, 0)
-	o.HeaderMemory, o.ClientHeaderMemory = max(o.HeaderMemory, 0), max(o.ClientHeaderMemory, 0)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -206,12 +206,10 @@ func checkOrigin(text string) error {
 	return nil
 }
 
-var errDenyStatus = errors.New("must be 0 or a status from 400 to 599")
-
 func parseDenyStatus(text string) (int, error) {
 	status, err := strconv.Atoi(text)
 	if err != nil || status != 0 && (status < 400 || status > 599) {
-		return 0, errDenyStatus
+		return 0, errors.New("must be 0 or a status from 400 to 599")
 	}
 	return status, nil
 }

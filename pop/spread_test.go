@@ -1,7 +1,6 @@
 package pop
 
 import (
-	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -11,12 +10,11 @@ import (
 )
 
 // Connections go to the pipes in turn. Those for a closed pipe go to the next one.
-func TestSpreader(t *testing.T) {
+func TestSpread(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		const pipes = 3
-		s := newSpreader(shard.NewPipe(), pipes, slog.New(slog.DiscardHandler))
+		pipes := []*shard.Pipe{shard.NewPipe(), shard.NewPipe(), shard.NewPipe()}
 		got := make(chan int, 1)
-		for i, w := range s.pipes {
+		for i, w := range pipes {
 			go func() {
 				for {
 					if _, err := w.Accept(); err != nil {
@@ -29,9 +27,9 @@ func TestSpreader(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		defer far.Close()
-		give := func(i, want int) {
+		expect := func(i, want int) {
 			t.Helper()
-			if !s.give(near, i) {
+			if !give(near, pipes, i) {
 				t.Errorf("connection %d went nowhere, want pipe %d", i, want)
 				return
 			}
@@ -39,41 +37,40 @@ func TestSpreader(t *testing.T) {
 				t.Errorf("connection %d went to pipe %d, want %d", i, pipe, want)
 			}
 		}
-		for i := range 2 * pipes {
-			give(i, i%pipes)
+		for i := range 6 {
+			expect(i, i%3)
 		}
-		_ = s.pipes[1].Close()
+		_ = pipes[1].Close()
 		for range 20 { // select chooses at random if two cases are ready
-			give(0, 0)
-			give(1, 2)
-			give(2, 2)
+			expect(0, 0)
+			expect(1, 2)
+			expect(2, 2)
 		}
-		_ = s.pipes[2].Close()
-		give(1, 0)
-		_ = s.pipes[0].Close()
-		if s.give(near, 0) {
+		_ = pipes[2].Close()
+		expect(1, 0)
+		_ = pipes[0].Close()
+		if give(near, pipes, 0) {
 			t.Error("a connection was given away although all pipes are closed")
 		}
 	})
 }
 
 // A pipe that is closed while a connection waits for it does not delay the others.
-func TestSpreaderWithEndedWay(t *testing.T) {
+func TestSpreadWithClosedPipe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		front := shard.NewPipe()
-		s := newSpreader(front, 2, slog.New(slog.DiscardHandler))
+		front, pipes := shard.NewPipe(), []*shard.Pipe{shard.NewPipe(), shard.NewPipe()}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			s.run()
+			spread(front, pipes)
 		}()
 		client, err := front.Dial(t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // the first pipe does not accept
-		_ = s.pipes[0].Close()
-		conn, err := s.pipes[1].Accept()
+		_ = pipes[0].Close()
+		conn, err := pipes[1].Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +81,7 @@ func TestSpreaderWithEndedWay(t *testing.T) {
 		_ = client.Close()
 
 		// If all pipes are closed, the connection is closed as well.
-		_ = s.pipes[1].Close()
+		_ = pipes[1].Close()
 		if client, err = front.Dial(t.Context(), "", ""); err != nil {
 			t.Fatal(err)
 		}

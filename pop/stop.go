@@ -30,8 +30,6 @@ func (n *Node) Stop(ctx context.Context) error {
 	case stopping:
 		<-n.stopped
 	case made:
-		n.stop()
-		n.end()
 		close(n.stopped)
 	case started:
 		ctx, cancel := context.WithTimeout(ctx, n.o.DrainTimeout)
@@ -69,7 +67,7 @@ func (n *Node) stopServing(ctx context.Context) error {
 // stopCounting sends the pending counts, and leaves the PoP.
 func (n *Node) stopCounting(ctx context.Context) error {
 	n.stop()
-	<-n.counted
+	n.counted.Wait()
 	if n.gossip == nil {
 		return nil
 	}
@@ -86,9 +84,6 @@ func (n *Node) stopCounting(ctx context.Context) error {
 
 // close closes the listeners for operators and other nodes, and the connections to shards and origins.
 func (n *Node) close() error {
-	for _, s := range n.operators {
-		_ = s.Close()
-	}
 	n.end()
 	n.running.Wait()
 	n.origins.Close()

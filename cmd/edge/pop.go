@@ -72,12 +72,9 @@ memcached servers instead of the nodes' own shards.
 	// Fill in the settings that the PoP gives its nodes, to check the others.
 	check := func() error {
 		o := p.Node
-		o.Name, o.Listen = "node-1", p.Listen
+		o.Name, o.Listen, o.Embedded = "node-1", p.Listen, true // without an origin, it has the demo origin
 		if len(o.RuleFiles) == 0 {
 			o.Rules = new(rule.Set)
-		}
-		if o.Origin == "" && len(o.HostOrigins) == 0 {
-			o.Origin = "http://demo.invalid"
 		}
 		if o.Secret == "" && o.SecretFile == "" {
 			o.Secret = "chosen at random"

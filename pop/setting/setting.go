@@ -61,7 +61,7 @@ func (s Setting) Set(texts []string) error {
 // Given reports whether the field is not zero.
 func (s Setting) Given() bool { return s.Value.given() }
 
-// Check checks the field, and gives a zero number its default.
+// Check checks the field, and gives a number its default if it is zero, and zero if it is off.
 func (s Setting) Check() error {
 	if s.Value.check == nil {
 		return nil
@@ -266,7 +266,7 @@ func Map(to *map[string]string, form string, parse func(key, value string) (stri
 
 // Parsed returns a Value that parse parses. kind is its type or unit, and def its default.
 func Parsed[T any](kind string, to *T, def string, parse func(string) (T, error)) Value {
-	return Value{Type: kind, Default: def, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
+	v := Value{Type: kind, Default: def, given: func() bool { return !reflect.ValueOf(*to).IsZero() }, set: func(texts []string) error {
 		if len(texts) != 1 {
 			return fmt.Errorf("must be a single value, not %d", len(texts))
 		}
@@ -276,13 +276,19 @@ func Parsed[T any](kind string, to *T, def string, parse func(string) (T, error)
 		}
 		return err
 	}}
+	v.check = func() (text string, err error) {
+		if v.given() {
+			text = fmt.Sprint(*to)
+			_, err = parse(text)
+		}
+		return text, err
+	}
+	return v
 }
 
 // Text returns a Value that is a text. check returns an error if it is invalid; it may be nil.
 func Text(to *string, def string, check func(string) error) Value {
-	v := Parsed("text", to, def, checked(check))
-	v.check = func() (string, error) { return *to, v.set([]string{*to}) }
-	return v
+	return Parsed("text", to, def, checked(check))
 }
 
 // checked returns a parser that returns its text, or the error of check.
@@ -333,15 +339,16 @@ func bounded[T int | int64 | time.Duration](kind string, to *T, def T, text stri
 		}
 		return v, err
 	})
+	check := v.check
 	v.check = func() (text string, err error) {
-		if *to == 0 {
+		switch {
+		case *to == 0:
 			*to = def
+		case *to < 0 && canBeOff:
+			*to = 0
+			return "", nil
 		}
-		if !canBeOff || *to > 0 {
-			text = fmt.Sprint(*to)
-			_, err = parse(text)
-		}
-		return text, err
+		return check()
 	}
 	return v
 }

@@ -18,6 +18,9 @@ const (
 	// together move keys once, but a shard that keeps coming and going must not delay others.
 	discoverWait = 2 * discoverPause
 
+	// lookInterval is how often a node looks whether pending changes have lasted.
+	lookInterval = discoverPause / 10
+
 	// Linger is how long the shard of a node that has left must still answer its peers: until all of them count
 	// elsewhere and have read the counts of clients that return.
 	Linger = 4 * discoverPause
@@ -34,10 +37,10 @@ type sighting struct {
 	since         time.Time // when the field there last changed
 }
 
-// see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and
-// how long to wait before looking again even if nothing changes, 0 if only changes matter. While the ring is empty, all
-// shards but late are added immediately; late is added after the peers have had time to add it.
-func (s sightings) see(there []string, late string, now time.Time) (ring []string, again time.Duration) {
+// see records the shards that are present at now. It returns the shards that belong in the ring, sorted, and reports
+// whether changes are pending, which must last before the ring follows. While the ring is empty, all shards but late
+// are added immediately; late is added after the peers have had time to add it.
+func (s sightings) see(there []string, late string, now time.Time) (ring []string, pending bool) {
 	begun := false
 	for _, shard := range s {
 		begun = begun || shard.inRing
@@ -55,36 +58,26 @@ func (s sightings) see(there []string, late string, now time.Time) (ring []strin
 				shard.since = now.Add(discoverPause)
 			}
 		}
-		lasted := now.Sub(shard.since)
 		if shard.there != shard.inRing {
+			lasted := now.Sub(shard.since)
 			apply = apply && lasted >= discoverPause
 			waited = waited || lasted >= discoverWait
 		}
 	}
 	for addr, shard := range s {
-		lasted := now.Sub(shard.since)
-		if (apply || waited) && lasted >= discoverPause {
+		if (apply || waited) && now.Sub(shard.since) >= discoverPause {
 			shard.inRing = shard.there
 		}
+		pending = pending || shard.there != shard.inRing
 		switch {
 		case shard.inRing:
 			ring = append(ring, addr)
 		case !shard.there:
 			delete(s, addr)
-			continue
-		}
-		if shard.there != shard.inRing {
-			pause := discoverPause - lasted
-			if pause <= 0 {
-				pause = discoverWait - lasted
-			}
-			if again == 0 || pause < again {
-				again = pause
-			}
 		}
 	}
 	slices.Sort(ring)
-	return ring, again
+	return ring, pending
 }
 
 // metaShard is the kind of a node's metadata if it has a shard. Two bytes with the port follow.
@@ -115,15 +108,14 @@ func (w *Watch) runDiscovery(ctx context.Context) {
 		case <-w.o.Moves:
 		case <-timer.C:
 		}
-		if again := w.look(time.Now()); again > 0 {
-			timer.Reset(again)
+		if w.look(time.Now()) {
+			timer.Reset(lookInterval)
 		}
 	}
 }
 
-// look sets the ring to the shards that belong in it at now. It returns how long to wait before looking again, or 0
-// if only a change of peers matters.
-func (w *Watch) look(now time.Time) (again time.Duration) {
+// look sets the ring to the shards that belong in it at now, and reports whether changes are pending.
+func (w *Watch) look(now time.Time) (pending bool) {
 	present := []string{w.own}
 	for _, m := range w.o.Peers() {
 		if len(m.Meta) != 3 || m.Meta[0] != metaShard {
@@ -132,7 +124,7 @@ func (w *Watch) look(now time.Time) (again time.Duration) {
 		// A killed node is still a peer, like its new process, until it is declared dead.
 		present = append(present, shardAt(m.Addr, binary.BigEndian.Uint16(m.Meta[1:])))
 	}
-	ring, again := w.sightings.see(present, w.late, now)
+	ring, pending := w.sightings.see(present, w.late, now)
 	w.replace(ring)
 	for addr, s := range w.known {
 		switch {
@@ -146,7 +138,7 @@ func (w *Watch) look(now time.Time) (again time.Duration) {
 			s.Hide()
 		}
 	}
-	return again
+	return pending
 }
 
 // shardAt returns the address of the shard of the node that gossips at addr.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/edgelimit/edge/async"
 	"github.com/edgelimit/edge/counter"
@@ -71,7 +70,6 @@ type Options struct {
 // never wait for the ring to change.
 type Watch struct {
 	o       Options
-	inRing  *prometheus.GaugeVec
 	stale   chan struct{} // capacity 1: the ring must follow the votes
 	changed chan struct{} // capacity 1: an operator has changed what the shards store
 
@@ -95,39 +93,50 @@ func New(o Options) *Watch {
 	w := &Watch{
 		o: o, known: map[string]Client{}, sightings: sightings{},
 		stale: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		inRing: promauto.With(o.Registerer).NewGaugeVec(prometheus.GaugeOpts{
-			Name: "edge_shard_in_ring",
-			Help: "1 while the shard is in the ring, 0 while it is not, because most nodes consider it down or an " +
-				"operator has drained it.",
-		}, []string{"shard"}),
-	}
-	if o.Peers != nil {
-		return w
-	}
-	if len(o.Addrs) == 0 {
-		w.own = "inside"
-		w.replace([]string{w.own})
-		return w
 	}
 	var names []string
 	for _, addr := range o.Addrs {
 		w.known[addr.name] = addr.connect(o.Client)
 		names = append(names, addr.name)
 	}
-	w.replace(names)
+	switch {
+	case o.Peers != nil: // Discover sets the ring
+	case len(names) > 0:
+		w.replace(names)
+	default:
+		w.own = "inside"
+		w.replace([]string{w.own})
+	}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(prometheus.CollectorFunc(w.collect))
+	}
 	return w
+}
+
+// collect sends the metric of the ring.
+func (w *Watch) collect(to chan<- prometheus.Metric) {
+	desc := prometheus.NewDesc("edge_shard_in_ring",
+		"1 while the shard is in the ring, 0 while it is not, because most nodes consider it down or an operator has "+
+			"drained it.", []string{"shard"}, nil)
+	w.mu.Lock()
+	ring, out := w.ring, w.out
+	w.mu.Unlock()
+	for _, s := range ring {
+		in := 1.0
+		if slices.Contains(out, s.Addr()) {
+			in = 0
+		}
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, in, s.Addr())
+	}
 }
 
 // Run keeps the ring up to date until ctx is done.
 func (w *Watch) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.runFollow(ctx) })
-	wg.Go(func() { tick.Every(ctx, voteInterval, w.report) })
+	wg.Go(func() { tick.Every(ctx, voteInterval, w.countVotes) })
 	if w.o.Peers != nil {
 		wg.Go(func() { w.runDiscovery(ctx) })
-	}
-	if w.o.Peers != nil || len(w.o.Addrs) > 1 {
-		wg.Go(func() { tick.Every(ctx, voteInterval, w.countVotes) })
 	}
 	if w.o.Peers != nil || len(w.o.Addrs) > 0 {
 		wg.Go(func() { tick.Every(ctx, idleInterval, w.probeIdle) })
@@ -215,18 +224,6 @@ func (w *Watch) follow() {
 	if before != nil {
 		w.o.Logger.Info("the ring has changed", "out", out, "shards", len(shards))
 	}
-	for _, gone := range before {
-		if !slices.Contains(shards, gone) {
-			w.inRing.DeleteLabelValues(gone.Addr())
-		}
-	}
-	for _, s := range shards {
-		in := 1.0
-		if slices.Contains(out, s.Addr()) {
-			in = 0
-		}
-		w.inRing.WithLabelValues(s.Addr()).Set(in)
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ring, w.out = shards, out
@@ -244,7 +241,7 @@ func (w *Watch) runFollow(ctx context.Context) {
 	}
 }
 
-// countVotes counts the votes, and updates the ring.
+// countVotes counts the votes, and updates the ring. It notices when a shard is back, even that of a PoP with only one.
 func (w *Watch) countVotes() {
 	now := w.o.Now()
 	all := w.o.Votes(now)

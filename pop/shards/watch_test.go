@@ -43,7 +43,7 @@ func TestManyShardsDown(t *testing.T) {
 	}
 }
 
-// A node without requests notices within seconds that its only shard is down.
+// A node without requests notices within seconds that its only shard is down, and that it is back.
 func TestIdleShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		server := shard.New(shard.Options{})
@@ -61,7 +61,7 @@ func TestIdleShard(t *testing.T) {
 		w := New(o)
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.Run(ctx)
-		for _, is := range []bool{false, true} {
+		for _, is := range []bool{false, true, false} {
 			down.Store(is)
 			_ = w.Close() // a killed server closes its connections
 			time.Sleep(6 * time.Second)
