@@ -53,7 +53,7 @@ func (j *judgment) outcomeOf(q *request) outcome {
 		return foreign
 	case q.originFailed():
 		return uncertain
-	case a.Head && some(func(r *rule.Rule) bool { return r.Action == rule.ShadowBan && r.Response.Status == a.Status }):
+	case a.Head && some(func(r *rule.Rule) bool { return hides(r) && r.Response.Status == a.Status }):
 		return uncertain
 	}
 	return passed
@@ -67,11 +67,11 @@ func (q *request) originFailed() bool {
 // refuses reports whether an answer may be a rule's refusal.
 func refuses(r *rule.Rule, a *Answer) bool {
 	switch {
-	case r.Action == rule.Close && a.Failure == Closed:
+	case actions[r.Action].closes && a.Failure == Closed:
 		return true
-	case r.Action == rule.Log || a.Failure != Answered || a.Status != r.Response.Status:
+	case !acts(r) || a.Failure != Answered || a.Status != r.Response.Status:
 		return false
-	case r.Action == rule.ShadowBan:
+	case hides(r):
 		return a.Prepared
 	}
 	// An origin may also answer 429, but without Retry-After.
@@ -138,7 +138,7 @@ func (j *judgment) otherLimit() string {
 // seen reports whether the client can recognize the refusal of its request by one of these keys.
 func seen(keys []*key, q *request) bool {
 	return q.Answer.Failure == Answered && slices.ContainsFunc(keys, func(k *key) bool {
-		return k.rule.Action != rule.ShadowBan && refuses(k.rule, &q.Answer)
+		return !hides(k.rule) && refuses(k.rule, &q.Answer)
 	})
 }
 
@@ -146,7 +146,7 @@ func seen(keys []*key, q *request) bool {
 func (b *bounds) checkHeaders(keys []*key, q *request) {
 	a, h, r := &q.Answer, &b.headers, &b.retry
 	visible := q.outcome == refused && seen(keys, q)
-	hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != rule.ShadowBan })
+	hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return !hides(k.rule) })
 	unseen := q.outcome == refused && !visible || q.outcome == passed && hidden
 	if unseen && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
 		h.ShadowShown++

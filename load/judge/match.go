@@ -378,11 +378,11 @@ func unknown(r *rule.Rule) string {
 	switch {
 	case r.CostSource() != "":
 		return "the origin's response gives the cost of a request, in " + r.CostSource()
-	case r.Action == rule.ShadowBan && r.Response.Body == "":
+	case hides(r) && r.Response.Body == "":
 		return "a shadow_ban without a body: its responses look like those of the origin"
 	case len(r.AllConditions()) > 0:
 		return "conditions about headers, cookies or query parameters"
-	case !slices.Contains([]rule.Action{rule.Log, rule.Shed, rule.ShadowBan, rule.Block, rule.Close}, r.Action):
+	case !actions[r.Action].judged:
 		return fmt.Sprintf("action %d", r.Action)
 	case r.PathSyntax.Reading > rule.ReadURL:
 		return fmt.Sprintf("path_reading %d", r.PathSyntax.Reading)

@@ -128,7 +128,7 @@ func TestUnknownRules(t *testing.T) {
 	for i, action := range rule.ActionNames() {
 		r := plain
 		if r.Action = rule.Action(i); judge.Unknown(&r) != "" {
-			t.Errorf("action %s is not judged: see answer.go and match.go", action)
+			t.Errorf("action %s is not judged: see action.go", action)
 		}
 	}
 	for kind := rule.IP; int(kind) < len(rule.KindNames()); kind++ {

@@ -40,7 +40,7 @@ func Rule(r *rule.Rule) string {
 	text.AddIf(r.MinClients > 1, ", from at least %d clients", r.MinClients)
 	text.Add(", its further requests")
 	text.AddIf(r.CountsAnswer(), ", whatever the origin would answer,")
-	text.Add(" %s", consequence(r))
+	text.Add(" %s", r.Action.Does(status(r.Response)))
 	text.AddIf(r.MitigationTimeout > 0, " for at least %s and", rule.FormatDuration(r.MitigationTimeout))
 	thresholds := "the threshold"
 	if len(r.Limits) > 1 {
@@ -52,8 +52,8 @@ func Rule(r *rule.Rule) string {
 		" Requests of a mitigated key count as well, so a client that does not slow down stays mitigated.")
 	text.AddIf(looksAtPath(r), " %s", paths(r.PathSyntax))
 	names, longest := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1), r.Response.MaxRetryAfter
-	text.AddIf(len(names) > 0 && r.Action != rule.Log, " The response has the headers %s.", prose.Enumerate(names, "and"))
-	text.AddIf(longest > 0 && r.Action != rule.Log, " Clients are told to wait at most %s.", rule.FormatDuration(longest))
+	text.AddIf(len(names) > 0 && r.Action.Refuses(), " The response has the headers %s.", prose.Enumerate(names, "and"))
+	text.AddIf(longest > 0 && r.Action.Refuses(), " Clients are told to wait at most %s.", rule.FormatDuration(longest))
 	text.AddIf(r.HidesQuota, " Clients are not told their quota.")
 	text.AddIf(r.OnFailure == rule.FailOpen,
 		" While the shard that counts a key is unavailable, no mitigation of it starts.")
@@ -148,22 +148,6 @@ func key(r *rule.Rule) string {
 		return list[0]
 	}
 	return "combination of " + prose.Enumerate(list, "and")
-}
-
-// consequence says what happens to the requests of a mitigated key.
-func consequence(r *rule.Rule) string {
-	switch r.Action {
-	case rule.Log:
-		return "still pass, but are logged,"
-	case rule.Shed:
-		return "are refused with " + status(r.Response) + " for the share of its clients that exceeds the threshold,"
-	case rule.ShadowBan:
-		return "get a prepared " + status(r.Response) + " and never reach the origin"
-	case rule.Close:
-		return "have their connection closed (or, behind a trusted proxy, get " + status(r.Response) + ")"
-	default:
-		return "are refused with " + status(r.Response)
-	}
 }
 
 // status returns the status of a response with its name.

@@ -19,9 +19,10 @@ import (
 // Schema is the JSON Schema of a rules file, for editors. It rejects what the parser rejects, except for
 // what no schema can express: that IDs and networks are unique, that no two limits have the same period,
 // that hosts and paths are canonical, how long a period is, and how a number is spelled.
-//
+var Schema = []byte(strings.NewReplacer("ACTIONS", strings.Join(rule.ActionNames(), `", "`)).Replace(schema))
+
 //go:embed schema.json
-var Schema []byte
+var schema string
 
 // An Error is an error in a rules file. It says where it is and what to do.
 type Error = strictyaml.Error
