@@ -1,11 +1,15 @@
 package rule
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/edgelimit/edge/internal/prose"
+)
 
 // An Action is what happens to the requests of a mitigated key. Greater actions are more severe. If
 // several rules mitigate a request, the most severe action is taken.
 //
-// To add an action, add a constant and a row to actions, and a row to those of load/judge/action.go. If it lets
+// To add an action, add a constant and a row to actions, and a row to those of load/judge/answer.go. If it lets
 // requests pass, add its verdict to the others that do in deploy/monitoring.yaml.
 type Action uint8
 
@@ -20,13 +24,16 @@ const (
 	leastRefusal = Shed // less severe actions let requests pass
 )
 
-var actions = [Actions]struct {
+// An actionRow says what distinguishes an action from others.
+type actionRow struct {
 	name, verdict string // in rules files, and in metrics and logs
 	does          string // what happens to requests, in English; % is the status of the response
 	hides         bool   // clients must not notice: by default, they get an empty 200
 	tellsQuota    bool   // clients learn what is left of limits
 	closes        bool   // clients get a response only from other proxies
-}{
+}
+
+var actions = [Actions]actionRow{
 	Log: {name: "log", verdict: "logged", does: "still pass, but are logged,"},
 	Shed: {name: "shed", verdict: "shed",
 		does: "are refused with % for the share of its clients that exceeds the threshold,"},
@@ -38,19 +45,13 @@ var actions = [Actions]struct {
 }
 
 // ActionNames returns the names of all actions, in their order.
-func ActionNames() (names []string) {
-	for _, a := range actions {
-		names = append(names, a.name)
-	}
-	return names
+func ActionNames() []string {
+	return prose.Texts(actions[:], func(a actionRow) string { return a.name })
 }
 
 // Verdicts returns the verdicts on requests, as metrics and logs write them, by action.
-func Verdicts() (names []string) {
-	for _, a := range actions {
-		names = append(names, a.verdict)
-	}
-	return names
+func Verdicts() []string {
+	return prose.Texts(actions[:], func(a actionRow) string { return a.verdict })
 }
 
 // String returns the action as spelled in rules files.

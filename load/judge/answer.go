@@ -64,6 +64,18 @@ func (q *request) originFailed() bool {
 	return q.Answer.Status == http.StatusBadGateway || q.Answer.Status == http.StatusGatewayTimeout
 }
 
+// actions say how clients see the answers to mitigated requests, by the action of the rule.
+var actions = [256]struct{ judged, refuses, hides, closes bool }{
+	rule.Log:       {judged: true},
+	rule.Shed:      {judged: true, refuses: true},
+	rule.ShadowBan: {judged: true, refuses: true, hides: true}, // like the origin's, but for the body
+	rule.Block:     {judged: true, refuses: true},
+	rule.Close:     {judged: true, refuses: true, closes: true},
+}
+
+func acts(r *rule.Rule) bool  { return actions[r.Action].refuses }
+func hides(r *rule.Rule) bool { return actions[r.Action].hides }
+
 // refuses reports whether an answer may be a rule's refusal.
 func refuses(r *rule.Rule, a *Answer) bool {
 	switch {

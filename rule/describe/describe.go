@@ -157,22 +157,16 @@ func status(r *rule.Response) string {
 
 // characteristic names c in a sentence.
 func characteristic(c rule.Characteristic) string {
-	kind := c.Kind.String()
 	switch c.Kind {
-	case rule.IP:
-		return "client address"
-	case rule.Query:
-		kind = "query parameter"
 	case rule.Network:
-		ipv4, ipv6 := c.Bits()
-		return fmt.Sprintf("network (IPv4 /%d, IPv6 /%d)", ipv4, ipv6)
+		return "network (IPv4 /" + strings.Replace(c.Name, "/", ", IPv6 /", 1) + ")"
 	case rule.First:
 		return strings.Join(prose.Texts(c.First, characteristic), ", or else ")
 	}
 	if c.Kind.Named() {
-		kind += " " + c.Name
+		return c.Kind.Words() + " " + c.Name
 	}
-	return kind
+	return c.Kind.Words()
 }
 
 // statuses lists the statuses, and three or more consecutive ones as a range.
