@@ -188,7 +188,7 @@ func (f *Enforcer) Report() *Enforcement {
 		if f.simulated != nil {
 			t.sums.Counted += f.simulated.counted[i]
 		}
-		if r.Action != rule.Log {
+		if r.Action.Refuses() {
 			acting = append(acting, &t.refusals)
 		}
 		report := t.report(f.o, &f.mitigations.rules[i])

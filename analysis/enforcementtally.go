@@ -89,7 +89,7 @@ func (f *Enforcer) add(r *replayedRequest) {
 // bystanders returns the bystanders of r, nil if every key belongs to a single client or r only logs. exceeded are
 // the clients that exceeded a limit of their own.
 func (t *ruleTally) bystanders(r *rule.Rule, exceeded []map[netip.Addr]struct{}) *Bystanders {
-	if r.Width() == 0 || r.Action == rule.Log {
+	if r.Width() == 0 || !r.Action.Refuses() {
 		return nil
 	}
 	b := new(Bystanders)

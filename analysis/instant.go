@@ -413,7 +413,7 @@ func (p *instantPoP) look(q *preparedRequest, way int) (o ruling) {
 			!s.Sheds(async.ShareOf(secret, counter.Key(k.key), q.network, time.UnixMicro(q.now)), q.now) {
 			continue
 		}
-		if k.Action != rule.Log && (o.by == 0 || k.width < o.by) {
+		if k.Action.Refuses() && (o.by == 0 || k.width < o.by) {
 			o.by = k.width + 1
 		}
 		switch by := o.rule; {
@@ -422,12 +422,8 @@ func (p *instantPoP) look(q *preparedRequest, way int) (o ruling) {
 			o.rule, o.until = k.Rule, end
 		}
 	}
-	switch {
-	case o.rule == nil:
-	case o.rule.Action == rule.Log:
-		o.verdict = limit.Logged
-	default:
-		o.verdict = limit.Blocked
+	if o.rule != nil {
+		o.verdict = limit.VerdictOf(o.rule.Action)
 	}
 	return o
 }

@@ -31,16 +31,14 @@ func NewUnseen(sets ...*rule.Set) Unseen {
 			u[name] = has
 		}
 	}
-	host := func(e *accesslog.Entry) bool { return e.Host != "" }
-	method := func(e *accesslog.Entry) bool { return e.Method != "" }
 	var rules []*rule.Rule
 	for _, s := range sets {
 		rules = append(rules, s.Rules()...)
 	}
 	for _, r := range rules {
 		for _, m := range slices.Concat([]rule.Match{r.Match}, r.Except) {
-			add("host", m.Hosts != nil, host)
-			add("method", m.Methods != nil, method)
+			add("host", m.Hosts != nil, func(e *accesslog.Entry) bool { return e.Host != "" })
+			add("method", m.Methods != nil, func(e *accesslog.Entry) bool { return e.Method != "" })
 			add("address", m.Networks != nil, func(e *accesslog.Entry) bool { return e.Addr.IsValid() })
 		}
 		add("status", r.Statuses != nil, func(e *accesslog.Entry) bool { return e.Status != 0 })
@@ -50,27 +48,12 @@ func NewUnseen(sets ...*rule.Set) Unseen {
 			used = append(used, &c.Characteristic)
 		}
 		for _, c := range used {
-			kind, name, _ := strings.Cut(c.String(), ":")
-			if kind == "cookie" {
-				name = "cookie"
-			}
-			switch c.Kind {
-			case rule.IP, rule.Network, rule.Label: // of the client, which every entry has
-			case rule.Host:
-				u[c.String()] = host
-			case rule.Method:
-				u[c.String()] = method
-			case rule.Path:
-				u[c.String()] = func(e *accesslog.Entry) bool { return e.Path != "" }
-			case rule.Query:
-				u[c.String()] = func(e *accesslog.Entry) bool { return e.Query != "" }
-			case rule.Header, rule.Cookie:
-				u[c.String()] = func(e *accesslog.Entry) bool {
-					return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, name) })
-				}
-			default:
-				u[c.String()] = func(*accesslog.Entry) bool { return false }
-			}
+			add(c.String(), c.Field() != "", func(e *accesslog.Entry) bool {
+				return slices.ContainsFunc(e.Header, func(f accesslog.Field) bool { return strings.EqualFold(f.Name, c.Field()) })
+			})
+			add(c.String(), c.Kind.Text(&rule.Request{}) != nil, func(e *accesslog.Entry) bool {
+				return *c.Kind.Text(&rule.Request{Method: e.Method, Host: e.Host, Path: e.Path, Query: e.Query}) != ""
+			})
 		}
 	}
 	return u

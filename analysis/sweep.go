@@ -127,16 +127,10 @@ func (o SweepOptions) withDefaults() (SweepOptions, error) {
 func (o SweepOptions) Fields() accesslog.Fields {
 	needs := accesslog.Addr
 	for _, c := range slices.Concat(o.Characteristics...) {
-		switch c.Kind {
-		case rule.IP:
-		case rule.Host:
-			needs |= accesslog.Host
-		case rule.Method:
-			needs |= accesslog.Method
-		case rule.Path, rule.Query:
-			needs |= accesslog.Path
-		default:
+		if c.Field() != "" {
 			needs |= accesslog.Header
+		} else if c.Kind.Text(&rule.Request{}) != nil {
+			needs |= accesslog.Host | accesslog.Method | accesslog.Path
 		}
 	}
 	return needs

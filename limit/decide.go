@@ -3,6 +3,7 @@ package limit
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edgelimit/edge/async"
@@ -19,35 +20,37 @@ const (
 	Passed       Verdict = iota // to the origin
 	Allowed                     // to the origin, by the allow list
 	Own                         // to the origin, without a decision: a trusted proxy's own request
-	Logged                      // to the origin; a rule would mitigate if its action were not log
 	Denied                      // refused by the deny list
 	Malformed                   // refused: rules cannot match it
 	Unavailable                 // refused: a rule fails closed, and its key's shard is unavailable
-	Shed                        // refused with a part of the key's clients
-	ShadowBanned                // answered without the origin
-	Blocked                     // refused
-	Closed                      // refused without an answer
-	verdicts
+	byAction                    // the first of those of active records, by their rule's action
+	Logged       = byAction + Verdict(rule.Log)
+	Shed         = byAction + Verdict(rule.Shed)
+	ShadowBanned = byAction + Verdict(rule.ShadowBan)
+	Blocked      = byAction + Verdict(rule.Block)
+	Closed       = byAction + Verdict(rule.Close)
+	verdicts     = byAction + rule.Actions
 )
 
-var verdictNames = [verdicts]string{"passed", "allowed", "own", "logged", "denied", "malformed", "unavailable", "shed",
-	"shadow_banned", "blocked", "closed"}
+var verdictNames = append(strings.Fields("passed allowed own denied malformed unavailable"), rule.Verdicts()...)
 
 // String returns the verdict as metrics and logs write it.
 func (v Verdict) String() string { return verdictNames[v] }
 
 // Refused reports whether the request is kept from the origin.
-func (v Verdict) Refused() bool { return v >= Denied }
+func (v Verdict) Refused() bool { return v >= Denied && (v < byAction || v.Action().Refuses()) }
 
 // Refused reports whether verdict is the name of one that keeps requests from the origin.
 func Refused(verdict string) bool {
-	i := slices.Index(verdictNames[:], verdict)
+	i := slices.Index(verdictNames, verdict)
 	return i >= 0 && Verdict(i).Refused()
 }
 
-// verdictOf is the verdict of an active record, by its rule's action.
-var verdictOf = [...]Verdict{rule.Log: Logged, rule.Shed: Shed, rule.ShadowBan: ShadowBanned, rule.Block: Blocked,
-	rule.Close: Closed}
+// VerdictOf returns the verdict of an active record of a rule with action a.
+func VerdictOf(a rule.Action) Verdict { return byAction + Verdict(a) }
+
+// Action returns the action with the verdict v, or Log if there is none.
+func (v Verdict) Action() rule.Action { return rule.Action(max(v, byAction) - byAction) }
 
 // A Decision tells whether one request passes, and which rules count it.
 type Decision struct {
@@ -238,7 +241,7 @@ func (l *Limiter) match(d *Decision, set *rule.Set, req *rule.Request, dst []*ru
 			return true
 		}
 		mitigated, logged := l.statusOf(d, set, r, req, now)
-		if mitigated && r.Action != rule.Log {
+		if mitigated && r.Action.Refuses() {
 			refuse = append(refuse, r)
 		}
 		return mitigated || logged
@@ -346,7 +349,7 @@ func (l *Limiter) mitigates(r *rule.Rule, record *mitigation.Record, req *rule.R
 
 // consider makes the active record of r determine the verdict if it takes precedence over the current one.
 func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
-	if width := int8(r.Width()); r.Action != rule.Log && (d.by == 0 || width < d.by) {
+	if width := int8(r.Width()); r.Action.Refuses() && (d.by == 0 || width < d.by) {
 		d.by = width + 1
 	}
 	if d.Rule != nil {
@@ -357,7 +360,7 @@ func (d *Decision) consider(r *rule.Rule, record *mitigation.Record) {
 			return
 		}
 	}
-	d.Verdict, d.Rule, d.Record = verdictOf[r.Action], r, record
+	d.Verdict, d.Rule, d.Record = VerdictOf(r.Action), r, record
 }
 
 func sampleOf(req *rule.Request) mitigation.Sample {
@@ -416,7 +419,7 @@ func (l *Limiter) Withholds(d *Decision, client netip.Addr, now time.Time) bool 
 	req := rule.Request{Addr: client}
 	req.Identify(l.o.Client)
 	for i := range d.n {
-		if c := d.at(i); c.rule.CountsAnswer() && c.rule.Action != rule.Log {
+		if c := d.at(i); c.rule.CountsAnswer() && c.rule.Action.Refuses() {
 			record := l.record(c.rule, c.key, &req, now)
 			if record != nil && (record.Node != l.o.Node || !c.precedes(record) && !l.o.Table.Take(c.key)) {
 				d.consider(c.rule, record)

@@ -137,7 +137,7 @@ func (m *metrics) bind(set *rule.Set) *rules {
 			m.started.WithLabelValues(label)
 		}
 		bound.metered[i] = m.byRule[label]
-		if v := verdictOf[r.Action]; bound.metered[i].verdicts[v] == nil {
+		if v := VerdictOf(r.Action); bound.metered[i].verdicts[v] == nil {
 			bound.metered[i].verdicts[v] = m.requests.WithLabelValues(label, v.String())
 		}
 		if r.Width() > 0 {

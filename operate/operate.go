@@ -228,8 +228,8 @@ func (o *Operator) Add(order Order) (m Mitigation, err error) {
 	case f.rule == nil:
 	case text != "":
 		m.Note = "the rule does not refuse this client: " + text
-	case f.rule.Action == rule.Log:
-		m.Note = "the rule's action is log, so nothing is refused"
+	case !f.rule.Action.Refuses():
+		m.Note = fmt.Sprintf("the rule's action is %v, so nothing is refused", f.rule.Action)
 	case f.rule.Action == rule.Shed:
 		m.Note = "the rule's action is shed, so it refuses only clients beyond its threshold"
 	}
@@ -343,7 +343,7 @@ func stateUnder(rules *rule.Set, r *mitigation.Record) (of *rule.Rule, state str
 	case r.Rule == mitigation.AnyRule:
 	case of == nil && r.Rule != 0, of != nil && of.Overrides == "" && !async.Acts(of, r):
 		return of, ineffective
-	case of != nil && of.Action == rule.Log:
+	case of != nil && !of.Action.Refuses():
 		return of, logged
 	}
 	return of, inForce

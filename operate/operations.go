@@ -80,7 +80,7 @@ type Files struct {
 type Rule struct {
 	Rule            string   `json:"rule" doc:"its ID"`
 	Text            string   `json:"text" doc:"the rule in words"`
-	Action          string   `json:"action" enum:"block,log,shed,shadow_ban,close"`
+	Action          string   `json:"action" enum:"ACTIONS"`
 	Characteristics []string `json:"characteristics" doc:"what it counts by"`
 	Limits          []Limit  `json:"limits"`
 
@@ -136,7 +136,7 @@ type Mitigation struct {
 	// Rule and Action are empty if the rule was removed or if every node has restarted since, until
 	// the client's next request.
 	Rule   string `json:"rule,omitempty" doc:"ID of the rule in force; left out if it was removed or is not known here"`
-	Action string `json:"action,omitempty" enum:"block,log,shed,shadow_ban,close,deny" doc:"deny: an operator refuses the client, whatever the rules"`
+	Action string `json:"action,omitempty" enum:"ACTIONS,deny" doc:"deny: an operator refuses the client, whatever the rules"`
 
 	Client string `json:"client,omitempty" doc:"address of the request that crossed the threshold, if the nodes log clients"`
 	Method string `json:"method,omitempty" doc:"of that request; known only to the node that made it, like host and path"`

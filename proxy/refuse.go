@@ -10,7 +10,7 @@ import (
 
 // drops reports whether the refused client gets no answer. A trusted proxy always gets one: it would treat
 // a closed connection as a failure of the node.
-func (x *arrival) drops() bool { return x.decision.Verdict == limit.Closed && !x.trusted }
+func (x *arrival) drops() bool { return x.decision.Verdict.Action().Closes() && !x.trusted }
 
 const (
 	plain     = "text/plain; charset=utf-8"
@@ -31,7 +31,7 @@ func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fi
 		dst, status, body = append(dst, comeBack...), http.StatusServiceUnavailable, "temporarily unavailable\n"
 	default:
 		response, wait := d.Rule.Response, seconds(d.RetryAfter(now))
-		if d.Verdict != limit.ShadowBanned {
+		if !d.Verdict.Action().Hides() {
 			dst = append(dst, "Retry-After: "...)
 			dst = strconv.AppendInt(dst, wait, 10)
 			dst = append(appendID(append(dst, "\r\n"...), id), "Cache-Control: no-store\r\n"...)
@@ -44,7 +44,7 @@ func (p *Proxy) refusal(dst []byte, text *[]byte, x *arrival, now time.Time) (fi
 			body = borrow(*text)
 		}
 	}
-	if x.grpc != "" && d.Verdict != limit.ShadowBanned {
+	if x.grpc != "" && !d.Verdict.Action().Hides() {
 		return x.appendGRPC(dst, status, now), http.StatusOK, ""
 	}
 	return append(append(append(dst, "Content-Type: "...), kind...), "\r\n"...), status, body

@@ -1,10 +1,6 @@
 package rule
 
-import (
-	"cmp"
-	"net/netip"
-	"strings"
-)
+import "strings"
 
 // About describes to operators what r counts under a key: "192.0.2.7", "network 192.0.2.0/24, path /login". req is
 // canonical, and has what is known of the key's requests; is reports whether a key is the one described. Values that
@@ -15,7 +11,7 @@ func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, compl
 		exact = exact || is(keys.At(i))
 	}
 	// Otherwise req may lack values that clients choose, or its path may be shortened.
-	plausible := exact || kinds(r.Characteristics)&(1<<Header|1<<Cookie|1<<Query) != 0
+	plausible := exact || kindsOf(r.Characteristics)&(1<<Header|1<<Cookie|1<<Query) != 0
 	var parts []string
 	complete = true
 	for i := range r.Characteristics {
@@ -30,30 +26,6 @@ func (r *Rule) About(req *Request, is func(key []byte) bool) (text string, compl
 		parts = append(parts, part)
 	}
 	return strings.Join(parts, ", "), complete
-}
-
-// about describes the value of c in req, if it is known and not secret.
-func (c *Characteristic) about(req *Request) (text string, ok bool) {
-	switch c.Kind {
-	case IP:
-		if req.bits == 0 && !req.client.Is6() {
-			return req.client.String(), req.client.IsValid()
-		}
-		return netip.PrefixFrom(req.client, int(cmp.Or(req.bits, 64))).String(), true
-	case Network:
-		network := c.network(req.Addr)
-		return "network " + network.String(), network.IsValid()
-	case Label:
-		label, ok := c.Labels.table.Lookup(req.Addr)
-		return c.Name + " " + label, ok
-	case Host:
-		return "host " + req.Host, req.Host != ""
-	case Path:
-		return "path " + req.Path, req.Path != ""
-	case Method:
-		return "method " + req.Method, req.Method != ""
-	}
-	return "", false
 }
 
 // unknown describes c without its value. If the address of req does not lead to the key, an alternative that clients

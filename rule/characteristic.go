@@ -1,11 +1,8 @@
 package rule
 
 import (
-	"fmt"
 	"iter"
 	"net/netip"
-	"net/textproto"
-	"strings"
 )
 
 // A Characteristic is a property by whose values requests are counted.
@@ -27,51 +24,15 @@ type Characteristic struct {
 	// Labels has the labels of the kind Label.
 	Labels *NetworkSet
 
-	canonical  string // Name as net/http spells a header
+	field      string // with the value, as net/http spells it, if it is in the header
 	ipv4, ipv6 uint8  // lengths of networks
 }
 
-// A Kind is the kind of a characteristic. Its number is part of every key, so a new kind goes to the end of the list.
-//
-// A new kind is a constant and a name here, and what Named, Chosen, several and NewCharacteristic say about it. Then
-// TestCharacteristics, in the root of the module and in proxy/envoy, and TestUnknownRules of load/judge name what lacks
-// it: Width, the values in key.go and value.go, [Set.use] if it reads a header, about.go, schema.json and the forms in
-// package file, docs, the judge. If requests in logs have its value, analysis/properties.go reads it.
-type Kind uint8
-
-const (
-	IP Kind = iota + 1
-	Host
-	Path
-	Method
-	Header
-	Cookie
-	Query
-	Label
-	Network
-	First
-)
-
-var kindNames = [...]string{IP: "ip", Host: "host", Path: "path", Method: "method", Header: "header", Cookie: "cookie",
-	Query: "query", Label: "label", Network: "network", First: "first"}
-
-// KindNames returns the names of all kinds, by their numbers: the first is empty.
-func KindNames() []string { return kindNames[:] }
-
-// String returns the kind as spelled in rules files.
-func (k Kind) String() string { return kindNames[k] }
-
-// Named reports whether characteristics of kind k have a name.
-func (k Kind) Named() bool { return k >= Header }
-
-// Chosen reports whether clients choose the values of characteristics of kind k.
-func (k Kind) Chosen() bool { return k == Header || k == Cookie || k == Query }
-
-// several reports whether a request can have several values of a characteristic of kind k.
-func (k Kind) several() bool { return k == Path || k.Chosen() }
-
 // Same reports whether c and o are the same property.
 func (c Characteristic) Same(o Characteristic) bool { return c.Kind == o.Kind && c.Name == o.Name }
+
+// Field returns the name of the field with the value, as net/http spells it, or "" if it is not in the header.
+func (c *Characteristic) Field() string { return c.field }
 
 // String returns the characteristic as spelled in rules files: ip, header:x-api-key.
 func (c Characteristic) String() string {
@@ -81,43 +42,13 @@ func (c Characteristic) String() string {
 	return c.Kind.String() + ":" + c.Name
 }
 
-// NewCharacteristic returns the characteristic of a kind with a name, which is "" for kinds without one. ok
-// is false if the name is invalid for the kind. NewCharacteristic does not make labels or alternatives.
-func NewCharacteristic(kind Kind, name string) (c Characteristic, ok bool) {
-	c = Characteristic{Kind: kind, Name: name}
-	switch kind {
-	case IP, Host, Path, Method:
-		ok = name == ""
-	case Header: // the host is a separate characteristic
-		c.Name, c.canonical = strings.ToLower(name), textproto.CanonicalMIMEHeaderKey(name)
-		ok = name != "" && isToken(name) && c.Name != "host"
-	case Cookie:
-		ok = name != "" && isToken(name)
-	case Query:
-		ok = name != ""
-	case Network:
-		_, _ = fmt.Sscanf(name, "%d/%d", &c.ipv4, &c.ipv6)
-		ok = 1 <= c.ipv4 && c.ipv4 <= 32 && 1 <= c.ipv6 && c.ipv6 <= 64 && name == fmt.Sprintf("%d/%d", c.ipv4, c.ipv6)
-	}
-	return c, ok
-}
-
 // Width orders rules by how many clients share a key. It is 0 if each client has its own keys, greater for
 // larger networks and for labels, and greatest if all clients share a key.
 func (r *Rule) Width() int {
 	width := widest
 	for i := range r.Characteristics {
-		switch c := &r.Characteristics[i]; c.Kind {
-		case IP, Header, Cookie, Query, First:
-			return 0
-		case Network:
-			width = min(width, 33-int(c.ipv4))
-		case Label:
-			width = min(width, widest-1)
-		case Host, Path, Method:
-		default:
-			panic("rule: unknown kind of characteristic")
-		}
+		c := &r.Characteristics[i]
+		width = min(width, kinds[c.Kind].width-int(c.ipv4))
 	}
 	return width
 }
@@ -131,13 +62,13 @@ func (r *Rule) Parent() bool {
 }
 
 // CountsBy reports whether the keys of r depend on characteristics of kind k.
-func (r *Rule) CountsBy(k Kind) bool { return kinds(r.Characteristics)&(1<<k) != 0 }
+func (r *Rule) CountsBy(k Kind) bool { return kindsOf(r.Characteristics)&(1<<k) != 0 }
 
-// kinds returns the kinds of characteristics, as a bit set, with those of alternatives in place of First.
-func kinds(characteristics []Characteristic) (set uint32) {
+// kindsOf returns the kinds of characteristics, as a bit set, with those of alternatives in place of First.
+func kindsOf(characteristics []Characteristic) (set uint32) {
 	for i := range characteristics {
 		if c := &characteristics[i]; c.Kind == First {
-			set |= kinds(c.First)
+			set |= kindsOf(c.First)
 		} else {
 			set |= 1 << c.Kind
 		}

@@ -3,6 +3,7 @@ package rule
 import (
 	"bytes"
 	"encoding/binary"
+	"net/netip"
 )
 
 // keyVersion is the first byte of every key. Every encoding has its own version.
@@ -159,23 +160,6 @@ func (r *Rule) appendFirst(b []byte, c *Characteristic, req *Request) (_ []byte,
 	panic("rule: a characteristic has no alternatives")
 }
 
-// appendValues appends the number of req's values of c, and the values.
-func (r *Rule) appendValues(b []byte, c *Characteristic, req *Request) (_ []byte, n int) {
-	if !c.Kind.several() {
-		return c.appendValue(b, req)
-	}
-	number := len(b)
-	b = append(b, 0, 0, 0, 0)
-	l := list{from: len(b), most: MaxKeys}
-	if c.Kind == Path {
-		b = r.appendPaths(b, &l, req)
-	} else {
-		b = c.collect(b, &l, req)
-	}
-	binary.BigEndian.PutUint32(b[number:], uint32(l.n))
-	return b, l.n
-}
-
 func appendString(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 }
@@ -205,25 +189,8 @@ func (l *list) end(b []byte, begin int) []byte {
 	return b
 }
 
-// appendValue appends the number of req's values of c, which can have at most one, and the value.
-func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
-	addr, bits := req.client, req.bits
-	switch c.Kind {
-	case IP:
-	case Network:
-		addr, bits = c.network(req.Addr).Addr(), 0
-	case Host:
-		return appendString(append(b, 0, 0, 0, 1), req.Host), 1
-	case Method:
-		return appendString(append(b, 0, 0, 0, 1), req.Method), 1
-	case Label:
-		if label, ok := c.Labels.table.Lookup(req.Addr); ok {
-			return appendString(append(b, 0, 0, 0, 1), label), 1
-		}
-		return append(b, 0, 0, 0, 0), 0
-	default:
-		panic("rule: unknown kind of characteristic")
-	}
+// appendAddr appends 1 and an address, or 0 if there is none, with the length of its network unless that is 0.
+func appendAddr(b []byte, addr netip.Addr, bits uint8) (_ []byte, n int) {
 	if !addr.IsValid() {
 		return append(b, 0, 0, 0, 0), 0
 	}
@@ -241,34 +208,6 @@ func (c *Characteristic) appendValue(b []byte, req *Request) (_ []byte, n int) {
 	}
 	b[from-1] = byte(len(b) - from)
 	return b, 1
-}
-
-// collect appends req's distinct values of c, a header, cookie or query parameter.
-func (c *Characteristic) collect(b []byte, l *list, req *Request) []byte {
-	switch c.Kind {
-	case Header:
-		for _, value := range req.fields()[c.canonical] {
-			if l.pairs++; l.pairs > maxPairs || l.long > 0 && len(value) > l.long {
-				return l.overflow(b)
-			}
-			value = trimBlanks(value)
-			if c.canonical == "Authorization" || c.canonical == "Proxy-Authorization" {
-				b = l.appendCredentials(b, value)
-				continue
-			}
-			begin := len(b)
-			b = l.end(appendString(b, value), begin)
-		}
-	case Cookie:
-		for _, line := range req.fields()["Cookie"] {
-			b = l.appendPairs(b, line, c.Name, true)
-		}
-	case Query:
-		b = l.appendPairs(b, req.Query, c.Name, false)
-	default:
-		panic("rule: unknown kind of characteristic")
-	}
-	return b
 }
 
 // maxForms is the maximum size of several forms of a path, with their lengths, that are counted separately.

@@ -31,7 +31,7 @@ type Response struct {
 func DefaultResponse(action Action) Response {
 	r := Response{Status: http.StatusTooManyRequests, ContentType: "text/plain; charset=utf-8",
 		Body: "too many requests\n"}
-	if action == ShadowBan {
+	if action.Hides() {
 		r.Status, r.Body = http.StatusOK, ""
 	}
 	return r

@@ -121,7 +121,7 @@ type Match struct {
 
 // FailsClosed reports whether requests are refused while the shard of their key is unavailable. Rules
 // that only log refuse nothing.
-func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action != Log }
+func (r *Rule) FailsClosed() bool { return r.OnFailure == FailClosed && r.Action.Refuses() }
 
 // CountsMitigated reports whether requests of a mitigated key count even though they are refused.
 func (r *Rule) CountsMitigated() bool { return r.CountWhileMitigated || r.Action == Shed }
@@ -170,31 +170,6 @@ func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 	cost, err := strconv.ParseUint(values[0], 10, 64)
 	return min(cost, MaxCost), err == nil && cost <= MaxCost // ParseUint returns the greatest number if out of range
 }
-
-// An Action is what happens to the requests of a mitigated key. Greater actions are more severe. If
-// several rules mitigate a request, the most severe action is taken.
-//
-// A new action is a constant and a name here. Then TestActions, in the root of the module, and TestUnknownRules of
-// load/judge name what lacks it: the verdict in limit/decide.go, schema.json, package describe, the enums in
-// operate/operations.go, deploy/monitoring.yaml, docs and the judge. What clients get is up to DefaultResponse,
-// proxy/refuse.go and limit/quota.go.
-type Action uint8
-
-const (
-	Log       Action = iota // count and record, never act
-	Shed                    // refuse the share of the key's clients that exceeds the threshold
-	ShadowBan               // answer with a prepared response, without asking the origin
-	Block                   // refuse with a response that says why
-	Close                   // close the connection, or reset the stream
-)
-
-var actionNames = [...]string{Log: "log", Shed: "shed", ShadowBan: "shadow_ban", Block: "block", Close: "close"}
-
-// ActionNames returns the names of all actions, in their order.
-func ActionNames() []string { return actionNames[:] }
-
-// String returns the action as spelled in rules files.
-func (a Action) String() string { return actionNames[a] }
 
 // OnFailure says what happens to a request while the shard of its key is unavailable. It does not affect
 // active mitigations.

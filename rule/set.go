@@ -120,13 +120,8 @@ func (s *Set) Rules() []*Rule { return s.rules }
 
 // use notes the field that c is about.
 func (s *Set) use(c *Characteristic) {
-	name := ""
-	switch c.Kind {
-	case Header:
-		name = c.canonical
-	case Cookie:
-		name = "Cookie"
-	default:
+	name := c.field
+	if name == "" {
 		return
 	}
 	s.fields = append(s.fields, make([][]string, max(0, len(name)+1-len(s.fields)))...)

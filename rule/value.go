@@ -2,8 +2,6 @@ package rule
 
 import (
 	"fmt"
-	"net/netip"
-	"net/url"
 	"strings"
 )
 
@@ -62,47 +60,6 @@ func (r *Rule) RequestFrom(valueOf func(*Characteristic) (value string, ok bool)
 		}
 	}
 	return req, nil
-}
-
-func (r *Request) setValue(c *Characteristic, value string) (err error) {
-	switch c.Kind {
-	case IP:
-		if r.Addr, err = netip.ParseAddr(value); err != nil {
-			return fmt.Errorf("%q is not an address", value)
-		}
-	case Network:
-		prefix, err := netip.ParsePrefix(value)
-		if addr, wrong := netip.ParseAddr(value); wrong == nil {
-			prefix, err = c.network(addr.Unmap()), nil
-		}
-		if err != nil || c.network(prefix.Addr()) != prefix.Masked() {
-			return fmt.Errorf("%q is not an IPv4 network of %d bits or an IPv6 network of %d bits", value, c.ipv4, c.ipv6)
-		}
-		r.Addr = prefix.Addr()
-	case Label:
-		var ok bool
-		if r.Addr, ok = c.Labels.addr(value); !ok {
-			return fmt.Errorf("no address has the label %q", value)
-		}
-	case Host:
-		r.Host = value
-	case Path:
-		r.Path = value
-	case Method:
-		r.Method = value
-	case Header:
-		r.add(c.canonical, value)
-	case Cookie:
-		r.add("Cookie", c.Name+"="+url.PathEscape(value))
-	case Query:
-		if r.Query != "" {
-			r.Query += "&"
-		}
-		r.Query += url.QueryEscape(c.Name) + "=" + url.QueryEscape(value)
-	default:
-		return fmt.Errorf("values of %s cannot be given", c.Kind)
-	}
-	return nil
 }
 
 func (r *Request) add(canonical, value string) {

@@ -63,7 +63,7 @@ func (f *judgeFlags) use(rules *rule.Set, o *load.Options) {
 	f.o.Rules, o.Return = rules, f.comeBack
 	for _, r := range rules.Rules() {
 		// The body distinguishes a refusal from an answer of the origin or of a node without a shard.
-		if (r.Action == rule.ShadowBan || r.Response.Status == http.StatusServiceUnavailable) && r.Response.Body != "" {
+		if (r.Action.Hides() || r.Response.Status == http.StatusServiceUnavailable) && r.Response.Body != "" {
 			o.Bodies = append(o.Bodies, []byte(r.Response.Body))
 		}
 	}

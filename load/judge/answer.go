@@ -53,7 +53,7 @@ func (j *judgment) outcomeOf(q *request) outcome {
 		return foreign
 	case q.originFailed():
 		return uncertain
-	case a.Head && some(func(r *rule.Rule) bool { return r.Action == rule.ShadowBan && r.Response.Status == a.Status }):
+	case a.Head && some(func(r *rule.Rule) bool { return hides(r) && r.Response.Status == a.Status }):
 		return uncertain
 	}
 	return passed
@@ -64,14 +64,26 @@ func (q *request) originFailed() bool {
 	return q.Answer.Status == http.StatusBadGateway || q.Answer.Status == http.StatusGatewayTimeout
 }
 
+// actions say how clients see the answers to mitigated requests, by the action of the rule.
+var actions = [256]struct{ judged, refuses, hides, closes bool }{
+	rule.Log:       {judged: true},
+	rule.Shed:      {judged: true, refuses: true},
+	rule.ShadowBan: {judged: true, refuses: true, hides: true}, // like the origin's, but for the body
+	rule.Block:     {judged: true, refuses: true},
+	rule.Close:     {judged: true, refuses: true, closes: true},
+}
+
+func acts(r *rule.Rule) bool  { return actions[r.Action].refuses }
+func hides(r *rule.Rule) bool { return actions[r.Action].hides }
+
 // refuses reports whether an answer may be a rule's refusal.
 func refuses(r *rule.Rule, a *Answer) bool {
 	switch {
-	case r.Action == rule.Close && a.Failure == Closed:
+	case actions[r.Action].closes && a.Failure == Closed:
 		return true
-	case r.Action == rule.Log || a.Failure != Answered || a.Status != r.Response.Status:
+	case !acts(r) || a.Failure != Answered || a.Status != r.Response.Status:
 		return false
-	case r.Action == rule.ShadowBan:
+	case hides(r):
 		return a.Prepared
 	}
 	// An origin may also answer 429, but without Retry-After.
@@ -138,7 +150,7 @@ func (j *judgment) otherLimit() string {
 // seen reports whether the client can recognize the refusal of its request by one of these keys.
 func seen(keys []*key, q *request) bool {
 	return q.Answer.Failure == Answered && slices.ContainsFunc(keys, func(k *key) bool {
-		return k.rule.Action != rule.ShadowBan && refuses(k.rule, &q.Answer)
+		return !hides(k.rule) && refuses(k.rule, &q.Answer)
 	})
 }
 
@@ -146,7 +158,7 @@ func seen(keys []*key, q *request) bool {
 func (b *bounds) checkHeaders(keys []*key, q *request) {
 	a, h, r := &q.Answer, &b.headers, &b.retry
 	visible := q.outcome == refused && seen(keys, q)
-	hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return k.rule.Action != rule.ShadowBan })
+	hidden := len(keys) > 0 && !slices.ContainsFunc(keys, func(k *key) bool { return !hides(k.rule) })
 	unseen := q.outcome == refused && !visible || q.outcome == passed && hidden
 	if unseen && a.Failure == Answered && (a.Retry != NoRetry || hidden && a.Remaining >= 0) {
 		h.ShadowShown++

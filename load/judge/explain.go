@@ -137,7 +137,7 @@ func (v *investigation) basics(s *Score) {
 // whyNoRule suggests why no rule matches the requests.
 func (j *judgment) whyNoRule() string {
 	switch {
-	case !j.some(func(r *rule.Rule) bool { return r.Action != rule.Log }):
+	case !j.some(acts):
 		return "every rule only logs, or is not judged"
 	case len(j.requests) == 0:
 		return "no request was sent"

@@ -79,7 +79,7 @@ func (j *judgment) keying(v variant) *keying {
 			}
 			list, found := rules[to]
 			if !found {
-				list = without(j.rules, func(r *rule.Rule) bool { return r.Action == rule.Log || len(paths(r, &f)) == 0 })
+				list = without(j.rules, func(r *rule.Rule) bool { return !acts(r) || len(paths(r, &f)) == 0 })
 				rules[to] = list
 			}
 			access, _ := longest(j.lists, f.Addr)

@@ -340,6 +340,43 @@ func valuesOf(r *rule.Rule, c rule.Characteristic, f *form) (values []string) {
 	return values
 }
 
+// written returns a value of an overrides file in the form in which valuesOf returns it.
+func written(r *rule.Rule, c rule.Characteristic, value string) string {
+	p := Properties{Method: value, Host: value}
+	switch c.Kind {
+	case rule.IP, rule.Network:
+		if network, err := netip.ParsePrefix(value); err == nil {
+			return network.Masked().String()
+		}
+		p.Addr, _ = netip.ParseAddr(value)
+	case rule.Host, rule.Method:
+	case rule.Path:
+		return forms(value, r.PathSyntax)[0]
+	default:
+		return value
+	}
+	f := formOf(&p, rule.ClientPrefix{})
+	return valuesOf(r, c, &f)[0]
+}
+
+// width ranks rules by how many clients share a key. It returns 0 if clients do not share keys.
+func width(r *rule.Rule) int {
+	const label, all = 33, 34
+	width := all
+	for _, c := range r.Characteristics {
+		switch c.Kind {
+		case rule.IP, rule.Header, rule.Cookie, rule.Query, rule.First:
+			return 0
+		case rule.Network:
+			bits, _ := sizesOf(c.Name)
+			width = min(width, label-bits)
+		case rule.Label:
+			width = min(width, label)
+		}
+	}
+	return width
+}
+
 // unblank trims blanks from s, byte by byte.
 func unblank(s string) string {
 	blank := func(at int) bool { return s != "" && strings.IndexByte(" \t\x85\xa0", s[at]) >= 0 }
@@ -378,11 +415,11 @@ func unknown(r *rule.Rule) string {
 	switch {
 	case r.CostSource() != "":
 		return "the origin's response gives the cost of a request, in " + r.CostSource()
-	case r.Action == rule.ShadowBan && r.Response.Body == "":
+	case hides(r) && r.Response.Body == "":
 		return "a shadow_ban without a body: its responses look like those of the origin"
 	case len(r.AllConditions()) > 0:
 		return "conditions about headers, cookies or query parameters"
-	case !slices.Contains([]rule.Action{rule.Log, rule.Shed, rule.ShadowBan, rule.Block, rule.Close}, r.Action):
+	case !actions[r.Action].judged:
 		return fmt.Sprintf("action %d", r.Action)
 	case r.PathSyntax.Reading > rule.ReadURL:
 		return fmt.Sprintf("path_reading %d", r.PathSyntax.Reading)

@@ -128,14 +128,14 @@ func TestUnknownRules(t *testing.T) {
 	for i, action := range rule.ActionNames() {
 		r := plain
 		if r.Action = rule.Action(i); judge.Unknown(&r) != "" {
-			t.Errorf("action %s is not judged: see answer.go and match.go", action)
+			t.Errorf("action %s is not judged: see answer.go", action)
 		}
 	}
 	for kind := rule.IP; int(kind) < len(rule.KindNames()); kind++ {
 		r := plain
 		r.Characteristics = []rule.Characteristic{{Kind: kind}}
 		if judge.Unknown(&r) != "" || (judge.Width(&r) == 0) != (r.Width() == 0) {
-			t.Errorf("characteristics of the kind %s are not judged, or their width is: see match.go and shared.go", kind)
+			t.Errorf("characteristics of the kind %s are not judged, or their width is wrong: see match.go", kind)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"encoding/csv"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -43,23 +42,4 @@ func overrides(r *rule.Rule) (map[string]*rule.Rule, error) {
 		plans[key] = &other
 	}
 	return plans, nil
-}
-
-// written returns a value of an overrides file in the form in which valuesOf returns it.
-func written(r *rule.Rule, c rule.Characteristic, value string) string {
-	p := Properties{Method: value, Host: value}
-	switch c.Kind {
-	case rule.IP, rule.Network:
-		if network, err := netip.ParsePrefix(value); err == nil {
-			return network.Masked().String()
-		}
-		p.Addr, _ = netip.ParseAddr(value)
-	case rule.Host, rule.Method:
-	case rule.Path:
-		return forms(value, r.PathSyntax)[0]
-	default:
-		return value
-	}
-	f := formOf(&p, rule.ClientPrefix{})
-	return valuesOf(r, c, &f)[0]
 }

@@ -9,24 +9,6 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// width ranks rules by how many clients share a key. It returns 0 if clients do not share keys.
-func width(r *rule.Rule) int {
-	const label, all = 33, 34
-	width := all
-	for _, c := range r.Characteristics {
-		switch c.Kind {
-		case rule.IP, rule.Header, rule.Cookie, rule.Query, rule.First:
-			return 0
-		case rule.Network:
-			bits, _ := sizesOf(c.Name)
-			width = min(width, label-bits)
-		case rule.Label:
-			width = min(width, label)
-		}
-	}
-	return width
-}
-
 // A pendingCount is an unanswered request that may count under a key of a shedding rule.
 type pendingCount struct {
 	may    bool    // it may count

@@ -11,17 +11,8 @@ import (
 	"github.com/edgelimit/edge/rule"
 )
 
-// The keys of the entries that name a rule, and of those with the values of characteristics that have no name of their
-// own. They include Envoy's keys and other common ones.
-var (
-	ruleKeys = []string{"rule", "generic_key"}
-	keysOf   = map[rule.Kind][]string{
-		rule.IP:     {"ip", "remote_address", "masked_remote_address"},
-		rule.Host:   {"host", ":authority", "authority"},
-		rule.Path:   {"path", ":path"},
-		rule.Method: {"method", ":method", "http_method", "request_method"},
-	}
-)
+// ruleKeys are the keys of the entries that name a rule.
+var ruleKeys = []string{"rule", "generic_key"}
 
 type entries = []*ratelimit.RateLimitDescriptor_Entry
 
@@ -39,19 +30,18 @@ func value(all entries, keys ...string) (value string, ok bool) {
 
 // valueOf returns the value of a characteristic.
 func valueOf(all entries, c *rule.Characteristic) (text string, ok bool) {
+	switch {
+	case c.Kind == rule.Header:
+		return value(all, c.String(), c.Name)
+	case c.Kind.Chosen():
+		return value(all, c.String())
+	}
+	text, ok = value(all, c.Kind.Given()...)
 	switch c.Kind {
 	case rule.IP, rule.Network:
-		text, ok = value(all, keysOf[rule.IP]...)
 		text, _, _ = strings.Cut(text, "/") // of masked_remote_address
 	case rule.Path:
-		text, ok = value(all, keysOf[rule.Path]...)
 		text, _, _ = strings.Cut(text, "?")
-	case rule.Header:
-		text, ok = value(all, c.String(), c.Name)
-	case rule.Cookie, rule.Query:
-		text, ok = value(all, c.String())
-	default:
-		text, ok = value(all, keysOf[c.Kind]...)
 	}
 	return text, ok
 }

@@ -56,7 +56,7 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // refusalFields returns the header fields that tell the client when to retry, and the ID of the refusal: those of the
 // first refusal that the client may notice.
 func refusalFields(answers []pop.Answer) []*core.HeaderValue {
-	i := slices.IndexFunc(answers, func(a pop.Answer) bool { return a.Verdict.Refused() && a.Verdict != limit.ShadowBanned })
+	i := slices.IndexFunc(answers, func(a pop.Answer) bool { return a.Verdict.Refused() && !a.Verdict.Action().Hides() })
 	if i < 0 {
 		return nil
 	}

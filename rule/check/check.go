@@ -84,9 +84,9 @@ func Text(rules rulefile.Contents, o WorstCase) string {
 				continue
 			}
 			fmt.Fprintf(&b, "  worst case%s in any %s: %s = %s%d requests of one key\n",
-				chart.When(r.Action == rule.Log, ", if it were enforced,"), rule.FormatDuration(l.Period), arithmetic, inCost,
+				chart.When(!r.Action.Refuses(), ", if it were enforced,"), rule.FormatDuration(l.Period), arithmetic, inCost,
 				most/cost)
-			if r.CountsAnswer() && r.Action != rule.Log {
+			if r.CountsAnswer() && r.Action.Refuses() {
 				ordinary := WorstCase{ordinaryRate, o.Lag, o.Answer}
 				most, _ := l.Bound(ordinary.late(r), cost)
 				fmt.Fprintf(&b, "  at an ordinary rate of %d/s: %d; a client gets at most %d matching responses "+

@@ -40,7 +40,7 @@ func Rule(r *rule.Rule) string {
 	text.AddIf(r.MinClients > 1, ", from at least %d clients", r.MinClients)
 	text.Add(", its further requests")
 	text.AddIf(r.CountsAnswer(), ", whatever the origin would answer,")
-	text.Add(" %s", consequence(r))
+	text.Add(" %s", r.Action.Does(status(r.Response)))
 	text.AddIf(r.MitigationTimeout > 0, " for at least %s and", rule.FormatDuration(r.MitigationTimeout))
 	thresholds := "the threshold"
 	if len(r.Limits) > 1 {
@@ -52,8 +52,8 @@ func Rule(r *rule.Rule) string {
 		" Requests of a mitigated key count as well, so a client that does not slow down stays mitigated.")
 	text.AddIf(looksAtPath(r), " %s", paths(r.PathSyntax))
 	names, longest := fieldNames.FindAllString(r.Response.Fields+r.Response.OriginFields, -1), r.Response.MaxRetryAfter
-	text.AddIf(len(names) > 0 && r.Action != rule.Log, " The response has the headers %s.", prose.Enumerate(names, "and"))
-	text.AddIf(longest > 0 && r.Action != rule.Log, " Clients are told to wait at most %s.", rule.FormatDuration(longest))
+	text.AddIf(len(names) > 0 && r.Action.Refuses(), " The response has the headers %s.", prose.Enumerate(names, "and"))
+	text.AddIf(longest > 0 && r.Action.Refuses(), " Clients are told to wait at most %s.", rule.FormatDuration(longest))
 	text.AddIf(r.HidesQuota, " Clients are not told their quota.")
 	text.AddIf(r.OnFailure == rule.FailOpen,
 		" While the shard that counts a key is unavailable, no mitigation of it starts.")
@@ -150,22 +150,6 @@ func key(r *rule.Rule) string {
 	return "combination of " + prose.Enumerate(list, "and")
 }
 
-// consequence says what happens to the requests of a mitigated key.
-func consequence(r *rule.Rule) string {
-	switch r.Action {
-	case rule.Log:
-		return "still pass, but are logged,"
-	case rule.Shed:
-		return "are refused with " + status(r.Response) + " for the share of its clients that exceeds the threshold,"
-	case rule.ShadowBan:
-		return "get a prepared " + status(r.Response) + " and never reach the origin"
-	case rule.Close:
-		return "have their connection closed (or, behind a trusted proxy, get " + status(r.Response) + ")"
-	default:
-		return "are refused with " + status(r.Response)
-	}
-}
-
 // status returns the status of a response with its name.
 func status(r *rule.Response) string {
 	return strings.TrimSpace(fmt.Sprint(r.Status, " ", http.StatusText(r.Status)))
@@ -173,22 +157,16 @@ func status(r *rule.Response) string {
 
 // characteristic names c in a sentence.
 func characteristic(c rule.Characteristic) string {
-	kind := c.Kind.String()
 	switch c.Kind {
-	case rule.IP:
-		return "client address"
-	case rule.Query:
-		kind = "query parameter"
 	case rule.Network:
-		ipv4, ipv6 := c.Bits()
-		return fmt.Sprintf("network (IPv4 /%d, IPv6 /%d)", ipv4, ipv6)
+		return "network (IPv4 /" + strings.Replace(c.Name, "/", ", IPv6 /", 1) + ")"
 	case rule.First:
 		return strings.Join(prose.Texts(c.First, characteristic), ", or else ")
 	}
 	if c.Kind.Named() {
-		kind += " " + c.Name
+		return c.Kind.Words() + " " + c.Name
 	}
-	return kind
+	return c.Kind.Words()
 }
 
 // statuses lists the statuses, and three or more consecutive ones as a range.

@@ -43,7 +43,7 @@ func Notes(s *rule.Set, r *rule.Rule) []string {
 		unreported, unanswered = "only the reserve", fmt.Sprintf("Requests that it does not answer count %d.", r.Reserve)
 	}
 	for _, l := range r.Limits {
-		if l.Threshold < 20 && cost == 1 && !r.CountsAnswer() && r.MitigationTimeout > 0 && r.Action != rule.Log {
+		if l.Threshold < 20 && cost == 1 && !r.CountsAnswer() && r.MitigationTimeout > 0 && r.Action.Refuses() {
 			every, over := steady(l)
 			notes.AddIf(over, "A client that sends one request every %v stays within %v, but its estimate exceeds that for a "+
 				"moment, so it is refused for %v: add round: down to the limit.",
@@ -198,7 +198,7 @@ func bound(s *rule.Set, r *rule.Rule) string {
 	limits := func(q *rule.Rule) bool {
 		return !slices.ContainsFunc(q.Characteristics, func(c rule.Characteristic) bool {
 			return c.Kind != rule.IP && c.Kind != rule.Network
-		}) && (q.Action != rule.Log || r.Action == rule.Log) && q.Action != rule.Shed && q.MinClients < 2 &&
+		}) && (q.Action.Refuses() || !r.Action.Refuses()) && q.Action != rule.Shed && q.MinClients < 2 &&
 			q.Overrides == "" && covers(q, r)
 	}
 	if i := slices.IndexFunc(s.Rules(), limits); i >= 0 {

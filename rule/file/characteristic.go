@@ -61,9 +61,9 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 		r.Fail(n, fmt.Sprintf("did you mean %s?", prose.Guess(kind, kindWords[rule.IP:])+text[len(kind):]),
 			"unknown characteristic %s", prose.Quote(text))
 	case at < 1:
-		r.Fail(n, "write "+prose.EnumerateAll(kindForms, "or"), "unknown characteristic %s", prose.Quote(text))
+		r.Fail(n, "write "+prose.EnumerateAll(rule.KindForms(), "or"), "unknown characteristic %s", prose.Quote(text))
 	case rule.Kind(at).Named() != hasName || rule.Kind(at) == rule.First:
-		r.Fail(n, "write "+prose.EnumerateAll(kindForms, "or"), "%s is not a characteristic", prose.Quote(text))
+		r.Fail(n, "write "+prose.EnumerateAll(rule.KindForms(), "or"), "%s is not a characteristic", prose.Quote(text))
 	default:
 		c = r.named(n, rule.Kind(at), name)
 	}
@@ -72,10 +72,6 @@ func (r *reader) characteristic(n *yaml.Node) (c rule.Characteristic, ok bool) {
 
 // kindWords are the kinds as written in rules files. The first is empty.
 var kindWords = rule.KindNames()
-
-// kindForms are the forms of characteristics.
-var kindForms = []string{"ip", "host", "path", "method", "header:NAME", "cookie:NAME", "query:NAME", "label:NAME",
-	"network:24/48", "{first: [cookie:sid, ip]}"}
 
 // mapping reads a characteristic that is a mapping, {header: NAME, missing: skip}.
 func (r *reader) mapping(n *yaml.Node) (c rule.Characteristic) {
@@ -119,8 +115,7 @@ func (r *reader) named(n *yaml.Node, kind rule.Kind, name string) rule.Character
 	switch {
 	case ok:
 	case name == "":
-		r.Fail(n, "write the name", "the name of the %s is empty",
-			strings.Replace(kind.String(), "query", "query parameter", 1))
+		r.Fail(n, "write the name", "the name of the %s is empty", kind.Words())
 	case kind == rule.Network:
 		r.Fail(n, "write network:24/48, with up to 32 bits for IPv4 and up to 64 for IPv6", "networks cannot have %s bits",
 			prose.Quote(name))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -19,9 +20,14 @@ import (
 // Schema is the JSON Schema of a rules file, for editors. It rejects what the parser rejects, except for
 // what no schema can express: that IDs and networks are unique, that no two limits have the same period,
 // that hosts and paths are canonical, how long a period is, and how a number is spelled.
-//
+var Schema = []byte(strings.NewReplacer(
+	"ACTIONS", strings.Join(rule.ActionNames(), `", "`), "PLAIN", strings.Join(plain, `", "`)).Replace(schema))
+
+// plain are the characteristics without a name.
+var plain = slices.DeleteFunc(rule.KindForms(), func(f string) bool { return strings.Contains(f, ":") })
+
 //go:embed schema.json
-var Schema []byte
+var schema string
 
 // An Error is an error in a rules file. It says where it is and what to do.
 type Error = strictyaml.Error

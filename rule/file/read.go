@@ -140,9 +140,9 @@ func (r *reader) rule(n *yaml.Node) {
 		}
 	}
 	r.checkShared(n, to)
-	if to.Action == rule.ShadowBan && response.filled != nil {
+	if to.Action.Hides() && response.filled != nil {
 		r.Fail(response.filled, "leave the placeholders out, or write action: block",
-			"a shadow_ban must not be noticeable, but its %s has {id} or {retry_after}", response.what)
+			"a %v must not be noticeable, but its %s has {id} or {retry_after}", to.Action, response.what)
 	}
 	to.Response = intern(r, complete(*to.Response, to.Action, response.body != nil))
 	r.loader.rules = append(r.loader.rules, entry)
