@@ -351,13 +351,14 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 		}
 		ok = true
 		g.metrics.sent.Add(float64(len(messages)))
-		for _, packed := range pack(messages) {
-			if len(g.bulk) == MaxSendTo {
-				g.metrics.dropped.Inc()
-				continue
-			}
-			g.bulk = l.packet(g.bulk, kindMessages, g.run, time.Now(), packed)
+		var entries []entry
+		for _, m := range messages {
+			entries = append(entries, entry{run: g.run, bytes: m})
 		}
+		g.bulk = g.carry(g.bulk, l, kindMessages, time.Now(), entries...)
+		room := min(len(g.bulk), MaxSendTo)
+		g.metrics.dropped.Add(float64(len(g.bulk) - room))
+		g.bulk = g.bulk[:room]
 	}
 	g.mu.Unlock()
 	signal(g.wake)

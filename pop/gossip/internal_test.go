@@ -2,8 +2,8 @@ package gossip
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -34,30 +34,23 @@ func TestWindow(t *testing.T) {
 }
 
 func FuzzPacket(f *testing.F) {
-	f.Add(header{kindMessages, 1, 2, 3, 4}.packet())
+	f.Add(packetOf(header{kindMessages, 1, 2, 3, 4, 5}))
 	packed := pack([][]byte{[]byte("a"), {}, []byte("bcd")})[0]
-	f.Add(append(header{kindMessages, 1, 2, 3, 4}.packet(), packed...))
-	f.Add(append(header{kindNews, 2, me, 3, 4}.packet(), entry{2, 1, 5, packed}.append(entry{me, 9, 1 << 63, nil}.append(nil))...))
-	f.Add(entry{3, 1, 1, []byte("status")}.append(append(header{kindStatus, 2, me, 9, 4}.packet(), make([]byte, timesSize)...)))
-	f.Add([]byte{packetVersion, 9})
+	f.Add(packetOf(header{kindMessages, 2, me, 3, 4, 5}, entry{bytes: []byte("a")}, entry{}))
+	f.Add(packetOf(header{kindNews, 2, me, 3, 4, 5}, entry{me, 9, 1 << 63, nil}, entry{2, 1, 5, packed}))
+	f.Add(packetOf(header{kindStatus, 2, me, 9, 4, 5}, entry{3, 1, 1, []byte("status")}))
+	f.Add([]byte{9})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, body, err := parsePacket(b)
+		h, entries, err := parsePacket(b)
 		if err != nil {
 			return
 		}
-		if again := append(h.packet(), body...); !bytes.Equal(again, b) {
+		if again := packetOf(h, entries...); !bytes.Equal(again, b) {
 			t.Errorf("%x is read as %x", b, again)
 		}
-		if all, err := messages(body); err == nil && len(body) <= maxBody-entryHead && len(all) > 0 && !bytes.Equal(pack(all)[0], body) {
-			t.Errorf("messages of %x are %x", body, all)
-		}
-		if all, err := parseEntries(body, maxBody); err == nil {
-			var again []byte
-			for _, e := range all {
-				again = e.append(again)
-			}
-			if !bytes.Equal(again, body) {
-				t.Errorf("entries of %x are %v", body, all)
+		for _, e := range entries {
+			if all, err := messages(e.bytes); err == nil && len(all) > 0 && !bytes.Equal(pack(all)[0], e.bytes) {
+				t.Errorf("messages of %x are %x", e.bytes, all)
 			}
 		}
 		g := newGossip(t, nil)
@@ -103,13 +96,14 @@ func TestClock(t *testing.T) {
 		{time.Millisecond, time.Millisecond},
 		{time.Millisecond, 300 * time.Millisecond},
 	} {
-		packet := mine.appendTimes(nil, now)
+		sent, echo := now, mine.echo(now)
 		now = now.Add(delays[0])
-		theirs.take(packet, now.Add(ahead))
+		theirs.take(sent.UnixMicro(), echo, now.Add(ahead))
 		now = now.Add(100 * time.Millisecond)
-		packet = theirs.appendTimes(nil, now.Add(ahead))
+		sent = now.Add(ahead)
+		echo = theirs.echo(sent)
 		now = now.Add(delays[1])
-		mine.take(packet, now)
+		mine.take(sent.UnixMicro(), echo, now)
 		now = now.Add(100 * time.Millisecond)
 	}
 	got, ok := mine.offset()
@@ -157,19 +151,17 @@ func TestClockAhead(t *testing.T) {
 // Clocks that were set back and impossible times are not measurements.
 func TestClockGarbage(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	for name, times := range map[string][3]int64{
-		"not heard":      {now.UnixMicro(), 0, 0},
-		"from tomorrow":  {now.UnixMicro(), now.Add(24 * time.Hour).UnixMicro(), 0},
-		"held for years": {now.UnixMicro(), now.UnixMicro(), 1 << 60},
-		"held before":    {now.UnixMicro(), now.UnixMicro(), -5},
-		"of last week":   {now.UnixMicro(), now.Add(-7 * 24 * time.Hour).UnixMicro(), 0},
+	var held clock
+	held.take(now.UnixMicro(), 0, now)
+	for name, echo := range map[string]int64{
+		"not heard":      0,
+		"from tomorrow":  now.Add(24 * time.Hour).UnixMicro(),
+		"held for years": held.echo(now.AddDate(1, 0, 0)),
+		"before time":    math.MinInt64,
+		"of last week":   now.Add(-7 * 24 * time.Hour).UnixMicro(),
 	} {
-		var b []byte
-		for _, v := range times {
-			b = binary.BigEndian.AppendUint64(b, uint64(v))
-		}
 		var c clock
-		c.take(b, now)
+		c.take(now.UnixMicro(), echo, now)
 		if offset, ok := c.offset(); ok {
 			t.Errorf("%s: offset %v, want none", name, offset)
 		}
@@ -190,17 +182,16 @@ func TestReceive(t *testing.T) {
 		g.meet(other)
 		theirs := func() time.Time { return time.Now().Add(ahead) }
 		var numbers uint64
-		packet := func(kind byte, from, to uint64, at time.Time, body []byte) []byte {
+		packet := func(kind byte, from, to uint64, at time.Time, entries ...entry) []byte {
 			numbers++
-			return append(header{kind, from, to, numbers, at.UnixMicro()}.packet(), body...)
+			delayless := time.Now().UnixMicro()
+			return packetOf(header{kind, from, to, numbers, at.UnixMicro(), delayless}, entries...)
 		}
-		news := func(run, number uint64, age time.Duration, text string) []byte {
-			return entry{run, number, uint64(age.Microseconds()), pack([][]byte{[]byte(text)})[0]}.append(nil)
+		news := func(run, number uint64, age time.Duration, text string) entry {
+			return entry{run, number, uint64(age.Microseconds()), pack([][]byte{[]byte(text)})[0]}
 		}
 		status := func(run, version uint64) []byte {
-			c := clock{peerSent: time.Now().UnixMicro(), receivedAt: theirs()} // zero delay
-			body := entry{run, version, 1, []byte("ok")}.append(c.appendTimes(nil, theirs()))
-			return packet(kindStatus, peer, me, theirs(), body)
+			return packet(kindStatus, peer, me, theirs(), entry{run, version, 1, []byte("ok")})
 		}
 		first := status(peer, 2)
 		for _, test := range []struct {
@@ -224,15 +215,15 @@ func TestReceive(t *testing.T) {
 			{"from the future", packet(kindNews, peer, me, theirs().Add(time.Minute), news(peer, 4, 0, "f")), "n2 message f 0s"},
 			{"too late", packet(kindNews, peer, me, theirs().Add(-maxAge-time.Millisecond), news(peer, 5, 0, "g")), ""},
 			{"passed on too late", packet(kindNews, peer, me, theirs(), news(other, 5, maxAge+time.Millisecond, "g")), ""},
-			{"passed on after an age", packet(kindNews, peer, me, theirs(), entry{other, 5, 1 << 63, []byte{0, 0}}.append(nil)), ""},
-			{"for this node alone", packet(kindMessages, peer, me, theirs(), pack([][]byte{[]byte("h")})[0]), "n2 message h 0s"},
+			{"passed on after an age", packet(kindNews, peer, me, theirs(), entry{other, 5, 1 << 63, []byte{0, 0}}), ""},
+			{"for this node alone", packet(kindMessages, peer, me, theirs(), entry{bytes: []byte("h")}), "n2 message h 0s"},
 			{"for another run", packet(kindNews, peer, 9, theirs(), news(peer, 6, 0, "i")), ""},
 			{"from another run", packet(kindNews, 9, me, theirs(), news(9, 6, 0, "j")), ""},
 			{"garbage", []byte("garbage that is longer than a header has to be"), ""},
-			{"garbage in a packet", packet(kindNews, peer, me, theirs(), []byte("garbage that is longer than the head of an entry")), ""},
-			{"news that cannot be passed on", packet(kindNews, peer, me, theirs(), entry{other, 6, 0, make([]byte, maxBody)}.append(nil)), ""},
-			{"a status that cannot be passed on", packet(kindStatus, peer, me, theirs(), entry{other, 6, 1, make([]byte, MaxStatus+1)}.append(make([]byte, timesSize))), ""},
-			{"a status without times", packet(kindStatus, peer, me, theirs(), nil), ""},
+			{"garbage in a packet", append(packet(kindNews, peer, me, theirs()), "garbage that is longer than the head of an entry"...), ""},
+			{"garbage in news", packet(kindNews, peer, me, theirs(), entry{other, 6, 0, []byte("garbage")}), ""},
+			{"news that cannot be passed on", packet(kindNews, peer, me, theirs(), entry{other, 6, 0, make([]byte, maxBody)}), ""},
+			{"a status that cannot be passed on", packet(kindStatus, peer, me, theirs(), entry{other, 6, 1, make([]byte, MaxStatus+1)}), ""},
 		} {
 			got = nil
 			g.receive(test.packet, time.Now())

@@ -42,13 +42,6 @@ type link struct {
 	status status
 }
 
-// packet appends the next packet for l to out.
-func (l *link) packet(out []outgoingPacket, kind byte, from uint64, now time.Time, body []byte) []outgoingPacket {
-	l.number++
-	h := header{kind, from, l.run, l.number, now.UnixMicro()}
-	return append(out, outgoingPacket{l.node, append(h.packet(), body...)})
-}
-
 // age returns how long ago a packet was sent, given the time at by the sender's clock. It is 0 while
 // that clock's offset is not known.
 func (l *link) age(at int64, now time.Time) time.Duration {

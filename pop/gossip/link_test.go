@@ -54,7 +54,7 @@ func TestAnswer(t *testing.T) {
 		numbers := uint64(0)
 		receive := func(from uint64, e entry) {
 			numbers++
-			g.receive(e.append(header{kindNews, from, me, numbers, 0}.packet()), time.Now())
+			g.receive(packetOf(header{kindNews, from, me, numbers, 0, 0}, e), time.Now())
 		}
 		for number := range uint64(5) {
 			receive(origin, entry{origin, number + 1, 0, pack([][]byte{fmt.Append(nil, number+1)})[0]})
@@ -62,8 +62,7 @@ func TestAnswer(t *testing.T) {
 		answer := func(s entry) (got []string) {
 			receive(asks, s)
 			for _, o := range g.answers {
-				h, body, _ := parsePacket(o.packet)
-				entries, err := parseEntries(body, maxBody)
+				h, entries, err := parsePacket(o.packet)
 				if err != nil || h.to != asks {
 					t.Errorf("an answer to %d, %v", h.to, err)
 				}

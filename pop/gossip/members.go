@@ -20,7 +20,7 @@ import (
 )
 
 // metaVersion changes with the format of packets.
-const metaVersion = 2
+const metaVersion = 3
 
 // A delegate receives callbacks from memberlist. They must not block.
 type delegate struct{ g *Gossip }

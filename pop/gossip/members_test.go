@@ -54,6 +54,15 @@ func (g *Gossip) record(received func(from, kind string, content []byte, age tim
 	}
 }
 
+// packetOf returns a packet of entries.
+func packetOf(h header, entries ...entry) []byte {
+	packet := h.packet()
+	for _, e := range entries {
+		packet = e.append(packet)
+	}
+	return packet
+}
+
 // peerAt returns memberlist's node for a run; its address ends with the run.
 func peerAt(name string, run uint32) *memberlist.Node {
 	ip := binary.BigEndian.AppendUint32(nil, 10<<24|run)
@@ -214,7 +223,7 @@ func TestCannotDecode(t *testing.T) {
 		log.Reset()
 		g.handler.ReceiveStatus = func(string, []byte, bool) error { return errors.New("nonsense") }
 		for n := range uint64(100) {
-			packet := entry{2, n + 1, 1, nil}.append(new(clock).appendTimes(header{kindStatus, 2, me, n + 1, 0}.packet(), time.Now()))
+			packet := packetOf(header{kindStatus, 2, me, n + 1, 0, 0}, entry{2, n + 1, 1, nil})
 			g.receive(packet, time.Now())
 			time.Sleep(250 * time.Millisecond)
 		}

@@ -15,7 +15,7 @@ type metrics struct {
 
 // causes for which packets are refused
 const (
-	malformed = "malformed" // not a packet of this version
+	malformed = "malformed" // cannot be decoded
 	stranger  = "stranger"  // not from a peer, or not for this run
 	replayed  = "replayed"  // received before, or too far behind to know
 	late      = "late"      // in transit for too long

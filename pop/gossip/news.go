@@ -169,7 +169,7 @@ func (g *Gossip) answer(l *link, summaries []entry, asked bool, now time.Time) {
 // takeNews processes entries from l, and returns calls of the handler. transit is how long the packet was on its way.
 // mu is held.
 func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Duration, now time.Time) (
-	received []delivery, err error) {
+	received []delivery) {
 	var summaries []entry
 	for _, e := range entries {
 		age := transit + time.Duration(min(e.word, uint64(time.Hour.Microseconds())))*time.Microsecond
@@ -186,17 +186,17 @@ func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Dur
 		}
 		all, err := messages(e.bytes)
 		if err != nil {
-			return received, err
+			g.metrics.refused[malformed].Inc()
+			continue
 		}
 		if !o.news.got.take(e.number) {
 			continue
 		}
 		g.learn(o.run, &o.news, batch{e.number, now.Add(-age), now, slices.Clone(e.bytes)})
 		for _, m := range all {
-			g.metrics.received.Inc()
-			received = append(received, delivery{o.name, func(from string) error { return g.handler.Receive(from, m, age) }})
+			received = append(received, g.message(o, m, age))
 		}
 	}
 	g.answer(l, summaries, asked, now)
-	return received, nil
+	return received
 }

@@ -7,28 +7,24 @@ import (
 
 // The format of packets, without memberlist's header and encryption. All numbers are big endian.
 //
-//	 0  version
-//	 1  kind
-//	 2  run of the sender
-//	10  run of the receiver
-//	18  number, from 1, by sender and receiver
-//	26  when the packet was sent, by the sender's wall clock, in microseconds
-//	34  body
-//
-// A body of messages to one node has the length of each message, in two bytes, before it. A body of news has entries.
-// That of a status has times (see timesSize), then entries.
+//	 0  kind
+//	 1  run of the sender
+//	 9  run of the receiver
+//	17  number, from 1, by sender and receiver
+//	25  when the packet was sent, by the sender's wall clock, in microseconds
+//	33  echo: the receiver's wall clock then, as the sender knows it; see clock
+//	41  entries
 const (
-	packetVersion = 2
-	headerSize    = 34
+	headerSize = 41
 
 	// maxBody keeps packets below 1,400 bytes, including the overhead of memberlist, encryption and a tunnel on the path.
 	maxBody = 1200
 
 	// MaxMessage is the maximum size of a message, in bytes.
-	MaxMessage = maxBody - entryHead - 2
+	MaxMessage = MaxStatus - 2
 
 	// MaxStatus is the maximum size of a status, in bytes.
-	MaxStatus = maxBody - timesSize - entryHead
+	MaxStatus = maxBody - entryHead
 )
 
 // kinds of packets
@@ -44,35 +40,38 @@ type header struct {
 	kind     byte
 	from, to uint64 // runs
 	number   uint64 // from 1, by sender and receiver
-	at       int64  // when the packet was sent, in microseconds
+	at, echo int64  // in microseconds
 }
 
 func (h header) packet() []byte {
-	dst := append(make([]byte, 0, headerSize+maxBody), packetVersion, h.kind)
+	dst := append(make([]byte, 0, headerSize+maxBody), h.kind)
 	dst = binary.BigEndian.AppendUint64(dst, h.from)
 	dst = binary.BigEndian.AppendUint64(dst, h.to)
 	dst = binary.BigEndian.AppendUint64(dst, h.number)
-	return binary.BigEndian.AppendUint64(dst, uint64(h.at))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.at))
+	return binary.BigEndian.AppendUint64(dst, uint64(h.echo))
 }
 
 var errMalformed = errors.New("gossip: malformed packet")
 
-// parsePacket splits a packet. body is part of b.
-func parsePacket(b []byte) (h header, body []byte, err error) {
-	if len(b) < headerSize || b[0] != packetVersion || b[1] < kindMessages || b[1] > kindStatus {
+// parsePacket decodes a packet. entries refer to b.
+func parsePacket(b []byte) (h header, entries []entry, err error) {
+	if len(b) < headerSize || b[0] < kindMessages || b[0] > kindStatus {
 		return h, nil, errMalformed
 	}
+	entries, err = parseEntries(b[headerSize:])
 	return header{
-		kind:   b[1],
-		from:   binary.BigEndian.Uint64(b[2:]),
-		to:     binary.BigEndian.Uint64(b[10:]),
-		number: binary.BigEndian.Uint64(b[18:]),
-		at:     int64(binary.BigEndian.Uint64(b[26:])),
-	}, b[headerSize:], nil
+		kind:   b[0],
+		from:   binary.BigEndian.Uint64(b[1:]),
+		to:     binary.BigEndian.Uint64(b[9:]),
+		number: binary.BigEndian.Uint64(b[17:]),
+		at:     int64(binary.BigEndian.Uint64(b[25:])),
+		echo:   int64(binary.BigEndian.Uint64(b[33:])),
+	}, entries, err
 }
 
-// An entry is a part of a packet about one node, which need not be the sender. Encoded, it is run, number, word, the
-// length of bytes, in two bytes, and bytes.
+// An entry is a part of a packet about one node, which need not be the sender: a message to one node, a batch, a
+// summary or a status. Encoded, it is run, number, word, the length of bytes, in two bytes, and bytes.
 type entry struct {
 	run, number, word uint64
 	bytes             []byte
@@ -88,14 +87,14 @@ func (e entry) append(dst []byte) []byte {
 	return append(dst, e.bytes...)
 }
 
-// parseEntries splits entries. One with more than most bytes is malformed, because it could not be passed on.
-func parseEntries(b []byte, most int) (all []entry, err error) {
+// parseEntries splits entries. One with too many bytes to be passed on is malformed.
+func parseEntries(b []byte) (all []entry, err error) {
 	for len(b) > 0 {
 		if len(b) < entryHead {
 			return nil, errMalformed
 		}
 		end := entryHead + int(binary.BigEndian.Uint16(b[24:]))
-		if end > len(b) || end > entryHead+most {
+		if end > len(b) || end > maxBody {
 			return nil, errMalformed
 		}
 		all = append(all, entry{

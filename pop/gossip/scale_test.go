@@ -92,7 +92,7 @@ func (s *simulation) step() {
 			s.bytes += len(o.packet)
 			if s.random.Float64() >= s.loss {
 				s.flying = append(s.flying, o.packet)
-				s.to = append(s.to, int(binary.BigEndian.Uint64(o.packet[10:]))-1)
+				s.to = append(s.to, int(binary.BigEndian.Uint64(o.packet[9:]))-1)
 			}
 		}
 	}

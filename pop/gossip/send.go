@@ -87,17 +87,15 @@ func (g *Gossip) some(n int) []*link {
 // held.
 func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, entries ...entry) []outgoingPacket {
 	for len(entries) > 0 {
-		var body []byte
-		if kind == kindStatus {
-			body = l.clock.appendTimes(nil, now)
-		}
-		for len(entries) > 0 && len(body)+entryHead+len(entries[0].bytes) <= maxBody {
+		l.number++
+		packet := header{kind, g.run, l.run, l.number, now.UnixMicro(), l.clock.echo(now)}.packet()
+		for len(entries) > 0 && len(packet)+entryHead+len(entries[0].bytes) <= headerSize+maxBody {
 			if e := entries[0]; e.run != l.run || len(e.bytes) == 0 {
-				body = e.append(body)
+				packet = e.append(packet)
 			}
 			entries = entries[1:]
 		}
-		out = l.packet(out, kind, g.run, now, body)
+		out = append(out, outgoingPacket{l.node, packet})
 	}
 	return out
 }
@@ -124,7 +122,7 @@ func (g *Gossip) receive(packet []byte, now time.Time) {
 
 // take processes a packet. It returns the resulting calls of the handler, and the cause if the packet is refused.
 func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse string) {
-	h, body, err := parsePacket(packet)
+	h, entries, err := parsePacket(packet)
 	if err != nil {
 		return nil, malformed
 	}
@@ -141,30 +139,22 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 	case !l.got.take(h.number):
 		return nil, replayed
 	}
-	var entries []entry
 	switch h.kind {
 	case kindMessages:
-		var all [][]byte
-		all, err = messages(body)
-		for _, m := range all {
-			g.metrics.received.Inc()
-			received = append(received, delivery{l.name, func(from string) error { return g.handler.Receive(from, m, transit) }})
+		for _, e := range entries {
+			received = append(received, g.message(l, e.bytes, transit))
 		}
 	case kindNews, kindAsk:
-		if entries, err = parseEntries(body, maxBody-entryHead); err == nil {
-			received, err = g.takeNews(l, entries, h.kind == kindAsk, transit, now)
-		}
+		received = g.takeNews(l, entries, h.kind == kindAsk, transit, now)
 	case kindStatus:
-		if len(body) < timesSize {
-			return nil, malformed
-		}
-		if entries, err = parseEntries(body[timesSize:], MaxStatus); err == nil {
-			l.clock.take(body, now)
-			received = g.takeStatuses(l, entries, now)
-		}
+		l.clock.take(h.at, h.echo, now)
+		received = g.takeStatuses(l, entries, now)
 	}
-	if err != nil {
-		refuse = malformed
-	}
-	return received, refuse
+	return received, ""
+}
+
+// message returns the delivery of a message from l.
+func (g *Gossip) message(l *link, message []byte, age time.Duration) delivery {
+	g.metrics.received.Inc()
+	return delivery{l.name, func(from string) error { return g.handler.Receive(from, message, age) }}
 }
