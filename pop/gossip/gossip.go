@@ -115,25 +115,19 @@ type Gossip struct {
 	accepting sync.WaitGroup
 	statusAt  time.Time // when the status is sent next
 
-	mu       sync.Mutex          // guards the fields below
-	links    map[uint64]*link    // by run
-	reached  map[uint64]*link    // by run: links that messages go to: of peers, and of lingering nodes
-	version  uint64              // of this node's last status
-	messages [][]byte            // waiting to be sent to all
-	since    time.Time           // when Send got the first of them
-	sendAt   time.Time           // when to send them
-	own      news                // this node's last batches
-	batches  uint64              // number of batches sent so far
-	recent   map[uint64]*news    // by run: news that rounds summarize
-	learned  time.Time           // when the last batch was learned
-	round    time.Time           // when to send summaries next; zero without news
-	answers  []outgoingPacket    // waiting to be sent
-	answered int                 // number of answers since the last round; see maxAnswers
-	bulk     []outgoingPacket    // waiting packets of SendTo
-	bulkAt   time.Time           // when to send the next ones
-	seen     map[string]sighting // by address: nodes that are, or were, peers
-	failed   string              // why the last attempt to join failed; empty if there has been a peer since
-	foreign  map[string]string   // addresses of nodes of another version, by their names in memberlist
+	mu      sync.Mutex          // guards the fields below
+	links   map[uint64]*link    // by run
+	reached map[uint64]*link    // by run: links that messages go to: of peers, and of lingering nodes
+	version uint64              // of this node's last status
+	waiting []batch             // of this node, to be sent to all
+	batches uint64              // number of batches sent so far
+	kept    []batch             // that rounds summarize, in the order of their arrival
+	round   time.Time           // when to send summaries next, if batches are kept
+	answers []outgoingPacket    // waiting to be sent
+	bulk    []parcel            // waiting messages of SendTo
+	seen    map[string]sighting // by address: nodes that are, or were, peers
+	failed  string              // why the last attempt to join failed; empty if there has been a peer since
+	foreign map[string]string   // addresses of nodes of another version, by their names in memberlist
 }
 
 // New returns a Gossip. Start opens its sockets.
@@ -146,7 +140,7 @@ func New(o Options) (*Gossip, error) {
 		o: o, invalid: lograte.Limiter{Every: 10 * time.Second},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]sighting{},
-		foreign: map[string]string{}, recent: map[uint64]*news{},
+		foreign: map[string]string{},
 	}
 	var run [8]byte
 	_, _ = rand.Read(run[:]) // never fails
@@ -321,46 +315,26 @@ func (g *Gossip) offsets(all ...time.Duration) []time.Duration {
 	return all
 }
 
-// maxMessages is the maximum number of messages that wait to be sent to all.
-const maxMessages = 1 << 16
-
-// Send passes a message of at most MaxMessage bytes to every peer. It does not block.
-func (g *Gossip) Send(message []byte) {
-	g.mu.Lock()
-	if len(g.messages) == 0 {
-		g.since = time.Now()
-	}
-	if len(g.messages) < maxMessages {
-		g.messages = append(g.messages, slices.Clone(message))
-	} else {
-		g.metrics.dropped.Inc()
-	}
-	g.mu.Unlock()
-	signal(g.wake)
-}
-
 // SendTo passes at most MaxSendTo messages, of at most MaxMessage bytes each, to one peer. Messages to all go first,
 // and those of SendTo may be lost. It returns false, and sends nothing, if the node has not been a peer lately, or if
 // earlier messages of SendTo to it still wait. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, l := range g.reached {
-		waits := func(o outgoingPacket) bool { return o.to == l.node }
+		waits := func(p parcel) bool { return p.to == l }
 		if l.name != name || slices.ContainsFunc(g.bulk, waits) {
 			continue
 		}
 		ok = true
 		g.metrics.sent.Add(float64(len(messages)))
-		var entries []entry
 		for _, m := range messages {
-			entries = append(entries, entry{run: g.run, bytes: m})
+			g.bulk = append(g.bulk, parcel{l, batch{run: g.run, since: time.Now(), bytes: m}})
 		}
-		g.bulk = g.carry(g.bulk, l, kindMessages, time.Now(), entries...)
 		room := min(len(g.bulk), MaxSendTo)
 		g.metrics.dropped.Add(float64(len(g.bulk) - room))
 		g.bulk = g.bulk[:room]
 	}
-	g.mu.Unlock()
 	signal(g.wake)
 	return ok
 }

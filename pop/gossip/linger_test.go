@@ -14,7 +14,7 @@ import (
 
 // newsOf returns a message to all, in the batch of a run with a number.
 func newsOf(run, number uint64, text string) entry {
-	return entry{run, number, 0, pack([][]byte{[]byte(text)})[0]}
+	return entry{run, number, 0, packed([]byte(text))}
 }
 
 // A peer that is wrongly declared dead misses nothing: earlier and later messages are still passed on to it, and
@@ -39,13 +39,13 @@ func TestDeclaredDead(t *testing.T) {
 				g.record(func(string, string, []byte, time.Duration) { received++ })
 				g.joined(nodeAt(2))
 				g.Send([]byte("before"))
-				g.due(time.Now(), false) // lost
+				g.due(time.Now()) // lost
 				g.leaves(2, memberlist.StateDead)
 				if got := len(g.Peers()); got > 0 {
 					t.Errorf("%d peers, want none", got)
 				}
 				g.Send([]byte("meanwhile"))
-				g.due(time.Now(), false) // lost
+				g.due(time.Now()) // lost
 				g.receive(packetOf(header{kindNews, 2, me, 1, 0, 0}, newsOf(2, 1, "from the dead")), time.Now())
 				if received != 1 {
 					t.Error("the peer that was declared dead is not heard")
@@ -54,7 +54,7 @@ func TestDeclaredDead(t *testing.T) {
 				g.Send([]byte("after"))
 				var got []string
 				for range 200 {
-					out, _ := g.due(time.Now(), false)
+					out, _ := g.due(time.Now())
 					for _, o := range out {
 						h, entries, err := parsePacket(o.packet)
 						if err != nil || h.kind != kindNews {
@@ -96,7 +96,7 @@ func TestReplayAfterAPartition(t *testing.T) {
 			g.receive(status, time.Now())
 			g.leaves(2, state)
 			time.Sleep(linger)
-			g.due(time.Now(), false) // the link has ended
+			g.due(time.Now()) // the link has ended
 			g.receive(old, time.Now())
 			g.joined(nodeAt(2))
 			g.receive(old, time.Now())

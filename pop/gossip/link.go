@@ -7,14 +7,9 @@ import (
 )
 
 const (
-	// MaxSendTo is the maximum number of messages in a call of SendTo, and of waiting packets of all calls. Further
-	// packets are dropped.
+	// MaxSendTo is the maximum number of messages in a call of SendTo, and of waiting messages of all calls. Further ones
+	// are dropped.
 	MaxSendTo = 1 << 14
-
-	// burst is the maximum number of packets of SendTo that are sent every burstPause, so that the receiver's socket has
-	// room for them.
-	burst      = 64
-	burstPause = 5 * time.Millisecond
 
 	// maxAge is the maximum age of messages that are accepted. Older ones waited in a socket while the node was suspended,
 	// or an attacker delayed them. maxAge allows for repairs, and for clocks that differ by some seconds.
@@ -36,10 +31,10 @@ type link struct {
 	gone   time.Time        // when it was declared dead or left; zero for a peer
 	number uint64           // of the last packet to it
 
-	got    window // numbers of the packets from it
-	clock  clock
-	news   news
-	status status
+	got     window // numbers of the packets from it
+	batches window // numbers of its batches
+	clock   clock
+	status  status
 }
 
 // age returns how long ago a packet was sent, given the time at by the sender's clock. It is 0 while

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
 
 	"github.com/edgelimit/edge/internal/bubble"
 )
@@ -23,7 +24,7 @@ import (
 const me = 1
 
 // newGossip returns the gossip of n1, which is not started.
-func newGossip(t *testing.T, set func(*Options)) *Gossip {
+func newGossip(t rapid.TB, set func(*Options)) *Gossip {
 	t.Helper()
 	o := Options{Name: "n1", Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	if set != nil {
@@ -61,6 +62,14 @@ func packetOf(h header, entries ...entry) []byte {
 		packet = e.append(packet)
 	}
 	return packet
+}
+
+// packed returns the bytes of a batch.
+func packed(messages ...[]byte) (b []byte) {
+	for _, m := range messages {
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(m))), m...)
+	}
+	return b
 }
 
 // peerAt returns memberlist's node for a run; its address ends with the run.
@@ -201,15 +210,15 @@ func TestDroppedPackets(t *testing.T) {
 func TestSendIsBounded(t *testing.T) {
 	g := newGossip(t, nil)
 	g.joined(nodeAt(2))
-	message := []byte("first")
-	for range maxMessages + 3 {
+	message := append([]byte("first"), make([]byte, MaxMessage-5)...) // a batch has room for one
+	for range maxWaiting + 3 {
 		g.Send(message)
 	}
 	copy(message, "other")
-	if got := testutil.ToFloat64(g.metrics.dropped); len(g.messages) != maxMessages || got != 3 {
-		t.Errorf("%d messages wait and %v are dropped, want %d and 3", len(g.messages), got, maxMessages)
+	if got := testutil.ToFloat64(g.metrics.dropped); len(g.waiting) != maxWaiting || got != 3 {
+		t.Errorf("%d messages wait and %v are dropped, want %d and 3", len(g.waiting), got, maxWaiting)
 	}
-	if got := string(g.messages[0]); got != "first" {
+	if got := string(g.waiting[0].bytes[2:7]); got != "first" {
 		t.Errorf("%q waits to be sent, want %q", got, "first")
 	}
 }

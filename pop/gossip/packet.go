@@ -3,6 +3,7 @@ package gossip
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 )
 
 // The format of packets, without memberlist's header and encryption. All numbers are big endian.
@@ -79,6 +80,11 @@ type entry struct {
 
 const entryHead = 26
 
+// age returns the age of a batch.
+func (e entry) age() time.Duration {
+	return time.Duration(min(e.word, uint64(time.Hour.Microseconds()))) * time.Microsecond
+}
+
 func (e entry) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, e.run)
 	dst = binary.BigEndian.AppendUint64(dst, e.number)
@@ -104,32 +110,4 @@ func parseEntries(b []byte) (all []entry, err error) {
 		b = b[end:]
 	}
 	return all, nil
-}
-
-// messages splits a body that pack has made.
-func messages(packed []byte) (all [][]byte, err error) {
-	for len(packed) > 0 {
-		if len(packed) < 2 || len(packed)-2 < int(binary.BigEndian.Uint16(packed)) {
-			return nil, errMalformed
-		}
-		end := 2 + int(binary.BigEndian.Uint16(packed))
-		all, packed = append(all, packed[2:end:end]), packed[end:]
-	}
-	return all, nil
-}
-
-// pack puts messages into as few bodies as their order allows, with room for the head of an entry.
-func pack(messages [][]byte) (packed [][]byte) {
-	var bytes []byte
-	for _, m := range messages {
-		if len(bytes)+2+len(m) > maxBody-entryHead {
-			packed, bytes = append(packed, bytes), nil
-		}
-		bytes = binary.BigEndian.AppendUint16(bytes, uint16(len(m)))
-		bytes = append(bytes, m...)
-	}
-	if bytes != nil {
-		packed = append(packed, bytes)
-	}
-	return packed
 }

@@ -11,10 +11,23 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
+// A node pauses after it has sent, so that packets are full under load. Each time it sends at most burst messages of
+// SendTo, so that their receiver's socket has room for them.
+const (
+	pause = 5 * time.Millisecond
+	burst = 64
+)
+
 // An outgoingPacket is a packet and its destination.
 type outgoingPacket struct {
 	to     *memberlist.Node
 	packet []byte
+}
+
+// A parcel is a message to one node. Its batch has no number.
+type parcel struct {
+	to *link
+	batch
 }
 
 // send sends packets when they are due, until ctx is done. Then it sends the waiting messages to all, and returns.
@@ -28,50 +41,51 @@ func (g *Gossip) send(ctx context.Context) {
 		case <-g.wake:
 		case <-timer.C:
 		}
-		out, next := g.due(time.Now(), done)
+		out, next := g.due(time.Now())
 		for _, o := range out {
 			// Errors can be ignored: lost batches are sent again, and other packets may be lost.
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
 		timer.Reset(time.Until(next))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
 	}
 }
 
-// sooner returns the earlier of two times; a zero time means never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// due returns the packets that are due at now, and when the next ones are. If last is true, all messages to all are
-// due.
-func (g *Gossip) due(now time.Time, last bool) (out []outgoingPacket, next time.Time) {
-	if !now.Before(g.statusAt) {
-		out, g.statusAt = g.statuses(now), now.Add(statusInterval)
+// due returns the packets that are due at now, and when the next ones are. The packets to a node are in the order of
+// their numbers.
+func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
+	var status []byte
+	tell := !now.Before(g.statusAt)
+	if tell {
+		status, g.statusAt = g.handler.Status(), now.Add(statusInterval)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next = g.statusAt
-	if len(g.messages) > 0 && (last || !now.Before(g.sendAt)) {
-		out = g.sendBatches(now, out)
+	out, g.answers = g.answers, nil
+	if tell {
+		out = g.tell(status, now, out)
 	}
-	if len(g.messages) > 0 {
-		next = sooner(next, g.sendAt)
-	}
-	out = append(out, g.answers...)
-	g.answers = nil
-	if !g.round.IsZero() && !now.Before(g.round) {
+	out = g.sendBatches(now, out)
+	if len(g.kept) > 0 && !now.Before(g.round) {
 		out = g.summarize(now, out)
 	}
-	next = sooner(next, g.round)
-	if len(g.bulk) > 0 && !now.Before(g.bulkAt) {
-		n := min(burst, len(g.bulk))
-		out, g.bulk, g.bulkAt = append(out, g.bulk[:n]...), g.bulk[n:], now.Add(burstPause)
+	n := min(burst, len(g.bulk))
+	for _, p := range g.bulk[:n] {
+		if p.to.node != nil {
+			out = g.carry(out, p.to, kindMessages, now, p.entry(now))
+		}
 	}
-	if len(g.bulk) > 0 {
-		next = sooner(next, g.bulkAt)
+	g.bulk = g.bulk[n:]
+	switch {
+	case len(g.bulk) > 0:
+		next = now
+	case len(g.kept) > 0 && g.round.Before(g.statusAt):
+		next = g.round
+	default:
+		next = g.statusAt
 	}
 	return out, next
 }
@@ -142,7 +156,7 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 	switch h.kind {
 	case kindMessages:
 		for _, e := range entries {
-			received = append(received, g.message(l, e.bytes, transit))
+			received = append(received, g.message(l, e.bytes, transit+e.age()))
 		}
 	case kindNews, kindAsk:
 		received = g.takeNews(l, entries, h.kind == kindAsk, transit, now)

@@ -34,14 +34,12 @@ type status struct {
 	left int   // how often to pass it on
 }
 
-// statuses returns packets for some nodes, with this node's status and those that it passes on.
-func (g *Gossip) statuses(now time.Time) (out []outgoingPacket) {
-	own := entry{run: g.run, bytes: g.handler.Status()}
-	if len(own.bytes) > MaxStatus {
+// tell appends to out packets for some nodes, with this node's status and those that it passes on. mu is held.
+func (g *Gossip) tell(status []byte, now time.Time, out []outgoingPacket) []outgoingPacket {
+	if len(status) > MaxStatus {
 		panic("gossip: the status is longer than MaxStatus")
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	own := entry{run: g.run, bytes: status}
 	for _, l := range g.reached {
 		if !l.gone.IsZero() && now.Sub(l.gone) >= linger {
 			g.vanish(l)
