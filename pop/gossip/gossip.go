@@ -69,9 +69,6 @@ type Handler struct {
 	ReceiveStatus func(from string, status []byte, relayed bool) error
 }
 
-// metaHeader is the size of the version and the run, which precede Start's meta in the metadata for memberlist.
-const metaHeader = 9
-
 func (o Options) withDefaults() (Options, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.MaxNodes = cmp.Or(o.MaxNodes, 16)
@@ -115,19 +112,16 @@ type Gossip struct {
 	accepting sync.WaitGroup
 	statusAt  time.Time // when the status is sent next
 
-	mu      sync.Mutex          // guards the fields below
-	links   map[uint64]*link    // by run
-	reached map[uint64]*link    // by run: links that messages go to: of peers, and of lingering nodes
-	version uint64              // of this node's last status
-	waiting []batch             // of this node, to be sent to all
-	batches uint64              // number of batches sent so far
-	kept    []batch             // that rounds summarize, in the order of their arrival
-	round   time.Time           // when to send summaries next, if batches are kept
-	answers []outgoingPacket    // waiting to be sent
-	bulk    []parcel            // waiting messages of SendTo
-	seen    map[string]sighting // by address: nodes that are, or were, peers
-	failed  string              // why the last attempt to join failed; empty if there has been a peer since
-	foreign map[string]string   // addresses of nodes of another version, by their names in memberlist
+	mu      sync.Mutex       // guards the fields below
+	links   map[uint64]*link // by run
+	version uint64           // of this node's last status
+	waiting []batch          // of this node, to be sent to all
+	batches uint64           // number of batches sent so far
+	kept    []batch          // that rounds summarize, in the order of their arrival
+	round   time.Time        // when to send summaries next, if batches are kept
+	answers []outgoingPacket // waiting to be sent
+	bulk    []parcel         // waiting messages of SendTo
+	failed  string           // why the last attempt to join failed; empty if there has been a peer since
 }
 
 // New returns a Gossip. Start opens its sockets.
@@ -139,8 +133,7 @@ func New(o Options) (*Gossip, error) {
 	g := &Gossip{
 		o: o, invalid: lograte.Limiter{Every: 10 * time.Second},
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]sighting{},
-		foreign: map[string]string{},
+		links: map[uint64]*link{},
 	}
 	var run [8]byte
 	_, _ = rand.Read(run[:]) // never fails
@@ -153,8 +146,6 @@ func New(o Options) (*Gossip, error) {
 func (g *Gossip) config() (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
-	// A node that is killed and restarted is immediately a new peer, at any address; its former
-	// self is declared dead later.
 	c.Name = fmt.Sprintf("%s@%016x", g.o.Name, g.run)
 	c.BindAddr, c.BindPort = listen.Addr().String(), int(listen.Port())
 	c.AdvertisePort = int(listen.Port())
@@ -285,7 +276,7 @@ func (g *Gossip) Peers() (all []Peer) {
 	defer g.mu.Unlock()
 	for l := range g.peers {
 		ahead, known := l.clock.offset()
-		all = append(all, Peer{l.name, l.node.Address(), l.node.Meta[metaHeader:], ahead, known})
+		all = append(all, Peer{l.name, l.node.Address(), l.node.Meta[1:], ahead, known})
 	}
 	slices.SortFunc(all, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr)) })
 	return all
@@ -321,9 +312,9 @@ func (g *Gossip) offsets(all ...time.Duration) []time.Duration {
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, l := range g.reached {
+	for _, l := range g.links {
 		waits := func(p parcel) bool { return p.to == l }
-		if l.name != name || slices.ContainsFunc(g.bulk, waits) {
+		if l.name != name || !l.reached(time.Now()) || slices.ContainsFunc(g.bulk, waits) {
 			continue
 		}
 		ok = true

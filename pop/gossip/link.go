@@ -24,17 +24,24 @@ const (
 // a partition a node comes back with the same run, and replays of its old packets must still be
 // refused.
 type link struct {
-	run    uint64
-	name   string
-	node   *memberlist.Node // nil unless it is a peer or lingers
-	joined time.Time        // when it became a peer
-	gone   time.Time        // when it was declared dead or left; zero for a peer
-	number uint64           // of the last packet to it
+	run     uint64
+	name    string
+	node    *memberlist.Node
+	foreign bool      // it is of another version, so nothing is exchanged with it
+	joined  time.Time // when it became a peer
+	gone    time.Time // when it was declared dead or left; zero for a peer
+	over    bool      // gone, and not expected back: it has left, or its node has another run
+	number  uint64    // of the last packet to it
 
 	got     window // numbers of the packets from it
 	batches window // numbers of its batches
 	clock   clock
 	status  status
+}
+
+// reached reports whether messages go to l and are accepted from it: it is a peer, or perhaps wrongly declared dead.
+func (l *link) reached(now time.Time) bool {
+	return !l.foreign && (l.gone.IsZero() || !l.over && now.Sub(l.gone) < linger)
 }
 
 // age returns how long ago a packet was sent, given the time at by the sender's clock. It is 0 while

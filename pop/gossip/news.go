@@ -77,13 +77,17 @@ func (g *Gossip) Send(message []byte) {
 
 // sendBatches appends to out packets with the waiting messages, for all nodes. mu is held.
 func (g *Gossip) sendBatches(now time.Time, out []outgoingPacket) []outgoingPacket {
+	if len(g.waiting) == 0 {
+		return out
+	}
+	to := g.reached(now)
 	for _, b := range g.waiting {
 		g.batches++
 		b.number, b.learned = g.batches, now
 		g.learn(b)
 		all, _ := messages(b.bytes)
-		g.metrics.sent.Add(float64(len(all) * len(g.reached)))
-		for _, l := range g.reached {
+		g.metrics.sent.Add(float64(len(all) * len(to)))
+		for _, l := range to {
 			out = g.carry(out, l, kindNews, now, b.entry(now))
 		}
 	}
@@ -138,7 +142,8 @@ func (g *Gossip) summarize(now time.Time, out []outgoingPacket) []outgoingPacket
 			all, room = append(all, b.entry(now)), room-size
 		}
 	}
-	for _, l := range g.some(roundPeers) {
+	to := g.reached(now)
+	for _, l := range to[:min(roundPeers, len(to))] {
 		out = g.carry(out, l, kindNews, now, all...)
 	}
 	return out

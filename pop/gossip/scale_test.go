@@ -53,7 +53,7 @@ func simulate(t *testing.T, count int, loss float64) *simulation {
 		for j := range count {
 			if j != i {
 				l := &link{run: uint64(j + 1), name: peers[j].Name, node: peers[j]}
-				g.links[l.run], g.reached[l.run] = l, l
+				g.links[l.run] = l
 			}
 		}
 		s.nodes = append(s.nodes, g)

@@ -3,9 +3,7 @@ package gossip
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -74,9 +72,7 @@ func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
 	}
 	n := min(burst, len(g.bulk))
 	for _, p := range g.bulk[:n] {
-		if p.to.node != nil {
-			out = g.carry(out, p.to, kindMessages, now, p.entry(now))
-		}
+		out = g.carry(out, p.to, kindMessages, now, p.entry(now))
 	}
 	g.bulk = g.bulk[n:]
 	switch {
@@ -90,11 +86,15 @@ func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
 	return out, next
 }
 
-// some returns up to n of the nodes in reached, at random. mu is held.
-func (g *Gossip) some(n int) []*link {
-	all := slices.Collect(maps.Values(g.reached))
+// reached returns the nodes that messages go to, in random order. mu is held.
+func (g *Gossip) reached(now time.Time) (all []*link) {
+	for _, l := range g.links {
+		if l.reached(now) {
+			all = append(all, l)
+		}
+	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all[:min(n, len(all))]
+	return all
 }
 
 // carry appends to out packets for l with entries, in order. It omits batches and statuses that originate from l. mu is
@@ -114,11 +114,8 @@ func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, 
 	return out
 }
 
-// A delivery is a call of the handler with data from a node. mu must not be held.
-type delivery struct {
-	from string
-	do   func(from string) error
-}
+// A delivery calls the handler with data from a node. mu must not be held.
+type delivery func() (from string, err error)
 
 // receive handles a packet from another node.
 func (g *Gossip) receive(packet []byte, now time.Time) {
@@ -126,10 +123,10 @@ func (g *Gossip) receive(packet []byte, now time.Time) {
 	if refuse != "" {
 		g.metrics.refused[refuse].Inc()
 	}
-	for _, d := range received {
-		if err := d.do(d.from); err != nil { // rate-limited: a node with another version keeps sending such messages
+	for _, deliver := range received {
+		if from, err := deliver(); err != nil { // rate-limited: a node with another version keeps sending such messages
 			g.invalid.Log(g.o.Logger, slog.LevelWarn, now,
-				"cannot decode a message from another node; run the same version on all nodes", "from", d.from, "err", err)
+				"cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 		}
 	}
 }
@@ -143,7 +140,7 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.links[h.from]
-	if h.to != g.run || l == nil || l.node == nil {
+	if h.to != g.run || l == nil || !l.reached(now) {
 		return nil, stranger
 	}
 	transit := l.age(h.at, now)
@@ -162,6 +159,7 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 		received = g.takeNews(l, entries, h.kind == kindAsk, transit, now)
 	case kindStatus:
 		l.clock.take(h.at, h.echo, now)
+		l.status.owed = h.echo == 0
 		received = g.takeStatuses(l, entries, now)
 	}
 	return received, ""
@@ -170,5 +168,5 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 // message returns the delivery of a message from l.
 func (g *Gossip) message(l *link, message []byte, age time.Duration) delivery {
 	g.metrics.received.Inc()
-	return delivery{l.name, func(from string) error { return g.handler.Receive(from, message, age) }}
+	return func() (string, error) { return l.name, g.handler.Receive(l.name, message, age) }
 }
