@@ -1,13 +1,13 @@
 package gossip
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -79,12 +79,9 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 func checkKeys(keys [][]byte) error {
-	for i, key := range keys {
-		if err := memberlist.ValidateKey(key); err != nil {
+	for _, key := range keys {
+		if memberlist.ValidateKey(key) != nil {
 			return fmt.Errorf("gossip: a key of %d bytes: keys have 16, 24 or 32", len(key))
-		}
-		if slices.ContainsFunc(keys[:i], func(other []byte) bool { return string(other) == string(key) }) {
-			return errors.New("gossip: a key is given twice")
 		}
 	}
 	return nil
@@ -131,19 +128,20 @@ func New(o Options) (*Gossip, error) {
 		return nil, err
 	}
 	g := &Gossip{
-		o: o, invalid: lograte.Limiter{Every: 10 * time.Second},
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		links: map[uint64]*link{},
+		o: o, run: rand.Uint64(), invalid: lograte.Limiter{Every: 10 * time.Second},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), links: map[uint64]*link{},
 	}
-	var run [8]byte
-	_, _ = rand.Read(run[:]) // never fails
-	g.run = binary.BigEndian.Uint64(run[:])
+	if len(o.Keys) > 0 {
+		if g.keyring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
+			return nil, fmt.Errorf("gossip: %w", err)
+		}
+	}
 	g.metrics = newMetrics(o.Registerer, g)
 	return g, nil
 }
 
 // config returns the configuration of memberlist.
-func (g *Gossip) config() (*memberlist.Config, error) {
+func (g *Gossip) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
 	c.Name = fmt.Sprintf("%s@%016x", g.o.Name, g.run)
@@ -165,27 +163,18 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive = d, d, d
-	if len(g.o.Keys) > 0 {
-		keyring, err := memberlist.NewKeyring(g.o.Keys, g.o.Keys[0])
-		if err != nil {
-			return nil, fmt.Errorf("gossip: %w", err)
-		}
-		g.keyring, c.Keyring = keyring, keyring
-	}
+	c.Keyring = g.keyring
 	if g.o.tune != nil {
 		g.o.tune(c)
 	}
-	return c, nil
+	return c
 }
 
 // Start opens the sockets and joins the PoP. It keeps trying to join nodes that do not answer. handler may be called
 // before Start returns. meta, of at most 500 bytes, is what other nodes learn about this node when they meet it. After
 // an error, nothing runs.
 func (g *Gossip) Start(handler Handler, meta []byte) error {
-	c, err := g.config()
-	if err != nil {
-		return err
-	}
+	c := g.config()
 	g.handler, g.meta = handler, meta
 	transport, err := g.newTransport(c)
 	if err != nil {
@@ -231,31 +220,25 @@ func (g *Gossip) Changed() <-chan struct{} { return g.changed }
 // SetKeys replaces Options.Keys. To replace a key without interruption, take three steps, each on every node: add the
 // new key as the last one, make it the first, then remove the old one.
 func (g *Gossip) SetKeys(keys [][]byte) error {
-	switch {
+	switch err := checkKeys(keys); {
+	case err != nil:
+		return err
 	case (len(keys) == 0) != (g.keyring == nil):
 		return errors.New("gossip: encryption cannot be turned on or off while a node runs")
 	case len(keys) == 0:
 		return nil
 	}
-	if err := checkKeys(keys); err != nil {
-		return err
-	}
+	var errs []error
 	for _, key := range keys {
-		if err := g.keyring.AddKey(key); err != nil {
-			return fmt.Errorf("gossip: %w", err)
+		errs = append(errs, g.keyring.AddKey(key))
+	}
+	errs = append(errs, g.keyring.UseKey(keys[0]))
+	for _, old := range slices.Clone(g.keyring.GetKeys()) { // RemoveKey changes what GetKeys has returned
+		if !slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(old, key) }) {
+			errs = append(errs, g.keyring.RemoveKey(old))
 		}
 	}
-	if err := g.keyring.UseKey(keys[0]); err != nil {
-		return fmt.Errorf("gossip: %w", err)
-	}
-	for _, old := range g.keyring.GetKeys() {
-		if !slices.ContainsFunc(keys, func(key []byte) bool { return string(old) == string(key) }) {
-			if err := g.keyring.RemoveKey(old); err != nil {
-				return fmt.Errorf("gossip: %w", err)
-			}
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // A Peer is a node that is alive.
@@ -320,7 +303,7 @@ func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 		ok = true
 		g.metrics.sent.Add(float64(len(messages)))
 		for _, m := range messages {
-			g.bulk = append(g.bulk, parcel{l, batch{run: g.run, since: time.Now(), bytes: m}})
+			g.bulk = append(g.bulk, parcel{l, batch{run: g.run, since: time.Now(), bytes: appendMessage(nil, m)}})
 		}
 		room := min(len(g.bulk), MaxSendTo)
 		g.metrics.dropped.Add(float64(len(g.bulk) - room))

@@ -31,12 +31,24 @@ func TestWindow(t *testing.T) {
 			}
 			seen[n], highest = true, max(highest, n)
 		}
+		var other window
+		want := false
+		for range 70 {
+			n := uint64(max(1, int64(highest)+rapid.Int64Range(-2*windowSize, 1).Draw(t, "of another")))
+			other.take(n)
+		}
+		for n := other.highest; n > 0 && n+windowSize > other.highest; n-- {
+			want = want || other.has(n) && !w.has(n)
+		}
+		if got := w.lacks(other); got != want {
+			t.Fatalf("%+v lacks numbers of %+v: %v, want %v", w, other, got, want)
+		}
 	})
 }
 
 func FuzzPacket(f *testing.F) {
-	f.Add(packetOf(header{kindMessages, 1, 2, 3, 4, 5}))
-	f.Add(packetOf(header{kindMessages, 2, me, 3, 4, 5}, entry{bytes: []byte("a")}, entry{}))
+	f.Add(packetOf(header{kindNews, 1, 2, 3, 4, 5}))
+	f.Add(packetOf(header{kindAsk, 2, me, 3, 4, 5}, entry{bytes: packed([]byte("a"))}, entry{}))
 	f.Add(packetOf(header{kindNews, 2, me, 3, 4, 5}, entry{me, 9, 1 << 63, nil}, entry{2, 1, 5, packed([]byte("a"), nil, []byte("bcd"))}))
 	f.Add(packetOf(header{kindStatus, 2, me, 9, 4, 5}, entry{3, 1, 1, []byte("status")}))
 	f.Add([]byte{9})
@@ -78,7 +90,7 @@ func TestPack(t *testing.T) {
 			}
 			h, entries, err := parsePacket(o.packet)
 			for _, e := range entries {
-				if h.kind == kindNews && err == nil {
+				if h.Kind == kindNews && err == nil {
 					all, wrong := messages(e.bytes)
 					out, err = append(out, all...), wrong
 				}
@@ -225,8 +237,8 @@ func TestReceive(t *testing.T) {
 			{"from the future", packet(kindNews, peer, me, theirs().Add(time.Minute), news(peer, 4, 0, "f")), "n2 message f 0s"},
 			{"too late", packet(kindNews, peer, me, theirs().Add(-maxAge-time.Millisecond), news(peer, 5, 0, "g")), ""},
 			{"passed on after an age", packet(kindNews, peer, me, theirs(), entry{other, 5, 1 << 63, packed([]byte("g"))}), "n3 message g 1h0m0s"},
-			{"for this node alone", packet(kindMessages, peer, me, theirs(), entry{bytes: []byte("h")}), "n2 message h 0s"},
-			{"after it has waited", packet(kindMessages, peer, me, theirs(), entry{word: 1e6, bytes: []byte("h")}), "n2 message h 1s"},
+			{"for this node alone", packet(kindNews, peer, me, theirs(), entry{run: peer, bytes: packed([]byte("h"))}), "n2 message h 0s"},
+			{"after it has waited", packet(kindNews, peer, me, theirs(), entry{run: peer, word: 1e6, bytes: packed([]byte("h"))}), "n2 message h 1s"},
 			{"for another run", packet(kindNews, peer, 9, theirs(), news(peer, 6, 0, "i")), ""},
 			{"from another run", packet(kindNews, 9, me, theirs(), news(9, 6, 0, "j")), ""},
 			{"garbage", []byte("garbage that is longer than a header has to be"), ""},
@@ -252,11 +264,9 @@ func TestReceive(t *testing.T) {
 // A removed key is no longer accepted, and the first key encrypts.
 func TestSetKeysRemovesOldKeys(t *testing.T) {
 	one, two, three := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 32), bytes.Repeat([]byte{3}, 24)
+	four := bytes.Repeat([]byte{4}, 16)
 	g := newGossip(t, func(o *Options) { o.Keys = [][]byte{one} })
-	if _, err := g.config(); err != nil {
-		t.Fatal(err)
-	}
-	for _, keys := range [][][]byte{{one, two}, {two, one}, {two}, {three}, {one, two, three}} {
+	for _, keys := range [][][]byte{{one, two}, {two, one}, {two}, {three}, {one, two, three, four}, {four}} {
 		if err := g.SetKeys(keys); err != nil {
 			t.Fatal(err)
 		}

@@ -57,13 +57,13 @@ func TestDeclaredDead(t *testing.T) {
 					out, _ := g.due(time.Now())
 					for _, o := range out {
 						h, entries, err := parsePacket(o.packet)
-						if err != nil || h.kind != kindNews {
+						if err != nil || h.Kind != kindNews {
 							continue
 						}
 						for _, e := range entries {
 							all, _ := messages(e.bytes)
 							for _, message := range all {
-								got = append(got, fmt.Sprintf("%d %s", h.to, message))
+								got = append(got, fmt.Sprintf("%d %s", h.To, message))
 							}
 						}
 					}

@@ -23,7 +23,7 @@ func TestSendToWaits(t *testing.T) {
 	sent := func() (n int) {
 		out, _ := g.due(now)
 		for _, o := range out {
-			if h, _, _ := parsePacket(o.packet); h.kind == kindMessages {
+			if h, entries, _ := parsePacket(o.packet); h.Kind == kindNews && entries[0].number == 0 {
 				n++
 			}
 		}
@@ -63,12 +63,12 @@ func TestAnswer(t *testing.T) {
 			receive(asks, s)
 			for _, o := range g.answers {
 				h, entries, err := parsePacket(o.packet)
-				if err != nil || h.to != asks {
-					t.Errorf("an answer to %d, %v", h.to, err)
+				if err != nil || h.To != asks {
+					t.Errorf("an answer to %d, %v", h.To, err)
 				}
 				for _, e := range entries {
 					what := fmt.Sprintf("%d of %d", e.number, e.run)
-					if h.kind == kindAsk {
+					if h.Kind == kindAsk {
 						what = "what is after " + what
 					}
 					got = append(got, what)

@@ -52,7 +52,10 @@ func identify(n *memberlist.Node) (name string, run uint64, err error) {
 	return n.Name[:max(0, at)], run, err
 }
 
-// joined records that n is alive.
+// maxLinks is the maximum number of runs whose received packets are remembered, unless more are peers.
+const maxLinks = 1 << 12
+
+// joined records that n is alive, and forgets the run that has been gone longest if there are too many.
 func (g *Gossip) joined(n *memberlist.Node) {
 	name, run, _ := identify(n)
 	if run == g.run {
@@ -66,17 +69,24 @@ func (g *Gossip) joined(n *memberlist.Node) {
 	if l == nil {
 		l = &link{run: run, name: name}
 		g.links[run] = l
-		g.trim()
 	}
 	if l.node == nil || !l.gone.IsZero() {
 		l.joined, l.gone, l.over = time.Now(), time.Time{}, false
 		g.o.Logger.Info("node joined the PoP", "name", name, "addr", node.Address())
 	}
 	l.node, l.foreign = &node, node.Meta[0] != metaVersion
+	var oldest *link
 	for _, was := range g.links {
-		if was.name == name && !was.gone.IsZero() {
-			was.over = true // an earlier run of this node
+		if was.gone.IsZero() {
+			continue
 		}
+		was.over = was.over || was.name == name // an earlier run of this node
+		if oldest == nil || was.gone.Before(oldest.gone) {
+			oldest = was
+		}
+	}
+	if len(g.links) > maxLinks && oldest != nil {
+		delete(g.links, oldest.run)
 	}
 	g.failed = ""
 	signal(g.wake)
@@ -127,22 +137,6 @@ func (g *Gossip) NameConflict() string {
 	return ""
 }
 
-// maxLinks is the maximum number of runs whose received packets are remembered.
-const maxLinks = 1 << 12
-
-// trim forgets the run that has been gone longest if there are too many. mu is held.
-func (g *Gossip) trim() {
-	var oldest *link
-	for _, l := range g.links {
-		if !l.gone.IsZero() && (oldest == nil || l.gone.Before(oldest.gone)) {
-			oldest = l
-		}
-	}
-	if len(g.links) > maxLinks && oldest != nil {
-		delete(g.links, oldest.run)
-	}
-}
-
 const (
 	// joinInterval is how often a node tries to join missing nodes.
 	joinInterval = 500 * time.Millisecond
@@ -159,21 +153,16 @@ const (
 
 // keepJoined tries to join missing seeds and former peers, until ctx is done.
 func (g *Gossip) keepJoined(ctx context.Context) {
-	var joining sync.WaitGroup
-	defer joining.Wait()
-	var under sync.Map // addresses that are being joined
 	join := func() {
+		var joining sync.WaitGroup
 		for _, addr := range g.missing(ctx) {
-			if _, busy := under.LoadOrStore(addr, true); busy {
-				continue
-			}
 			joining.Go(func() {
-				defer under.Delete(addr)
 				if _, err := g.list.Join([]string{addr}); err != nil { // retried
 					g.notJoined(addr, cmp.Or(errors.Unwrap(err), err)) // err is a list of one
 				}
 			})
 		}
+		joining.Wait()
 	}
 	join()
 	tick.Every(ctx, joinInterval, join)
@@ -199,16 +188,15 @@ func (g *Gossip) notJoined(addr string, err error) {
 func (g *Gossip) JoinProblem() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var foreign []string
+	at := "" // the same one each time
 	for _, l := range g.links {
 		if l.gone.IsZero() && l.foreign {
-			foreign = append(foreign, l.node.Address())
+			at = max(at, l.node.Address())
 		}
 	}
-	slices.Sort(foreign)
-	if len(foreign) > 0 {
-		return "cannot gossip with nodes of another version, so counts are split: run the same version on all nodes; " +
-			"they are at " + strings.Join(foreign[:min(len(foreign), 3)], ", ")
+	if at != "" {
+		return "cannot gossip with nodes of another version, such as that at " + at + ", so counts are split: run the same " +
+			"version on all nodes"
 	}
 	return g.failed
 }
@@ -217,12 +205,8 @@ func (g *Gossip) JoinProblem() string {
 func (g *Gossip) missing(ctx context.Context) []string {
 	wanted := map[string]bool{}
 	for _, seed := range g.o.Join {
-		addrs, err := resolve(ctx, seed)
-		if err != nil {
+		if err := resolve(ctx, seed, wanted); err != nil {
 			g.notJoined(seed, err)
-		}
-		for _, addr := range addrs {
-			wanted[addr] = true
 		}
 	}
 	g.mu.Lock()
@@ -239,20 +223,14 @@ func (g *Gossip) missing(ctx context.Context) []string {
 	return slices.Sorted(maps.Keys(wanted))
 }
 
-// resolve returns the addresses, IP:PORT, of a seed.
-func resolve(ctx context.Context, seed string) (addrs []string, err error) {
-	host, port, err := net.SplitHostPort(seed)
-	if err != nil {
-		return nil, err
-	}
+// resolve adds the addresses, IP:PORT, of a seed to wanted.
+func resolve(ctx context.Context, seed string, wanted map[string]bool) error {
+	host, port, _ := net.SplitHostPort(seed) // the caller of New has checked it
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return nil, err
-	}
 	for _, ip := range ips {
-		addrs = append(addrs, net.JoinHostPort(ip, port))
+		wanted[net.JoinHostPort(ip, port)] = true
 	}
-	return addrs, nil
+	return err
 }

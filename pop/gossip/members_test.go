@@ -67,7 +67,7 @@ func packetOf(h header, entries ...entry) []byte {
 // packed returns the bytes of a batch.
 func packed(messages ...[]byte) (b []byte) {
 	for _, m := range messages {
-		b = append(binary.BigEndian.AppendUint16(b, uint16(len(m))), m...)
+		b = appendMessage(b, m)
 	}
 	return b
 }
@@ -242,7 +242,7 @@ func TestOtherVersion(t *testing.T) {
 	other.Meta[0] = metaVersion - 1
 	g.joined(other)
 	g.joined(nodeAt(3))
-	if got := g.JoinProblem(); !strings.Contains(got, "another version") || !strings.HasSuffix(got, " 10.0.0.2:7946") {
+	if got := g.JoinProblem(); !strings.Contains(got, "another version") || !strings.Contains(got, " 10.0.0.2:7946,") {
 		t.Errorf("the problem is %q", got)
 	}
 	if got := len(g.Peers()); got != 1 {

@@ -36,7 +36,7 @@ const (
 // A batch holds messages of one node that fit in one packet. In its entry, the word is its age in microseconds.
 type batch struct {
 	run     uint64    // of that node
-	number  uint64    // from 1, of that node's batches to all
+	number  uint64    // from 1, of that node's batches to all; 0 if it is for one node
 	since   time.Time // when that node was given the first message
 	learned time.Time // when this node got it
 	bytes   []byte    // messages, each after its length, in two bytes
@@ -44,6 +44,11 @@ type batch struct {
 
 func (b batch) entry(now time.Time) entry {
 	return entry{b.run, b.number, uint64(max(0, now.Sub(b.since).Microseconds())), b.bytes}
+}
+
+// appendMessage appends a message to the bytes of a batch.
+func appendMessage(dst, message []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(message))), message...)
 }
 
 // messages splits the bytes of a batch.
@@ -70,17 +75,12 @@ func (g *Gossip) Send(message []byte) {
 		}
 		g.waiting, last = append(g.waiting, batch{run: g.run, since: time.Now()}), last+1
 	}
-	b := &g.waiting[last]
-	b.bytes = append(binary.BigEndian.AppendUint16(b.bytes, uint16(len(message))), message...)
+	g.waiting[last].bytes = appendMessage(g.waiting[last].bytes, message)
 	signal(g.wake)
 }
 
-// sendBatches appends to out packets with the waiting messages, for all nodes. mu is held.
-func (g *Gossip) sendBatches(now time.Time, out []outgoingPacket) []outgoingPacket {
-	if len(g.waiting) == 0 {
-		return out
-	}
-	to := g.reached(now)
+// sendBatches appends to out packets with the waiting messages. mu is held.
+func (g *Gossip) sendBatches(to []*link, now time.Time, out []outgoingPacket) []outgoingPacket {
 	for _, b := range g.waiting {
 		g.batches++
 		b.number, b.learned = g.batches, now
@@ -116,9 +116,9 @@ func (g *Gossip) summaries() map[uint64]window {
 	return all
 }
 
-// summarize appends to out packets with summaries of all nodes' batches, and with batches to pass on, for some nodes.
-// A summary is an entry without bytes, of a window. mu is held.
-func (g *Gossip) summarize(now time.Time, out []outgoingPacket) []outgoingPacket {
+// summarize appends to out packets with summaries of all nodes' batches, and with batches to pass on. A summary is an
+// entry without bytes, of a window. mu is held.
+func (g *Gossip) summarize(to []*link, now time.Time, out []outgoingPacket) []outgoingPacket {
 	g.kept = slices.DeleteFunc(g.kept, func(b batch) bool { return now.Sub(b.learned) > keepBatches })
 	if len(g.kept) == 0 {
 		return out
@@ -142,8 +142,7 @@ func (g *Gossip) summarize(now time.Time, out []outgoingPacket) []outgoingPacket
 			all, room = append(all, b.entry(now)), room-size
 		}
 	}
-	to := g.reached(now)
-	for _, l := range to[:min(roundPeers, len(to))] {
+	for _, l := range to {
 		out = g.carry(out, l, kindNews, now, all...)
 	}
 	return out
@@ -184,15 +183,19 @@ func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Dur
 		}
 		o := g.links[e.run]
 		all, err := messages(e.bytes)
+		age := transit + time.Duration(min(e.word, uint64(time.Hour.Microseconds())))*time.Microsecond
 		switch {
 		case err != nil:
-			g.metrics.refused[malformed].Inc()
-		case o != nil && o.batches.take(e.number): // not this node's own, or a stranger's
-			age := transit + e.age()
+			g.metrics.refused.WithLabelValues(malformed).Inc()
+			continue
+		case o == nil || e.number > 0 && !o.batches.take(e.number): // this node's own, a stranger's, or known
+			continue
+		case e.number > 0:
 			g.learn(batch{e.run, e.number, now.Add(-age), now, slices.Clone(e.bytes)})
-			for _, m := range all {
-				received = append(received, g.message(o, m, age))
-			}
+		}
+		g.metrics.received.Add(float64(len(all)))
+		for _, m := range all {
+			received = append(received, func() (string, error) { return o.name, g.handler.Receive(o.name, m, age) })
 		}
 	}
 	if len(summaries) > 0 {

@@ -3,7 +3,6 @@ package gossip
 import (
 	"encoding/binary"
 	"errors"
-	"time"
 )
 
 // The format of packets, without memberlist's header and encryption. All numbers are big endian.
@@ -30,60 +29,43 @@ const (
 
 // kinds of packets
 const (
-	kindMessages byte = 1 + iota // to one node
-	kindNews                     // messages to all
-	kindAsk                      // summaries, to ask for messages to all
-	kindStatus
+	kindNews   byte = 1 + iota // batches and summaries
+	kindAsk                    // summaries, to ask for batches
+	kindStatus                 // statuses
 )
 
-// A header is the header of a packet.
+// A header is the header of a packet, in the order of its encoding.
 type header struct {
-	kind     byte
-	from, to uint64 // runs
-	number   uint64 // from 1, by sender and receiver
-	at, echo int64  // in microseconds
+	Kind     byte
+	From, To uint64 // runs
+	Number   uint64 // from 1, by sender and receiver
+	At, Echo int64  // in microseconds
 }
 
 func (h header) packet() []byte {
-	dst := append(make([]byte, 0, headerSize+maxBody), h.kind)
-	dst = binary.BigEndian.AppendUint64(dst, h.from)
-	dst = binary.BigEndian.AppendUint64(dst, h.to)
-	dst = binary.BigEndian.AppendUint64(dst, h.number)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(h.at))
-	return binary.BigEndian.AppendUint64(dst, uint64(h.echo))
+	dst, _ := binary.Append(make([]byte, 0, headerSize+maxBody), binary.BigEndian, h) // never fails
+	return dst
 }
 
 var errMalformed = errors.New("gossip: malformed packet")
 
 // parsePacket decodes a packet. entries refer to b.
 func parsePacket(b []byte) (h header, entries []entry, err error) {
-	if len(b) < headerSize || b[0] < kindMessages || b[0] > kindStatus {
+	if _, err := binary.Decode(b, binary.BigEndian, &h); err != nil || h.Kind < kindNews || h.Kind > kindStatus {
 		return h, nil, errMalformed
 	}
 	entries, err = parseEntries(b[headerSize:])
-	return header{
-		kind:   b[0],
-		from:   binary.BigEndian.Uint64(b[1:]),
-		to:     binary.BigEndian.Uint64(b[9:]),
-		number: binary.BigEndian.Uint64(b[17:]),
-		at:     int64(binary.BigEndian.Uint64(b[25:])),
-		echo:   int64(binary.BigEndian.Uint64(b[33:])),
-	}, entries, err
+	return h, entries, err
 }
 
-// An entry is a part of a packet about one node, which need not be the sender: a message to one node, a batch, a
-// summary or a status. Encoded, it is run, number, word, the length of bytes, in two bytes, and bytes.
+// An entry is a part of a packet about one node, which need not be the sender: a batch, a summary or a
+// status. Encoded, it is run, number, word, the length of bytes, in two bytes, and bytes.
 type entry struct {
 	run, number, word uint64
 	bytes             []byte
 }
 
 const entryHead = 26
-
-// age returns the age of a batch.
-func (e entry) age() time.Duration {
-	return time.Duration(min(e.word, uint64(time.Hour.Microseconds()))) * time.Microsecond
-}
 
 func (e entry) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, e.run)

@@ -22,7 +22,7 @@ type outgoingPacket struct {
 	packet []byte
 }
 
-// A parcel is a message to one node. Its batch has no number.
+// A parcel is a message to one node, in a batch without a number.
 type parcel struct {
 	to *link
 	batch
@@ -45,10 +45,7 @@ func (g *Gossip) send(ctx context.Context) {
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
 		timer.Reset(time.Until(next))
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		time.Sleep(pause)
 	}
 }
 
@@ -63,16 +60,17 @@ func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out, g.answers = g.answers, nil
+	to := g.reached(now)
 	if tell {
-		out = g.tell(status, now, out)
+		out = g.tell(to, status, now, out)
 	}
-	out = g.sendBatches(now, out)
+	out = g.sendBatches(to, now, out)
 	if len(g.kept) > 0 && !now.Before(g.round) {
-		out = g.summarize(now, out)
+		out = g.summarize(to[:min(roundPeers, len(to))], now, out)
 	}
 	n := min(burst, len(g.bulk))
 	for _, p := range g.bulk[:n] {
-		out = g.carry(out, p.to, kindMessages, now, p.entry(now))
+		out = g.carry(out, p.to, kindNews, now, p.entry(now))
 	}
 	g.bulk = g.bulk[n:]
 	switch {
@@ -121,7 +119,7 @@ type delivery func() (from string, err error)
 func (g *Gossip) receive(packet []byte, now time.Time) {
 	received, refuse := g.take(packet, now)
 	if refuse != "" {
-		g.metrics.refused[refuse].Inc()
+		g.metrics.refused.WithLabelValues(refuse).Inc()
 	}
 	for _, deliver := range received {
 		if from, err := deliver(); err != nil { // rate-limited: a node with another version keeps sending such messages
@@ -139,34 +137,24 @@ func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.links[h.from]
-	if h.to != g.run || l == nil || !l.reached(now) {
+	l := g.links[h.From]
+	if h.To != g.run || l == nil || !l.reached(now) {
 		return nil, stranger
 	}
-	transit := l.age(h.at, now)
+	transit := l.age(h.At, now)
 	switch {
 	case transit > maxAge:
 		return nil, late
-	case !l.got.take(h.number):
+	case !l.got.take(h.Number):
 		return nil, replayed
 	}
-	switch h.kind {
-	case kindMessages:
-		for _, e := range entries {
-			received = append(received, g.message(l, e.bytes, transit+e.age()))
-		}
+	switch h.Kind {
 	case kindNews, kindAsk:
-		received = g.takeNews(l, entries, h.kind == kindAsk, transit, now)
+		received = g.takeNews(l, entries, h.Kind == kindAsk, transit, now)
 	case kindStatus:
-		l.clock.take(h.at, h.echo, now)
-		l.status.owed = h.echo == 0
+		l.clock.take(h.At, h.Echo, now)
+		l.status.owed = h.Echo == 0
 		received = g.takeStatuses(l, entries, now)
 	}
 	return received, ""
-}
-
-// message returns the delivery of a message from l.
-func (g *Gossip) message(l *link, message []byte, age time.Duration) delivery {
-	g.metrics.received.Inc()
-	return func() (string, error) { return l.name, g.handler.Receive(l.name, message, age) }
 }

@@ -33,15 +33,13 @@ type status struct {
 	left int   // how often to pass it on
 }
 
-// tell appends to out packets for some nodes, with this node's status and those that it passes on. mu is held.
-func (g *Gossip) tell(status []byte, now time.Time, out []outgoingPacket) []outgoingPacket {
+// tell appends to out packets for some of others, with this node's status and those that it passes on. mu is held.
+func (g *Gossip) tell(others []*link, status []byte, now time.Time, out []outgoingPacket) []outgoingPacket {
 	if len(status) > MaxStatus {
 		panic("gossip: the status is longer than MaxStatus")
 	}
-	own := entry{run: g.run, bytes: status}
 	g.version++
-	own.number = g.version
-	others := g.reached(now)
+	own := entry{run: g.run, number: g.version, bytes: status}
 	few := len(others) <= fewPeers
 	if !few && g.version%uint64(len(others)/everyNodes+1) == 0 {
 		own.word = 1

@@ -28,12 +28,8 @@ func (w window) has(number uint64) bool {
 	return number <= w.highest && (w.highest-number >= windowSize || w.seen>>(w.highest-number)&1 != 0)
 }
 
-// lacks reports whether other has received a number that w has not.
+// lacks reports whether other has received a number that w has not, and is not too old for w to know.
 func (w window) lacks(other window) bool {
-	for i := range min(other.highest, windowSize) {
-		if other.seen>>i&1 != 0 && !w.has(other.highest-i) {
-			return true
-		}
-	}
-	return false
+	behind := w.highest - other.highest
+	return other.highest > w.highest || (other.seen&^(w.seen>>behind))<<behind != 0
 }
