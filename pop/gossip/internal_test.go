@@ -246,6 +246,7 @@ func TestReceive(t *testing.T) {
 			{"garbage in news", packet(kindNews, peer, me, theirs(), entry{other, 6, 0, []byte("garbage")}), ""},
 			{"news that cannot be passed on", packet(kindNews, peer, me, theirs(), entry{other, 6, 0, make([]byte, maxBody)}), ""},
 			{"a status that cannot be passed on", packet(kindStatus, peer, me, theirs(), entry{other, 6, 1, make([]byte, MaxStatus+1)}), ""},
+			{"far ahead, from another node, as a node hears that joins late", packet(kindNews, peer, me, theirs(), news(other, 1<<20, 0, "l")), "n3 message l 0s"},
 		} {
 			got = nil
 			g.receive(test.packet, time.Now())

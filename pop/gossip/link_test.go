@@ -43,6 +43,24 @@ func TestSendToWaits(t *testing.T) {
 	}
 }
 
+// A status does not overtake the numbers of messages that wait: the peer would refuse these as replayed.
+func TestNumbersAscend(t *testing.T) {
+	g := newGossip(t, nil)
+	g.meet(2)
+	g.SendTo("n2", slices.Repeat([][]byte{make([]byte, MaxMessage)}, 3*burst)...)
+	var got []uint64
+	for now := time.Now(); len(g.bulk) > 0; now = now.Add(statusInterval) {
+		out, _ := g.due(now)
+		for _, o := range out {
+			h, _, _ := parsePacket(o.packet)
+			got = append(got, h.Number)
+		}
+	}
+	if len(got) != 3*burst+3 || !slices.IsSorted(got) {
+		t.Errorf("%d packets have the numbers %d, want %d in ascending order", len(got), got, 3*burst+3)
+	}
+}
+
 // A node that gets a summary sends the batches that the summary lacks, unless they may be on their way, and asks for
 // those that it lacks itself. Answers are bounded.
 func TestAnswer(t *testing.T) {
