@@ -1,25 +1,18 @@
 package gossip
 
 import (
-	"encoding/binary"
 	"slices"
 	"time"
 )
-
-// Statuses carry three times, in microseconds: when this status was sent, by the sender's wall clock; when the last
-// status from the receiver was sent, by the receiver's; and how long ago that one arrived. The last two are zero if
-// none has arrived.
-const timesSize = 24
 
 // outdatedAfter is how long a peer must be silent before its earlier statuses no longer count: a clock may have been
 // set.
 const outdatedAfter = 5 * time.Second
 
-// A clock measures by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905,
-// section 8): from the times of a packet there and one back, preferring the pair that
-// was in transit for the shortest time.
+// A clock measures by how much a peer's wall clock is ahead of ours, as NTP does (RFC 5905, section 8): from the times
+// of a packet there and one back, preferring the pair that was in transit for the shortest time.
 type clock struct {
-	peerSent   int64     // when the peer sent its last status, by its clock; 0: none
+	peerSent   int64     // when the peer sent its last status, by its clock, in microseconds
 	receivedAt time.Time // when we got it
 	samples    [8]sample
 	n          int // number of samples so far
@@ -31,36 +24,27 @@ type sample struct {
 	delay  time.Duration // how long both packets were in transit, in total
 }
 
-// appendTimes appends the times of a status that is sent at now.
-func (c *clock) appendTimes(dst []byte, now time.Time) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, uint64(now.UnixMicro()))
-	held := int64(0)
-	if c.peerSent != 0 {
-		held = max(0, now.Sub(c.receivedAt).Microseconds())
+// echo returns the peer's clock at now, but behind by the time that its last status was in transit. It is 0 if none has
+// arrived lately.
+func (c *clock) echo(now time.Time) int64 {
+	held := now.Sub(c.receivedAt)
+	if held > outdatedAfter {
+		return 0
 	}
-	dst = binary.BigEndian.AppendUint64(dst, uint64(c.peerSent))
-	return binary.BigEndian.AppendUint64(dst, uint64(held))
+	return c.peerSent + max(0, held.Microseconds())
 }
 
 // take records the times of a status that was received at now.
-func (c *clock) take(times []byte, now time.Time) {
-	sent := int64(binary.BigEndian.Uint64(times))
-	echo := int64(binary.BigEndian.Uint64(times[8:]))
-	held := int64(binary.BigEndian.Uint64(times[16:]))
+func (c *clock) take(sent, echo int64, now time.Time) {
 	if now.Sub(c.receivedAt) > outdatedAfter {
 		c.n = 0
 	}
 	c.peerSent, c.receivedAt = sent, now
-	back := now.UnixMicro()
-	if echo == 0 || held < 0 || held > outdatedAfter.Microseconds() {
-		return
-	}
-	delay := back - echo - held
+	delay := now.UnixMicro() - echo
 	if delay < 0 || delay > time.Minute.Microseconds() {
-		return // a clock was set in between
+		return // the peer has not heard from us lately, or a clock was set in between
 	}
-	// The peer got our packet at sent − held, by its clock.
-	offset := (sent - held - echo + sent - back) / 2
+	offset := sent - echo - delay/2
 	c.samples[c.n%len(c.samples)] = sample{time.Duration(offset) * time.Microsecond,
 		time.Duration(delay) * time.Microsecond}
 	c.n++

@@ -1,13 +1,13 @@
 package gossip
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -69,9 +69,6 @@ type Handler struct {
 	ReceiveStatus func(from string, status []byte, relayed bool) error
 }
 
-// metaHeader is the size of the version and the run, which precede Start's meta in the metadata for memberlist.
-const metaHeader = 9
-
 func (o Options) withDefaults() (Options, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.MaxNodes = cmp.Or(o.MaxNodes, 16)
@@ -82,12 +79,9 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 func checkKeys(keys [][]byte) error {
-	for i, key := range keys {
-		if err := memberlist.ValidateKey(key); err != nil {
+	for _, key := range keys {
+		if memberlist.ValidateKey(key) != nil {
 			return fmt.Errorf("gossip: a key of %d bytes: keys have 16, 24 or 32", len(key))
-		}
-		if slices.ContainsFunc(keys[:i], func(other []byte) bool { return string(other) == string(key) }) {
-			return errors.New("gossip: a key is given twice")
 		}
 	}
 	return nil
@@ -115,25 +109,16 @@ type Gossip struct {
 	accepting sync.WaitGroup
 	statusAt  time.Time // when the status is sent next
 
-	mu       sync.Mutex          // guards the fields below
-	links    map[uint64]*link    // by run
-	reached  map[uint64]*link    // by run: links that messages go to: of peers, and of lingering nodes
-	version  uint64              // of this node's last status
-	messages [][]byte            // waiting to be sent to all
-	since    time.Time           // when Send got the first of them
-	sendAt   time.Time           // when to send them
-	own      news                // this node's last batches
-	batches  uint64              // number of batches sent so far
-	recent   map[uint64]*news    // by run: news that rounds summarize
-	learned  time.Time           // when the last batch was learned
-	round    time.Time           // when to send summaries next; zero without news
-	answers  []outgoingPacket    // waiting to be sent
-	answered int                 // number of answers since the last round; see maxAnswers
-	bulk     []outgoingPacket    // waiting packets of SendTo
-	bulkAt   time.Time           // when to send the next ones
-	seen     map[string]sighting // by address: nodes that are, or were, peers
-	failed   string              // why the last attempt to join failed; empty if there has been a peer since
-	foreign  map[string]string   // addresses of nodes of another version, by their names in memberlist
+	mu      sync.Mutex       // guards the fields below
+	links   map[uint64]*link // by run
+	version uint64           // of this node's last status
+	waiting []batch          // of this node, to be sent to all
+	batches uint64           // number of batches sent so far
+	kept    []batch          // that rounds summarize, in the order of their arrival
+	round   time.Time        // when to send summaries next, if batches are kept
+	answers []outgoingPacket // waiting to be sent
+	bulk    []parcel         // waiting messages of SendTo
+	failed  string           // why the last attempt to join failed; empty if there has been a peer since
 }
 
 // New returns a Gossip. Start opens its sockets.
@@ -143,24 +128,22 @@ func New(o Options) (*Gossip, error) {
 		return nil, err
 	}
 	g := &Gossip{
-		o: o, invalid: lograte.Limiter{Every: 10 * time.Second},
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		links: map[uint64]*link{}, reached: map[uint64]*link{}, seen: map[string]sighting{},
-		foreign: map[string]string{}, recent: map[uint64]*news{},
+		o: o, run: rand.Uint64(), invalid: lograte.Limiter{Every: 10 * time.Second},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), links: map[uint64]*link{},
 	}
-	var run [8]byte
-	_, _ = rand.Read(run[:]) // never fails
-	g.run = binary.BigEndian.Uint64(run[:])
+	if len(o.Keys) > 0 {
+		if g.keyring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
+			return nil, fmt.Errorf("gossip: %w", err)
+		}
+	}
 	g.metrics = newMetrics(o.Registerer, g)
 	return g, nil
 }
 
 // config returns the configuration of memberlist.
-func (g *Gossip) config() (*memberlist.Config, error) {
+func (g *Gossip) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	listen := netip.MustParseAddrPort(g.o.Listen)
-	// A node that is killed and restarted is immediately a new peer, at any address; its former
-	// self is declared dead later.
 	c.Name = fmt.Sprintf("%s@%016x", g.o.Name, g.run)
 	c.BindAddr, c.BindPort = listen.Addr().String(), int(listen.Port())
 	c.AdvertisePort = int(listen.Port())
@@ -180,27 +163,18 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	c.Logger = slog.NewLogLogger(g.o.Logger.Handler(), slog.LevelDebug)
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive = d, d, d
-	if len(g.o.Keys) > 0 {
-		keyring, err := memberlist.NewKeyring(g.o.Keys, g.o.Keys[0])
-		if err != nil {
-			return nil, fmt.Errorf("gossip: %w", err)
-		}
-		g.keyring, c.Keyring = keyring, keyring
-	}
+	c.Keyring = g.keyring
 	if g.o.tune != nil {
 		g.o.tune(c)
 	}
-	return c, nil
+	return c
 }
 
 // Start opens the sockets and joins the PoP. It keeps trying to join nodes that do not answer. handler may be called
 // before Start returns. meta, of at most 500 bytes, is what other nodes learn about this node when they meet it. After
 // an error, nothing runs.
 func (g *Gossip) Start(handler Handler, meta []byte) error {
-	c, err := g.config()
-	if err != nil {
-		return err
-	}
+	c := g.config()
 	g.handler, g.meta = handler, meta
 	transport, err := g.newTransport(c)
 	if err != nil {
@@ -246,31 +220,25 @@ func (g *Gossip) Changed() <-chan struct{} { return g.changed }
 // SetKeys replaces Options.Keys. To replace a key without interruption, take three steps, each on every node: add the
 // new key as the last one, make it the first, then remove the old one.
 func (g *Gossip) SetKeys(keys [][]byte) error {
-	switch {
+	switch err := checkKeys(keys); {
+	case err != nil:
+		return err
 	case (len(keys) == 0) != (g.keyring == nil):
 		return errors.New("gossip: encryption cannot be turned on or off while a node runs")
 	case len(keys) == 0:
 		return nil
 	}
-	if err := checkKeys(keys); err != nil {
-		return err
-	}
+	var errs []error
 	for _, key := range keys {
-		if err := g.keyring.AddKey(key); err != nil {
-			return fmt.Errorf("gossip: %w", err)
+		errs = append(errs, g.keyring.AddKey(key))
+	}
+	errs = append(errs, g.keyring.UseKey(keys[0]))
+	for _, old := range slices.Clone(g.keyring.GetKeys()) { // RemoveKey changes what GetKeys has returned
+		if !slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(old, key) }) {
+			errs = append(errs, g.keyring.RemoveKey(old))
 		}
 	}
-	if err := g.keyring.UseKey(keys[0]); err != nil {
-		return fmt.Errorf("gossip: %w", err)
-	}
-	for _, old := range g.keyring.GetKeys() {
-		if !slices.ContainsFunc(keys, func(key []byte) bool { return string(old) == string(key) }) {
-			if err := g.keyring.RemoveKey(old); err != nil {
-				return fmt.Errorf("gossip: %w", err)
-			}
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // A Peer is a node that is alive.
@@ -291,7 +259,7 @@ func (g *Gossip) Peers() (all []Peer) {
 	defer g.mu.Unlock()
 	for l := range g.peers {
 		ahead, known := l.clock.offset()
-		all = append(all, Peer{l.name, l.node.Address(), l.node.Meta[metaHeader:], ahead, known})
+		all = append(all, Peer{l.name, l.node.Address(), l.node.Meta[1:], ahead, known})
 	}
 	slices.SortFunc(all, func(a, b Peer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr)) })
 	return all
@@ -321,45 +289,26 @@ func (g *Gossip) offsets(all ...time.Duration) []time.Duration {
 	return all
 }
 
-// maxMessages is the maximum number of messages that wait to be sent to all.
-const maxMessages = 1 << 16
-
-// Send passes a message of at most MaxMessage bytes to every peer. It does not block.
-func (g *Gossip) Send(message []byte) {
-	g.mu.Lock()
-	if len(g.messages) == 0 {
-		g.since = time.Now()
-	}
-	if len(g.messages) < maxMessages {
-		g.messages = append(g.messages, slices.Clone(message))
-	} else {
-		g.metrics.dropped.Inc()
-	}
-	g.mu.Unlock()
-	signal(g.wake)
-}
-
 // SendTo passes at most MaxSendTo messages, of at most MaxMessage bytes each, to one peer. Messages to all go first,
 // and those of SendTo may be lost. It returns false, and sends nothing, if the node has not been a peer lately, or if
 // earlier messages of SendTo to it still wait. It does not block.
 func (g *Gossip) SendTo(name string, messages ...[]byte) (ok bool) {
 	g.mu.Lock()
-	for _, l := range g.reached {
-		waits := func(o outgoingPacket) bool { return o.to == l.node }
-		if l.name != name || slices.ContainsFunc(g.bulk, waits) {
+	defer g.mu.Unlock()
+	for _, l := range g.links {
+		waits := func(p parcel) bool { return p.to == l }
+		if l.name != name || !l.reached(time.Now()) || slices.ContainsFunc(g.bulk, waits) {
 			continue
 		}
 		ok = true
 		g.metrics.sent.Add(float64(len(messages)))
-		for _, packed := range pack(messages) {
-			if len(g.bulk) == MaxSendTo {
-				g.metrics.dropped.Inc()
-				continue
-			}
-			g.bulk = l.packet(g.bulk, kindMessages, g.run, time.Now(), packed)
+		for _, m := range messages {
+			g.bulk = append(g.bulk, parcel{l, batch{run: g.run, since: time.Now(), bytes: appendMessage(nil, m)}})
 		}
+		room := min(len(g.bulk), MaxSendTo)
+		g.metrics.dropped.Add(float64(len(g.bulk) - room))
+		g.bulk = g.bulk[:room]
 	}
-	g.mu.Unlock()
 	signal(g.wake)
 	return ok
 }

@@ -335,7 +335,6 @@ func TestOptions(t *testing.T) {
 		want   string // part of the error
 	}{
 		{"short key", func(o *gossip.Options) { o.Keys = [][]byte{make([]byte, 5)} }, "a key of 5 bytes"},
-		{"key given twice", func(o *gossip.Options) { o.Keys = [][]byte{key(1), key(1)} }, "twice"},
 	} {
 		o := good
 		test.change(&o)

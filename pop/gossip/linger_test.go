@@ -12,9 +12,9 @@ import (
 	"github.com/edgelimit/edge/internal/bubble"
 )
 
-// newsOf returns the body of a packet with a message to all, in the batch of a run with a number.
-func newsOf(run, number uint64, text string) []byte {
-	return entry{run, number, 0, pack([][]byte{[]byte(text)})[0]}.append(nil)
+// newsOf returns a message to all, in the batch of a run with a number.
+func newsOf(run, number uint64, text string) entry {
+	return entry{run, number, 0, packed([]byte(text))}
 }
 
 // A peer that is wrongly declared dead misses nothing: earlier and later messages are still passed on to it, and
@@ -39,14 +39,14 @@ func TestDeclaredDead(t *testing.T) {
 				g.record(func(string, string, []byte, time.Duration) { received++ })
 				g.joined(nodeAt(2))
 				g.Send([]byte("before"))
-				g.due(time.Now(), false) // lost
+				g.due(time.Now()) // lost
 				g.leaves(2, memberlist.StateDead)
 				if got := len(g.Peers()); got > 0 {
 					t.Errorf("%d peers, want none", got)
 				}
 				g.Send([]byte("meanwhile"))
-				g.due(time.Now(), false) // lost
-				g.receive(append(header{kindNews, 2, me, 1, 0}.packet(), newsOf(2, 1, "from the dead")...), time.Now())
+				g.due(time.Now()) // lost
+				g.receive(packetOf(header{kindNews, 2, me, 1, 0, 0}, newsOf(2, 1, "from the dead")), time.Now())
 				if received != 1 {
 					t.Error("the peer that was declared dead is not heard")
 				}
@@ -54,17 +54,16 @@ func TestDeclaredDead(t *testing.T) {
 				g.Send([]byte("after"))
 				var got []string
 				for range 200 {
-					out, _ := g.due(time.Now(), false)
+					out, _ := g.due(time.Now())
 					for _, o := range out {
-						h, body, err := parsePacket(o.packet)
-						if err != nil || h.kind != kindNews {
+						h, entries, err := parsePacket(o.packet)
+						if err != nil || h.Kind != kindNews {
 							continue
 						}
-						entries, _ := parseEntries(body, maxBody)
 						for _, e := range entries {
 							all, _ := messages(e.bytes)
 							for _, message := range all {
-								got = append(got, fmt.Sprintf("%d %s", h.to, message))
+								got = append(got, fmt.Sprintf("%d %s", h.To, message))
 							}
 						}
 					}
@@ -87,17 +86,17 @@ func TestReplayAfterAPartition(t *testing.T) {
 			var received []string
 			g := newGossip(t, nil)
 			g.record(func(_, _ string, content []byte, _ time.Duration) { received = append(received, string(content)) })
-			packet := func(kind byte, number uint64, body []byte) []byte {
-				return append(header{kind, 2, me, number, time.Now().UnixMicro()}.packet(), body...)
+			packet := func(kind byte, number uint64, e entry) []byte {
+				return packetOf(header{kind, 2, me, number, time.Now().UnixMicro(), 0}, e)
 			}
 			old := packet(kindNews, 1, newsOf(2, 1, "old"))
-			status := packet(kindStatus, 2, entry{2, 1, 1, []byte("status")}.append(new(clock).appendTimes(nil, time.Now())))
+			status := packet(kindStatus, 2, entry{2, 1, 1, []byte("status")})
 			g.joined(nodeAt(2))
 			g.receive(old, time.Now())
 			g.receive(status, time.Now())
 			g.leaves(2, state)
 			time.Sleep(linger)
-			g.due(time.Now(), false) // the link has ended
+			g.due(time.Now()) // the link has ended
 			g.receive(old, time.Now())
 			g.joined(nodeAt(2))
 			g.receive(old, time.Now())

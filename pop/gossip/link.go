@@ -7,14 +7,9 @@ import (
 )
 
 const (
-	// MaxSendTo is the maximum number of messages in a call of SendTo, and of waiting packets of all calls. Further
-	// packets are dropped.
+	// MaxSendTo is the maximum number of messages in a call of SendTo, and of waiting messages of all calls. Further ones
+	// are dropped.
 	MaxSendTo = 1 << 14
-
-	// burst is the maximum number of packets of SendTo that are sent every burstPause, so that the receiver's socket has
-	// room for them.
-	burst      = 64
-	burstPause = 5 * time.Millisecond
 
 	// maxAge is the maximum age of messages that are accepted. Older ones waited in a socket while the node was suspended,
 	// or an attacker delayed them. maxAge allows for repairs, and for clocks that differ by some seconds.
@@ -29,24 +24,24 @@ const (
 // a partition a node comes back with the same run, and replays of its old packets must still be
 // refused.
 type link struct {
-	run    uint64
-	name   string
-	node   *memberlist.Node // nil unless it is a peer or lingers
-	joined time.Time        // when it became a peer
-	gone   time.Time        // when it was declared dead or left; zero for a peer
-	number uint64           // of the last packet to it
+	run     uint64
+	name    string
+	node    *memberlist.Node
+	foreign bool      // it is of another version, so nothing is exchanged with it
+	joined  time.Time // when it became a peer
+	gone    time.Time // when it was declared dead or left; zero for a peer
+	over    bool      // gone, and not expected back: it has left, or its node has another run
+	number  uint64    // of the last packet to it
 
-	got    window // numbers of the packets from it
-	clock  clock
-	news   news
-	status status
+	got     window // numbers of the packets from it
+	batches window // numbers of its batches
+	clock   clock
+	status  status
 }
 
-// packet appends the next packet for l to out.
-func (l *link) packet(out []outgoingPacket, kind byte, from uint64, now time.Time, body []byte) []outgoingPacket {
-	l.number++
-	h := header{kind, from, l.run, l.number, now.UnixMicro()}
-	return append(out, outgoingPacket{l.node, append(h.packet(), body...)})
+// reached reports whether messages go to l and are accepted from it: it is a peer, or perhaps wrongly declared dead.
+func (l *link) reached(now time.Time) bool {
+	return !l.foreign && (l.gone.IsZero() || !l.over && now.Sub(l.gone) < linger)
 }
 
 // age returns how long ago a packet was sent, given the time at by the sender's clock. It is 0 while

@@ -6,16 +6,16 @@ import (
 )
 
 type metrics struct {
-	sent, received prometheus.Counter            // messages
-	dropped        prometheus.Counter            // packets
-	repeated       prometheus.Counter            // packets
-	refused        map[string]prometheus.Counter // packets, by cause
-	closed         map[error]prometheus.Counter  // TCP connections, by cause
+	sent, received prometheus.Counter     // messages
+	dropped        prometheus.Counter     // messages
+	repeated       prometheus.Counter     // packets
+	refused        *prometheus.CounterVec // packets, by cause
+	closed         *prometheus.CounterVec // TCP connections, by cause
 }
 
 // causes for which packets are refused
 const (
-	malformed = "malformed" // not a packet of this version
+	malformed = "malformed" // cannot be decoded
 	stranger  = "stranger"  // not from a peer, or not for this run
 	replayed  = "replayed"  // received before, or too far behind to know
 	late      = "late"      // in transit for too long
@@ -27,33 +27,30 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		Name: "edge_gossip_messages_total",
 		Help: "Messages between the nodes of the PoP; one sent to several peers counts once per peer.",
 	}, []string{"direction"})
-	refused := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_gossip_packets_refused_total",
-		Help: "Packets from other nodes that were rejected.",
-	}, []string{"cause"})
 	m := &metrics{
 		sent:     messages.WithLabelValues("sent"),
 		received: messages.WithLabelValues("received"),
 		dropped: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_dropped_total",
-			Help: "Messages or packets not sent because too many waited or the receiver had left.",
+			Help: "Messages not sent because too many waited.",
 		}),
 		repeated: f.NewCounter(prometheus.CounterOpts{
 			Name: "edge_gossip_packets_retransmitted_total",
 			Help: "Packets sent because another node lacked messages, or to ask for messages.",
 		}),
-		refused: map[string]prometheus.Counter{},
-		closed:  map[error]prometheus.Counter{},
+		refused: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_gossip_packets_refused_total",
+			Help: "Packets from other nodes that were rejected.",
+		}, []string{"cause"}),
+		closed: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edge_gossip_connections_refused_total",
+			Help: "TCP connections to and from other nodes that were closed because of their number or what they carried.",
+		}, []string{"cause"}),
 	}
-	closed := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "edge_gossip_connections_refused_total",
-		Help: "TCP connections to and from other nodes that were closed because of their number or what they carried.",
-	}, []string{"cause"})
-	for err, cause := range map[error]string{errTooMany: "too_many", errTooLarge: "too_large"} {
-		m.closed[err] = closed.WithLabelValues(cause)
-	}
+	m.closed.WithLabelValues("too_many")
+	m.closed.WithLabelValues("too_large")
 	for _, cause := range []string{malformed, stranger, replayed, late} {
-		m.refused[cause] = refused.WithLabelValues(cause)
+		m.refused.WithLabelValues(cause)
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edge_gossip_nodes",

@@ -1,17 +1,15 @@
 package gossip
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 )
 
 const (
-	// batchPause is the minimum time between batches of a node, so that packets are full under load.
-	batchPause = 5 * time.Millisecond
-
 	// roundPause is the minimum time between rounds of summaries, which go to roundPeers random nodes. While no batch
 	// arrives, the time between rounds grows by a third each time.
-	roundPause = 25 * time.Millisecond
+	roundPause = 20 * time.Millisecond
 	roundPeers = 2
 
 	// recentFor is how long a batch is recent. While batches arrive, a round summarizes only nodes that have recent
@@ -19,144 +17,151 @@ const (
 	recentFor = 150 * time.Millisecond
 
 	// keepBatches is how long batches are kept for nodes that lack them, such as one that was wrongly declared dead.
+	// maxKept bounds their number.
 	keepBatches = linger
+	maxKept     = 1 << 13
 
 	// onTheWay is how long a batch may be in transit from the node that sends it first: until then, no node is considered
 	// to lack it.
 	onTheWay = 10 * time.Millisecond
 
-	// maxAnswers bounds how many batches and questions a node sends in answer to summaries between two rounds. Otherwise
-	// nodes that are behind would make an overload worse.
-	maxAnswers = 32
+	// maxAnswers bounds how many batches and questions wait to be sent in answer to summaries. Otherwise nodes that are
+	// behind would make an overload worse.
+	maxAnswers = 16
+
+	// maxWaiting is the maximum number of batches that wait to be sent.
+	maxWaiting = 1 << 12
 )
 
-// A batch holds messages of one node to all that fit in one packet. In its entry, the word is its age in microseconds.
+// A batch holds messages of one node that fit in one packet. In its entry, the word is its age in microseconds.
 type batch struct {
-	number  uint64    // by the node that sent it first, from 1
-	since   time.Time // when that node was given the messages
+	run     uint64    // of that node
+	number  uint64    // from 1, of that node's batches to all; 0 if it is for one node
+	since   time.Time // when that node was given the first message
 	learned time.Time // when this node got it
-	bytes   []byte    // packed messages
+	bytes   []byte    // messages, each after its length, in two bytes
 }
 
-// news holds the last batches of one node.
-type news struct {
-	got  window  // numbers of the batches that have arrived
-	kept []batch // in the order of their arrival, at most as many as a summary has bits
+func (b batch) entry(now time.Time) entry {
+	return entry{b.run, b.number, uint64(max(0, now.Sub(b.since).Microseconds())), b.bytes}
 }
 
-// entries returns a summary of the kept batches, and the batches to pass on: the recent ones, or all if idle is true.
-// The summary's number is that of the newest batch. Bit i of its word, from the lowest, is set if the batch i before
-// the newest is kept.
-func (n *news) entries(run uint64, idle bool, now time.Time) (summary entry, pass []entry) {
-	n.kept = slices.DeleteFunc(n.kept, func(b batch) bool { return now.Sub(b.learned) > keepBatches })
-	summary.run = run
-	for _, b := range n.kept {
-		summary.number = max(summary.number, b.number)
-	}
-	for _, b := range n.kept {
-		summary.word |= 1 << (summary.number - b.number) // 0 if it is too far behind
-		if idle || now.Sub(b.learned) < recentFor {
-			pass = append(pass, b.entry(run, now))
+// appendMessage appends a message to the bytes of a batch.
+func appendMessage(dst, message []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(message))), message...)
+}
+
+// messages splits the bytes of a batch.
+func messages(b []byte) (all [][]byte, err error) {
+	for len(b) > 0 {
+		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
+			return nil, errMalformed
 		}
+		end := 2 + int(binary.BigEndian.Uint16(b))
+		all, b = append(all, b[2:end:end]), b[end:]
 	}
-	return summary, pass
+	return all, nil
 }
 
-func (b batch) entry(run uint64, now time.Time) entry {
-	return entry{run, b.number, uint64(max(0, now.Sub(b.since).Microseconds())), b.bytes}
-}
-
-// has reports whether the summary s includes a batch, or is too far ahead of it to tell.
-func (s entry) has(number uint64) bool {
-	return number <= s.number && (s.number-number >= 64 || s.word>>(s.number-number)&1 != 0)
-}
-
-// learn adds b to n, the news of a run, and schedules a round. mu is held.
-func (g *Gossip) learn(run uint64, n *news, b batch) {
-	g.recent[run] = n
-	n.kept = append(n.kept, b)
-	n.kept = slices.Delete(n.kept, 0, max(0, len(n.kept)-64))
-	g.learned = b.learned
-	if g.round.IsZero() {
-		g.answered = 0
-		g.round = b.learned.Add(roundPause)
-		signal(g.wake)
+// Send passes a message of at most MaxMessage bytes to every peer. It does not block.
+func (g *Gossip) Send(message []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last := len(g.waiting) - 1
+	if last < 0 || len(g.waiting[last].bytes)+2+len(message) > MaxStatus {
+		if len(g.waiting) == maxWaiting {
+			g.metrics.dropped.Inc()
+			return
+		}
+		g.waiting, last = append(g.waiting, batch{run: g.run, since: time.Now()}), last+1
 	}
+	g.waiting[last].bytes = appendMessage(g.waiting[last].bytes, message)
+	signal(g.wake)
 }
 
-// sendBatches appends to out packets with the waiting messages, for all nodes. mu is held.
-func (g *Gossip) sendBatches(now time.Time, out []outgoingPacket) []outgoingPacket {
-	for _, packed := range pack(g.messages) {
+// sendBatches appends to out packets with the waiting messages. mu is held.
+func (g *Gossip) sendBatches(to []*link, now time.Time, out []outgoingPacket) []outgoingPacket {
+	for _, b := range g.waiting {
 		g.batches++
-		b := batch{g.batches, g.since, now, packed}
-		g.learn(g.run, &g.own, b)
-		for _, l := range g.reached {
-			out = g.carry(out, l, kindNews, now, b.entry(g.run, now))
+		b.number, b.learned = g.batches, now
+		g.learn(b)
+		all, _ := messages(b.bytes)
+		g.metrics.sent.Add(float64(len(all) * len(to)))
+		for _, l := range to {
+			out = g.carry(out, l, kindNews, now, b.entry(now))
 		}
 	}
-	g.metrics.sent.Add(float64(len(g.messages) * len(g.reached)))
-	g.messages, g.sendAt = nil, now.Add(batchPause)
+	g.waiting = nil
 	return out
 }
 
-// summarize appends to out packets with summaries of all nodes' news, and with batches to pass on, for some nodes. mu
-// is held.
-func (g *Gossip) summarize(now time.Time, out []outgoingPacket) []outgoingPacket {
-	var all, pass []entry
-	g.answered = 0
-	for run, n := range g.recent {
-		switch summary, batches := n.entries(run, now.Sub(g.learned) >= recentFor, now); {
-		case len(n.kept) == 0:
-			delete(g.recent, run)
-		case len(batches) > 0:
-			all, pass = append(all, summary), append(pass, batches...)
-		}
+// learn keeps b for rounds, and schedules one. mu is held.
+func (g *Gossip) learn(b batch) {
+	if next := b.learned.Add(roundPause); len(g.kept) == 0 || next.Before(g.round) {
+		g.round = next
+		signal(g.wake)
 	}
-	g.round = time.Time{}
-	if len(g.recent) > 0 {
-		g.round = now.Add(max(roundPause, now.Sub(g.learned)/3))
+	g.kept = append(g.kept, b)
+	g.kept = g.kept[max(0, len(g.kept)-maxKept):]
+}
+
+// summaries returns which of the kept batches of each node this node has. mu is held.
+func (g *Gossip) summaries() map[uint64]window {
+	all := map[uint64]window{}
+	for _, b := range g.kept {
+		w := all[b.run]
+		w.take(b.number)
+		all[b.run] = w
+	}
+	return all
+}
+
+// summarize appends to out packets with summaries of all nodes' batches, and with batches to pass on. A summary is an
+// entry without bytes, of a window. mu is held.
+func (g *Gossip) summarize(to []*link, now time.Time, out []outgoingPacket) []outgoingPacket {
+	g.kept = slices.DeleteFunc(g.kept, func(b batch) bool { return now.Sub(b.learned) > keepBatches })
+	if len(g.kept) == 0 {
+		return out
+	}
+	g.round = now.Add(max(roundPause, now.Sub(g.kept[len(g.kept)-1].learned)/3))
+	pass := g.kept
+	if i := slices.IndexFunc(pass, func(b batch) bool { return now.Sub(b.learned) < recentFor }); i > 0 {
+		pass = pass[i:]
+	}
+	var all []entry
+	has := g.summaries()
+	for _, b := range pass {
+		if w, ok := has[b.run]; ok {
+			all = append(all, entry{run: b.run, number: w.highest, word: w.seen})
+			delete(has, b.run)
+		}
 	}
 	room := maxBody - len(all)%(maxBody/entryHead)*entryHead
-	for _, e := range pass {
-		if size := entryHead + len(e.bytes); size <= room {
-			all, room = append(all, e), room-size
+	for _, b := range slices.Backward(pass) {
+		if size := entryHead + len(b.bytes); size <= room {
+			all, room = append(all, b.entry(now)), room-size
 		}
 	}
-	for _, l := range g.some(roundPeers) {
+	for _, l := range to {
 		out = g.carry(out, l, kindNews, now, all...)
 	}
 	return out
 }
 
-// lacks reports whether the summary s lacks a batch of another one.
-func (s entry) lacks(other entry) bool {
-	for i := range min(other.number, 64) {
-		if other.word>>i&1 != 0 && !s.has(other.number-i) {
-			return true
-		}
-	}
-	return false
-}
-
 // answer queues for l the batches that its summaries lack. Unless l asked for them, answer asks l for those that this
 // node lacks. mu is held.
-func (g *Gossip) answer(l *link, summaries []entry, asked bool, now time.Time) {
+func (g *Gossip) answer(l *link, summaries map[uint64]window, asked bool, now time.Time) {
 	var all, asks []entry
-	for _, s := range summaries {
-		n := g.recent[s.run]
-		if n == nil {
-			n = new(news)
+	for _, b := range g.kept {
+		theirs, ok := summaries[b.run]
+		if ok && !theirs.has(b.number) && (asked || now.Sub(b.learned) >= onTheWay) && len(g.answers)+len(all) < maxAnswers {
+			all = append(all, b.entry(now))
 		}
-		for _, b := range n.kept {
-			if !s.has(b.number) && (asked || now.Sub(b.learned) >= onTheWay) && g.answered < maxAnswers {
-				all = append(all, b.entry(s.run, now))
-				g.answered++
-			}
-		}
-		ours, _ := n.entries(s.run, false, now)
-		if !asked && g.links[s.run] != nil && ours.lacks(s) && g.answered < maxAnswers {
-			asks = append(asks, ours)
-			g.answered++
+	}
+	ours := g.summaries()
+	for run, theirs := range summaries {
+		if w := ours[run]; !asked && g.links[run] != nil && w.lacks(theirs) && len(g.answers)+len(asks) < maxAnswers {
+			asks = append(asks, entry{run: run, number: w.highest, word: w.seen})
 		}
 	}
 	if len(all)+len(asks) > 0 {
@@ -169,34 +174,32 @@ func (g *Gossip) answer(l *link, summaries []entry, asked bool, now time.Time) {
 // takeNews processes entries from l, and returns calls of the handler. transit is how long the packet was on its way.
 // mu is held.
 func (g *Gossip) takeNews(l *link, entries []entry, asked bool, transit time.Duration, now time.Time) (
-	received []delivery, err error) {
-	var summaries []entry
+	received []delivery) {
+	summaries := map[uint64]window{}
 	for _, e := range entries {
-		age := transit + time.Duration(min(e.word, uint64(time.Hour.Microseconds())))*time.Microsecond
+		if len(e.bytes) == 0 {
+			summaries[e.run] = window{e.number, e.word}
+			continue
+		}
 		o := g.links[e.run]
-		switch {
-		case len(e.bytes) == 0:
-			summaries = append(summaries, e)
-			continue
-		case o == nil, o != l && e.number > o.news.got.highest+windowSize: // this node's own, or a stranger's
-			continue
-		case age > maxAge:
-			g.metrics.refused[late].Inc()
-			continue
-		}
 		all, err := messages(e.bytes)
-		if err != nil {
-			return received, err
-		}
-		if !o.news.got.take(e.number) {
+		age := transit + time.Duration(min(e.word, uint64(time.Hour.Microseconds())))*time.Microsecond
+		switch {
+		case err != nil:
+			g.metrics.refused.WithLabelValues(malformed).Inc()
 			continue
+		case o == nil || e.number > 0 && !o.batches.take(e.number): // this node's own, a stranger's, or known
+			continue
+		case e.number > 0:
+			g.learn(batch{e.run, e.number, now.Add(-age), now, slices.Clone(e.bytes)})
 		}
-		g.learn(o.run, &o.news, batch{e.number, now.Add(-age), now, slices.Clone(e.bytes)})
+		g.metrics.received.Add(float64(len(all)))
 		for _, m := range all {
-			g.metrics.received.Inc()
-			received = append(received, delivery{o.name, func(from string) error { return g.handler.Receive(from, m, age) }})
+			received = append(received, func() (string, error) { return o.name, g.handler.Receive(o.name, m, age) })
 		}
 	}
-	g.answer(l, summaries, asked, now)
-	return received, nil
+	if len(summaries) > 0 {
+		g.answer(l, summaries, asked, now)
+	}
+	return received
 }

@@ -7,72 +7,59 @@ import (
 
 // The format of packets, without memberlist's header and encryption. All numbers are big endian.
 //
-//	 0  version
-//	 1  kind
-//	 2  run of the sender
-//	10  run of the receiver
-//	18  number, from 1, by sender and receiver
-//	26  when the packet was sent, by the sender's wall clock, in microseconds
-//	34  body
-//
-// In a body of messages to one node, each message follows its length in two bytes. A body of news has entries. That of
-// a status has times (see timesSize), then entries.
+//	 0  kind
+//	 1  run of the sender
+//	 9  run of the receiver
+//	17  number, from 1, by sender and receiver
+//	25  when the packet was sent, by the sender's wall clock, in microseconds
+//	33  echo: the receiver's wall clock then, as the sender knows it; see clock
+//	41  entries
 const (
-	packetVersion = 2
-	headerSize    = 34
+	headerSize = 41
 
 	// maxBody keeps packets below 1,400 bytes, including the overhead of memberlist, encryption and a tunnel on the path.
 	maxBody = 1200
 
 	// MaxMessage is the maximum size of a message, in bytes.
-	MaxMessage = maxBody - entryHead - 2
+	MaxMessage = MaxStatus - 2
 
 	// MaxStatus is the maximum size of a status, in bytes.
-	MaxStatus = maxBody - timesSize - entryHead
+	MaxStatus = maxBody - entryHead
 )
 
 // kinds of packets
 const (
-	kindMessages byte = 1 + iota // to one node
-	kindNews                     // messages to all
-	kindAsk                      // summaries, to ask for messages to all
-	kindStatus
+	kindNews   byte = 1 + iota // batches and summaries
+	kindAsk                    // summaries, to ask for batches
+	kindStatus                 // statuses
 )
 
-// A header is the header of a packet.
+// A header is the header of a packet, in the order of its encoding.
 type header struct {
-	kind     byte
-	from, to uint64 // runs
-	number   uint64 // from 1, by sender and receiver
-	at       int64  // when the packet was sent, in microseconds
+	Kind     byte
+	From, To uint64 // runs
+	Number   uint64 // from 1, by sender and receiver
+	At, Echo int64  // in microseconds
 }
 
 func (h header) packet() []byte {
-	dst := append(make([]byte, 0, headerSize+maxBody), packetVersion, h.kind)
-	dst = binary.BigEndian.AppendUint64(dst, h.from)
-	dst = binary.BigEndian.AppendUint64(dst, h.to)
-	dst = binary.BigEndian.AppendUint64(dst, h.number)
-	return binary.BigEndian.AppendUint64(dst, uint64(h.at))
+	dst, _ := binary.Append(make([]byte, 0, headerSize+maxBody), binary.BigEndian, h) // never fails
+	return dst
 }
 
 var errMalformed = errors.New("gossip: malformed packet")
 
-// parsePacket splits a packet. body is part of b.
-func parsePacket(b []byte) (h header, body []byte, err error) {
-	if len(b) < headerSize || b[0] != packetVersion || b[1] < kindMessages || b[1] > kindStatus {
+// parsePacket decodes a packet. entries refer to b.
+func parsePacket(b []byte) (h header, entries []entry, err error) {
+	if _, err := binary.Decode(b, binary.BigEndian, &h); err != nil || h.Kind < kindNews || h.Kind > kindStatus {
 		return h, nil, errMalformed
 	}
-	return header{
-		kind:   b[1],
-		from:   binary.BigEndian.Uint64(b[2:]),
-		to:     binary.BigEndian.Uint64(b[10:]),
-		number: binary.BigEndian.Uint64(b[18:]),
-		at:     int64(binary.BigEndian.Uint64(b[26:])),
-	}, b[headerSize:], nil
+	entries, err = parseEntries(b[headerSize:])
+	return h, entries, err
 }
 
-// An entry is a part of a packet about one node, which need not be the sender. Encoded, it is run, number, word, the
-// length of bytes, in two bytes, and bytes.
+// An entry is a part of a packet about one node, which need not be the sender: a batch, a summary or a
+// status. Encoded, it is run, number, word, the length of bytes, in two bytes, and bytes.
 type entry struct {
 	run, number, word uint64
 	bytes             []byte
@@ -88,14 +75,14 @@ func (e entry) append(dst []byte) []byte {
 	return append(dst, e.bytes...)
 }
 
-// parseEntries splits entries. One with more than most bytes is malformed, because it could not be passed on.
-func parseEntries(b []byte, most int) (all []entry, err error) {
+// parseEntries splits entries. One with too many bytes to be passed on is malformed.
+func parseEntries(b []byte) (all []entry, err error) {
 	for len(b) > 0 {
 		if len(b) < entryHead {
 			return nil, errMalformed
 		}
 		end := entryHead + int(binary.BigEndian.Uint16(b[24:]))
-		if end > len(b) || end > entryHead+most {
+		if end > len(b) || end > maxBody {
 			return nil, errMalformed
 		}
 		all = append(all, entry{
@@ -105,32 +92,4 @@ func parseEntries(b []byte, most int) (all []entry, err error) {
 		b = b[end:]
 	}
 	return all, nil
-}
-
-// messages splits a body that pack has made.
-func messages(packed []byte) (all [][]byte, err error) {
-	for len(packed) > 0 {
-		if len(packed) < 2 || len(packed)-2 < int(binary.BigEndian.Uint16(packed)) {
-			return nil, errMalformed
-		}
-		end := 2 + int(binary.BigEndian.Uint16(packed))
-		all, packed = append(all, packed[2:end:end]), packed[end:]
-	}
-	return all, nil
-}
-
-// pack puts messages into as few bodies as their order allows, with room for the head of an entry.
-func pack(messages [][]byte) (packed [][]byte) {
-	var bytes []byte
-	for _, m := range messages {
-		if len(bytes)+2+len(m) > maxBody-entryHead {
-			packed, bytes = append(packed, bytes), nil
-		}
-		bytes = binary.BigEndian.AppendUint16(bytes, uint16(len(m)))
-		bytes = append(bytes, m...)
-	}
-	if bytes != nil {
-		packed = append(packed, bytes)
-	}
-	return packed
 }

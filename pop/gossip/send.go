@@ -3,18 +3,29 @@ package gossip
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+)
+
+// A node pauses after it has sent, so that packets are full under load. Each time it sends at most burst messages of
+// SendTo, so that their receiver's socket has room for them.
+const (
+	pause = 5 * time.Millisecond
+	burst = 64
 )
 
 // An outgoingPacket is a packet and its destination.
 type outgoingPacket struct {
 	to     *memberlist.Node
 	packet []byte
+}
+
+// A parcel is a message to one node, in a batch without a number.
+type parcel struct {
+	to *link
+	batch
 }
 
 // send sends packets when they are due, until ctx is done. Then it sends the waiting messages to all, and returns.
@@ -28,143 +39,122 @@ func (g *Gossip) send(ctx context.Context) {
 		case <-g.wake:
 		case <-timer.C:
 		}
-		out, next := g.due(time.Now(), done)
+		out, next := g.due(time.Now())
 		for _, o := range out {
 			// Errors can be ignored: lost batches are sent again, and other packets may be lost.
 			_ = g.list.SendBestEffort(o.to, o.packet)
 		}
 		timer.Reset(time.Until(next))
+		time.Sleep(pause)
 	}
 }
 
-// sooner returns the earlier of two times; a zero time means never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// due returns the packets that are due at now, and when the next ones are. If last is true, all messages to all are
-// due.
-func (g *Gossip) due(now time.Time, last bool) (out []outgoingPacket, next time.Time) {
-	if !now.Before(g.statusAt) {
-		out, g.statusAt = g.statuses(now), now.Add(statusInterval)
+// due returns the packets that are due at now, and when the next ones are. The packets to a node are in the order of
+// their numbers.
+func (g *Gossip) due(now time.Time) (out []outgoingPacket, next time.Time) {
+	var status []byte
+	tell := !now.Before(g.statusAt)
+	if tell {
+		status, g.statusAt = g.handler.Status(), now.Add(statusInterval)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next = g.statusAt
-	if len(g.messages) > 0 && (last || !now.Before(g.sendAt)) {
-		out = g.sendBatches(now, out)
+	out, g.answers = g.answers, nil
+	to := g.reached(now)
+	if tell {
+		out = g.tell(to, status, now, out)
 	}
-	if len(g.messages) > 0 {
-		next = sooner(next, g.sendAt)
+	out = g.sendBatches(to, now, out)
+	if len(g.kept) > 0 && !now.Before(g.round) {
+		out = g.summarize(to[:min(roundPeers, len(to))], now, out)
 	}
-	out = append(out, g.answers...)
-	g.answers = nil
-	if !g.round.IsZero() && !now.Before(g.round) {
-		out = g.summarize(now, out)
+	n := min(burst, len(g.bulk))
+	for _, p := range g.bulk[:n] {
+		out = g.carry(out, p.to, kindNews, now, p.entry(now))
 	}
-	next = sooner(next, g.round)
-	if len(g.bulk) > 0 && !now.Before(g.bulkAt) {
-		n := min(burst, len(g.bulk))
-		out, g.bulk, g.bulkAt = append(out, g.bulk[:n]...), g.bulk[n:], now.Add(burstPause)
-	}
-	if len(g.bulk) > 0 {
-		next = sooner(next, g.bulkAt)
+	g.bulk = g.bulk[n:]
+	switch {
+	case len(g.bulk) > 0:
+		next = now
+	case len(g.kept) > 0 && g.round.Before(g.statusAt):
+		next = g.round
+	default:
+		next = g.statusAt
 	}
 	return out, next
 }
 
-// some returns up to n of the nodes in reached, at random. mu is held.
-func (g *Gossip) some(n int) []*link {
-	all := slices.Collect(maps.Values(g.reached))
+// reached returns the nodes that messages go to, in random order. mu is held.
+func (g *Gossip) reached(now time.Time) (all []*link) {
+	for _, l := range g.links {
+		if l.reached(now) {
+			all = append(all, l)
+		}
+	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all[:min(n, len(all))]
+	return all
 }
 
 // carry appends to out packets for l with entries, in order. It omits batches and statuses that originate from l. mu is
 // held.
 func (g *Gossip) carry(out []outgoingPacket, l *link, kind byte, now time.Time, entries ...entry) []outgoingPacket {
 	for len(entries) > 0 {
-		var body []byte
-		if kind == kindStatus {
-			body = l.clock.appendTimes(nil, now)
-		}
-		for len(entries) > 0 && len(body)+entryHead+len(entries[0].bytes) <= maxBody {
+		l.number++
+		packet := header{kind, g.run, l.run, l.number, now.UnixMicro(), l.clock.echo(now)}.packet()
+		for len(entries) > 0 && len(packet)+entryHead+len(entries[0].bytes) <= headerSize+maxBody {
 			if e := entries[0]; e.run != l.run || len(e.bytes) == 0 {
-				body = e.append(body)
+				packet = e.append(packet)
 			}
 			entries = entries[1:]
 		}
-		out = l.packet(out, kind, g.run, now, body)
+		out = append(out, outgoingPacket{l.node, packet})
 	}
 	return out
 }
 
-// A delivery is a call of the handler with data from a node. mu must not be held.
-type delivery struct {
-	from string
-	do   func(from string) error
-}
+// A delivery calls the handler with data from a node. mu must not be held.
+type delivery func() (from string, err error)
 
 // receive handles a packet from another node.
 func (g *Gossip) receive(packet []byte, now time.Time) {
 	received, refuse := g.take(packet, now)
 	if refuse != "" {
-		g.metrics.refused[refuse].Inc()
+		g.metrics.refused.WithLabelValues(refuse).Inc()
 	}
-	for _, d := range received {
-		if err := d.do(d.from); err != nil { // rate-limited: a node with another version keeps sending such messages
+	for _, deliver := range received {
+		if from, err := deliver(); err != nil { // rate-limited: a node with another version keeps sending such messages
 			g.invalid.Log(g.o.Logger, slog.LevelWarn, now,
-				"cannot decode a message from another node; run the same version on all nodes", "from", d.from, "err", err)
+				"cannot decode a message from another node; run the same version on all nodes", "from", from, "err", err)
 		}
 	}
 }
 
 // take processes a packet. It returns the resulting calls of the handler, and the cause if the packet is refused.
 func (g *Gossip) take(packet []byte, now time.Time) (received []delivery, refuse string) {
-	h, body, err := parsePacket(packet)
+	h, entries, err := parsePacket(packet)
 	if err != nil {
 		return nil, malformed
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.links[h.from]
-	if h.to != g.run || l == nil || l.node == nil {
+	l := g.links[h.From]
+	if h.To != g.run || l == nil || !l.reached(now) {
 		return nil, stranger
 	}
-	transit := l.age(h.at, now)
+	transit := l.age(h.At, now)
 	switch {
 	case transit > maxAge:
 		return nil, late
-	case !l.got.take(h.number):
+	case !l.got.take(h.Number):
 		return nil, replayed
 	}
-	var entries []entry
-	switch h.kind {
-	case kindMessages:
-		var all [][]byte
-		all, err = messages(body)
-		for _, m := range all {
-			g.metrics.received.Inc()
-			received = append(received, delivery{l.name, func(from string) error { return g.handler.Receive(from, m, transit) }})
-		}
+	switch h.Kind {
 	case kindNews, kindAsk:
-		if entries, err = parseEntries(body, maxBody-entryHead); err == nil {
-			received, err = g.takeNews(l, entries, h.kind == kindAsk, transit, now)
-		}
+		received = g.takeNews(l, entries, h.Kind == kindAsk, transit, now)
 	case kindStatus:
-		if len(body) < timesSize {
-			return nil, malformed
-		}
-		if entries, err = parseEntries(body[timesSize:], MaxStatus); err == nil {
-			l.clock.take(body, now)
-			received = g.takeStatuses(l, entries, now)
-		}
+		l.clock.take(h.At, h.Echo, now)
+		l.status.owed = h.Echo == 0
+		received = g.takeStatuses(l, entries, now)
 	}
-	if err != nil {
-		refuse = malformed
-	}
-	return received, refuse
+	return received, ""
 }

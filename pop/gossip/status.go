@@ -27,36 +27,26 @@ const (
 type status struct {
 	version uint64    // of the last one that was received
 	latest  time.Time // when that was received, from whichever node
-	heard   time.Time // when the other node last sent its own directly
-	told    time.Time // when this node last sent it its own
+	owed    bool      // the other node has sent its own directly, before it has heard this node's
 
 	pass entry // to pass on; its version may be older
 	left int   // how often to pass it on
 }
 
-// statuses returns packets for some nodes, with this node's status and those that it passes on.
-func (g *Gossip) statuses(now time.Time) (out []outgoingPacket) {
-	own := entry{run: g.run, bytes: g.handler.Status()}
-	if len(own.bytes) > MaxStatus {
+// tell appends to out packets for some of others, with this node's status and those that it passes on. mu is held.
+func (g *Gossip) tell(others []*link, status []byte, now time.Time, out []outgoingPacket) []outgoingPacket {
+	if len(status) > MaxStatus {
 		panic("gossip: the status is longer than MaxStatus")
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, l := range g.reached {
-		if !l.gone.IsZero() && now.Sub(l.gone) >= linger {
-			g.vanish(l)
-		}
-	}
 	g.version++
-	own.number = g.version
-	others, few := len(g.reached), len(g.reached) <= fewPeers
-	if !few && g.version%uint64(others/everyNodes+1) == 0 {
+	own := entry{run: g.run, number: g.version, bytes: status}
+	few := len(others) <= fewPeers
+	if !few && g.version%uint64(len(others)/everyNodes+1) == 0 {
 		own.word = 1
 	}
 	var to []*link
-	for _, l := range g.some(others) {
-		// A peer that answered this node is not owed an answer.
-		if owed := l.status.heard.Sub(l.status.told) > 2*statusInterval; few || owed || len(to) < statusPeers {
+	for i, l := range others {
+		if few || l.status.owed || i < statusPeers {
 			to = append(to, l)
 		}
 	}
@@ -68,7 +58,7 @@ func (g *Gossip) statuses(now time.Time) (out []outgoingPacket) {
 		}
 	}
 	for _, l := range to {
-		l.status.told = now
+		l.status.owed = false
 		out = g.carry(out, l, kindStatus, now, all...)
 	}
 	return out
@@ -78,21 +68,17 @@ func (g *Gossip) statuses(now time.Time) (out []outgoingPacket) {
 func (g *Gossip) takeStatuses(l *link, entries []entry, now time.Time) (received []delivery) {
 	for _, e := range entries {
 		o := g.links[e.run]
-		if o == nil { // such as this node's own
+		if o == nil || e.number <= o.status.version { // this node's own, or an older one
 			continue
 		}
-		if s := &o.status; e.word == 1 && e.number > s.pass.number {
-			s.pass, s.left = e, copies
-			s.pass.bytes = slices.Clone(e.bytes)
+		o.status.version, o.status.latest = e.number, now
+		if e.word == 1 {
+			o.status.pass, o.status.left = e, copies
+			o.status.pass.bytes = slices.Clone(e.bytes)
 		}
-		if o == l {
-			o.status.heard = now
-		}
-		if o == l || e.number > o.status.version {
-			o.status.version, o.status.latest = e.number, now
-			receive := func(from string) error { return g.handler.ReceiveStatus(from, e.bytes, o != l) }
-			received = append(received, delivery{o.name, receive})
-		}
+		received = append(received, func() (string, error) {
+			return o.name, g.handler.ReceiveStatus(o.name, e.bytes, o != l)
+		})
 	}
 	return received
 }

@@ -17,12 +17,8 @@ const nodeBytes = 1 << 10
 // minStateNodes is the minimum of MaxNodes for the size of a state.
 const minStateNodes = 64
 
-// Causes for which a TCP connection is closed.
-var (
-	errTooMany  = errors.New("gossip: too many connections")
-	errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max_nodes nodes: raise max_nodes on " +
-		"all nodes")
-)
+var errTooLarge = errors.New("gossip: the state is larger than that of a PoP of max_nodes nodes: raise max_nodes on " +
+	"all nodes")
 
 // A transport bounds the cost of TCP connections. memberlist alone would read up to 20 MB from each before it knows
 // whether the other side has a key.
@@ -50,7 +46,7 @@ func (g *Gossip) newTransport(c *memberlist.Config) (*transport, error) {
 	}
 	t := &transport{
 		Transport: g.o.wrap(inner), metrics: g.metrics,
-		places:   conns.NewBudget(2*g.o.MaxNodes, 0, func(bool) { g.metrics.closed[errTooMany].Inc() }),
+		places:   conns.NewBudget(2*g.o.MaxNodes, 0, func(bool) { g.metrics.closed.WithLabelValues("too_many").Inc() }),
 		maxState: 2 * nodeBytes * int64(max(g.o.MaxNodes, minStateNodes)),
 		accepted: make(chan net.Conn), done: make(chan struct{}),
 	}
@@ -105,7 +101,7 @@ type stream struct {
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.limited.Read(p)
 	if err == io.EOF && s.limited.N == 0 {
-		s.t.metrics.closed[errTooLarge].Inc()
+		s.t.metrics.closed.WithLabelValues("too_large").Inc()
 		err = errTooLarge
 	}
 	return n, err
