@@ -47,8 +47,9 @@ func (s Strips) view() view {
 	for _, r := range s.Rows {
 		sum, refused := uint64(0), uint64(0)
 		paths := map[string]string{} // by class
+		// Cells overlap a little, so that no seams are visible.
 		cell := func(class string, k int, from, to float64) {
-			paths[class] += fmt.Sprintf("M%d %vh1v%vh-1z", k, hundredth(from), hundredth(to-from))
+			paths[class] += fmt.Sprintf("M%d %vh1.1v%vh-1.1z", k, hundredth(from), hundredth(to-from))
 		}
 		for k := range r.Passed {
 			sum, refused = sum+r.Passed[k], refused+r.Refused[k]
