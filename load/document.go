@@ -77,9 +77,9 @@ func (r *Report) Document() chart.Document {
 func (t Timeline) area(began time.Time) chart.Area {
 	step := time.Duration(t.StepS) * time.Second
 	a := chart.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + chart.Span(step), From: began, Step: step,
-		Name: "requests in " + chart.Span(step), AllName: "requests", PartName: "refused"}
+		Name: "requests in " + chart.Span(step)}
 	for _, p := range t.Points {
-		a.All, a.Part = append(a.All, p.Requests), append(a.Part, p.Refused)
+		a.Requests, a.Refused = append(a.Requests, p.Requests), append(a.Refused, p.Refused)
 	}
 	return a
 }

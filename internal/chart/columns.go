@@ -6,44 +6,41 @@ import (
 	"time"
 )
 
-// An Area plots a count for each step of time, and a part of each count, such as requests and
-// refusals.
+// An Area plots the requests in each step of time, and those of them that were refused.
 type Area struct {
-	Title, Note string
-	From        time.Time
-	Step        time.Duration // of each count
-	All, Part   []uint64      // of the same length; Part may be empty
-	Name        string        // what is counted, such as requests per minute
-	AllName     string        // such as requests
-	PartName    string        // such as refused
+	Title, Note       string
+	Name              string // what is counted, such as requests in 1m
+	From              time.Time
+	Step              time.Duration // of each count
+	Requests, Refused []uint64      // of the same length
 }
 
 func (a Area) view() view {
-	if len(a.All) < 2 {
+	if len(a.Requests) < 2 {
 		return view{}
 	}
 	d := &drawing{}
-	p := plot{Title: a.Title, Note: a.Note, YName: a.Name, Drawing: d,
-		Data: Table{Title: a.Title, Columns: Columns("from", a.AllName)}}
-	parted := len(a.Part) == len(a.All) && slices.Max(a.Part) > 0
-	if parted {
-		p.Keys = []Key{{a.AllName, Blue}, {a.PartName, Red}}
-		p.Data.Columns = Columns("from", a.AllName, a.PartName)
+	p := plot{Title: a.Title, Note: a.Note, YName: a.Name, Drawing: d, Keys: []Key{{"requests", Blue}, {"refused", Red}},
+		Data: Table{Title: a.Title, Columns: Columns("from", "requests", "refused")}}
+	if slices.Max(a.Refused) == 0 {
+		p.Keys, p.Data.Columns = nil, p.Data.Columns[:2]
 	}
-	end := a.From.Add(a.Step * time.Duration(len(a.All)))
-	y := linear(float64(slices.Max(a.All)))
+	end := a.From.Add(a.Step * time.Duration(len(a.Requests)))
+	y := linear(float64(slices.Max(a.Requests)))
 	d.frame(overTime(a.From.Unix(), end.Unix()), y)
-	width := 1 / float64(len(a.All))
-	for i, n := range a.All {
-		from := a.From.Add(a.Step * time.Duration(i)).UTC().Format(time.DateTime)
-		cells, tip := []string{from, Grouped(n)}, from+" UTC\n"+Grouped(n)+" "+a.AllName
-		if parted {
-			cells, tip = append(cells, Grouped(a.Part[i])), tip+"\n"+Grouped(a.Part[i])+" "+a.PartName
+	width := 1 / float64(len(a.Requests))
+	for i := range a.Requests {
+		cells := []string{a.From.Add(a.Step * time.Duration(i)).UTC().Format(time.DateTime), Grouped(a.Requests[i]),
+			Grouped(a.Refused[i])}[:len(p.Data.Columns)]
+		tip := cells[0] + " UTC"
+		for k, n := range cells[1:] {
+			tip += "\n" + n + " " + p.Data.Columns[k+1].Name
 		}
 		p.Data.Rows = append(p.Data.Rows, Row{Cells: cells})
 		d.rect("hit", point{width * float64(i), 0}, point{width * float64(i+1), 1}, tip)
 	}
-	draw := func(class string, counts []uint64) {
+	for k, counts := range [][]uint64{a.Requests, a.Refused} {
+		class := string([]Color{Blue, Red}[k])
 		// Draw no line where the count is 0.
 		for i := 0; i < len(counts); i++ {
 			first := i
@@ -59,22 +56,16 @@ func (a Area) view() view {
 			}
 		}
 	}
-	draw("s0", a.All)
-	if parted {
-		draw("refused", a.Part)
-	}
 	return view{Plot: &p}
 }
 
-// A Histogram plots the distribution of values in adjacent bins, with a cut: what lies beyond it is
-// refused.
+// A Histogram plots the distribution of values in adjacent bins, with a threshold: what is over it is refused.
 type Histogram struct {
 	Title        string
 	XName, YName string
 	Bins         []Bin
-	Cut          float64 // at the end of a bin
-	CutName      string
-	Beyond       string // describes values beyond the cut, such as over the threshold
+	Threshold    float64 // at the end of a bin
+	Name         string  // of the threshold
 }
 
 // A Bin counts the values that are at most UpTo, and greater than UpTo of the previous bin.
@@ -89,7 +80,7 @@ func (h Histogram) view() view {
 	}
 	d := &drawing{}
 	p := plot{Title: h.Title, XName: h.XName, YName: h.YName, Drawing: d,
-		Keys: []Key{{"at most the threshold", Blue}, {h.Beyond, Red}},
+		Keys: []Key{{"at most the threshold", Blue}, {"over the threshold", Red}},
 		Data: Table{Title: h.Title, Columns: Columns(h.XName, h.YName)}}
 	p.Data.Columns[0].Numbers = true
 	width := 1 / float64(len(h.Bins))
@@ -108,16 +99,16 @@ func (h Histogram) view() view {
 		if before+1 < b.UpTo {
 			r.Cells[0] = Axis{}.text(before+1) + "–" + r.Cells[0]
 		}
-		class := "s0 bar"
-		if b.UpTo > h.Cut {
-			r.Note, class = h.Beyond, "refused bar"
+		color := Blue
+		if b.UpTo > h.Threshold {
+			r.Note, color = "over the threshold", Red
 		} else {
 			cut = x2
 		}
 		p.Data.Rows, before = append(p.Data.Rows, r), b.UpTo
 		tip := strings.Join(r.Cells, ": ")
 		if b.N > 0 {
-			d.rect(class, point{x1 + .04*width, 0}, point{x2 - .04*width, top}, tip)
+			d.rect(string(color)+" bar", point{x1 + .04*width, 0}, point{x2 - .04*width, top}, tip)
 			d.text("tick fine", "middle", point{(x1 + x2) / 2, top}, 0, -4, short(float64(b.N)))
 		}
 		d.rect("hit", point{x1, 0}, point{x2, 1}, tip)
@@ -127,6 +118,6 @@ func (h Histogram) view() view {
 	if cut > .6 {
 		anchor, right = "end", -6
 	}
-	d.text("halo strong", anchor, point{cut, 1}, right, 0, h.CutName)
+	d.text("halo strong", anchor, point{cut, 1}, right, 0, h.Name)
 	return view{Plot: &p}
 }

@@ -39,7 +39,7 @@ func (c Lines) view() view {
 		}
 		for _, at := range l.Points {
 			xs, ys = append(xs, at.X), append(ys, at.Y)
-			p.Data.Rows = append(p.Data.Rows, Row{Cells: []string{l.Name, c.X.text(at.X), c.Y.text(at.Y)}, Note: at.Name})
+			p.Data.Add(l.Name, c.X.text(at.X), c.Y.text(at.Y)).Note = at.Name
 		}
 	}
 	if len(xs) < 2 {

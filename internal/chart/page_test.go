@@ -38,7 +38,7 @@ func example(text string) chart.Document {
 				chart.Check{Text: "failed" + text},
 				chart.Facts{{Name: "requests" + text, Value: "1,234" + text, Note: "of 5 clients" + text}, {Name: "refused", Value: "7"}},
 				chart.Area{Title: "Traffic" + text, Note: text, From: from, Step: time.Hour,
-					All: []uint64{3600, 7200, 0, 1800}, Part: []uint64{0, 3600, 0, 900}, Name: "requests in 1m" + text, AllName: "requests" + text, PartName: "refused" + text},
+					Requests: []uint64{3600, 7200, 0, 1800}, Refused: []uint64{0, 3600, 0, 900}, Name: "requests in 1m" + text},
 				chart.Lines{Title: "Curve" + text, Note: "note" + text, X: chart.Axis{Name: "threshold" + text, Scale: chart.Logarithmic}, Y: chart.Axis{Name: "clients" + text, Scale: chart.Logarithmic}, What: "period" + text,
 					Cut: 9, CutName: "0.1%" + text, Lines: []chart.Line{
 						{Name: "1m" + text, Points: []chart.LinePoint{{X: 5, Y: 400, Tip: "a" + text}, {X: 50, Y: 20, Knee: true}, {X: 500, Y: 3, Name: "500 in 1m" + text}, {X: 5000}}},
@@ -52,9 +52,9 @@ func example(text string) chart.Document {
 					{Name: "beaten", Loose: true, Points: []chart.LinePoint{{X: 32, Y: .7, Name: "beaten"}}},
 				}},
 				bars(text),
-				chart.Histogram{Title: "Peaks" + text, XName: "requests" + text, YName: "clients" + text, Cut: 10, CutName: "10 in 1m" + text, Beyond: "over" + text,
+				chart.Histogram{Title: "Peaks" + text, XName: "requests" + text, YName: "clients" + text, Threshold: 10, Name: "10 in 1m" + text,
 					Bins: []chart.Bin{{UpTo: 1, N: 100}, {UpTo: 5, N: 20}, {UpTo: 10, N: 0}, {UpTo: 50, N: 3}}},
-				chart.Strips{Title: "Clients" + text, Note: text, From: from, Step: time.Hour, Rows: []chart.Strip{
+				chart.Strips{Title: "Clients" + text, Note: text, What: "client" + text, PassedName: "passed" + text, From: from, Step: time.Hour, Rows: []chart.Strip{
 					{Name: "203.0.113.8" + text, Passed: []uint64{9, 1, 0, 0}, Refused: []uint64{0, 5, 0, 7}, Held: []bool{false, true, true, true}, Note: "part" + text},
 				}},
 				chart.Table{Title: "Table" + text, Columns: []chart.Column{{Name: "rule" + text, Sent: true}, {Name: "refused", Numbers: true}}, Rows: []chart.Row{
@@ -266,11 +266,11 @@ func TestPlotBounds(t *testing.T) {
 			b.Add(name.Draw(t, "name"), n/4, n/3, "12.3%").Bar = []uint64{n / 4, n / 3}
 			r.Rows = append(r.Rows, chart.Strip{Name: name.Draw(t, "name"), Passed: counts, Refused: counts})
 		}
-		h.Cut, h.CutName, r.From, r.Step = h.Bins[len(h.Bins)/2].UpTo, name.Draw(t, "cut"), from, step
+		h.Threshold, h.Name, r.From, r.Step = h.Bins[len(h.Bins)/2].UpTo, name.Draw(t, "cut"), from, step
 		loose.Loose = true
 		c := chart.Lines{Lines: []chart.Line{l, loose}, Cut: float64(count.Draw(t, "budget")), CutName: "budget"}
 		c.X.Scale, c.Y.Scale = chart.Scale(rapid.IntRange(0, 2).Draw(t, "x scale")), chart.Scale(rapid.IntRange(0, 1).Draw(t, "y scale"))
-		a := chart.Area{From: from, Step: step, All: counts, Part: counts, AllName: "all", PartName: "part"}
+		a := chart.Area{From: from, Step: step, Requests: counts, Refused: counts}
 		check(t, write(t, chart.Document{Sections: []chart.Section{{Blocks: []chart.Block{c, b, a, h, r}}}}))
 	})
 }

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -13,8 +12,8 @@ import (
 // Strips are rows of events over time, such as clients with their requests.
 type Strips struct {
 	Title, Note string
-	What        string // what the rows are, client if empty
-	PassedName  string // passed if empty
+	What        string // what the rows are, such as client
+	PassedName  string // such as passed
 	From        time.Time
 	Step        time.Duration
 	Rows        []Strip
@@ -29,9 +28,8 @@ type Strip struct {
 }
 
 func (s Strips) view() view {
-	passed := cmp.Or(s.PassedName, "passed")
-	t := Table{Title: s.Title, Note: s.Note, Columns: Columns(cmp.Or(s.What, "client"), passed, "refused"),
-		Keys: []Key{{passed, Blue}, {"refused", Red}}}
+	t := Table{Title: s.Title, Note: s.Note, Columns: Columns(s.What, s.PassedName, "refused"),
+		Keys: []Key{{s.PassedName, Blue}, {"refused", Red}}}
 	t.Columns[0].Sent = true
 	steps, most := 0, uint64(1)
 	for _, r := range s.Rows {
