@@ -138,8 +138,8 @@ func (w *watch) report(name func(string) string) *Clients {
 }
 
 func (c *Clients) plot() chart.Block {
-	s := chart.Strips{Title: "The clients with the most refusals over time", From: c.From,
-		Step: time.Duration(c.StepS) * time.Second,
+	s := chart.Strips{Title: "The clients with the most refusals over time", What: "client", PassedName: "passed",
+		From: c.From, Step: time.Duration(c.StepS) * time.Second,
 		Note: "UTC, in steps of " + figure.Period(c.StepS) + "; the stronger the color, the more requests"}
 	for _, t := range c.Top {
 		row := chart.Strip{Name: t.Client, Passed: t.Passed, Refused: t.Stopped, Held: t.Held}

@@ -30,7 +30,8 @@ func (c *Comparison) Document() chart.Document {
 	d.Sections = append(d.Sections, all)
 	for i, change := range []*Change{&c.NewlyRefused, &c.NewlyAllowed} {
 		if change.Requests > 0 {
-			d.Sections = append(d.Sections, change.section([]string{"Newly refused", "Newly allowed"}[i], i == 0))
+			d.Sections = append(d.Sections, change.section([]string{"Newly refused", "Newly allowed"}[i],
+				[]chart.Color{chart.Red, chart.Blue}[i]))
 		}
 	}
 	return d
@@ -42,14 +43,15 @@ func (c *Change) fact(name, others string) chart.Fact {
 			chart.Count(c.Clients, "client"), chart.Grouped(c.Only), others)}
 }
 
-func (c *Change) section(title string, refusals bool) chart.Section {
-	rules := chart.Bars{Title: "By rule", What: "rule", Parts: []string{"requests"}, Refusals: refusals, Listed: true}
+func (c *Change) section(title string, color chart.Color) chart.Section {
+	requests := chart.Key{Name: "requests", Color: color}
+	rules := chart.Bars("By rule", "rule", requests)
 	for _, r := range c.Rules {
-		rules.Add(r.Rule, r.Requests, c.Requests, "")
+		rules.AddShare(r.Rule, r.Requests, c.Requests)
 	}
 	return chart.Section{Title: title, Blocks: []chart.Block{
 		chart.Paragraph("The first was at " + figure.Clock(*c.First) + " UTC."), rules,
-		clientBars("of these requests", "requests", refusals, c.TopClients, c.Requests),
-		pathBars("of these requests", "requests", refusals, c.TopPaths, c.Requests),
+		clientBars("of these requests", requests, c.TopClients, c.Requests),
+		pathBars("of these requests", requests, c.TopPaths, c.Requests),
 	}}
 }

@@ -103,8 +103,8 @@ func (r *RuleEnforcement) section(clients int) chart.Section {
 		figure.Lasting(r.Mitigated.MedianS), figure.Lasting(r.Mitigated.MaxS), figure.Lasting(r.Mitigated.TotalS)))
 	s := chart.Section{Title: "Rule " + r.Rule + " (" + r.Action + ")",
 		Blocks: []chart.Block{chart.Paragraph(r.Means), facts,
-			clientBars("refusals", verb, true, r.TopClients, r.Refused),
-			pathBars("refusals", verb, true, r.TopPaths, r.Refused)}}
+			clientBars("refusals", chart.Key{Name: verb, Color: chart.Red}, r.TopClients, r.Refused),
+			pathBars("refusals", chart.Key{Name: verb, Color: chart.Red}, r.TopPaths, r.Refused)}}
 	for _, p := range r.Peaks {
 		s.Blocks = append(s.Blocks, figure.PlotPeaks(p.Bins, "keys", p.Limit, p.PeriodS))
 	}
@@ -125,21 +125,19 @@ func (r *RuleEnforcement) section(clients int) chart.Section {
 }
 
 // clientBars returns bars of clients with their shares of these requests.
-func clientBars(title, verb string, refusals bool, top []TopClient, all uint64) chart.Block {
-	bars := chart.Bars{Title: "Clients with the most " + title, What: "client", Parts: []string{verb}, Refusals: refusals,
-		Listed: true}
+func clientBars(title string, counted chart.Key, top []TopClient, all uint64) chart.Block {
+	bars := chart.Bars("Clients with the most "+title, "client", counted)
 	for _, c := range top {
-		bars.Add(c.Client, c.Requests, all, "since "+figure.Clock(c.First))
+		bars.AddShare(c.Client, c.Requests, all).Note = "since " + figure.Clock(c.First)
 	}
 	return bars
 }
 
 // pathBars is clientBars for paths.
-func pathBars(title, verb string, refusals bool, top []TopPath, all uint64) chart.Block {
-	bars := chart.Bars{Title: "Paths with the most " + title, What: "path", Parts: []string{verb}, Refusals: refusals,
-		Listed: true}
+func pathBars(title string, counted chart.Key, top []TopPath, all uint64) chart.Block {
+	bars := chart.Bars("Paths with the most "+title, "path", counted)
 	for _, p := range top {
-		bars.Add(p.Path, p.Requests, all, "")
+		bars.AddShare(p.Path, p.Requests, all)
 	}
 	return bars
 }

@@ -88,11 +88,11 @@ func (r *SweepReport) plot(curves []Curve) chart.Block {
 		Note: "Clients whose peak exceeds the threshold. Large dot: recommended. " +
 			"Ring: the knee, where the curve bends most, with both axes logarithmic.",
 		X: chart.Axis{Name: "threshold, requests per period", Scale: chart.Logarithmic},
-		Y: chart.Axis{Name: "clients affected", Scale: chart.Counts}, What: "period",
+		Y: chart.Axis{Name: "clients affected", Scale: chart.Logarithmic}, What: "period",
 	}
 	if budget := r.MaxClientsPct / 100 * float64(first.Clients); budget >= 1 {
-		plot.Cuts = []chart.Cut{{At: budget,
-			Name: fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, chart.Count(first.Clients, "client"))}}
+		plot.Cut = budget
+		plot.CutName = fmt.Sprintf("%.4g%% of %s", r.MaxClientsPct, chart.Count(first.Clients, "client"))
 	}
 	for i := range curves {
 		c := &curves[i]
@@ -194,10 +194,9 @@ func (c *Curve) section() chart.Section {
 	s.Blocks = append(s.Blocks, table)
 	if cell := c.recommended(); cell != nil && c.Timeline != nil {
 		limit := chart.Grouped(cell.Threshold) + " in " + figure.Period(c.PeriodS)
-		bars := chart.Bars{Title: "Most refused at " + limit, What: "client", Parts: []string{"refused"}, Refusals: true,
-			Listed: true}
+		bars := chart.Bars("Most refused at "+limit, "client", chart.Key{Name: "refused", Color: chart.Red})
 		for _, source := range cell.Top {
-			bars.Add(source.Name, source.Refused, cell.Refused, "")
+			bars.AddShare(source.Name, source.Refused, cell.Refused)
 		}
 		s.Blocks = append(s.Blocks, c.Timeline.Plot("What "+limit+" would have refused"), bars)
 	}

@@ -50,7 +50,7 @@ func (r *Report) Document() chart.Document {
 				"; %s on reused connections, which the target may have closed before it read the request",
 				chart.Grouped(s.ClosedReused)))
 	}
-	sent.Blocks = append(sent.Blocks, facts, r.Timeline.area(r.Began), r.Timeline.latencies())
+	sent.Blocks = append(sent.Blocks, facts, r.Timeline.area(r.Began), r.Timeline.latencies(r.Began))
 	latencies := chart.Table{Title: "Latency", Columns: chart.Columns("from", "mean", "p50", "p90", "p99", "p99.9", "max")}
 	if len(r.Statuses) > 0 {
 		latencies.Rows = []chart.Row{{Cells: r.Latency.cells("when they were due")},
@@ -65,7 +65,7 @@ func (r *Report) Document() chart.Document {
 	for _, c := range r.Components {
 		parts.Add(c.Name, c.Requests, c.Refused, c.Failed).Note = chart.When(c.Attack, "attack")
 	}
-	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Nodes), nodes, parts)
+	sent.Blocks = append(sent.Blocks, latencies, r.Timeline.byNode(r.Began, r.Nodes), nodes, parts)
 	d := chart.Document{Title: "Load", Data: r, Lead: lead, Sections: []chart.Section{sent}}
 	if r.Score != nil {
 		d.Sections = append(d.Sections, scoreSection(r.Score))
@@ -77,38 +77,38 @@ func (r *Report) Document() chart.Document {
 func (t Timeline) area(began time.Time) chart.Area {
 	step := time.Duration(t.StepS) * time.Second
 	a := chart.Area{Title: "Requests and refusals", Note: "UTC, in steps of " + chart.Span(step), From: began, Step: step,
-		Name: "requests in " + chart.Span(step), AllName: "requests", PartName: "refused"}
+		Name: "requests in " + chart.Span(step)}
 	for _, p := range t.Points {
-		a.All, a.Part = append(a.All, p.Requests), append(a.Part, p.Refused)
+		a.Requests, a.Refused = append(a.Requests, p.Requests), append(a.Refused, p.Refused)
 	}
 	return a
 }
 
 var (
-	elapsed      = chart.Axis{Scale: chart.Elapsed}
+	utc          = chart.Axis{Name: "UTC", Scale: chart.Time}
 	milliseconds = chart.Axis{Name: "ms", Scale: chart.Logarithmic, Format: millis}
 )
 
 // latencies returns latencies over time.
-func (t Timeline) latencies() chart.Block {
+func (t Timeline) latencies(began time.Time) chart.Block {
 	var p50, p99, most []float64
 	for _, p := range t.Points {
 		p50, p99, most = append(p50, p.P50MS), append(p99, p.P99MS), append(most, p.MaxMS)
 	}
 	return chart.Lines{
-		Title: "Latency over time", X: elapsed, Y: milliseconds, What: "latency", Quiet: true,
+		Title: "Latency over time", X: utc, Y: milliseconds, What: "latency", Quiet: true,
 		Note: "From when requests were due, for those sent in a step of " + chart.Span(time.Duration(t.StepS)*time.Second) +
 			".",
-		Lines: []chart.Line{t.line("p50", p50), t.line("p99", p99), t.line("max", most)},
+		Lines: []chart.Line{t.line(began, "p50", p50), t.line(began, "p99", p99), t.line(began, "max", most)},
 	}
 }
 
 // line returns a line of latencies by step; 0 means that there was no response.
-func (t Timeline) line(name string, ms []float64) chart.Line {
+func (t Timeline) line(began time.Time, name string, ms []float64) chart.Line {
 	l := chart.Line{Name: name}
 	for i, y := range ms {
 		if y > 0 {
-			l.Points = append(l.Points, chart.LinePoint{X: float64(int64(i) * t.StepS), Y: y})
+			l.Points = append(l.Points, chart.LinePoint{X: float64(began.Unix() + int64(i)*t.StepS), Y: y})
 		}
 	}
 	return l
@@ -118,8 +118,8 @@ func (t Timeline) line(name string, ms []float64) chart.Line {
 const maxLines = 6
 
 // byNode returns the latencies of several nodes over time.
-func (t Timeline) byNode(nodes []NodeCount) chart.Block {
-	l := chart.Lines{Title: "99th percentile latency by node", X: elapsed, Y: milliseconds, What: "node", Quiet: true}
+func (t Timeline) byNode(began time.Time, nodes []NodeCount) chart.Block {
+	l := chart.Lines{Title: "99th percentile latency by node", X: utc, Y: milliseconds, What: "node", Quiet: true}
 	if len(nodes) < 2 {
 		return l
 	}
@@ -127,7 +127,7 @@ func (t Timeline) byNode(nodes []NodeCount) chart.Block {
 		l.Note = fmt.Sprintf("The first %d of %d nodes.", maxLines, len(nodes))
 	}
 	for _, node := range nodes[:min(len(nodes), maxLines)] {
-		l.Lines = append(l.Lines, t.line(node.Name, node.P99MS))
+		l.Lines = append(l.Lines, t.line(began, node.Name, node.P99MS))
 	}
 	return l
 }
@@ -190,11 +190,12 @@ func scoreSection(s *judge.Score) chart.Section {
 		overshoot.Add("time from the crossing request to the first refusal", t.Keys, millis(t.P50), millis(t.P90),
 			millis(t.P99), millis(t.Max))
 	}
-	causes := chart.Bars{Title: "Causes of the differences", What: "cause",
-		Parts: []string{"wrongly allowed", "wrongly refused"}}
+	causes := chart.Table{Title: "Causes of the differences", PageOnly: true,
+		Columns: chart.Columns("cause", "wrongly allowed", "wrongly refused"),
+		Keys:    []chart.Key{{Name: "wrongly allowed", Color: chart.Blue}, {Name: "wrongly refused", Color: chart.Orange}}}
 	cause := func(name string, allowed, refused uint64) {
 		if allowed+refused > 0 {
-			causes.Rows = append(causes.Rows, chart.Bar{Name: name, Values: []uint64{allowed, refused}})
+			causes.Add(name, allowed, refused).Bar = []uint64{allowed, refused}
 		}
 	}
 	cause("the estimate", s.WronglyAllowed.Estimate, s.WronglyRefused.Estimate)

@@ -58,27 +58,31 @@ func limitSection(results []Result) chart.Section {
 		chart.When(first.SourcesLimitedButNeverOver > 0, "; the lowest peak is %.0f%% of the threshold",
 			100*first.MinPeakOfThose),
 		over("%.0f–%.0f", func(p *PhaseRange) [2]float64 { return clients(p.SourcesLimitedButNeverOver) }))
-	scatter := chart.Scatter{Title: "Error against memory",
+	scatter := chart.Lines{Title: "Error against memory", What: "estimators",
 		Note:  "lower left is better; the line joins the estimators that no other beats",
-		XName: "bytes per client, without keys", YName: "wrong decisions, % of requests"}
-	bars := chart.Bars{Title: "Wrong decisions", Note: "share of all requests", What: "estimator",
-		Parts: []string{"wrongly allowed", "wrongly limited"}}
-	table := chart.Table{Title: "Estimators",
+		X:     chart.Axis{Name: "bytes per client, without keys", Scale: chart.Logarithmic},
+		Y:     chart.Axis{Name: "wrong decisions, % of requests", Scale: chart.Logarithmic},
+		Lines: []chart.Line{{Name: "not beaten"}, {Name: "beaten", Loose: true}}}
+	table := chart.Table{Title: "Estimators", Note: "bars: wrong decisions",
+		Keys: []chart.Key{{Name: "wrongly allowed", Color: chart.Blue}, {Name: "wrongly limited", Color: chart.Orange}},
 		Columns: chart.Columns("estimator", "bytes/client", "wrong %", "allowed", "limited", "mean diff. %", "missed",
 			"wrongly limited")}
 	best := frontier(results)
 	for i, r := range results {
 		wrong := fmt.Sprintf("%.4f", r.WrongPct)
 		if r.BytesPerClient > 0 {
-			scatter.Points = append(scatter.Points,
-				chart.ScatterPoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator, Best: best[i],
-					Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited",
-						r.Estimator, r.BytesPerClient, wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited))})
+			line := &scatter.Lines[1]
+			if best[i] {
+				line = &scatter.Lines[0]
+			}
+			line.Points = append(line.Points,
+				chart.LinePoint{X: r.BytesPerClient, Y: r.WrongPct, Name: r.Estimator,
+					Tip: fmt.Sprintf("%s\n%.0f bytes per client\n%s%% wrong: %s allowed, %s limited", r.Estimator,
+						r.BytesPerClient, wrong, chart.Grouped(r.WronglyAllowed), chart.Grouped(r.WronglyLimited))})
 		}
-		bars.Rows = append(bars.Rows,
-			chart.Bar{Name: r.Estimator, Values: []uint64{r.WronglyAllowed, r.WronglyLimited}, Share: wrong + "%"})
 		row := table.Add(r.Estimator, fmt.Sprintf("%.0f", r.BytesPerClient), wrong, r.WronglyAllowed, r.WronglyLimited,
 			fmt.Sprintf("%.2f", 100*r.MeanAbsRelErr), r.SourcesOverButNeverLimited, r.SourcesLimitedButNeverOver)
+		row.Bar = []uint64{r.WronglyAllowed, r.WronglyLimited}
 		if row.Strong = best[i]; row.Strong {
 			row.Note = "not beaten"
 		}
@@ -86,7 +90,7 @@ func limitSection(results []Result) chart.Section {
 	return chart.Section{Title: fmt.Sprintf("%s requests in %s", chart.Grouped(first.Limit), figure.Period(first.PeriodS)),
 		Blocks: []chart.Block{
 			chart.Paragraph("The figures are those of the estimator " + first.Estimator + "."), facts,
-			figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, bars, table,
+			figure.PlotPeaks(results[0].Peaks, "clients", first.Limit, first.PeriodS), scatter, table,
 			chart.Paragraph("Not beaten: no other estimator decides better with as little memory."),
 		}}
 }

@@ -48,8 +48,9 @@ func (r *RuleReport) section() chart.Section {
 		facts.Add(name, n, "%s of them, for %s", chart.Percent(n, r.Decisions), chart.Count(keys, "key"))
 	}
 	refused("refused", r.Refused, r.KeysRefused)
-	bars := chart.Bars{Title: "Wrong decisions", Note: "share of the decisions", What: "decision",
-		Parts: []string{"due to the estimate", "due to lag"}}
+	bars := chart.Bars("Wrong decisions", "decision", chart.Key{Name: "due to the estimate", Color: chart.Blue},
+		chart.Key{Name: "due to lag", Color: chart.Orange})
+	bars.PageOnly = true
 	if a := r.Accuracy; a != nil {
 		facts.Add("an exact limiter refuses", a.Exact, "an estimating one without lag: %s", chart.Grouped(a.Estimate))
 		facts = append(facts, chart.Fact{Name: "wrong decisions", Value: fmt.Sprintf("%.4f%%", a.WrongPct),
@@ -57,8 +58,7 @@ func (r *RuleReport) section() chart.Section {
 		for i, w := range []Wrong{a.WronglyAllowed, a.WronglyRefused} {
 			name := []string{"wrongly allowed", "wrongly refused"}[i]
 			facts.Add(name, w.Requests, "%s due to the estimate, %s due to lag", chart.Grouped(w.Estimate), chart.Grouped(w.Lag))
-			bars.Rows = append(bars.Rows, chart.Bar{Name: name, Values: []uint64{w.Estimate, w.Lag},
-				Share: chart.Percent(w.Requests, r.Decisions)})
+			bars.Add(name, w.Estimate, w.Lag, chart.Percent(w.Requests, r.Decisions)).Bar = []uint64{w.Estimate, w.Lag}
 		}
 	}
 	title := r.Rule + ": " + strings.Join(r.Limits, " / ")

@@ -58,7 +58,7 @@ func PlotPeaks(bins []PeakBin, counted string, threshold uint64, seconds int64) 
 	h := chart.Histogram{
 		Title: "Peak rates, and the threshold of " + chart.Grouped(threshold) + " in " + Period(seconds),
 		XName: "most requests in " + Period(seconds), YName: counted,
-		Cut: float64(threshold), Beyond: "over the threshold",
+		Threshold: float64(threshold),
 	}
 	for _, b := range bins {
 		h.Bins = append(h.Bins, chart.Bin{UpTo: float64(b.UpTo), N: b.Clients})
@@ -66,6 +66,6 @@ func PlotPeaks(bins []PeakBin, counted string, threshold uint64, seconds int64) 
 			over += b.Clients
 		}
 	}
-	h.CutName = fmt.Sprintf("the threshold: %s over", chart.Grouped(over))
+	h.Name = fmt.Sprintf("the threshold: %s over", chart.Grouped(over))
 	return h
 }

@@ -27,13 +27,13 @@ type Point struct {
 func (l *Timeline) Plot(title string) chart.Block {
 	a := chart.Area{
 		Title: title, From: l.From, Step: time.Duration(l.StepS) * time.Second, Note: "UTC, in steps of " + Period(l.StepS),
-		Name: "requests in " + Period(l.PeakS), AllName: "requests", PartName: "refused",
+		Name: "requests in " + Period(l.PeakS),
 	}
 	if l.PeakS != l.StepS {
 		a.Note = fmt.Sprintf("UTC; the busiest %s of each %s", Period(l.PeakS), Period(l.StepS))
 	}
 	for _, p := range l.Points {
-		a.All, a.Part = append(a.All, p.Peak), append(a.Part, p.PeakRefused)
+		a.Requests, a.Refused = append(a.Requests, p.Peak), append(a.Refused, p.PeakRefused)
 	}
 	return a
 }

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,64 +13,42 @@ type Scale uint8
 
 const (
 	Linear      Scale = iota // from 0
-	Logarithmic              // for positive values
-	Counts                   // from 0, logarithmic in 1+v
-	Elapsed                  // seconds since the beginning
+	Logarithmic              // 0 has a place of its own at the beginning
+	Time                     // seconds since the Unix epoch, shown in UTC
 )
 
 // An Axis describes what an axis of a plot measures.
 type Axis struct {
 	Name   string
 	Scale  Scale
-	Format func(float64) string // formats a value in tables and tips; nil for a number
+	Format func(float64) string // formats a value in tables and tips; nil for a number or time
 }
 
 func (a Axis) text(v float64) string {
 	switch {
 	case a.Format != nil:
 		return a.Format(v)
-	case a.Scale == Elapsed:
-		return Span(time.Duration(v) * time.Second)
+	case a.Scale == Time:
+		return time.Unix(int64(v), 0).UTC().Format(time.DateTime)
 	case v == math.Trunc(v) && v >= 0 && v < 1<<53:
 		return Grouped(uint64(v))
 	}
 	return trimmed(v)
 }
 
-// misses reports whether v has no place on the axis.
-func (a Axis) misses(v float64) bool { return a.Scale == Logarithmic && v <= 0 }
-
-// holding returns an axis that covers all values.
-func (a Axis) holding(values []float64) axis {
-	least, greatest := math.Inf(1), 0.0
-	for _, v := range values {
-		greatest = max(greatest, v)
-		if v > 0 || a.Scale != Logarithmic {
-			least = min(least, v)
-		}
-	}
-	if math.IsInf(least, 1) {
-		least, greatest = 1, 1
-	}
+// over returns an axis that covers all values, of which there is at least one.
+func (a Axis) over(values []float64) axis {
 	switch a.Scale {
 	case Logarithmic:
-		return logarithmic(a.Name, least, greatest)
-	case Counts:
-		return withZero(a.Name, greatest)
-	case Elapsed:
-		t := overTime(0, int64(math.Ceil(greatest)))
-		for i := range t.ticks {
-			t.ticks[i].name = a.text(t.ticks[i].at)
-		}
-		t.name = a.Name
-		return t
+		return logarithmic(values)
+	case Time:
+		return overTime(int64(slices.Min(values)), int64(math.Ceil(slices.Max(values))))
 	}
-	return linear(a.Name, greatest)
+	return linear(slices.Max(values))
 }
 
 // An axis maps values to positions: share is 0 at its beginning and 1 at its end.
 type axis struct {
-	name  string
 	share func(v float64) float64
 	ticks []tick
 }
@@ -81,13 +60,13 @@ type tick struct {
 }
 
 // linear returns an axis from 0 to at least greatest.
-func linear(name string, greatest float64) axis {
+func linear(greatest float64) axis {
 	step := nice(max(greatest, 1) / 4)
 	end := step * math.Ceil(max(greatest, 1)/step)
-	a := axis{name: name, share: func(v float64) float64 { return v / end }}
+	a := axis{share: func(v float64) float64 { return v / end }}
 	for i := range int(math.Round(end/step)) + 1 {
 		v := step * float64(i)
-		a.ticks = append(a.ticks, tick{at: v, name: short(v)})
+		a.ticks = append(a.ticks, tick{v, short(v)})
 	}
 	return a
 }
@@ -95,7 +74,7 @@ func linear(name string, greatest float64) axis {
 // nice returns the smallest of 1, 2, 5, 10, 20, 50 … that is not less than v.
 func nice(v float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 5, 10} {
+	for _, m := range []float64{1, 2, 5} {
 		if m*power >= v*(1-1e-9) {
 			return m * power
 		}
@@ -103,32 +82,33 @@ func nice(v float64) float64 {
 	return 10 * power
 }
 
-// logarithmic returns an axis from least to greatest, both positive, with some room at both
-// ends.
-func logarithmic(name string, least, greatest float64) axis {
-	from, to := math.Log10(least), math.Log10(greatest)
+// logarithmic returns an axis from the least to the greatest positive value, with some room at both ends.
+func logarithmic(values []float64) axis {
+	positive := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= 0 })
+	if len(positive) == 0 {
+		positive = []float64{1}
+	}
+	from, to := math.Log10(slices.Min(positive)), math.Log10(slices.Max(positive))
 	room := max((to-from)*.04, .05)
 	from, to = from-room, to+room
-	a := axis{name: name, share: func(v float64) float64 { return (math.Log10(v) - from) / (to - from) }}
+	var a axis
+	start := 0.0
+	if len(positive) < len(values) {
+		a.ticks, start = []tick{{0, "0"}}, .08
+	}
+	a.share = func(v float64) float64 {
+		if v <= 0 {
+			return 0
+		}
+		return start + (1-start)*(math.Log10(v)-from)/(to-from)
+	}
 	for power := math.Floor(from); power <= to; power++ {
 		for _, m := range []float64{1, 2, 5} {
-			if m > 1 && to-from > 3.5 {
-				continue
-			}
-			if v := m * math.Pow(10, power); math.Log10(v) >= from-1e-9 && math.Log10(v) <= to+1e-9 {
-				a.ticks = append(a.ticks, tick{at: v, name: short(v)})
+			v := m * math.Pow(10, power)
+			if at := math.Log10(v); (m == 1 || to-from <= 3.5) && at >= from && at <= to {
+				a.ticks = append(a.ticks, tick{v, short(v)})
 			}
 		}
-	}
-	return a
-}
-
-// withZero returns an axis of counts from 0 to greatest, logarithmic in 1+v.
-func withZero(name string, greatest float64) axis {
-	end := math.Log1p(max(greatest, 1)) * 1.03
-	a := axis{name: name, share: func(v float64) float64 { return math.Log1p(v) / end }, ticks: []tick{{at: 0, name: "0"}}}
-	for v := 1.0; math.Log1p(v) <= end; v *= 10 {
-		a.ticks = append(a.ticks, tick{at: v, name: short(v)})
 	}
 	return a
 }
@@ -137,44 +117,37 @@ func withZero(name string, greatest float64) axis {
 func overTime(from, to int64) axis {
 	whole := max(to-from, 1)
 	a := axis{share: func(v float64) float64 { return (v - float64(from)) / float64(whole) }}
-	const minute, hour, day = 60, 3600, 24 * 3600
-	const most = 9
-	for _, step := range []int64{
+	const minute, hour, day, month = 60, 3600, 24 * 3600, 30 * 24 * 3600
+	step, most := int64(1), int64(9)
+	for _, step = range []int64{
 		1, 2, 5, 10, 15, 30, minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute,
 		hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 4 * day, 7 * day, 14 * day,
+		month, 2 * month, 3 * month, 6 * month, 12 * month, 24 * month, 60 * month, 120 * month, 240 * month,
 	} {
-		if whole/step >= most {
-			continue
-		}
-		multiple := min(step, day) // steps of several days begin on any day
-		for at := (from + multiple - 1) / multiple * multiple; at <= to; at += step {
-			format := "15:04:05"
-			if at%day == 0 {
-				format = "2 Jan"
-			} else if step >= minute {
-				format = "15:04"
-			}
-			a.ticks = append(a.ticks, tick{at: float64(at), name: time.Unix(at, 0).UTC().Format(format)})
-		}
-		return a
-	}
-	months := 1
-	for _, n := range []int{1, 2, 3, 6, 12, 24, 60, 120} {
-		months = n
-		if whole/(30*day*int64(n)) < most {
+		if whole/step < most {
 			break
 		}
 	}
-	first := time.Unix(from, 0).UTC()
-	for t := time.Date(first.Year(), 1, 1, 0, 0, 0, 0, time.UTC); t.Unix() <= to; t = t.AddDate(0, months, 0) {
-		if t.Unix() < from {
-			continue
+	multiple, months := min(step, day), int(step/month) // steps of several days begin on any day
+	t := time.Unix(from+multiple-1, 0).UTC().Truncate(time.Duration(multiple) * time.Second)
+	if months > 0 {
+		t = time.Date(t.Year(), 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	for ; t.Unix() <= to; t = t.AddDate(0, months, 0).Add(time.Duration(step%month) * time.Second) {
+		format := "15:04:05"
+		switch {
+		case months >= 12:
+			format = "2006"
+		case months > 0:
+			format = "Jan 2006"
+		case t.Unix()%day == 0:
+			format = "2 Jan"
+		case step >= minute:
+			format = "15:04"
 		}
-		name := t.Format("Jan 2006")
-		if months >= 12 {
-			name = t.Format("2006")
+		if t.Unix() >= from {
+			a.ticks = append(a.ticks, tick{float64(t.Unix()), t.Format(format)})
 		}
-		a.ticks = append(a.ticks, tick{at: float64(t.Unix()), name: name})
 	}
 	return a
 }

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -86,11 +87,14 @@ type Code struct {
 	Title, Text string
 }
 
-// A Table is rows of texts.
+// A Table is rows of texts, and in pages also of bars or drawings.
 type Table struct {
-	Title   string
-	Columns []Column
-	Rows    []Row
+	Title, Note string
+	Columns     []Column
+	Rows        []Row
+	Keys        []Key         // of the parts of bars, or of the colors of drawings
+	Foot        template.HTML // below the drawings
+	PageOnly    bool          // other forms of the document have the numbers elsewhere
 }
 
 // A Column is one of a Table.
@@ -102,19 +106,57 @@ type Column struct {
 
 // A Row has a text for each Column.
 type Row struct {
-	Cells  []string
-	Note   string // shown after the cells, such as recommended; may be empty
-	Strong bool   // highlighted
+	Cells   []string
+	Note    string // shown after the cells, such as recommended; may be empty
+	Strong  bool   // highlighted
+	Bar     []uint64
+	Drawing template.HTML
 }
+
+// A Key explains a color.
+type Key struct {
+	Name  string
+	Color Color
+}
+
+// A Color is a class of style.css.
+type Color string
+
+const (
+	Blue   Color = "s0"
+	Orange Color = "s1"
+	Red    Color = "refused" // only for refusals
+)
 
 func (p Paragraph) view() view { return view{Paragraph: p} }
 func (f Facts) view() view     { return view{Facts: f} }
 func (c Check) view() view     { return view{Check: &c} }
 func (c Code) view() view      { return view{Code: &c} }
 
+// view draws bars: the longest has the whole width.
 func (t Table) view() view {
-	if len(t.Rows) == 0 {
+	sums := make([]uint64, len(t.Rows))
+	for i, r := range t.Rows {
+		for _, n := range r.Bar {
+			sums[i] += n
+		}
+	}
+	bars := slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Bar != nil })
+	if len(t.Rows) == 0 || bars && slices.Max(sums) == 0 {
 		return view{}
+	}
+	t.Rows = slices.Clone(t.Rows)
+	for i, r := range t.Rows {
+		var d drawing
+		var end point
+		for part, n := range r.Bar {
+			from := end
+			end.x += float64(n) / float64(slices.Max(sums))
+			d.rect(string(t.Keys[part].Color)+" bar", from, point{end.x, 1}, Grouped(n)+" "+t.Keys[part].Name)
+		}
+		if r.Bar != nil {
+			t.Rows[i].Drawing = `<svg class="row">` + d.Marks() + "</svg>"
+		}
 	}
 	return view{Table: &t}
 }
@@ -147,10 +189,32 @@ func (t *Table) Add(cells ...any) *Row {
 	return r
 }
 
+// Bars returns a table without rows for bars with these parts. Its columns are the first, one for each part, and the
+// share.
+func Bars(title, first string, parts ...Key) Table {
+	t := Table{Title: title, Columns: Columns(first), Keys: parts}
+	t.Columns[0].Sent = true
+	for _, part := range parts {
+		t.Columns = append(t.Columns, Column{Name: part.Name, Numbers: true})
+	}
+	t.Columns = append(t.Columns, Column{Name: "share", Numbers: true})
+	return t
+}
+
+// AddShare adds a row with a bar of n and its share of all, and returns it.
+func (t *Table) AddShare(name string, n, all uint64) *Row {
+	r := t.Add(name, n, Percent(n, all))
+	r.Bar = []uint64{n}
+	return r
+}
+
 // Noted reports whether any row has a note.
 func (t Table) Noted() bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Note != "" })
 }
+
+// Drawn reports whether rows have drawings.
+func (t Table) Drawn() bool { return t.Rows[0].Drawing != "" }
 
 // Class returns the class of the ith column: n for numbers, t for short texts, which are not
 // wrapped, w for others.
@@ -163,31 +227,6 @@ func (t Table) Class(i int) string {
 		return "w"
 	}
 	return "t"
-}
-
-// A plot is a wide and a narrow drawing, and their data as a table.
-type plot struct {
-	Title, Note string
-	Keys        []key
-	Drawings    []*drawing
-	Data        Table
-	listed      bool // text output has the table instead
-}
-
-// A key explains a color.
-type key struct{ Name, Class string }
-
-// widths are the widths of drawings, for wide screens and phones.
-var widths = []float64{960, 340}
-
-// drawn returns a plot that draw draws at each width.
-func drawn(p plot, draw func(d *drawing)) view {
-	for i, w := range widths {
-		d := &drawing{Width: w, Narrow: i > 0}
-		draw(d)
-		p.Drawings = append(p.Drawings, d)
-	}
-	return view{Plot: &p}
 }
 
 // MarshalJSON returns one object with the members of d.Run and d.Data.

@@ -2,238 +2,186 @@ package chart
 
 import (
 	"fmt"
+	"html/template"
 	"math"
 	"slices"
 	"strings"
-	"unicode"
+	"unicode/utf8"
 )
 
-// A drawing is a plot as SVG, in units of pixels.
+// A plot is a drawing with axes, and its data as a table.
+type plot struct {
+	Title, Note  string
+	Keys         []Key
+	XName, YName string
+	Drawing      *drawing
+	Data         Table
+}
+
+// A drawing is the area between the axes of a plot as SVG. It has the width of the screen. So positions in it are
+// shares of its size, and only texts and circles have sizes in pixels.
 type drawing struct {
-	Width, Height float64
-	Narrow        bool
-	Marks         []mark
-
-	left, right, top, bottom float64 // of the area between the axes
-	texts                    []box
+	Labeled      bool // wider than phones, and higher
+	paths, marks strings.Builder
 }
 
-// A mark is an SVG element: a path, rect, circle or text.
-type mark struct {
-	Kind, Class string
-	X, Y        float64
-	W, H, R     float64
-	D           string
-	Text        string
-	Anchor      string
-	Tip         string // shown below the pointer
-}
-
-// tenth rounds to tenths; finer differences are invisible.
-func tenth(v float64) float64 { return math.Round(v*10) / 10 }
-
-func (d *drawing) add(m mark) {
-	for _, v := range []*float64{&m.X, &m.Y, &m.W, &m.H, &m.R} {
-		*v = tenth(*v)
-	}
-	d.Marks = append(d.Marks, m)
-}
-
-// text writes text, unless it would cover other text or exceed the drawing. It reports whether
-// it was written.
-func (d *drawing) text(class, anchor string, x, y float64, text string) bool {
-	w := widthOf(text, class)
-	x1 := x
-	switch anchor {
-	case "end":
-		x1 -= w
-	case "middle":
-		x1 = min(max(x-w/2, 0), d.Width-w)
-		anchor, x = "start", x1
-	}
-	b := box{x1, y - 10, x1 + w, y + 3}
-	if b.x1 < -.01 || b.x2 > d.Width+.01 || b.y1 < 0 || d.Height > 0 && b.y2 > d.Height ||
-		slices.ContainsFunc(d.texts, func(other box) bool { return b.overlap(other) > 0 }) {
-		return false
-	}
-	d.texts = append(d.texts, b)
-	d.add(mark{Kind: "text", Class: class, Anchor: anchor, X: x, Y: y, Text: text})
-	return true
-}
-
-// widthOf returns the maximum width of a text in the fonts of pages.
-func widthOf(text, class string) (w float64) {
-	for _, r := range text {
-		switch {
-		case strings.ContainsRune("iIjltfr.,:;'|!()[]/ -", r):
-			w += 5
-		case strings.ContainsRune("mwMW%@…", r), r >= 0x1100, !unicode.IsPrint(r):
-			w += 12
-		case 'A' <= r && r <= 'Z':
-			w += 9
-		default:
-			w += 7.7
-		}
-	}
-	if strings.Contains(class, strong) {
-		w *= 1.12
-	}
-	return w
-}
-
-// shortened returns text, shortened to a width of at most w.
-func shortened(text string, w float64) string {
-	if widthOf(text, "") <= w+.01 {
-		return text
-	}
-	letters := []rune(text)
-	for len(letters) > 1 && widthOf(string(letters), "")+12 > w {
-		letters = letters[:len(letters)-1]
-	}
-	return string(letters) + "…"
-}
-
-func (d *drawing) path(class, data string) { d.add(mark{Kind: "path", Class: class, D: data}) }
-
-func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
-	d.path(class, trace([]point{{x1, y1}, {x2, y2}}))
-}
-
-// A point is a position in a drawing.
+// A point is a position in a drawing: shares of its width and height, from the lower left corner.
 type point struct{ x, y float64 }
 
-// trace returns the SVG data of a path through points.
-func trace(points []point) string {
-	var b strings.Builder
+// place returns the attributes of a position.
+func (p point) place(x, y string) string {
+	return fmt.Sprintf(`%s="%v%%" %s="%v%%"`, x, hundredth(100*p.x), y, hundredth(100-100*p.y))
+}
+
+// hundredth rounds to hundredths; finer differences are invisible.
+func hundredth(v float64) float64 { return math.Round(100*v) / 100 }
+
+// Paths returns the curves, in a square of 1000 by 1000 that is stretched.
+func (d *drawing) Paths() template.HTML { return template.HTML(d.paths.String()) }
+
+// Marks returns what lies above the curves.
+func (d *drawing) Marks() template.HTML { return template.HTML(d.marks.String()) }
+
+func (d *drawing) path(class string, points ...point) {
+	fmt.Fprintf(&d.paths, `<path class="%s" d="`, class)
 	for i, p := range points {
-		fmt.Fprintf(&b, "%c%v %v", "ML"[min(i, 1)], tenth(p.x), tenth(p.y))
+		fmt.Fprintf(&d.paths, "%c%v %v", "ML"[min(i, 1)], hundredth(1000*p.x), hundredth(1000-1000*p.y))
 	}
-	return b.String()
+	d.paths.WriteString("\"/>\n")
 }
 
-// frame draws the grid, the ticks and the names of both axes. height is that of the area between
-// the axes.
-func (d *drawing) frame(x, y axis, height float64) {
-	names := 0.0
-	for _, t := range y.ticks {
-		names = max(names, widthOf(t.name, ""))
-	}
-	d.left, d.right, d.top = names+10, d.Width-16, 26
-	d.bottom = d.top + height
-	d.Height = d.bottom + 28
-	if x.name != "" {
-		d.Height += 18
-	}
-	for _, t := range y.ticks {
-		at := d.y(y, t.at)
-		d.line("grid", d.left, at, d.right, at)
-		d.text("tick", "end", d.left-8, at+4, t.name)
-	}
-	d.across(x, 18)
-	d.line("axis", d.left, d.bottom, d.right, d.bottom)
-	d.text("tick", "start", 0, 12, y.name)
-	if x.name != "" {
-		d.text("tick", "end", d.right, d.bottom+36, x.name)
-	}
+// mark adds an element. Tip is shown below the pointer.
+func (d *drawing) mark(element, attributes, class, tip string) {
+	fmt.Fprintf(&d.marks, "<%s class=\"%s\" %s><title>%s</title></%[1]s>\n", element, class, attributes,
+		template.HTMLEscapeString(tip))
 }
 
-// across draws the ticks of a horizontal axis: all of them, or every second, third … so that they
-// do not overlap.
-func (d *drawing) across(x axis, below float64) {
-	every := 1
-	for ; every < len(x.ticks); every++ {
-		end, room := math.Inf(-1), true
-		for i := 0; i < len(x.ticks); i += every {
-			w := widthOf(x.ticks[i].name, "")
-			start := min(max(d.x(x, x.ticks[i].at)-w/2, 0), d.Width-w)
-			room, end = room && start > end+4, start+w
-		}
-		if room {
-			break
-		}
+func (d *drawing) circle(class string, at point, r float64, tip string) {
+	d.mark("circle", fmt.Sprintf(`%s r="%v"`, at.place("cx", "cy"), r), class, tip)
+}
+
+// rect adds a rectangle with two opposite corners.
+func (d *drawing) rect(class string, from, to point, tip string) {
+	d.mark("rect", fmt.Sprintf(`%s width="%v%%" height="%v%%"`, point{from.x, to.y}.place("x", "y"),
+		hundredth(100*(to.x-from.x)), hundredth(100*(to.y-from.y))), class, tip)
+}
+
+// text adds text that begins, ends or is centered (start, end, middle) some pixels from a point.
+func (d *drawing) text(class, anchor string, at point, right, down float64, text string) {
+	fmt.Fprintf(&d.marks, "<text class=\"%s\" %s dx=\"%v\" dy=\"%v\" text-anchor=\"%s\">%s</text>\n", class,
+		at.place("x", "y"), right, down, anchor, template.HTMLEscapeString(text))
+}
+
+// frame draws the grid and the ticks of both axes.
+func (d *drawing) frame(x, y axis) {
+	for _, t := range y.ticks {
+		at := y.share(t.at)
+		d.path("grid", point{0, at}, point{1, at})
+		d.text("tick", "end", point{0, at}, -8, 4, t.name)
 	}
+	for _, t := range x.ticks {
+		at := x.share(t.at)
+		d.path("grid", point{at, 0}, point{at, 1})
+	}
+	d.across(x, 0)
+	d.path("axis", point{0, 0}, point{1, 0})
+}
+
+// across writes the ticks of a horizontal axis, as many as there is room for. Phones have room for every second one.
+func (d *drawing) across(x axis, height float64) {
+	const most = 20
+	every := (len(x.ticks) + most - 1) / most
 	for i := 0; i < len(x.ticks); i += every {
-		if at := d.x(x, x.ticks[i].at); d.text("tick", "middle", at, d.bottom+below, x.ticks[i].name) {
-			d.line("grid", at, d.top, at, d.bottom)
+		class := "tick"
+		if i/every%2 == 1 {
+			class = "tick fine"
 		}
+		d.text(class, "middle", point{x.share(x.ticks[i].at), height}, 0, 18, x.ticks[i].name)
 	}
 }
-
-// x and y return the position of a value.
-func (d *drawing) x(a axis, v float64) float64 { return d.left + a.share(v)*(d.right-d.left) }
-func (d *drawing) y(a axis, v float64) float64 { return d.bottom - a.share(v)*(d.bottom-d.top) }
 
 // A label is a text next to a point.
 type label struct {
-	at    point
-	text  string
-	class string
+	at          point
+	class, text string
 }
 
-// strong is the class of the most important labels.
-const strong = "strong"
+// Labels are placed for a drawing of this size in pixels, the smallest that labeled drawings have.
+const labeledWidth, labeledHeight = 700, 320
 
-// labels writes texts next to their points. Texts do not overlap, and cover a point or a path only if
-// there is no room elsewhere. A text that does not fit is omitted: tips and tables have it.
-func (d *drawing) labels(labels []label, points []point, paths ...[]point) {
-	var taken []box
+// labels writes texts next to their points, such that they cover neither each other nor a point, and a curve only if
+// there is no room elsewhere. A text without room is omitted: tips and tables have it.
+func (d *drawing) labels(labels []label, points []point, curves ...[]point) {
+	pixels := func(p point) point { return point{p.x * labeledWidth, (1 - p.y) * labeledHeight} }
+	var taken, crossed []box
 	for _, p := range points {
+		p = pixels(p)
 		taken = append(taken, box{p.x - 6, p.y - 6, p.x + 6, p.y + 6})
 	}
-	for _, path := range paths {
-		for i := 1; i < len(path); i++ {
-			a, b := path[i-1], path[i]
-			n := math.Ceil(math.Hypot(b.x-a.x, b.y-a.y) / 4)
+	for _, curve := range curves {
+		for i := range max(0, len(curve)-1) {
+			a, b := pixels(curve[i]), pixels(curve[i+1])
+			n := math.Hypot(b.x-a.x, b.y-a.y) / 8
 			for k := range int(n) {
-				p := point{a.x + (b.x-a.x)*float64(k)/n, a.y + (b.y-a.y)*float64(k)/n}
-				taken = append(taken, box{p.x - 1, p.y - 1, p.x + 1, p.y + 1})
+				x, y := a.x+(b.x-a.x)*float64(k)/n, a.y+(b.y-a.y)*float64(k)/n
+				crossed = append(crossed, box{x, y, x, y})
 			}
 		}
 	}
 	for _, l := range labels {
-		w := widthOf(l.text, l.class)
-		best, least := box{}, math.Inf(1)
-		for _, distance := range []float64{10, 18, 30, 44, 60} {
-			for _, to := range []point{{1, 0}, {.7, -.7}, {.7, .7}, {-1, 0}, {-.7, -.7}, {-.7, .7}, {0, -1}, {0, 1}} {
-				x, y := l.at.x+to.x*distance, l.at.y+to.y*distance
-				switch {
-				case to.x < 0:
-					x -= w
-				case to.x == 0:
-					x -= w / 2
-				}
-				b := box{x, y - 7, x + w, y + 7}
-				if b.x1 < d.left+2 || b.x2 > d.Width || b.y1 < d.top-6 || b.y2 > d.bottom ||
-					slices.ContainsFunc(d.texts, func(other box) bool { return b.overlap(other) > 0 }) {
-					continue
-				}
-				cost := distance / 10
-				for _, other := range taken {
-					cost += b.overlap(other)
-				}
-				if cost < least {
-					best, least = b, cost
+		d.Labeled = true
+		at, w := pixels(l.at), 7.2*float64(utf8.RuneCountInString(l.text))
+		var best, start point // the end of the line to the text, and where the text starts
+		var place box
+		least := math.MaxInt
+		for rank, to := range around {
+			const half = 6 // of the height of a text
+			x := to.x
+			switch {
+			case x < 0:
+				x -= w
+			case x == 0:
+				x -= w / 2
+			}
+			b := box{at.x + x, at.y + to.y - half, at.x + x + w, at.y + to.y + half}
+			if b.x1 < 2 || b.x2 > labeledWidth || b.y1 < -half || b.y2 > labeledHeight ||
+				slices.ContainsFunc(taken, b.overlaps) {
+				continue
+			}
+			cost := rank
+			for _, c := range crossed {
+				if b.overlaps(c) {
+					cost += 4
 				}
 			}
+			if cost < least {
+				least, best, start, place = cost, to, point{hundredth(x), to.y + 4}, b
+			}
 		}
-		if least > 200 {
+		if least == math.MaxInt {
 			continue
 		}
-		near := point{min(max(l.at.x, best.x1), best.x2), (best.y1 + best.y2) / 2}
-		if math.Hypot(near.x-l.at.x, near.y-l.at.y) > 16 {
-			d.line("leader", l.at.x, l.at.y, near.x, near.y)
+		taken = append(taken, place)
+		fmt.Fprintf(&d.marks, "<svg %s>", l.at.place("x", "y"))
+		if math.Hypot(best.x, best.y) > 20 {
+			fmt.Fprintf(&d.marks, `<path class="leader" d="M0 0L%v %v"/>`, best.x, best.y)
 		}
-		d.texts = append(d.texts, best)
-		d.add(mark{Kind: "text", Class: strings.TrimSpace("halo " + l.class), Anchor: "start", X: best.x1, Y: best.y2 - 3,
-			Text: l.text})
+		fmt.Fprintf(&d.marks, "<text class=\"%s\" x=\"%v\" y=\"%v\">%s</text></svg>\n", l.class, start.x, start.y,
+			template.HTMLEscapeString(l.text))
 	}
 }
 
-// A box is a rectangle in a drawing.
+// around are the places of a label, in pixels from its point, the best first.
+var around = func() (places []point) {
+	for _, distance := range []float64{13, 19, 30, 44, 60} {
+		for _, to := range []point{{1, 0}, {.7, -.7}, {.7, .7}, {-1, 0}, {-.7, -.7}, {-.7, .7}, {0, -1}, {0, 1}} {
+			places = append(places, point{hundredth(to.x * distance), hundredth(to.y * distance)})
+		}
+	}
+	return places
+}()
+
+// A box is a rectangle in pixels.
 type box struct{ x1, y1, x2, y2 float64 }
 
-// overlap returns the area of the intersection of b and o.
-func (b box) overlap(o box) float64 {
-	w, h := min(b.x2, o.x2)-max(b.x1, o.x1), min(b.y2, o.y2)-max(b.y1, o.y1)
-	return max(w, 0) * max(h, 0)
-}
+func (b box) overlaps(o box) bool { return b.x1 < o.x2 && o.x1 < b.x2 && b.y1 < o.y2 && o.y1 < b.y2 }

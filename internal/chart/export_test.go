@@ -1,5 +1,7 @@
 package chart
 
+import "slices"
+
 // Ticks returns the labels of an axis whose kind is time, linear, logarithmic or with zero.
 func Ticks(kind string, from, to float64) (names []string) {
 	var a axis
@@ -7,11 +9,14 @@ func Ticks(kind string, from, to float64) (names []string) {
 	case "time":
 		a = overTime(int64(from), int64(to))
 	case "linear":
-		a = linear("", to)
+		a = linear(to)
 	case "logarithmic":
-		a = logarithmic("", from, to)
+		a = logarithmic([]float64{from, to})
 	case "with zero":
-		a = withZero("", to)
+		a = logarithmic([]float64{from, 1, to})
+	}
+	if !slices.IsSortedFunc(a.ticks, func(x, y tick) int { return int(1e9*a.share(x.at) - 1e9*a.share(y.at)) }) {
+		names = append(names, "not in order")
 	}
 	for _, t := range a.ticks {
 		if s := a.share(t.at); s < -1e-9 || s > 1+1e-9 {
@@ -22,22 +27,3 @@ func Ticks(kind string, from, to float64) (names []string) {
 	}
 	return names
 }
-
-// A Box is the area of a text in a drawing.
-type Box struct{ box }
-
-// BoxOf returns the area of a text at a position.
-func BoxOf(text, class, anchor string, x, y float64) Box {
-	w := widthOf(text, class)
-	if anchor == "end" {
-		x -= w
-	}
-	return Box{box{x, y - 10, x + w, y + 3}}
-}
-
-func (b Box) Within(width, height float64) bool {
-	return b.x1 > -.2 && b.y1 > -.2 && b.x2 < width+.2 && b.y2 < height+.2
-}
-
-// Overlaps reports whether two boxes overlap by more than a rounding error.
-func (b Box) Overlaps(o Box) bool { return b.overlap(o.box) > .2*(b.x2-b.x1) }

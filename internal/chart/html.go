@@ -44,7 +44,7 @@ func (d Document) WriteHTML(w io.Writer) error {
 }
 
 // Visible returns untrusted text for a page without the characters that [prose.Printable] makes visible. Each is
-// replaced by one character, because drawings have been laid out already.
+// replaced by one character, because labels have been placed already.
 func Visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {

@@ -14,8 +14,7 @@ const (
 	cellWidth = 60 // maximum width of a cell, in characters
 )
 
-// WriteText writes d for a terminal. Plots are omitted, or replaced by their numbers if no other
-// table has them.
+// WriteText writes d for a terminal. Plots are omitted.
 func (d Document) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range []string{d.Run.Input, d.Lead} {
@@ -27,12 +26,12 @@ func (d Document) WriteText(w io.Writer) error {
 		b.WriteString("\n" + prose.Printable(s.Title) + "\n")
 		table := false // whether the previous block is a table
 		for _, block := range s.Blocks {
-			v := listed(block)
-			words := v.Paragraph != "" || v.Facts != nil || v.Check != nil
-			if v.Table != nil || v.Code != nil || table && words {
+			v := words(block)
+			said := v.Paragraph != "" || v.Facts != nil || v.Check != nil
+			if v.Table != nil || v.Code != nil || table && said {
 				b.WriteByte('\n')
 			}
-			table = v.Table != nil || table && !words
+			table = v.Table != nil || table && !said
 			if v.Table != nil && v.Table.Title != "" {
 				b.WriteString("  " + prose.Printable(v.Table.Title) + "\n")
 			}
@@ -56,11 +55,11 @@ func (d Document) WriteText(w io.Writer) error {
 	return err
 }
 
-// listed returns the view of a block, with the numbers of plots that need a table.
-func listed(b Block) view {
+// words returns the view of a block in a document without drawings.
+func words(b Block) view {
 	v := b.view()
-	if v.Plot != nil && v.Plot.listed {
-		v.Table = &v.Plot.Data
+	if v.Table != nil && v.Table.PageOnly {
+		return view{}
 	}
 	return v
 }
@@ -128,7 +127,7 @@ func (d Document) WriteMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "\n<details><summary>%s</summary>\n", escaped(s.Title))
 		}
 		for _, block := range s.Blocks {
-			v := listed(block)
+			v := words(block)
 			switch {
 			case v.Paragraph != "":
 				b.WriteString("\n" + escaped(string(v.Paragraph)) + "\n")

@@ -138,11 +138,7 @@ func Word[T ~uint8](d *Document, name string, to *T, words []string) Field {
 }
 
 func names(fields []Field) []string {
-	list := make([]string, len(fields))
-	for i, f := range fields {
-		list[i] = f.Name
-	}
-	return list
+	return prose.Texts(fields, func(f Field) string { return f.Name })
 }
 
 // Mapping reads the mapping n with the keys of fields, and reports whether n is a mapping. subject is

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/edgelimit/edge/internal/prose"
 )
 
 // An Error says what is wrong with a file, where, and what to do.
@@ -66,11 +68,7 @@ type Errors []*Error
 
 // Error returns the errors, one per line.
 func (es Errors) Error() string {
-	lines := make([]string, len(es))
-	for i, e := range es {
-		lines[i] = e.Error()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(prose.Texts(es, (*Error).Error), "\n")
 }
 
 // Unwrap returns the elements of es.

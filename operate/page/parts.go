@@ -200,7 +200,7 @@ func within(d time.Duration) string {
 func (p *Page) traffic(span int) part {
 	s, all := operate.Spans[span], p.history.All(span)
 	return part{"traffic", string(chart.HTML(chart.Area{Title: "All requests", Note: "at this node, in steps of " + chart.Span(s.Step) + "; UTC", From: all.From, Step: s.Step,
-		All: all.Counted, Part: all.Refused, Name: "requests in " + chart.Span(s.Step), AllName: "requests", PartName: "refused"}))}
+		Requests: all.Counted, Refused: all.Refused, Name: "requests in " + chart.Span(s.Step)}))}
 }
 
 // shownRules is the number of rules that are drawn and listed: those with the most refusals, then the most requests.
