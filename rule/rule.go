@@ -177,7 +177,7 @@ func (r *Rule) CostIn(values []string) (cost uint64, ok bool) {
 // A new action is a constant and a name here. Then TestActions, in the root of the module, and TestUnknownRules of
 // load/judge name what lacks it: the verdict in limit/decide.go, schema.json, package describe, the enums in
 // operate/operations.go, deploy/monitoring.yaml, docs and the judge. What clients get is up to DefaultResponse,
-// proxy/refuse.go and limit/quota.go.
+// proxy/header.go and limit/limiter.go.
 type Action uint8
 
 const (
