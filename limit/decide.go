@@ -186,6 +186,23 @@ func (d *Decision) Counts(yield func(*rule.Rule, counter.Key) bool) {
 	}
 }
 
+// CountsAnswer reports whether a rule counts the request by the origin's answer.
+func (d *Decision) CountsAnswer() bool {
+	for range d.byAnswer {
+		return true
+	}
+	return false
+}
+
+// byAnswer yields the keys under which the request counts by the origin's answer.
+func (d *Decision) byAnswer(yield func(*count) bool) {
+	for i := range d.n {
+		if c := d.at(i); !d.Verdict.Refused() && c.rule.CountsAnswer() && !yield(c) {
+			return
+		}
+	}
+}
+
 // counted reports whether c counts. A rule that counts refused requests does not count those that a narrower rule
 // refuses. A rule that sheds counts its own refusals.
 func (d *Decision) counted(c *count) bool {
