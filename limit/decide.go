@@ -308,6 +308,7 @@ func (l *Limiter) listed(d *Decision, set *rule.Set, req *rule.Request, now time
 func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *rule.Request, now time.Time) {
 	var buffer [256]byte
 	var closed *rule.Rule
+	sampled := l.decisions != nil && d.decided != 0
 	for _, base := range rules {
 		keys := base.Keys(buffer[:0], req)
 		first, refuses := d.n, false
@@ -315,7 +316,7 @@ func (l *Limiter) lookUp(d *Decision, set *rule.Set, rules []*rule.Rule, req *ru
 			material := keys.At(i)
 			r := set.Override(base, material)
 			key := l.o.Secret.Tag(material)
-			logs := d.decided != 0 && l.decisions.Samples(key)
+			logs := sampled && l.decisions.Samples(key)
 			d.still = d.still || r.CountsRefused()
 			if record := l.record(r, key, req, now); record != nil {
 				d.consider(r, record)

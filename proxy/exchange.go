@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -142,15 +143,16 @@ func (x *exchange) admit() bool {
 // findOrigin sets the request's origin. If the request must not be relayed, it returns the status of the error, and its
 // text.
 func (x *exchange) findOrigin() (status int, why string) {
-	p, req := x.p, &x.asked
-	x.origin = p.o.Origins.of(req.Host)
-	if p.o.Origins.ACME != nil && isChallenge(borrow(x.r.Path())) {
-		x.origin = p.o.Origins.ACME
+	p, req, origins := x.p, &x.asked, &x.p.o.Origins
+	own := origins.ByHost[req.Host]
+	x.origin = cmp.Or(own, origins.Default)
+	if origins.ACME != nil && isChallenge(borrow(x.r.Path())) {
+		x.origin = origins.ACME
 	}
 	switch {
 	case p.o.StrictMethods && req.Method != x.method:
 		return http.StatusNotImplemented, "methods are case-sensitive"
-	case p.o.StrictHosts && p.o.Origins.ByHost[req.Host] == nil && !p.o.Limiter.Rules().Names(req.Host):
+	case p.o.StrictHosts && own == nil && !p.o.Limiter.Rules().Names(req.Host):
 		return http.StatusMisdirectedRequest, "no site for this host"
 	case x.origin == nil:
 		return http.StatusMisdirectedRequest, "no origin for this host"
